@@ -1,0 +1,77 @@
+"""A persistent store of byte strings, shared by concurrent processes.
+
+In: (table, key) and a value. Out: the value, or None. Each entry is one file, named by the hash of
+its key: it is written aside and renamed into place, so a reader sees a whole entry or none, and a
+killed writer leaves at most a temporary file. An entry starts with the checksum of what follows;
+one that does not match is removed and counts as absent. A cache that cannot be written is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from tinygrad.settings import cache_directory
+
+CHECKSUM_BYTES = 32
+FORMAT = "v1"
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _table_path(table: str) -> Path:
+    return cache_directory() / "store" / FORMAT / table
+
+
+def _entry_path(table: str, key: str | bytes) -> Path:
+    # the kind of the key is hashed too: "a" and b"a" are two keys
+    tagged = b"text:" + key.encode() if isinstance(key, str) else b"bytes:" + key
+    name = _digest(tagged).hex()
+    return _table_path(table) / name[:2] / name[2:]
+
+
+def get(table: str, key: str | bytes) -> bytes | None:
+    """The value stored under `key`, or None if there is none that is whole."""
+    path = _entry_path(table, key)
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    checksum, value = data[:CHECKSUM_BYTES], data[CHECKSUM_BYTES:]
+    if checksum == _digest(value):
+        return value
+    with contextlib.suppress(OSError):
+        path.unlink()
+    return None
+
+
+def put(table: str, key: str | bytes, value: bytes) -> None:
+    """Stores `value` under `key`, replacing what was there. A full or read-only disk is ignored."""
+    with contextlib.suppress(OSError):
+        write_whole(_entry_path(table, key), _digest(value) + value)
+
+
+def clear(table: str | None = None) -> None:
+    """Removes the entries of `table`, or of all tables."""
+    path = cache_directory() / "store" if table is None else _table_path(table)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes `data` to `path` so that no reader ever sees a part of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise

@@ -1,0 +1,482 @@
+"""Small functions that know nothing of tensors, and the names that programs import from here.
+
+Everything is pure except `Timing`, `Profiling`, the progress bars and `GlobalCounters`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import cProfile
+import functools
+import operator
+import os
+import pickle
+import pstats
+import re
+import string
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar, overload
+
+from tinygrad import diskcache as store
+from tinygrad.fetch import fetch
+from tinygrad.settings import (
+    ALL2ALL,
+    BEAM,
+    CACHELEVEL,
+    CPU_LLVM,
+    DEBUG,
+    FUSE_OPTIM,
+    IMAGE,
+    JIT,
+    NO_COLOR,
+    NOOPT,
+    PROFILE,
+    RING,
+    SPEC,
+    SPLIT_REDUCEOP,
+    TRANSCENDENTAL,
+    VIZ,
+    WINO,
+    Context,
+    ContextVar,
+    getenv,
+)
+
+if TYPE_CHECKING:
+    from tqdm import tqdm, trange
+
+__all__ = [
+    "ALL2ALL",
+    "BEAM",
+    "CACHELEVEL",
+    "CPU_LLVM",
+    "DEBUG",
+    "FUSE_OPTIM",
+    "IMAGE",
+    "JIT",
+    "NOOPT",
+    "PROFILE",
+    "RING",
+    "SPEC",
+    "SPLIT_REDUCEOP",
+    "TRANSCENDENTAL",
+    "VIZ",
+    "WINO",
+    "Context",
+    "ContextVar",
+    "GlobalCounters",
+    "Profiling",
+    "Timing",
+    "all_int",
+    "all_same",
+    "ansilen",
+    "ansistrip",
+    "argfix",
+    "argsort",
+    "cdiv",
+    "ceildiv",
+    "cmod",
+    "colored",
+    "dedup",
+    "diskcache",
+    "diskcache_clear",
+    "diskcache_get",
+    "diskcache_put",
+    "fetch",
+    "flatten",
+    "fully_flatten",
+    "get_child",
+    "getenv",
+    "make_tuple",
+    "merge_dicts",
+    "next_power2",
+    "partition",
+    "polyN",
+    "prod",
+    "round_down",
+    "round_up",
+    "strip_parens",
+    "temp",
+    "to_function_name",
+    "tqdm",
+    "trange",
+    "unwrap",
+    "word_wrap",
+]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def __getattr__(name: str) -> Any:
+    """The progress bars, whose package is imported only by programs that show one."""
+    if name in ("tqdm", "trange"):
+        import tqdm as package
+
+        return getattr(package, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# *** sequences ***
+
+
+@overload
+def prod(x: Iterable[int]) -> int: ...
+@overload
+def prod(x: Iterable[Any]) -> Any: ...
+def prod(x: Iterable[Any]) -> Any:
+    """The product of `x`; 1 if there is nothing in it."""
+    return functools.reduce(operator.mul, x, 1)
+
+
+def dedup(x: Iterable[T]) -> list[T]:
+    """The different items of `x`, in the order they came first."""
+    return list(dict.fromkeys(x))
+
+
+def flatten(x: Iterable[Iterable[T]]) -> list[T]:
+    """The items of the items: one level of nesting is removed."""
+    return [item for inner in x for item in inner]
+
+
+def fully_flatten(x: Any) -> list[Any]:
+    """The leaves of nested lists, tuples and arrays, left to right; text is a leaf."""
+    if isinstance(x, (str, bytes)) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
+        return [x]
+    if getattr(x, "shape", None) == ():  # an array of no dimensions has a length it cannot tell
+        return [x[()]]
+    return [leaf for item in x for leaf in fully_flatten(item)]
+
+
+def argfix(*x: Any) -> tuple[Any, ...]:
+    """`f(1, 2)` and `f((1, 2))` both as `(1, 2)`. Raises ValueError if a sequence is not alone."""
+    if not x or not isinstance(x[0], (tuple, list)):
+        return x
+    if len(x) != 1:
+        raise ValueError(f"give either one sequence or separate values, not {x}")
+    return tuple(x[0])
+
+
+def argsort(x: Sequence[Any]) -> Any:
+    """The order that sorts `x`, as a list or tuple like it; of a permutation, the inverse."""
+    order = sorted(range(len(x)), key=x.__getitem__)
+    return tuple(order) if isinstance(x, tuple) else order
+
+
+def all_same(items: Sequence[Any]) -> bool:
+    """Whether every item equals the first; true of no items."""
+    return all(item == items[0] for item in items)
+
+
+def all_int(items: Sequence[Any]) -> TypeGuard[tuple[int, ...]]:
+    """Whether every item is a Python int."""
+    return all(isinstance(item, int) for item in items)
+
+
+def make_tuple(x: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """An int as `count` times itself; a sequence as a tuple, whatever its length."""
+    return (x,) * count if isinstance(x, int) else tuple(x)
+
+
+def partition(items: Iterable[T], predicate: Callable[[T], Any]) -> tuple[list[T], list[T]]:
+    """The items for which the predicate holds, and the others."""
+    chosen: list[T] = []
+    others: list[T] = []
+    for item in items:
+        (chosen if predicate(item) else others).append(item)
+    return chosen, others
+
+
+def merge_dicts(dicts: Iterable[dict[K, V]]) -> dict[K, V]:
+    """All entries in one dictionary. Raises ValueError if two give one key different values."""
+    merged: dict[K, V] = {}
+    for entries in dicts:
+        for key, value in entries.items():
+            if key in merged and merged[key] != value:
+                raise ValueError(f"cannot merge: {key!r} is both {merged[key]!r} and {value!r}")
+            merged[key] = value
+    return merged
+
+
+def get_child(obj: Any, key: str) -> Any:
+    """What the dotted path `key` leads to: attributes, dictionary keys and list positions."""
+    for name in key.split("."):
+        if name.isnumeric():
+            obj = obj[int(name)]
+        elif isinstance(obj, dict):
+            obj = obj[name]
+        else:
+            obj = getattr(obj, name)
+    return obj
+
+
+def unwrap(x: T | None) -> T:
+    """`x`, which our own logic says is not None."""
+    assert x is not None
+    return x
+
+
+# *** arithmetic; `Any` because the sizes may be symbolic ***
+
+
+@overload
+def ceildiv(num: int, amount: int) -> int: ...
+@overload
+def ceildiv(num: Any, amount: Any) -> Any: ...
+def ceildiv(num: Any, amount: Any) -> Any:
+    """`num / amount`, rounded up."""
+    return -(num // -amount)
+
+
+@overload
+def round_up(num: int, amount: int) -> int: ...
+@overload
+def round_up(num: Any, amount: Any) -> Any: ...
+def round_up(num: Any, amount: Any) -> Any:
+    """The least multiple of `amount` that is `num` or more."""
+    return (num + amount - 1) // amount * amount
+
+
+@overload
+def round_down(num: int, amount: int) -> int: ...
+@overload
+def round_down(num: Any, amount: Any) -> Any: ...
+def round_down(num: Any, amount: Any) -> Any:
+    """The greatest multiple of `amount` that is `num` or less."""
+    return num // amount * amount
+
+
+def next_power2(x: int) -> int:
+    """The least power of two that is `x` or more; 1 for 0."""
+    return 1 if x == 0 else 1 << (x - 1).bit_length()
+
+
+def cdiv(x: int, y: int) -> int:
+    """`x / y` rounded toward zero, as C divides; 0 if `y` is 0."""
+    if y == 0:
+        return 0
+    quotient = abs(x) // abs(y)
+    return quotient if (x < 0) == (y < 0) else -quotient
+
+
+def cmod(x: int, y: int) -> int:
+    """What `cdiv` leaves, with the sign of `x`, as in C; `x` if `y` is 0."""
+    return x - cdiv(x, y) * y
+
+
+def polyN(x: Any, coefficients: Iterable[float]) -> Any:
+    """The polynomial with these coefficients, highest power first, at `x`."""
+    return functools.reduce(lambda total, coefficient: total * x + coefficient, coefficients, 0.0)
+
+
+# *** text ***
+
+COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def colored(text: str, color: str | None, background: bool = False) -> str:
+    """`text` in a terminal colour; a name in capitals is the bright one, None leaves it alone."""
+    if color is None or NO_COLOR:
+        return text
+    code = 30 + COLORS.index(color.lower()) + 10 * background + 60 * color.isupper()
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def ansistrip(text: str) -> str:
+    """`text` without its colours."""
+    return ANSI.sub("", text)
+
+
+def ansilen(text: str) -> int:
+    """How many columns `text` takes on a terminal."""
+    return len(ansistrip(text))
+
+
+def word_wrap(text: str, width: int = 80) -> str:
+    """`text` with lines cut so that none shows more than `width` characters; colours are free."""
+    return "\n".join(_wrap_line(line, width) for line in text.split("\n"))
+
+
+def _wrap_line(line: str, width: int) -> str:
+    pieces: list[str] = []
+    column = 0
+    for token in re.findall(rf"{ANSI.pattern}|.", line):
+        if not ANSI.fullmatch(token):
+            if column == width:
+                pieces.append("\n")
+                column = 0
+            column += 1
+        pieces.append(token)
+    return "".join(pieces)
+
+
+def strip_parens(text: str) -> str:
+    """`text` without its outer parentheses, if the first one closes at the very end."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+IDENTIFIER_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_")
+
+
+def to_function_name(text: str) -> str:
+    """`text` as a C identifier: colours go, other characters become their hexadecimal code."""
+    return "".join(
+        character if character in IDENTIFIER_CHARACTERS else f"{ord(character):02X}"
+        for character in ansistrip(text)
+    )
+
+
+def temp(name: str, append_user: bool = False) -> str:
+    """The path of a file called `name` in the folder for temporary files."""
+    if append_user:
+        import getpass
+
+        name = f"{name}.{getpass.getuser()}"
+    return os.path.join(tempfile.gettempdir(), name)
+
+
+# *** measuring ***
+
+
+class GlobalCounters:
+    """What has run since the last reset, and the memory in use now.
+
+    `global_ops` counts arithmetic operations, `global_mem` bytes that kernels read and write,
+    `bytes_moved` bytes that crossed devices (each device: bytes it sent), `mem_used` bytes allocated.
+    """
+
+    global_ops: ClassVar[int] = 0
+    global_mem: ClassVar[int] = 0
+    time_sum_s: ClassVar[float] = 0.0
+    kernel_count: ClassVar[int] = 0
+    bytes_moved: ClassVar[int] = 0
+    bytes_moved_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
+    mem_used: ClassVar[int] = 0
+    mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
+
+    @staticmethod
+    def reset() -> None:
+        """Sets the counters to zero. Memory in use is a state, not a count: it stays."""
+        GlobalCounters.global_ops = 0
+        GlobalCounters.global_mem = 0
+        GlobalCounters.time_sum_s = 0.0
+        GlobalCounters.kernel_count = 0
+        GlobalCounters.bytes_moved = 0
+        GlobalCounters.bytes_moved_per_device.clear()
+
+
+class Timing(contextlib.ContextDecorator):
+    """Prints how long a block took: `with Timing("load: "): ...`; `et` is the time in ns.
+
+    `on_exit` gets the time in ns and returns text to print after it.
+    """
+
+    def __init__(
+        self,
+        prefix: str = "",
+        on_exit: Callable[[int], str] | None = None,
+        enabled: bool = True,
+    ) -> None:
+        self.prefix, self.on_exit, self.enabled = prefix, on_exit, enabled
+        self.et = 0
+
+    def __enter__(self) -> Timing:
+        self.start_ns = time.perf_counter_ns()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.et = time.perf_counter_ns() - self.start_ns
+        if self.enabled:
+            suffix = self.on_exit(self.et) if self.on_exit else ""
+            print(f"{self.prefix}{self.et * 1e-6:6.2f} ms{suffix}")
+
+
+class Profiling(contextlib.ContextDecorator):
+    """Prints the Python functions that a block spent its time in.
+
+    `sort` is a key of `pstats`, `frac` the part of the functions to print, `fn` a file to save to.
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        sort: str = "cumtime",
+        frac: float = 0.2,
+        fn: str | None = None,
+    ) -> None:
+        self.enabled, self.sort, self.frac, self.fn = enabled, sort, frac, fn
+
+    def __enter__(self) -> Profiling:
+        self.profile = cProfile.Profile()
+        if self.enabled:
+            self.profile.enable()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.enabled:
+            return
+        self.profile.disable()
+        if self.fn:
+            self.profile.dump_stats(self.fn)
+        pstats.Stats(self.profile).strip_dirs().sort_stats(self.sort).print_stats(self.frac)
+
+
+# *** the disk cache, for Python values ***
+
+
+def diskcache_get(table: str, key: Any) -> Any:
+    """The value stored under `key` (anything with a stable repr), or None."""
+    if CACHELEVEL < 1:
+        return None
+    data = store.get(table, repr(key))
+    return None if data is None else pickle.loads(data)
+
+
+def diskcache_put(table: str, key: Any, value: T) -> T:
+    """Stores a value that can be pickled, and returns it."""
+    if CACHELEVEL >= 1:
+        store.put(table, repr(key), pickle.dumps(value))
+    return value
+
+
+def diskcache_clear() -> None:
+    """Empties the disk cache."""
+    store.clear()
+
+
+def diskcache(function: Callable[..., T]) -> Callable[..., T]:
+    """Makes a pure function remember its results across processes."""
+
+    @functools.wraps(function)
+    def remembering(*args: Any, **kwargs: Any) -> T:
+        table = f"cache_{function.__name__}"
+        found = diskcache_get(table, (args, kwargs))
+        if found is not None:
+            result: T = found
+            return result
+        return diskcache_put(table, (args, kwargs), function(*args, **kwargs))
+
+    return remembering

@@ -1,0 +1,254 @@
+"""Every setting of the library, declared once.
+
+In: the process environment, read here and nowhere else. Out: one `ContextVar` per setting, the
+`Context` manager that changes them for a block, and `getenv` for the programs built on the library.
+What stays true: a setting's value always has the type of its default, and is one of its choices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Generic, TypeVar, overload
+
+T = TypeVar("T", int, str)
+
+
+class SettingError(ValueError):
+    """A setting that does not exist, or a value that the setting cannot take."""
+
+
+class ContextVar(Generic[T]):
+    """A setting: an `int` or `str` that comes from the environment and that `Context` can change.
+
+    It compares and tests like its value (`DEBUG >= 2`, `if JIT`); `.value` is the value itself.
+    Declaring a name a second time gives the first object back, so a program may be re-run in one
+    process. Raises SettingError if the environment holds something the setting cannot take.
+    """
+
+    declared: ClassVar[dict[str, ContextVar[Any]]] = {}
+    key: str
+    value: T
+    default: T
+    meaning: str
+    choices: tuple[T, ...]
+
+    def __new__(
+        cls, key: str, default: T, meaning: str = "", choices: tuple[T, ...] = ()
+    ) -> ContextVar[T]:
+        if key in cls.declared:
+            return cls.declared[key]
+        self = super().__new__(cls)
+        self.key, self.default, self.meaning, self.choices = key, default, meaning, choices
+        text = os.environ.get(key, "")
+        self.value = self.check(_parse(key, text, default)) if text else default
+        cls.declared[key] = self
+        return self
+
+    def check(self, value: T) -> T:
+        """The value, unchanged. Raises SettingError unless it fits the type and the choices."""
+        if not isinstance(value, type(self.default)):
+            raise SettingError(
+                f"{self.key}={value!r} is a {type(value).__name__}; "
+                f"{self.key} takes {_type_name(self.default)}"
+            )
+        if self.choices and value not in self.choices:
+            allowed = ", ".join(repr(choice) for choice in self.choices)
+            raise SettingError(f"{self.key}={value!r} is not a choice; {self.key} takes {allowed}")
+        return value
+
+    def __repr__(self) -> str:
+        return f"ContextVar({self.key}={self.value!r})"
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    # equal by value and yet changeable, so it must not be a dictionary key
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == other)
+
+    def __lt__(self, other: T) -> bool:
+        return self.value < other
+
+    def __le__(self, other: T) -> bool:
+        return self.value <= other
+
+    def __gt__(self, other: T) -> bool:
+        return self.value > other
+
+    def __ge__(self, other: T) -> bool:
+        return self.value >= other
+
+
+class Context(contextlib.ContextDecorator):
+    """Changes settings for a `with` block or for the calls of a function, then puts them back.
+
+    `with Context(DEBUG=2, BEAM=0): ...` or `@Context(DEBUG=2)`. Raises SettingError for a name that
+    is not a setting and for a value that the setting cannot take; then nothing is changed.
+    """
+
+    def __init__(self, **values: int | str) -> None:
+        for name, value in values.items():
+            find_setting(name).check(value)
+        self.values = values
+        self._saved: list[dict[str, int | str]] = []
+
+    def __enter__(self) -> Context:
+        self._saved.append({name: ContextVar.declared[name].value for name in self.values})
+        for name, value in self.values.items():
+            ContextVar.declared[name].value = value
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for name, value in self._saved.pop().items():
+            ContextVar.declared[name].value = value
+
+
+def find_setting(name: str) -> ContextVar[Any]:
+    """The setting called `name`. Raises SettingError, naming the nearest settings, if none is."""
+    if name in ContextVar.declared:
+        return ContextVar.declared[name]
+    near = difflib.get_close_matches(name.upper(), ContextVar.declared, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "docs/settings.md lists them all"
+    raise SettingError(f"{name} is not a setting; {hint}")
+
+
+def _type_name(default: object) -> str:
+    return "text" if isinstance(default, str) else "a whole number"
+
+
+def _parse(key: str, text: str, default: Any) -> Any:
+    """`text` in the type of `default`."""
+    if isinstance(default, str):
+        return text
+    kind = int if isinstance(default, bool) else type(default)
+    try:
+        return type(default)(kind(text))
+    except ValueError as error:
+        wanted = "a number" if isinstance(default, float) else "a whole number"
+        raise SettingError(f"{key}={text!r} in the environment is not {wanted}") from error
+
+
+@overload
+def getenv(key: str) -> int: ...
+@overload
+def getenv(key: str, default: bool) -> bool: ...
+@overload
+def getenv(key: str, default: int) -> int: ...
+@overload
+def getenv(key: str, default: float) -> float: ...
+@overload
+def getenv(key: str, default: str) -> str: ...
+def getenv(key: str, default: Any = 0) -> Any:
+    """A program's own variable (`GPUS`, `BS`, ...), in the type of `default`; read once.
+
+    An empty or missing variable gives `default`. Raises SettingError if the text is no such number.
+    """
+    return _getenv_cached(key, default)
+
+
+@functools.lru_cache(maxsize=None, typed=True)
+def _getenv_cached(key: str, default: Any) -> Any:
+    text = os.environ.get(key, "")
+    return _parse(key, text, default) if text else default
+
+
+DEBUG = ContextVar("DEBUG", 0, "How much to print: 1 devices, 2 kernels, 3 and more their code.")
+DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")
+CPU_COUNT = ContextVar(
+    "CPU_COUNT", 0, "Worker threads of the CPU devices together; 0 is every core we may use."
+)
+CPU_LLVM = ContextVar(
+    "CPU_LLVM", 1, "1 compiles CPU kernels in-process with LLVM, 0 with the system's C compiler."
+)
+DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "The dtype of Python floats and of `rand`.")
+
+JIT = ContextVar("JIT", 1, "0 turns `TinyJit` off, 1 replays a captured step as one call.")
+BEAM = ContextVar("BEAM", 0, "Width of the search over kernel optimisations; 0 takes heuristics.")
+NOOPT = ContextVar("NOOPT", 0, "1 leaves kernels as plain loops.")
+WINO = ContextVar("WINO", 0, "1 computes 3x3 convolutions by Winograd's algorithm.")
+TRANSCENDENTAL = ContextVar(
+    "TRANSCENDENTAL",
+    1,
+    "0 needs the device's exp2, log2 and sin, 1 uses them where it has them, 2 always uses ours.",
+)
+SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "1 splits large reductions into two kernels.")
+FUSE_OPTIM = ContextVar("FUSE_OPTIM", 0, "1 updates all parameters of an optimizer as one tensor.")
+IMAGE = ContextVar("IMAGE", 0, "Accepted for compatibility; only 0, no image types.", choices=(0,))
+
+SHARDING = ContextVar(
+    "SHARDING",
+    "",
+    "`strict` makes a resharding that nobody asked for an error.",
+    choices=("", "strict"),
+)
+RING = ContextVar(
+    "RING", 1, "Ring all-reduce: 0 never, 1 for large tensors on 3 devices or more, 2 always."
+)
+ALL2ALL = ContextVar("ALL2ALL", 0, "All-to-all all-reduce: 0 never, 1 for large tensors, 2 always.")
+
+SPEC = ContextVar("SPEC", 0, "Checks graphs: 1 as they enter a stage, 2 after every rewrite too.")
+PROFILE = ContextVar("PROFILE", 0, "1 records when each kernel and copy ran.")
+VIZ = ContextVar("VIZ", 0, "1 records every rewrite, for viewing.")
+MEMORY_PLANNER = ContextVar("MEMORY_PLANNER", 1, "1 lets buffers with disjoint lives share memory.")
+SCHEDULE_CACHE = ContextVar("SCHEDULE_CACHE", 1, "1 schedules graphs of the same structure once.")
+CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
+CACHEDIR = ContextVar("CACHEDIR", "", "Where caches go; empty is the user's cache folder.")
+NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
+
+
+def cache_directory() -> Path:
+    """The folder of all caches; not created here."""
+    if CACHEDIR:
+        return Path(CACHEDIR.value)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tinygrad-sharding", appauthor=False))
+
+
+def thread_count() -> int:
+    """How many threads the CPU devices share: CPU_COUNT, or every core this process may use."""
+    if CPU_COUNT > 0:
+        return CPU_COUNT.value
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def requested_device(known: Iterable[str]) -> str:
+    """The device the user asks for by `DEV=NAME` or by `NAME=1`, or "" if none is asked for.
+
+    `known` are the names that may stand in `NAME=1`. Raises SettingError if two of them do.
+    """
+    if DEV:
+        return DEV.value
+    asked = [name for name in known if os.environ.get(name) == "1"]
+    if len(asked) > 1:
+        raise SettingError(f"{' and '.join(asked)} are both set to 1; set one, or DEV={asked[0]}")
+    return asked[0] if asked else ""
+
+
+def settings_table() -> str:
+    """All documented settings as a Markdown table, in the order of their declaration."""
+    rows = ["| Name | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
+    for setting in ContextVar.declared.values():
+        if setting.meaning:
+            default = f"`{setting.default}`" if setting.default != "" else "empty"
+            kind = type(setting.default).__name__
+            rows.append(f"| `{setting.key}` | {kind} | {default} | {setting.meaning} |")
+    return "\n".join(rows) + "\n"
