@@ -1,0 +1,137 @@
+"""Floating-point formats narrower than a Python float: values to bits and back, exactly rounded.
+
+In: Python floats, or numpy arrays of float32. Out: the same numbers rounded to the format (nearest,
+ties to even, subnormals kept), or their bits. What stays true: `encode(decode(bits))` is `bits` for
+all bits but those of a NaN, and arrays give what scalars give. A number too large becomes infinite,
+or NaN in a format that has no infinity, as in IEEE 754 and the OCP 8-bit formats (not saturated).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A sign bit, `exponent_bits`, `mantissa_bits`; subnormals; a NaN, and infinities or not."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    has_infinity: bool = True
+
+    @property
+    def total_bits(self) -> int:
+        """The width of the format."""
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @functools.cached_property
+    def bias(self) -> int:
+        """What is added to an exponent to store it."""
+        return int(2 ** (self.exponent_bits - 1) - 1)
+
+    @functools.cached_property
+    def overflow_bits(self) -> int:
+        """The first bits, sign aside, that are no finite number: infinity, or the only NaN."""
+        all_ones = (1 << (self.total_bits - 1)) - 1
+        return (
+            (all_ones >> self.mantissa_bits) << self.mantissa_bits
+            if self.has_infinity
+            else all_ones
+        )
+
+    @functools.cached_property
+    def nan_bits(self) -> int:
+        """The bits of the quiet NaN."""
+        if not self.has_infinity:
+            return self.overflow_bits
+        return self.overflow_bits | (1 << (self.mantissa_bits - 1))
+
+    def encode(self, value: float) -> int:
+        """The bits of `value`, rounded."""
+        sign = (math.copysign(1.0, value) < 0) << (self.total_bits - 1)
+        if math.isnan(value):
+            return sign | self.nan_bits
+        if math.isinf(value):
+            return sign | self.overflow_bits
+        if value == 0:
+            return sign
+        # |value| = fraction * 2**exponent with 0.5 <= fraction < 1; below 1 - bias it is subnormal
+        exponent = max(math.frexp(value)[1] - 1, 1 - self.bias)
+        # scaled so that the last mantissa bit counts 1; Python rounds halves to even
+        steps = round(math.ldexp(abs(value), self.mantissa_bits - exponent))
+        # a subnormal has no implicit bit, and rounding up to the next power carries by itself
+        bits = steps + ((exponent + self.bias - 1) << self.mantissa_bits)
+        return sign | min(bits, self.overflow_bits)
+
+    def decode(self, bits: int) -> float:
+        """The value of `bits`, which every Python float can hold exactly."""
+        magnitude = bits & ((1 << (self.total_bits - 1)) - 1)
+        sign = -1.0 if bits >> (self.total_bits - 1) else 1.0
+        if magnitude >= self.overflow_bits:
+            infinite = self.has_infinity and magnitude == self.overflow_bits
+            return math.copysign(math.inf if infinite else math.nan, sign)
+        stored_exponent, mantissa = divmod(magnitude, 1 << self.mantissa_bits)
+        implicit = (1 << self.mantissa_bits) if stored_exponent else 0
+        exponent = max(stored_exponent, 1) - self.bias - self.mantissa_bits
+        return sign * math.ldexp(implicit + mantissa, exponent)
+
+    def round(self, value: Any) -> float:
+        """The nearest value of the format."""
+        try:
+            return self.decode(self.encode(float(value)))
+        except OverflowError:  # an integer that no float can hold
+            return self.decode(self.encode(math.copysign(math.inf, 1 if value > 0 else -1)))
+
+    def encode_array(self, values: Array) -> Array:
+        """The bits of float32 `values`, of any shape, in the unsigned type of the format's width.
+
+        Wider floats are rounded to float32 first, as numpy and ml_dtypes do.
+        """
+        import numpy
+
+        stored = numpy.dtype(f"u{self.total_bits // 8}")
+        source = numpy.ascontiguousarray(values, dtype=numpy.float32).reshape(numpy.shape(values))
+        sign = (source.view(numpy.uint32) >> 31).astype(stored) << (self.total_bits - 1)
+        magnitude = numpy.abs(source.astype(numpy.float64))
+        finite = numpy.isfinite(magnitude)
+        magnitude = numpy.where(finite, magnitude, 0.0)
+        exponent = numpy.maximum(numpy.frexp(magnitude)[1] - 1, 1 - self.bias)
+        steps = numpy.rint(numpy.ldexp(magnitude, self.mantissa_bits - exponent)).astype(
+            numpy.int64
+        )
+        bits = steps + ((exponent.astype(numpy.int64) + self.bias - 1) << self.mantissa_bits)
+        bits = numpy.minimum(bits, self.overflow_bits)
+        special = numpy.where(numpy.isnan(source), self.nan_bits, self.overflow_bits)
+        return numpy.where(finite, bits, special).astype(stored) | sign.astype(stored)
+
+    def decode_array(self, stored: Array) -> Array:
+        """The float32 values of an array of bits, of any shape."""
+        import numpy
+
+        if self.total_bits == 8:
+            return self._decoded_bytes[stored]
+        assert (self.exponent_bits, self.total_bits) == (8, 16), "only bfloat16 is half a float32"
+        widened: Array = stored.astype(numpy.uint32) << 16
+        return widened.view(numpy.float32)
+
+    @functools.cached_property
+    def _decoded_bytes(self) -> Array:
+        """The values of all 256 bytes."""
+        import numpy
+
+        return numpy.array([self.decode(bits) for bits in range(256)], dtype=numpy.float32)
+
+
+FP8E4M3 = FloatFormat(4, 3, has_infinity=False)
+FP8E5M2 = FloatFormat(5, 2)
+FLOAT16 = FloatFormat(5, 10)
+BFLOAT16 = FloatFormat(8, 7)
+FLOAT32 = FloatFormat(8, 23)
