@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard
 
@@ -39,11 +39,10 @@ class _Interned(type):
 
     _instances: ClassVar[dict[tuple[Any, ...], Any]] = {}
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        # every field is given, by name only where `replace` does it, and then in order
-        key = (cls, *args, *kwargs.values())
+    def __call__(cls, *args: Any) -> Any:
+        key = (cls, *args)
         if key not in cls._instances:
-            cls._instances[key] = super().__call__(*args, **kwargs)
+            cls._instances[key] = super().__call__(*args)
         return cls._instances[key]
 
 
@@ -102,18 +101,7 @@ class DType(metaclass=_Interned):
 
     def ptr(self, size: int = -1, addrspace: AddrSpace = AddrSpace.GLOBAL) -> PtrDType:
         """The pointer to `size` such elements; -1 says the number is not known."""
-        return PtrDType(
-            self.priority,
-            self.itemsize,
-            self.name,
-            self.fmt,
-            self.count,
-            self._scalar,
-            self,
-            addrspace,
-            size,
-            1,
-        )
+        return PtrDType.of(self, addrspace, size, 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,6 +113,12 @@ class PtrDType(DType):
     size: int
     """Number of elements behind the pointer; -1 is unknown."""
     _vcount: int
+
+    @classmethod
+    def of(cls, base: DType, addrspace: AddrSpace, size: int, vcount: int) -> PtrDType:
+        """`vcount` pointers, each to `size` elements of `base`."""
+        shared = (base.priority, base.itemsize, base.name, base.fmt, base.count, base._scalar)
+        return PtrDType(*shared, base, addrspace, size, vcount)
 
     def __repr__(self) -> str:
         place = "" if self.addrspace is AddrSpace.GLOBAL else f", {self.addrspace!r}"
@@ -151,7 +145,7 @@ class PtrDType(DType):
             return self
         if self._vcount != 1:
             raise TypeError(f"cannot make {size} lanes of {self!r}, which is a vector already")
-        return replace(self, _vcount=size)
+        return PtrDType.of(self._base, self.addrspace, self.size, size)
 
     def ptr(self, size: int = -1, addrspace: AddrSpace = AddrSpace.GLOBAL) -> PtrDType:
         """Raises TypeError: there are no pointers to pointers."""

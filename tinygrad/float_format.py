@@ -93,34 +93,53 @@ class FloatFormat:
     def encode_array(self, values: Array) -> Array:
         """The bits of float32 `values`, of any shape, in the unsigned type of the format's width.
 
-        Wider floats are rounded to float32 first, as numpy and ml_dtypes do.
+        Wider floats are rounded to float32 first, as numpy and ml_dtypes do. Only for bfloat16 and
+        the 8-bit formats; numpy has the others.
         """
         import numpy
 
-        stored = numpy.dtype(f"u{self.total_bits // 8}")
-        source = numpy.ascontiguousarray(values, dtype=numpy.float32).reshape(numpy.shape(values))
-        sign = (source.view(numpy.uint32) >> 31).astype(stored) << (self.total_bits - 1)
-        magnitude = numpy.abs(source.astype(numpy.float64))
-        finite = numpy.isfinite(magnitude)
-        magnitude = numpy.where(finite, magnitude, 0.0)
-        exponent = numpy.maximum(numpy.frexp(magnitude)[1] - 1, 1 - self.bias)
-        steps = numpy.rint(numpy.ldexp(magnitude, self.mantissa_bits - exponent)).astype(
-            numpy.int64
+        source = numpy.asarray(values, dtype=numpy.float32)
+        return (
+            self._encode_upper_half(source) if self.total_bits == 16 else self._encode_bytes(source)
         )
-        bits = steps + ((exponent.astype(numpy.int64) + self.bias - 1) << self.mantissa_bits)
-        bits = numpy.minimum(bits, self.overflow_bits)
-        special = numpy.where(numpy.isnan(source), self.nan_bits, self.overflow_bits)
-        return numpy.where(finite, bits, special).astype(stored) | sign.astype(stored)
 
     def decode_array(self, stored: Array) -> Array:
-        """The float32 values of an array of bits, of any shape."""
+        """The float32 values of an array of bits, of any shape. The inverse of `encode_array`."""
         import numpy
 
         if self.total_bits == 8:
-            return self._decoded_bytes[stored]
-        assert (self.exponent_bits, self.total_bits) == (8, 16), "only bfloat16 is half a float32"
-        widened: Array = stored.astype(numpy.uint32) << 16
+            return numpy.take(self._decoded_bytes, stored)
+        widened: Array = numpy.left_shift(stored, 16, dtype=numpy.uint32)
         return widened.view(numpy.float32)
+
+    def _encode_upper_half(self, source: Array) -> Array:
+        """For bfloat16, which is the upper half of a float32."""
+        import numpy
+
+        assert self == BFLOAT16, "numpy has the other format of 16 bits"
+        bits = source.view(numpy.uint32)
+        upper: Array = bits >> 16
+        # adding just under a half carries into the upper half exactly where rounding goes up
+        rounded = (bits + (upper & 1) + 0x7FFF) >> 16
+        nan = (upper & 0x8000) | self.nan_bits
+        return numpy.where(numpy.isnan(source), nan, rounded).astype(numpy.uint16)
+
+    def _encode_bytes(self, source: Array) -> Array:
+        """For the 8-bit formats: `encode` in numpy, and float64 is exact for it."""
+        import numpy
+
+        magnitude = numpy.abs(numpy.where(numpy.isfinite(source), source, 0), dtype=numpy.float64)
+        # zero has no exponent of its own: give it the least
+        exponent = numpy.frexp(numpy.maximum(magnitude, 2.0 ** (1 - self.bias)))[1] - 1
+        steps = numpy.rint(numpy.ldexp(magnitude, self.mantissa_bits - exponent))
+        bits = steps.astype(numpy.int64) + ((exponent + (self.bias - 1)) << self.mantissa_bits)
+        bits = numpy.where(numpy.isinf(source), self.overflow_bits, bits)
+        bits = numpy.minimum(bits, self.overflow_bits)
+        bits = numpy.where(numpy.isnan(source), self.nan_bits, bits)
+        encoded: Array = (bits | (numpy.signbit(source).astype(numpy.int64) << 7)).astype(
+            numpy.uint8
+        )
+        return encoded
 
     @functools.cached_property
     def _decoded_bytes(self) -> Array:
