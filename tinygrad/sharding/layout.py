@@ -24,7 +24,7 @@ Region: TypeAlias = tuple[tuple[Size, Size], ...]
 
 
 class ShardingError(ValueError):
-    """A layout that cannot be, or does not fit a shape. The message names the values and the fix."""
+    """A layout that cannot be or does not fit a shape. The message names the values and the fix."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Partial:
         return f"Partial({self.op})"
 
 
-Placement: TypeAlias = int | None | Partial
+Placement: TypeAlias = int | Partial | None
 """Per mesh dimension: split this tensor axis, a full copy on each, or an unreduced term on each."""
 
 

@@ -1,0 +1,116 @@
+"""Which layout the operands of one op are brought to, when theirs differ.
+
+In: each operand's layout, bytes and shape. Out: the layout that moves the fewest bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise, permutations
+from math import prod
+from operator import mul
+
+from tinygrad.sharding.layout import Placement, Shape, Sharding, ShardingError, is_int
+from tinygrad.sharding.transfer import sent_elements
+
+
+def common_layout(
+    layouts: Sequence[Sharding], nbytes: Sequence[int], shapes: Sequence[Shape]
+) -> Sharding:
+    """The layout for all operands that moves the fewest bytes, without `Partial`.
+
+    `shapes` have one size for each axis of the result; a size of 1 is broadcast there and never
+    split, so an operand costs its own bytes, not those of its expansion. Candidates are the
+    operands' layouts, and each pair of them combined: one split where the other keeps full copies.
+    Equal costs keep the larger operand, then the first. Equal layouts are returned as they are.
+
+    Raises ShardingError if the operands live on different devices, or one holds unreduced terms.
+    """
+    if all(layout is layouts[0] for layout in layouts):
+        return layouts[0]
+    return _common_layout(tuple(layouts), tuple(nbytes), tuple(shapes))
+
+
+@lru_cache(maxsize=4096)
+def _common_layout(
+    layouts: tuple[Sharding, ...], nbytes: tuple[int, ...], shapes: tuple[Shape, ...]
+) -> Sharding:
+    for layout in layouts:
+        _check_operand(layouts[0], layout)
+    order = sorted(range(len(layouts)), key=lambda index: -nbytes[index])
+    own = [layouts[index] for index in order]
+    combined = [_combined(first, second) for first, second in permutations(dict.fromkeys(own), 2)]
+    candidates = dict.fromkeys([*own, *(layout for layout in combined if layout is not None)])
+    operands = list(zip(layouts, nbytes, shapes, strict=True))
+
+    def cost(candidate: Sharding) -> int:
+        return sum(_moved_bytes(candidate, *operand) for operand in operands)
+
+    return min((entry for entry in candidates if _fits(entry, shapes)), key=cost)
+
+
+def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
+    """What `layout` asks of an operand of `shape`: full copies along the axes of size 1."""
+    if not any(is_int(shape[axis]) and shape[axis] == 1 for axis in layout.split_axes):
+        return layout
+    return layout.with_axes(
+        [
+            None if isinstance(entry, int) and is_int(shape[entry]) and shape[entry] == 1 else entry
+            for entry in layout.axes
+        ]
+    )
+
+
+def _check_operand(first: Sharding, layout: Sharding) -> None:
+    if layout.is_partial:
+        raise ShardingError(f"an operand on {layout} holds unreduced terms; reduce them first")
+    if layout.devices == first.devices:
+        return
+    same = set(layout.devices) == set(first.devices)
+    what = "the same devices in a different order" if same else "different devices"
+    raise ShardingError(
+        f"operands live on {what}, {first} on {', '.join(first)} and {layout} on "
+        f"{', '.join(layout)}; move one with .to() or .shard() to the devices of the other"
+    )
+
+
+def _fits(layout: Sharding, shapes: Sequence[Shape]) -> bool:
+    """Every operand is cut evenly along the axes it is not broadcast over."""
+    sizes = ((shape[axis], layout.shards(axis)) for shape in shapes for axis in layout.split_axes)
+    return all(is_int(size) and (size == 1 or size % count == 0) for size, count in sizes)
+
+
+def _moved_bytes(candidate: Sharding, layout: Sharding, nbytes: int, shape: Shape) -> int:
+    elements = sum(sent_elements(layout, operand_layout(candidate, shape), shape))
+    if not elements:
+        return 0
+    # by share of the elements, so that symbolic sizes, never split, cancel out
+    known_elements: int = prod(size for size in shape if is_int(size))
+    return nbytes * elements // known_elements
+
+
+def _combined(first: Sharding, second: Sharding) -> Sharding | None:
+    """`first`, split as `second` where it keeps full copies; None if the meshes do not nest."""
+    strides = sorted({*_strides(first), *_strides(second)})
+    if any(outer % inner for inner, outer in pairwise(strides)):
+        return None
+    axes: list[Placement] = []
+    mesh: list[int] = []
+    for inner, outer in pairwise(strides):
+        placement = _placement_at(first, inner)
+        axes.append(_placement_at(second, inner) if placement is None else placement)
+        mesh.append(outer // inner)
+    return Sharding(first.devices, axes[::-1], mesh[::-1])
+
+
+def _strides(layout: Sharding) -> list[int]:
+    """The step in device numbers along each mesh dimension, innermost first, then the total."""
+    return list(accumulate(reversed(layout.mesh_shape), mul, initial=1))
+
+
+def _placement_at(layout: Sharding, stride: int) -> Placement:
+    """The placement of the mesh dimension that steps over `stride` device numbers lie in."""
+    outers = _strides(layout)[1:]
+    placements = zip(outers, reversed(layout.axes), strict=True)
+    return next(placement for outer, placement in placements if stride < outer)

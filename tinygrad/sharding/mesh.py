@@ -1,0 +1,134 @@
+"""Named meshes: `Mesh((2, 4), ("dp", "tp"), devices).sharding(P("dp", None, "tp"))`.
+
+In: names for the dimensions of a mesh, and for each tensor axis the names that split it.
+Out: a `Sharding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from tinygrad.sharding.layout import Sharding, ShardingError, device_range, is_int
+
+SpecEntry: TypeAlias = str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class P:
+    """How a tensor is split over a named mesh: one entry for each tensor axis, from the front.
+
+    An entry is a mesh name, None for an axis that is not split, or a tuple of names, outer first.
+    Axes without an entry are not split: `P()` is a full copy on each device.
+    """
+
+    entries: tuple[SpecEntry, ...]
+
+    def __init__(self, *entries: SpecEntry) -> None:
+        for entry in entries:
+            names = entry if isinstance(entry, tuple) else (entry,)
+            if entry is not None and not all(isinstance(name, str) for name in names):
+                raise ShardingError(
+                    f"P has the entry {entry!r}; use a mesh name, a tuple of mesh names, or None"
+                )
+        object.__setattr__(self, "entries", entries)
+
+    def __repr__(self) -> str:
+        return f"P({', '.join(repr(entry) for entry in self.entries)})"
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[SpecEntry]:
+        return iter(self.entries)
+
+    def names(self, tensor_axis: int) -> tuple[str, ...]:
+        """The mesh names that split a tensor axis, outer first."""
+        entry = self.entries[tensor_axis]
+        if entry is None:
+            return ()
+        return (entry,) if isinstance(entry, str) else entry
+
+
+@dataclass(frozen=True, init=False)
+class Mesh:
+    """Devices in row-major order over named dimensions.
+
+        mesh = Mesh((2, 4), ("dp", "tp"), tuple(f"CPU:{i}" for i in range(8)))
+        mesh.sharding(P("dp", "tp"))        # rows by 2, columns by 4
+
+    Raises ShardingError for sizes, names or devices that do not fit together.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    devices: tuple[str, ...]
+
+    def __init__(self, shape: Sequence[int], names: Sequence[str], devices: Sequence[str]) -> None:
+        shape, names = tuple(shape), (names,) if isinstance(names, str) else tuple(names)
+        if not shape or not all(is_int(size) and size > 0 for size in shape):
+            raise ShardingError(f"mesh shape must be a tuple of positive ints, got {shape}")
+        if len(names) != len(shape):
+            raise ShardingError(
+                f"mesh names {names} do not fit mesh shape {shape}; "
+                "give one name for each dimension"
+            )
+        if not all(isinstance(name, str) and name for name in names):
+            raise ShardingError(f"mesh names must be non-empty strings, got {names}")
+        if len(set(names)) != len(names):
+            raise ShardingError(f"mesh names {names} repeat a name; name each dimension once")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "devices", Sharding(devices, mesh=shape).devices)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(
+            f"{name}={size}" for name, size in zip(self.names, self.shape, strict=True)
+        )
+        return f"Mesh({sizes}, {device_range(self.devices)})"
+
+    def __len__(self) -> int:
+        return prod(self.shape)
+
+    def sharding(self, spec: P, ndim: int | None = None) -> Sharding:
+        """The layout of a tensor of `ndim` axes (not checked if None) that is split as `spec` says.
+
+        Raises ShardingError for a name that the mesh has not, a name used twice, names within one
+        entry that are not in mesh order, or more entries than axes.
+        """
+        if not isinstance(spec, P):
+            raise ShardingError(
+                f"a mesh takes a spec like P('{self.names[0]}', None), got {spec!r}"
+            )
+        if ndim is not None and len(spec) > ndim:
+            raise ShardingError(
+                f"{spec} has {len(spec)} entries for a tensor of {ndim} axes; drop the last ones"
+            )
+        axis_of: dict[str, int] = {}
+        for tensor_axis in range(len(spec)):
+            for name in spec.names(tensor_axis):
+                self._check_name(spec, name, axis_of)
+                axis_of[name] = tensor_axis
+            self._check_order(spec, spec.names(tensor_axis))
+        return Sharding(self.devices, [axis_of.get(name) for name in self.names], self.shape)
+
+    def _check_name(self, spec: P, name: str, used: dict[str, int]) -> None:
+        if name not in self.names:
+            raise ShardingError(
+                f"{spec} names {name!r}, but {self} has the dimensions {', '.join(self.names)}; "
+                "use one of these"
+            )
+        if name in used:
+            raise ShardingError(
+                f"{spec} uses {name!r} twice; a mesh dimension can split one tensor axis, once"
+            )
+
+    def _check_order(self, spec: P, names: tuple[str, ...]) -> None:
+        in_order = tuple(name for name in self.names if name in names)
+        if names != in_order:
+            raise ShardingError(
+                f"{spec} splits one axis by {names}, but nested splits go in the order of {self}; "
+                f"write {in_order}, or build a mesh with its dimensions in the other order"
+            )
