@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
-import tempfile
 from pathlib import Path
 
+from tinygrad.atomic_file import replacing
 from tinygrad.settings import cache_directory
 
 CHECKSUM_BYTES = 32
@@ -53,25 +52,12 @@ def get(table: str, key: str | bytes) -> bytes | None:
 
 def put(table: str, key: str | bytes, value: bytes) -> None:
     """Stores `value` under `key`, replacing what was there. A full or read-only disk is ignored."""
-    with contextlib.suppress(OSError):
-        write_whole(_entry_path(table, key), _digest(value) + value)
+    with contextlib.suppress(OSError), replacing(_entry_path(table, key)) as file:
+        file.write(_digest(value))
+        file.write(value)
 
 
 def clear(table: str | None = None) -> None:
     """Removes the entries of `table`, or of all tables."""
     path = cache_directory() / "store" if table is None else _table_path(table)
     shutil.rmtree(path, ignore_errors=True)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes `data` to `path` so that no reader ever sees a part of it. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(aside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(aside)
-        raise

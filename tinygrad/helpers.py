@@ -1,28 +1,24 @@
 """Small functions that know nothing of tensors, and the names that programs import from here.
 
-Everything is pure except `Timing`, `Profiling`, the progress bars and `GlobalCounters`.
+The functions of this file are pure, the disk cache aside; settings, counters, timers and downloads
+have files of their own.
 """
 
 from __future__ import annotations
 
-import contextlib
-import cProfile
 import functools
 import operator
 import os
 import pickle
-import pstats
 import re
 import string
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
 from tinygrad import diskcache as store
 from tinygrad.fetch import fetch
+from tinygrad.measure import GlobalCounters, Profiling, Timing
 from tinygrad.settings import (
     ALL2ALL,
     BEAM,
@@ -346,102 +342,6 @@ def temp(name: str, append_user: bool = False) -> str:
 
         name = f"{name}.{getpass.getuser()}"
     return os.path.join(tempfile.gettempdir(), name)
-
-
-# *** measuring ***
-
-
-class GlobalCounters:
-    """What has run since the last reset, and the memory in use now.
-
-    `global_ops` counts arithmetic operations, `global_mem` bytes that kernels read and write,
-    `bytes_moved` bytes that crossed devices (each device: bytes it sent), `mem_used` bytes allocated.
-    """
-
-    global_ops: ClassVar[int] = 0
-    global_mem: ClassVar[int] = 0
-    time_sum_s: ClassVar[float] = 0.0
-    kernel_count: ClassVar[int] = 0
-    bytes_moved: ClassVar[int] = 0
-    bytes_moved_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
-    mem_used: ClassVar[int] = 0
-    mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
-
-    @staticmethod
-    def reset() -> None:
-        """Sets the counters to zero. Memory in use is a state, not a count: it stays."""
-        GlobalCounters.global_ops = 0
-        GlobalCounters.global_mem = 0
-        GlobalCounters.time_sum_s = 0.0
-        GlobalCounters.kernel_count = 0
-        GlobalCounters.bytes_moved = 0
-        GlobalCounters.bytes_moved_per_device.clear()
-
-
-class Timing(contextlib.ContextDecorator):
-    """Prints how long a block took: `with Timing("load: "): ...`; `et` is the time in ns.
-
-    `on_exit` gets the time in ns and returns text to print after it.
-    """
-
-    def __init__(
-        self,
-        prefix: str = "",
-        on_exit: Callable[[int], str] | None = None,
-        enabled: bool = True,
-    ) -> None:
-        self.prefix, self.on_exit, self.enabled = prefix, on_exit, enabled
-        self.et = 0
-
-    def __enter__(self) -> Timing:
-        self.start_ns = time.perf_counter_ns()
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.et = time.perf_counter_ns() - self.start_ns
-        if self.enabled:
-            suffix = self.on_exit(self.et) if self.on_exit else ""
-            print(f"{self.prefix}{self.et * 1e-6:6.2f} ms{suffix}")
-
-
-class Profiling(contextlib.ContextDecorator):
-    """Prints the Python functions that a block spent its time in.
-
-    `sort` is a key of `pstats`, `frac` the part of the functions to print, `fn` a file to save to.
-    """
-
-    def __init__(
-        self,
-        enabled: bool = True,
-        sort: str = "cumtime",
-        frac: float = 0.2,
-        fn: str | None = None,
-    ) -> None:
-        self.enabled, self.sort, self.frac, self.fn = enabled, sort, frac, fn
-
-    def __enter__(self) -> Profiling:
-        self.profile = cProfile.Profile()
-        if self.enabled:
-            self.profile.enable()
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if not self.enabled:
-            return
-        self.profile.disable()
-        if self.fn:
-            self.profile.dump_stats(self.fn)
-        pstats.Stats(self.profile).strip_dirs().sort_stats(self.sort).print_stats(self.frac)
 
 
 # *** the disk cache, for Python values ***

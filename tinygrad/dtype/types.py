@@ -1,24 +1,17 @@
-"""The types of elements: what they are, how they promote, and what values they hold.
+"""What the element types are: `DType`, `PtrDType`, and `dtypes`, which names them.
 
-A `DType` is interned: equal types are one object, so they hash and compare by identity. `dtypes`
-names them. Promotion follows JAX's lattice. Conversion between Python numbers, numpy arrays and the
-bits of narrow floats is in `float_format.py`.
+A type is interned: equal types are one object, so they hash and compare by identity.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard
+from typing import Any, ClassVar, Final, TypeAlias
 
-from tinygrad.float_format import BFLOAT16, FLOAT16, FLOAT32, FP8E4M3, FP8E5M2, FloatFormat
 from tinygrad.settings import DEFAULT_FLOAT
-
-if TYPE_CHECKING:
-    import numpy
 
 ConstType: TypeAlias = float | int | bool
 
@@ -316,167 +309,6 @@ def to_dtype(dtype: DType | str) -> DType:
     if dtype.lower() not in _FIELDS:
         raise TypeError(f"{dtype!r} is not a dtype; there are {', '.join(_FIELDS)}")
     return _FIELDS[dtype.lower()]
-
-
-# *** promotion: https://docs.jax.dev/en/latest/jep/9407-type-promotion.html ***
-
-# what int64 and uint64 have in common: some float, of no width of its own; it becomes default_float
-_WEAK_FLOAT = DType.new(9, 0, "weak float")
-
-_NEXT_WIDER: dict[DType, tuple[DType, ...]] = {
-    dtypes.bool: (dtypes.int8, dtypes.uint8),
-    dtypes.int8: (dtypes.int16,),
-    dtypes.int16: (dtypes.int32,),
-    dtypes.int32: (dtypes.int64,),
-    dtypes.int64: (_WEAK_FLOAT,),
-    dtypes.uint8: (dtypes.int16, dtypes.uint16),
-    dtypes.uint16: (dtypes.int32, dtypes.uint32),
-    dtypes.uint32: (dtypes.int64, dtypes.uint64),
-    dtypes.uint64: (_WEAK_FLOAT,),
-    _WEAK_FLOAT: dtypes.fp8s,
-    dtypes.fp8e4m3: (dtypes.float16, dtypes.bfloat16),
-    dtypes.fp8e5m2: (dtypes.float16, dtypes.bfloat16),
-    dtypes.float16: (dtypes.float32,),
-    dtypes.bfloat16: (dtypes.float32,),
-    dtypes.float32: (dtypes.float64,),
-    dtypes.float64: (),
-}
-
-
-@functools.cache
-def _at_least(dtype: DType) -> frozenset[DType]:
-    """The types that `dtype` promotes to, itself included."""
-    if dtype not in _NEXT_WIDER:
-        raise TypeError(f"{dtype!r} does not promote; cast it first")
-    return frozenset({dtype}).union(*(_at_least(wider) for wider in _NEXT_WIDER[dtype]))
-
-
-@functools.cache
-def _join(ds: tuple[DType, ...]) -> DType:
-    if len(set(ds)) == 1:
-        return ds[0]
-    return min(frozenset.intersection(*map(_at_least, ds)), key=lambda dtype: dtype.priority)
-
-
-def least_upper_dtype(*ds: DType) -> DType:
-    """The type that operands of these types are computed in.
-
-    int64 with uint64 gives `dtypes.default_float`. Raises TypeError where different types include
-    one that does not promote: `void`, `index`, a vector or a pointer.
-    """
-    joined = _join(ds)
-    return dtypes.default_float if joined is _WEAK_FLOAT else joined
-
-
-def least_upper_float(dtype: DType) -> DType:
-    """A float type as it is; for any other, what it and the default float give."""
-    return dtype if dtypes.is_float(dtype) else least_upper_dtype(dtype, dtypes.default_float)
-
-
-@functools.cache
-def can_lossless_cast(source: DType, target: DType) -> bool:
-    """Whether every value of `source` is a value of `target` too."""
-    if source is target or dtypes.is_bool(source):
-        return True
-    if dtypes.is_bool(target):
-        return False
-    if dtypes.is_int(source) and dtypes.is_int(target):
-        return dtypes.min(target) <= dtypes.min(source) and dtypes.max(source) <= dtypes.max(target)
-    if not dtypes.is_float(target):
-        return False
-    exponent, mantissa = dtypes.finfo(target)
-    if dtypes.is_int(source):
-        bits = source.scalar().itemsize * 8 - (not dtypes.is_unsigned(source))
-        return bits <= mantissa + 1 and bits < 2 ** (exponent - 1)
-    source_exponent, source_mantissa = dtypes.finfo(source)
-    return source_exponent <= exponent and source_mantissa <= mantissa
-
-
-def sum_acc_dtype(dtype: DType) -> DType:
-    """The type that a sum of such values is accumulated in."""
-    if dtypes.is_unsigned(dtype):
-        return least_upper_dtype(dtype, dtypes.uint32)
-    if dtypes.is_int(dtype) or dtypes.is_bool(dtype):
-        return least_upper_dtype(dtype, dtypes.int32)
-    return least_upper_dtype(dtype, dtypes.float32)
-
-
-# *** values ***
-
-_FORMATS: dict[DType, FloatFormat] = {
-    dtypes.fp8e4m3: FP8E4M3,
-    dtypes.fp8e5m2: FP8E5M2,
-    dtypes.float16: FLOAT16,
-    dtypes.bfloat16: BFLOAT16,
-    dtypes.float32: FLOAT32,
-}
-
-
-def _wrap(value: Any, bits: int, signed: bool) -> int:
-    wrapped = int(value) & ((1 << bits) - 1)
-    return wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
-
-
-truncate: dict[DType, Callable[[Any], Any]] = {
-    dtypes.bool: bool,
-    dtypes.float64: float,
-    **{dtype: form.round for dtype, form in _FORMATS.items()},
-    **{
-        dtype: functools.partial(_wrap, bits=dtype.itemsize * 8, signed=dtype in dtypes.sints)
-        for dtype in dtypes.ints
-    },
-}
-"""For each type, the function that turns a Python number into the value the type would hold:
-integers wrap around, floats round to nearest, ties to even."""
-
-
-def to_storage_scalar(value: ConstType, dtype: DType) -> ConstType:
-    """What to put into an array of `to_numpy_dtype(dtype)`: for bfloat16 and fp8, the bits."""
-    return _FORMATS[dtype].encode(float(value)) if is_stored_as_bits(dtype) else value
-
-
-def is_stored_as_bits(dtype: DType) -> bool:
-    """Whether numpy has no such type, so that arrays hold its bits as unsigned integers."""
-    return dtypes.is_float(dtype) and dtype.fmt is None
-
-
-def to_numpy_dtype(dtype: DType) -> numpy.dtype[Any]:
-    """The numpy type of the stored elements; see `is_stored_as_bits`. Raises TypeError for void."""
-    import numpy
-
-    if is_stored_as_bits(dtype):
-        return numpy.dtype(f"u{dtype.itemsize}")
-    if dtype is dtypes.index:
-        return numpy.dtype("i8")
-    if dtype.fmt is None:
-        raise TypeError(f"numpy has no type for {dtype!r}")
-    return numpy.dtype(f"={dtype.fmt}")
-
-
-def from_numpy_dtype(dtype: Any) -> DType:
-    """The type of a numpy type's elements, ml_dtypes' included. Raises TypeError if none is."""
-    import numpy
-
-    name = numpy.dtype(dtype).name
-    name = {"float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2"}.get(name, name)
-    if name not in _FIELDS:
-        raise TypeError(f"there is no dtype for numpy's {name}")
-    return _FIELDS[name]
-
-
-def to_float32_array(stored: numpy.ndarray[Any, Any], dtype: DType) -> numpy.ndarray[Any, Any]:
-    """An array of the bits of `dtype` (bfloat16 or fp8) as float32 values, of the same shape."""
-    return _FORMATS[dtype].decode_array(stored)
-
-
-def from_float32_array(values: numpy.ndarray[Any, Any], dtype: DType) -> numpy.ndarray[Any, Any]:
-    """An array of floats as the bits of `dtype` (bfloat16 or fp8), of the same shape, rounded."""
-    return _FORMATS[dtype].encode_array(values)
-
-
-def is_const(value: object) -> TypeGuard[ConstType]:
-    """Whether it is a Python number, which has no device and takes its neighbour's type."""
-    return isinstance(value, int | float)
 
 
 dtypes.default_float = to_dtype(DEFAULT_FLOAT.value)

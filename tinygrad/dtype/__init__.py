@@ -1,0 +1,36 @@
+"""The types of elements: what they are, how they promote, and what values they hold."""
+
+from tinygrad.dtype.promotion import (
+    can_lossless_cast,
+    least_upper_dtype,
+    least_upper_float,
+    sum_acc_dtype,
+)
+from tinygrad.dtype.types import AddrSpace, ConstType, DType, PtrDType, dtypes, to_dtype
+from tinygrad.dtype.values import (
+    from_float32_array,
+    from_numpy_dtype,
+    is_stored_as_bits,
+    to_float32_array,
+    to_numpy_dtype,
+    truncate,
+)
+
+__all__ = [
+    "AddrSpace",
+    "ConstType",
+    "DType",
+    "PtrDType",
+    "can_lossless_cast",
+    "dtypes",
+    "from_float32_array",
+    "from_numpy_dtype",
+    "is_stored_as_bits",
+    "least_upper_dtype",
+    "least_upper_float",
+    "sum_acc_dtype",
+    "to_dtype",
+    "to_float32_array",
+    "to_numpy_dtype",
+    "truncate",
+]

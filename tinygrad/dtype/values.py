@@ -1,0 +1,78 @@
+"""What values a type holds: rounding Python numbers to it, and numpy arrays of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FLOAT32, FP8E4M3, FP8E5M2, FloatFormat
+from tinygrad.dtype.types import DType, dtypes
+
+if TYPE_CHECKING:
+    import numpy
+
+_FORMATS: dict[DType, FloatFormat] = {
+    dtypes.fp8e4m3: FP8E4M3,
+    dtypes.fp8e5m2: FP8E5M2,
+    dtypes.float16: FLOAT16,
+    dtypes.bfloat16: BFLOAT16,
+    dtypes.float32: FLOAT32,
+}
+
+
+def _wrap(value: Any, bits: int, signed: bool) -> int:
+    wrapped = int(value) & ((1 << bits) - 1)
+    return wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
+
+
+truncate: dict[DType, Callable[[Any], Any]] = {
+    dtypes.bool: bool,
+    dtypes.float64: float,
+    **{dtype: form.round for dtype, form in _FORMATS.items()},
+    **{
+        dtype: functools.partial(_wrap, bits=dtype.itemsize * 8, signed=dtype in dtypes.sints)
+        for dtype in dtypes.ints
+    },
+}
+"""For each type, the function that turns a Python number into the value the type would hold:
+integers wrap around, floats round to nearest, ties to even."""
+
+
+def is_stored_as_bits(dtype: DType) -> bool:
+    """Whether numpy has no such type, so that arrays hold its bits as unsigned integers."""
+    return dtypes.is_float(dtype) and dtype.fmt is None
+
+
+def to_numpy_dtype(dtype: DType) -> numpy.dtype[Any]:
+    """The numpy type of the stored elements; see `is_stored_as_bits`. Raises TypeError for void."""
+    import numpy
+
+    if is_stored_as_bits(dtype):
+        return numpy.dtype(f"u{dtype.itemsize}")
+    if dtype is dtypes.index:
+        return numpy.dtype("i8")
+    if dtype.fmt is None:
+        raise TypeError(f"numpy has no type for {dtype!r}")
+    return numpy.dtype(f"={dtype.fmt}")
+
+
+def from_numpy_dtype(dtype: Any) -> DType:
+    """The type of a numpy type's elements, ml_dtypes' included. Raises TypeError if none is."""
+    import numpy
+
+    name = numpy.dtype(dtype).name
+    name = {"float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2"}.get(name, name)
+    if name not in dtypes.fields():
+        raise TypeError(f"there is no dtype for numpy's {name}")
+    return dtypes.fields()[name]
+
+
+def to_float32_array(stored: numpy.ndarray[Any, Any], dtype: DType) -> numpy.ndarray[Any, Any]:
+    """An array of the bits of `dtype` (bfloat16 or fp8) as float32 values, of the same shape."""
+    return _FORMATS[dtype].decode_array(stored)
+
+
+def from_float32_array(values: numpy.ndarray[Any, Any], dtype: DType) -> numpy.ndarray[Any, Any]:
+    """An array of floats as the bits of `dtype` (bfloat16 or fp8), of the same shape, rounded."""
+    return _FORMATS[dtype].encode_array(values)
