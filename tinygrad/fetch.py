@@ -172,7 +172,11 @@ def _download_wheel(package: str, version: str, folder: Path) -> Path:
     options = ["--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(folder)]
     requirement = f"{package}=={version}"
     result = subprocess.run(
-        [*command, *options, requirement], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        [*command, *options, requirement],
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     wheels = list(folder.glob("*.whl"))
     if result.returncode or len(wheels) != 1:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
 from tinygrad import diskcache as store
-from tinygrad.fetch import fetch
 from tinygrad.measure import GlobalCounters, Profiling, Timing
 from tinygrad.settings import (
     ALL2ALL,
@@ -44,6 +43,8 @@ from tinygrad.settings import (
 
 if TYPE_CHECKING:
     from tqdm import tqdm, trange
+
+    from tinygrad.fetch import fetch
 
 __all__ = [
     "ALL2ALL",
@@ -110,11 +111,15 @@ V = TypeVar("V")
 
 
 def __getattr__(name: str) -> Any:
-    """The progress bars, whose package is imported only by programs that show one."""
+    """Downloads and progress bars, imported only by the programs that use them."""
     if name in ("tqdm", "trange"):
         import tqdm as package
 
         return getattr(package, name)
+    if name == "fetch":
+        from tinygrad.fetch import fetch as function
+
+        return function
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

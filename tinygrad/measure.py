@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import cProfile
-import pstats
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -87,6 +85,8 @@ class Profiling(contextlib.ContextDecorator):
         self.enabled, self.sort, self.frac, self.fn = enabled, sort, frac, fn
 
     def __enter__(self) -> Profiling:
+        import cProfile  # for the few programs that profile
+
         self.profile = cProfile.Profile()
         if self.enabled:
             self.profile.enable()
@@ -100,6 +100,8 @@ class Profiling(contextlib.ContextDecorator):
     ) -> None:
         if not self.enabled:
             return
+        import pstats
+
         self.profile.disable()
         if self.fn:
             self.profile.dump_stats(self.fn)

@@ -252,3 +252,14 @@ def settings_table() -> str:
             kind = type(setting.default).__name__
             rows.append(f"| `{setting.key}` | {kind} | {default} | {setting.meaning} |")
     return "\n".join(rows) + "\n"
+
+
+def settings_page() -> str:
+    """The text of docs/settings.md."""
+    return f"""# Settings
+
+Each is an environment variable, read when the library is imported, and a name in
+`tinygrad.settings`. `with Context(NAME=value):` changes it for a block of code.
+This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
+
+{settings_table()}"""

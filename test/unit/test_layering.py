@@ -1,0 +1,151 @@
+"""Imports point down only, form no cycles, and one file alone reads the environment.
+
+Every module is parsed, not imported. Imports inside functions count, those for type checkers alone
+do not. What runs because a parent package has an `__init__` is not counted either.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "tinygrad"
+
+# from the bottom up; a module may import from its own layer and those below
+LAYERS = (
+    {"settings", "atomic_file", "diskcache", "fetch", "measure", "helpers", "dtype", "sharding"},
+    {"uop"},
+    {"device", "allocator"},
+    {"renderer", "runtime"},
+    {"schedule", "codegen"},
+    {"engine"},
+    {"tensor", "mixin", "gradient"},
+    {"nn", "apps", "engine.jit"},
+    {"", "__main__"},  # `tinygrad` itself hands out the public names
+)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_name(path): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+PACKAGES = {module_name(path) for path in SOURCE.rglob("__init__.py")}
+
+
+def layer(module: str) -> int:
+    """The number of the layer of a module, by the longest name in the table."""
+    inside = module.removeprefix("tinygrad").removeprefix(".")
+    while inside:
+        for number, names in enumerate(LAYERS):
+            if inside in names:
+                return number
+        inside = inside.rpartition(".")[0]
+    if module == "tinygrad":
+        return len(LAYERS) - 1
+    raise AssertionError(f"{module} is in no layer: add it to LAYERS in this test")
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(tree):
+        if is_for_type_checkers(child):
+            for node in child.orelse:
+                yield from (node, *running_nodes(node))
+            continue
+        yield child
+        yield from running_nodes(child)
+
+
+def imported_modules(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The modules of this package that `module` imports, each with the line."""
+    for node in running_nodes(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = from_names(module, node)
+        else:
+            continue
+        yield from ((name, node.lineno) for name in names if name in TREES)
+
+
+def from_names(module: str, node: ast.ImportFrom) -> list[str]:
+    """What `from x import y` imports: the module x.y where it is one, else x."""
+    base = node.module or ""
+    if node.level:
+        package = module if module in PACKAGES else module.rpartition(".")[0]
+        for _ in range(node.level - 1):
+            package = package.rpartition(".")[0]
+        base = f"{package}.{base}".rstrip(".")
+    names = (f"{base}.{alias.name}" for alias in node.names)
+    return [name if name in TREES else base for name in names]
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_module_imports_nothing_from_above(module):
+    wrong = [
+        f"line {line} imports {name}"
+        for name, line in imported_modules(module, TREES[module])
+        if layer(name) > layer(module)
+    ]
+    assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        module: {name for name, _ in imported_modules(module, tree) if name != module}
+        for module, tree in TREES.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def dynamic_imports(tree: ast.AST) -> Iterator[ast.Call]:
+    """Calls of `import_module` or `__import__` that do not name a package of someone else's."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = ast.unparse(node.func).rpartition(".")[2]
+        if function not in ("import_module", "__import__"):
+            continue
+        name = node.args[0]
+        if isinstance(name, ast.Constant) and str(name.value).partition(".")[0] != "tinygrad":
+            continue
+        yield node
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_only_the_device_registry_imports_by_computed_name(module):
+    if module.startswith("tinygrad.device"):
+        for call in dynamic_imports(TREES[module]):
+            assert "tinygrad.runtime." in ast.unparse(call), f"line {call.lineno}"
+        return
+    lines = [call.lineno for call in dynamic_imports(TREES[module])]
+    assert not lines, f"{module} hides imports from this test in lines {lines}"
+
+
+ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv")
+
+
+@pytest.mark.parametrize("module", sorted(TREES.keys() - {"tinygrad.settings"}))
+def test_only_settings_reads_the_environment(module):
+    wrong = []
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ENVIRONMENT:
+            wrong.append(f"line {node.lineno} uses {ast.unparse(node)}")
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            names = {f"os.{alias.name}" for alias in node.names} & set(ENVIRONMENT)
+            wrong += [f"line {node.lineno} imports {name}" for name in names]
+    assert not wrong, f"{module} must declare a setting instead: {'; '.join(wrong)}"
