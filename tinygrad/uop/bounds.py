@@ -1,0 +1,281 @@
+"""The least and greatest value that a node can take.
+
+In: a node. Out: `(lo, hi)`, Python numbers, such that every value of the node lies between them. An integer
+that may overflow gets the whole range of its dtype, so bounds inside that range are also a proof that nothing
+wraps. A float's bounds are finite only where the value is known to be finite and not NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import dtypes, truncate
+from tinygrad.helpers import cdiv, cmod
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.dtype import DType
+    from tinygrad.uop.ops import UOp
+
+Bounds = tuple[Any, Any]
+_INFINITY = float("inf")
+
+
+def min_max(node: UOp) -> Bounds:
+    """The bounds of `node`. Those of its sources are computed first, without recursion, and kept."""
+    stack = [node]
+    while True:
+        top = stack[-1]
+        if top.op in _FROM_SOURCES:
+            pending = [x for x in top.src if x._bounds.__class__ is not tuple]
+            if pending:
+                stack.extend(pending)
+                continue
+        found = _bounds_of(top)
+        stack.pop()
+        if not stack:
+            return found
+        top._bounds = found
+
+
+def _bounds_of(node: UOp) -> Bounds:
+    rule = _RULES.get(node.op)
+    dtype = node.dtype
+    found = None if rule is None else rule(node)
+    limits = dtypes.min(dtype), dtypes.max(dtype)
+    if found is None:
+        return limits
+    if dtypes.is_float(dtype):
+        return found if -_INFINITY < found[0] and found[1] < _INFINITY else limits
+    return found if limits[0] <= found[0] and found[1] <= limits[1] else limits
+
+
+def _const(node: UOp) -> Bounds | None:
+    convert = truncate.get(node.dtype)
+    value = node.arg if convert is None else convert(node.arg)
+    return value, value
+
+
+def _define_var(node: UOp) -> Bounds:
+    return node.arg[1], node.arg[2]
+
+
+def _first_source(node: UOp) -> Bounds:
+    return _of(node.src[0])
+
+
+def _counter(node: UOp) -> Bounds:
+    return 0, max(0, _of(node.src[0])[1] - 1)
+
+
+def _arange(node: UOp) -> Bounds:
+    size = node.arg if isinstance(node.arg, int) else node.arg.vmax
+    return 0, max(0, size - 1)
+
+
+def _special(node: UOp) -> Bounds | None:
+    """A grid index: its size is the first source, or the last part of the argument."""
+    if node.src:
+        return _counter(node)
+    size = node.arg[-1] if isinstance(node.arg, tuple) else None
+    return (0, max(0, size - 1)) if isinstance(size, int) else None
+
+
+def _of(node: UOp) -> Bounds:
+    bounds: Bounds = node._bounds
+    return bounds if bounds.__class__ is tuple else node._min_max()
+
+
+def _both(node: UOp) -> tuple[Any, Any, Any, Any]:
+    return (*_of(node.src[0]), *_of(node.src[1]))
+
+
+def _exact(node: UOp) -> bool:
+    """Whether arithmetic on bounds is exact: not on floats, which round and may be NaN."""
+    return not dtypes.is_float(node.src[-1].dtype)
+
+
+def _add(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    return (a + c, b + d) if _exact(node) else None
+
+
+def _sub(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    return (a - d, b - c) if _exact(node) else None
+
+
+def _neg(node: UOp) -> Bounds | None:
+    a, b = _of(node.src[0])
+    return -b, -a
+
+
+def _mul(node: UOp) -> Bounds | None:
+    if not _exact(node):
+        return None
+    a, b, c, d = _both(node)
+    if a >= 0 and c >= 0:
+        return a * c, b * d
+    corners = (a * c, a * d, b * c, b * d)
+    return min(corners), max(corners)
+
+
+def _idiv(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    if c <= 0 <= d:
+        return None
+    corners = (cdiv(a, c), cdiv(a, d), cdiv(b, c), cdiv(b, d))
+    low, high = min(corners), max(corners)
+    # a quotient is closer to 0 than both corners where the divisor's range is wide and signs differ
+    return low, high
+
+
+def _mod(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    if c <= 0 <= d:
+        return None
+    if c == d and cdiv(a, c) == cdiv(b, c):
+        return cmod(a, c), cmod(b, c)
+    largest = max(abs(c), abs(d)) - 1
+    return max(min(a, 0), -largest), min(max(b, 0), largest)
+
+
+def _max(node: UOp) -> Bounds:
+    a, b, c, d = _both(node)
+    if dtypes.is_float(node.dtype) and -_INFINITY in (a, c):
+        # one of them may be NaN
+        return -_INFINITY, _INFINITY
+    return max(a, c), max(b, d)
+
+
+def _comparable(node: UOp) -> bool:
+    """Whether the bounds say something of every value: a float without finite bounds may be NaN."""
+    if not dtypes.is_float(node.src[0].dtype):
+        return True
+    a, b, c, d = _both(node)
+    return bool(-_INFINITY < min(a, c) and max(b, d) < _INFINITY)
+
+
+def _cmplt(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    return (b < c, a < d) if _comparable(node) else None
+
+
+def _cmpne(node: UOp) -> Bounds | None:
+    if not _comparable(node):
+        return None
+    a, b, c, d = _both(node)
+    return b < c or d < a, not a == b == c == d
+
+
+def _cmpeq(node: UOp) -> Bounds | None:
+    if not _comparable(node):
+        return None
+    a, b, c, d = _both(node)
+    return a == b == c == d, not (b < c or d < a)
+
+
+def _and(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    if dtypes.is_bool(node.dtype):
+        return a and c, b and d
+    # bits can only be cleared, so a source that is not negative bounds the result
+    highs = [high for low, high in ((a, b), (c, d)) if low >= 0]
+    return (0, min(highs)) if highs else None
+
+
+def _or(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    if dtypes.is_bool(node.dtype):
+        return a or c, b or d
+    if a < 0 or c < 0:
+        return None
+    return max(a, c), (1 << max(b, d).bit_length()) - 1
+
+
+def _xor(node: UOp) -> Bounds | None:
+    a, b, c, d = _both(node)
+    if dtypes.is_bool(node.dtype):
+        return _cmpne(node)
+    if a < 0 or c < 0:
+        return None
+    return 0, (1 << max(b, d).bit_length()) - 1
+
+
+def _shift_amount(node: UOp) -> tuple[int, int] | None:
+    low, high = _of(node.src[1])
+    return (low, high) if 0 <= low and high < node.dtype.scalar().itemsize * 8 else None
+
+
+def _shl(node: UOp) -> Bounds | None:
+    amount = _shift_amount(node)
+    if amount is None:
+        return None
+    a, b = _of(node.src[0])
+    return min(a << amount[0], a << amount[1]), max(b << amount[0], b << amount[1])
+
+
+def _shr(node: UOp) -> Bounds | None:
+    amount = _shift_amount(node)
+    if amount is None:
+        return None
+    a, b = _of(node.src[0])
+    return min(a >> amount[0], a >> amount[1]), max(b >> amount[0], b >> amount[1])
+
+
+def _where(node: UOp) -> Bounds:
+    condition, yes, no = (_of(x) for x in node.src)
+    if condition[0]:
+        return yes
+    if not condition[1]:
+        return no
+    return min(yes[0], no[0]), max(yes[1], no[1])
+
+
+def _cast(node: UOp) -> Bounds | None:
+    source = node.src[0]
+    target = node.dtype.scalar()
+    low, high = _of(source)
+    if low.__class__ is float and not (-_INFINITY < low and high < _INFINITY):
+        return None
+    if target is dtypes.bool:
+        return (low > 0 or high < 0), not low == high == 0
+    if dtypes.is_float(target):
+        return truncate[target](float(low)), truncate[target](float(high))
+    return int(low), int(high)
+
+
+def _vectorize(node: UOp) -> Bounds:
+    lows, highs = zip(*(_of(x) for x in node.src), strict=True)
+    return min(lows), max(highs)
+
+
+_RULES: dict[Ops, Callable[[UOp], Bounds | None]] = {
+    Ops.CONST: _const,
+    Ops.DEFINE_VAR: _define_var,
+    Ops.BIND: _first_source,
+    Ops.RANGE: _counter,
+    Ops.ARANGE: _arange,
+    Ops.SPECIAL: _special,
+    Ops.ADD: _add,
+    Ops.SUB: _sub,
+    Ops.NEG: _neg,
+    Ops.MUL: _mul,
+    Ops.IDIV: _idiv,
+    Ops.MOD: _mod,
+    Ops.MAX: _max,
+    Ops.CMPLT: _cmplt,
+    Ops.CMPNE: _cmpne,
+    Ops.CMPEQ: _cmpeq,
+    Ops.AND: _and,
+    Ops.OR: _or,
+    Ops.XOR: _xor,
+    Ops.SHL: _shl,
+    Ops.SHR: _shr,
+    Ops.WHERE: _where,
+    Ops.CAST: _cast,
+    Ops.VECTORIZE: _vectorize,
+    Ops.GEP: _first_source,
+}
+_FROM_SOURCES = frozenset(_RULES) - {Ops.CONST, Ops.DEFINE_VAR, Ops.ARANGE}

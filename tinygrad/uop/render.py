@@ -1,0 +1,104 @@
+"""Graphs as text for people: `infix` for symbolic expressions, `tree` for everything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+TREE_LIMIT = 400
+"""The most nodes that `tree` prints."""
+
+_INFIX = {
+    Ops.ADD: "+",
+    Ops.SUB: "-",
+    Ops.MUL: "*",
+    Ops.FDIV: "/",
+    Ops.IDIV: "//",
+    Ops.MOD: "%",
+    Ops.POW: "**",
+    Ops.CMPLT: "<",
+    Ops.CMPNE: "!=",
+    Ops.CMPEQ: "==",
+    Ops.AND: "&",
+    Ops.OR: "|",
+    Ops.XOR: "^",
+    Ops.SHL: "<<",
+    Ops.SHR: ">>",
+}
+
+
+def infix(node: UOp) -> str:
+    """A symbolic expression as Python would write it, `(i0*4+i1)`; other nodes as `op(sources)`."""
+    text: dict[UOp, str] = {}
+    for x in node.toposort():
+        text[x] = _infix_one(x, [text[s] for s in x.src])
+    return text[node]
+
+
+def _infix_one(node: UOp, parts: list[str]) -> str:
+    op = node.op
+    if op is Ops.CONST:
+        return str(node.arg)
+    if op is Ops.DEFINE_VAR:
+        return str(node.arg[0])
+    if op is Ops.BIND:
+        return f"{parts[0]}[{parts[1]}]"
+    if op is Ops.RANGE:
+        return f"r{node.arg.index}"
+    if op is Ops.SPECIAL:
+        return str(node.arg[0] if isinstance(node.arg, tuple) else node.arg)
+    if op is Ops.WHERE:
+        return f"({parts[1]} if {parts[0]} else {parts[2]})"
+    if op is Ops.NEG:
+        return f"(-{parts[0]})"
+    if op is Ops.CAST:
+        return f"{node.dtype!r}({parts[0]})".removeprefix("dtypes.")
+    if op in _INFIX:
+        return f"({parts[0]}{_INFIX[op]}{parts[1]})"
+    argument = [] if node.arg is None else [repr(node.arg)]
+    return f"{op.name.lower()}({', '.join(parts + argument)})"
+
+
+def tree(node: UOp, limit: int = TREE_LIMIT) -> str:
+    """The graph below `node`, one node a line, sources indented.
+
+    A node that is used more than once gets a number, is printed in full once, and is named by its number
+    after that. At most `limit` nodes are printed; the last line says how many are left out.
+    """
+    nodes = node.toposort()
+    uses: dict[UOp, int] = {}
+    for x in nodes:
+        for s in x.src:
+            uses[s] = uses.get(s, 0) + 1
+    numbers: dict[UOp, int] = {}
+    lines: list[str] = []
+    stack = [(node, 0)]
+    while stack and len(lines) < limit:
+        x, depth = stack.pop()
+        indent = "  " * depth
+        if x in numbers:
+            lines.append(f"{indent}#{numbers[x]} {x.op.name}")
+            continue
+        label = ""
+        if x.src and uses.get(x, 0) > 1:
+            numbers[x] = len(numbers)
+            label = f"#{numbers[x]} "
+        lines.append(f"{indent}{label}{_line(x)}")
+        stack.extend((s, depth + 1) for s in reversed(x.src))
+    if stack:
+        lines.append(f"... {len(nodes)} nodes in all, {len(nodes) - len(lines)} not shown")
+    return "\n".join(lines)
+
+
+def _line(node: UOp) -> str:
+    parts = [node.op.name]
+    if node.dtype is not dtypes.void:
+        parts.append(repr(node.dtype).removeprefix("dtypes."))
+    if node.arg is not None:
+        parts.append(repr(node.arg))
+    return " ".join(parts)
