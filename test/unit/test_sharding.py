@@ -1,0 +1,586 @@
+"""Layout values, propagation, transfers, choice and named meshes: golden pairs and messages."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from tinygrad.sharding import (
+    LAYOUT_RULES,
+    Mesh,
+    P,
+    Partial,
+    Piece,
+    Placement,
+    Sharding,
+    ShardingError,
+    allreduce_bytes,
+    common_layout,
+    cover,
+    expand_layout,
+    flip_layout,
+    operand_layout,
+    pad_layout,
+    permute_layout,
+    reduce_layout,
+    reshape_layout,
+    sent_per_device,
+    shrink_layout,
+    transfer_bytes,
+)
+
+KIB = 1024
+
+
+def cpus(count: int, first: int = 0) -> tuple[str, ...]:
+    return tuple(f"CPU:{number}" for number in range(first, first + count))
+
+
+def split(
+    count: int,
+    axis: Placement | tuple[Placement, ...] = None,
+    mesh: tuple[int, ...] = (),
+) -> Sharding:
+    return Sharding(cpus(count), axis, mesh)
+
+
+class Symbolic:
+    """A size that must be carried along and never looked at."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("a symbolic size was compared")
+
+    def __mul__(self, other: object) -> Symbolic:
+        raise AssertionError("a symbolic size was multiplied")
+
+    __rmul__ = __mul__
+    __mod__ = __mul__
+    __floordiv__ = __mul__
+
+
+# *** the value ***
+
+
+@pytest.mark.parametrize(
+    ("axis", "mesh", "canonical_axis", "canonical_mesh"),
+    [
+        (None, (), None, ()),
+        (1, (4,), 1, ()),
+        ((1,), (), 1, ()),
+        ((0, None), (1, 4), None, ()),
+        ((0, None), (4, 1), 0, ()),
+        ((None, None), (2, 2), None, ()),
+        ((0, 0), (2, 2), 0, ()),
+        ((Partial("ADD"), Partial("ADD")), (2, 2), Partial("ADD"), ()),
+        ((0, None), (2, 2), (0, None), (2, 2)),
+        ((0, 1), (2, 2), (0, 1), (2, 2)),
+        (None, (2, 2), None, ()),
+    ],
+)
+def test_canonical_form(
+    axis: Any, mesh: tuple[int, ...], canonical_axis: Any, canonical_mesh: tuple[int, ...]
+) -> None:
+    layout = split(4, axis, mesh)
+    assert (layout.axis, layout.mesh) == (canonical_axis, canonical_mesh)
+    assert len(layout.axes) == len(layout.mesh_shape)
+
+
+def test_axes_around_a_dropped_dimension_merge() -> None:
+    assert split(4, (0, 1, 0), (2, 1, 2)) is split(4, 0)
+
+
+def test_one_device_is_one_full_copy() -> None:
+    layout = Sharding(("CPU",), 3)
+    assert (layout.axis, layout.mesh, layout.axes, layout.mesh_shape) == (None, (), (None,), (1,))
+
+
+def test_equal_layouts_are_one_object() -> None:
+    layout = split(8, (0, 1), (2, 4))
+    assert layout is Sharding(list(cpus(8)), [0, 1], [2, 4])
+    assert pickle.loads(pickle.dumps(layout)) is layout
+    assert copy.deepcopy(layout) is layout
+    assert dataclasses.replace(layout, axis=(None, 1)) is split(8, (None, 1), (2, 4))
+    assert len({layout, split(8, (0, 1), (2, 4)), split(8, 0)}) == 2
+
+
+def test_a_layout_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        split(2, 0).axis = 1  # type: ignore[misc]
+
+
+def test_a_layout_is_a_sequence_of_its_devices() -> None:
+    layout = split(4, 0)
+    assert len(layout) == 4
+    assert list(layout) == list(cpus(4))
+    assert layout[-1] == "CPU:3"
+    assert layout[1:3] == ("CPU:1", "CPU:2")
+    assert "CPU:2" in layout
+
+
+def test_questions_about_placements() -> None:
+    layout = split(8, (1, Partial("MAX"), 0), (2, 2, 2))
+    assert not layout.is_replicated
+    assert layout.is_partial
+    assert layout.partial_ops == ("MAX",)
+    assert layout.split_axes == (0, 1)
+    assert [layout.shards(axis) for axis in range(3)] == [2, 2, 1]
+    assert layout.without_partial() is split(8, (1, None, 0), (2, 2, 2))
+    assert layout.replicated() is split(8)
+    assert layout.with_axes((0, 0, None)) is split(8, (0, None), (4, 2))
+    assert split(8).is_replicated
+    assert split(8).without_partial() is split(8)
+
+
+@pytest.mark.parametrize(
+    ("layout", "text"),
+    [
+        (split(4, 0), "Sharding(CPU:0-3, axis=0)"),
+        (Sharding(("CPU", "CPU:1"), None), "Sharding(CPU:0-1, axis=None)"),
+        (Sharding(("CUDA:1", "CPU")), "Sharding(CUDA:1, CPU, axis=None)"),
+        (Sharding(("CPU",)), "Sharding(CPU, axis=None)"),
+        (
+            split(8, (Partial("ADD"), 1), (2, 4)),
+            "Sharding(CPU:0-7, axis=(Partial(ADD), 1), mesh=(2, 4))",
+        ),
+    ],
+)
+def test_text_is_readable_at_a_glance(layout: Sharding, text: str) -> None:
+    assert str(layout) == text
+
+
+def test_repr_builds_the_same_layout() -> None:
+    layout = split(4, (0, Partial("ADD")), (2, 2))
+    assert eval(repr(layout)) is layout
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Sharding(()), "devices is empty; name at least one"),
+        (lambda: Sharding("CPU:0"), r"devices must be a tuple of device names, got 'CPU:0'"),
+        (lambda: Sharding((0, 1)), r"devices must be a tuple of device names, got \(0, 1\)"),  # type: ignore[arg-type]
+        (lambda: Sharding(("CPU", "CPU")), "devices names CPU more than once.*once"),
+        (lambda: split(4, (0, 1), (2, 3)), "mesh.*6 places for 4 devices; make the product"),
+        (lambda: split(4, 0, (2, 2)), "axis 0 has 1 entries for mesh .* of 2 dimensions; give one"),
+        (lambda: split(4, (0, 1)), "axis .* has 2 entries for mesh .* of 1 dimensions"),
+        (lambda: split(4, mesh=(4, 0)), "mesh must be a tuple of positive ints"),
+        (lambda: split(4, mesh=(-2, -2)), "mesh must be a tuple of positive ints"),
+        (lambda: split(4, -1), r"axis -1 is negative.*len\(shape\) \+ axis"),
+        (lambda: split(4, 1.0), "axis has the entry 1.0; use an int"),  # type: ignore[arg-type]
+        (lambda: split(4, True), "axis has the entry True; use an int"),
+        (lambda: split(4, "dp"), "axis has the entry 'dp'; use an int"),  # type: ignore[arg-type]
+        (lambda: Partial("XOR"), "op 'XOR' is no reduce op; use one of ADD, MAX, MUL, MIN"),
+    ],
+)
+def test_a_wrong_layout_names_the_field_and_the_fix(build: Any, message: str) -> None:
+    with pytest.raises(ShardingError, match=message):
+        build()
+
+
+# *** shapes and regions ***
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "local_shape", "regions"),
+    [
+        (split(2, 0), (4, 3), (2, 3), [((0, 2), (0, 3)), ((2, 4), (0, 3))]),
+        (split(2), (4,), (4,), [((0, 4),), ((0, 4),)]),
+        (split(2), (), (), [(), ()]),
+        (split(2, 0), (0,), (0,), [((0, 0),), ((0, 0),)]),
+        (
+            split(4, (1, 0), (2, 2)),
+            (2, 4),
+            (1, 2),
+            [((0, 1), (0, 2)), ((1, 2), (0, 2)), ((0, 1), (2, 4)), ((1, 2), (2, 4))],
+        ),
+        (split(4, (0, Partial("ADD")), (2, 2)), (2,), (1,), [((0, 1),)] * 2 + [((1, 2),)] * 2),
+    ],
+)
+def test_regions(layout: Sharding, shape: Any, local_shape: Any, regions: list[Any]) -> None:
+    layout.check(shape)
+    assert layout.local_shape(shape) == local_shape
+    assert layout.regions(shape) == tuple(regions)
+
+
+def test_offset_terms_of_a_nested_split() -> None:
+    layout = split(8, (0, None, 0), (2, 2, 2))
+    assert layout.offset_terms(0) == [(4, 2, 2), (1, 2, 1)]
+    assert layout.offset_terms(1) == []
+    assert [layout.coordinates(number) for number in (0, 3, 6)] == [(0, 0, 0), (0, 1, 1), (1, 1, 0)]
+    assert [region[0][0] for region in layout.regions((8,))] == [0, 2, 0, 2, 4, 6, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((), r"splits axis 0 of shape \(\) into 4 pieces, but the shape has 0 axes"),
+        ((10, 3), r"axis=0.*axis 0 of shape \(10, 3\) into 4 pieces.*pad the axis to 12"),
+        ((2,), r"but 2 does not divide by 4"),
+        (("n", 3), r"but its size n is symbolic; split an axis of known size"),
+    ],
+)
+@pytest.mark.parametrize("method", ["check", "local_shape", "regions"])
+def test_a_shape_that_does_not_fit_names_shape_axis_and_count(
+    method: str, shape: Any, message: str
+) -> None:
+    with pytest.raises(ShardingError, match=message):
+        getattr(split(4, 0), method)(shape)
+
+
+def test_symbolic_sizes_that_are_not_split_are_carried_along() -> None:
+    size = Symbolic()
+    layout = split(2, 1)
+    assert layout.local_shape((size, 4))[0] is size
+    assert layout.regions((size, 4))[1][0][1] is size
+    assert permute_layout(layout, (1, 0)) is split(2, 0)
+    assert expand_layout(layout, (1, 4, 1), (size, 4, size)) is layout
+    assert pad_layout(layout, ((0, size), (0, 0))) is layout
+    assert shrink_layout(layout, ((0, size), (0, 4)), (size, 4)) is layout
+    assert shrink_layout(layout, ((0, 4), (0, size)), (4, 4)) is None
+    assert reduce_layout(layout, (0,), "ADD") is layout
+    pieces = cover(layout, split(2), (size, 4))
+    assert [piece.region[1] for piece in pieces[1]] == [(2, 4), (0, 2)]
+    small = split(2, 2)
+    assert common_layout([layout, small], [400, 40], [(size, 4, 4), (size, 4, 4)]) is layout
+
+
+# *** propagation ***
+
+
+def test_every_movement_op_has_a_layout_rule() -> None:
+    assert set(LAYOUT_RULES) == {"PERMUTE", "RESHAPE", "EXPAND", "PAD", "SHRINK", "FLIP"}
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "argument", "keeps"),
+    [
+        ("PERMUTE", (4, 3), (1, 0), split(2, 1)),
+        ("PERMUTE", (4, 3, 2), (0, 2, 1), split(2, 0)),
+        ("RESHAPE", (4, 3), (12,), split(2, 0)),
+        ("EXPAND", (4, 1), (4, 3), split(2, 0)),
+        ("PAD", (4, 3), ((0, 0), (1, 2)), split(2, 0)),
+        ("PAD", (4, 3), ((0, 1), (0, 0)), None),
+        ("SHRINK", (4, 3), ((0, 4), (1, 2)), split(2, 0)),
+        ("SHRINK", (4, 3), ((0, 2), (0, 3)), None),
+        ("SHRINK", (4, 3), ((1, 4), (0, 3)), None),
+        ("FLIP", (4, 3), (False, True), split(2, 0)),
+        ("FLIP", (4, 3), (True, False), None),
+    ],
+)
+def test_movement_of_a_layout_split_on_axis_0(
+    op: str, shape: Any, argument: Any, keeps: Sharding | None
+) -> None:
+    assert LAYOUT_RULES[op](split(2, 0), shape, argument) is keeps
+
+
+@pytest.mark.parametrize("op", ["ADD", "MAX", "MUL", "MIN"])
+def test_terms_stay_terms_through_movement(op: str) -> None:
+    layout = split(2, Partial(op))
+    assert permute_layout(layout, (1, 0)) is layout
+    assert reshape_layout(layout, (4, 3), (3, 4)) is layout
+    assert expand_layout(layout, (1, 3), (4, 3)) is layout
+    assert shrink_layout(layout, ((0, 2), (0, 3)), (4, 3)) is layout
+    assert flip_layout(layout, (True, True)) is layout
+    assert pad_layout(layout, ((0, 1), (0, 0))) is (layout if op == "ADD" else None)
+
+
+@pytest.mark.parametrize(
+    ("layout", "old_shape", "new_shape", "keeps"),
+    [
+        # merge
+        (split(4, 0), (8, 6), (48,), split(4, 0)),
+        (split(2, 1), (8, 6), (48,), None),
+        (split(2, 1), (1, 8), (8,), split(2, 0)),
+        (split(4, (0, 1), (2, 2)), (2, 6), (12,), split(4, 0)),
+        (split(4, (0, 1), (2, 2)), (4, 6), (24,), None),
+        (split(4, (1, 0), (2, 2)), (2, 2), (4,), None),
+        (split(8, (0, None, 1), (2, 2, 2)), (2, 4), (8,), split(8, (0, None, 0), (2, 2, 2))),
+        # part
+        (split(4, 0), (8,), (2, 4), split(4, (0, 1), (2, 2))),
+        (split(4, 0), (8,), (4, 2), split(4, 0)),
+        (split(4, 0), (8,), (8, 1), split(4, 0)),
+        (split(8, 0), (8,), (2, 2, 2), split(8, (0, 1, 2), (2, 2, 2))),
+        (split(6, 0), (12,), (6, 2), split(6, 0)),
+        (split(4, 0), (12,), (6, 2), None),
+        (split(4, 0), (24,), (6, 4), None),
+        (split(4, (0, 1), (2, 2)), (4, 8), (2, 2, 8), split(4, (0, 2), (2, 2))),
+        (split(8, (1, 0), (2, 4)), (8, 6), (2, 4, 2, 3), split(8, (2, 0, 1), (2, 2, 2))),
+        # regroup: heads (6 over 4) do not divide, heads (8 over 4) do
+        (split(4, 2), (2, 5, 32), (2, 5, 8, 4), split(4, 2)),
+        (split(4, 2), (2, 5, 24), (2, 5, 6, 4), None),
+        (split(2, 0), (4, 6), (2, 12), split(2, 0)),
+        (split(2, 0), (4, 6), (8, 3), split(2, 0)),
+        (split(2, 1), (4, 6), (8, 3), None),
+        (split(2, 2), (4, 6, 8), (24, 8), split(2, 1)),
+        # sizes of 1 come and go
+        (split(2, 0), (4,), (1, 4), split(2, 1)),
+        (split(2, 0), (4,), (1, 1, 4, 1), split(2, 2)),
+        (split(2, 2), (1, 1, 4, 1), (4,), split(2, 0)),
+        (split(2, 1), (3, 4), (1, 3, 1, 4, 1), split(2, 3)),
+        (split(2), (), (1,), split(2)),
+        # unsplit and empty
+        (split(2), (4, 6), (24,), split(2)),
+        (split(2, 0), (4, 0), (0, 4), None),
+        # terms and full copies stay where they are
+        (
+            split(8, (Partial("ADD"), 0), (2, 4)),
+            (8, 3),
+            (2, 4, 3),
+            split(8, (Partial("ADD"), 0, 1), (2, 2, 2)),
+        ),
+    ],
+)
+def test_reshape(layout: Sharding, old_shape: Any, new_shape: Any, keeps: Sharding | None) -> None:
+    assert reshape_layout(layout, old_shape, new_shape) is keeps
+
+
+def test_reshape_around_symbolic_sizes() -> None:
+    tokens, other = Symbolic(), Symbolic()
+    assert reshape_layout(split(4, 2), (2, tokens, 32), (2, tokens, 8, 4)) is split(4, 2)
+    assert reshape_layout(split(4, 2), (2, tokens, 8, 4), (2, tokens, 32)) is split(4, 2)
+    assert reshape_layout(split(4, 0), (8, tokens), (2, 4, tokens)) is split(4, (0, 1), (2, 2))
+    assert reshape_layout(split(4, 0), (8, tokens), (8, other, 4)) is split(4, 0)
+    assert reshape_layout(split(4, 1), (tokens, 8), (other, 4, 8)) is split(4, 2)
+    assert reshape_layout(split(4, 1), (tokens, 8, 3), (other, 8, 3)) is split(4, 1)
+    assert reshape_layout(split(4, 0), (8, tokens), (other,)) is None
+
+
+@pytest.mark.parametrize(
+    ("layout", "axes", "op", "keeps"),
+    [
+        (split(2, 0), (1,), "ADD", split(2, 0)),
+        (split(2, 0), (0,), "ADD", split(2, Partial("ADD"))),
+        (split(2, 0), (0, 1), "MAX", split(2, Partial("MAX"))),
+        (split(2), (0,), "ADD", split(2)),
+        (split(4, (0, 1), (2, 2)), (1,), "ADD", split(4, (0, Partial("ADD")), (2, 2))),
+        (split(4, (0, 1), (2, 2)), (0, 1), "ADD", split(4, Partial("ADD"))),
+        (split(4, (0, Partial("ADD")), (2, 2)), (0,), "ADD", split(4, Partial("ADD"))),
+        (split(4, (0, Partial("ADD")), (2, 2)), (0,), "MAX", None),
+        (split(4, (0, Partial("ADD")), (2, 2)), (1,), "MAX", None),
+    ],
+)
+def test_reduce(layout: Sharding, axes: tuple[int, ...], op: str, keeps: Sharding | None) -> None:
+    assert reduce_layout(layout, axes, op) is keeps
+
+
+# *** transfers ***
+
+
+@pytest.mark.parametrize(
+    ("name", "src", "dst", "shape", "sent"),
+    [
+        ("stay", split(4, 0), split(4, 0), (64, 128), [0] * 4),
+        ("slice what it has", split(4), split(4, 0), (64, 128), [0] * 4),
+        ("all-gather", split(4, 0), split(4), (64, 128), [24 * KIB] * 4),
+        ("all-to-all", split(4, 0), split(4, 1), (64, 128), [6 * KIB] * 4),
+        ("scatter", "CPU:0", split(4, 0), (64, 128), [24 * KIB]),
+        ("broadcast", "CPU:0", split(4), (64, 128), [96 * KIB]),
+        ("gather", split(4, 0), "CPU:0", (64, 128), [0] + [8 * KIB] * 3),
+        ("gather elsewhere", split(4, 0), "CPU:9", (64, 128), [8 * KIB] * 4),
+        ("one copy of many", split(4), "CPU:2", (64, 128), [0] * 4),
+        ("copies of copies", split(4), Sharding(cpus(4, 4)), (64, 128), [32 * KIB] * 4),
+        ("pipeline", split(2, 1), Sharding(cpus(2, 2), 1), (64, 128), [16 * KIB] * 2),
+        ("across meshes", split(2, 0), Sharding(cpus(2, 2), 1), (64, 128), [16 * KIB] * 2),
+        ("in order", split(4, (1, 0), (2, 2)), split(4, 1), (128, 512), [32 * KIB] * 4),
+        (
+            "with a permutation",
+            split(4, (0, 1), (2, 2)),
+            split(4, 1),
+            (128, 512),
+            [32 * KIB, 64 * KIB, 64 * KIB, 32 * KIB],
+        ),
+        ("reorder", split(2, 0), Sharding(("CPU:1", "CPU:0"), 0), (64, 128), [16 * KIB] * 2),
+        (
+            "gather in groups",
+            split(4, (0, 1), (2, 2)),
+            split(4, (0, None), (2, 2)),
+            (64, 128),
+            [8 * KIB] * 4,
+        ),
+    ],
+)
+def test_bytes_of_a_move(name: str, src: Any, dst: Any, shape: Any, sent: list[int]) -> None:
+    assert sent_per_device(src, dst, shape, 4) == tuple(sent), name
+    assert transfer_bytes(src, dst, shape, 4) == sum(sent)
+
+
+def test_cover_takes_its_own_part_first() -> None:
+    pieces = cover(split(2, 0), split(2), (4,))
+    assert pieces == (
+        (Piece(0, ((0, 2),)), Piece(1, ((2, 4),))),
+        (Piece(1, ((2, 4),)), Piece(0, ((0, 2),))),
+    )
+
+
+def test_cover_spreads_over_the_holders_of_a_copy() -> None:
+    halves = split(4, (0, None), (2, 2))
+    pieces = cover(halves, halves.replicated(), (4,))
+    assert [[piece.source for piece in own] for own in pieces] == [[0, 2], [1, 3], [2, 0], [3, 1]]
+
+
+def test_a_move_of_terms_is_refused() -> None:
+    with pytest.raises(ShardingError, match=r"Partial\(ADD\).*reduce them with ALLREDUCE"):
+        cover(split(2, Partial("ADD")), split(2), (4,))
+
+
+def test_bytes_of_a_symbolic_shape_are_refused() -> None:
+    with pytest.raises(ShardingError, match="give its symbolic sizes a value"):
+        transfer_bytes(split(2, 0), split(2), (4, "n"), 4)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sent"), [("direct", 96 * KIB), ("ring", 48 * KIB), ("all2all", 48 * KIB)]
+)
+def test_bytes_of_an_all_reduce(algorithm: str, sent: int) -> None:
+    assert allreduce_bytes(4, 32 * KIB, algorithm) == sent
+    assert allreduce_bytes(1, 32 * KIB, algorithm) == 0
+
+
+def test_an_unknown_all_reduce_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no all-reduce algorithm 'tree'; use direct, ring"):
+        allreduce_bytes(4, 1024, "tree")
+
+
+# *** choice ***
+
+X, BIAS, COLUMN = (64, 128), (1, 128), (64, 1)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "shapes", "chosen"),
+    [
+        ([split(4, 0), split(4, 0)], [X, X], split(4, 0)),
+        ([split(4, 0), split(4)], [X, X], split(4, 0)),
+        ([split(4), split(4, 1)], [X, X], split(4, 1)),
+        # equal costs: the first
+        ([split(4, 0), split(4, 1)], [X, X], split(4, 0)),
+        ([split(4, 1), split(4, 0)], [X, X], split(4, 1)),
+        # a broadcast operand costs its own bytes: the small one moves
+        ([split(4, 1), split(4, 0)], [BIAS, X], split(4, 0)),
+        ([split(4, 0), split(4, 1)], [X, BIAS], split(4, 0)),
+        ([split(4, 0), split(4, 1)], [COLUMN, X], split(4, 1)),
+        # two broadcast operands: each keeps its part, nothing moves
+        (
+            [split(4, (0, None), (2, 2)), split(4, (None, 1), (2, 2))],
+            [COLUMN, BIAS],
+            split(4, (0, 1), (2, 2)),
+        ),
+        # one splits where the other keeps full copies: nothing moves
+        (
+            [split(4, (0, None), (2, 2)), split(4, (None, 1), (2, 2))],
+            [X, X],
+            split(4, (0, 1), (2, 2)),
+        ),
+        # a mesh dimension refines another
+        ([split(8), split(8, (None, 1), (2, 4))], [X, X], split(8, (None, 1), (2, 4))),
+        (
+            [split(8, (0, None), (2, 4)), split(8, (None, 1), (4, 2))],
+            [X, X],
+            split(8, (0, None, 1), (2, 2, 2)),
+        ),
+        # meshes that do not nest: one gives way
+        (
+            [split(6, (0, None), (2, 3)), split(6, (None, 1), (3, 2))],
+            [(6, 6), (6, 6)],
+            split(6, (0, None), (2, 3)),
+        ),
+        # an axis that does not divide is no candidate
+        ([split(4, (0, None), (2, 2)), split(4, (None, 0), (2, 2))], [(2,), (2,)], None),
+    ],
+)
+def test_common_layout(layouts: list[Sharding], shapes: list[Any], chosen: Sharding | None) -> None:
+    nbytes = [4 * shape[0] * shape[-1] for shape in shapes]
+    assert common_layout(layouts, nbytes, shapes) is (chosen or layouts[0])
+
+
+def test_equal_costs_keep_the_larger_operand() -> None:
+    layouts = [split(4, 1), split(4, 0)]
+    assert common_layout(layouts, [0, 0], [X, X]) is layouts[0]
+    # float32 against float16 of one shape: the half moves
+    assert common_layout(layouts, [2 * 64 * 128, 4 * 64 * 128], [X, X]) is layouts[1]
+
+
+def test_operand_layout_keeps_full_copies_along_broadcast_axes() -> None:
+    layout = split(4, (0, 1), (2, 2))
+    assert operand_layout(layout, BIAS) is split(4, (None, 1), (2, 2))
+    assert operand_layout(layout, X) is layout
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (split(4), r"different devices, .*CPU:0-1.*CPU:0-3.*\.to\(\) or \.shard\(\)"),
+        (Sharding(("CPU:1", "CPU:0")), r"the same devices in a different order.*\.to\(\)"),
+        (split(2, Partial("ADD")), "unreduced terms; reduce them first"),
+    ],
+)
+def test_operands_that_do_not_combine(other: Sharding, message: str) -> None:
+    with pytest.raises(ShardingError, match=message):
+        common_layout([split(2, 0), other], [8, 8], [(2,), (2,)])
+
+
+# *** named meshes ***
+
+MESH = Mesh((2, 4), ("dp", "tp"), cpus(8))
+
+
+@pytest.mark.parametrize(
+    ("spec", "layout"),
+    [
+        (P(), split(8)),
+        (P("dp"), split(8, (0, None), (2, 4))),
+        (P(None, "tp"), split(8, (None, 1), (2, 4))),
+        (P("tp", "dp"), split(8, (1, 0), (2, 4))),
+        (P(("dp", "tp")), split(8, 0)),
+        (P(None, ("dp", "tp"), None), split(8, 1)),
+        (P((), "dp"), split(8, (1, None), (2, 4))),
+    ],
+)
+def test_a_spec_is_a_layout(spec: P, layout: Sharding) -> None:
+    assert MESH.sharding(spec, 3) is layout
+    assert MESH.sharding(spec) is layout
+
+
+def test_meshes_and_specs_are_values() -> None:
+    assert Mesh([2, 4], ["dp", "tp"], list(cpus(8))) == MESH
+    assert len({MESH, Mesh((2, 4), ("dp", "tp"), cpus(8))}) == 1
+    assert Mesh((2,), "dp", cpus(2)).names == ("dp",)
+    assert P("dp", None) == P("dp", None) != P("dp")
+    assert hash(P("dp", ("a", "b"))) == hash(P("dp", ("a", "b")))
+    assert list(P("dp", None)) == ["dp", None]
+    assert repr(P("dp", None, ("dp", "tp"))) == "P('dp', None, ('dp', 'tp'))"
+    assert str(MESH) == "Mesh(dp=2, tp=4, CPU:0-7)"
+    assert len(MESH) == 8
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: MESH.sharding(P("pp")), r"P\('pp'\) names 'pp', but .* has .* dp, tp; use one"),
+        (lambda: MESH.sharding(P("dp", "dp")), "uses 'dp' twice"),
+        (lambda: MESH.sharding(P(("dp", "dp"))), "uses 'dp' twice"),
+        (lambda: MESH.sharding(P(("tp", "dp"))), r"write \('dp', 'tp'\)"),
+        (
+            lambda: MESH.sharding(P("dp", None), 1),
+            "2 entries for a tensor of 1 axes; drop the last",
+        ),
+        (lambda: MESH.sharding("dp"), r"takes a spec like P\('dp', None\), got 'dp'"),  # type: ignore[arg-type]
+        (lambda: P(0), "P has the entry 0; use a mesh name"),  # type: ignore[arg-type]
+        (lambda: P(("dp", None)), r"P has the entry \('dp', None\)"),  # type: ignore[arg-type]
+        (lambda: Mesh((), (), cpus(1)), "mesh shape must be a tuple of positive ints"),
+        (lambda: Mesh((2, 0), ("a", "b"), cpus(2)), "mesh shape must be a tuple of positive ints"),
+        (lambda: Mesh((2,), ("a", "b"), cpus(2)), "names .* do not fit mesh shape .*one name for"),
+        (lambda: Mesh((2,), ("",), cpus(2)), "names must be non-empty strings"),
+        (lambda: Mesh((1, 2), ("a", "a"), cpus(2)), "repeat a name"),
+        (lambda: Mesh((4,), ("a",), cpus(2)), "has 4 places for 2 devices"),
+    ],
+)
+def test_a_wrong_mesh_or_spec_names_the_fix(build: Any, message: str) -> None:
+    with pytest.raises(ShardingError, match=message):
+        build()
