@@ -1,0 +1,1 @@
+"""One file a device. `tinygrad.device` imports `tinygrad.runtime.<name>` when it is first used."""

@@ -1,0 +1,78 @@
+"""CPU: kernels as machine code in this process, run by one worker pool.
+
+`CPU` is the whole machine; `CPU:1`, `CPU:2`, ... are further devices, with buffers of their own,
+that share the pool. A kernel is `void kernel(void **buffers, const int64_t *values, int64_t begin,
+int64_t end)`: it does the items [begin, end) of its grid. `buffers[i]` points to its i-th buffer,
+aligned to the buffer's itemsize and no more; `values` are the runtime integers in declared order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+from tinygrad.allocator import Allocation
+from tinygrad.device import Buffer, Compiled
+from tinygrad.dtype import dtypes
+from tinygrad.runtime.support.c_compiler import compile_c
+from tinygrad.runtime.support.host import HostAllocator, physical_memory
+from tinygrad.runtime.support.llvm import compile_llvm, link
+from tinygrad.runtime.support.pool import worker_pool
+from tinygrad.runtime.support.replay import Replay
+from tinygrad.settings import CPU_LLVM
+
+
+class CPUAllocator(HostAllocator):
+    """Host memory; large copies use all threads."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.cache_limit = physical_memory() // 4
+
+    def view_of_host(self, data: memoryview) -> Allocation | None:
+        # kernels write through plain pointers, which nothing can stop
+        return None if data.readonly else super().view_of_host(data)
+
+    def _move(self, destination: int, source: int, nbytes: int) -> None:
+        worker_pool().copy(destination, source, nbytes)
+
+
+class CPUProgram:
+    """The kernel `name` of an object file, loaded into this process. Raises CompileError."""
+
+    def __init__(self, name: str, code: bytes) -> None:
+        self.name = name
+        self._code = link(code, name)
+        self._pool = worker_pool()
+
+    @property
+    def address(self) -> int:
+        """Where its machine code is, for as long as this object lives."""
+        return self._code[self.name]
+
+    def __call__(
+        self,
+        *buffers: Buffer,
+        grid: int,
+        values: tuple[int, ...] = (),
+        wait: bool = False,
+    ) -> float | None:
+        """Runs it over [0, grid) and returns when it is done; with `wait`, the seconds it took."""
+        pointers = (ctypes.c_uint64 * len(buffers))(*[buffer.address for buffer in buffers])
+        integers = (ctypes.c_int64 * len(values))(*values)
+        start = time.perf_counter()
+        self._pool.launch(self.address, pointers, integers, grid)
+        return time.perf_counter() - start if wait else None
+
+
+def open_device(name: str) -> Compiled:
+    """The CPU. CPU_LLVM chooses between LLVM IR and C as the language of its kernels."""
+    return Compiled(
+        name,
+        CPUAllocator(name),
+        renderer="llvm" if CPU_LLVM else "c",
+        compiler=compile_llvm if CPU_LLVM else compile_c,
+        runtime=CPUProgram,
+        replay=lambda: Replay(worker_pool()),
+        dtypes=frozenset(dtypes.all) - frozenset(dtypes.fp8s),
+    )

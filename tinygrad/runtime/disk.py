@@ -1,0 +1,101 @@
+"""DISK: files as buffers. `DISK:/path` is one file; it runs no kernels.
+
+Reading maps the file. Writing creates the file, or makes it longer, as needed; a file that is only
+read is never created nor changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+from tinygrad.allocator import Allocation, Allocator, BufferSpec
+from tinygrad.device import Compiled, DeviceError
+
+
+class DiskFile:
+    """A file of at least `nbytes`, once it is written."""
+
+    def __init__(self, path: Path, nbytes: int) -> None:
+        self.path = path
+        self.nbytes = nbytes
+        self._map: mmap.mmap | None = None
+
+    def mapped(self) -> mmap.mmap:
+        """The file as read-only memory. Raises DeviceError if it is missing or too short."""
+        if self._map is None:
+            with self.open_for_reading() as file:
+                self._map = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
+        return self._map
+
+    def open_for_reading(self) -> Any:
+        """Opens it. Raises DeviceError if it is missing or too short."""
+        if not self.path.is_file():
+            raise DeviceError(f"there is no file {self.path}")
+        size = self.path.stat().st_size
+        if size < self.nbytes:
+            raise DeviceError(f"{self.path} has {size} bytes, but {self.nbytes} are to be read")
+        return self.path.open("rb", buffering=0)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Writes bytes, making the file as long as this buffer if it is shorter."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            if os.fstat(descriptor).st_size < self.nbytes:
+                file.truncate(self.nbytes)
+            file.seek(offset)
+            while data.nbytes:
+                data = data[file.write(data) :]
+
+
+class DiskRegion:
+    """Where in a file a buffer starts."""
+
+    def __init__(self, file: DiskFile, offset: int) -> None:
+        self.file = file
+        self.offset = offset
+
+
+class DiskAllocator(Allocator):
+    """Gives out one file, any number of times."""
+
+    # an old mapping is of no use to another buffer
+    cache_limit = 0
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.path = Path(device.partition(":")[2])
+
+    def offset(self, handle: DiskRegion, nbytes: int) -> DiskRegion:
+        return DiskRegion(handle.file, handle.offset + nbytes)
+
+    def memoryview_of(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview:
+        if nbytes == 0:
+            return memoryview(b"")
+        file: DiskFile = allocation.handle.file
+        return memoryview(file.mapped())[offset : offset + nbytes]
+
+    def copyin(self, handle: DiskRegion, source: memoryview) -> None:
+        handle.file.write(handle.offset, source)
+
+    def copyout(self, destination: memoryview, handle: DiskRegion) -> None:
+        with contextlib.closing(handle.file.open_for_reading()) as file:
+            file.seek(handle.offset)
+            while destination.nbytes:
+                destination = destination[file.readinto(destination) :]
+
+    def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[DiskRegion, Any]:
+        return DiskRegion(DiskFile(self.path, nbytes), 0), None
+
+    def _count(self, nbytes: int) -> None:
+        """A file is no memory in use."""
+
+
+def open_device(name: str) -> Compiled:
+    """The device of one file. Raises DeviceError if the name holds no path."""
+    if not name.partition(":")[2]:
+        raise DeviceError("DISK needs a path: DISK:/path/to/file")
+    return Compiled(name, DiskAllocator(name), is_host_source=True)

@@ -1,0 +1,1 @@
+"""What several runtimes share: compilers, the linker, the worker pool and native replay."""

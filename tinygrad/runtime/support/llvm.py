@@ -1,0 +1,176 @@
+"""LLVM IR text in, machine code in this process out.
+
+`compile_llvm` gives the bytes of an object file for this machine's CPU and keeps them in the disk
+cache; `link` loads such bytes into the process and gives the addresses of their functions. What
+stays true: equal text, flags, CPU and LLVM version give equal bytes; linked code is never unmapped
+while its `LinkedCode` lives, nor during interpreter exit.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from tinygrad import diskcache
+from tinygrad.device import CompileError
+from tinygrad.runtime.support.builtins import BUILTINS_IR
+from tinygrad.settings import CACHELEVEL
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the optimiser does. Kernels arrive vectorised and tiled, so SLP is off by default."""
+
+    speed_level: int = 2
+    loop_vectorize: bool = True
+    slp_vectorize: bool = False
+    unroll: bool = True
+
+
+DEFAULT_FLAGS = Flags()
+
+
+@dataclass(frozen=True)
+class HostTarget:
+    """The CPU that this process runs on, as LLVM names it."""
+
+    triple: str
+    cpu: str
+    features: str
+    machine: Any
+    data_layout: str
+
+    @property
+    def key(self) -> str:
+        """All that the emitted bytes depend on, besides the source and the flags."""
+        version = ".".join(map(str, llvm.llvm_version_info))
+        return f"{llvmlite.__version__}|{version}|{self.triple}|{self.cpu}|{self.features}"
+
+
+@functools.cache
+def host_target() -> HostTarget:
+    """The host CPU with every feature it has."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple = llvm.get_process_triple()
+    cpu = llvm.get_host_cpu_name()
+    features = llvm.get_host_cpu_features().flatten()
+    # position independent and small: an object's constants lie beside its code, and the linker
+    # writes stubs for calls to functions that are farther than 2 GiB away
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+    )
+    return HostTarget(triple, cpu, features, machine, str(machine.target_data))
+
+
+def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
+    """The object file of an LLVM IR module, from the disk cache if it was compiled before.
+
+    Raises CompileError, showing the offending line, if the text is no valid module.
+    """
+    if not CACHELEVEL:
+        return emit_object(source, flags)
+    key = hashlib.sha256(f"{host_target().key}|{flags}|{source}".encode()).digest()
+    cached = diskcache.get("llvm", key)
+    if cached is not None:
+        return cached
+    code = emit_object(source, flags)
+    diskcache.put("llvm", key, code)
+    return code
+
+
+def emit_object(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
+    """The object file of an LLVM IR module, without looking in the cache. Raises CompileError."""
+    target = host_target()
+    module = _optimise(source, flags)
+    code = target.machine.emit_object(module)
+    assert isinstance(code, bytes)
+    return code
+
+
+def emit_assembly(source: str, flags: Flags = DEFAULT_FLAGS) -> str:
+    """The machine code of an LLVM IR module as text, for people. Raises CompileError."""
+    return str(host_target().machine.emit_assembly(_optimise(source, flags)))
+
+
+def _optimise(source: str, flags: Flags) -> Any:
+    target = host_target()
+    # a context of its own, so that types and metadata do not pile up in the global one
+    try:
+        module = llvm.parse_assembly(source, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(_describe_error(str(error), source)) from None
+    module.triple = target.triple
+    module.data_layout = target.data_layout
+    options = llvm.create_pipeline_tuning_options(speed_level=flags.speed_level)
+    options.loop_vectorization = flags.loop_vectorize
+    options.loop_interleaving = flags.loop_vectorize
+    options.slp_vectorization = flags.slp_vectorize
+    options.loop_unrolling = flags.unroll
+    builder = llvm.create_pass_builder(target.machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _describe_error(message: str, source: str) -> str:
+    """LLVM's message and, where it names a line, that line with the two before it."""
+    found = re.search(r"<string>:(\d+):", message)
+    if found is None:
+        return f"LLVM refuses the kernel: {message.strip()}\n{source}"
+    number = int(found.group(1))
+    lines = source.splitlines()[:number][-3:]
+    first = number - len(lines) + 1
+    excerpt = "\n".join(f"{first + i:5d} | {line}" for i, line in enumerate(lines))
+    reason = message.split("error:", 1)[-1].strip().splitlines()[0]
+    return f"LLVM refuses the kernel at line {number}: {reason}\n{excerpt}"
+
+
+class LinkedCode:
+    """Machine code in this process, mapped for as long as this object lives."""
+
+    def __init__(self, tracker: Any, names: Sequence[str]) -> None:
+        self._tracker = tracker
+        self.addresses: dict[str, int] = {name: int(tracker[name]) for name in names}
+
+    def __getitem__(self, name: str) -> int:
+        """The address of a function."""
+        return self.addresses[name]
+
+
+_library_numbers = itertools.count()
+
+
+@functools.cache
+def _linker() -> tuple[Any, Any]:
+    """The process's one linker, and `builtins.py` in it; never freed, their code may be running."""
+    linker = llvm.create_lljit_compiler()
+    library = llvm.JITLibraryBuilder().add_object_img(compile_llvm(BUILTINS_IR))
+    library.add_current_process().export_symbol("__truncsfhf2")
+    return linker, library.link(linker, "builtins")
+
+
+def link(code: bytes, *names: str) -> LinkedCode:
+    """Loads an object file and finds the functions called `names`.
+
+    Functions of the C library, of libm and of `builtins.py` resolve. Raises CompileError if the
+    bytes are no object file of this machine, or if a function is missing.
+    """
+    linker, _ = _linker()
+    library = llvm.JITLibraryBuilder().add_object_img(code)
+    library.add_jit_library("builtins").add_current_process()
+    for name in names:
+        library.export_symbol(name)
+    try:
+        tracker = library.link(linker, f"library{next(_library_numbers)}")
+    except RuntimeError as error:
+        raise CompileError(f"cannot link {', '.join(names)}: {str(error).strip()}") from None
+    return LinkedCode(tracker, names)
