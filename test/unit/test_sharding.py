@@ -424,6 +424,11 @@ def test_cover_spreads_over_the_holders_of_a_copy() -> None:
     assert [[piece.source for piece in own] for own in pieces] == [[0, 2], [1, 3], [2, 0], [3, 1]]
 
 
+def test_cover_takes_the_holder_that_sends_least() -> None:
+    pieces = cover(split(2), Sharding(("CPU:0", "CPU:8", "CPU:1", "CPU:9")), (4,))
+    assert [own[0].source for own in pieces] == [0, 1, 1, 0]
+
+
 def test_a_move_of_terms_is_refused() -> None:
     with pytest.raises(ShardingError, match=r"Partial\(ADD\).*reduce them with ALLREDUCE"):
         cover(split(2, Partial("ADD")), split(2), (4,))
@@ -500,9 +505,13 @@ def test_common_layout(layouts: list[Sharding], shapes: list[Any], chosen: Shard
 
 
 def test_equal_costs_keep_the_larger_operand() -> None:
+    # either both operands of one size move, or the one of twice that size
+    layouts = [split(4, 0), split(4, 0), split(4, 1)]
+    assert common_layout(layouts, [800, 800, 1600], [X, X, X]) is layouts[2]
+
+
+def test_the_narrower_of_two_operands_moves() -> None:
     layouts = [split(4, 1), split(4, 0)]
-    assert common_layout(layouts, [0, 0], [X, X]) is layouts[0]
-    # float32 against float16 of one shape: the half moves
     assert common_layout(layouts, [2 * 64 * 128, 4 * 64 * 128], [X, X]) is layouts[1]
 
 

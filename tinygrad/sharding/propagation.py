@@ -237,6 +237,10 @@ def _flip_rule(layout: Sharding, _shape: Shape, flips: tuple[bool, ...]) -> Shar
     return flip_layout(layout, flips)
 
 
+def _window_rule(layout: Sharding, _shape: Shape, arg: Any) -> Sharding | None:
+    return None if arg.axes.intersection(layout.split_axes) else layout
+
+
 LAYOUT_RULES: Final[dict[str, LayoutRule]] = {
     "PERMUTE": _permute_rule,
     "RESHAPE": reshape_layout,
@@ -244,9 +248,12 @@ LAYOUT_RULES: Final[dict[str, LayoutRule]] = {
     "PAD": _pad_rule,
     "SHRINK": _shrink_rule,
     "FLIP": _flip_rule,
+    "WINDOW": _window_rule,
+    "UNWINDOW": _window_rule,
 }
 """Per movement op, `(layout, old global shape, the op's global argument) -> layout | None`.
 
 The argument: PERMUTE the order; RESHAPE and EXPAND the new shape; PAD (before, after) and SHRINK
-(start, end) for each axis; FLIP a bool for each axis.
+(start, end) for each axis; FLIP a bool for each axis; WINDOW and UNWINDOW a value whose `axes` are
+those that the windows slide over.
 """
