@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and settings and counters put back after a test."""
+"""What all tests share: how hypothesis searches, settings put back after a test, empty caches."""
 
 from __future__ import annotations
 

