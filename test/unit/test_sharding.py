@@ -64,6 +64,13 @@ class Symbolic:
     __floordiv__ = __mul__
 
 
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """What a layout rule reads of the argument of WINDOW and UNWINDOW."""
+
+    axes: frozenset[int]
+
+
 # *** the value ***
 
 
@@ -254,7 +261,8 @@ def test_symbolic_sizes_that_are_not_split_are_carried_along() -> None:
 
 
 def test_every_movement_op_has_a_layout_rule() -> None:
-    assert set(LAYOUT_RULES) == {"PERMUTE", "RESHAPE", "EXPAND", "PAD", "SHRINK", "FLIP"}
+    movements = {"PERMUTE", "RESHAPE", "EXPAND", "PAD", "SHRINK", "FLIP", "WINDOW", "UNWINDOW"}
+    assert set(LAYOUT_RULES) == movements
 
 
 @pytest.mark.parametrize(
@@ -271,6 +279,11 @@ def test_every_movement_op_has_a_layout_rule() -> None:
         ("SHRINK", (4, 3), ((1, 4), (0, 3)), None),
         ("FLIP", (4, 3), (False, True), split(2, 0)),
         ("FLIP", (4, 3), (True, False), None),
+        ("WINDOW", (4, 9, 2), Windows(frozenset({1, 2})), split(2, 0)),
+        ("WINDOW", (4, 9, 2), Windows(frozenset({0, 2})), None),
+        ("WINDOW", (4, 9, 2), Windows(frozenset({1, 0})), None),
+        ("UNWINDOW", (4, 8, 2), Windows(frozenset({1, 2})), split(2, 0)),
+        ("UNWINDOW", (4, 8, 2), Windows(frozenset({0, 2})), None),
     ],
 )
 def test_movement_of_a_layout_split_on_axis_0(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import prod
@@ -185,6 +186,58 @@ def draw_expansion(draw: Draw, shape: IntShape) -> IntShape:
     return tuple(draw(st.integers(1, 3)) if size == 1 else size for size in shape)
 
 
+@dataclass(frozen=True)
+class Windows:
+    """For each window: its axis, the axis of places in it, the new size, stride and dilation."""
+
+    windows: tuple[tuple[int, int, int, int, int], ...]
+
+    @property
+    def axes(self) -> frozenset[int]:
+        return frozenset(axis for window in self.windows for axis in window[:2])
+
+
+def draw_windows(draw: Draw, shape: IntShape) -> Windows:
+    """One window inside the array, if it has room for one."""
+    if len(shape) < 2:
+        return Windows(())
+    axis, kernel = draw(st.permutations(range(len(shape))))[:2]
+    stride, dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    room = shape[axis] - 1 - (shape[kernel] - 1) * dilation
+    if room < 0:
+        return Windows(())
+    return Windows(((axis, kernel, draw(st.integers(1, room // stride + 1)), stride, dilation),))
+
+
+def draw_unwindows(draw: Draw, shape: IntShape) -> Windows:
+    if len(shape) < 2:
+        return Windows(())
+    axis, kernel = draw(st.permutations(range(len(shape))))[:2]
+    size = draw(st.integers(1, 6))
+    return Windows(((axis, kernel, size, draw(st.integers(1, 2)), draw(st.integers(1, 2))),))
+
+
+def slide(array: Array, argument: Windows) -> Array:
+    """`out(o, k) = in(o * stride + k * dilation, k)`."""
+    for axis, kernel, size, stride, dilation in argument.windows:
+        index = np.indices([*array.shape[:axis], size, *array.shape[axis + 1 :]])
+        index[axis] = index[axis] * stride + index[kernel] * dilation
+        array = array[tuple(index)]
+    return array
+
+
+def unslide(array: Array, argument: Windows) -> Array:
+    """`out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0."""
+    for axis, kernel, size, stride, dilation in argument.windows:
+        index = np.indices([*array.shape[:axis], size, *array.shape[axis + 1 :]])
+        offset = index[axis] - index[kernel] * dilation
+        position = offset // stride
+        found = (offset % stride == 0) & (position >= 0) & (position < array.shape[axis])
+        index[axis] = np.where(found, position, 0)
+        array = np.where(found, array[tuple(index)], 0)
+    return array
+
+
 DRAW_ARGUMENT: dict[str, Callable[[Draw, IntShape], Any]] = {
     "PERMUTE": draw_order,
     "RESHAPE": draw_shape,
@@ -192,6 +245,8 @@ DRAW_ARGUMENT: dict[str, Callable[[Draw, IntShape], Any]] = {
     "PAD": draw_padding,
     "SHRINK": draw_bounds,
     "FLIP": draw_flips,
+    "WINDOW": draw_windows,
+    "UNWINDOW": draw_unwindows,
 }
 
 
@@ -207,6 +262,10 @@ def move(op: str, array: Array, argument: Any) -> Array:
             return np.pad(array, argument) if array.ndim else array
         case "SHRINK":
             return cut(array, argument)
+        case "WINDOW":
+            return slide(array, argument)
+        case "UNWINDOW":
+            return unslide(array, argument)
         case _:
             slices: tuple[Any, ...] = tuple(
                 slice(None, None, -1 if flip else 1) for flip in argument
@@ -275,6 +334,18 @@ def test_shrink_of_pieces_is_pieces_of_shrink(data: st.DataObject) -> None:
 @given(st.data())
 def test_flip_of_pieces_is_pieces_of_flip(data: st.DataObject) -> None:
     check_movement("FLIP", data)
+
+
+@quick
+@given(st.data())
+def test_window_of_pieces_is_pieces_of_window(data: st.DataObject) -> None:
+    check_movement("WINDOW", data)
+
+
+@quick
+@given(st.data())
+def test_unwindow_of_pieces_is_pieces_of_unwindow(data: st.DataObject) -> None:
+    check_movement("UNWINDOW", data)
 
 
 def test_every_layout_rule_is_checked() -> None:
