@@ -126,9 +126,7 @@ def _idiv(node: UOp) -> Bounds | None:
     if c <= 0 <= d:
         return None
     corners = (cdiv(a, c), cdiv(a, d), cdiv(b, c), cdiv(b, d))
-    low, high = min(corners), max(corners)
-    # a quotient is closer to 0 than both corners where the divisor's range is wide and signs differ
-    return low, high
+    return min(corners), max(corners)
 
 
 def _mod(node: UOp) -> Bounds | None:

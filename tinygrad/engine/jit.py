@@ -1,0 +1,270 @@
+"""`TinyJit`: a function's kernels, captured on its second call and replayed from the third on.
+
+In: a function of realized tensors and bound Variables. Out: the same results, for the price of one native call.
+Always true: a call whose inputs differ from the captured ones in shape, dtype, layout or number is an error that
+says so; it never replays onto the wrong memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from tinygrad.device import Buffer, Device
+from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem, capturing, crosses
+from tinygrad.engine.schedule import as_tuple, storage_of
+from tinygrad.helpers import GlobalCounters
+from tinygrad.schedule.canonical import canonicalize
+from tinygrad.settings import DEBUG, JIT
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, sym_infer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JitError(RuntimeError):
+    """A call that a captured function cannot serve."""
+
+
+@dataclass
+class Inputs:
+    """The arguments of a call: buffers in order, values of Variables, and what must not change."""
+
+    buffers: list[Buffer]
+    values: dict[str, int]
+    signature: tuple[Any, ...]
+
+
+def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+    """Collect the tensors and Variables of a call; tensors are realized.
+
+    Raises:
+        JitError: one tensor is passed twice, so that a replay could not tell the two apart.
+    """
+    named = [(str(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
+    buffers: list[Buffer] = []
+    values: dict[str, int] = {}
+    signature: list[Any] = []
+    leaves = [(name, leaf) for name, x in named for leaf in _leaves(x)]
+    Tensor.realize(*(x for _, x in leaves if isinstance(x, Tensor)))
+    for name, leaf in leaves:
+        if isinstance(leaf, Tensor):
+            canonical = canonicalize(leaf.uop)
+            values |= canonical.values
+            signature.append((name, canonical.sink))
+            for node in canonical.buffers:
+                buffers.extend(as_tuple(storage_of(node)))
+        else:
+            variable, value = leaf.unbind()
+            values[variable.arg[0]] = value
+            signature.append((name, variable))
+    roots = [b.base or b for b in buffers]
+    if len(set(roots)) < len(roots):
+        raise JitError("two arguments share one buffer; pass a .clone() of one of them")
+    return Inputs(buffers, values, tuple(signature))
+
+
+def _leaves(x: Any) -> list[Any]:
+    if isinstance(x, Tensor) or (isinstance(x, UOp) and x.op is Ops.BIND):
+        return [x]
+    if isinstance(x, (list, tuple)):
+        return [leaf for y in x for leaf in _leaves(y)]
+    if isinstance(x, dict):
+        return [leaf for y in x.values() for leaf in _leaves(y)]
+    return []
+
+
+class _NativeReplay:
+    """The items as one native call. The buffers of the inputs are repointed before it."""
+
+    def __init__(self, items: list[ScheduleItem], inputs: Inputs) -> None:
+        make = Device[items[0].bufs[0].device].replay
+        assert make is not None
+        self.native = make()
+        self.slots = [self.native.slot_of(b) for b in inputs.buffers]
+        self.variables: list[tuple[int, str]] = []
+        self.grids: list[tuple[int, ExecItem]] = []
+        self.keep: list[Buffer] = []
+        for item in items:
+            if isinstance(item, BufferCopy):
+                for destination, source in item.pairs:
+                    self.native.add_copy(destination, source)
+            else:
+                self.add_kernel(item)
+
+    def add_kernel(self, item: ExecItem) -> None:
+        runner = item.lower()
+        numbers = []
+        for name in runner.variable_names:
+            number = self.native.add_variable(item.values[name])
+            numbers.append(number)
+            if name != "_device_num":
+                self.variables.append((number, name))
+        bufs = [item.bufs[slot] for slot in runner.spec.slots]
+        grid = runner.grid(item.values)
+        work = sym_infer(runner.spec.estimates.nbytes, item.values)
+        work += sym_infer(runner.spec.estimates.flops, item.values)
+        record = self.native.add_kernel(
+            runner.program, bufs, numbers, grid=grid, parallel=grid > 1 and work > SERIAL_WORK
+        )
+        if isinstance(runner.spec.grid, UOp):
+            self.grids.append((record, item))
+
+    def run(self, inputs: Inputs) -> None:
+        for slot, buffer in zip(self.slots, inputs.buffers, strict=True):
+            self.native.set_buffer(slot, (buffer.base or buffer).address)
+        for number, name in self.variables:
+            self.native.set_value(number, inputs.values[name])
+        for record, item in self.grids:
+            self.native.set_grid(record, item.lower().grid(item.values | inputs.values))
+        # the buffers must outlive the call
+        self.keep = inputs.buffers
+        self.native.run()
+
+
+# kernels of less work (operations + bytes) than this run in the calling thread
+SERIAL_WORK = 1 << 15
+
+
+def can_replay(items: list[ScheduleItem]) -> bool:
+    """Whether every item is on devices whose memory and kernels are in this process."""
+    devices = {b.device for item in items for b in item.bufs}
+    return all(Device[d].replay is not None for d in devices)
+
+
+class CapturedJit(Generic[R]):
+    """What a capture holds: the items, the result, and how inputs are exchanged."""
+
+    def __init__(self, result: R, items: list[ScheduleItem], inputs: Inputs) -> None:
+        self.result = result
+        self.jit_cache = items
+        self.inputs = inputs
+        self.native = _NativeReplay(items, inputs) if can_replay(items) else None
+        self.replaced = {b.base or b: i for i, b in enumerate(inputs.buffers)}
+        kernels = [x for x in items if isinstance(x, ExecItem)]
+        self.kernel_count = len(kernels)
+        # what symbolic sizes change is counted as it was captured
+        self.ops = sum(sym_infer(x.lower().spec.estimates.flops, x.values) for x in kernels)
+        self.nbytes = sum(sym_infer(x.lower().spec.estimates.nbytes, x.values) for x in kernels)
+        self.copies = [x for x in items if isinstance(x, BufferCopy)]
+
+    def __call__(self, inputs: Inputs) -> R:
+        if inputs.signature != self.inputs.signature:
+            raise JitError(_difference(self.inputs.signature, inputs.signature))
+        if self.native is None or DEBUG >= 2:
+            self._run_items(inputs)
+            return self.result
+        self.native.run(inputs)
+        self._count()
+        return self.result
+
+    def _run_items(self, inputs: Inputs) -> None:
+        for item in self.jit_cache:
+            exchange(item, self.replaced, inputs).run()
+
+    def _count(self) -> None:
+        GlobalCounters.kernel_count += self.kernel_count
+        GlobalCounters.global_ops += self.ops
+        GlobalCounters.global_mem += self.nbytes
+        for item in self.copies:
+            for destination, source in item.pairs:
+                if crosses(destination, source):
+                    GlobalCounters.bytes_moved += source.nbytes
+                    GlobalCounters.bytes_moved_per_device[source.device] += source.nbytes
+            item.count(None)
+
+
+def exchange(item: ScheduleItem, replaced: dict[Buffer, int], inputs: Inputs) -> ScheduleItem:
+    """An item with the captured inputs' buffers and values exchanged for a call's."""
+
+    def new(buffer: Buffer) -> Buffer:
+        number = replaced.get(buffer.base or buffer)
+        if number is None:
+            return buffer
+        found = inputs.buffers[number]
+        whole = found.base or found
+        if buffer.base is None:
+            return whole
+        return whole.view(buffer.size, buffer.dtype, buffer.offset)
+
+    if isinstance(item, BufferCopy):
+        return BufferCopy(item.item, tuple((new(d), new(s)) for d, s in item.pairs))
+    values = item.values | inputs.values
+    return ExecItem(item.ast, tuple(new(b) for b in item.bufs), item.device, values, item.runner)
+
+
+def _difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+    if len(old) != len(new):
+        return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
+    name, a, b = next((x[0], x[1], y[1]) for x, y in zip(old, new, strict=True) if x != y)
+    return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
+
+
+def _describe(node: UOp) -> str:
+    return f"{node.dtype} {node.shape} on {node.device}" if node.op is not Ops.DEFINE_VAR else node.expr
+
+
+class TinyJit(Generic[P, R]):
+    """Capture the kernels of `fxn` and replay them.
+
+    The first call runs as it is, the second is captured, later ones replay: Python code inside `fxn` does not
+    run again, and the returned tensors are the same objects, overwritten by each call. Inputs are the realized
+    tensors and bound Variables among the arguments (in lists, tuples and dicts too).
+
+    Raises:
+        JitError: inputs differ from the captured ones, or nothing was captured.
+    """
+
+    def __init__(self, fxn: Callable[P, R] | None, captured: CapturedJit[R] | None = None) -> None:
+        self.fxn = fxn
+        self.captured = captured
+        self.cnt = 0 if captured is None else 2
+        if fxn is not None:
+            functools.update_wrapper(self, fxn)
+
+    def __get__(self, instance: Any, owner: Any) -> Callable[..., R]:
+        return functools.partial(self.__call__, instance)
+
+    def reset(self) -> None:
+        """Forget the capture."""
+        self.captured = None
+        self.cnt = 0
+
+    @property
+    def jit_cache(self) -> list[ScheduleItem]:
+        """The captured items."""
+        return self.captured.jit_cache if self.captured is not None else []
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.fxn is not None and (not JIT or capturing):
+            # a function called while another one is captured becomes a part of it
+            return self._call(*args, **kwargs)
+        inputs = find_inputs(args, kwargs)
+        self.cnt += 1
+        if self.captured is not None:
+            return self.captured(inputs)
+        if self.cnt == 1:
+            return self._call(*args, **kwargs)
+        return self._capture(inputs, *args, **kwargs)
+
+    def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        assert self.fxn is not None
+        result = self.fxn(*args, **kwargs)
+        Tensor.realize(*(x for x in _leaves(result) if isinstance(x, Tensor)))
+        return result
+
+    def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
+        items: list[ScheduleItem] = []
+        capturing.append(items)
+        try:
+            result = self._call(*args, **kwargs)
+        finally:
+            capturing.pop()
+        if not items:
+            raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
+        self.captured = CapturedJit(result, items, inputs)
+        return result

@@ -1,0 +1,182 @@
+"""Running a schedule: a plan's items over real buffers.
+
+In: `ExecItem`s. Out: filled buffers. Always true: a kernel is lowered and compiled once for its tensor form and
+kind of device, however many devices and buffers it runs on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tinygrad.codegen import get_program
+from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.engine.trace import record_transfer
+from tinygrad.helpers import GlobalCounters, colored
+from tinygrad.renderer import Program as ProgramSpec
+from tinygrad.renderer import get_renderer
+from tinygrad.schedule.plan import TransferItem
+from tinygrad.schedule.rangeify import lower_kernel
+from tinygrad.settings import DEBUG
+from tinygrad.uop.ops import UOp, sym_infer
+
+
+class CompiledRunner:
+    """A kernel, compiled and loaded for one kind of device."""
+
+    def __init__(self, spec: ProgramSpec, device: str) -> None:
+        self.spec = spec
+        self.device = device
+        opened = Device[device]
+        self.program = opened.runtime(spec.name, opened.compile(spec.source))
+        self.variable_names = tuple(v.arg[0] for v in spec.variables)
+
+    @property
+    def display_name(self) -> str:
+        """The kernel's name for people."""
+        return self.spec.name
+
+    def grid(self, values: dict[str, int]) -> int:
+        """The number of independent items of work."""
+        return sym_infer(self.spec.grid, values)
+
+    def __call__(
+        self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool = False
+    ) -> float | None:
+        """Run over the kernel's arguments, PARAM number i being `buffers[i]`."""
+        arguments = [buffers[slot] for slot in self.spec.slots]
+        numbers = tuple(values[name] for name in self.variable_names)
+        return self.program(*arguments, grid=self.grid(values), values=numbers, wait=wait)
+
+
+_runners: dict[tuple[str, str, UOp], CompiledRunner] = {}
+# every tensor form that was compiled; tests count these
+compiled_kernels: list[str] = []
+
+
+def get_runner(device: str, ast: UOp) -> CompiledRunner:
+    """The compiled kernel of a tensor form, for the kind of device that `device` is."""
+    kind = device.partition(":")[0]
+    renderer = get_renderer(Device[device].renderer)
+    key = (kind, renderer.name, ast)
+    found = _runners.get(key)
+    if found is None:
+        spec = get_program(lower_kernel(ast), renderer)
+        if DEBUG >= 4:
+            print(spec.source)
+        found = _runners[key] = CompiledRunner(spec, device)
+        compiled_kernels.append(spec.name)
+    return found
+
+
+class Item(Protocol):
+    """Something that a schedule runs."""
+
+    @property
+    def bufs(self) -> tuple[Buffer, ...]:
+        """The buffers it touches, outputs first."""
+
+    def run(self, wait: bool = False) -> float | None:
+        """Run it; with `wait`, return the seconds it took."""
+
+    def lower(self) -> Any:
+        """Compile what has to be."""
+
+
+@dataclass(eq=False)
+class ExecItem:
+    """One kernel on one device, with its arguments: `bufs[i]` is PARAM number i of `ast`."""
+
+    ast: UOp
+    bufs: tuple[Buffer, ...]
+    device: str
+    values: dict[str, int]
+    runner: CompiledRunner | None = None
+
+    def lower(self) -> CompiledRunner:
+        """Compile the kernel, once."""
+        if self.runner is None:
+            self.runner = get_runner(self.device, self.ast)
+        return self.runner
+
+    def run(self, wait: bool = False) -> float | None:
+        """Run the kernel; with `wait`, return the seconds it took."""
+        runner = self.lower()
+        elapsed = runner(self.bufs, self.values, wait or DEBUG >= 2)
+        self.count(elapsed)
+        return elapsed
+
+    def count(self, elapsed: float | None) -> None:
+        """Add this run to the counters, and print a line at DEBUG=2."""
+        spec = self.lower().spec
+        ops = sym_infer(spec.estimates.flops, self.values)
+        nbytes = sym_infer(spec.estimates.nbytes, self.values)
+        GlobalCounters.kernel_count += 1
+        GlobalCounters.global_ops += ops
+        GlobalCounters.global_mem += nbytes
+        if elapsed is None:
+            return
+        GlobalCounters.time_sum_s += elapsed
+        if DEBUG >= 2:
+            rate = f"{ops / elapsed * 1e-9:8.1f} GFLOP/s {nbytes / elapsed * 1e-9:7.1f} GB/s" if elapsed else ""
+            name = colored(f"{spec.name:40s}", "cyan")
+            number = GlobalCounters.kernel_count
+            print(f"*** {self.device:7s} {number:5d} {name} {elapsed * 1e6:10.1f} us {rate}")
+
+
+@dataclass(eq=False)
+class BufferCopy:
+    """The messages of one movement between devices: pairs of destination and source."""
+
+    item: TransferItem
+    pairs: tuple[tuple[Buffer, Buffer], ...]
+    ast: None = None
+
+    @property
+    def bufs(self) -> tuple[Buffer, ...]:
+        """The destinations, then the sources."""
+        return tuple(d for d, _ in self.pairs) + tuple(s for _, s in self.pairs)
+
+    def lower(self) -> BufferCopy:
+        """A copy needs no compiler."""
+        return self
+
+    def run(self, wait: bool = False) -> float | None:
+        """Send every message."""
+        start = time.perf_counter()
+        for destination, source in self.pairs:
+            copy_buffer(destination.ensure_allocated(), source.ensure_allocated())
+        elapsed = time.perf_counter() - start
+        self.count(elapsed)
+        return elapsed if wait else None
+
+    def count(self, elapsed: float | None) -> None:
+        """Show the movement to whoever traces communication, and print a line at DEBUG=2."""
+        nbytes = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
+        record_transfer(self.item, nbytes)
+        if DEBUG >= 2 and elapsed is not None:
+            what = f"{self.item.kind} {self.item.source} -> {self.item.destination}"
+            print(f"*** {colored(what, 'yellow')} {nbytes} bytes {elapsed * 1e6:.1f} us {self.item.line}")
+
+
+def crosses(destination: Buffer, source: Buffer) -> bool:
+    """Whether a copy is traffic between devices; what comes from the host's memory or disk is not."""
+    return source.device != destination.device and not Device[source.device].is_host_source
+
+
+ScheduleItem = ExecItem | BufferCopy
+
+# the list that TinyJit fills while it captures, innermost last
+capturing: list[list[ScheduleItem]] = []
+
+
+def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
+    """Run items in order."""
+    for item in schedule:
+        item.lower()
+    for item in schedule:
+        item.run()
+    if capturing:
+        capturing[-1].extend(schedule)

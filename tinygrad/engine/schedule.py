@@ -1,0 +1,197 @@
+"""From tensor graphs to runnable items: plans are cached, buffers are bound.
+
+In: nodes of the tensor graph. Out: the items that compute them, and the BUFFER that each will be in. Always true: a
+graph of the same structure is planned once, whatever buffers it reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tinygrad.device import Buffer, Device, MultiBuffer
+from tinygrad.dtype import dtypes
+from tinygrad.engine.memory import Lifetime, plan
+from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem
+from tinygrad.schedule.canonical import canonicalize
+from tinygrad.schedule.kernels import make_plan
+from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan
+from tinygrad.schedule.prepare import prepare
+from tinygrad.settings import MEMORY_PLANNER, RING, ALL2ALL, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.spec import PER_DEVICE, TENSOR, verify
+from tinygrad.uop.upat import graph_rewrite
+
+# movement that changes no element's number of uses: what is below it can be stored in its place
+_SEEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
+
+
+@dataclass
+class Schedule:
+    """The items to run, and where each computed node will be: `outputs[node]` is a BUFFER node."""
+
+    items: list[ScheduleItem]
+    outputs: dict[UOp, UOp]
+    values: dict[str, int]
+
+
+def output_node(node: UOp) -> UOp | None:
+    """The node to compute for `node` to be in memory, or None if it is already."""
+    while node.op in _SEEN_THROUGH:
+        node = node.src[0]
+    below = node
+    while below.op in GroupOp.Movement - {Ops.PAD, Ops.EXPAND, Ops.WINDOW, Ops.UNWINDOW}:
+        below = below.src[0]
+    return None if below.op is Ops.BUFFER else node
+
+
+def storage_of(node: UOp) -> Any:
+    """The Buffer or MultiBuffer of a BUFFER node, made when first asked for."""
+    found = buffers.get(node)
+    if found is None:
+        arg = node.arg
+        size = _size(arg.shape)
+        if isinstance(arg.device, Sharding):
+            local = _size(arg.device.local_shape(arg.shape))
+            found = MultiBuffer(tuple(Buffer(d, local, node.dtype) for d in arg.device.devices))
+        else:
+            found = Buffer(arg.device, size, node.dtype)
+        buffers[node] = found
+    return found
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    total = 1
+    for d in shape:
+        total *= d
+    return total
+
+
+_plans: dict[tuple[Any, ...], Plan] = {}
+
+
+def get_plan(sink: UOp, inputs: int) -> Plan:
+    """The plan of a canonical graph, from the cache if its like was planned before."""
+    key = (sink, Device.DEFAULT, RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
+    found = _plans.get(key) if SCHEDULE_CACHE else None
+    if found is None:
+        if SPEC:
+            verify(sink, TENSOR)
+        local = lower_layouts(sink)
+        local = graph_rewrite(local, prepare, name="prepare")
+        if SPEC:
+            verify(local, PER_DEVICE)
+        found = _plans[key] = make_plan(local, inputs, Device.DEFAULT)
+    return found
+
+
+def create_schedule(nodes: list[UOp]) -> Schedule:
+    """The items that bring `nodes` into memory."""
+    wanted = [x for node in dict.fromkeys(nodes) if (x := output_node(node)) is not None]
+    wanted = list(dict.fromkeys(wanted))
+    if not wanted:
+        return Schedule([], {}, {})
+    canonical = canonicalize(UOp.sink(*wanted))
+    plan_ = get_plan(canonical.sink, len(canonical.buffers))
+    storage: list[tuple[Buffer, ...]] = [as_tuple(storage_of(b)) for b in canonical.buffers]
+    storage += allocate_temporaries(plan_)
+    items = [_bind(item, storage, canonical.values) for item in plan_.items]
+    outputs: dict[UOp, UOp] = {}
+    for node, parts in zip(wanted, plan_.outputs, strict=True):
+        outputs[node] = assigned_view(node) if parts is None else _output(node, parts, storage)
+    return Schedule([x for group in items for x in group], outputs, canonical.values)
+
+
+def assigned_view(node: UOp) -> UOp:
+    """Where the value of an ASSIGN is once it ran: its target, without the assignments below."""
+    while node.op in {Ops.ASSIGN, Ops.CONTIGUOUS}:
+        node = node.src[0]
+    if node.op in GroupOp.Movement:
+        return node.replace(src=(assigned_view(node.src[0]),))
+    return node
+
+
+def as_tuple(storage: Any) -> tuple[Buffer, ...]:
+    """The buffers of a value, one a device."""
+    return storage.bufs if isinstance(storage, MultiBuffer) else (storage,)
+
+
+def _output(node: UOp, parts: tuple[Part, ...], storage: list[tuple[Buffer, ...]]) -> UOp:
+    device = Device.DEFAULT if node.device is None else node.device
+    new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
+    bound = tuple(_buffer(p, storage) for p in parts)
+    buffers[new] = MultiBuffer(bound) if isinstance(device, Sharding) else bound[0]
+    return new
+
+
+def _buffer(part: Part, storage: list[tuple[Buffer, ...]]) -> Buffer:
+    whole = storage[part.entry][part.device]
+    if part.offset == 0 and part.size == whole.size and part.dtype == whole.dtype:
+        return whole
+    return whole.view(part.size, part.dtype, part.offset)
+
+
+def _bind(
+    item: Any, storage: list[tuple[Buffer, ...]], values: dict[str, int]
+) -> list[ScheduleItem]:
+    if isinstance(item, KernelItem):
+        return [
+            ExecItem(
+                item.ast,
+                tuple(_buffer(p, storage) for p in parts),
+                device,
+                values if len(item.devices) == 1 else values | {"_device_num": number},
+            )
+            for number, (device, parts) in enumerate(zip(item.devices, item.parts, strict=True))
+        ]
+    pairs = tuple(
+        (_buffer(t.destination, storage), _buffer(t.source, storage)) for t in item.transfers
+    )
+    return [BufferCopy(item, pairs)]
+
+
+# ---- temporaries ----
+
+
+def allocate_temporaries(found: Plan) -> list[tuple[Buffer, ...]]:
+    """Buffers for a plan's own entries; those that no output needs share one arena a device."""
+    kept = {p.entry for parts in found.outputs if parts is not None for p in parts}
+    arenas: dict[str, list[tuple[int, int, Entry]]] = {}
+    result: dict[tuple[int, int], Buffer] = {}
+    for number in found.temporary:
+        entry = found.entries[number]
+        for d, device in enumerate(entry.devices):
+            if number in kept or not MEMORY_PLANNER:
+                result[number, d] = Buffer(device, entry.size, entry.dtype)
+            else:
+                arenas.setdefault(device, []).append((number, d, entry))
+    spans = _spans(found)
+    for device, members in arenas.items():
+        lifetimes = [
+            Lifetime(*spans.get(number, (0, 0)), entry.size * entry.dtype.itemsize)
+            for number, _, entry in members
+        ]
+        layout = plan(lifetimes)
+        arena = Buffer(device, max(layout.total, 1), dtypes.uint8)
+        for (number, d, entry), offset in zip(members, layout.offsets, strict=True):
+            result[number, d] = arena.view(entry.size, entry.dtype, offset)
+    return [
+        tuple(result[number, d] for d in range(len(found.entries[number].devices)))
+        for number in found.temporary
+    ]
+
+
+def _spans(found: Plan) -> dict[int, tuple[int, int]]:
+    """The first and last item that touches each entry."""
+    spans: dict[int, tuple[int, int]] = {}
+    for i, item in enumerate(found.items):
+        if isinstance(item, KernelItem):
+            touched = {p.entry for parts in item.parts for p in parts}
+        else:
+            touched = {p.entry for t in item.transfers for p in (t.destination, t.source)}
+        for entry in touched:
+            spans[entry] = (spans.get(entry, (i, i))[0], i)
+    return spans

@@ -1,0 +1,68 @@
+"""The key of the schedule cache: a graph with its buffers numbered and its bound values set aside.
+
+In: a SINK of the tensor graph. Out: the same graph over canonical BUFFERs 0, 1, ... (in the order of first
+use), the real BUFFERs they stand for, and the values of bound Variables. Always true: two graphs that differ
+only in which buffers they read and in bound values have the same canonical SINK, the same object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import BufferArg, UOp
+
+_HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A graph without its particulars."""
+
+    sink: UOp
+    buffers: tuple[UOp, ...]
+    values: dict[str, int]
+
+
+def canonicalize(sink: UOp) -> Canonical:
+    """Number the buffers of a graph and set its bound values aside.
+
+    Raises:
+        ValueError: one Variable is bound to two values.
+    """
+    done: dict[UOp, UOp] = {}
+    found: list[UOp] = []
+    values: dict[str, int] = {}
+    for node in sink.toposort():
+        op = node.op
+        if op is Ops.BUFFER:
+            arg = BufferArg(-1 - len(found), node.arg.shape, node.arg.device)
+            new = UOp(Ops.BUFFER, node.dtype, (), arg)
+            found.append(node)
+        elif op is Ops.BIND:
+            new = _unbind(node, values)
+        else:
+            src = tuple([done[x] for x in node.src])
+            arg = _without_bindings(node.arg, values) if op in _HAS_SIZES else node.arg
+            same = src == node.src and arg is node.arg
+            new = node if same else UOp(op, node.dtype, src, arg)
+        done[node] = new
+    return Canonical(done[sink], tuple(found), values)
+
+
+def _unbind(node: UOp, values: dict[str, int]) -> UOp:
+    variable, value = node.unbind()
+    name = variable.arg[0]
+    if values.setdefault(name, value) != value:
+        raise ValueError(f"Variable {name} is bound to {values[name]} and to {value} in one graph")
+    return variable
+
+
+def _without_bindings(arg: Any, values: dict[str, int]) -> Any:
+    if isinstance(arg, tuple):
+        new = tuple([_without_bindings(x, values) for x in arg])
+        return arg if all(a is b for a, b in zip(arg, new, strict=True)) else new
+    if isinstance(arg, UOp):
+        return arg.substitute({b: _unbind(b, values) for b in arg.toposort() if b.op is Ops.BIND})
+    return arg

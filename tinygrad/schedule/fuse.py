@@ -1,0 +1,206 @@
+"""Which values of the per-device graph are stored; everything else is computed inside the kernels that use it.
+
+In: the nodes of a per-device graph, sources first. Out: the set of nodes that get a buffer. Always true: a
+reduction is never computed twice, and no kernel needs a value that is neither stored nor computable at one
+point of its loops.
+
+A *context* is one way in which a kernel reads a node: the kernel's root and the movement between. A node read in
+one context only is computed where it is read. In two: a reduction is stored, cheap arithmetic is repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+# nodes whose value is in memory by their nature
+STORAGE = frozenset(
+    {
+        *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT, Ops.AFTER),
+        *(Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER_ADD),
+    }
+)
+# of these, the ones whose kernel computes their sources
+COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER_ADD})
+# nodes that read their sources from memory
+READS_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
+# an expression of more stored arrays than this is stored rather than repeated
+MOST_LEAVES_REPEATED = 4
+MOST_LEAVES_IN_REDUCE = 3
+MOST_CONTEXTS = 8
+
+EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
+
+
+class Context(NamedTuple):
+    """One way in which a kernel reads a node."""
+
+    path: int  # numbers the kernel and the movement from its root
+    in_reduce: bool  # read inside a reduction of the kernel
+
+
+def is_transfer(node: UOp) -> bool:
+    """Whether this COPY moves data; a COPY of constants only places them."""
+    return node.op is Ops.COPY and node.src[0].device is not None
+
+
+def is_storage(node: UOp) -> bool:
+    """Whether the value is in memory by the node's nature."""
+    return node.op in STORAGE or is_transfer(node)
+
+
+def movement_base(node: UOp) -> UOp:
+    """The node below all movement and placement."""
+    while node.op in GroupOp.Movement or (node.op is Ops.COPY and not is_transfer(node)):
+        node = node.src[0]
+    return node
+
+
+def grows(node: UOp) -> bool:
+    """Whether this EXPAND repeats anything."""
+    return node.op is Ops.EXPAND and node.size > node.src[0].size
+
+
+class _Chooser:
+    def __init__(self, order: list[UOp]) -> None:
+        self.order = order
+        self.stored: set[UOp] = {n for n in order if is_storage(n)}
+        # nodes computed from a reduction that is not stored, and those seen through padding
+        self.reduced: set[UOp] = set()
+        self.padded: set[UOp] = set()
+        self.paths: dict[tuple[Any, ...], int] = {}
+        self.leaf_counts: dict[UOp, int] = {}
+
+    def store(self, node: UOp) -> None:
+        base = movement_base(node)
+        if base.op not in {Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND}:
+            self.stored.add(base)
+
+    # ---- forward: barriers that a reduction cannot cross ----
+
+    def mark_barriers(self) -> None:
+        """Store what a kernel cannot hold: a reduction that is broadcast, or feeds another one."""
+        self.reduced.clear()
+        self.padded.clear()
+        for node in self.order:
+            if node.op in READS_MEMORY or is_transfer(node):
+                # movement included: whoever reads memory wants it contiguous
+                self.stored.update(node.src)
+            elif node not in self.stored or node.op in COMPUTED_STORAGE:
+                self._mark(node)
+
+    def _mark(self, node: UOp) -> None:
+        sources = [x for x in node.src if x in self.reduced and x not in self.stored]
+        if node.op is Ops.REDUCE_AXIS:
+            for x in sources:
+                base = movement_base(x)
+                if base.op is not Ops.REDUCE_AXIS or base.arg.op is not node.arg.op:
+                    self.store(x)
+            self.reduced.add(node)
+            return
+        if grows(node) or node.op in {Ops.GATHER, Ops.SCATTER_ADD}:
+            for x in sources:
+                self.store(x)
+            return
+        if node.op in GroupOp.Elementwise:
+            for x in sources:
+                if x in self.padded:
+                    self.store(x)
+        if any(movement_base(x) not in self.stored for x in sources):
+            self.reduced.add(node)
+            if node.op in {Ops.PAD, Ops.UNWINDOW} or (
+                node.op in GroupOp.Movement and any(x in self.padded for x in sources)
+            ):
+                self.padded.add(node)
+
+    # ---- backward: who reads what, and how ----
+
+    def path(self, *key: Any) -> int:
+        return self.paths.setdefault(key, len(self.paths))
+
+    def mark_shared(self) -> None:
+        """Store reductions that are read in two ways, and arithmetic too dear to repeat."""
+        contexts: dict[UOp, set[Context]] = {n: set() for n in self.order}
+        for node in reversed(self.order):
+            here = contexts[node]
+            if node not in self.stored and self._must_store(node, here):
+                self.stored.add(node)
+            if node in self.stored or not here:
+                here = {Context(self.path(node), False)}
+            if grows(node):
+                self._consider_repeating(node, here)
+            for number, x in enumerate(node.src):
+                found = contexts[x]
+                if len(found) < MOST_CONTEXTS:
+                    found |= self._through(node, number, here)
+
+    def _through(self, node: UOp, number: int, contexts: set[Context]) -> set[Context]:
+        op = node.op
+        if op in GroupOp.Movement:
+            return {Context(self.path(c.path, op, node.arg), c.in_reduce) for c in contexts}
+        if op is Ops.REDUCE_AXIS:
+            return {Context(self.path(c.path, node), True) for c in contexts}
+        if op in {Ops.GATHER, Ops.SCATTER_ADD}:
+            return {Context(self.path(c.path, node, number), c.in_reduce) for c in contexts}
+        return contexts
+
+    def _must_store(self, node: UOp, contexts: set[Context]) -> bool:
+        if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
+            return False
+        if node.op is Ops.REDUCE_AXIS or node in self.reduced:
+            return True
+        if node.op in GroupOp.ALU:
+            return self.leaves(node) > MOST_LEAVES_REPEATED
+        return False
+
+    def _consider_repeating(self, node: UOp, contexts: set[Context]) -> None:
+        """An expression under a broadcast is computed again for each copy, or stored."""
+        base = movement_base(node.src[0])
+        if base in self.stored or base.device is None or base.op not in GroupOp.Elementwise | {
+            Ops.GATHER
+        }:
+            return
+        if not any(c.in_reduce for c in contexts):
+            if self.leaves(base) > MOST_LEAVES_REPEATED:
+                self.stored.add(base)
+            return
+        if not self.has_arithmetic(base):
+            return
+        if len(contexts) > 1 or self.leaves(base) > MOST_LEAVES_IN_REDUCE:
+            self.stored.add(base)
+
+    def has_arithmetic(self, node: UOp) -> bool:
+        """Whether this expression is more than a conversion of a stored array."""
+        while node.op in GroupOp.Movement or node.op in {Ops.CAST, Ops.BITCAST}:
+            node = node.src[0]
+        return node not in self.stored
+
+    def leaves(self, root: UOp) -> int:
+        """How many stored arrays an expression reads; what is dear counts as many."""
+        known = self.leaf_counts.get(root)
+        if known is not None:
+            return known
+        found: set[UOp] = set()
+        weight = 0
+        for node in root.toposort(gate=lambda u: u not in self.stored):
+            if node in self.stored:
+                found.add(node)
+            elif node.op in EXPENSIVE:
+                weight += MOST_LEAVES_REPEATED
+        self.leaf_counts[root] = len(found) + weight
+        return self.leaf_counts[root]
+
+
+def choose_stored(order: list[UOp], outputs: list[UOp]) -> set[UOp]:
+    """The nodes of a per-device graph that get a buffer. `order` is topological, sources first."""
+    assert not any(isinstance(n.device, Sharding) for n in outputs), "layouts are lowered first"
+    chooser = _Chooser(order)
+    chooser.stored.update(outputs)
+    chooser.mark_barriers()
+    # what was stored by the first pass stops counting as a reduction in the second
+    chooser.mark_barriers()
+    chooser.mark_shared()
+    return chooser.stored

@@ -1,0 +1,309 @@
+"""The per-device graph becomes a plan: one kernel or transfer for each stored value, in an order that is safe.
+
+In: a per-device SINK over canonical buffers. Out: a `Plan`. Always true: whoever reads a buffer as it was before an
+assignment runs before the kernel that overwrites it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import cast
+
+from tinygrad.helpers import prod
+from tinygrad.schedule.fuse import choose_stored, is_transfer, movement_base
+from tinygrad.schedule.merge import merge_kernels
+from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
+from tinygrad.schedule.unit import Unit
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
+from tinygrad.uop.placement import Spmd
+
+Parts = tuple[Part, ...]
+
+
+def elements(shape: tuple[sint, ...]) -> int:
+    """The most elements that a shape can have."""
+    return prod(d if isinstance(d, int) else int(d.vmax) for d in shape)
+
+
+class _Planner:
+    """The state of one plan being made."""
+
+    def __init__(self, order: list[UOp], stored: set[UOp], inputs: int, default: str) -> None:
+        self.order = order
+        self.stored = stored
+        self.inputs = inputs
+        self.default = default
+        self.entries: list[Entry | None] = [None] * inputs
+        self.parts: dict[UOp, Parts] = {}
+        self.units: list[Unit] = []
+        self.writer: dict[UOp, Unit] = {}
+
+    def devices(self, node: UOp) -> tuple[str, ...]:
+        device = node.device
+        if isinstance(device, Spmd):
+            return device.devices
+        return (self.default if device is None else device,)
+
+    def new_entry(self, node: UOp) -> Parts:
+        devices = self.devices(node)
+        size = elements(node.shape)
+        self.entries.append(Entry(devices, size, node.dtype))
+        number = len(self.entries) - 1
+        return tuple(Part(number, d, 0, size, node.dtype) for d in range(len(devices)))
+
+    # ---- where each stored value is ----
+
+    def place(self, node: UOp) -> Parts:
+        """The parts that hold a stored value, one a device."""
+        op = node.op
+        if op is Ops.BUFFER:
+            return self.place_buffer(node)
+        if op is Ops.BUFFER_VIEW:
+            size = elements(node.shape)
+            offset = node.arg.offset
+            below = self.parts[node.src[0]]
+            return tuple(Part(p.entry, p.device, p.offset + offset, size, node.dtype) for p in below)
+        if op is Ops.MSELECT:
+            return (self.parts[node.src[0]][node.arg],)
+        if op is Ops.MSTACK:
+            return tuple(self.parts[x][0] for x in node.src)
+        if op is Ops.AFTER:
+            return self.parts[node.src[0]]
+        if op is Ops.ASSIGN:
+            return self.parts[movement_base(node.src[0])]
+        return self.new_entry(node)
+
+    def place_buffer(self, node: UOp) -> Parts:
+        if node.arg.slot >= 0:
+            return self.new_entry(node)
+        number = -1 - node.arg.slot
+        devices = self.devices(node)
+        size = elements(node.arg.shape)
+        self.entries[number] = Entry(devices, size, node.dtype)
+        return tuple(Part(number, d, 0, size, node.dtype) for d in range(len(devices)))
+
+    # ---- the work that makes it ----
+
+    def add_unit(self, node: UOp) -> None:
+        op = node.op
+        if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK, Ops.AFTER}:
+            return
+        if 0 in node.shape:
+            return
+        unit = self.transfer_unit(node) if is_transfer(node) else self.kernel_unit(node)
+        if op is Ops.SCATTER_ADD:
+            # rows are added into zeros
+            zeros = UOp(Ops.STORE, node.dtype, (self.param(node, 0), node.const_like(0)))
+            unit.after = Unit(node, reads=[], stores=[zeros], params=[self.parts[node]])
+            self.units.append(unit.after)
+        self.units.append(unit)
+        self.writer[node] = unit
+
+    def transfer_unit(self, node: UOp) -> Unit:
+        source, target = self.parts[node.src[0]], self.parts[node]
+        arg = node.arg
+        size = arg.piece_size(elements(node.shape))
+        nbytes = size * node.dtype.itemsize
+
+        def piece(part: Part, slot: int) -> Part:
+            return Part(part.entry, part.device, part.offset + slot * nbytes, size, node.dtype)
+
+        transfers = tuple(
+            Transfer(piece(target[m.target], m.target_slot), piece(source[m.source], m.source_slot))
+            for m in arg.moves
+        )
+        item = TransferItem(arg.kind, transfers, arg.source, arg.destination, arg.line)
+        return Unit(node, reads=[node.src[0]], item=item)
+
+    def kernel_unit(self, node: UOp) -> Unit:
+        value = node.src[0] if node.op is Ops.CONTIGUOUS else node
+        target = node
+        if node.op is Ops.ASSIGN:
+            target, value = node.src
+        params: dict[Parts, int] = {self.parts[node]: 0}
+        reads: list[UOp] = []
+        body = self.body(value, node, params, reads)
+        address = self.body(target, node, params, []) if target is not node else self.param(node, 0)
+        if node.op is Ops.ASSIGN:
+            reads.append(movement_base(target))
+        return Unit(
+            node,
+            reads=reads,
+            stores=[UOp(Ops.STORE, value.dtype, (address, body))],
+            params=list(params),
+            overwrites=movement_base(target) if node.op is Ops.ASSIGN else None,
+        )
+
+    def param(self, node: UOp, slot: int) -> UOp:
+        return UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, node.shape))
+
+    def body(self, value: UOp, root: UOp, params: dict[Parts, int], reads: list[UOp]) -> UOp:
+        """The tensor form of an expression: stored values below it become PARAMs."""
+        done: dict[UOp, UOp] = {}
+        for node in value.toposort(gate=lambda u: u is root or u not in self.stored):
+            if node in self.stored and node is not root:
+                done[node] = self.leaf(node, params)
+                reads.append(node)
+            elif node.op is Ops.COPY:
+                done[node] = done[node.src[0]]
+            else:
+                src = tuple(done[x] for x in node.src)
+                same = src == node.src
+                done[node] = node if same else UOp(node.op, node.dtype, src, node.arg)
+        return done[value]
+
+    def leaf(self, node: UOp, params: dict[Parts, int]) -> UOp:
+        slot = params.setdefault(self.parts[node], len(params))
+        if node.op is not Ops.ASSIGN:
+            return self.param(node, slot)
+        # what was assigned to a view is read through that view
+        chain: list[UOp] = []
+        target = node.src[0]
+        while target.op in GroupOp.Movement:
+            chain.append(target)
+            target = target.src[0]
+        value = self.param(target, slot)
+        for x in reversed(chain):
+            value = UOp(x.op, x.dtype, (value,), x.arg)
+        return value
+
+    # ---- order ----
+
+    def ordered(self) -> tuple[list[Unit], dict[Unit, set[Unit]]]:
+        """The units, each after those it reads and after those that read what it overwrites.
+
+        Also returns, for each unit, the ones that must run before it.
+        """
+        number = {unit: i for i, unit in enumerate(self.units)}
+        after: dict[Unit, set[Unit]] = {unit: set() for unit in self.units}
+        readers: dict[UOp, list[Unit]] = {}
+        for unit in self.units:
+            for x in unit.reads:
+                readers.setdefault(x, []).append(unit)
+                after[unit] |= self.makers(x)
+        for unit in self.units:
+            if unit.after is not None:
+                after[unit].add(unit.after)
+            if unit.overwrites is not None:
+                after[unit].update(u for u in readers.get(unit.overwrites, ()) if u is not unit)
+        waiting = {unit: len(before) for unit, before in after.items()}
+        followers: dict[Unit, list[Unit]] = {unit: [] for unit in self.units}
+        for unit, before in after.items():
+            for x in before:
+                followers[x].append(unit)
+        ready = [number[u] for u, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        result: list[Unit] = []
+        while ready:
+            unit = self.units[heapq.heappop(ready)]
+            result.append(unit)
+            for x in followers[unit]:
+                waiting[x] -= 1
+                if waiting[x] == 0:
+                    heapq.heappush(ready, number[x])
+        if len(result) < len(self.units):
+            raise RuntimeError(
+                "assign: a value that was overwritten is still needed together with the new one; "
+                "store the old one first with .contiguous()"
+            )
+        return result, after
+
+    def makers(self, node: UOp) -> set[Unit]:
+        """The units that must run before a stored value can be read."""
+        found: set[Unit] = set()
+        stack = [node]
+        while stack:
+            x = stack.pop()
+            unit = self.writer.get(x)
+            if unit is not None:
+                found.add(unit)
+            elif x.op in {Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK, Ops.AFTER}:
+                stack.extend(movement_base(s) for s in x.src)
+        return found
+
+
+def hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
+    """Values to store first: an assigned expression that reads its own target elsewhere than it writes."""
+    found: set[UOp] = set()
+    for node in order:
+        if node.op is not Ops.ASSIGN:
+            continue
+        target, value = node.src
+        base = movement_base(target)
+        if value in stored:
+            continue
+        if _reads_elsewhere(value, target, base, stored):
+            found.add(value)
+    return found
+
+
+def _reads_elsewhere(value: UOp, target: UOp, base: UOp, stored: set[UOp]) -> bool:
+    region = value.toposort(gate=lambda u: u not in stored)
+    if base not in region:
+        return False
+    # the nodes at which the kernel reads exactly what it writes: elementwise above `target`
+    aligned: set[UOp] = {value}
+    for node in reversed(region):
+        if node in aligned and node is not target and node.op in GroupOp.Elementwise:
+            aligned.update(node.src)
+    on_target = set(target.toposort(gate=lambda u: u is not base)) if target in aligned else set()
+    for node in region:
+        if base in node.src and node not in stored:
+            if node in aligned and node.op in GroupOp.Elementwise and target is base:
+                continue
+            if node not in on_target:
+                return True
+    # `target` reached in another way as well, as in x + x.flip(0)
+    return target in aligned and any(
+        target in n.src and not (n in aligned and n.op in GroupOp.Elementwise) for n in region
+    )
+
+
+def kernel_name(store: UOp) -> str:
+    """`r_64_128` reduces, `e_64_128` does not; the numbers are the output's axes."""
+    value = store.src[1]
+    kind = "r" if any(n.op is Ops.REDUCE_AXIS for n in value.toposort()) else "e"
+    sizes = [str(d if isinstance(d, int) else d.vmax) for d in value.shape if d != 1]
+    return "_".join([kind, *sizes]) if sizes else f"{kind}_1"
+
+
+def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
+    """Group the per-device graph below `sink` into kernels and transfers."""
+    order = list(sink.toposort())
+    order.pop()
+    outputs = list(sink.src)
+    stored = choose_stored(order, outputs)
+    stored |= hazards(order, stored)
+    planner = _Planner(order, stored, inputs, default)
+    for node in order:
+        if node in stored:
+            planner.parts[node] = planner.place(node)
+    for node in order:
+        if node in stored:
+            planner.add_unit(node)
+    units = merge_kernels(*planner.ordered(), planner.devices)
+    entries = tuple(cast(Entry, e) for e in planner.entries)
+    items = tuple(unit.item or _kernel_item(unit, planner) for unit in units)
+    written = frozenset(p.entry for node in planner.writer for p in planner.parts[node])
+    return Plan(
+        inputs=inputs,
+        entries=entries,
+        items=items,
+        outputs=tuple(_output_parts(x, planner) for x in outputs),
+        written=written,
+        variables=tuple(sink.variables()),
+    )
+
+
+def _output_parts(node: UOp, planner: _Planner) -> Parts | None:
+    parts = planner.parts[node]
+    return None if parts[0].entry < planner.inputs else parts
+
+
+def _kernel_item(unit: Unit, planner: _Planner) -> KernelItem:
+    name = kernel_name(unit.stores[0])
+    ast = UOp.sink(*unit.stores, arg=KernelInfo(name))
+    devices = planner.devices(unit.node)
+    parts = tuple(tuple(p[d] for p in unit.params) for d in range(len(devices)))
+    return KernelItem(ast, devices, parts)

@@ -1,0 +1,168 @@
+"""Layouts are lowered: the tensor graph becomes the per-device graph.
+
+In: a graph of global shapes whose devices are names, `Sharding`s, or none. Out: one graph that every device runs,
+of local shapes, whose devices are names, `Spmd`s, or none. Always true: the walk meets each node once, and what
+it makes is of another device type, so nothing is lowered twice. Only COPY, ALLREDUCE, MSELECT and indexing by a
+tensor need a rule of their own; every other op is the same op on local shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tinygrad.dtype import dtypes
+from tinygrad.schedule.collectives import all_reduce
+from tinygrad.schedule.transfer import block_start, local_shape, slice_local, transfer
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import BufferArg, UOp, sint
+from tinygrad.uop.placement import Spmd, origins
+from tinygrad.uop.upat import PatternMatcher, UPat
+
+
+def local_argument(node: UOp, layout: Sharding) -> Any:
+    """The argument of a movement op on one device's part: split axes are as long as they are there."""
+    if node.op in {Ops.RESHAPE, Ops.EXPAND}:
+        return local_shape(layout, node.shape)
+    if node.op is Ops.SHRINK:
+        local = local_shape(cast(Sharding, node.src[0].device), node.src[0].shape)
+        split = layout.split_axes
+        return tuple((0, local[i]) if i in split else b for i, b in enumerate(node.arg))
+    return node.arg
+
+
+def _line(node: UOp) -> str:
+    return origins.get(node, "?")
+
+
+def transfer_kind(source: Any, target: Any) -> str:
+    """The field's name for a change of layout."""
+    if not isinstance(source, Sharding):
+        if not isinstance(target, Sharding):
+            return "copy"
+        return "broadcast" if target.is_replicated else "scatter"
+    if not isinstance(target, Sharding):
+        return "gather"
+    if source.devices != target.devices:
+        return "send"
+    return "all_gather" if target.is_replicated else "all_to_all"
+
+
+class _Lowering:
+    """The memoised walk: `done[node]` is the local form of a node."""
+
+    def __init__(self) -> None:
+        self.done: dict[UOp, UOp] = {}
+
+    def source(self, node: UOp, number: int, layout: Any) -> UOp:
+        """A source in local form. What is made of constants is cut to the device's block here."""
+        below = node.src[number]
+        local = self.done[below]
+        if isinstance(layout, Sharding) and below.device is None and below.shape:
+            return slice_local(local, None, layout)
+        return local
+
+    def lower(self, node: UOp) -> UOp:
+        rewritten = multi_pm.rewrite(node, self)
+        if rewritten is not None:
+            return rewritten
+        layout = node.device
+        src = tuple(self.source(node, i, layout) for i in range(len(node.src)))
+        if not isinstance(layout, Sharding):
+            return node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        arg = local_argument(node, layout) if node.op in GroupOp.Movement else node.arg
+        return UOp(node.op, node.dtype, src, arg)
+
+
+def lower_buffer(node: UOp) -> UOp | None:
+    """A stored value, as what one device holds of it."""
+    arg = node.arg
+    if not isinstance(arg.device, Sharding):
+        return None
+    shape = arg.device.local_shape(arg.shape)
+    return UOp(Ops.BUFFER, node.dtype, (), BufferArg(arg.slot, shape, Spmd(arg.device.devices)))
+
+
+def lower_copy(node: UOp, ctx: _Lowering) -> UOp:
+    """A change of layout becomes messages; of constants, it is only a placement."""
+    source, target = node.src[0].device, node.arg
+    value = ctx.done[node.src[0]]
+    if source is None:
+        if not isinstance(target, Sharding):
+            return UOp(Ops.COPY, node.dtype, (value,), target)
+        value = slice_local(value, None, target) if value.shape else value
+        return UOp(Ops.COPY, node.dtype, (value,), Spmd(target.devices))
+    kind = transfer_kind(source, target)
+    return transfer(value, source, target, node.shape, kind, _line(node))
+
+
+def lower_allreduce(node: UOp, ctx: _Lowering) -> UOp:
+    """A reduction over devices; a movement that was raised above it goes below again."""
+    below = node.src[0]
+    target = node.arg
+    chain: list[UOp] = []
+    if isinstance(target, Sharding) and target.is_replicated and below.device is not None:
+        while below.op in {Ops.RESHAPE, Ops.PERMUTE} and len(below.device.split_axes) == 0:
+            chain.append(below)
+            below = below.src[0]
+    value = all_reduce(ctx.done[below], below.device, target, below.shape, _line(node))
+    for x in reversed(chain):
+        value = UOp(x.op, x.dtype, (value,), x.arg)
+    return value
+
+
+def lower_mselect(node: UOp, ctx: _Lowering) -> UOp:
+    """One device's part of a value."""
+    return UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
+
+
+def lower_gather(node: UOp, ctx: _Lowering) -> UOp | None:
+    """Rows of a table that is split along its rows: each device finds its own, the others read 0."""
+    table, index = node.src
+    layout = table.device
+    if not isinstance(layout, Sharding) or layout.shards(0) == 1:
+        return lower_constant_index(node, ctx)
+    start = block_start(layout, 0, cast(int, table.shape[0]))
+    rows = ctx.done[index].cast(dtypes.int)
+    offset = UOp.const(dtypes.int, 0) + cast(UOp, start).cast(dtypes.int)
+    shifted = UOp(Ops.SUB, dtypes.int, (rows, _spread(offset, rows.shape)))
+    return UOp(Ops.GATHER, node.dtype, (ctx.done[table], shifted))
+
+
+def lower_constant_index(node: UOp, ctx: _Lowering) -> UOp | None:
+    """An index made of constants follows the layout along its own axes."""
+    first, index = node.src
+    if index.device is not None or not isinstance(node.device, Sharding):
+        return None
+    layout = node.device if node.op is Ops.GATHER else first.device
+    assert isinstance(layout, Sharding), f"{node.op.name}: a table of constants is on no device"
+    local = slice_local(ctx.done[index], None, _index_axes(layout, index.ndim))
+    return UOp(node.op, node.dtype, (ctx.done[first], local), node.arg)
+
+
+def _index_axes(layout: Sharding, rank: int) -> Sharding:
+    return layout.with_axes([p if isinstance(p, int) and p < rank else None for p in layout.axes])
+
+
+def _spread(value: UOp, shape: tuple[sint, ...]) -> UOp:
+    return value.reshape((1,) * len(shape)).expand(shape) if shape else value
+
+
+multi_pm = PatternMatcher(
+    [
+        (UPat(Ops.BUFFER, name="node"), lower_buffer),
+        (UPat(Ops.COPY, name="node"), lower_copy),
+        (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
+        (UPat(Ops.MSELECT, name="node"), lower_mselect),
+        (UPat(Ops.GATHER, name="node"), lower_gather),
+        (UPat(Ops.SCATTER_ADD, name="node"), lower_constant_index),
+    ]
+)
+
+
+def lower_layouts(sink: UOp) -> UOp:
+    """The per-device graph of a tensor graph."""
+    lowering = _Lowering()
+    for node in sink.toposort():
+        lowering.done[node] = lowering.lower(node)
+    return lowering.done[sink]

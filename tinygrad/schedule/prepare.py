@@ -1,0 +1,140 @@
+"""Rewrites of the per-device graph before work is grouped into kernels.
+
+Each rule turns a form that a kernel cannot hold into one that it can: what only matters to the gradient goes,
+what must be in memory is stored, a reduction that would keep one core busy and the others idle is cut in two.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import all_int, prod
+from tinygrad.schedule.fuse import is_storage, is_transfer
+from tinygrad.settings import SPLIT_REDUCEOP
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
+from tinygrad.uop.upat import PatternMatcher, UPat
+
+# a reduction to so few elements, of at least so many, is done in two steps
+FEW_OUTPUTS = 16
+MANY_INPUTS = 1 << 18
+PARTIAL_OUTPUTS = 256
+
+
+def drop(x: UOp) -> UOp:
+    """What matters to the gradient alone is gone by now."""
+    return x
+
+
+def drop_needless_contiguous(x: UOp) -> UOp | None:
+    """A value in memory is contiguous; one made of constants has no memory of its own."""
+    return x if is_storage(x) or x.device is None else None
+
+
+def reduce_nothing(node: UOp) -> UOp | None:
+    """A reduction of no elements is the identity of its op."""
+    source = node.src[0]
+    if 0 not in source.shape:
+        return None
+    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(node.dtype)}[node.arg.op]
+    return node.const_like(value)
+
+
+def split_reduce(node: UOp) -> UOp | None:
+    """`sum([a, b]) -> sum(sum([a, p, b/p]))`: the first step has enough outputs for every core."""
+    source, arg = node.src[0], node.arg
+    if not SPLIT_REDUCEOP or not all_int(source.shape):
+        return None
+    shape = cast(tuple[int, ...], source.shape)
+    if prod(cast(tuple[int, ...], node.shape)) > FEW_OUTPUTS or prod(shape) < MANY_INPUTS:
+        return None
+    # the outermost reduced axes are cut, so that each part is contiguous
+    axis = arg.axes[0]
+    count = max((d for d in range(1, PARTIAL_OUTPUTS + 1) if shape[axis] % d == 0), default=1)
+    if count <= 1:
+        return None
+    cut = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
+    inner_axes = tuple(a + 1 for a in arg.axes)
+    partial = UOp(
+        Ops.REDUCE_AXIS, node.dtype, (source.reshape(cut),), ReduceArg(arg.op, inner_axes)
+    )
+    final = ReduceArg(arg.op, (axis,))
+    stored = UOp(Ops.CONTIGUOUS, node.dtype, (partial,))
+    return UOp(Ops.REDUCE_AXIS, node.dtype, (stored,), final).reshape(node.shape)
+
+
+def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
+    """The stored node below, and the element offset, if `node` is one run of its memory."""
+    offset = 0
+    while not is_storage(node):
+        source = node.src[0] if node.src else node
+        if node.op is Ops.SHRINK and all_int(source.shape) and all_int(sum(node.arg, ())):
+            start = _run_start(cast(tuple[int, ...], source.shape), node.arg)
+            if start is None:
+                return None
+            offset += start
+        elif node.op is not Ops.RESHAPE:
+            return None
+        node = source
+    return node, offset
+
+
+def _run_start(shape: tuple[int, ...], bounds: tuple[tuple[int, int], ...]) -> int | None:
+    start, stride, whole = 0, 1, True
+    for size, (low, high) in zip(reversed(shape), reversed(bounds), strict=True):
+        if not whole and high - low != 1:
+            return None
+        whole = whole and high - low == size
+        start += low * stride
+        stride *= size
+    return start
+
+
+def as_memory(node: UOp) -> UOp:
+    """`node` as a run of memory: a view where it is one already, else stored."""
+    if is_storage(node):
+        return node
+    found = contiguous_range(node)
+    if found is None:
+        return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
+    base, offset = found
+    arg = ViewArg(offset * node.dtype.itemsize, cast(tuple[int, ...], node.shape))
+    return UOp(Ops.BUFFER_VIEW, node.dtype, (base,), arg)
+
+
+def store_what_is_copied(node: UOp) -> UOp | None:
+    """A transfer reads memory."""
+    if not is_transfer(node):
+        return None
+    source = as_memory(node.src[0])
+    return None if source is node.src[0] else node.replace(src=(source,))
+
+
+def store_what_is_selected(node: UOp) -> UOp | None:
+    """MSELECT and MSTACK name memory, they compute nothing."""
+    src = tuple(as_memory(x) for x in node.src)
+    return None if src == node.src else node.replace(src=src)
+
+
+def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
+    """A bitcast that changes the element size reads the same memory with another shape."""
+    if node.dtype.itemsize == x.dtype.itemsize:
+        return None
+    source = as_memory(x)
+    return UOp(
+        Ops.BUFFER_VIEW, node.dtype, (source,), ViewArg(0, cast(tuple[int, ...], node.shape))
+    )
+
+
+prepare = PatternMatcher(
+    [
+        (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop),
+        (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
+        (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
+        (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
+        (UPat(Ops.COPY, name="node"), store_what_is_copied),
+        (UPat((Ops.MSELECT, Ops.MSTACK), name="node"), store_what_is_selected),
+        (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="node"), bitcast_to_view),
+    ]
+)

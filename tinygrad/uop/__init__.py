@@ -1,0 +1,150 @@
+"""The vocabulary of the graph: every operation a `UOp` can be, and the groups that passes ask for."""
+
+from enum import Enum, auto
+
+
+class Ops(Enum):
+    """An operation. The four graph forms use different parts of this list; `uop/spec.py` says which."""
+
+    # roots and structure
+    SINK = auto()
+    NOOP = auto()
+
+    # values without sources
+    CONST = auto()
+    DEFINE_VAR = auto()
+    BIND = auto()
+    ARANGE = auto()
+
+    # storage of the tensor graph, and of a kernel's tensor form (PARAM)
+    BUFFER = auto()
+    BUFFER_VIEW = auto()
+    PARAM = auto()
+
+    # where a value lives
+    COPY = auto()
+    ALLREDUCE = auto()
+    MSTACK = auto()
+    MSELECT = auto()
+
+    # order and identity
+    ASSIGN = auto()
+    CONTIGUOUS = auto()
+    CONTIGUOUS_BACKWARD = auto()
+    DETACH = auto()
+
+    # movement
+    RESHAPE = auto()
+    PERMUTE = auto()
+    EXPAND = auto()
+    PAD = auto()
+    SHRINK = auto()
+    FLIP = auto()
+    WINDOW = auto()
+    UNWINDOW = auto()
+
+    # reduction and indexing by a tensor
+    REDUCE_AXIS = auto()
+    GATHER = auto()
+    SCATTER_ADD = auto()
+
+    # casts
+    CAST = auto()
+    BITCAST = auto()
+
+    # unary
+    EXP2 = auto()
+    LOG2 = auto()
+    SIN = auto()
+    SQRT = auto()
+    RECIPROCAL = auto()
+    NEG = auto()
+    TRUNC = auto()
+
+    # binary
+    ADD = auto()
+    MUL = auto()
+    SUB = auto()
+    FDIV = auto()
+    IDIV = auto()
+    MOD = auto()
+    MAX = auto()
+    POW = auto()
+    CMPLT = auto()
+    CMPNE = auto()
+    CMPEQ = auto()
+    AND = auto()
+    OR = auto()
+    XOR = auto()
+    SHL = auto()
+    SHR = auto()
+    THREEFRY = auto()
+
+    # ternary
+    WHERE = auto()
+    MULACC = auto()
+
+    # kernels
+    DEFINE_GLOBAL = auto()
+    DEFINE_LOCAL = auto()
+    DEFINE_REG = auto()
+    RANGE = auto()
+    END = auto()
+    REDUCE = auto()
+    STAGE = auto()
+    INDEX = auto()
+    LOAD = auto()
+    STORE = auto()
+    AFTER = auto()
+    IF = auto()
+    ENDIF = auto()
+    BARRIER = auto()
+    SPECIAL = auto()
+    VECTORIZE = auto()
+    GEP = auto()
+    CUSTOM = auto()
+    CUSTOM_KERNEL = auto()
+
+    def __lt__(self, other: "Ops") -> bool:
+        """Order of declaration, so that sorting nodes is deterministic."""
+        return int(self.value) < int(other.value)
+
+    # members are singletons: identity is equality, and the hash of an int is cheaper than that of a name
+    def __hash__(self) -> int:
+        return int(self._value_)
+
+
+class GroupOp:
+    """Sets of operations that share a rule."""
+
+    Unary = frozenset(
+        {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.NEG, Ops.TRUNC}
+    )
+    Binary = frozenset(
+        {
+            *(Ops.ADD, Ops.MUL, Ops.SUB, Ops.FDIV, Ops.IDIV, Ops.MOD, Ops.MAX, Ops.POW),
+            *(Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
+            Ops.THREEFRY,
+        }
+    )
+    Ternary = frozenset({Ops.WHERE, Ops.MULACC})
+    ALU = Unary | Binary | Ternary
+    Elementwise = ALU | {Ops.CAST, Ops.BITCAST}
+    Movement = frozenset(
+        {
+            *(Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP),
+            *(Ops.WINDOW, Ops.UNWINDOW),
+        }
+    )
+    Comparison = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+    Commutative = frozenset(
+        {Ops.ADD, Ops.MUL, Ops.MAX, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR}
+    )
+    Associative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR})
+    Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
+    # f(0) may differ from 0: a padded value must be masked after the operation, not before
+    UnsafePad = frozenset({Ops.RECIPROCAL, Ops.LOG2, Ops.EXP2, Ops.IDIV, Ops.POW, Ops.FDIV})
+    # the value is the source's, whatever the layout or the storage
+    Identity = frozenset(
+        {Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.COPY, Ops.ALLREDUCE}
+    )

@@ -1,0 +1,246 @@
+"""Integer expressions as sums: `{base: factor}` plus a constant.
+
+A sum in canonical form is `((b0*f0 + b1*f1) + b2) + constant`: larger factors first, each base once, the
+constant last. Every function here takes sources that are canonical already.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tinygrad.dtype import DType, dtypes, truncate
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+Terms = dict["UOp", int]
+
+
+def constant(like: UOp, value: int) -> UOp:
+    """The scalar constant `value`, wrapped to the integer dtype of `like`."""
+    convert = truncate.get(like.dtype)
+    return type(like)(Ops.CONST, like.dtype, (), value if convert is None else convert(value))
+
+
+def split_sum(node: UOp) -> tuple[Terms, int]:
+    """The terms of an integer expression, and its constant. No base is a sum, or has factor 0."""
+    terms: Terms = {}
+    total = 0
+    stack = [(node, 1)]
+    while stack:
+        x, factor = stack.pop()
+        op = x.op
+        if op is Ops.ADD:
+            stack.append((x.src[1], factor))
+            stack.append((x.src[0], factor))
+        elif op is Ops.MUL and x.src[1].op is Ops.CONST:
+            stack.append((x.src[0], factor * x.src[1].arg))
+        elif op is Ops.CONST:
+            total += factor * x.arg
+        else:
+            low, high = x._min_max()
+            if low == high:
+                total += factor * low
+            else:
+                terms[x] = terms.get(x, 0) + factor
+    if 0 in terms.values():
+        terms = {base: factor for base, factor in terms.items() if factor}
+    return terms, total
+
+
+def add_terms(terms: Terms, other: Terms, factor: int = 1) -> Terms:
+    """`terms + factor * other`."""
+    result = dict(terms)
+    for base, f in other.items():
+        result[base] = result.get(base, 0) + factor * f
+    return {base: f for base, f in result.items() if f}
+
+
+def sum_bounds(terms: Terms, total: int = 0) -> tuple[int, int]:
+    """The least and greatest value of a sum, computed without wrapping."""
+    low = high = total
+    for base, factor in terms.items():
+        a, b = base._min_max()
+        if factor > 0:
+            low += factor * a
+            high += factor * b
+        else:
+            low += factor * b
+            high += factor * a
+    return low, high
+
+
+def fits(dtype: DType, bounds: tuple[int, int]) -> bool:
+    """Whether an integer dtype holds everything between the bounds."""
+    return dtypes.min(dtype) <= bounds[0] and bounds[1] <= dtypes.max(dtype)
+
+
+def build_sum(like: UOp, terms: Terms, total: int = 0) -> UOp:
+    """The canonical sum, in the dtype of `like`."""
+    make, dtype = type(like), like.dtype
+    result: UOp | None = None
+    for base, factor in sorted_terms(terms):
+        term = base
+        if factor != 1:
+            term = make(Ops.MUL, dtype, (base, constant(like, factor)))
+        result = term if result is None else make(Ops.ADD, dtype, (result, term))
+    if result is None:
+        return constant(like, total)
+    return make(Ops.ADD, dtype, (result, constant(like, total))) if total else result
+
+
+def sorted_terms(terms: Terms) -> list[tuple[UOp, int]]:
+    """The terms in canonical order: by falling size of factor, then by what the base is."""
+    if len(terms) < 2:
+        return list(terms.items())
+    sizes = {abs(factor) for factor in terms.values()}
+    if len(sizes) == len(terms):
+        return sorted(terms.items(), key=lambda term: -abs(term[1]))
+    return sorted(terms.items(), key=lambda term: (-abs(term[1]), *order_key(term[0])))
+
+
+def order_key(node: UOp) -> tuple[int, str]:
+    """A key that orders the operands of a commutative operation alike in every process."""
+    if node.op is Ops.RANGE:
+        return node.op.value, f"{node.arg.index!s:>9}"
+    if node.op is Ops.DEFINE_VAR:
+        return node.op.value, node.arg[0]
+    return node.op.value, node.key.hex()
+
+
+def common_factor(terms: Terms, total: int = 0) -> int:
+    """The greatest number that divides every factor and the constant; 0 for an empty sum."""
+    return math.gcd(*terms.values(), total)
+
+
+def simplify_sum(u: UOp) -> UOp | None:
+    """The canonical form of an ADD of integers, or None if it has that form."""
+    if _is_canonical(u):
+        return None
+    terms, total = split_sum(u)
+    terms, total = _merge_remainders(terms, total)
+    return build_sum(u, terms, total)
+
+
+def _is_canonical(u: UOp) -> bool:
+    """Whether an ADD surely has canonical form; False where only `split_sum` can tell."""
+    left, right = u.src
+    if right.op is Ops.ADD or left.op is Ops.CONST:
+        return False
+    if right.op is Ops.CONST:
+        return bool(right.arg) and (left.op is not Ops.ADD or left.src[1].op is not Ops.CONST)
+    base, smallest = _base_and_factor(right)
+    if base.op is Ops.MOD or base.op is Ops.IDIV:
+        return False
+    low, high = base._min_max()
+    if low == high:
+        return False
+    last = True
+    while True:
+        term = left
+        if left.op is Ops.ADD:
+            left, term = left.src
+        other, factor = _base_and_factor(term)
+        if other is base or other.op is Ops.CONST:
+            return False
+        if last and abs(factor) <= abs(smallest):
+            if factor not in (smallest, -smallest) or order_key(other) > order_key(base):
+                return False
+        last = False
+        if term is left:
+            low, high = other._min_max()
+            return bool(low != high)
+
+
+def _base_and_factor(term: UOp) -> tuple[UOp, int]:
+    if term.op is Ops.MUL and term.src[1].op is Ops.CONST:
+        return term.src[0], term.src[1].arg
+    return term, 1
+
+
+def _merge_remainders(terms: Terms, total: int) -> tuple[Terms, int]:
+    """Undo a division: `x%b + x//b*b` is `x`, and `x%b + (x//b)%m*b` is `x%(b*m)`."""
+    merged = True
+    while merged:
+        merged = False
+        for base, factor in terms.items():
+            if base.op is not Ops.MOD or base.src[1].op is not Ops.CONST:
+                continue
+            found = _remainder_partner(base, factor, terms)
+            if found is None:
+                continue
+            partner, whole = found
+            rest = {b: f for b, f in terms.items() if b is not base and b is not partner}
+            more, constant_part = split_sum(whole)
+            terms = add_terms(rest, more, factor)
+            total += factor * constant_part
+            merged = True
+            break
+    return terms, total
+
+
+def _remainder_partner(base: UOp, factor: int, terms: Terms) -> tuple[UOp, UOp] | None:
+    """The term that `base`, a MOD, merges with, and what both together are, over `factor`."""
+    x, divisor = base.src
+    wanted = factor * divisor.arg
+    candidates = [b for b, f in terms.items() if f == wanted and b is not base]
+    if not candidates:
+        return None
+    quotient = quotient_node(x, divisor)
+    for other in candidates:
+        if other is quotient:
+            return other, x
+        if other.op is Ops.MOD and other.src[0] is quotient and other.src[1].op is Ops.CONST:
+            if quotient._min_max()[0] < 0 or divisor.arg < 0:
+                continue
+            product = constant(x, divisor.arg * other.src[1].arg)
+            whole = type(x)(Ops.MOD, x.dtype, (x, product))
+            return (other, whole) if whole._min_max()[0] >= 0 else None
+    return None
+
+
+def quotient_node(x: UOp, divisor: UOp) -> UOp:
+    """`x // divisor` as simplification writes it."""
+    if x.op is Ops.IDIV and x.src[1].op is Ops.CONST:
+        divisor = constant(x, x.src[1].arg * divisor.arg)
+        x = x.src[0]
+    return type(x)(Ops.IDIV, x.dtype, (x, divisor))
+
+
+def simplify_product(u: UOp) -> UOp | None:
+    """The canonical form of a MUL of integers: constants outermost, distributed over sums."""
+    left, right = u.src
+    if left.op is Ops.CONST:
+        left, right = right, left
+    if right.op is Ops.CONST:
+        if left.op in _SPLIT or right.arg in (0, 1) or left._min_max()[0] == left._min_max()[1]:
+            terms, total = split_sum(type(u)(Ops.MUL, u.dtype, (left, right)))
+            return build_sum(u, terms, total)
+        return None if left is u.src[0] else type(u)(Ops.MUL, u.dtype, (left, right))
+    left, first = split_content(left)
+    right, second = split_content(right)
+    if left.op is Ops.CONST or right.op is Ops.CONST:
+        return type(u)(Ops.MUL, u.dtype, (left, right)) * constant(u, first * second)
+    if order_key(right) < order_key(left):
+        left, right = right, left
+    product = type(u)(Ops.MUL, u.dtype, (left, right))
+    if first * second == 1:
+        return product
+    return type(u)(Ops.MUL, u.dtype, (product, constant(u, first * second)))
+
+
+_SPLIT = frozenset({Ops.ADD, Ops.MUL, Ops.CONST})
+
+
+def split_content(node: UOp) -> tuple[UOp, int]:
+    """`node` as an expression without a common factor, and that factor."""
+    if node.op is not Ops.ADD and node.op is not Ops.MUL:
+        return node, 1
+    terms, total = split_sum(node)
+    content = common_factor(terms, total)
+    if content <= 1:
+        return node, 1
+    reduced = {base: factor // content for base, factor in terms.items()}
+    return build_sum(node, reduced, total // content), content

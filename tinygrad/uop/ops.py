@@ -1,0 +1,738 @@
+"""`UOp`, the one node type of every graph, and how layouts travel while a tensor graph is built.
+
+A `UOp(op, dtype, src, arg)` is immutable and interned: equal nodes are the same object, so equality is
+identity and every table keyed by a node is cheap. A node of the tensor graph denotes one logical array of its
+*global* shape; `UOp.device` says where it lives (`str`, `Sharding`, or None for what is made of constants).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeAlias, cast
+
+from tinygrad.dtype import ConstType, DType, dtypes
+from tinygrad.helpers import argsort, prod
+from tinygrad.sharding import LAYOUT_RULES, Sharding, reduce_layout
+from tinygrad.uop import GroupOp, Ops, placement
+from tinygrad.uop.bounds import min_max
+from tinygrad.uop.math import MathMixin
+from tinygrad.uop.render import infix, tree
+from tinygrad.uop.shape import compute_shape
+from tinygrad.uop.symbolic import symbolic
+from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+
+__all__ = [
+    *("AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher"),
+    *("RangeArg", "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "buffers", "graph_rewrite", "resolve"),
+    *("sint", "smax", "smin", "sym_infer", "symbolic_args"),
+]
+
+sint: TypeAlias = "int | UOp"
+
+
+class AxisType(Enum):
+    """What a loop of a kernel becomes."""
+
+    GLOBAL = auto()  # the grid: independent items, run in parallel
+    LOCAL = auto()  # the thread group of a GPU
+    LOOP = auto()  # a sequential loop over independent items
+    REDUCE = auto()  # a sequential loop that carries a value
+    TILE = auto()  # a short loop whose values stay in registers
+    VECTOR = auto()  # the lanes of a vector
+
+    def __lt__(self, other: AxisType) -> bool:
+        return int(self.value) < int(other.value)
+
+
+@dataclass(frozen=True)
+class BufferArg:
+    """A stored array: `slot` makes it unique, `shape` is global, `device` where it lives."""
+
+    slot: int
+    shape: tuple[int, ...]
+    device: Any
+
+
+@dataclass(frozen=True)
+class ViewArg:
+    """A contiguous part of a buffer, read as `shape`: `offset` in bytes from the buffer's start."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParamArg:
+    """Argument number `slot` of a kernel, an array of `shape`."""
+
+    slot: int
+    shape: tuple[sint, ...]
+
+
+@dataclass(frozen=True)
+class ReduceArg:
+    """Reduce `axes` (kept as size 1) by `op`."""
+
+    op: Ops
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WindowArg:
+    """Sliding windows. For each `(axis, kernel, size, stride, dilation)`:
+
+    WINDOW:   `out(o, k) = in(o * stride + k * dilation, k)`, and `axis` gets `size` elements;
+    UNWINDOW: `out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0.
+
+    `o` and `y` run along `axis`, `k` along `kernel`. Each is the other's adjoint.
+    """
+
+    windows: tuple[tuple[int, int, int, int, int], ...]
+
+    @property
+    def axes(self) -> frozenset[int]:
+        """The axes that take part."""
+        return frozenset(a for w in self.windows for a in w[:2])
+
+    def sizes(self, shape: tuple[sint, ...]) -> tuple[sint, ...]:
+        """`shape` with the sizes of the windowed axes replaced."""
+        new = {axis: size for axis, _, size, _, _ in self.windows}
+        return tuple(new.get(i, d) for i, d in enumerate(shape))
+
+    def resized(self, shape: tuple[sint, ...]) -> WindowArg:
+        """The argument of the adjoint, whose windowed axes have the sizes of `shape`."""
+        return WindowArg(tuple((a, k, cast(int, shape[a]), s, d) for a, k, _, s, d in self.windows))
+
+
+@dataclass(frozen=True)
+class RangeArg:
+    """Loop number `index` of a kernel, and what it becomes."""
+
+    index: int
+    kind: AxisType
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """What a kernel's SINK carries: its readable name, and the options applied to it."""
+
+    name: str = "kernel"
+    applied: tuple[Any, ...] = ()
+
+
+class _CacheRef(weakref.ref["UOp"]):
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_cache: dict[tuple[Any, ...], _CacheRef] = {}
+
+
+def _forget(ref: weakref.ref[UOp]) -> None:
+    key = cast(_CacheRef, ref).key
+    # a new node may have taken the key between the old one's death and this call
+    if _cache.get(key) is ref:
+        del _cache[key]
+
+
+_UNSET = object()
+
+# the storage of realized BUFFER nodes (a Buffer, or a MultiBuffer), for as long as the node lives
+buffers: weakref.WeakKeyDictionary[UOp, Any] = weakref.WeakKeyDictionary()
+_buffer_slots = itertools.count()
+
+
+def _const_key(value: Any) -> Any:
+    # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself
+    return value if value else repr(value)
+
+
+class UOp(MathMixin):
+    """One interned node. Build with `UOp(op, dtype, src, arg)` or, better, by the methods below."""
+
+    __slots__ = ("__weakref__", "_bounds", "_device", "_key", "_shape", "arg", "dtype", "op", "src")
+
+    op: Ops
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+
+    def __new__(
+        cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None
+    ) -> UOp:
+        key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
+        ref = _cache.get(key)
+        if ref is not None:
+            found = ref()
+            if found is not None:
+                return found
+        self = object.__new__(cls)
+        self.op = op
+        self.dtype = dtype
+        self.src = src
+        self.arg = arg
+        self._shape = self._device = self._bounds = self._key = _UNSET
+        new_ref = _CacheRef(self, _forget)
+        new_ref.key = key
+        _cache[key] = new_ref
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # everything happens in __new__, which may return a node that exists already
+        pass
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UOp, (self.op, self.dtype, self.src, self.arg)
+
+    def __repr__(self) -> str:
+        return tree(self)
+
+    def __bool__(self) -> bool:
+        if self.op is Ops.CONST:
+            return bool(self.arg)
+        low, high = self.vmin, self.vmax
+        if low == high:
+            return bool(low)
+        raise ValueError(f"the truth of a symbolic expression is not known: {self.render()}")
+
+    def __int__(self) -> int:
+        return int(self._known_value())
+
+    def __float__(self) -> float:
+        return float(self._known_value())
+
+    def __index__(self) -> int:
+        return int(self)
+
+    def _known_value(self) -> Any:
+        simple = self.simplify()
+        if simple.vmin != simple.vmax:
+            raise ValueError(f"the value of a symbolic expression is not known: {simple.render()}")
+        return simple.vmin
+
+    # ---- structure ----
+
+    def replace(self, **kwargs: Any) -> UOp:
+        """Return this node with some of `op`, `dtype`, `src`, `arg` changed."""
+        new = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg} | kwargs
+        return UOp(new["op"], new["dtype"], new["src"], new["arg"])
+
+    def toposort(self, gate: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
+        """Return every node below and including this one, sources first. `gate` stops the descent."""
+        done: dict[UOp, None] = {}
+        stack: list[tuple[UOp, bool]] = [(self, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in done:
+                continue
+            if ready:
+                done[node] = None
+                continue
+            stack.append((node, True))
+            if gate is None or gate(node):
+                for x in reversed(node.src):
+                    if x not in done:
+                        stack.append((x, False))
+        return done
+
+    def substitute(self, table: dict[UOp, UOp]) -> UOp:
+        """Return the graph with every key of `table` replaced; replacements are not searched."""
+        if not table:
+            return self
+        done: dict[UOp, UOp] = {}
+        for node in self.toposort(gate=lambda u: u not in table):
+            found = table.get(node)
+            if found is None:
+                src = tuple(done[x] for x in node.src)
+                found = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            done[node] = found
+        return done[self]
+
+    @property
+    def key(self) -> bytes:
+        """A content hash that is the same in every process (for caches on disk)."""
+        if self._key is _UNSET:
+            for node in self.toposort(gate=lambda u: u._key is _UNSET):
+                if node._key is _UNSET:
+                    digest = hashlib.sha256(f"{node.op.name}{node.dtype}{node.arg!r}".encode())
+                    for x in node.src:
+                        digest.update(cast(bytes, x._key))
+                    node._key = digest.digest()
+        return cast(bytes, self._key)
+
+    @staticmethod
+    def sink(*src: UOp, arg: Any = None) -> UOp:
+        """Gather several outputs under one root."""
+        return UOp(Ops.SINK, dtypes.void, src, arg)
+
+    @property
+    def base(self) -> UOp:
+        """The node below all movement."""
+        node = self
+        while node.op in GroupOp.Movement:
+            node = node.src[0]
+        return node
+
+    # ---- shape and device ----
+
+    @property
+    def _shape_or_none(self) -> tuple[sint, ...] | None:
+        if self._shape is _UNSET:
+            for node in self.toposort(gate=lambda u: u._shape is _UNSET):
+                if node._shape is _UNSET:
+                    node._shape = compute_shape(node)
+        return cast("tuple[sint, ...] | None", self._shape)
+
+    @property
+    def shape(self) -> tuple[sint, ...]:
+        """The global shape of the value."""
+        shape = self._shape_or_none
+        if shape is None:
+            raise ValueError(f"{self.op.name} has no shape: it is not a node of the tensor graph")
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements, at their most where the shape is symbolic."""
+        return prod(d if isinstance(d, int) else int(d.vmax) for d in self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the global value."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> Any:
+        """Where the value lives: a name, a `Sharding`, or None for what is made of constants alone."""
+        if self._device is _UNSET:
+            for node in self.toposort(gate=lambda u: u._device is _UNSET):
+                if node._device is _UNSET:
+                    node._device = _compute_device(node)
+        return self._device
+
+    @property
+    def axis(self) -> Any:
+        """The split axis of a sharded value, as in `Sharding.axis`; None for any other."""
+        return self.device.axis if isinstance(self.device, Sharding) else None
+
+    # ---- building the tensor graph ----
+
+    @staticmethod
+    def const(dtype: DType, value: ConstType | UOp) -> UOp:
+        """A scalar constant, shape ()."""
+        if isinstance(value, UOp):
+            return value
+        scalar = dtype.scalar()
+        node = UOp(Ops.CONST, scalar, (), dtypes.as_const(value, scalar))
+        return node if dtype.count == 1 else UOp(Ops.VECTORIZE, dtype, (node,) * dtype.count)
+
+    def const_like(self, value: Any) -> UOp:
+        """A constant of this node's dtype and, in a tensor graph, of its shape."""
+        node = UOp.const(self.dtype, value)
+        shape = self._shape_or_none
+        return node._broadcast_to(shape) if shape else node
+
+    def _broadcast_to(self, shape: tuple[sint, ...]) -> UOp:
+        return self.reshape((1,) * len(shape)).expand(shape)
+
+    @staticmethod
+    def new_buffer(device: Any, shape: tuple[int, ...], dtype: DType) -> UOp:
+        """A new stored array; its memory is allocated when it is first written."""
+        return UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_slots), shape, device))
+
+    @staticmethod
+    def arange(size: sint, dtype: DType = dtypes.int) -> UOp:
+        """`0, 1, ..., size - 1`. It is never stored unless asked for."""
+        return UOp(Ops.ARANGE, dtype, (), size)
+
+    def alu(self, op: Ops, *src: UOp) -> UOp:
+        """`op(self, *src)`, elementwise; sources on disagreeing layouts are brought to a common one."""
+        srcs = (self, *src)
+        if op in GroupOp.Comparison:
+            dtype = dtypes.bool.vec(self.dtype.count) if self.dtype.count > 1 else dtypes.bool
+        else:
+            dtype = srcs[-1].dtype
+        if any(isinstance(x.device, Sharding) for x in srcs) or _conflicts(srcs):
+            merged = placement.merge_allreduce(op, srcs)
+            if merged is not None:
+                return merged
+            srcs = placement.common_sources(op, srcs)
+        return UOp(op, dtype, srcs)
+
+    def cast(self, dtype: DType) -> UOp:
+        """The value converted to `dtype`."""
+        if self.dtype.count > 1 and dtype.count == 1:
+            dtype = dtype.vec(self.dtype.count)
+        return self if self.dtype == dtype else UOp(Ops.CAST, dtype, (self,))
+
+    def bitcast(self, dtype: DType) -> UOp:
+        """The same bits read as `dtype`, of equal size."""
+        return self if self.dtype == dtype else UOp(Ops.BITCAST, dtype, (self,))
+
+    def r(self, op: Ops, axes: tuple[int, ...]) -> UOp:
+        """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE follows."""
+        shape = self.shape
+        axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
+        if not axes:
+            return self
+        source = self
+        if self.op is Ops.REDUCE_AXIS and self.arg.op is op:
+            axes = tuple(sorted({*axes, *self.arg.axes}))
+            source = self.src[0]
+        node = UOp(Ops.REDUCE_AXIS, self.dtype, (source,), ReduceArg(op, axes))
+        layout = node.device
+        if isinstance(layout, Sharding) and layout.is_partial:
+            return node.allreduce(layout.without_partial())
+        return node
+
+    def allreduce(self, device: Any) -> UOp:
+        """The reduction of a partial value, delivered to `device`."""
+        node = UOp(Ops.ALLREDUCE, self.dtype, (self,), device)
+        placement.record(node)
+        return node
+
+    def copy_to_device(self, device: Any) -> UOp:
+        """The same value on another device or in another layout."""
+        device = Sharding(device) if isinstance(device, tuple) else device
+        if self.device == device:
+            return self
+        if isinstance(device, Sharding):
+            device.check(self.shape)
+        if self.op is Ops.COPY and self.src[0].device == device:
+            return self.src[0]
+        if self.op is Ops.COPY:
+            return self.src[0].copy_to_device(device)
+        if self.op is Ops.ALLREDUCE:
+            return self.src[0].allreduce(device)
+        node = UOp(Ops.COPY, self.dtype, (self,), device)
+        placement.record(node)
+        return node
+
+    def shard(self, devices: tuple[str, ...] | Sharding, axis: Any = None) -> UOp:
+        """Split `axis` over `devices`; None puts a full copy on each."""
+        layout = devices if isinstance(devices, Sharding) else Sharding(tuple(devices), axis)
+        return self.copy_to_device(layout)
+
+    def mselect(self, index: int) -> UOp:
+        """Device number `index`'s part of a value that lives on several."""
+        return UOp(Ops.MSELECT, self.dtype, (self,), index)
+
+    @staticmethod
+    def mstack(*parts: UOp) -> UOp:
+        """One value of the parts that live on one device each."""
+        return UOp(Ops.MSTACK, parts[0].dtype, parts)
+
+    def contiguous(self) -> UOp:
+        """The value, stored."""
+        if self.op in {Ops.CONTIGUOUS, Ops.BUFFER, Ops.ASSIGN}:
+            return self
+        return UOp(Ops.CONTIGUOUS, self.dtype, (self,))
+
+    def contiguous_backward(self) -> UOp:
+        """The value; its gradient is stored."""
+        return UOp(Ops.CONTIGUOUS_BACKWARD, self.dtype, (self,))
+
+    def detach(self) -> UOp:
+        """The value; no gradient flows through."""
+        return UOp(Ops.DETACH, self.dtype, (self,))
+
+    def assign(self, value: UOp) -> UOp:
+        """Store `value` into the buffer that this node is a view of."""
+        if self.device is not None and value.device != self.device:
+            value = value.copy_to_device(self.device)
+        return UOp(Ops.ASSIGN, self.dtype, (self, value))
+
+    def gather(self, index: UOp) -> UOp:
+        """Rows of axis 0: shape `(*index.shape, *self.shape[1:])`; a row out of range reads as 0."""
+        return placement.gather(self, index)
+
+    def scatter_add(self, index: UOp, rows: int) -> UOp:
+        """Add `self` (`(*index.shape, *rest)`) into zeros of `(rows, *rest)`; out of range is dropped."""
+        return placement.scatter_add(self, index, rows)
+
+    # ---- movement ----
+
+    def _movement(self, op: Ops, arg: Any) -> UOp:
+        source = self
+        layout = self.device
+        if self.op is Ops.ALLREDUCE and op in {Ops.RESHAPE, Ops.PERMUTE}:
+            raised = placement.raise_allreduce(self, op, arg)
+            if raised is not None:
+                return raised
+        if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, self.shape, arg) is None:
+            source = placement.reshard_for_movement(self, op, arg)
+        return UOp(op, self.dtype, (source,), arg)
+
+    def reshape(self, shape: tuple[sint, ...]) -> UOp:
+        """The same elements in row-major order under another shape."""
+        if self.shape == shape:
+            return self
+        if self.op is Ops.RESHAPE and not isinstance(self.device, Sharding):
+            return self.src[0].reshape(shape)
+        return self._movement(Ops.RESHAPE, shape)
+
+    def expand(self, shape: tuple[sint, ...]) -> UOp:
+        """Repeat axes of size 1."""
+        return self if self.shape == shape else self._movement(Ops.EXPAND, shape)
+
+    def permute(self, order: tuple[int, ...]) -> UOp:
+        """Axis `i` of the result is axis `order[i]` of the source."""
+        if order == tuple(range(len(order))):
+            return self
+        if self.op is Ops.PERMUTE:
+            return self.src[0].permute(tuple(self.arg[i] for i in order))
+        return self._movement(Ops.PERMUTE, order)
+
+    def pad(self, padding: tuple[tuple[sint, sint], ...]) -> UOp:
+        """Zeros before and after each axis."""
+        if all(isinstance(p, int) and p == 0 for pair in padding for p in pair):
+            return self
+        return self._movement(Ops.PAD, padding)
+
+    def shrink(self, bounds: tuple[tuple[sint, sint], ...]) -> UOp:
+        """Keep `start:end` of each axis."""
+        return self if _is_whole(bounds, self.shape) else self._movement(Ops.SHRINK, bounds)
+
+    def flip(self, flips: tuple[bool, ...]) -> UOp:
+        """Reverse the axes whose flag is set."""
+        return self._movement(Ops.FLIP, flips) if any(flips) else self
+
+    def window(self, arg: WindowArg) -> UOp:
+        """Slide windows over axes, see `WindowArg`."""
+        return self._movement(Ops.WINDOW, arg)
+
+    def unwindow(self, arg: WindowArg) -> UOp:
+        """Put each element of a window back to where it came from; the adjoint of `window`."""
+        return self._movement(Ops.UNWINDOW, arg)
+
+    def inverse_permute(self) -> tuple[int, ...]:
+        """The order that undoes this PERMUTE."""
+        return tuple(argsort(self.arg))
+
+    # ---- symbolic integers ----
+
+    @staticmethod
+    def variable(name: str, min_value: int, max_value: int, dtype: DType = dtypes.index) -> UOp:
+        """An integer known when a kernel runs, between `min_value` and `max_value`, both included."""
+        if not isinstance(min_value, int) or not isinstance(max_value, int):
+            raise TypeError(f"Variable {name}: bounds must be ints, got {min_value}, {max_value}")
+        if min_value > max_value:
+            raise ValueError(f"Variable {name}: empty interval [{min_value}, {max_value}]")
+        return UOp(Ops.DEFINE_VAR, dtype, (), (name, min_value, max_value))
+
+    def bind(self, value: int) -> UOp:
+        """Give this variable a value."""
+        if self.op is not Ops.DEFINE_VAR:
+            raise TypeError(f"bind needs a Variable, not {self.op.name}")
+        if not self.arg[1] <= value <= self.arg[2]:
+            raise ValueError(f"{self.arg[0]}={value} is outside [{self.arg[1]}, {self.arg[2]}]")
+        return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
+
+    def unbind(self) -> tuple[UOp, int]:
+        """The variable and the value of a BIND."""
+        assert self.op is Ops.BIND
+        return self.src[0], int(self.src[1].arg)
+
+    @property
+    def val(self) -> int:
+        """The bound value."""
+        return self.unbind()[1]
+
+    @property
+    def expr(self) -> str:
+        """The name of a Variable."""
+        return cast(str, (self.src[0] if self.op is Ops.BIND else self).arg[0])
+
+    @property
+    def vmin(self) -> Any:
+        """The least value that this expression can take."""
+        return self._min_max()[0]
+
+    @property
+    def vmax(self) -> Any:
+        """The greatest value that this expression can take."""
+        return self._min_max()[1]
+
+    def _min_max(self) -> tuple[Any, Any]:
+        if self._bounds is _UNSET:
+            self._bounds = min_max(self)
+        return cast(tuple[Any, Any], self._bounds)
+
+    def simplify(self) -> UOp:
+        """The same expression, simplified."""
+        if not self.src:
+            return self
+        return graph_rewrite(self, symbolic, name="simplify")
+
+    def ssimplify(self) -> sint:
+        """The simplified expression, as an int where it is constant."""
+        simple = self.simplify()
+        return cast(int, simple.arg) if simple.op is Ops.CONST else simple
+
+    def render(self) -> str:
+        """The expression in infix form."""
+        return infix(self)
+
+    def variables(self) -> list[UOp]:
+        """The Variables this graph depends on, sorted by name; movement arguments are searched too."""
+        found: set[UOp] = set()
+        for node in self.toposort():
+            if node.op is Ops.DEFINE_VAR:
+                found.add(node)
+            elif node.op in GroupOp.Movement or node.op in {Ops.ARANGE, Ops.PARAM}:
+                for x in symbolic_args(node):
+                    found.update(x.variables())
+        return sorted(found, key=lambda v: cast(str, v.arg[0]))
+
+    # ---- storage ----
+
+    @property
+    def realized(self) -> Any:
+        """The storage of a stored value (`Buffer` or `MultiBuffer`), or None."""
+        base = self.base
+        return buffers.get(base) if base.op is Ops.BUFFER else None
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the value below all movement is in memory."""
+        return self.realized is not None
+
+    @property
+    def buffer(self) -> Any:
+        """The storage of this value; an error if it is not realized."""
+        found = self.realized
+        if found is None:
+            raise ValueError(f"{self.base.op.name} is not realized, so it has no buffer")
+        return found
+
+    # ---- kernels ----
+
+    @staticmethod
+    def range(size: sint, index: int, kind: AxisType = AxisType.LOOP) -> UOp:
+        """A loop variable `0 <= r < size`."""
+        bound = UOp.const(dtypes.index, size)
+        return UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(index, kind))
+
+    def index(self, idx: UOp, valid: UOp | None = None) -> UOp:
+        """The address of element `idx` of this pointer; with `valid`, only where that is true."""
+        return UOp(Ops.INDEX, self.dtype, (self, idx) if valid is None else (self, idx, valid))
+
+    def load(self, alt: UOp | None = None, dtype: DType | None = None) -> UOp:
+        """The value at this address; `alt` where the address is not valid."""
+        return UOp(Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt))
+
+    def store(self, value: UOp, *ranges: UOp) -> UOp:
+        """Write `value` to this address, once for each value of `ranges`."""
+        return UOp(Ops.STORE, dtypes.void, (self, value, *ranges))
+
+    def reduce(self, op: Ops, *ranges: UOp) -> UOp:
+        """The `op`-reduction of this value over `ranges`."""
+        return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
+
+    def gep(self, lane: int) -> UOp:
+        """One lane of a vector."""
+        return UOp(Ops.GEP, self.dtype.scalar(), (self,), lane)
+
+
+def symbolic_args(node: UOp) -> Iterator[UOp]:
+    """The expressions in the argument of a movement op, ARANGE or PARAM."""
+    stack = [node.arg.shape if node.op is Ops.PARAM else node.arg]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, UOp):
+            yield x
+        elif isinstance(x, tuple):
+            stack.extend(x)
+
+
+def _is_whole(bounds: tuple[tuple[sint, sint], ...], shape: tuple[sint, ...]) -> bool:
+    # `==` between symbolic sizes is identity, since nodes are interned
+    return all(
+        isinstance(start, int) and start == 0 and end == size
+        for (start, end), size in zip(bounds, shape, strict=True)
+    )
+
+
+def _conflicts(srcs: tuple[UOp, ...]) -> bool:
+    return len({x.device for x in srcs if x.device is not None}) > 1
+
+
+def _compute_device(node: UOp) -> Any:
+    op = node.op
+    if op is Ops.BUFFER:
+        return node.arg.device
+    if op in {Ops.COPY, Ops.ALLREDUCE}:
+        return node.arg.device if isinstance(node.arg, placement.TransferArg) else node.arg
+    if op is Ops.MSELECT:
+        return node.src[0].device.devices[node.arg]
+    if op is Ops.MSTACK:
+        return placement.stacked_device(node)
+    if op is Ops.REDUCE_AXIS:
+        layout = node.src[0].device
+        if isinstance(layout, Sharding):
+            return reduce_layout(layout, node.arg.axes, node.arg.op.name)
+        return layout
+    if op in GroupOp.Movement:
+        layout = node.src[0].device
+        if isinstance(layout, Sharding):
+            return LAYOUT_RULES[op.name](layout, node.src[0].shape, node.arg)
+        return layout
+    if op is Ops.GATHER:
+        return placement.gather_device(node)
+    if op is Ops.SCATTER_ADD:
+        return placement.scatter_add_device(node)
+    if op is Ops.SINK:
+        return None
+    return next((x.device for x in node.src if x.device is not None), None)
+
+
+def resolve(x: bool | UOp, default: bool = True) -> bool:
+    """The truth of a symbolic condition, or `default` where it is not known."""
+    if isinstance(x, bool):
+        return x
+    simple = x.simplify()
+    return bool(simple.vmin) if simple.vmin == simple.vmax else default
+
+
+def sym_infer(x: sint, values: dict[str, int]) -> int:
+    """The value of a symbolic integer under `values`, by Variable name."""
+    if not isinstance(x, UOp):
+        return x
+    table = {v: UOp.const(v.dtype, values[v.arg[0]]) for v in x.variables()}
+    return int(x.substitute(table))
+
+
+def smax(*values: sint) -> sint:
+    """The largest of some sizes, symbolic ones included."""
+    return _fold(values, lambda a, b: a.maximum(b), max)
+
+
+def smin(*values: sint) -> sint:
+    """The smallest of some sizes, symbolic ones included."""
+    return _fold(values, lambda a, b: a.minimum(b), min)
+
+
+def _fold(
+    values: tuple[sint, ...],
+    symbolic: Callable[[UOp, UOp], UOp],
+    plain: Callable[[Any], Any],
+) -> sint:
+    if all(isinstance(v, int) for v in values):
+        return cast(int, plain(values))
+    result = UOp.const(dtypes.index, values[0])
+    for v in values[1:]:
+        result = symbolic(result, UOp.const(dtypes.index, v))
+    return result.ssimplify()
+

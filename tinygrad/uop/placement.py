@@ -1,0 +1,334 @@
+"""Where values meet: the communication that a graph needs, inserted while it is built.
+
+In: nodes about to become the sources of a new one. Out: sources whose layouts agree. Always true: an inserted
+COPY or ALLREDUCE leaves the logical value as it was, and sits below any EXPAND, so that a broadcast operand
+moves its own bytes and not those of its expansion.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import weakref
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from tinygrad.settings import SHARDING
+from tinygrad.sharding import (
+    LAYOUT_RULES,
+    Partial,
+    Placement,
+    Sharding,
+    ShardingError,
+    common_layout,
+    transfer_bytes,
+)
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+
+@dataclass(frozen=True)
+class Spmd:
+    """The device of a node of the per-device graph: the same program on each of `devices`.
+
+    A type of its own, so that no rule can take an already lowered node for one that is not.
+    """
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Piece `source_slot` of device number `source` becomes piece `target_slot` of `target`."""
+
+    target: int
+    target_slot: int
+    source: int
+    source_slot: int
+
+
+@dataclass(frozen=True)
+class TransferArg:
+    """A COPY of the per-device graph: equal pieces, numbered in memory order, change devices.
+
+    The result is an array of `shape`, `(pieces, *piece)`, on `device`. `kind`, `source`, `destination` and
+    `line` are for people: what moves, between which layouts, and which line of the user's program asked.
+    """
+
+    device: str | Spmd
+    shape: tuple[int, ...]
+    moves: tuple[Move, ...]
+    kind: str
+    source: str
+    destination: str
+    line: str
+
+    def piece_size(self, elements: int) -> int:
+        """The elements of one piece, of `elements` in all."""
+        return elements // self.shape[0]
+
+
+# the user's line that caused each communication node
+origins: weakref.WeakKeyDictionary[UOp, str] = weakref.WeakKeyDictionary()
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def user_line() -> str:
+    """`file:line` of the innermost caller outside this package."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def record(node: UOp) -> None:
+    """Remember which line of the user's program caused this communication."""
+    if node not in origins and node.src[0].device is not None:
+        origins[node] = user_line()
+
+
+def copy(node: UOp, layout: Any) -> UOp:
+    """A COPY as it stands, without merging into what is below."""
+    if node.device == layout:
+        return node
+    moved = node.replace(op=Ops.COPY, src=(node,), arg=layout)
+    record(moved)
+    return moved
+
+
+def _mismatch(op: Ops, devices: list[Any]) -> ShardingError:
+    names = " and ".join(dict.fromkeys(str(d) for d in devices))
+    return ShardingError(
+        f"{op.name}: the operands live on {names}; bring them together first with .to() or .shard()"
+    )
+
+
+def common_sources(op: Ops, srcs: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The sources of an elementwise op, all on the layout that moves the fewest bytes.
+
+    Raises:
+        ShardingError: the devices differ, or a transfer is needed under `SHARDING="strict"`.
+    """
+    placed = [x for x in srcs if x.device is not None]
+    devices = [x.device for x in placed]
+    if len(set(devices)) <= 1:
+        return srcs
+    if any(not isinstance(d, Sharding) for d in devices):
+        raise _mismatch(op, devices)
+    if len({d.devices for d in devices}) > 1:
+        raise _mismatch(op, devices)
+    wide = [x for x in placed if x.shape]
+    target = common_layout(
+        [x.device for x in wide],
+        [moved_base(x).nbytes for x in wide],
+        [x.shape for x in wide],
+    )
+    return tuple(x if x.device is None else reshard(x, target, op) for x in srcs)
+
+
+def moved_base(node: UOp) -> UOp:
+    """The smallest node below that `reshard` would move in place of `node`."""
+    smallest = node
+    while node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND}:
+        node = node.src[0]
+        if node.size < smallest.size:
+            smallest = node
+    return smallest
+
+
+def reshard(node: UOp, layout: Sharding, op: Ops | None = None) -> UOp:
+    """`node` in another layout over the same devices, moving as few bytes as possible.
+
+    `op` names the operation that needs it, if the transfer is implicit.
+    """
+    if node.device == layout or not node.shape:
+        return node if node.device == layout else copy(node, layout)
+    if moved_base(node) is not node:
+        inner = _layout_below(node, layout)
+        if inner is not None and inner.devices == node.device.devices:
+            below = reshard(node.src[0], inner, op)
+            return copy(node.replace(src=(below,)), layout)
+    if op is not None and SHARDING.value == "strict":
+        _refuse_transfer(node, layout, op)
+    return copy(node, layout)
+
+
+def _refuse_transfer(node: UOp, layout: Sharding, op: Ops) -> None:
+    if transfer_bytes(node.device, layout, node.shape, node.dtype.itemsize):
+        raise ShardingError(
+            f"{user_line()}: {op.name} needs {node.device} {node.shape} as {layout}; "
+            f"say so with .to({layout})"
+        )
+
+
+def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+    """The layout of the source with which this movement yields `layout`, or the nearest to it."""
+    source = node.src[0]
+    if node.op is Ops.PERMUTE:
+        return layout.with_axes(
+            [node.arg[p] if isinstance(p, int) else p for p in layout.axes]
+        )
+    if node.op is Ops.EXPAND:
+        grown = {i for i, (a, b) in enumerate(zip(source.shape, node.shape, strict=True)) if a != b}
+        return layout.with_axes([None if p in grown else p for p in layout.axes])
+    if node.op is Ops.RESHAPE:
+        # where a split axis has no counterpart below, the source is a full copy along it
+        kept = layout
+        for p in layout.split_axes:
+            alone = layout.with_axes([q if q == p else None for q in layout.axes])
+            if LAYOUT_RULES["RESHAPE"](alone, node.shape, source.shape) is None:
+                kept = kept.with_axes([None if q == p else q for q in kept.axes])
+        below = LAYOUT_RULES["RESHAPE"](kept, node.shape, source.shape)
+        if below is None or LAYOUT_RULES["RESHAPE"](below, source.shape, node.shape) is None:
+            return None
+        return below
+    return None
+
+
+def merge_allreduce(op: Ops, srcs: tuple[UOp, ...]) -> UOp | None:
+    """`ALLREDUCE(a) + ALLREDUCE(b)` as `ALLREDUCE(a + b)`: one collective in place of two."""
+    if op is not Ops.ADD or any(x.op is not Ops.ALLREDUCE for x in srcs):
+        return None
+    a, b = (x.src[0] for x in srcs)
+    if srcs[0].arg != srcs[1].arg or a.device != b.device or a.device.partial_ops != ("ADD",):
+        return None
+    return a.replace(op=Ops.ADD, src=(a, b), arg=None).allreduce(srcs[0].arg)
+
+
+def raise_allreduce(node: UOp, op: Ops, arg: Any) -> UOp | None:
+    """A reshape or permute of an ALLREDUCE as the ALLREDUCE of it, so that sums meet and merge."""
+    below, target = node.src[0], node.arg
+    rule = LAYOUT_RULES[op.name]
+    if rule(below.device, below.shape, arg) is None:
+        return None
+    if isinstance(target, Sharding):
+        target = rule(target, below.shape, arg)
+        if target is None:
+            return None
+    return below.replace(op=op, src=(below,), arg=arg).allreduce(target)
+
+
+# ---- movement that a layout cannot follow ----
+
+
+def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
+    """`node` in the nearest layout under which the movement stays within each device.
+
+    Raises:
+        ShardingError: the movement needs a transfer under `SHARDING="strict"`.
+    """
+    target = _layout_for_movement(node.device, node.shape, node.dtype.itemsize, op, arg)
+    return reshard(node, target, op)
+
+
+@lru_cache(maxsize=4096)
+def _layout_for_movement(
+    layout: Sharding, shape: tuple[Any, ...], itemsize: int, op: Ops, arg: Any
+) -> Sharding:
+    options: list[list[Placement]] = [
+        [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
+        for p in layout.axes
+    ]
+    best, best_cost = None, 0
+    for axes in itertools.product(*options):
+        candidate = layout.with_axes(axes)
+        if not _fits(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
+            continue
+        cost = transfer_bytes(layout, candidate, shape, itemsize)
+        if best is None or cost < best_cost:
+            best, best_cost = candidate, cost
+    assert best is not None, "a full copy can follow every movement"
+    return best
+
+
+def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
+    return all(
+        isinstance(shape[i], int) and shape[i] % layout.shards(i) == 0 for i in layout.split_axes
+    )
+
+
+# ---- indexing by a tensor ----
+
+
+def gather(table: UOp, index: UOp) -> UOp:
+    """`table[index]` along axis 0 on one device or several, see `UOp.gather`."""
+    table, index = _one_split_per_mesh_dimension(table, index)
+    node = table.replace(op=Ops.GATHER, src=(table, index), arg=None)
+    layout = node.device
+    if isinstance(layout, Sharding) and layout.is_partial:
+        return node.allreduce(layout.without_partial())
+    return node
+
+
+def _one_split_per_mesh_dimension(table: UOp, index: UOp) -> tuple[UOp, UOp]:
+    a, b = table.device, index.device
+    if a is None or b is None or (a == b and not isinstance(a, Sharding)):
+        return table, index
+    if not (isinstance(a, Sharding) and isinstance(b, Sharding)) or a.devices != b.devices:
+        raise _mismatch(Ops.GATHER, [a, b])
+    if a.is_replicated or b.is_replicated:
+        return table, index
+    # an index is usually far smaller than what it looks into
+    if table.nbytes < index.nbytes:
+        return reshard(table, a.replicated(), Ops.GATHER), index
+    return table, reshard(index, b.replicated(), Ops.GATHER)
+
+
+def gather_device(node: UOp) -> Any:
+    """The layout of a GATHER: a table split along its rows yields partial sums."""
+    table, index = node.src
+    if isinstance(table.device, Sharding) and not table.device.is_replicated:
+        shift = index.ndim - 1
+        axes: list[Placement] = []
+        for p in table.device.axes:
+            axes.append(Partial("ADD") if p == 0 else p + shift if isinstance(p, int) else p)
+        return table.device.with_axes(axes)
+    return index.device if isinstance(index.device, Sharding) else table.device or index.device
+
+
+def scatter_add(values: UOp, index: UOp, rows: int) -> UOp:
+    """Add rows by index on one device or several, see `UOp.scatter_add`."""
+    a, b = values.device, index.device
+    if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
+        along_index = a.with_axes([p if _is_index_axis(p, index) else None for p in a.axes])
+        if a.is_replicated:
+            values = copy(values, b)
+        else:
+            index = copy(index, along_index)
+    elif a is not None and b is not None and a != b:
+        raise _mismatch(Ops.SCATTER_ADD, [a, b])
+    elif isinstance(b, Sharding) and not b.is_replicated:
+        values = copy(values, b)
+    node = values.replace(op=Ops.SCATTER_ADD, src=(values, index), arg=rows)
+    layout = node.device
+    if isinstance(layout, Sharding) and layout.is_partial:
+        return node.allreduce(layout.without_partial())
+    return node
+
+
+def _is_index_axis(placement: Placement, index: UOp) -> bool:
+    return isinstance(placement, int) and placement < index.ndim
+
+
+def scatter_add_device(node: UOp) -> Any:
+    """The layout of a SCATTER_ADD: rows that are split yield partial sums."""
+    values, index = node.src
+    layout = values.device
+    if not isinstance(layout, Sharding):
+        return layout if layout is not None else index.device
+    axes: list[Placement] = []
+    for p in layout.axes:
+        if _is_index_axis(p, index):
+            axes.append(Partial("ADD"))
+        else:
+            axes.append(p - index.ndim + 1 if isinstance(p, int) else p)
+    return layout.with_axes(axes)
+
+
+def stacked_device(node: UOp) -> Spmd:
+    """The device of an MSTACK: those of its parts."""
+    return Spmd(tuple(cast(str, x.device) for x in node.src))

@@ -1,0 +1,91 @@
+"""The shape of a node of the tensor graph, from its sources and its argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.uop import GroupOp, Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+Shape = tuple[Any, ...]
+
+# ops of the kernel and linear forms, whose values are scalars or vectors at one point of a loop nest
+SHAPELESS = frozenset(
+    {
+        *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
+        *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.AFTER, Ops.IF),
+        *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.CUSTOM),
+    }
+)
+SCALARS = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.BIND})
+
+
+def compute_shape(node: UOp) -> Shape | None:
+    """The shape of `node`, whose sources' shapes are known; None outside the tensor graph."""
+    op = node.op
+    if op in SCALARS:
+        return ()
+    if op in SHAPELESS:
+        return None
+    if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM}:
+        return tuple(node.arg.shape)
+    if op is Ops.ARANGE:
+        return (node.arg,)
+    if op in GroupOp.ALU:
+        return next((s for x in node.src if (s := x._shape_or_none) != ()), ())
+    if op is Ops.MSTACK:
+        return stacked_shape(node)
+    if op is Ops.COPY and hasattr(node.arg, "moves"):
+        return tuple(node.arg.shape)
+    source = node.src[0]._shape_or_none
+    if source is None:
+        return None
+    if op in GroupOp.Movement:
+        return movement_shape(op, source, node.arg)
+    if op is Ops.REDUCE_AXIS:
+        return tuple(1 if i in node.arg.axes else d for i, d in enumerate(source))
+    if op is Ops.GATHER:
+        return (*node.src[1].shape, *source[1:])
+    if op is Ops.SCATTER_ADD:
+        return (node.arg, *source[node.src[1].ndim :])
+    if op is Ops.BITCAST and node.dtype.itemsize != node.src[0].dtype.itemsize:
+        size = source[-1] * node.src[0].dtype.itemsize // node.dtype.itemsize
+        return (*source[:-1], size)
+    if op is Ops.MSELECT:
+        return selected_shape(node)
+    return source
+
+
+def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
+    """The shape after one movement."""
+    if op in {Ops.RESHAPE, Ops.EXPAND}:
+        return tuple(arg)
+    if op is Ops.PERMUTE:
+        return tuple(shape[i] for i in arg)
+    if op is Ops.PAD:
+        return tuple(_simple(d + before + after) for d, (before, after) in zip(shape, arg, strict=True))
+    if op is Ops.SHRINK:
+        return tuple(_simple(end - start) for start, end in arg)
+    if op in {Ops.WINDOW, Ops.UNWINDOW}:
+        return tuple(arg.sizes(shape))
+    assert op is Ops.FLIP
+    return shape
+
+
+def _simple(size: Any) -> Any:
+    return size if isinstance(size, int) else size.ssimplify()
+
+
+def selected_shape(node: UOp) -> Shape:
+    """The shape of one device's part: the local one."""
+    source = node.src[0]
+    layout = source.device
+    local = getattr(layout, "local_shape", None)
+    return tuple(local(source.shape)) if local is not None else source.shape
+
+
+def stacked_shape(node: UOp) -> Shape:
+    """The global shape of parts that live on one device each; the parts of a full copy are equal."""
+    return node.src[0].shape

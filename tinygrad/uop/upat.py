@@ -1,0 +1,329 @@
+"""Patterns over graphs, and the walk that applies them.
+
+A `UPat` describes a shape of graph. A `PatternMatcher` is a list of `(UPat, function)`; the function gets what
+the pattern named, as keyword arguments (and `ctx`, if it takes one), and returns the replacement or None.
+Each pattern is compiled once to a Python function of plain comparisons, and rules are dispatched by the root's
+op, so that a node no rule is about costs one dictionary lookup.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from tinygrad.dtype import DType
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.math import MathMixin
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+_ANY = object()
+_names = itertools.count()
+
+
+class UPat(MathMixin):
+    """A pattern.
+
+    Args:
+        op: an op, a set of them, or None for any.
+        dtype: a dtype or a tuple of them (a vector matches as its scalar), or None for any.
+        src: a tuple of patterns, one a source; a list of patterns, matched in any order; one pattern that
+            every source must match; or None for any sources.
+        arg: the exact argument; left out, any.
+        name: what the matched node is called in the rule's function. A name used twice must be the same node.
+        allow_any_len: `src` may be followed by further sources.
+    """
+
+    __slots__ = ("allow_any_len", "arg", "dtypes", "name", "ops", "order_free", "repeat", "src")
+
+    def __init__(
+        self,
+        op: Ops | Iterable[Ops] | None = None,
+        dtype: DType | tuple[DType, ...] | None = None,
+        src: tuple[UPat, ...] | list[UPat] | UPat | None = None,
+        arg: Any = _ANY,
+        name: str | None = None,
+        allow_any_len: bool = False,
+    ) -> None:
+        self.ops = None if op is None else frozenset({op} if isinstance(op, Ops) else op)
+        self.dtypes = (dtype,) if isinstance(dtype, DType) else dtype
+        self.arg = arg
+        self.name = name
+        self.allow_any_len = allow_any_len
+        self.order_free = isinstance(src, list)
+        self.repeat = isinstance(src, UPat)
+        self.src: tuple[UPat, ...] | None
+        if src is None:
+            self.src = None
+        else:
+            self.src = (src,) if isinstance(src, UPat) else tuple(src)
+
+    @staticmethod
+    def var(name: str | None = None, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
+        """Any node."""
+        return UPat(dtype=dtype, name=name)
+
+    @staticmethod
+    def cvar(name: str | None = None, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
+        """Any constant."""
+        return UPat(Ops.CONST, dtype=dtype, name=name)
+
+    @staticmethod
+    def const(dtype: DType | tuple[DType, ...] | None, value: Any) -> UPat:
+        """The constant `value`."""
+        return UPat(Ops.CONST, dtype=dtype, arg=value)
+
+    def named(self, name: str) -> UPat:
+        """This pattern under a name."""
+        new = UPat.__new__(UPat)
+        for slot in UPat.__slots__:
+            setattr(new, slot, getattr(self, slot))
+        new.name = name
+        return new
+
+    def alu(self, op: Ops, *src: UPat) -> UPat:
+        """The pattern of `op(self, *src)`; a commutative op matches either order."""
+        srcs: tuple[UPat, ...] | list[UPat] = (self, *src)
+        return UPat(op, src=list(srcs) if op in GroupOp.Commutative else srcs)
+
+    def const_like(self, value: Any) -> UPat:
+        """The constant `value`, of any dtype."""
+        return UPat.const(None, value)
+
+    def cast(self, dtype: DType | None = None) -> UPat:
+        """The pattern of a cast of this."""
+        return UPat(Ops.CAST, dtype=dtype, src=(self,))
+
+    def f(self, op: Ops, **kwargs: Any) -> UPat:
+        """The pattern of `op` with this as its only source."""
+        return UPat(op, src=(self,), **kwargs)
+
+
+class _Compiler:
+    """Writes the source of a function that tests one pattern and calls its rule."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {}
+        self.bound: dict[str, str] = {}
+
+    def constant(self, value: Any) -> str:
+        name = f"k{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def emit(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
+
+    def test(self, pattern: UPat, node: str, depth: int, rest: Callable[[int], None]) -> None:
+        """Emit the tests of `pattern` on the variable `node`, then what `rest` emits inside them."""
+        conditions = self._own_conditions(pattern, node)
+        newly_bound = False
+        if pattern.name is not None:
+            if pattern.name in self.bound:
+                conditions.append(f"{node} is {self.bound[pattern.name]}")
+            else:
+                self.bound[pattern.name] = node
+                newly_bound = True
+        if conditions:
+            self.emit(depth, f"if {' and '.join(conditions)}:")
+            depth += 1
+        if not pattern.src or pattern.src is None:
+            rest(depth)
+        elif pattern.repeat:
+            self._test_repeat(pattern, node, depth, rest)
+        elif pattern.order_free:
+            for order in itertools.permutations(range(len(pattern.src))):
+                self._test_sources([pattern.src[i] for i in order], node, depth, rest)
+        else:
+            self._test_sources(list(pattern.src), node, depth, rest)
+        if newly_bound:
+            del self.bound[cast(str, pattern.name)]
+
+    def _own_conditions(self, pattern: UPat, node: str) -> list[str]:
+        conditions = []
+        if pattern.ops is not None:
+            if len(pattern.ops) == 1:
+                conditions.append(f"{node}.op is {self.constant(next(iter(pattern.ops)))}")
+            else:
+                conditions.append(f"{node}.op in {self.constant(pattern.ops)}")
+        if pattern.dtypes is not None:
+            allowed = self.constant(frozenset(pattern.dtypes))
+            conditions.append(f"({node}.dtype in {allowed} or {node}.dtype.scalar() in {allowed})")
+        if pattern.arg is not _ANY:
+            conditions.append(f"{node}.arg == {self.constant(pattern.arg)}")
+        if pattern.src is not None and not pattern.repeat:
+            relation = ">=" if pattern.allow_any_len else "=="
+            conditions.append(f"len({node}.src) {relation} {len(pattern.src)}")
+        return conditions
+
+    def _test_sources(
+        self, patterns: list[UPat], node: str, depth: int, rest: Callable[[int], None]
+    ) -> None:
+        names = [f"n{next(_names)}" for _ in patterns]
+        for i, name in enumerate(names):
+            self.emit(depth, f"{name} = {node}.src[{i}]")
+        # the most specific source first: it fails soonest
+        todo = sorted(zip(patterns, names, strict=True), key=lambda t: t[0].ops is None)
+
+        def step(index: int, depth: int) -> None:
+            if index == len(todo):
+                rest(depth)
+            else:
+                pattern, name = todo[index]
+                self.test(pattern, name, depth, lambda d: step(index + 1, d))
+
+        step(0, depth)
+
+    def _test_repeat(
+        self, pattern: UPat, node: str, depth: int, rest: Callable[[int], None]
+    ) -> None:
+        assert pattern.src is not None
+        item = _compile_test(pattern.src[0])
+        self.emit(depth, f"if all(map({self.constant(item)}, {node}.src)):")
+        rest(depth + 1)
+
+
+def _compile_test(pattern: UPat) -> Callable[[UOp], bool]:
+    compiler = _Compiler()
+    compiler.emit(0, "def test(u):")
+    compiler.test(pattern, "u", 1, lambda depth: compiler.emit(depth, "return True"))
+    compiler.emit(1, "return False")
+    exec("\n".join(compiler.lines), compiler.scope)
+    return cast("Callable[[UOp], bool]", compiler.scope["test"])
+
+
+@functools.cache
+def _takes_ctx(function: Callable[..., Any]) -> bool:
+    return "ctx" in inspect.signature(function).parameters
+
+
+def _compile_rule(pattern: UPat, function: Callable[..., Any]) -> Callable[[UOp, Any], UOp | None]:
+    compiler = _Compiler()
+    rule = compiler.constant(function)
+    compiler.emit(0, "def match(u, ctx):")
+
+    def call(depth: int) -> None:
+        arguments = [f"{name}={node}" for name, node in compiler.bound.items()]
+        if _takes_ctx(function):
+            arguments.append("ctx=ctx")
+        compiler.emit(depth, f"r = {rule}({', '.join(arguments)})")
+        compiler.emit(depth, "if r is not None and r is not u: return r")
+
+    compiler.test(pattern, "u", 1, call)
+    compiler.emit(1, "return None")
+    exec("\n".join(compiler.lines), compiler.scope)
+    return cast("Callable[[UOp, Any], UOp | None]", compiler.scope["match"])
+
+
+Rule = tuple[UPat, Callable[..., Any]]
+
+
+class PatternMatcher:
+    """An ordered list of rewrite rules. `a + b` is the rules of `a`, then those of `b`."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules: list[Rule] = list(rules)
+
+    @functools.cached_property
+    def by_op(self) -> dict[Ops, list[Callable[[UOp, Any], UOp | None]]]:
+        """The compiled rules that may match a root of each op, in order."""
+        table: dict[Ops, list[Callable[[UOp, Any], UOp | None]]] = {op: [] for op in Ops}
+        for pattern, function in self.rules:
+            match = _compile_rule(pattern, function)
+            for op in pattern.ops if pattern.ops is not None else Ops:
+                table[op].append(match)
+        return table
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        return PatternMatcher(self.rules + other.rules)
+
+    def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
+        """The replacement by the first rule that gives one, or None."""
+        for match in self.by_op[node.op]:
+            found = match(node, ctx)
+            if found is not None:
+                return found
+        return None
+
+
+REWRITE_LIMIT = 1_000_000
+
+
+class RewriteLoopError(RuntimeError):
+    """Rules that undo each other."""
+
+
+def graph_rewrite(
+    sink: UOp,
+    matcher: PatternMatcher,
+    ctx: Any = None,
+    bottom_up: bool = False,
+    name: str | None = None,
+) -> UOp:
+    """Apply `matcher` to every node until nothing changes, and return the new root.
+
+    Each node is rewritten after its sources (`bottom_up=True`: before them). A replacement is rewritten in
+    turn. Every distinct node is visited once.
+
+    Raises:
+        RewriteLoopError: over `REWRITE_LIMIT` replacements were made: the rules undo each other.
+    """
+    done: dict[UOp, UOp] = {}
+    rules = matcher.by_op
+    # (node as it was found, node whose sources are being rewritten, stage)
+    stack: list[tuple[UOp, UOp, int]] = [(sink, sink, 0)]
+    replaced = 0
+    while stack:
+        found, node, stage = stack.pop()
+        if found in done:
+            continue
+        if stage == 0:
+            if bottom_up:
+                node = _rewrite_fully(node, matcher, ctx, name)
+            stack.append((found, node, 1))
+            for x in reversed(node.src):
+                if x not in done:
+                    stack.append((x, x, 0))
+        elif stage == 1:
+            src = tuple([done[x] for x in node.src])
+            new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg)
+            if bottom_up:
+                replacement = None if new is node else new
+            else:
+                replacement = None
+                for match in rules[new.op]:
+                    replacement = match(new, ctx)
+                    if replacement is not None:
+                        break
+            if replacement is None:
+                done[found] = new
+                if new is not found and not bottom_up:
+                    done[new] = new
+                continue
+            if replacement in done:
+                done[found] = done[replacement]
+                continue
+            replaced += 1
+            if replaced > REWRITE_LIMIT:
+                raise RewriteLoopError(f"{name or 'rewrite'}: rules loop on {found.op.name}")
+            stack.append((found, replacement, 2))
+            stack.append((replacement, replacement, 0))
+        else:
+            done[found] = done[node]
+    return done[sink]
+
+
+def _rewrite_fully(node: UOp, matcher: PatternMatcher, ctx: Any, name: str | None) -> UOp:
+    for _ in range(REWRITE_LIMIT):
+        replacement = matcher.rewrite(node, ctx)
+        if replacement is None:
+            return node
+        node = replacement
+    raise RewriteLoopError(f"{name or 'rewrite'}: rules loop on {node.op.name}")
+
+
