@@ -18,7 +18,8 @@ import sys
 from tinygrad.device import DeviceError
 from tinygrad.helpers import ceildiv
 from tinygrad.runtime.support.llvm import compile_llvm, link
-from tinygrad.runtime.support.pool_ir import CONDITION_VARIABLE_IR, Platform, futex_ir, pool_ir
+from tinygrad.runtime.support.platform_ir import CONDITION_VARIABLE_IR, Platform, futex_ir
+from tinygrad.runtime.support.pool_ir import pool_ir
 from tinygrad.settings import thread_count
 
 SPIN_NS = 30_000
@@ -80,7 +81,7 @@ class WorkerPool:
     def copy(self, destination: int, source: int, nbytes: int) -> None:
         """Copies between two addresses, with all threads if the ranges are large and disjoint."""
         overlap = abs(destination - source) < nbytes
-        if nbytes <= SERIAL_COPY_BYTES or overlap or self.threads == 1:
+        if nbytes <= SERIAL_COPY_BYTES or overlap:
             ctypes.memmove(destination, source, nbytes)
             return
         addresses = (ctypes.c_uint64 * 2)(destination, source)

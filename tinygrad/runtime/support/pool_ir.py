@@ -1,4 +1,4 @@
-"""LLVM IR text of the worker pool, of native replay and of the copy kernel.
+"""LLVM IR text of the worker pool.
 
 A kernel is `void kernel(ptr buffers, ptr values, i64 begin, i64 end)`. `pool_launch` runs one over
 a grid: it opens a job, takes part in it, closes it when every item is claimed and waits for the
@@ -13,93 +13,13 @@ half.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tinygrad.runtime.support.copy_ir import COPY_IR
+from tinygrad.runtime.support.platform_ir import Platform
+from tinygrad.runtime.support.replay_ir import REPLAY_IR
 
 OPEN = 1 << 30
 WAITING = 1 << 31
 MAX_THREADS = 1024
-
-
-@dataclass(frozen=True)
-class Platform:
-    """What differs between operating systems and CPUs.
-
-    `wait_ir` defines `@sleep_while(ptr word, i32 value)`, which sleeps while the word has the value
-    and may return early, and `@wake(ptr word, i32 count)`. `pause_ir` is the statement that tells
-    the CPU that a loop polls. `monotonic_clock` and `sig_setmask` are the system's constants.
-    """
-
-    wait_ir: str
-    pause_ir: str
-    monotonic_clock: int
-    sig_setmask: int
-
-
-def futex_ir(syscall_number: int) -> str:
-    """Sleeping and waking by Linux's futex system call, private to the process."""
-    call = f"call i64 (i64, ...) @syscall(i64 {syscall_number}"
-    wait, wake = 0 | 128, 1 | 128
-    return f"""
-declare i64 @syscall(i64, ...)
-
-define internal void @sleep_while(ptr %word, i32 %value) {{
-  %r = {call}, ptr %word, i64 {wait}, i32 %value, ptr null)
-  ret void
-}}
-
-define internal void @wake(ptr %word, i32 %count) {{
-  %r = {call}, ptr %word, i64 {wake}, i32 %count)
-  ret void
-}}
-
-define void @pool_prepare() {{
-  ret void
-}}
-"""
-
-
-# One condition variable stands for every word: a waker changes its word before it calls @wake, and
-# a sleeper checks the word under the mutex, so no wake-up is lost. Statically initialised memory is
-# not portable (macOS wants a signature), hence @pool_prepare.
-CONDITION_VARIABLE_IR = """
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-
-@mutex = internal global [128 x i8] zeroinitializer, align 64
-@condition = internal global [128 x i8] zeroinitializer, align 64
-
-define void @pool_prepare() {
-  %m = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
-  %c = call i32 @pthread_cond_init(ptr @condition, ptr null)
-  ret void
-}
-
-define internal void @sleep_while(ptr %word, i32 %value) {
-  %locked = call i32 @pthread_mutex_lock(ptr @mutex)
-  br label %check
-check:
-  %now = load atomic i32, ptr %word seq_cst, align 4
-  %same = icmp eq i32 %now, %value
-  br i1 %same, label %sleep, label %done
-sleep:
-  %slept = call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
-  br label %check
-done:
-  %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
-
-define internal void @wake(ptr %word, i32 %count) {
-  %locked = call i32 @pthread_mutex_lock(ptr @mutex)
-  %sent = call i32 @pthread_cond_broadcast(ptr @condition)
-  %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
-"""
 
 STATE_IR = f"""
 @gate = internal global [8 x i64] zeroinitializer, align 64
@@ -450,125 +370,6 @@ done:
 def _signed(word: int) -> int:
     """A 32-bit pattern as LLVM prints it in an i32."""
     return word - (1 << 32) if word >= 1 << 31 else word
-
-
-# A record is { ptr kernel, i64 first argument, i64 first value, i64 grid, i64 parallel }; a table
-# is as `replay.Table`. All arguments are resolved first, so repointing a slot costs one store.
-REPLAY_IR = """
-%Record = type { ptr, i64, i64, i64, i64 }
-%Table = type { ptr, i64, ptr, ptr, ptr, ptr, i64, ptr, ptr, ptr, i64 }
-
-define void @replay_run(ptr %table, ptr %elapsed) {
-entry:
-  %t = load %Table, ptr %table
-  %records = extractvalue %Table %t, 0
-  %record.count = extractvalue %Table %t, 1
-  %arguments = extractvalue %Table %t, 2
-  %argument.slots = extractvalue %Table %t, 3
-  %argument.offsets = extractvalue %Table %t, 4
-  %slots = extractvalue %Table %t, 5
-  %argument.count = extractvalue %Table %t, 6
-  %values = extractvalue %Table %t, 7
-  %value.slots = extractvalue %Table %t, 8
-  %variables = extractvalue %Table %t, 9
-  %value.count = extractvalue %Table %t, 10
-  %timed = icmp ne ptr %elapsed, null
-  br label %resolve
-
-resolve:
-  %a = phi i64 [ 0, %entry ], [ %a.next, %resolve.body ]
-  %a.more = icmp slt i64 %a, %argument.count
-  br i1 %a.more, label %resolve.body, label %assign
-resolve.body:
-  %a.slot.ptr = getelementptr i64, ptr %argument.slots, i64 %a
-  %a.slot = load i64, ptr %a.slot.ptr
-  %a.base.ptr = getelementptr i64, ptr %slots, i64 %a.slot
-  %a.base = load i64, ptr %a.base.ptr
-  %a.offset.ptr = getelementptr i64, ptr %argument.offsets, i64 %a
-  %a.offset = load i64, ptr %a.offset.ptr
-  %a.address = add i64 %a.base, %a.offset
-  %a.out = getelementptr i64, ptr %arguments, i64 %a
-  store i64 %a.address, ptr %a.out
-  %a.next = add i64 %a, 1
-  br label %resolve
-
-assign:
-  %v = phi i64 [ 0, %resolve ], [ %v.next, %assign.body ]
-  %v.more = icmp slt i64 %v, %value.count
-  br i1 %v.more, label %assign.body, label %step
-assign.body:
-  %v.slot.ptr = getelementptr i64, ptr %value.slots, i64 %v
-  %v.slot = load i64, ptr %v.slot.ptr
-  %v.in = getelementptr i64, ptr %variables, i64 %v.slot
-  %v.value = load i64, ptr %v.in
-  %v.out = getelementptr i64, ptr %values, i64 %v
-  store i64 %v.value, ptr %v.out
-  %v.next = add i64 %v, 1
-  br label %assign
-
-step:
-  %i = phi i64 [ 0, %assign ], [ %i.next, %advance ]
-  %more = icmp slt i64 %i, %record.count
-  br i1 %more, label %read, label %done
-read:
-  %record = getelementptr %Record, ptr %records, i64 %i
-  %r = load %Record, ptr %record
-  %kernel = extractvalue %Record %r, 0
-  %first.argument = extractvalue %Record %r, 1
-  %first.value = extractvalue %Record %r, 2
-  %grid = extractvalue %Record %r, 3
-  %parallel = extractvalue %Record %r, 4
-  %k.buffers = getelementptr i64, ptr %arguments, i64 %first.argument
-  %k.values = getelementptr i64, ptr %values, i64 %first.value
-  br i1 %timed, label %stamp, label %call
-stamp:
-  %stamped = call i64 @now_ns()
-  br label %call
-call:
-  %from = phi i64 [ 0, %read ], [ %stamped, %stamp ]
-  %serial = icmp eq i64 %parallel, 0
-  br i1 %serial, label %direct, label %pooled
-direct:
-  call void %kernel(ptr %k.buffers, ptr %k.values, i64 0, i64 %grid)
-  br label %finish
-pooled:
-  call void @pool_launch(ptr %kernel, ptr %k.buffers, ptr %k.values, i64 %grid)
-  br label %finish
-finish:
-  br i1 %timed, label %measure, label %advance
-measure:
-  %to = call i64 @now_ns()
-  %ns = sub i64 %to, %from
-  %out = getelementptr i64, ptr %elapsed, i64 %i
-  store i64 %ns, ptr %out
-  br label %advance
-advance:
-  %i.next = add i64 %i, 1
-  br label %step
-done:
-  ret void
-}
-"""
-
-# buffers: destination, source; values: bytes in all, bytes of a grid item
-COPY_IR = """
-define void @copy_kernel(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
-  %to = load ptr, ptr %buffers
-  %from.ptr = getelementptr ptr, ptr %buffers, i64 1
-  %from = load ptr, ptr %from.ptr
-  %nbytes = load i64, ptr %values
-  %piece.ptr = getelementptr i64, ptr %values, i64 1
-  %piece = load i64, ptr %piece.ptr
-  %first = mul i64 %begin, %piece
-  %after = mul i64 %end, %piece
-  %last = call i64 @llvm.smin.i64(i64 %after, i64 %nbytes)
-  %count = sub i64 %last, %first
-  %to.first = getelementptr i8, ptr %to, i64 %first
-  %from.first = getelementptr i8, ptr %from, i64 %first
-  call void @llvm.memmove.p0.p0.i64(ptr %to.first, ptr %from.first, i64 %count, i1 false)
-  ret void
-}
-"""
 
 
 def pool_ir(platform: Platform) -> str:
