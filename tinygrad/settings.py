@@ -198,9 +198,9 @@ SHARDING = ContextVar(
     choices=("", "strict"),
 )
 RING = ContextVar(
-    "RING", 1, "Ring all-reduce: 0 never, 1 for large tensors on 3 devices or more, 2 always."
+    "RING", 0, "1 reduces large tensors around a ring; 0 only does so where ALL2ALL is 0 too."
 )
-ALL2ALL = ContextVar("ALL2ALL", 0, "All-to-all all-reduce: 0 never, 1 for large tensors, 2 always.")
+ALL2ALL = ContextVar("ALL2ALL", 1, "1 reduces large tensors by two all-to-all rounds of messages.")
 
 SPEC = ContextVar("SPEC", 0, "Checks graphs: 1 as they enter a stage, 2 after every rewrite too.")
 PROFILE = ContextVar("PROFILE", 0, "1 records when each kernel and copy ran.")
