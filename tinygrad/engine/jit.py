@@ -106,7 +106,7 @@ class _NativeReplay:
                 self.variables.append((number, name))
         bufs = [item.bufs[slot] for slot in runner.spec.slots]
         grid = runner.grid(item.values)
-        work = sym_infer(runner.spec.estimates.nbytes, item.values)
+        work = sym_infer(runner.spec.estimates.memory_bytes, item.values)
         work += sym_infer(runner.spec.estimates.flops, item.values)
         record = self.native.add_kernel(
             runner.program, bufs, numbers, grid=grid, parallel=grid > 1 and work > SERIAL_WORK
@@ -149,7 +149,7 @@ class CapturedJit(Generic[R]):
         self.kernel_count = len(kernels)
         # what symbolic sizes change is counted as it was captured
         self.ops = sum(sym_infer(x.lower().spec.estimates.flops, x.values) for x in kernels)
-        self.nbytes = sum(sym_infer(x.lower().spec.estimates.nbytes, x.values) for x in kernels)
+        self.nbytes = sum(sym_infer(x.lower().spec.estimates.memory_bytes, x.values) for x in kernels)
         self.copies = [x for x in items if isinstance(x, BufferCopy)]
 
     def __call__(self, inputs: Inputs) -> R:

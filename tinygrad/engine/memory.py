@@ -1,7 +1,7 @@
 """Where buffers lie in one piece of memory that they share.
 
-In: for each buffer, when it is first and last used and how many bytes it has. Out: an offset for each
-and the size of the whole. What stays true: buffers that live at the same time do not overlap,
+In: for each buffer, when it is first and last used and how many bytes it has. Out: an offset for
+each and the size of the whole. What stays true: buffers that live at the same time do not overlap,
 offsets are multiples of `ALIGNMENT`, and sharing never takes more memory than not sharing.
 """
 

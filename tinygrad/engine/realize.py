@@ -16,7 +16,7 @@ from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.engine.trace import record_transfer
 from tinygrad.helpers import GlobalCounters, colored
 from tinygrad.renderer import Program as ProgramSpec
-from tinygrad.renderer import get_renderer
+from tinygrad.renderer import find_renderer
 from tinygrad.schedule.plan import TransferItem
 from tinygrad.schedule.rangeify import lower_kernel
 from tinygrad.settings import DEBUG
@@ -59,7 +59,7 @@ compiled_kernels: list[str] = []
 def get_runner(device: str, ast: UOp) -> CompiledRunner:
     """The compiled kernel of a tensor form, for the kind of device that `device` is."""
     kind = device.partition(":")[0]
-    renderer = get_renderer(Device[device].renderer)
+    renderer = find_renderer(Device[device].renderer)
     key = (kind, renderer.name, ast)
     found = _runners.get(key)
     if found is None:
@@ -112,7 +112,7 @@ class ExecItem:
         """Add this run to the counters, and print a line at DEBUG=2."""
         spec = self.lower().spec
         ops = sym_infer(spec.estimates.flops, self.values)
-        nbytes = sym_infer(spec.estimates.nbytes, self.values)
+        nbytes = sym_infer(spec.estimates.memory_bytes, self.values)
         GlobalCounters.kernel_count += 1
         GlobalCounters.global_ops += ops
         GlobalCounters.global_mem += nbytes

@@ -272,7 +272,7 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
     """Group the per-device graph below `sink` into kernels and transfers."""
     order = list(sink.toposort())
     order.pop()
-    outputs = list(sink.src)
+    outputs = [_below_reshapes(x) for x in sink.src]
     stored = choose_stored(order, outputs)
     stored |= hazards(order, stored)
     planner = _Planner(order, stored, inputs, default)
@@ -294,6 +294,13 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
         written=written,
         variables=tuple(sink.variables()),
     )
+
+
+def _below_reshapes(node: UOp) -> UOp:
+    """The value whose memory is that of `node`, element for element."""
+    while node.op is Ops.RESHAPE and node.src[0].device is not None:
+        node = node.src[0]
+    return node
 
 
 def _output_parts(node: UOp, planner: _Planner) -> Parts | None:

@@ -67,11 +67,19 @@ def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
     if op is Ops.PAD:
         return tuple(_simple(d + before + after) for d, (before, after) in zip(shape, arg, strict=True))
     if op is Ops.SHRINK:
-        return tuple(_simple(end - start) for start, end in arg)
+        return tuple(_extent(start, end) for start, end in arg)
     if op in {Ops.WINDOW, Ops.UNWINDOW}:
         return tuple(arg.sizes(shape))
     assert op is Ops.FLIP
     return shape
+
+
+def _extent(start: Any, end: Any) -> Any:
+    # a window of fixed size at a symbolic place is the common case, and needs no algebra
+    if not isinstance(end, int) and end.op is Ops.ADD and end.src[0] is start:
+        if end.src[1].op is Ops.CONST:
+            return end.src[1].arg
+    return _simple(end - start)
 
 
 def _simple(size: Any) -> Any:

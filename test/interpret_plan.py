@@ -1,0 +1,138 @@
+"""Runs a plan in numpy: kernels by the meaning of their tensor form, transfers as slices of bytes.
+
+It checks grouping, layouts and collectives apart from code generation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from test.reference import evaluate, size, to_storage, value_dtype
+from tinygrad.dtype import to_numpy_dtype
+from tinygrad.schedule.canonical import canonicalize
+from tinygrad.schedule.kernels import make_plan
+from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.plan import KernelItem, Part, Plan
+from tinygrad.schedule.prepare import prepare
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import BufferArg, UOp
+from tinygrad.uop.upat import graph_rewrite
+
+Array = np.ndarray[Any, Any]
+Storage = list[list[Array]]
+
+
+def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:
+    """The plan that computes `roots`, and the buffers it reads."""
+    canonical = canonicalize(UOp.sink(*roots))
+    local = graph_rewrite(lower_layouts(canonical.sink), prepare)
+    return make_plan(local, len(canonical.buffers), "CPU"), canonical.buffers
+
+
+def shards(value: Array, device: Any) -> list[Array]:
+    """The flat array of each device."""
+    if not isinstance(device, Sharding):
+        return [np.ascontiguousarray(value).reshape(-1)]
+    regions = device.regions(value.shape)
+    return [np.ascontiguousarray(value[tuple(slice(*b) for b in r)]).reshape(-1) for r in regions]
+
+
+def unshard(parts: list[Array], device: Any, shape: tuple[int, ...]) -> Array:
+    """The global array; checks that copies of one element agree."""
+    if not isinstance(device, Sharding):
+        return parts[0].reshape(shape)
+    whole = np.zeros(shape, parts[0].dtype)
+    seen = np.zeros(shape, bool)
+    for part, region in zip(parts, device.regions(shape), strict=True):
+        where = tuple(slice(*b) for b in region)
+        block = part.reshape(device.local_shape(shape))
+        np.testing.assert_array_equal(block[seen[where]], whole[where][seen[where]])
+        whole[where], seen[where] = block, True
+    return whole
+
+
+def _part(part: Part, storage: Storage) -> Array:
+    whole = storage[part.entry][part.device].view(np.uint8)
+    nbytes = part.size * part.dtype.itemsize
+    return whole[part.offset : part.offset + nbytes].view(to_numpy_dtype(part.dtype))
+
+
+def _run_kernel(item: KernelItem, storage: Storage, device_number: int) -> None:
+    arrays = [_part(p, storage) for p in item.parts[device_number]]
+    table: dict[UOp, UOp] = {}
+    values: dict[UOp, Array] = {}
+    for node in item.ast.toposort():
+        if node.op is Ops.PARAM:
+            shape = tuple(size(d) for d in node.arg.shape)
+            table[node] = UOp(Ops.BUFFER, node.dtype, (), BufferArg(node.arg.slot, shape, "CPU"))
+            values[table[node]] = arrays[node.arg.slot].reshape(shape)
+    number = next((v for v in item.ast.variables() if v.arg[0] == "_device_num"), None)
+    results = []
+    for store in item.ast.src:
+        target, value = store.substitute(table).src
+        if number is not None:
+            value = _bind(value, number, device_number)
+        results.append((target, evaluate(value, values)))
+    for target, result in results:
+        _store(target, values, result)
+
+
+def _bind(value: UOp, number: UOp, device_number: int) -> UOp:
+    bound = UOp.const(number.dtype, device_number)
+    done: dict[UOp, UOp] = {}
+    for node in value.toposort():
+        arg = _bind_arg(node.arg, number, bound) if node.op in GroupOp.Movement else node.arg
+        src = tuple(done[x] for x in node.src)
+        done[node] = bound if node is number else UOp(node.op, node.dtype, src, arg)
+    return done[value]
+
+
+def _bind_arg(arg: Any, number: UOp, bound: UOp) -> Any:
+    if isinstance(arg, tuple):
+        return tuple(_bind_arg(x, number, bound) for x in arg)
+    if isinstance(arg, UOp):
+        return size(arg.substitute({number: bound}))
+    return arg
+
+
+def _view(target: UOp, values: dict[UOp, Array]) -> Array:
+    if target.op is Ops.BUFFER:
+        return values[target]
+    below = _view(target.src[0], values)
+    if target.op is Ops.RESHAPE:
+        return below.reshape(target.shape)
+    if target.op is Ops.PERMUTE:
+        return below.transpose(target.arg)
+    assert target.op is Ops.SHRINK
+    return below[tuple(slice(*b) for b in target.arg)]
+
+
+def _store(target: UOp, values: dict[UOp, Array], result: Array) -> None:
+    view = _view(target, values)
+    view[...] = to_storage(np.broadcast_to(result, view.shape), target.dtype)
+
+
+def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
+    """The global value of each root, computed kernel by kernel on each device."""
+    plan, read = plan_of(*roots)
+    storage: Storage = [shards(inputs[b], b.device) for b in read]
+    for number in plan.temporary:
+        entry = plan.entries[number]
+        dtype = to_numpy_dtype(entry.dtype)
+        storage.append([np.zeros(entry.size, dtype) for _ in entry.devices])
+    for item in plan.items:
+        if isinstance(item, KernelItem):
+            for d in range(len(item.devices)):
+                _run_kernel(item, storage, d)
+        else:
+            for t in item.transfers:
+                _part(t.destination, storage)[...] = _part(t.source, storage)
+    results = []
+    for root, parts in zip(roots, plan.outputs, strict=True):
+        assert parts is not None
+        arrays = [_part(p, storage).astype(value_dtype(root.dtype)) for p in parts]
+        results.append(unshard(arrays, root.device, root.shape))
+    return results
