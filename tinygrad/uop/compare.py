@@ -13,11 +13,13 @@ from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.divmod import greatest
 from tinygrad.uop.linear import (
+    INDEX,
     Terms,
     add_terms,
     build_sum,
     common_factor,
     constant,
+    negation,
     sorted_terms,
     split_sum,
     sum_bounds,
@@ -41,6 +43,8 @@ def _difference(u: UOp) -> tuple[Terms, int]:
 
 def simplify_cmplt(u: UOp) -> UOp | None:
     """The canonical form of `x < y` on indices."""
+    if u.src[0].dtype is not INDEX:
+        return None
     terms, total = _difference(u)
     if greatest(terms, total) < 0:
         return u.const_like(True)
@@ -55,11 +59,11 @@ def simplify_cmplt(u: UOp) -> UOp | None:
             if divisor > 0:
                 # a quotient is rounded toward zero
                 bound = limit * divisor if limit > 0 else (limit - 1) * divisor + 1
-                return base.src[0] < constant(like, bound)
+                return u.replace(src=(base.src[0], constant(like, bound)))
     positive = {base: factor for base, factor in terms.items() if factor > 0}
     if not positive:
-        less = build_sum(like, _negated(terms)) < constant(like, 1 - limit)
-        return less.logical_not()
+        less = u.replace(src=(build_sum(like, _negated(terms)), constant(like, 1 - limit)))
+        return negation(less)
     negative = {base: -factor for base, factor in terms.items() if factor < 0}
     right = build_sum(like, negative, limit)
     return u.replace(src=(build_sum(like, positive), right))
@@ -84,6 +88,8 @@ def _reduce_inequality(terms: Terms, limit: int) -> tuple[Terms, int]:
 
 def simplify_equality(u: UOp) -> UOp | None:
     """The canonical form of `x != y` and `x == y` on indices."""
+    if u.src[0].dtype is not INDEX:
+        return None
     unequal = u.op is Ops.CMPNE
     terms, total = _difference(u)
     if greatest(terms, total) < 0 or greatest(_negated(terms), -total) < 0:
@@ -101,3 +107,13 @@ def simplify_equality(u: UOp) -> UOp | None:
     negative = {base: -factor for base, factor in terms.items() if factor < 0}
     like = u.src[0]
     return u.replace(src=(build_sum(like, positive), build_sum(like, negative, -total)))
+
+
+def simplify_max(u: UOp) -> UOp | None:
+    """The larger of two indices, where their difference tells."""
+    if u.dtype is not INDEX:
+        return None
+    terms, total = _difference(u)
+    if greatest(_negated(terms), -total) <= 0:
+        return u.src[0]
+    return u.src[1] if greatest(terms, total) <= 0 else None

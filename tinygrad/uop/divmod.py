@@ -14,15 +14,20 @@ from tinygrad.dtype import DType
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
 from tinygrad.uop.linear import (
+    INTEGERS,
     Terms,
     add_terms,
+    binary,
     build_sum,
     common_factor,
     constant,
+    divide,
     fits,
+    remainder,
     split_content,
     split_sum,
     sum_bounds,
+    times,
 )
 
 if TYPE_CHECKING:
@@ -31,12 +36,14 @@ if TYPE_CHECKING:
 
 def simplify_idiv(u: UOp) -> UOp | None:
     """The simpler form of an IDIV of integers."""
+    if u.dtype not in INTEGERS:
+        return None
     x, divisor = u.src
     if divisor.op is not Ops.CONST:
         return _divide_symbolic(u)
     d = divisor.arg
     if d in (0, 1, -1):
-        return None if d == 0 else x * constant(u, d)
+        return None if d == 0 else times(x, d)
     terms, total = split_sum(x)
     low, high = sum_bounds(terms, total)
     if not fits(u.dtype, (low, high)):
@@ -44,11 +51,11 @@ def simplify_idiv(u: UOp) -> UOp | None:
     if cdiv(low, d) == cdiv(high, d):
         return u.const_like(cdiv(low, d))
     if d < 0:
-        return -(x // constant(u, -d))
+        return times(divide(x, -d), -1)
     if common_factor(terms, total) % d == 0:
         return build_sum(u, _over(terms, d), total // d)
     if high <= 0:
-        return -(-x // divisor)
+        return times(divide(times(x, -1), d), -1)
     if low < 0:
         return _divide_mixed(u, x, terms, total, d)
     return _divide_natural(u, terms, total, d)
@@ -56,6 +63,8 @@ def simplify_idiv(u: UOp) -> UOp | None:
 
 def simplify_mod(u: UOp) -> UOp | None:
     """The simpler form of a MOD of integers."""
+    if u.dtype not in INTEGERS:
+        return None
     x, divisor = u.src
     if divisor.op is not Ops.CONST:
         return _remainder_symbolic(u)
@@ -69,18 +78,18 @@ def simplify_mod(u: UOp) -> UOp | None:
     if cdiv(low, d) == cdiv(high, d):
         return build_sum(u, terms, total - cdiv(low, d) * d)
     if d < 0:
-        return x % constant(u, -d)
+        return remainder(x, -d)
     content = common_factor(terms, total)
     if content % d == 0:
         return u.const_like(0)
     if high <= 0:
-        return -(-x % divisor)
+        return times(remainder(times(x, -1), d), -1)
     if low < 0:
         shared = math.gcd(content, d)
         if shared == 1:
             return None
         smaller = build_sum(u, _over(terms, shared), total // shared)
-        return smaller % constant(u, d // shared) * constant(u, shared)
+        return times(remainder(smaller, d // shared), shared)
     return _remainder_natural(u, terms, total, d)
 
 
@@ -93,7 +102,7 @@ def _divide_quotient(u: UOp, x: UOp, d: int) -> UOp | None:
     if x.op is not Ops.IDIV or x.src[1].op is not Ops.CONST:
         return None
     product = x.src[1].arg * d
-    return x.src[0] // constant(u, product) if fits(u.dtype, (product, product)) else None
+    return divide(x.src[0], product) if fits(u.dtype, (product, product)) else None
 
 
 def _divide_mixed(u: UOp, x: UOp, terms: Terms, total: int, d: int) -> UOp | None:
@@ -101,7 +110,7 @@ def _divide_mixed(u: UOp, x: UOp, terms: Terms, total: int, d: int) -> UOp | Non
     shared = math.gcd(common_factor(terms, total), d)
     if shared > 1:
         smaller = build_sum(u, _over(terms, shared), total // shared)
-        return smaller // constant(u, d // shared)
+        return divide(smaller, d // shared)
     return _divide_quotient(u, x, d)
 
 
@@ -159,15 +168,15 @@ def _divide_natural(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
     if quotient is None:
         if not whole and not whole_total:
             return None
-        quotient = build_sum(u, rest, rest_total) // constant(u, d)
-    return build_sum(u, whole, whole_total) + quotient
+        quotient = divide(build_sum(u, rest, rest_total), d)
+    return binary(Ops.ADD, build_sum(u, whole, whole_total), quotient)
 
 
 def _divide_reduced(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
     parts = _split_small(terms, total, d)
     if parts is not None:
         g, large, large_total, _, _ = parts
-        return build_sum(u, large, large_total) // constant(u, d // g)
+        return divide(build_sum(u, large, large_total), d // g)
     if len(terms) != 1:
         return None
     ((base, factor),) = terms.items()
@@ -178,13 +187,14 @@ def _divide_reduced(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
         return None
     if base.op is Ops.IDIV:
         # (y // a + k) // d
-        shifted = y + constant(u, total * inner)
-        in_range = fits(u.dtype, (0, inner * d)) and shifted._min_max()[0] >= 0
-        return shifted // constant(u, inner * d) if in_range else None
+        bounds = sum_bounds({y: 1}, total * inner)
+        if bounds[0] < 0 or not fits(u.dtype, bounds) or not fits(u.dtype, (0, inner * d)):
+            return None
+        return divide(binary(Ops.ADD, y, constant(u, total * inner)), inner * d)
     if total or inner % d:
         return None
     # (y % (d*m)) // d
-    return y // constant(u, d) % constant(u, inner // d)
+    return remainder(divide(y, d), inner // d)
 
 
 _DIVISIONS = frozenset({Ops.IDIV, Ops.MOD})
@@ -200,11 +210,11 @@ def _remainder_natural(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
     parts = _split_small(terms, total, d)
     if parts is not None:
         g, large, large_total, rest, rest_total = parts
-        remainder = build_sum(u, large, large_total) % constant(u, d // g)
-        return remainder * constant(u, g) + build_sum(u, rest, rest_total)
+        part = times(remainder(build_sum(u, large, large_total), d // g), g)
+        return binary(Ops.ADD, part, build_sum(u, rest, rest_total))
     if (terms, total) == before:
         return None
-    return build_sum(u, terms, total) % constant(u, d)
+    return remainder(build_sum(u, terms, total), d)
 
 
 def _drop_inner_mod(terms: Terms, total: int, d: int, dtype: DType) -> tuple[Terms, int]:
@@ -238,7 +248,9 @@ def _divide_symbolic(u: UOp) -> UOp | None:
     whole, rest, divisor, changed = parts
     if is_less(rest, divisor):
         return whole
-    return whole + rest // divisor if changed else None
+    if not changed:
+        return None
+    return binary(Ops.ADD, whole, binary(Ops.IDIV, rest, divisor))
 
 
 def _remainder_symbolic(u: UOp) -> UOp | None:
@@ -251,7 +263,7 @@ def _remainder_symbolic(u: UOp) -> UOp | None:
     _, rest, _, changed = parts
     if is_less(rest, divisor):
         return rest
-    return rest % divisor if changed else None
+    return binary(Ops.MOD, rest, divisor) if changed else None
 
 
 def _split_by_divisor(u: UOp) -> tuple[UOp, UOp, UOp, bool] | None:
@@ -267,7 +279,7 @@ def _split_by_divisor(u: UOp) -> tuple[UOp, UOp, UOp, bool] | None:
     for base, factor in terms.items():
         quotient = _without_factor(base, core)
         if quotient is not None and factor % content == 0:
-            whole.append(quotient * constant(u, factor // content))
+            whole.append(times(quotient, factor // content))
             del rest[base]
     multiple = _multiple_of_sum(rest, total, divisor)
     if multiple:
@@ -280,7 +292,7 @@ def _split_by_divisor(u: UOp) -> tuple[UOp, UOp, UOp, bool] | None:
         return None
     whole_sum = constant(u, 0)
     for part in whole:
-        whole_sum = whole_sum + part
+        whole_sum = binary(Ops.ADD, whole_sum, part)
     return whole_sum, build_sum(u, rest, total), divisor, bool(whole)
 
 
@@ -306,9 +318,9 @@ def _without_factor(product: UOp, factor: UOp) -> UOp | None:
     left, right = product.src
     found = _without_factor(left, factor)
     if found is not None:
-        return found * right
+        return binary(Ops.MUL, found, right)
     found = _without_factor(right, factor)
-    return None if found is None else left * found
+    return None if found is None else binary(Ops.MUL, left, found)
 
 
 def is_less(x: UOp, y: UOp) -> bool:

@@ -16,12 +16,40 @@ if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
 
 Terms = dict["UOp", int]
+INDEX = dtypes.index
+INTEGERS = frozenset({*dtypes.ints, INDEX})
 
 
 def constant(like: UOp, value: int) -> UOp:
     """The scalar constant `value`, wrapped to the integer dtype of `like`."""
     convert = truncate.get(like.dtype)
     return type(like)(Ops.CONST, like.dtype, (), value if convert is None else convert(value))
+
+
+def binary(op: Ops, x: UOp, y: UOp) -> UOp:
+    """`op(x, y)` in the dtype of `x`. Both live in one place, so nothing needs to move."""
+    return type(x)(op, x.dtype, (x, y))
+
+
+def times(x: UOp, factor: int) -> UOp:
+    """`x * factor`."""
+    return binary(Ops.MUL, x, constant(x, factor))
+
+
+def divide(x: UOp, divisor: int) -> UOp:
+    """`x // divisor`."""
+    return binary(Ops.IDIV, x, constant(x, divisor))
+
+
+def remainder(x: UOp, divisor: int) -> UOp:
+    """`x % divisor`."""
+    return binary(Ops.MOD, x, constant(x, divisor))
+
+
+def negation(condition: UOp) -> UOp:
+    """`not condition`, of a bool."""
+    true = type(condition)(Ops.CONST, condition.dtype, (), True)
+    return binary(Ops.CMPNE, condition, true)
 
 
 def split_sum(node: UOp) -> tuple[Terms, int]:
@@ -39,6 +67,11 @@ def split_sum(node: UOp) -> tuple[Terms, int]:
             stack.append((x.src[0], factor * x.src[1].arg))
         elif op is Ops.CONST:
             total += factor * x.arg
+        elif op is Ops.SUB:
+            stack.append((x.src[1], -factor))
+            stack.append((x.src[0], factor))
+        elif op is Ops.NEG:
+            stack.append((x.src[0], -factor))
         else:
             low, high = x._min_max()
             if low == high:
@@ -84,7 +117,7 @@ def build_sum(like: UOp, terms: Terms, total: int = 0) -> UOp:
     for base, factor in sorted_terms(terms):
         term = base
         if factor != 1:
-            term = make(Ops.MUL, dtype, (base, constant(like, factor)))
+            term = times(base, factor)
         result = term if result is None else make(Ops.ADD, dtype, (result, term))
     if result is None:
         return constant(like, total)
@@ -116,8 +149,8 @@ def common_factor(terms: Terms, total: int = 0) -> int:
 
 
 def simplify_sum(u: UOp) -> UOp | None:
-    """The canonical form of an ADD of integers, or None if it has that form."""
-    if _is_canonical(u):
+    """The canonical form of an ADD of indices, or None if it has that form."""
+    if u.dtype is not INDEX or _is_canonical(u):
         return None
     terms, total = split_sum(u)
     terms, total = _merge_remainders(terms, total)
@@ -195,8 +228,7 @@ def _remainder_partner(base: UOp, factor: int, terms: Terms) -> tuple[UOp, UOp] 
         if other.op is Ops.MOD and other.src[0] is quotient and other.src[1].op is Ops.CONST:
             if quotient._min_max()[0] < 0 or divisor.arg < 0:
                 continue
-            product = constant(x, divisor.arg * other.src[1].arg)
-            whole = type(x)(Ops.MOD, x.dtype, (x, product))
+            whole = remainder(x, divisor.arg * other.src[1].arg)
             return (other, whole) if whole._min_max()[0] >= 0 else None
     return None
 
@@ -206,29 +238,31 @@ def quotient_node(x: UOp, divisor: UOp) -> UOp:
     if x.op is Ops.IDIV and x.src[1].op is Ops.CONST:
         divisor = constant(x, x.src[1].arg * divisor.arg)
         x = x.src[0]
-    return type(x)(Ops.IDIV, x.dtype, (x, divisor))
+    return binary(Ops.IDIV, x, divisor)
 
 
 def simplify_product(u: UOp) -> UOp | None:
-    """The canonical form of a MUL of integers: constants outermost, distributed over sums."""
+    """The canonical form of a MUL of indices: constants outermost, distributed over sums."""
+    if u.dtype is not INDEX:
+        return None
     left, right = u.src
     if left.op is Ops.CONST:
         left, right = right, left
     if right.op is Ops.CONST:
         if left.op in _SPLIT or right.arg in (0, 1) or left._min_max()[0] == left._min_max()[1]:
-            terms, total = split_sum(type(u)(Ops.MUL, u.dtype, (left, right)))
+            terms, total = split_sum(binary(Ops.MUL, left, right))
             return build_sum(u, terms, total)
-        return None if left is u.src[0] else type(u)(Ops.MUL, u.dtype, (left, right))
+        return None if left is u.src[0] else binary(Ops.MUL, left, right)
     left, first = split_content(left)
     right, second = split_content(right)
     if left.op is Ops.CONST or right.op is Ops.CONST:
-        return type(u)(Ops.MUL, u.dtype, (left, right)) * constant(u, first * second)
+        return times(binary(Ops.MUL, left, right), first * second)
     if order_key(right) < order_key(left):
         left, right = right, left
-    product = type(u)(Ops.MUL, u.dtype, (left, right))
+    product = binary(Ops.MUL, left, right)
     if first * second == 1:
         return product
-    return type(u)(Ops.MUL, u.dtype, (product, constant(u, first * second)))
+    return times(product, first * second)
 
 
 _SPLIT = frozenset({Ops.ADD, Ops.MUL, Ops.CONST})

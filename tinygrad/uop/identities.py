@@ -1,0 +1,213 @@
+"""Arithmetic that a constant, a repeated operand or a known bound makes unnecessary, for every dtype.
+
+Floats follow IEEE 754 (NaN, infinities), with one liberty: `x + 0.0` is `x` also where `x` is -0.0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tinygrad.dtype import DType, dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.fold import constant_value, exec_alu
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+
+def with_shape_of(u: UOp, x: UOp) -> UOp:
+    """`x`, one of the sources of `u`, in the shape of `u`: a source may be a scalar where another is not."""
+    shape = u._shape_or_none
+    if not shape or x._shape_or_none == shape:
+        return x
+    return x._broadcast_to(shape)
+
+
+def fold_known(u: UOp) -> UOp | None:
+    """An integer or a bool that can take one value only."""
+    if dtypes.is_float(u.dtype):
+        return None
+    low, high = u._min_max()
+    return u.const_like(low) if low == high else None
+
+
+def constant_to_the_right(u: UOp, c: UOp, x: UOp) -> UOp | None:
+    """`c + x` is `x + c`."""
+    return None if x.op is Ops.CONST else u.replace(src=(x, c))
+
+
+def _merge_constants(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """`(y op c0) op c` is `y op (c0 op c)`."""
+    if x.op is not u.op or x.src[1].op is not Ops.CONST:
+        return None
+    operands = constant_value(x.src[1]), constant_value(c)
+    merged = exec_alu(u.op, u.dtype.scalar(), operands)
+    return u.replace(src=(x.src[0], c.replace(arg=merged)))
+
+
+def add_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """`x + 0` is `x`; `(x + c0) + c1` of integers is `x + (c0 + c1)`."""
+    if c.arg == 0:
+        return x
+    return None if dtypes.is_float(u.dtype) else _merge_constants(u, x, c)
+
+
+def subtract(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """`x - 0` is `x`; `x - x` of integers is 0."""
+    if y.op is Ops.CONST and y.arg == 0:
+        return with_shape_of(u, x)
+    return u.const_like(0) if x is y and not dtypes.is_float(u.dtype) else None
+
+
+def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """`x*1` is `x`; `x*0` is 0 unless `x` may be NaN, infinite or negative; constants merge if exact."""
+    if c.arg == 1:
+        return x
+    is_float = dtypes.is_float(u.dtype)
+    if c.arg == 0:
+        low, high = x._min_max()
+        return u.const_like(c.arg) if not is_float or (low >= 0 and high < math.inf) else None
+    if is_float and not (x.op is Ops.MUL and -1 in (c.arg, x.src[1].arg)):
+        return None
+    return _merge_constants(u, x, c)
+
+
+def divide_float(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """`x / c` is `x * (1/c)` where `c` is a power of two, which makes `1/c` exact."""
+    value = constant_value(c)
+    if not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+        return None
+    inverse = 1 / value
+    if not _is_normal(inverse, u.dtype):
+        return None
+    return u.replace(op=Ops.MUL, src=(x, c.replace(arg=inverse)))
+
+
+def _is_normal(value: float, dtype: DType) -> bool:
+    exponent_bits = dtypes.finfo(dtype)[0]
+    largest = 2 ** (exponent_bits - 1) - 2
+    return -largest <= math.frexp(value)[1] - 1 <= largest
+
+
+def divide_integer(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """`x // 1` is `x`, `x // -1` is `-x`, `0 // y` is 0, and `x // x` is 1 where `x` is not 0."""
+    if y.op is Ops.CONST and y.arg in (1, -1):
+        return x if y.arg == 1 else u.replace(op=Ops.MUL)
+    if x.op is Ops.CONST and x.arg == 0:
+        return u.const_like(0)
+    low, high = x._min_max()
+    return u.const_like(1) if x is y and (low > 0 or high < 0) else None
+
+
+def remainder_integer(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """`x % 1`, `x % -1`, `x % x` and `0 % y` are 0."""
+    if x is y or (y.op is Ops.CONST and y.arg in (1, -1)) or (x.op is Ops.CONST and x.arg == 0):
+        return u.const_like(0)
+    return None
+
+
+def maximum(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """The larger, where it is known; nested constants merge."""
+    if x is y:
+        return x
+    a, b = x._min_max()
+    c, d = y._min_max()
+    # a float that may be NaN has an infinite bound, which no finite one reaches
+    if a >= d and -math.inf < a and d < math.inf:
+        return with_shape_of(u, x)
+    if c >= b and -math.inf < c and b < math.inf:
+        return with_shape_of(u, y)
+    return _merge_constants(u, x, y) if y.op is Ops.CONST else None
+
+
+def negate_twice(x: UOp) -> UOp:
+    """`-(-x)` is `x`."""
+    return x
+
+
+def truncate_again(x: UOp) -> UOp | None:
+    """TRUNC of what is whole already."""
+    if x.op is Ops.TRUNC or not dtypes.is_float(x.dtype):
+        return x
+    is_whole = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
+    return x if is_whole else None
+
+
+def power_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """`x ** 0` is 1, `x ** 1` is `x`."""
+    if c.arg == 1:
+        return x
+    return u.const_like(1) if c.arg == 0 else None
+
+
+def bits_and(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """AND with itself, with 0, and with a mask that changes nothing."""
+    if x is y:
+        return x
+    if y.op is not Ops.CONST:
+        return None
+    mask = constant_value(y)
+    if not mask:
+        return u.const_like(mask)
+    low, high = x._min_max()
+    keeps_all = (mask + 1) & mask == 0 and 0 <= low and high <= mask
+    if mask is True or mask == -1 or keeps_all:
+        return x
+    return _merge_constants(u, x, y)
+
+
+def bits_or(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """OR with itself, with 0 and with all ones."""
+    if x is y:
+        return x
+    if y.op is not Ops.CONST:
+        return None
+    mask = constant_value(y)
+    if not mask:
+        return x
+    if mask is True or mask == -1:
+        return u.const_like(mask)
+    return _merge_constants(u, x, y)
+
+
+def bits_xor(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """XOR with itself and with 0; of bools, XOR is `!=`."""
+    if dtypes.is_bool(u.dtype):
+        return u.replace(op=Ops.CMPNE)
+    if x is y:
+        return u.const_like(0)
+    if y.op is not Ops.CONST:
+        return None
+    return x if y.arg == 0 else _merge_constants(u, x, y)
+
+
+def shift_by_zero(x: UOp, c: UOp) -> UOp | None:
+    """`x << 0` and `x >> 0` are `x`."""
+    return x if c.arg == 0 else None
+
+
+def bool_arithmetic(u: UOp) -> UOp | None:
+    """Sums and maxima of bools are OR, products AND."""
+    if not dtypes.is_bool(u.dtype):
+        return None
+    return u.replace(op=Ops.AND if u.op is Ops.MUL else Ops.OR)
+
+
+def lane_of_vector(x: UOp, lane: UOp) -> UOp:
+    """One lane of a VECTORIZE is that source."""
+    return x.src[lane.arg]
+
+
+def vector_of_lanes(u: UOp) -> UOp | None:
+    """All lanes of a vector, in order, are the vector."""
+    first = u.src[0]
+    if first.op is not Ops.GEP:
+        return None
+    vector = first.src[0]
+    if vector.dtype is not u.dtype:
+        return None
+    in_order = all(
+        x.op is Ops.GEP and x.src[0] is vector and x.arg == i for i, x in enumerate(u.src)
+    )
+    return vector if in_order else None

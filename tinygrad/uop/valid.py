@@ -1,0 +1,293 @@
+"""What a condition says about the indices under it.
+
+In: conjunctions of comparisons of index expressions, such as a padded load's `(0 <= y-1) & (y-1 < 28)`. Out:
+the same condition with fewer clauses, and expressions that are equal to the given ones wherever the condition
+holds (and may differ where it does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.linear import (
+    Terms,
+    add_terms,
+    binary,
+    build_sum,
+    split_sum,
+    sum_bounds,
+)
+from tinygrad.uop.logic import negated
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+Constraint: TypeAlias = "tuple[Terms, int]"
+"""`(terms, limit)`: the sum of the terms is `limit` or less."""
+Intervals: TypeAlias = "dict[UOp, tuple[int, int]]"
+
+PROPAGATION_PASSES = 3
+
+
+def clauses_of(condition: UOp) -> list[UOp]:
+    """The clauses of a conjunction, in order, each once."""
+    found: dict[UOp, None] = {}
+    stack = [condition]
+    while stack:
+        x = stack.pop()
+        if x.op is Ops.AND:
+            stack.extend(reversed(x.src))
+        else:
+            found[x] = None
+    return list(found)
+
+
+def conjunction(clauses: list[UOp]) -> UOp:
+    """`clauses`, at least one, joined by AND."""
+    result = clauses[0]
+    for clause in clauses[1:]:
+        result = binary(Ops.AND, result, clause)
+    return result
+
+
+def constraints_of(clause: UOp) -> list[Constraint]:
+    """What a comparison of indices says, as inequalities; nothing for any other condition."""
+    inner = negated(clause)
+    node = clause if inner is None else inner
+    if node.op not in _COMPARISONS or node.src[0].dtype is not dtypes.index:
+        return []
+    terms, total = split_sum(node.src[0])
+    other, other_total = split_sum(node.src[1])
+    terms = add_terms(terms, other, -1)
+    limit = other_total - total
+    opposite = {base: -factor for base, factor in terms.items()}
+    if node.op is Ops.CMPLT:
+        return [(terms, limit - 1) if inner is None else (opposite, -limit)]
+    if (node.op is Ops.CMPEQ) == (inner is None):
+        return [(terms, limit), (opposite, -limit)]
+    return []
+
+
+_COMPARISONS = frozenset({Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
+
+
+def intervals_under(constraints: Iterable[Constraint]) -> Intervals | None:
+    """The bounds of every term where the constraints hold; None if they never do."""
+    constraints = list(constraints)
+    found: Intervals = {}
+    for terms, _ in constraints:
+        for base in terms:
+            found[base] = base._min_max()
+    for _ in range(PROPAGATION_PASSES):
+        before = dict(found)
+        for terms, limit in constraints:
+            if not _tighten(found, terms, limit):
+                return None
+        if found == before:
+            break
+    return found
+
+
+def _tighten(found: Intervals, terms: Terms, limit: int) -> bool:
+    """Narrow `found` by one constraint; False if nothing is left."""
+    least = {b: f * found[b][0 if f > 0 else 1] for b, f in terms.items()}
+    total = sum(least.values())
+    if total > limit:
+        return False
+    for base, factor in terms.items():
+        room = limit - total + least[base]
+        low, high = found[base]
+        if factor > 0:
+            found[base] = low, min(high, room // factor)
+        else:
+            found[base] = max(low, -(room // -factor)), high
+    return True
+
+
+def _greatest_under(found: Intervals, terms: Terms) -> int:
+    total = 0
+    for base, factor in terms.items():
+        low, high = found[base] if base in found else base._min_max()
+        total += factor * (high if factor > 0 else low)
+    return total
+
+
+def simplify_conjunction(u: UOp) -> UOp | None:
+    """Of several bounds on one expression in an AND, the tightest; false if they contradict."""
+    if not dtypes.is_bool(u.dtype):
+        return None
+    clauses = clauses_of(u)
+    tightest: dict[tuple[UOp, bool], UOp] = {}
+    kept: dict[UOp, None] = {}
+    for clause in clauses:
+        inner = negated(clause)
+        node = clause if inner is None else inner
+        if node.op is not Ops.CMPLT or node.src[1].op is not Ops.CONST or not _is_scalar_int(node):
+            kept[clause] = None
+            continue
+        key = node.src[0], inner is None
+        other = tightest.get(key)
+        if other is not None:
+            if (_limit(clause) < _limit(other)) is not key[1]:
+                continue
+            del kept[other]
+        tightest[key] = clause
+        kept[clause] = None
+    for (expression, is_upper), clause in tightest.items():
+        lower = tightest.get((expression, False)) if is_upper else None
+        if lower is not None and _limit(clause) <= _limit(lower):
+            return u.const_like(False)
+    changed = len(kept) < len(clauses) or len(clauses) < _count_leaves(u)
+    return conjunction(list(kept)) if changed else None
+
+
+def _is_scalar_int(comparison: UOp) -> bool:
+    dtype = comparison.src[0].dtype
+    return dtype is dtypes.index or dtype in dtypes.ints
+
+
+def _limit(clause: UOp) -> int:
+    inner = negated(clause)
+    limit: int = (clause if inner is None else inner).src[1].arg
+    return limit
+
+
+def _count_leaves(u: UOp) -> int:
+    return sum(_count_leaves(x) if x.op is Ops.AND else 1 for x in u.src)
+
+
+def simplify_valid(valid: UOp) -> UOp:
+    """The same condition without the clauses that the others imply; a CONST if it is known."""
+    valid = valid.simplify()
+    if valid.op is not Ops.AND:
+        return valid
+    clauses = clauses_of(valid)
+    constraints = {clause: constraints_of(clause) for clause in clauses}
+    if intervals_under(c for found in constraints.values() for c in found) is None:
+        return valid.const_like(False)
+    kept = list(clauses)
+    # the last clauses come from the outermost movement, and imply the earlier ones least often
+    for clause in clauses:
+        others = [x for x in kept if x is not clause]
+        if not others:
+            break
+        under = intervals_under(c for x in others for c in constraints[x])
+        assert under is not None
+        known = constraints[clause]
+        if known and all(_greatest_under(under, terms) <= limit for terms, limit in known):
+            kept = others
+            continue
+        simpler = uop_given_valid(conjunction(others), clause)
+        if simpler is not clause:
+            if simpler.op is Ops.CONST and not simpler.arg:
+                return simpler
+            constraints[simpler] = constraints_of(simpler)
+            kept = [simpler if x is clause else x for x in kept]
+            kept = [x for x in kept if x.op is not Ops.CONST]
+    return conjunction(kept) if kept else valid.const_like(True)
+
+
+def uop_given_valid(valid: UOp, u: UOp) -> UOp:
+    """An expression equal to `u` wherever `valid` holds, simpler if the condition helps."""
+    constraints = [c for clause in clauses_of(valid) for c in constraints_of(clause)]
+    if not constraints or not u.src:
+        return u
+    found = intervals_under(constraints)
+    if found is None:
+        return u
+    u = _with_intervals(u, {b: i for b, i in found.items() if i != b._min_max()})
+    for terms, interval in _sum_intervals(constraints):
+        if u.src:
+            u = _with_sum_interval(u, terms, interval)
+    return u
+
+
+def _placeholder(like: UOp, interval: tuple[int, int], number: int) -> UOp:
+    """A variable of these bounds, which no program can name; a constant if only one value is left."""
+    if interval[0] == interval[1]:
+        return type(like)(Ops.CONST, like.dtype, (), interval[0])
+    return type(like)(Ops.DEFINE_VAR, like.dtype, (), (f" {number}", *interval))
+
+
+def _with_intervals(u: UOp, intervals: Intervals) -> UOp:
+    """Simplify `u` with some of its nodes between narrower bounds."""
+    nodes = u.toposort()
+    replaced = {
+        b: _placeholder(b, i, n) for n, (b, i) in enumerate(intervals.items()) if b in nodes
+    }
+    if not replaced:
+        return u
+    back = {new: old for old, new in replaced.items() if new.op is not Ops.CONST}
+    return _cheaper(u, u.substitute(replaced), lambda x: x.substitute(back))
+
+
+def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Terms, tuple[int, int]]]:
+    """Sums of several terms whose bounds the constraints narrow."""
+    found: dict[frozenset[tuple[UOp, int]], tuple[Terms, int, int]] = {}
+    for terms, limit in constraints:
+        if len(terms) < 2:
+            continue
+        opposite = {base: -factor for base, factor in terms.items()}
+        key, reverse = frozenset(terms.items()), frozenset(opposite.items())
+        if reverse in found:
+            known, low, high = found[reverse]
+            found[reverse] = known, max(low, -limit), high
+        else:
+            known, low, high = found.get(key, (terms, *sum_bounds(terms)))
+            found[key] = known, low, min(high, limit)
+    return [(terms, (low, high)) for terms, low, high in found.values() if low <= high]
+
+
+def _with_sum_interval(u: UOp, terms: Terms, interval: tuple[int, int]) -> UOp:
+    """Simplify `u` where a sum of several terms lies in an interval: one term is solved for."""
+    nodes = u.toposort()
+    if not all(base in nodes for base in terms):
+        return u
+    unit = next((base for base, factor in terms.items() if factor in (1, -1)), None)
+    if unit is None:
+        return u
+    factor = terms[unit]
+    whole = _placeholder(unit, interval, 0)
+    rest = {base: f for base, f in terms.items() if base is not unit}
+    solved = add_terms({}, rest, -factor)
+    total = 0
+    if whole.op is Ops.CONST:
+        total = factor * interval[0]
+    else:
+        solved[whole] = factor
+    back = {} if whole.op is Ops.CONST else {whole: build_sum(unit, terms)}
+    return _cheaper(
+        u, u.substitute({unit: build_sum(unit, solved, total)}), lambda x: x.substitute(back)
+    )
+
+
+def _cheaper(old: UOp, new: UOp, restore: Callable[[UOp], UOp]) -> UOp:
+    """`new` simplified and restored, if that is cheaper to compute than `old`; else `old`."""
+    simple = new.simplify()
+    if simple is new:
+        return old
+    restored = restore(simple).simplify()
+    return restored if _cost(restored) < _cost(old) else old
+
+
+def _cost(u: UOp) -> int:
+    """Roughly the time to compute an expression: a division is worth several additions."""
+    return sum(_WEIGHTS.get(node.op, 2) for node in u.toposort())
+
+
+_WEIGHTS = {Ops.CONST: 1, Ops.IDIV: 12, Ops.MOD: 12}
+
+
+def simplify_index(u: UOp, x: UOp, y: UOp, condition: UOp) -> UOp | None:
+    """An INDEX with a condition: both simplified, and the condition dropped where it always holds."""
+    pointer, index = x, y
+    valid = condition
+    valid = simplify_valid(valid)
+    if valid.op is Ops.CONST:
+        return (
+            u.replace(src=(pointer, index)) if valid.arg else u.replace(src=(pointer, index, valid))
+        )
+    return u.replace(src=(pointer, uop_given_valid(valid, index), valid))
