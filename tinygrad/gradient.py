@@ -1,0 +1,342 @@
+"""Gradients of the tensor graph: for each op a rule, and a walk from the result to the targets.
+
+In: a node, the gradient of something by it, and target nodes. Out: the gradient by each target that
+the node depends on, in the target's own layout. The gradient of moving a value is the same value,
+moved back where it has to be: layouts are brought together where gradients meet other values.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+Gradients = tuple[UOp | None, ...]
+Rule = Callable[[UOp, UOp], Gradients]
+CustomRule = Callable[..., Sequence[UOp | None]]
+
+
+# ---- gradients said by whoever built the node ----
+
+
+@dataclass(frozen=True)
+class CustomGradient:
+    """`rule(gradient, node, *sources)` gives the gradient by each of `sources`."""
+
+    sources: tuple[UOp, ...]
+    rule: CustomRule
+
+
+_custom: weakref.WeakKeyDictionary[UOp, CustomGradient] = weakref.WeakKeyDictionary()
+
+
+def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:
+    """`node`, whose gradient by `sources` is `rule(gradient, node, *sources)`.
+
+    For functions whose own graph would give a worse gradient: slower, or NaN at the edges. What
+    lies between `node` and `sources` is not walked.
+    """
+    if node not in sources:
+        _custom[node] = CustomGradient(sources, rule)
+    return node
+
+
+def carry_over(replaced: dict[UOp, UOp]) -> None:
+    """Keep custom gradients when nodes (keys) were rebuilt as others (values)."""
+    for old, new in replaced.items():
+        custom = _custom.get(old)
+        if custom is not None and old is not new and new.op not in {Ops.BUFFER, Ops.RESHAPE}:
+            sources = tuple(replaced.get(x, x) for x in custom.sources)
+            with_gradient(new, custom.rule, *sources)
+
+
+# ---- the walk ----
+
+
+def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
+    """The gradient by each of `targets` that `root` depends on.
+
+    `root_gradient` has the shape of `root`; each result the shape, dtype and layout of its target.
+    """
+    wanted = set(targets)
+    order = _order_to(root, wanted)
+    gradients: dict[UOp, UOp] = {root: root_gradient}
+    for node in reversed(order):
+        gradient = gradients.get(node)
+        if gradient is None:
+            continue
+        for source, part in zip(_sources(node), _gradients_by_sources(node, gradient)):
+            if part is None or source not in order:
+                continue
+            known = gradients.get(source)
+            gradients[source] = part if known is None else known + part
+    return {x: _in_layout_of(x, gradients[x]) for x in wanted if x in gradients}
+
+
+def _sources(node: UOp) -> tuple[UOp, ...]:
+    custom = _custom.get(node)
+    return node.src if custom is None else custom.sources
+
+
+def _order_to(root: UOp, targets: set[UOp]) -> dict[UOp, None]:
+    """The nodes on some path from `root` to a target, sources first."""
+    leads: dict[UOp, bool] = {}
+    stack: list[tuple[UOp, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            leads[node] = node in targets or any(leads[x] for x in _sources(node))
+        elif node not in leads:
+            # a node that is being visited cannot be met again below itself: graphs have no cycles
+            stack.append((node, True))
+            stack.extend((x, False) for x in _sources(node) if x not in leads)
+    return {node: None for node, does in leads.items() if does}
+
+
+def _gradients_by_sources(node: UOp, gradient: UOp) -> Sequence[UOp | None]:
+    custom = _custom.get(node)
+    if custom is not None:
+        return custom.rule(gradient, node, *custom.sources)
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise RuntimeError(f"{node.op.name} has no gradient; use detach() if none should flow")
+    return tuple(
+        None if part is None else _without_broadcast(part, source)
+        for part, source in zip(rule(gradient, node), node.src)
+    )
+
+
+def _without_broadcast(gradient: UOp, source: UOp) -> UOp:
+    """The gradient by a scalar that an elementwise op broadcast by itself."""
+    if source.shape or not gradient.shape:
+        return gradient
+    return _sum(gradient, tuple(range(gradient.ndim))).reshape(())
+
+
+def _in_layout_of(target: UOp, gradient: UOp) -> UOp:
+    device = target.device
+    return gradient if device is None else gradient.copy_to_device(device)
+
+
+# ---- rules: the gradient of the result -> the gradient by each source ----
+
+
+def _number(like: UOp, value: float) -> UOp:
+    return UOp.const(like.dtype, value)
+
+
+def _sum(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """The sum over axes, in a type that is wide enough to add many."""
+    return x.cast(sum_acc_dtype(x.dtype)).r(Ops.ADD, axes).cast(x.dtype)
+
+
+def cosine(x: UOp) -> UOp:
+    """The cosine, by the half angle, which is exact for arguments of any size."""
+    half = x.alu(Ops.MUL, _number(x, 0.5)).alu(Ops.SIN)
+    doubled = half.alu(Ops.MUL, half).alu(Ops.MUL, _number(x, -2.0))
+    return doubled.alu(Ops.ADD, _number(x, 1.0))
+
+
+def _none(g: UOp, y: UOp) -> Gradients:
+    return (None,) * len(y.src)
+
+
+def _pass(g: UOp, y: UOp) -> Gradients:
+    return (g,)
+
+
+def _cast(g: UOp, y: UOp) -> Gradients:
+    source = y.src[0].dtype
+    return (g.cast(source) if dtypes.is_float(source) and dtypes.is_float(y.dtype) else None,)
+
+
+def _reciprocal(g: UOp, y: UOp) -> Gradients:
+    return (g * y * y * _number(y, -1),)
+
+
+def _sin(g: UOp, y: UOp) -> Gradients:
+    return (g * cosine(y.src[0]),)
+
+
+def _log2(g: UOp, y: UOp) -> Gradients:
+    x = y.src[0]
+    return (g.alu(Ops.FDIV, x * _number(x, math.log(2))),)
+
+
+def _exp2(g: UOp, y: UOp) -> Gradients:
+    return (g * y * _number(y, math.log(2)),)
+
+
+def _sqrt(g: UOp, y: UOp) -> Gradients:
+    return (g.alu(Ops.FDIV, y * _number(y, 2)),)
+
+
+def _mul(g: UOp, y: UOp) -> Gradients:
+    a, b = y.src
+    return b * g, a * g
+
+
+def _fdiv(g: UOp, y: UOp) -> Gradients:
+    b = y.src[1]
+    by_a = g.alu(Ops.FDIV, b)
+    return by_a, by_a * y * _number(y, -1)
+
+
+def _pow(g: UOp, y: UOp) -> Gradients:
+    base, exponent = y.src
+    zero, one = _number(y, 0), _number(y, 1)
+    # x ** 0 is 1 whatever x is, so its slope is 0 even at 0
+    slope = exponent * base.alu(Ops.POW, exponent - one)
+    by_base = exponent.eq(zero).where(zero, slope) * g
+    at_zero = (exponent < zero).where(_number(y, -math.inf), zero)
+    growth = y * base.alu(Ops.LOG2) * _number(y, math.log(2))
+    return by_base, base.eq(zero).where(at_zero, growth) * g
+
+
+def _max(g: UOp, y: UOp) -> Gradients:
+    a, b = y.src
+    zero = _number(g, 0)
+    shared = a.eq(b).where(g * _number(g, 0.5), zero)
+    return (b < a).where(g, shared), (a < b).where(g, shared)
+
+
+def _where(g: UOp, y: UOp) -> Gradients:
+    condition, zero = y.src[0], _number(g, 0)
+    return None, condition.where(g, zero), condition.where(zero, g)
+
+
+def _mulacc(g: UOp, y: UOp) -> Gradients:
+    a, b, _ = y.src
+    return b * g, a * g, g
+
+
+def _reduce(g: UOp, y: UOp) -> Gradients:
+    x = y.src[0]
+    wide = g.expand(x.shape)
+    if y.arg.op is Ops.ADD:
+        return (wide,)
+    if y.arg.op is Ops.MUL:
+        return (wide * _product_of_others(x, y.arg.axes),)
+    # equal largest elements share
+    is_max = x.eq(y.expand(x.shape)).cast(g.dtype)
+    count = _sum(is_max, y.arg.axes)
+    return (is_max * g.alu(Ops.FDIV, count).expand(x.shape),)
+
+
+def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """For each element the product of all the others over `axes`, zeros included."""
+    zero, one = _number(x, 0), _number(x, 1)
+    is_zero = x.eq(zero)
+    others = is_zero.where(one, x)
+    product = others.r(Ops.MUL, axes).expand(x.shape)
+    zeros = is_zero.where(one, zero).r(Ops.ADD, axes).expand(x.shape)
+    at_zero = zeros.eq(one).where(product, zero)
+    elsewhere = zeros.eq(zero).where(product.alu(Ops.FDIV, others), zero)
+    return is_zero.where(at_zero, elsewhere)
+
+
+def _contiguous_backward(g: UOp, y: UOp) -> Gradients:
+    return (g.contiguous(),)
+
+
+def _moved(g: UOp, y: UOp) -> Gradients:
+    source, destination = y.src[0].device, y.device
+    if source is None:
+        return (None,)
+    if isinstance(source, Sharding) and isinstance(destination, Sharding):
+        if set(source.devices) == set(destination.devices):
+            return (g,)
+    return (g.copy_to_device(source.without_partial() if isinstance(source, Sharding) else source),)
+
+
+def _assign(g: UOp, y: UOp) -> Gradients:
+    return None, g
+
+
+def _reshape(g: UOp, y: UOp) -> Gradients:
+    return (g.reshape(y.src[0].shape),)
+
+
+def _expand(g: UOp, y: UOp) -> Gradients:
+    pairs = enumerate(zip(y.src[0].shape, y.shape, strict=True))
+    return (_sum(g, tuple(i for i, (old, new) in pairs if old is not new and old != new)),)
+
+
+def _permute(g: UOp, y: UOp) -> Gradients:
+    return (g.permute(y.inverse_permute()),)
+
+
+def _pad(g: UOp, y: UOp) -> Gradients:
+    sizes = zip(y.src[0].shape, y.arg, strict=True)
+    return (g.shrink(tuple((before, before + size) for size, (before, _) in sizes)),)
+
+
+def _shrink(g: UOp, y: UOp) -> Gradients:
+    sizes = zip(y.src[0].shape, y.arg, strict=True)
+    return (g.pad(tuple((start, size - end) for size, (start, end) in sizes)),)
+
+
+def _flip(g: UOp, y: UOp) -> Gradients:
+    return (g.flip(y.arg),)
+
+
+def _window(g: UOp, y: UOp) -> Gradients:
+    return (g.unwindow(y.arg.resized(y.src[0].shape)),)
+
+
+def _unwindow(g: UOp, y: UOp) -> Gradients:
+    return (g.window(y.arg.resized(y.src[0].shape)),)
+
+
+def _gather(g: UOp, y: UOp) -> Gradients:
+    table, index = y.src
+    return g.scatter_add(index, cast(int, table.shape[0])), None
+
+
+def _scatter_add(g: UOp, y: UOp) -> Gradients:
+    return g.gather(y.src[1]), None
+
+
+RULES: dict[Ops, Rule] = {
+    **dict.fromkeys(GroupOp.Comparison, _none),
+    **dict.fromkeys((Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR), _none),
+    **dict.fromkeys((Ops.THREEFRY, Ops.TRUNC, Ops.BITCAST, Ops.DETACH), _none),
+    Ops.CAST: _cast,
+    Ops.RECIPROCAL: _reciprocal,
+    Ops.SIN: _sin,
+    Ops.LOG2: _log2,
+    Ops.EXP2: _exp2,
+    Ops.SQRT: _sqrt,
+    Ops.NEG: lambda g, y: (g * _number(g, -1),),
+    Ops.ADD: lambda g, y: (g, g),
+    Ops.SUB: lambda g, y: (g, g * _number(g, -1)),
+    Ops.MUL: _mul,
+    Ops.FDIV: _fdiv,
+    Ops.POW: _pow,
+    Ops.MAX: _max,
+    Ops.WHERE: _where,
+    Ops.MULACC: _mulacc,
+    Ops.REDUCE_AXIS: _reduce,
+    Ops.CONTIGUOUS: _pass,
+    Ops.CONTIGUOUS_BACKWARD: _contiguous_backward,
+    Ops.COPY: _moved,
+    Ops.ALLREDUCE: _moved,
+    Ops.ASSIGN: _assign,
+    Ops.RESHAPE: _reshape,
+    Ops.EXPAND: _expand,
+    Ops.PERMUTE: _permute,
+    Ops.PAD: _pad,
+    Ops.SHRINK: _shrink,
+    Ops.FLIP: _flip,
+    Ops.WINDOW: _window,
+    Ops.UNWINDOW: _unwindow,
+    Ops.GATHER: _gather,
+    Ops.SCATTER_ADD: _scatter_add,
+}
