@@ -1,0 +1,77 @@
+"""`beautiful_mnist.py` on several devices: each takes its part of every batch.
+
+    GPUS=2 python examples/beautiful_mnist_multigpu.py
+
+The model's code is the same. Its tensors become full copies, one on each device; each batch is
+split along its first axis; the gradients, and the statistics of BatchNorm, are those of the whole
+batch. Settings: GPUS (devices, 2), BS (images a step on all devices together, 512), STEPS (70),
+TARGET_EVAL_ACC_PCT (exit with an error below it).
+"""
+
+from collections.abc import Callable
+
+from tinygrad import Device, GlobalCounters, Tensor, TinyJit, nn
+from tinygrad.helpers import colored, getenv, trange
+from tinygrad.nn.datasets import mnist
+
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 2)))
+
+
+class Model:
+    """Images (batch, 1, 28, 28) to the scores of the ten digits (batch, 10)."""
+
+    def __init__(self) -> None:
+        self.layers: list[Callable[[Tensor], Tensor]] = [
+            nn.Conv2d(1, 32, 5), Tensor.relu,
+            nn.Conv2d(32, 32, 5), Tensor.relu,
+            nn.BatchNorm(32), Tensor.max_pool2d,
+            nn.Conv2d(32, 64, 3), Tensor.relu,
+            nn.Conv2d(64, 64, 3), Tensor.relu,
+            nn.BatchNorm(64), Tensor.max_pool2d,
+            lambda x: x.flatten(1), nn.Linear(576, 10),
+        ]  # fmt: skip
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.sequential(self.layers)
+
+
+if __name__ == "__main__":
+    X_train, Y_train, X_test, Y_test = mnist()
+    # each device keeps its part of the test images
+    X_test.shard_(GPUS, axis=0)
+    Y_test.shard_(GPUS, axis=0)
+
+    model = Model()
+    # a full copy of every parameter on each device
+    for param in nn.state.get_parameters(model):
+        param.shard_(GPUS)
+    opt = nn.optim.Adam(nn.state.get_parameters(model))
+
+    # the first call runs as written, the second is recorded, all later ones replay the recording
+    @TinyJit
+    @Tensor.train()
+    def train_step() -> Tensor:
+        opt.zero_grad()
+        samples = Tensor.randint(getenv("BS", 512), high=X_train.shape[0])
+        # each device gets its part of the batch
+        Xt, Yt = X_train[samples].shard_(GPUS, axis=0), Y_train[samples].shard_(GPUS, axis=0)
+        loss = model(Xt).sparse_categorical_crossentropy(Yt).backward()
+        return loss.realize(*opt.schedule_step())
+
+    @TinyJit
+    def get_test_acc() -> Tensor:
+        return (model(X_test).argmax(axis=1) == Y_test).mean() * 100
+
+    test_acc = float("nan")
+    for i in (progress := trange(getenv("STEPS", 70))):
+        GlobalCounters.reset()
+        loss = train_step()
+        if i % 10 == 9:
+            test_acc = get_test_acc().item()
+        progress.set_description(f"loss: {loss.item():6.2f} test_accuracy: {test_acc:5.2f}%")
+
+    if target := getenv("TARGET_EVAL_ACC_PCT", 0.0):
+        test_acc = get_test_acc().item()
+        if test_acc < target:
+            raise SystemExit(colored(f"{test_acc=:.2f} is below {target}", "red"))
+        print(colored(f"{test_acc=:.2f} reaches {target}", "green"))

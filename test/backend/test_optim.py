@@ -1,0 +1,354 @@
+"""Optimizers against torch's over several steps, their layouts, their errors, their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import GlobalCounters, Tensor, TinyJit, nn
+from tinygrad.device import Sharding
+from tinygrad.nn.optim import LAMB, LARS, SGD, Adam, AdamW, Muon, Optimizer, OptimizerGroup
+
+DEVICES = ("CPU:0", "CPU:1")
+STEPS = 4
+
+
+def weights() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (6, 2), (2,))]
+
+
+X = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
+
+
+def loss_of(x: Any, params: Sequence[Any]) -> Any:
+    """A small network, in our tensors or torch's."""
+    w1, w2, b = params
+    return (((x @ w1).relu() @ w2 + b) ** 2).mean()
+
+
+def trained(make: Callable[[list[Tensor]], Any], layout: Any = None) -> list[np.ndarray]:
+    """The parameters after STEPS steps of an optimizer."""
+    params = [Tensor(value) for value in weights()]
+    x = Tensor(X)
+    if layout is not None:
+        x.shard_(layout.devices, axis=0)
+        for param in params:
+            param.shard_(layout.devices)
+    optimizer = make(params)
+    with Tensor.train():
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(x, params).backward()
+            optimizer.step()
+    return [param.numpy() for param in params]
+
+
+def trained_by_torch(make: Callable[[Any], Any]) -> list[np.ndarray]:
+    torch = pytest.importorskip("torch")
+    params = [torch.tensor(value, requires_grad=True) for value in weights()]
+    optimizer = make(params)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(torch.tensor(X), params).backward()
+        optimizer.step()
+    return [param.detach().numpy() for param in params]
+
+
+def assert_all_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "ours", "options"),
+    [
+        ("SGD", SGD, {"lr": 0.1}),
+        ("SGD", SGD, {"lr": 0.1, "weight_decay": 0.1}),
+        ("SGD", SGD, {"lr": 0.1, "momentum": 0.9}),
+        ("SGD", SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+        ("Adam", Adam, {"lr": 0.1}),
+        ("AdamW", AdamW, {"lr": 0.1, "weight_decay": 0.1}),
+    ],
+)
+def test_steps_are_those_of_torch(name, ours, options, fused):
+    torch = pytest.importorskip("torch")
+    expected = trained_by_torch(lambda params: getattr(torch.optim, name)(params, **options))
+    assert_all_close(trained(lambda params: ours(params, fused=fused, **options)), expected)
+
+
+@pytest.mark.parametrize("make", [SGD, Adam, AdamW, LAMB, LARS])
+@pytest.mark.parametrize("fused", [0, 1])
+def test_steps_on_full_copies_are_those_on_one_device(make, fused):
+    found = trained(lambda params: make(params, lr=0.1, fused=fused), Sharding(DEVICES))
+    assert_all_close(found, trained(lambda params: make(params, lr=0.1)))
+
+
+def steps_in_numpy(params: list[np.ndarray], grads: list[np.ndarray], update: Any) -> Any:
+    """Parameters after STEPS updates with constant gradients."""
+    states: list[dict[str, Any]] = [{} for _ in params]
+    params = [param.astype(np.float64) for param in params]
+    for step in range(1, STEPS + 1):
+        params = [
+            update(param, grad.astype(np.float64), state, step)
+            for param, grad, state in zip(params, grads, states, strict=True)
+        ]
+    return params
+
+
+def steps_in_ours(params: list[np.ndarray], grads: list[np.ndarray], make: Any) -> Any:
+    ours = [Tensor(param) for param in params]
+    optimizer = make(ours)
+    with Tensor.train():
+        for _ in range(STEPS):
+            for param, grad in zip(ours, grads, strict=True):
+                param.grad = Tensor(grad)
+            optimizer.step()
+    return [param.numpy() for param in ours]
+
+
+def matrices() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    values = weights()[:2]
+    return values, [value * 0.5 + 0.1 for value in values]
+
+
+def test_lamb_scales_by_the_trust_ratio():
+    def update(param, grad, state, step):
+        state["m"] = 0.9 * state.get("m", 0) + 0.1 * grad
+        state["v"] = 0.999 * state.get("v", 0) + 0.001 * grad**2
+        mean, square = state["m"] / (1 - 0.9**step), state["v"] / (1 - 0.999**step)
+        direction = mean / (np.sqrt(square) + 1e-6) + 0.1 * param
+        ratio = np.linalg.norm(param) / np.linalg.norm(direction)
+        return param - 0.01 * ratio * direction
+
+    values, grads = matrices()
+    found = steps_in_ours(values, grads, lambda ps: LAMB(ps, lr=0.01, weight_decay=0.1))
+    assert_all_close(found, steps_in_numpy(values, grads, update))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("classic", [False, True])
+def test_lars_scales_by_the_trust_ratio(classic, nesterov):
+    def update(param, grad, state, step):
+        size, slope = np.linalg.norm(param), np.linalg.norm(grad)
+        rate = 0.1 * 0.02 * size / (slope + 0.01 * size)
+        grad = (grad + 0.01 * param) * (rate if classic else 1)
+        state["b"] = 0.9 * state.get("b", 0) + grad
+        direction = grad + 0.9 * state["b"] if nesterov else state["b"]
+        return param - direction * (1 if classic else rate)
+
+    def make(params):
+        return LARS(
+            params, lr=0.1, weight_decay=0.01, tcoef=0.02, classic=classic, nesterov=nesterov
+        )
+
+    values, grads = matrices()
+    assert_all_close(steps_in_ours(values, grads, make), steps_in_numpy(values, grads, update))
+
+
+def test_a_parameter_of_zeros_is_trained_at_the_plain_rate():
+    (found,) = steps_in_ours(
+        [np.zeros(3, np.float32)], [np.zeros(3, np.float32)], lambda ps: LARS(ps, lr=0.1)
+    )
+    assert found.tolist() == [0, 0, 0]
+
+
+def orthogonal_by_newton_schulz(matrix: np.ndarray) -> np.ndarray:
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / (np.linalg.norm(x) + 1e-7)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.775 * square + 2.0315 * square @ square) @ x
+    return x.T if tall else x
+
+
+def test_muon_takes_orthogonal_steps():
+    def update(param, grad, state, step):
+        state["b"] = 0.95 * state.get("b", 0) + grad
+        direction = orthogonal_by_newton_schulz(grad + 0.95 * state["b"])
+        return param * (1 - 0.1 * 0.02) - 0.02 * direction
+
+    values, grads = matrices()
+    found = steps_in_ours(values, grads, lambda params: Muon(params, lr=0.02))
+    for one, other in zip(found, steps_in_numpy(values, grads, update), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_muon_of_a_vector_names_the_fix():
+    with pytest.raises(ValueError, match="OptimizerGroup"):
+        Muon([Tensor.ones(3)])
+
+
+def test_a_group_steps_all_its_optimizers():
+    values, grads = matrices()
+    found = steps_in_ours(
+        values, grads, lambda ps: OptimizerGroup(SGD(ps[:1], lr=0.1), Adam(ps[1:], lr=0.1))
+    )
+    alone = steps_in_ours(values, grads, lambda ps: OptimizerGroup(SGD(ps, lr=0.1)))
+    other = steps_in_ours(values, grads, lambda ps: OptimizerGroup(Adam(ps, lr=0.1)))
+    assert_all_close(found, [alone[0], other[1]])
+
+
+# *** layouts ***
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_state_takes_the_layout_of_its_parameter(axis):
+    param = Tensor(weights()[0]).shard(DEVICES, axis=axis)
+    optimizer = Adam([param])
+    assert optimizer.m[0].device == optimizer.v[0].device == Sharding(DEVICES, axis)
+    assert optimizer.lr.device == optimizer.b1_t.device == Sharding(DEVICES)
+
+
+def test_a_step_of_split_parameters_moves_nothing():
+    value = weights()[0]
+    param = Tensor(value).shard(DEVICES, axis=0)
+    optimizer = Adam([param], lr=0.1)
+    param.grad = Tensor(value).shard(DEVICES, axis=0).realize()
+    GlobalCounters.reset()
+    with Tensor.train():
+        optimizer.step()
+    assert GlobalCounters.bytes_moved == 0
+    np.testing.assert_allclose(param.numpy(), value - 0.1 * np.sign(value), 1e-4, 1e-4)
+
+
+def test_parameters_on_different_devices_are_trained_together():
+    values, grads = matrices()
+    ours = [Tensor(value, device=device) for value, device in zip(values, DEVICES, strict=True)]
+    for param, grad in zip(ours, grads, strict=True):
+        param.grad = Tensor(grad, device=param.device)
+    with Tensor.train():
+        Adam(ours, lr=0.1).step()
+    for param, value, grad in zip(ours, values, grads, strict=True):
+        np.testing.assert_allclose(param.numpy(), value - 0.1 * np.sign(grad), 1e-4, 1e-4)
+
+
+# *** use ***
+
+
+def test_the_rate_can_be_changed_between_steps():
+    param = Tensor([1.0])
+    optimizer = SGD([param], lr=0.5)
+    with Tensor.train():
+        for rate in (0.5, 0.25):
+            optimizer.lr.assign(Tensor([rate]))
+            param.grad = Tensor([1.0])
+            optimizer.step()
+    assert param.tolist() == [0.25]
+
+
+def test_tensors_that_need_no_gradient_are_not_trained():
+    trained_one, counted = Tensor([1.0]), Tensor([5.0], requires_grad=False)
+    optimizer = SGD([trained_one, counted])
+    assert trained_one.requires_grad
+    assert len(optimizer.params) == len(optimizer.buffers) == 1
+    assert optimizer.buffers[0] is counted
+
+
+def test_a_parameter_given_twice_is_trained_once():
+    param = Tensor([1.0])
+    optimizer = SGD([param, param], lr=0.5)
+    param.grad = Tensor([1.0])
+    with Tensor.train():
+        optimizer.step()
+    assert param.tolist() == [0.5]
+
+
+def test_zero_grad_forgets():
+    param = Tensor([1.0])
+    optimizer = SGD([param])
+    param.grad = Tensor([1.0])
+    optimizer.zero_grad()
+    assert param.grad is None
+
+
+def test_the_state_can_be_named_and_saved():
+    optimizer = Adam([Tensor([1.0]), Tensor([2.0])])
+    names = nn.state.get_state_dict(optimizer).keys()
+    assert {"lr", "b1_t", "b2_t", "m.0", "m.1", "v.0", "v.1", "params.0", "params.1"} <= names
+
+
+def test_a_subclass_needs_only_its_step():
+    class Halver(Optimizer):
+        def _step(self, params, grads):
+            return [param * 0.5 for param in params], []
+
+    param = Tensor([4.0])
+    optimizer = Halver([param], lr=1.0)
+    param.grad = Tensor([1.0])
+    with Tensor.train():
+        optimizer.step()
+    assert param.tolist() == [2.0]
+
+
+# *** errors ***
+
+
+def test_nothing_to_train_is_an_error():
+    with pytest.raises(ValueError, match="no parameter to train"):
+        SGD([Tensor([1.0], requires_grad=False)])
+
+
+def test_a_step_outside_training_says_what_to_write():
+    optimizer = SGD([Tensor([1.0])])
+    with pytest.raises(RuntimeError, match=r"with Tensor\.train\(\)"):
+        optimizer.step()
+
+
+def test_parameters_without_a_gradient_are_named():
+    used, unused = Tensor([1.0]), Tensor.ones(2, 3)
+    optimizer = SGD([used, unused])
+    used.grad = Tensor([1.0])
+    with Tensor.train(), pytest.raises(RuntimeError, match=r"1 of 2.*number 1, .*\(2, 3\)"):
+        optimizer.step()
+
+
+# *** kernels ***
+
+
+def test_the_first_step_has_the_kernels_of_the_second():
+    param = Tensor.ones(8, 8)
+    optimizer = Adam([param])
+    counts = []
+    with Tensor.train():
+        for _ in range(2):
+            param.grad = Tensor.ones(8, 8).contiguous().realize()
+            GlobalCounters.reset()
+            optimizer.step()
+            counts.append(GlobalCounters.kernel_count)
+    assert counts[0] == counts[1]
+
+
+def test_an_adam_step_takes_one_kernel_a_parameter():
+    params = [Tensor(value) for value in weights()]
+    optimizer = Adam(params)
+    with Tensor.train():
+        for param, value in zip(params, weights(), strict=True):
+            param.grad = Tensor(value).realize()
+        GlobalCounters.reset()
+        optimizer.step()
+    # and one for each of the two powers
+    assert GlobalCounters.kernel_count <= len(params) + 2
+
+
+def test_steps_under_the_jit_are_those_without():
+    def train(wrap: Any) -> list[np.ndarray]:
+        params, x = [Tensor(value) for value in weights()], Tensor(X)
+        optimizer = Adam(params, lr=0.1)
+
+        @wrap
+        @Tensor.train()
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            return loss_of(x, params).backward().realize(*optimizer.schedule_step())
+
+        losses = [step().item() for _ in range(5)]
+        assert losses == sorted(losses, reverse=True)
+        return [param.numpy() for param in params]
+
+    assert_all_close(train(TinyJit), train(lambda function: function))

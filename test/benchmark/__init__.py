@@ -1,0 +1,1 @@
+"""What the library costs: `python -m test.benchmark [names]` prints medians beside torch's."""

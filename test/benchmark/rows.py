@@ -1,0 +1,38 @@
+"""Operations over rows, bound by memory: softmax, layernorm and sum of (4096, 4096)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from test.benchmark.measure import Benchmark, jitted_ms, random_tensors, torch_ms
+from tinygrad import Tensor
+
+SHAPE = (4096, 4096)
+
+
+def torch_layernorm(x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.layer_norm(x, SHAPE[-1:])
+
+
+OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
+    "softmax": (lambda x: x.softmax(-1), lambda x: x.softmax(-1)),
+    "layernorm": (lambda x: x.layernorm(), torch_layernorm),
+    "sum": (lambda x: x.sum(), lambda x: x.sum()),
+}
+
+
+def ours(name: str) -> float:
+    return jitted_ms(OPERATIONS[name][0], *random_tensors(SHAPE))
+
+
+def theirs(name: str) -> float:
+    return torch_ms(OPERATIONS[name][1], SHAPE)
+
+
+BENCHMARKS = [
+    Benchmark(f"{name} 4096", partial(ours, name), partial(theirs, name)) for name in OPERATIONS
+]

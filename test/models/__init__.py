@@ -1,0 +1,1 @@
+"""Models that tests and benchmarks share; each is its constructor's sizes and a call."""

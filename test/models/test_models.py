@@ -1,0 +1,78 @@
+"""The shared models, small: a step on two devices is the step on one, and they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from test.models.mnist_cnn import MnistCnn
+from test.models.resnet import ResNet18
+from test.models.transformer import Transformer
+from tinygrad import Tensor, nn
+from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict
+
+DEVICES = ("CPU:0", "CPU:1")
+BATCH, CLASSES = 4, 10
+
+random = np.random.default_rng(0)
+Model = Callable[[Tensor], Tensor]
+MODELS: dict[str, tuple[Callable[[], Model], np.ndarray]] = {
+    "mnist_cnn": (MnistCnn, random.random((BATCH, 1, 28, 28), np.float32)),
+    "resnet": (lambda: ResNet18(CLASSES, width=4), random.random((BATCH, 3, 32, 32), np.float32)),
+    "transformer": (
+        lambda: Transformer(vocab=CLASSES, dim=16, layers=2, heads=2, seq=8),
+        random.integers(0, CLASSES, (BATCH, 8), np.int32),
+    ),
+}
+
+
+def labels_for(name: str) -> np.ndarray:
+    shape = (BATCH, 8) if name == "transformer" else (BATCH,)
+    return np.arange(np.prod(shape), dtype=np.int32).reshape(shape) % CLASSES
+
+
+def gradients(model: Model, x: Tensor, y: Tensor) -> tuple[float, dict[str, np.ndarray]]:
+    """The loss, and the gradient of every trained parameter by name."""
+    trained = {name: t for name, t in get_state_dict(model).items() if t.requires_grad is None}
+    for tensor in trained.values():
+        tensor.requires_grad = True
+    with Tensor.train():
+        loss = model(x).sparse_categorical_crossentropy(y).backward()
+    Tensor.realize(loss, *[t.grad for t in trained.values()])
+    return loss.item(), {name: t.grad.numpy() for name, t in trained.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_split_batch_gives_the_gradients_of_the_whole(name):
+    make, value = MODELS[name]
+    labels = labels_for(name)
+    whole, split = make(), make()
+    load_state_dict(split, get_state_dict(whole), verbose=False)
+    for tensor in get_parameters(split):
+        tensor.shard_(DEVICES)
+    loss, grads = gradients(whole, Tensor(value), Tensor(labels))
+    split_loss, split_grads = gradients(
+        split, Tensor(value).shard(DEVICES, axis=0), Tensor(labels).shard(DEVICES, axis=0)
+    )
+    assert split_loss == pytest.approx(loss, rel=1e-4)
+    assert grads.keys() == split_grads.keys()
+    for key, grad in grads.items():
+        scale = np.abs(grad).max() + 1e-3
+        np.testing.assert_allclose(split_grads[key] / scale, grad / scale, atol=2e-3, err_msg=key)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_learns_one_batch_by_heart(name):
+    make, value = MODELS[name]
+    model, x, y = make(), Tensor(value), Tensor(labels_for(name))
+    optimizer = nn.optim.Adam(get_parameters(model), lr=0.01)
+    losses = []
+    with Tensor.train():
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = model(x).sparse_categorical_crossentropy(y).backward()
+            Tensor.realize(loss, *optimizer.schedule_step())
+            losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]

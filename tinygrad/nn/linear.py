@@ -1,0 +1,43 @@
+"""Layers that are one matrix product: `Linear`, and `Embedding`, a product with one-hot rows."""
+
+from __future__ import annotations
+
+import math
+
+from tinygrad.tensor import Tensor
+
+
+class Linear:
+    """`x @ weight.T + bias`: (..., in_features) to (..., out_features).
+
+    `weight` is (out_features, in_features), `bias` (out_features,) or None. Both start uniform in
+    +-1/sqrt(in_features).
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        bound = 1 / math.sqrt(in_features)
+        self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
+        self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.linear(self.weight.transpose(), self.bias)
+
+
+class Embedding:
+    """Row `index` of `weight` for each index: (...) of ints to (..., embed_size).
+
+    `weight` is (vocab_size, embed_size) and starts Glorot-uniform. An index that is no row gives
+    zeros. A table split over the vocabulary stays where it is: each device looks up its own rows.
+    """
+
+    def __init__(self, vocab_size: int, embed_size: int) -> None:
+        self.vocab_sz, self.embed_sz = vocab_size, embed_size
+        self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
+
+    def __call__(self, idx: Tensor) -> Tensor:
+        shape = (*idx.shape, self.embed_sz)
+        if 0 in shape:
+            return Tensor.zeros(*shape, dtype=self.weight.dtype, device=self.weight.device)
+        rows = Tensor.arange(self.vocab_sz).unsqueeze(-1)
+        chosen = idx.unsqueeze(-1).unsqueeze(-1) == rows  # (..., vocab_size, 1)
+        return chosen.where(self.weight, 0).sum(-2, dtype=self.weight.dtype)

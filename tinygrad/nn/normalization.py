@@ -1,0 +1,177 @@
+"""Layers that bring values to mean 0 and variance 1 over some axes.
+
+They differ in the axes alone: the batch (`BatchNorm`), the last axes (`LayerNorm`, `RMSNorm`), or
+the positions of some channels of one sample (`GroupNorm`, `InstanceNorm`). Under data parallelism
+the statistics of a batch are those of the whole batch: a mean over a split axis is a global mean.
+"""
+
+from __future__ import annotations
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import make_tuple
+from tinygrad.tensor import Tensor
+
+
+class BatchNorm:
+    """Normalizes each channel over batch and positions: (batch, sz, ...) to the same shape.
+
+    While `Tensor.training`, by the statistics of the batch, which also move `running_mean` and
+    `running_var` (both (sz,)) by `momentum`; otherwise by the running ones. Then multiplies by
+    `weight` and adds `bias`, both (sz,), if `affine`. With `track_running_stats=False` the
+    statistics are always the batch's. https://arxiv.org/abs/1502.03167
+    """
+
+    def __init__(
+        self,
+        sz: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        momentum: float = 0.1,
+    ) -> None:
+        self.eps, self.momentum = eps, momentum
+        self.track_running_stats = track_running_stats
+        self.weight = Tensor.ones(sz) if affine else None
+        self.bias = Tensor.zeros(sz) if affine else None
+        self.num_batches_tracked = Tensor.zeros(dtype=dtypes.long, requires_grad=False)
+        if track_running_stats:
+            self.running_mean = Tensor.zeros(sz, requires_grad=False)
+            self.running_var = Tensor.ones(sz, requires_grad=False)
+
+    def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and the (biased) variance of each channel to normalize by, each (sz,)."""
+        if self.track_running_stats and not Tensor.training:
+            return self.running_mean, self.running_var
+        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        mean = x.mean(axis=axes)
+        # the gradient of the variance by the mean is zero
+        centered = x - mean.detach().reshape(1, -1, *(1,) * (x.ndim - 2))
+        return mean, centered.square().mean(axis=axes)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        mean, variance = self.calc_stats(x)
+        if self.track_running_stats and Tensor.training:
+            self._track(mean.detach(), variance.detach(), x.numel() // x.shape[1])
+        return x.batchnorm(self.weight, self.bias, mean, (variance + self.eps).rsqrt())
+
+    def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Moves the running statistics; `count` values a channel make the variance unbiased."""
+        keep, unbiased = 1 - self.momentum, count / max(count - 1, 1)
+        self.running_mean.assign(keep * self.running_mean + self.momentum * mean)
+        self.running_var.assign(keep * self.running_var + self.momentum * unbiased * variance)
+        self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+
+
+BatchNorm2d = BatchNorm3d = BatchNorm
+
+
+class GroupNorm:
+    """Normalizes each sample over positions and the channels of one group, for `num_groups` groups.
+
+    (batch, num_channels, ...) to the same shape; `weight` and `bias` are (num_channels,) if
+    `affine`. Raises ValueError if the groups do not divide the channels.
+    https://arxiv.org/abs/1803.08494
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+    ) -> None:
+        if num_channels % num_groups:
+            raise ValueError(
+                f"num_groups={num_groups} must divide num_channels={num_channels}; "
+                "the channels are normalized in groups of equal size"
+            )
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight = Tensor.ones(num_channels) if affine else None
+        self.bias = Tensor.zeros(num_channels) if affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        grouped = x.reshape(x.shape[0], self.num_groups, -1)
+        return _scaled(
+            grouped.layernorm(eps=self.eps).reshape(x.shape), self.weight, self.bias, channel_axis=1
+        )
+
+
+class InstanceNorm:
+    """Normalizes each channel of each sample: (batch, num_features, ...) to the same shape.
+
+    `weight` and `bias` are (num_features,) if `affine`. https://arxiv.org/abs/1607.08022
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
+        self.num_features, self.eps = num_features, eps
+        self.weight = Tensor.ones(num_features) if affine else None
+        self.bias = Tensor.zeros(num_features) if affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.reshape(x.shape[0], self.num_features, -1)
+        return _scaled(
+            flat.layernorm(eps=self.eps).reshape(x.shape), self.weight, self.bias, channel_axis=1
+        )
+
+
+class LayerNorm:
+    """Normalizes over the last axes, whose sizes are `normalized_shape`: (..., *normalized_shape).
+
+    `weight` and `bias` are of `normalized_shape` if `elementwise_affine`. Raises ValueError if the
+    input ends in other sizes. https://arxiv.org/abs/1607.06450
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+    ) -> None:
+        self.normalized_shape = make_tuple(normalized_shape, 1)
+        self.axis = tuple(-1 - i for i in range(len(self.normalized_shape)))
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
+        self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
+            raise ValueError(
+                f"LayerNorm over {self.normalized_shape} got an input of shape {x.shape}; "
+                "its last axes must have these sizes"
+            )
+        return _scaled(x.layernorm(axis=self.axis, eps=self.eps), self.weight, self.bias)
+
+
+class LayerNorm2d(LayerNorm):
+    """`LayerNorm` over the channels of images: (batch, channels, height, width)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class RMSNorm:
+    """Divides by the root mean square over the last axis, of size `dim`: (..., dim).
+
+    Computed in float32; then multiplied by `weight`, (dim,), if `elementwise_affine`.
+    https://arxiv.org/abs/1910.07467
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True) -> None:
+        self.eps = eps
+        self.weight = Tensor.ones(dim) if elementwise_affine else None
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        normalized = self._norm(x.float()).cast(x.dtype)
+        return normalized if self.weight is None else normalized * self.weight
+
+
+def _scaled(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, channel_axis: int | None = None
+) -> Tensor:
+    """`x * weight + bias`, where given, along the last axes or along `channel_axis`."""
+    if weight is None or bias is None:
+        return x
+    if channel_axis is not None:
+        shape = [1] * x.ndim
+        shape[channel_axis] = -1
+        weight, bias = weight.reshape(shape), bias.reshape(shape)
+    return x * weight + bias

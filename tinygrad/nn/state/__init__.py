@@ -1,0 +1,25 @@
+"""The tensors of an object by name, and files that keep them.
+
+In: any nest of objects, dictionaries and sequences that holds tensors. Out: a flat dictionary from
+dotted names to those tensors, and back. A file format a module.
+"""
+
+from tinygrad.nn.state.collect import get_parameters, get_state_dict
+from tinygrad.nn.state.load import StateDictError, load_state_dict
+from tinygrad.nn.state.safetensors import (
+    accept_filename,
+    safe_load,
+    safe_load_metadata,
+    safe_save,
+)
+
+__all__ = [
+    "StateDictError",
+    "accept_filename",
+    "get_parameters",
+    "get_state_dict",
+    "load_state_dict",
+    "safe_load",
+    "safe_load_metadata",
+    "safe_save",
+]

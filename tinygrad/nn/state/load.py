@@ -1,0 +1,91 @@
+"""Putting a dictionary of tensors into a model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tinygrad.nn.state.collect import get_state_dict
+from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import Ops
+
+LISTED_NAMES = 20
+
+
+class StateDictError(ValueError):
+    """A dictionary of tensors that does not fit the model; lists every name that does not."""
+
+
+def load_state_dict(
+    model: Any,
+    state_dict: dict[str, Tensor],
+    strict: bool = True,
+    verbose: bool = True,
+    consume: bool = False,
+    realize: bool = True,
+) -> list[Tensor]:
+    """Gives the tensors of `model` the values in `state_dict`; returns those that got one.
+
+    Each keeps its own device or layout and dtype, whatever the dictionary's tensor has. With
+    `strict`, a name that the dictionary lacks is an error and one that the model lacks a warning;
+    without, both are passed over. `verbose` shows progress on a terminal. `consume` takes entries
+    out of `state_dict` once they are loaded, so that their memory is free early. `realize=False`
+    loads lazily. Raises StateDictError, before anything is changed, for missing names and for
+    shapes that differ.
+    """
+    targets = get_state_dict(model)
+    _check(targets, state_dict, strict)
+    # both imports and the bar are for a person at a terminal
+    from tqdm import tqdm
+
+    names = [name for name in targets if name in state_dict]
+    for name in tqdm(names, desc="loading", disable=None if verbose else True):
+        _load(targets[name], state_dict[name], realize)
+        if consume:
+            del state_dict[name]
+    return [targets[name] for name in names]
+
+
+def _check(targets: dict[str, Tensor], state_dict: dict[str, Tensor], strict: bool) -> None:
+    missing = [name for name in targets if name not in state_dict]
+    unexpected = [name for name in state_dict if name not in targets]
+    misshapen = [
+        f"{name} is {state_dict[name].shape}, the model's {target.shape}"
+        for name, target in targets.items()
+        if name in state_dict and not _fits(state_dict[name], target)
+    ]
+    problems = _listed("of another shape", misshapen)
+    if strict:
+        problems += _listed("missing", missing)
+    if problems:
+        problems += _listed("unexpected", unexpected)
+        raise StateDictError(
+            f"the state does not fit the model of {len(targets)} tensors: {'; '.join(problems)}"
+            + ("" if misshapen else ". strict=False leaves missing ones as they are")
+        )
+    if strict and unexpected:
+        warnings.warn("; ".join(_listed("unexpected and not loaded", unexpected)), stacklevel=3)
+
+
+def _fits(value: Tensor, target: Tensor) -> bool:
+    """Whether the shapes agree; one element may be of shape () or (1,)."""
+    return value.shape == target.shape or {value.shape, target.shape} == {(), (1,)}
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    """[] or one line that counts the names and shows the first ones."""
+    if not names:
+        return []
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return [f"{len(names)} {what}: {', '.join(names[:LISTED_NAMES])}{more}"]
+
+
+def _load(target: Tensor, value: Tensor, realize: bool) -> None:
+    value = value.reshape(target.shape).to(target.device).cast(target.dtype)
+    if target.uop.op is Ops.BUFFER:
+        # in place, so that a captured step sees it
+        target.assign(value)
+    else:
+        target.replace(value.contiguous())
+    if realize:
+        target.realize()

@@ -1,0 +1,232 @@
+"""The safetensors format: https://github.com/huggingface/safetensors.
+
+A file is the length of its header (8 bytes, little-endian), the header (JSON: each tensor's dtype,
+shape and place in the data) and the data. Saving writes aside and renames, one tensor at a time;
+loading maps the file and reads a tensor when it is used. A header is not trusted: what it says must
+fit the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tinygrad.atomic_file import replacing
+from tinygrad.dtype import DType, dtypes
+from tinygrad.helpers import prod, round_up
+from tinygrad.tensor import Tensor
+
+R = TypeVar("R")
+
+LENGTH_BYTES = 8
+ALIGNMENT_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000
+METADATA = "__metadata__"
+
+DTYPES: dict[str, DType] = {
+    "BOOL": dtypes.bool,
+    "I8": dtypes.int8,
+    "U8": dtypes.uint8,
+    "I16": dtypes.int16,
+    "U16": dtypes.uint16,
+    "I32": dtypes.int32,
+    "U32": dtypes.uint32,
+    "I64": dtypes.int64,
+    "U64": dtypes.uint64,
+    "F8_E4M3": dtypes.fp8e4m3,
+    "F8_E5M2": dtypes.fp8e5m2,
+    "F16": dtypes.float16,
+    "BF16": dtypes.bfloat16,
+    "F32": dtypes.float32,
+    "F64": dtypes.float64,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def accept_filename(func: Callable[[Tensor], R]) -> Callable[[Tensor | str | pathlib.Path], R]:
+    """Lets a function of a tensor of bytes take the name of a file, which is mapped, not read."""
+
+    @functools.wraps(func)
+    def wrapper(fn: Tensor | str | pathlib.Path) -> R:
+        return func(fn if isinstance(fn, Tensor) else Tensor(pathlib.Path(fn)))
+
+    return wrapper
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a file: its bytes are `start` to `stop` of the data."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@accept_filename
+def safe_load(t: Tensor) -> dict[str, Tensor]:
+    """The tensors of a file by name; each stays in the file until it is used or moved.
+
+    Takes a file's name or a tensor of its bytes. Raises ValueError if the file is not valid.
+    """
+    data_start, header, _ = safe_load_metadata(t)
+    entries = _checked_entries(header, t.numel() - data_start, _where(t))
+    return {entry.name: _read(t[data_start:], entry) for entry in entries}
+
+
+@accept_filename
+def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """Where the data starts (bytes), what the header says of each tensor, and the free metadata.
+
+    Raises ValueError if the file has no valid header.
+    """
+    where, size = _where(t), t.numel()
+    if size < LENGTH_BYTES:
+        raise ValueError(f"{where}: {size} bytes are no safetensors file; it starts with 8")
+    length = int.from_bytes(t[:LENGTH_BYTES].data().tobytes(), "little")
+    data_start = LENGTH_BYTES + length
+    if data_start > size or length > MAX_HEADER_BYTES:
+        raise ValueError(
+            f"{where}: the header says that it has {length} bytes, but the file has {size} and "
+            f"a header at most {MAX_HEADER_BYTES}; this is no safetensors file, or it was cut off"
+        )
+    try:
+        text = t[LENGTH_BYTES:data_start].data().tobytes() if length else b""
+        header = json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: the header is no valid JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise ValueError(f"{where}: the header is a JSON {type(header).__name__}, not an object")
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict):
+        raise ValueError(f"{where}: {METADATA} is {metadata!r}, not an object")
+    return data_start, header, metadata
+
+
+def safe_save(
+    tensors: dict[str, Tensor], fn: str | os.PathLike[str], metadata: dict[str, Any] | None = None
+) -> None:
+    """Writes the tensors to the file `fn`, which is there whole or not at all.
+
+    A sharded tensor is saved as its global value. The host holds one tensor at a time. Raises
+    ValueError for a name or a dtype that the format does not have, OSError if it cannot be written.
+    """
+    path = pathlib.Path(fn)
+    header = _header(tensors, metadata)
+    with replacing(path) as file:
+        file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
+        file.write(header)
+        for tensor in tensors.values():
+            file.write(_bytes_of(tensor))
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
+def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> bytes:
+    """The header, padded with spaces so that the data is aligned."""
+    header: dict[str, Any] = {METADATA: metadata} if metadata else {}
+    offset = 0
+    for name, tensor in tensors.items():
+        if name == METADATA:
+            raise ValueError(f"a tensor cannot be called {METADATA}: safetensors means its own use")
+        if tensor.dtype not in NAMES:
+            raise ValueError(f"{name} is of {tensor.dtype}, which safetensors has no name for")
+        stop = offset + tensor.numel() * tensor.dtype.itemsize
+        header[name] = {
+            "dtype": NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, stop],
+        }
+        offset = stop
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text.ljust(round_up(LENGTH_BYTES + len(text), ALIGNMENT_BYTES) - LENGTH_BYTES)
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    """Makes a rename in `folder` last, where folders can be opened."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The bytes of the global value, row-major."""
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    return tensor.contiguous().data().cast("B")
+
+
+def _where(t: Tensor) -> str:
+    """What a message calls the file."""
+    device = str(t.device)
+    return device.partition(":")[2] if device.startswith("DISK:") else f"a tensor on {device}"
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"it has two entries called {next(n for n in names if names.count(n) > 1)!r}"
+        )
+    return found
+
+
+def _checked_entries(header: dict[str, Any], data_bytes: int, where: str) -> list[Entry]:
+    """The entries, in the header's order. Raises ValueError unless each fits and none overlap."""
+    entries = [_checked_entry(name, said, data_bytes, where) for name, said in header.items()]
+    previous: Entry | None = None
+    for entry in sorted(entries, key=lambda entry: (entry.start, entry.stop)):
+        if previous is not None and entry.start < previous.stop:
+            raise ValueError(
+                f"{where}: {entry.name!r} at {[entry.start, entry.stop]} overlaps "
+                f"{previous.name!r} at {[previous.start, previous.stop]}"
+            )
+        previous = entry
+    return entries
+
+
+def _checked_entry(name: str, said: Any, data_bytes: int, where: str) -> Entry:
+    if not isinstance(said, dict) or not {"dtype", "shape", "data_offsets"} <= said.keys():
+        raise ValueError(f"{where}: {name!r} is {said!r}; it needs dtype, shape and data_offsets")
+    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"{where}: {name!r} has dtype {dtype!r}; known are {', '.join(DTYPES)}")
+    if not _is_counts(shape):
+        raise ValueError(f"{where}: {name!r} has shape {shape!r}, which is no list of sizes")
+    if not _is_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ValueError(f"{where}: {name!r} has data_offsets {offsets!r}, not [start, stop]")
+    if offsets[1] > data_bytes:
+        raise ValueError(
+            f"{where}: {name!r} has data_offsets {offsets}, but the file has {data_bytes} bytes "
+            "of data; it was cut off or is not valid"
+        )
+    needed = prod(shape) * DTYPES[dtype].itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise ValueError(
+            f"{where}: {name!r} has data_offsets {offsets}, which are {offsets[1] - offsets[0]} "
+            f"bytes, but {dtype} of shape {shape} takes {needed}"
+        )
+    return Entry(name, DTYPES[dtype], tuple(shape), offsets[0], offsets[1])
+
+
+def _is_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _read(data: Tensor, entry: Entry) -> Tensor:
+    """The tensor of an entry, still in the file."""
+    if entry.start == entry.stop:
+        return Tensor.empty(*entry.shape, dtype=entry.dtype)
+    return data[entry.start : entry.stop].bitcast(entry.dtype).reshape(entry.shape)
