@@ -1,0 +1,104 @@
+"""From a kernel graph to a program: loops get kinds, become vectors and registers, and are put in order.
+
+In: `SINK(STORE(INDEX(DEFINE_GLOBAL, index[, valid]), value, *ranges), ...)` and a renderer. Out: a `Program`
+with source text. Always true: a kernel that no heuristic knows stays plain loops, which are right too.
+Graphs stay small: nothing is unrolled here, so the work is that of the kernel's own few nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tinygrad.codegen.accumulate import lower_reduces
+from tinygrad.codegen.axes import choose_axes
+from tinygrad.codegen.estimates import estimate
+from tinygrad.codegen.expand import expand_vectors
+from tinygrad.codegen.linearize import linearize
+from tinygrad.codegen.normalize import normalize
+from tinygrad.helpers import to_function_name
+from tinygrad.renderer import Program, Renderer, parameters
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
+from tinygrad.uop.upat import graph_rewrite
+
+__all__ = ["PASSES", "Pass", "get_linear", "get_program"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step from the kernel graph to the linear program; its module says what it changes."""
+
+    name: str
+    run: Callable[[UOp, Renderer], UOp]
+
+
+def _decompose(sink: UOp, renderer: Renderer) -> UOp:
+    import importlib.util
+    if importlib.util.find_spec("tinygrad.codegen.decompositions") is None:
+        return sink
+    from tinygrad.codegen.decompositions import get_decompositions
+
+    return graph_rewrite(sink, get_decompositions(renderer), name="decompose")
+
+
+PASSES = (
+    Pass("separate and merge ranges", lambda sink, _: normalize(sink)),
+    Pass("choose axes, stage operands", choose_axes),
+    Pass("vectors", lambda sink, _: expand_vectors(sink)),
+    Pass("accumulators", lambda sink, _: lower_reduces(sink)),
+    Pass("operations of the target", _decompose),
+)
+
+
+def get_linear(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
+    """The kernel graph after all passes, and its nodes in order of execution."""
+    sink = kernel
+    for step in PASSES:
+        sink = step.run(sink, renderer)
+    return sink, linearize(sink)
+
+
+def get_program(kernel: UOp, renderer: Renderer) -> Program:
+    """Generate the code of one kernel."""
+    info = kernel.arg if isinstance(kernel.arg, KernelInfo) else KernelInfo()
+    sink, linear = get_linear(kernel, renderer)
+    name = to_function_name(info.name)
+    pointers, variables = parameters(linear)
+    applied = sink.arg.applied if isinstance(sink.arg, KernelInfo) else ()
+    return Program(
+        name=name,
+        source=renderer.render(name, linear),
+        slots=tuple(int(u.arg) for u in pointers),
+        outputs=_slots(linear, Ops.STORE),
+        inputs=_slots(linear, Ops.LOAD),
+        variables=tuple(variables),
+        grid=_grid(linear),
+        estimates=estimate(kernel),
+        applied=tuple(str(x) for x in applied),
+    )
+
+
+def _slots(linear: list[UOp], op: Ops) -> tuple[int, ...]:
+    """The slots that loads or stores go to."""
+    found: set[int] = set()
+    for u in linear:
+        if u.op is op:
+            pointer = u.src[0].src[0]
+            while pointer.op is Ops.AFTER:
+                pointer = pointer.src[0]
+            if pointer.op is Ops.DEFINE_GLOBAL:
+                found.add(int(pointer.arg))
+    return tuple(sorted(found))
+
+
+def _grid(linear: list[UOp]) -> sint:
+    """The number of work items of all nests together."""
+    total: sint = 0
+    for u in linear:
+        if u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL:
+            size = u.src[0]
+            total = size * 1 + total if size.op is not Ops.CONST else total + int(size.arg)
+    if isinstance(total, UOp):
+        return total.ssimplify()
+    return total or 1

@@ -1,0 +1,98 @@
+"""Lower REDUCE to registers that are set, updated in a loop and read.
+
+Before: `REDUCE(value, *ranges)` anywhere in an expression, inside loops, TILE ranges among them.
+After: `LOAD(register[tile])` after `STORE(register, register op value, *ranges, *tiles)` after
+`STORE(register, identity, *tiles)`. The register array has an element for each step of the TILE ranges that
+the value depends on, so the reduction's own loop runs outside of them: one operand serves many accumulators.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, substitute
+from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+
+def identity_element(op: Ops, dtype: DType) -> UOp:
+    """The value that changes nothing under `op`."""
+    scalar = dtype.scalar()
+    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(scalar)}[op]
+    return UOp(Ops.CONST, dtype, (), dtypes.as_const(value, scalar))
+
+
+def tile_index(tiles: list[UOp]) -> UOp:
+    """The row-major position of a point of the TILE ranges."""
+    index = UOp.const(dtypes.index, 0)
+    for tile in tiles:
+        index = tile if index.op is Ops.CONST else index * extent(tile) + tile
+    return index
+
+
+def lower_reduces(sink: UOp) -> UOp:
+    """Replace every REDUCE that has ranges."""
+    if not any(u.op is Ops.REDUCE and len(u.src) > 1 for u in sink.toposort()):
+        return sink
+    lowering = _Lowering(sink)
+    done: dict[UOp, UOp] = {}
+    for u in sink.toposort():
+        src = tuple([done[x] for x in u.src])
+        new = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        if u.op is Ops.REDUCE and len(u.src) > 1:
+            new = lowering.split_tiles(new)
+        done[u] = new
+    return done[sink]
+
+
+class _Lowering:
+    """One kernel's reductions: numbers for new loops and registers, and what depends on which loop."""
+
+    def __init__(self, sink: UOp) -> None:
+        nodes = sink.toposort()
+        self.factory = RangeFactory(nodes)
+        self.registers = 1 + max((u.arg for u in nodes if u.op is Ops.DEFINE_REG), default=-1)
+        self.free = FreeRanges()
+
+    def split_tiles(self, node: UOp) -> UOp:
+        """A reduction over TILE ranges too keeps a partial result for each of their steps."""
+        own = node.src[1:]
+        tiles = tuple(r for r in own if r.arg.kind is AxisType.TILE)
+        loops = tuple(r for r in own if r.arg.kind is not AxisType.TILE)
+        if not tiles or not loops:
+            return self.lower(node.arg, node.src[0], own)
+        partial = self.lower(node.arg, node.src[0], loops)
+        return self.lower(node.arg, partial, tiles)
+
+    def lower(self, op: Ops, value: UOp, own: tuple[UOp, ...]) -> UOp:
+        """The accumulators of one reduction, and the load of the result."""
+        tiles = sorted(
+            (
+                r
+                for r in self.free[value]
+                if r.arg.kind is AxisType.TILE and r not in own
+            ),
+            key=lambda r: int(r.arg.index),
+        )
+        dtype = value.dtype
+        size = math.prod(extent(r) for r in tiles)
+        pointer = dtype.ptr(size, AddrSpace.REG)
+        register = UOp(Ops.DEFINE_REG, pointer, (), self.registers)
+        self.registers += 1
+
+        # the loops around this reduction set its registers again in every step
+        outer = sorted(
+            self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index)
+        )
+        cleared = [self.factory.like(r) for r in tiles]
+        start = UOp(Ops.AFTER, pointer, (register, *outer)) if outer else register
+        clear = start.index(tile_index(cleared)).store(identity_element(op, dtype), *cleared)
+
+        inner = [self.factory.like(r) for r in tiles]
+        current = UOp(Ops.AFTER, pointer, (register, clear, *own)).index(tile_index(inner))
+        moved = substitute(value, dict(zip(tiles, inner, strict=True)))
+        updated = UOp(op, dtype, (current.load(dtype=dtype), moved))
+        update = current.store(updated, *own, *inner)
+        result = UOp(Ops.AFTER, pointer, (register, update)).index(tile_index(tiles))
+        return result.load(dtype=dtype)

@@ -1,0 +1,51 @@
+"""How much a kernel computes and moves, by the sizes of its loops."""
+
+from __future__ import annotations
+
+import math
+
+from tinygrad.codegen.ranges import FreeRanges
+from tinygrad.dtype import PtrDType, dtypes
+from tinygrad.renderer import Estimates
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp, sint
+
+
+def estimate(sink: UOp) -> Estimates:
+    """The estimates of a kernel graph, before anything is done to its loops.
+
+    A node runs as often as the loops it depends on have points. Index arithmetic is not counted.
+    """
+    free = FreeRanges()
+    flops: sint = 0
+    loaded: sint = 0
+    stored: sint = 0
+    touched: dict[UOp, None] = {}
+    for u in sink.toposort():
+        if u.op is Ops.DEFINE_GLOBAL:
+            touched[u] = None
+        elif u.op is Ops.LOAD:
+            loaded = _times(free[u]) * u.dtype.itemsize + loaded
+        elif u.op is Ops.STORE:
+            stored = _times(free[u.src[1]].union(u.src[2:])) * u.src[1].dtype.itemsize + stored
+        elif u.op is Ops.REDUCE:
+            flops = _times(free[u.src[0]].union(u.src[1:])) + flops
+        elif u.op in GroupOp.ALU and u.dtype is not dtypes.index:
+            per_point = 2 if u.op is Ops.MULACC else 1
+            if not dtypes.is_bool(u.dtype):
+                flops = _times(free[u]) * per_point + flops
+    memory = sum(u.dtype.nbytes() for u in touched if isinstance(u.dtype, PtrDType) and u.dtype.size > 0)
+    return Estimates(_simple(flops), _simple(loaded), _simple(stored), memory)
+
+
+def _times(ranges: frozenset[UOp]) -> sint:
+    static = math.prod(int(r.src[0].arg) for r in ranges if r.src[0].op is Ops.CONST)
+    total: sint = static
+    for r in sorted(ranges, key=lambda r: int(r.arg.index)):
+        if r.src[0].op is not Ops.CONST:
+            total = r.src[0] * total
+    return total
+
+
+def _simple(value: sint) -> sint:
+    return value.ssimplify() if isinstance(value, UOp) else value

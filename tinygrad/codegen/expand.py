@@ -1,0 +1,164 @@
+"""Turn VECTOR ranges into vectors.
+
+Before: expressions over RANGEs, some of kind VECTOR. No expression depends on two of these.
+After: no VECTOR range is left. What depended on one has a vector dtype: neighbouring elements are loaded and
+stored at once, others gathered and scattered, and a reduction over lanes becomes a vector accumulator whose
+lanes are reduced at the end.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.ranges import FreeRanges, affine, build_affine, conjunction, extent
+from tinygrad.dtype import DType, dtypes
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+_INT32_LIMIT = 1 << 31
+
+
+def broadcast(node: UOp, count: int) -> UOp:
+    """A scalar in all of `count` lanes."""
+    if node.dtype.count == count or count == 1:
+        return node
+    if node.op is Ops.CONST:
+        return UOp(Ops.CONST, node.dtype.vec(count), (), node.arg)
+    return UOp(Ops.VECTORIZE, node.dtype.vec(count), (node,))
+
+
+def expand_vectors(sink: UOp) -> UOp:
+    """Replace every VECTOR range."""
+    nodes = sink.toposort()
+    if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR for u in nodes):
+        return sink
+    expansion = _Expansion()
+    for u in nodes:
+        expansion.done[u] = expansion.expand(u)
+    return expansion.done[sink]
+
+
+class _Expansion:
+    """The vector form of every node done so far."""
+
+    def __init__(self) -> None:
+        self.done: dict[UOp, UOp] = {}
+        self.free = FreeRanges()
+
+    def lanes_axis(self, node: UOp) -> UOp | None:
+        """The VECTOR range that `node` depends on, if any."""
+        found = [r for r in self.free[node] if r.arg.kind is AxisType.VECTOR]
+        assert len(found) < 2, "an expression depends on two vector axes"
+        return found[0] if found else None
+
+    def expand(self, u: UOp) -> UOp:
+        """The node over expanded sources."""
+        if u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR:
+            return self.lane_numbers(u)
+        if u.op is Ops.REDUCE:
+            return self.reduce(u)
+        if u.op is Ops.STORE:
+            return self.store(u)
+        if u.op is Ops.INDEX:
+            axis = self.lanes_axis(u)
+            return self.rebuilt(u) if axis is None else self.index(u, axis)
+        src = tuple([self.done[x] for x in u.src])
+        if u.op is Ops.LOAD:
+            return self.load(u, src)
+        if u.op in GroupOp.Elementwise:
+            return self.elementwise(u, src)
+        return self.rebuilt(u)
+
+    def rebuilt(self, u: UOp) -> UOp:
+        src = tuple([self.done[x] for x in u.src])
+        return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+
+    def lane_numbers(self, axis: UOp) -> UOp:
+        count = extent(axis)
+        return UOp(Ops.CONST, dtypes.int32.vec(count), (), tuple(range(count)))
+
+    def elementwise(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        count = max((x.dtype.count for x in src), default=1)
+        if count == 1:
+            return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        if u.dtype is dtypes.index or any(x.dtype is dtypes.index for x in u.src):
+            return self.index_arithmetic(u, src, count)
+        wide = tuple([broadcast(x, count) for x in src])
+        return UOp(u.op, u.dtype.scalar().vec(count), wide, u.arg)
+
+    def index_arithmetic(self, u: UOp, src: tuple[UOp, ...], count: int) -> UOp:
+        """Lanes of 32 bits where every value is known to fit: twice as many in a vector."""
+        narrow = all(_fits_int32(x) for x in (u, *u.src) if x.dtype is dtypes.index)
+        lane = dtypes.int32 if narrow else dtypes.index
+        wide = tuple(
+            [
+                broadcast(_to_lane_type(s, lane), count) if x.dtype is dtypes.index else broadcast(s, count)
+                for x, s in zip(u.src, src, strict=True)
+            ]
+        )
+        dtype = lane if u.dtype is dtypes.index else u.dtype.scalar()
+        if u.op is Ops.CAST and dtype is wide[0].dtype.scalar():
+            return wide[0]
+        return UOp(u.op, dtype.vec(count), wide, u.arg)
+
+    def index(self, u: UOp, axis: UOp) -> UOp:
+        """An address with a scalar index if the lanes are neighbours, else with one for each lane."""
+        pointer = self.done[u.src[0]]
+        valid = tuple([self.done[x] for x in u.src[2:]])
+        form = affine(u.src[1])
+        stride = form.stride(axis, self.free)
+        if stride == 1:
+            del form.terms[axis]
+            base = build_affine(form)
+            return UOp(Ops.INDEX, u.dtype, (pointer, base, *valid))
+        lanes = broadcast(self.done[u.src[1]], extent(axis))
+        wide = tuple([broadcast(x, extent(axis)) for x in valid])
+        return UOp(Ops.INDEX, u.dtype, (pointer, lanes, *wide))
+
+    def load(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        axis = self.lanes_axis(u)
+        if axis is None:
+            return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        count = extent(axis)
+        if self.lanes_axis(u.src[0]) is None:
+            # only the alternative has lanes: the load is the same for all of them
+            address = src[0]
+            plain = UOp(Ops.LOAD, u.dtype, (address,))
+            valid = address.src[2]
+            return UOp(
+                Ops.WHERE,
+                u.dtype.vec(count),
+                (broadcast(valid, count), broadcast(plain, count), broadcast(src[1], count)),
+            )
+        wide = tuple([broadcast(x, count) for x in src[1:]])
+        return UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
+
+    def store(self, u: UOp) -> UOp:
+        own = tuple(r for r in u.src[2:] if r.arg.kind is not AxisType.VECTOR)
+        address, value = self.done[u.src[0]], self.done[u.src[1]]
+        axis = self.lanes_axis(u.src[0])
+        if axis is not None:
+            value = broadcast(value, extent(axis))
+        return UOp(Ops.STORE, dtypes.void, (address, value, *own))
+
+    def reduce(self, u: UOp) -> UOp:
+        own = tuple(r for r in u.src[1:] if r.arg.kind is not AxisType.VECTOR)
+        lanes = [r for r in u.src[1:] if r.arg.kind is AxisType.VECTOR]
+        value = self.done[u.src[0]]
+        if lanes:
+            value = broadcast(value, extent(lanes[0]))
+        if own:
+            value = UOp(Ops.REDUCE, value.dtype, (value, *own), u.arg)
+        return UOp(Ops.REDUCE, u.dtype, (value,), u.arg) if lanes else value
+
+
+def _fits_int32(node: UOp) -> bool:
+    low, high = node.vmin, node.vmax
+    return bool(-_INT32_LIMIT <= low and high < _INT32_LIMIT)
+
+
+def _to_lane_type(node: UOp, lane: DType) -> UOp:
+    """An index, scalar or lanes, as `lane` or lanes of it."""
+    if node.dtype.scalar() is lane:
+        return node
+    if node.op is Ops.CONST:
+        return UOp(Ops.CONST, lane.vec(node.dtype.count), (), node.arg)
+    return UOp(Ops.CAST, lane.vec(node.dtype.count), (node,))

@@ -1,0 +1,155 @@
+"""Put a graph of nested loops in order.
+
+Before: a graph without REDUCEs that have ranges; STOREs name the loops they run, `AFTER` says what must be done.
+After: a list of nodes, sources first, in which RANGE opens a loop and END closes it. Every node stands in the
+outermost loop it can, which is all the hoisting that is ever needed.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.ranges import FreeRanges
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+Path = tuple[UOp, ...]
+
+
+class LoopOrderError(RuntimeError):
+    """Loops that would have to be inside and outside of each other."""
+
+
+class _Placement:
+    """The loops around every node."""
+
+    def __init__(self, nodes: list[UOp]) -> None:
+        self.free = FreeRanges()
+        self.owners: dict[UOp, list[UOp]] = {}
+        self.paths: dict[UOp, Path] = {}
+        self.contexts: dict[UOp, Path] = {}
+        self.visiting: set[UOp] = set()
+        for u in nodes:
+            self.free.known[u] = self.free._of(u)
+            if u.op is Ops.STORE:
+                for r in u.src[2:]:
+                    self.owners.setdefault(r, []).append(u)
+
+    def deepest(self, ranges: frozenset[UOp]) -> Path:
+        """The path that holds all of `ranges`."""
+        best: Path = ()
+        for r in ranges:
+            path = self.path(r)
+            if len(path) > len(best):
+                best = path
+        if not ranges.issubset(best):
+            names = ", ".join(str(r.arg) for r in sorted(ranges, key=lambda r: int(r.arg.index)))
+            raise LoopOrderError(f"loops {names} are needed together and do not nest")
+        return best
+
+    def context(self, store: UOp) -> Path:
+        """The loops around a nest."""
+        found = self.contexts.get(store)
+        if found is None:
+            if store in self.visiting:
+                raise LoopOrderError("a loop nest would have to be inside of itself")
+            self.visiting.add(store)
+            found = self.contexts[store] = self.deepest(self.free[store])
+        return found
+
+    def path(self, axis: UOp) -> Path:
+        """The loops around and including `axis`."""
+        found = self.paths.get(axis)
+        if found is None:
+            found = ()
+            for store in self.owners.get(axis, ()):
+                own = store.src[2:]
+                path = (*self.context(store), *own[: own.index(axis) + 1])
+                if len(path) > len(found):
+                    found = path
+            assert found, f"no nest runs the loop {axis.arg}"
+            self.paths[axis] = found
+        return found
+
+    def scope(self, node: UOp) -> Path:
+        """The loops around `node` itself: for a store, those that it runs."""
+        if node.op is Ops.RANGE:
+            return self.path(node)
+        if node.op is Ops.STORE and len(node.src) > 2:
+            context, own = self.context(node), self.path(node.src[-1])
+            return own if len(own) >= len(context) else context
+        free = self.free[node]
+        return self.deepest(free) if free else ()
+
+
+def linearize(sink: UOp) -> list[UOp]:
+    """The nodes of `sink` in order of execution, the SINK itself left out."""
+    nodes = [u for u in sink.toposort() if u.op is not Ops.SINK]
+    placement = _Placement(nodes)
+    scopes = {u: placement.scope(u) for u in nodes}
+    members: dict[UOp | None, dict[UOp, int]] = {None: {}}
+    before: dict[UOp, dict[UOp, None]] = {}
+    for position, u in enumerate(nodes):
+        scope = scopes[u]
+        parent: UOp | None = None
+        for r in scope:
+            # a loop stands where its last node does, behind most of what it needs
+            found = members.setdefault(parent, {})
+            found.pop(r, None)
+            found[r] = position
+            parent = r
+        if u.op is not Ops.RANGE:
+            members.setdefault(parent, {})[u] = position
+        for x in u.src:
+            _add_edge(before, u, scope, x, scopes[x])
+    result: list[UOp] = []
+    _emit(None, members, before, result)
+    return result
+
+
+def _add_edge(
+    before: dict[UOp, dict[UOp, None]], node: UOp, scope: Path, source: UOp, other: Path
+) -> None:
+    """Note which of the two entities, nodes or loops, that share a scope comes first."""
+    depth = 0
+    for a, b in zip(scope, other, strict=False):
+        if a is not b:
+            break
+        depth += 1
+    later = scope[depth] if depth < len(scope) else node
+    sooner = other[depth] if depth < len(other) else source
+    if later is not sooner and sooner.op is not Ops.SINK:
+        before.setdefault(later, {})[sooner] = None
+
+
+def _emit(
+    axis: UOp | None,
+    members: dict[UOp | None, dict[UOp, int]],
+    before: dict[UOp, dict[UOp, None]],
+    result: list[UOp],
+) -> None:
+    """Append the contents of one loop."""
+    inside = members.get(axis, {})
+    done: set[UOp] = set()
+    opened: set[UOp] = set()
+    for first in inside:
+        stack = [first]
+        while stack:
+            entity = stack[-1]
+            if entity in done:
+                stack.pop()
+                continue
+            waiting = [
+                x for x in before.get(entity, ()) if x not in done and x in inside
+            ]
+            if waiting:
+                if entity in opened:
+                    raise LoopOrderError(f"{entity.op.name} would have to come before itself")
+                opened.add(entity)
+                stack += waiting
+                continue
+            stack.pop()
+            done.add(entity)
+            result.append(entity)
+            if entity.op is Ops.RANGE:
+                _emit(entity, members, before, result)
+                result.append(UOp(Ops.END, dtypes.void, (entity,)))

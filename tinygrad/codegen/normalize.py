@@ -1,0 +1,191 @@
+"""Give every loop a range of its own, and put neighbouring loops that walk memory in step together.
+
+Before: `SINK(STORE(...), ...)` in which one RANGE may be reduced over in several places, and be a store's too.
+After: ranges are shared only by what runs in one loop: independent REDUCEs over equal ranges at equal depth,
+and stores with a common prefix of ranges. Loops of one step are gone. Loads of a buffer that the same nest
+updates step by step stay inside all of its loops.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.ranges import (
+    FreeRanges,
+    RangeFactory,
+    affine,
+    extent,
+    is_static,
+    own_ranges,
+    rebuild,
+    substitute,
+)
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+
+def normalize(sink: UOp) -> UOp:
+    """All of the module's steps, in order."""
+    sink = drop_single_steps(sink)
+    sink = separate_ranges(sink)
+    sink = merge_ranges(sink)
+    return pin_updates(sink)
+
+
+def drop_single_steps(sink: UOp) -> UOp:
+    """Replace ranges of one step by 0."""
+    nodes = sink.toposort()
+    zero = UOp.const(dtypes.index, 0)
+    table = {
+        u: zero for u in nodes if u.op is Ops.RANGE and is_static(u) and u.src[0].arg == 1
+    }
+    return drop_constant_ranges(substitute(sink, table)) if table else sink
+
+
+def drop_constant_ranges(sink: UOp) -> UOp:
+    """Remove constants from the own ranges of REDUCEs and STOREs; a REDUCE over none is its value."""
+    done: dict[UOp, UOp] = {}
+    for u in sink.toposort():
+        src = tuple([done[x] for x in u.src])
+        if u.op is Ops.STORE:
+            src = (*src[:2], *[x for x in src[2:] if x.op is Ops.RANGE])
+        elif u.op is Ops.REDUCE:
+            src = (src[0], *[x for x in src[1:] if x.op is Ops.RANGE])
+            if len(src) == 1:
+                done[u] = src[0]
+                continue
+        done[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+    return done[sink]
+
+
+def separate_ranges(sink: UOp) -> UOp:
+    """Clone ranges that several nests run by themselves."""
+    nodes = list(sink.toposort())
+    owners: dict[UOp, set[UOp]] = {}
+    for u in nodes:
+        for r in own_ranges(u):
+            owners.setdefault(r, set()).add(u)
+    if all(len(found) == 1 for found in owners.values()):
+        return sink
+    factory = RangeFactory(nodes)
+    done: dict[UOp, UOp] = {}
+    depth: dict[UOp, int] = {}
+    free = FreeRanges()
+    taken: set[UOp] = {r for u in nodes if u.op is Ops.STORE for r in u.src[2:]}
+    clones: dict[tuple[object, ...], tuple[UOp, ...]] = {}
+    for u in nodes:
+        below = max((depth[x] for x in u.src), default=0)
+        depth[u] = below + (u.op is Ops.REDUCE)
+        src = tuple([done[x] for x in u.src])
+        if u.op is Ops.REDUCE:
+            own = u.src[1:]
+            key = (own, depth[u], free[u])
+            if key not in clones:
+                fresh = taken.isdisjoint(own)
+                clones[key] = own if fresh else tuple(factory.like(r) for r in own)
+                taken.update(own)
+            table = dict(zip(own, clones[key], strict=True))
+            changed = {old: new for old, new in table.items() if old is not new}
+            src = (substitute(src[0], changed), *clones[key])
+        done[u] = u if src == u.src else rebuild(u, src)
+    return _separate_stores(done[sink], factory)
+
+
+def _separate_stores(sink: UOp, factory: RangeFactory) -> UOp:
+    """Clone the ranges of a store that an earlier one has, except those of a common prefix."""
+    seen: dict[UOp, tuple[UOp, ...]] = {}
+    stores: list[UOp] = []
+    for store in sink.src:
+        own = store.src[2:]
+        table: dict[UOp, UOp] = {}
+        for i, r in enumerate(own):
+            if r in seen and (seen[r] != own[:i] or table):
+                table[r] = factory.like(r)
+        stores.append(substitute(store, table))
+        for i, r in enumerate(stores[-1].src[2:]):
+            seen.setdefault(r, own[:i])
+    return sink.replace(src=tuple(stores))
+
+
+def index_roots(nodes: dict[UOp, None]) -> list[UOp]:
+    """The index expressions that something other than index arithmetic uses."""
+    roots: dict[UOp, None] = {}
+    for u in nodes:
+        if u.dtype is dtypes.index or u.op is Ops.SINK:
+            continue
+        sources = u.src
+        if u.op in {Ops.STORE, Ops.REDUCE}:
+            sources = u.src[: len(u.src) - len(own_ranges(u))]
+        for x in sources:
+            if x.dtype is dtypes.index:
+                roots[x] = None
+    return list(roots)
+
+
+def merge_ranges(sink: UOp) -> UOp:
+    """Make one loop of two neighbours `a`, `b` where every index uses `a * size(b) + b` alone."""
+    nodes = sink.toposort()
+    nests = [own_ranges(u) for u in nodes if u.op in {Ops.STORE, Ops.REDUCE}]
+    candidates = _merge_candidates(nests)
+    if not candidates:
+        return sink
+    free = FreeRanges()
+    forms = [affine(x) for x in index_roots(nodes)]
+    shapes = {own for own in nests if own}
+    table: dict[UOp, UOp] = {}
+    factory = RangeFactory(nodes)
+    zero = UOp.const(dtypes.index, 0)
+    for outer, inner in candidates:
+        outer = table.get(outer, outer)
+        if not all(_pair_is_adjacent(own, outer, inner, table) for own in shapes):
+            continue
+        size = extent(inner)
+        steps = [(f.stride(outer, free), f.stride(inner, free)) for f in forms]
+        if any(a is None or b is None or a != b * size for a, b in steps):
+            continue
+        merged = factory.new(outer.src[0] * size if not is_static(outer) else extent(outer) * size,
+                             inner.arg.kind)
+        sink = substitute(sink, {outer: zero, inner: merged})
+        table = {old: merged if new is outer else new for old, new in table.items()}
+        table |= {outer: merged, inner: merged}
+        sink = drop_constant_ranges(sink)
+        forms = [affine(x) for x in index_roots(sink.toposort())]
+    return sink
+
+
+def _merge_candidates(nests: list[tuple[UOp, ...]]) -> list[tuple[UOp, UOp]]:
+    pairs: dict[tuple[UOp, UOp], None] = {}
+    for own in nests:
+        for a, b in zip(own, own[1:], strict=False):
+            if a.arg.kind is b.arg.kind and is_static(b) and is_static(a):
+                pairs[(a, b)] = None
+    return list(pairs)
+
+
+def _pair_is_adjacent(
+    own: tuple[UOp, ...], outer: UOp, inner: UOp, table: dict[UOp, UOp]
+) -> bool:
+    """Whether a nest has both loops, one right inside the other, or neither."""
+    now = list(dict.fromkeys(table.get(r, r) for r in own))
+    if outer not in now and inner not in now:
+        return True
+    return (outer, inner) in zip(now, now[1:], strict=False)
+
+
+def pin_updates(sink: UOp) -> UOp:
+    """Keep loads of a buffer that a nest updates in order inside all loops of that nest."""
+    stores = []
+    for store in sink.src:
+        own = store.src[2:]
+        target = store.src[0].src[0]
+        if any(r.arg.kind is AxisType.REDUCE for r in own):
+            pinned = UOp(Ops.AFTER, target.dtype, (target, *own))
+            loads = [u for u in store.src[1].toposort() if u.op is Ops.LOAD]
+            table = {
+                u.src[0]: u.src[0].replace(src=(pinned, *u.src[0].src[1:]))
+                for u in loads
+                if u.src[0].src[0] is target
+            }
+            value = store.src[1].substitute(table)
+            store = store.replace(src=(store.src[0], value, *own))
+        stores.append(store)
+    return sink.replace(src=tuple(stores))

@@ -1,0 +1,258 @@
+"""What a kernel graph says about its loops: free ranges, affine indices, and substitution of ranges.
+
+In: nodes of a kernel graph. Out: facts about them, or the same expressions over other ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, RangeArg, UOp
+
+NO_RANGES: frozenset[UOp] = frozenset()
+
+
+def own_ranges(node: UOp) -> tuple[UOp, ...]:
+    """The loops that a REDUCE or STORE runs by itself; () for any other node."""
+    if node.op is Ops.REDUCE:
+        return node.src[1:]
+    if node.op is Ops.STORE:
+        return node.src[2:]
+    return ()
+
+
+class FreeRanges:
+    """The loops that a node must be inside of, for every node asked about; remembered."""
+
+    def __init__(self) -> None:
+        self.known: dict[UOp, frozenset[UOp]] = {}
+
+    def __getitem__(self, node: UOp) -> frozenset[UOp]:
+        found = self.known.get(node)
+        if found is None:
+            for x in node.toposort(gate=lambda u: u not in self.known):
+                if x not in self.known:
+                    self.known[x] = self._of(x)
+            found = self.known[node]
+        return found
+
+    def _of(self, node: UOp) -> frozenset[UOp]:
+        union = NO_RANGES
+        for x in node.src:
+            free = self.known[x]
+            if free and free is not union:
+                union = union | free if union else free
+        if node.op is Ops.RANGE:
+            return union | {node}
+        if node.op in {Ops.REDUCE, Ops.STORE}:
+            own = own_ranges(node)
+            return union.difference(own) if own else union
+        return union
+
+
+@dataclass
+class Affine:
+    """An integer expression as `constant + sum(coefficient * factor)`."""
+
+    constant: int = 0
+    terms: dict[UOp, int] = field(default_factory=dict)
+
+    def add(self, factor: UOp, coefficient: int) -> None:
+        """Add `coefficient * factor`."""
+        total = self.terms.get(factor, 0) + coefficient
+        if total:
+            self.terms[factor] = total
+        else:
+            self.terms.pop(factor, None)
+
+    def stride(self, axis: UOp, free: FreeRanges) -> int | None:
+        """How far one step of `axis` moves; None if that is not the same everywhere."""
+        if any(f is not axis and axis in free[f] for f in self.terms):
+            return None
+        return self.terms.get(axis, 0)
+
+
+def affine(index: UOp) -> Affine:
+    """Decompose `index` into products with constants. Anything else is a factor of its own."""
+    result = Affine()
+    stack = [(index, 1)]
+    while stack:
+        node, scale = stack.pop()
+        if node.op is Ops.CONST:
+            result.constant += scale * int(node.arg)
+        elif node.op is Ops.ADD:
+            stack += [(x, scale) for x in node.src]
+        elif node.op is Ops.SUB:
+            stack += [(node.src[0], scale), (node.src[1], -scale)]
+        elif node.op is Ops.NEG:
+            stack.append((node.src[0], -scale))
+        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
+            stack.append((node.src[0], scale * int(node.src[1].arg)))
+        elif node.op is Ops.MUL and node.src[0].op is Ops.CONST:
+            stack.append((node.src[1], scale * int(node.src[0].arg)))
+        else:
+            result.add(node, scale)
+    return result
+
+
+_KIND_ORDER = {kind: i for i, kind in enumerate(AxisType)}
+
+
+def _term_key(factor: UOp) -> tuple[int, int]:
+    # inner loops last, so that the sum of the rest can be computed outside of them
+    if factor.op is Ops.RANGE:
+        return (1 + _KIND_ORDER[factor.arg.kind], factor.arg.index)
+    return (0, 0)
+
+
+def build_affine(value: Affine) -> UOp:
+    """The expression of an `Affine`, the innermost loops added last."""
+    total: UOp | None = None
+    for factor in sorted(value.terms, key=_term_key):
+        coefficient = value.terms[factor]
+        term = factor if coefficient == 1 else factor * coefficient
+        total = term if total is None else total + term
+    if total is None:
+        return UOp.const(dtypes.index, value.constant)
+    return total + value.constant if value.constant else total
+
+
+def flat(index: UOp) -> UOp:
+    """The same index, with products distributed and equal terms collected."""
+    return build_affine(affine(index))
+
+
+def substitute(node: UOp, table: Mapping[UOp, UOp]) -> UOp:
+    """`node` with ranges replaced everywhere, lists of own ranges included.
+
+    A replacement may be any expression; index arithmetic that it touches is collected again.
+    """
+    if not table:
+        return node
+    done: dict[UOp, UOp] = {}
+    for x in node.toposort(gate=lambda u: u not in table):
+        found = table.get(x)
+        if found is None:
+            src = tuple([done[s] for s in x.src])
+            found = x if src == x.src else rebuild(x, src)
+        done[x] = found
+    return done[node]
+
+
+def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`node` over new sources; what has become constant or collectable is simplified."""
+    new = UOp(node.op, node.dtype, src, node.arg)
+    if node.dtype is dtypes.index:
+        if node.op in {Ops.ADD, Ops.MUL, Ops.SUB}:
+            return flat(new)
+        if node.op in {Ops.IDIV, Ops.MOD}:
+            return divide(new)
+    if node.op in {Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ} and new.vmin == new.vmax:
+        return UOp.const(dtypes.bool, bool(new.vmin))
+    if node.op is Ops.AND and node.dtype is dtypes.bool:
+        return conjunction(*src)
+    if node.op is Ops.INDEX and len(src) == 3 and src[2].op is Ops.CONST and src[2].arg:
+        return UOp(Ops.INDEX, node.dtype, src[:2], node.arg)
+    return new
+
+
+def divide(node: UOp) -> UOp:
+    """Take multiples of a constant divisor out of an IDIV or MOD whose dividend is not negative."""
+    dividend, divisor = node.src
+    if divisor.op is not Ops.CONST or divisor.arg <= 0:
+        return node
+    by = int(divisor.arg)
+    if dividend.vmin < 0:
+        return node
+    if dividend.vmax < by:
+        return UOp.const(dtypes.index, 0) if node.op is Ops.IDIV else dividend
+    whole, rest = Affine(), Affine()
+    for factor, coefficient in affine(dividend).terms.items():
+        multiple = coefficient // by if coefficient >= 0 else 0
+        if multiple:
+            whole.add(factor, multiple)
+        if coefficient - multiple * by:
+            rest.add(factor, coefficient - multiple * by)
+    constant = affine(dividend).constant
+    whole.constant, rest.constant = constant // by, constant % by
+    remainder = build_affine(rest)
+    if remainder.vmin < 0:
+        return node
+    if node.op is Ops.MOD:
+        if remainder.vmax < by:
+            return remainder
+        if not whole.terms and not whole.constant:
+            return _reduce_fraction(node)
+        return divide(UOp(Ops.MOD, dtypes.index, (remainder, divisor)))
+    quotient = build_affine(whole)
+    if remainder.vmax < by:
+        return quotient
+    if not whole.terms and not whole.constant:
+        return _reduce_fraction(node)
+    return flat(quotient + divide(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
+
+
+def _reduce_fraction(node: UOp) -> UOp:
+    """`(g*x + r) // (g*n)` is `x // n`, and `% (g*n)` is `(x % n) * g + r`, where `0 <= r < g`."""
+    dividend, divisor = node.src
+    by = int(divisor.arg)
+    parts = affine(dividend)
+    for common in sorted({abs(c) for c in parts.terms.values()}, reverse=True):
+        if common <= 1 or by % common:
+            continue
+        high, low = Affine(parts.constant // common), Affine(parts.constant % common)
+        for factor, coefficient in parts.terms.items():
+            if coefficient % common:
+                low.add(factor, coefficient)
+            else:
+                high.add(factor, coefficient // common)
+        rest = build_affine(low)
+        whole = build_affine(high)
+        if rest.vmin < 0 or rest.vmax >= common or whole.vmin < 0:
+            continue
+        smaller = divide(UOp(node.op, dtypes.index, (whole, UOp.const(dtypes.index, by // common))))
+        return smaller if node.op is Ops.IDIV else flat(smaller * common + rest)
+    return node
+
+
+def conjunction(*conditions: UOp | None) -> UOp:
+    """All of some conditions; None is true."""
+    result: UOp | None = None
+    for x in conditions:
+        if x is None or (x.op is Ops.CONST and x.arg):
+            continue
+        if x.op is Ops.CONST:
+            return x
+        result = x if result is None or result is x else UOp(Ops.AND, dtypes.bool, (result, x))
+    return UOp.const(dtypes.bool, True) if result is None else result
+
+
+def extent(axis: UOp) -> int:
+    """The number of steps of a range, at their most where it is symbolic."""
+    return int(axis.src[0].vmax)
+
+
+def is_static(axis: UOp) -> bool:
+    """Whether the number of steps of a range is a constant."""
+    return axis.src[0].op is Ops.CONST
+
+
+class RangeFactory:
+    """Makes ranges whose numbers no range of a graph has."""
+
+    def __init__(self, nodes: Iterable[UOp]) -> None:
+        self.next = 1 + max((x.arg.index for x in nodes if x.op is Ops.RANGE), default=-1)
+
+    def new(self, size: UOp | int, kind: AxisType) -> UOp:
+        """A new loop of `size` steps."""
+        bound = UOp.const(dtypes.index, size)
+        made = UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.next, kind))
+        self.next += 1
+        return made
+
+    def like(self, axis: UOp, kind: AxisType | None = None) -> UOp:
+        """A new loop of as many steps as `axis`."""
+        return self.new(axis.src[0], kind or axis.arg.kind)

@@ -1,0 +1,182 @@
+"""LLVM IR for the host CPU.
+
+In: a linear program. Out: the text of a module with the kernel
+`void NAME(ptr buffers, ptr values, i64 begin, i64 end)`. It only takes the parameters out of their arrays and
+calls the body, whose pointers are `noalias`: two slots of one kernel must never be the same memory.
+Vectors, full unrolling of TILE loops and the place of every instruction are decided before; LLVM keeps the
+register arrays in registers, selects instructions and schedules them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from tinygrad.dtype import DType
+from tinygrad.renderer import Renderer, parameters
+from tinygrad.renderer.llvm_arithmetic import (
+    alu,
+    bitcast,
+    cast,
+    reduce_lanes,
+    take_lane,
+    vectorize,
+)
+from tinygrad.renderer.llvm_memory import define_array, index, load, store
+from tinygrad.renderer.llvm_types import constant, value_type
+from tinygrad.renderer.llvm_writer import Writer, grid_bounds
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+SCRATCH_BYTES = 1 << 20
+
+
+@functools.cache
+def host_vector_bytes() -> int:
+    """The width of this machine's vectors in bytes."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
+        return 64
+    return 32 if features.get("avx2") else 16
+
+
+class LLVMRenderer(Renderer):
+    """The CPU that this process runs on, or one with vectors of `vector_bytes`."""
+
+    name = "llvm"
+    has_gather = True
+    scratch_bytes = SCRATCH_BYTES
+
+    def __init__(self, vector_bytes: int | None = None) -> None:
+        self.vector_bytes = vector_bytes or host_vector_bytes()
+        self.vector_registers = 32 if self.vector_bytes == 64 else 16
+
+    def render(self, name: str, linear: list[UOp]) -> str:
+        """The module's text."""
+        writer = Writer(linear)
+        pointers, variables = parameters(linear)
+        for u in pointers:
+            writer.names[u] = f"%data{u.arg}"
+        for i, u in enumerate(variables):
+            writer.names[u] = f"%value{i}"
+        for u in linear:
+            write = _WRITERS.get(u.op)
+            if write is not None:
+                write(writer, u)
+            elif u.op in GroupOp.ALU:
+                writer.names[u] = alu(writer, u)
+            else:
+                raise NotImplementedError(f"LLVM IR has no form of {u.op.name}")
+        return _module(name, writer, pointers, variables, self.vector_bytes * 8)
+
+
+def _module(
+    name: str, writer: Writer, pointers: list[UOp], variables: list[UOp], vector_bits: int
+) -> str:
+    """The body, the kernel that calls it, and all they refer to."""
+    takes = [f"ptr noalias %data{u.arg}" for u in pointers]
+    gives = [f"ptr %data{u.arg}" for u in pointers]
+    wrapper: list[str] = []
+    for i, u in enumerate(pointers):
+        wrapper += _fetch("ptr", f"%data{u.arg}", "%buffers", i)
+    for i, u in enumerate(variables):
+        wrapper += _fetch_integer(u.dtype, f"%value{i}", i)
+    rest = [f"{value_type(u.dtype)} %value{i}" for i, u in enumerate(variables)]
+    rest += ["i64 %begin", "i64 %end"]
+    parts = [
+        *(f"{slot} = private constant {text}" for text, slot in writer.constants.items()),
+        f"define internal void @{name}.body({', '.join(takes + rest)}) #0 {{",
+        "entry:",
+        *writer.entry,
+        *writer.lines,
+        "  ret void",
+        "}",
+        f"define void @{name}(ptr %buffers, ptr %values, i64 %begin, i64 %end) #1 {{",
+        *wrapper,
+        f"  call void @{name}.body({', '.join(gives + rest)})",
+        "  ret void",
+        "}",
+        *writer.declarations,
+        f'attributes #0 = {{ nounwind noinline "prefer-vector-width"="{vector_bits}" }}',
+        "attributes #1 = { nounwind }",
+        '!0 = !{!"llvm.loop.unroll.full"}',
+        '!1 = !{!"llvm.loop.unroll.disable"}',
+        '!2 = !{!"llvm.loop.vectorize.enable", i1 false}',
+        *writer.loop_tags,
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _fetch(kind: str, name: str, array: str, position: int) -> list[str]:
+    return [
+        f"  {name}.at = getelementptr {kind}, ptr {array}, i64 {position}",
+        f"  {name} = load {kind}, ptr {name}.at",
+    ]
+
+
+def _fetch_integer(dtype: DType, name: str, position: int) -> list[str]:
+    kind = value_type(dtype)
+    if kind == "i64":
+        return _fetch(kind, name, "%values", position)
+    wide = _fetch("i64", f"{name}.wide", "%values", position)
+    return [*wide, f"  {name} = trunc i64 {name}.wide to {kind}"]
+
+
+def _range(w: Writer, u: UOp) -> None:
+    if u.arg.kind is AxisType.GLOBAL:
+        w.open_loop(u, *grid_bounds(w, u), guarded=True)
+    else:
+        w.open_loop(u, "0", w.names[u.src[0]], guarded=u.src[0].vmin < 1)
+
+
+def _end(w: Writer, u: UOp) -> None:
+    w.close_loop(u.src[0])
+
+
+def _if(w: Writer, u: UOp) -> None:
+    inside, after = w.label("then"), w.label("endif")
+    w.say(f"br i1 {w.names[u.src[0]]}, label %{inside}, label %{after}")
+    w.start(inside)
+    w.branches[u] = after
+
+
+def _endif(w: Writer, u: UOp) -> None:
+    after = w.branches.pop(u.src[0])
+    w.say(f"br label %{after}")
+    w.start(after)
+
+
+def _constant(w: Writer, u: UOp) -> None:
+    w.names[u] = constant(u.dtype, u.arg)
+
+
+def _alias(w: Writer, u: UOp) -> None:
+    w.names[u] = w.names[u.src[0]]
+
+
+def _parameter(w: Writer, u: UOp) -> None:
+    assert u in w.names
+
+
+_WRITERS: dict[Ops, Callable[[Writer, UOp], None]] = {
+    Ops.DEFINE_GLOBAL: _parameter,
+    Ops.DEFINE_VAR: _parameter,
+    Ops.DEFINE_REG: define_array,
+    Ops.DEFINE_LOCAL: define_array,
+    Ops.CONST: _constant,
+    Ops.AFTER: _alias,
+    Ops.RANGE: _range,
+    Ops.END: _end,
+    Ops.IF: _if,
+    Ops.ENDIF: _endif,
+    Ops.INDEX: index,
+    Ops.LOAD: load,
+    Ops.STORE: store,
+    Ops.CAST: cast,
+    Ops.BITCAST: bitcast,
+    Ops.VECTORIZE: vectorize,
+    Ops.GEP: take_lane,
+    Ops.REDUCE: reduce_lanes,
+}

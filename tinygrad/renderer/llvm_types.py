@@ -1,0 +1,141 @@
+"""How LLVM IR writes types, constants and conversions."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from tinygrad.dtype import DType, dtypes, truncate
+from tinygrad.uop import Ops
+
+_SCALARS = {
+    dtypes.bool: "i1",
+    dtypes.int8: "i8",
+    dtypes.uint8: "i8",
+    dtypes.int16: "i16",
+    dtypes.uint16: "i16",
+    dtypes.int32: "i32",
+    dtypes.uint32: "i32",
+    dtypes.int64: "i64",
+    dtypes.uint64: "i64",
+    dtypes.index: "i64",
+    dtypes.float16: "half",
+    dtypes.bfloat16: "bfloat",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+    # stored as bits; arithmetic on them is rewritten before it gets here
+    dtypes.fp8e4m3: "i8",
+    dtypes.fp8e5m2: "i8",
+    dtypes.void: "void",
+}
+_TYPES: dict[DType, str] = {}
+
+
+def value_type(dtype: DType) -> str:
+    """The type of a value in a register."""
+    found = _TYPES.get(dtype)
+    if found is None:
+        scalar = _SCALARS[dtype.scalar()]
+        found = scalar if dtype.count == 1 else f"<{dtype.count} x {scalar}>"
+        _TYPES[dtype] = found
+    return found
+
+
+def memory_type(dtype: DType) -> str:
+    """The type of a value in memory: a bool takes a byte there."""
+    return value_type(dtype).replace("i1", "i8") if is_bool(dtype) else value_type(dtype)
+
+
+def is_bool(dtype: DType) -> bool:
+    """Whether it is a bool or a vector of them."""
+    return dtype.scalar() is dtypes.bool
+
+
+def mangled(dtype: DType) -> str:
+    """The suffix of an overloaded intrinsic."""
+    scalar = _SCALARS[dtype.scalar()]
+    scalar = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(scalar, scalar)
+    return scalar if dtype.count == 1 else f"v{dtype.count}{scalar}"
+
+
+def constant(dtype: DType, value: Any) -> str:
+    """A constant operand, without its type."""
+    scalar = dtype.scalar()
+    if isinstance(value, tuple):
+        kind = value_type(scalar)
+        return "<" + ", ".join(f"{kind} {_scalar_constant(scalar, x)}" for x in value) + ">"
+    text = _scalar_constant(scalar, value)
+    if dtype.count == 1:
+        return text
+    return f"splat ({value_type(scalar)} {text})"
+
+
+def _scalar_constant(dtype: DType, value: Any) -> str:
+    if dtype is dtypes.bool:
+        return "true" if value else "false"
+    if not dtypes.is_float(dtype):
+        number = int(value)
+        bits = dtype.itemsize * 8
+        number &= (1 << bits) - 1
+        return str(number - (1 << bits) if number >> (bits - 1) else number)
+    if dtype is dtypes.float16:
+        return f"0xH{struct.unpack('<H', struct.pack('<e', truncate[dtype](value)))[0]:04X}"
+    if dtype is dtypes.bfloat16:
+        if math.isnan(value):
+            return "0xR7FC0"
+        bits = struct.unpack("<I", struct.pack("<f", truncate[dtype](value)))[0]
+        return f"0xR{bits >> 16:04X}"
+    if math.isnan(value):
+        return "0x7FF8000000000000"
+    return f"0x{struct.unpack('<Q', struct.pack('<d', truncate[dtype](value)))[0]:016X}"
+
+
+def cast_steps(source: DType, target: DType) -> list[tuple[str, DType]]:
+    """The instructions of a conversion between types of equal lane count, each with its result type.
+
+    A float becomes a small integer by way of a wide one, so that what does not fit wraps around as in
+    numpy. Conversions to bool are comparisons, which the caller writes; a step of "same" does nothing.
+    """
+    a, b = source.scalar(), target.scalar()
+    if dtypes.is_float(a) and dtypes.is_float(b):
+        return _float_steps(a, b)
+    if dtypes.is_float(a):
+        if b is dtypes.uint64:
+            return [("fptoui", b)]
+        wide = dtypes.int32 if b.itemsize < 4 or b is dtypes.int32 else dtypes.int64
+        return [("fptosi", wide), *_integer_steps(wide, b)]
+    if dtypes.is_float(b):
+        unsigned = dtypes.is_unsigned(a) or a is dtypes.bool
+        return [("uitofp" if unsigned else "sitofp", b)]
+    return _integer_steps(a, b)
+
+
+def _float_steps(a: DType, b: DType) -> list[tuple[str, DType]]:
+    if a is b:
+        return []
+    if a.itemsize == b.itemsize:
+        return [("fpext", dtypes.float32), ("fptrunc", b)]
+    return [("fpext" if b.itemsize > a.itemsize else "fptrunc", b)]
+
+
+def _integer_steps(a: DType, b: DType) -> list[tuple[str, DType]]:
+    if value_type(a) == value_type(b):
+        return []
+    if a is dtypes.bool:
+        return [("zext", b)]
+    if b.itemsize < a.itemsize:
+        return [("trunc", b)]
+    return [("zext" if dtypes.is_unsigned(a) else "sext", b)]
+
+
+def lane_reduction(op: Ops, dtype: DType) -> tuple[str, str]:
+    """The intrinsic that reduces the lanes of a vector, and its start operand if it takes one."""
+    if is_bool(dtype):
+        return {Ops.ADD: "or", Ops.MAX: "or", Ops.MUL: "and"}[op], ""
+    if dtypes.is_float(dtype):
+        name = {Ops.ADD: "fadd", Ops.MUL: "fmul", Ops.MAX: "fmaximum"}[op]
+        start = {Ops.ADD: "-0.0", Ops.MUL: "1.0", Ops.MAX: ""}[op]
+        return name, start
+    most = "umax" if dtypes.is_unsigned(dtype) else "smax"
+    return {Ops.ADD: "add", Ops.MUL: "mul", Ops.MAX: most}[op], ""
