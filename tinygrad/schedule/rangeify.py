@@ -298,11 +298,50 @@ def address_of(target: UOp, index: Index, valid: UOp | None = None) -> UOp:
 
 def masked(value: UOp, condition: UOp | None, gate: UOp | None) -> UOp:
     """`value` where `condition` holds, else 0. A load under the same gate is 0 already."""
-    if condition is None:
-        return value
-    if value.op is Ops.LOAD and len(value.src) == 2 and value.src[0].src[-1] is gate:
+    if condition is None or (value.op is Ops.LOAD and vanishes(value, terms(gate))):
         return value
     return condition.where(value, value.const_like(0))
+
+
+def terms(condition: UOp | None) -> frozenset[UOp]:
+    """The conditions that a conjunction is made of."""
+    if condition is None:
+        return frozenset()
+    if condition.op is Ops.AND:
+        return terms(condition.src[0]) | terms(condition.src[1])
+    return frozenset({condition})
+
+
+def vanishes(value: UOp, needed: frozenset[UOp]) -> bool:
+    """Whether every load below is 0 unless all of `needed` hold, so that the value is 0 as well."""
+    if value.op is Ops.LOAD:
+        if len(value.src) != 2 or value.src[1].op is not Ops.CONST or value.src[1].arg != 0:
+            return False
+        return needed <= terms(value.src[0].src[2])
+    if value.op in {Ops.MUL, Ops.ADD, Ops.CAST, Ops.MAX}:
+        return all(vanishes(x, needed) for x in value.src)
+    return False
+
+
+def in_bounds(load: UOp) -> bool:
+    """Whether the address is inside its buffer whatever the condition says."""
+    pointer, index = load.src[0].src[:2]
+    return bool(index.vmin >= 0 and index.vmax < pointer.dtype.size)
+
+
+def contraction(value: UOp) -> UOp:
+    """A product of loads under one condition: one zero factor is enough, so the other load needs none.
+
+    The unconditional factor must be finite, as a weight of a convolution is.
+    """
+    if value.op is not Ops.MUL:
+        return value
+    loads = [x.src[0] if x.op is Ops.CAST else x for x in value.src]
+    free = [x for x in loads if x.op is Ops.LOAD and len(x.src) == 2 and in_bounds(x)]
+    if len(free) != 1 or any(x.op is not Ops.LOAD for x in loads):
+        return value
+    pointer, index, _ = free[0].src[0].src
+    return value.substitute({free[0]: pointer.index(index).load(dtype=free[0].dtype)})
 
 
 def _merge_reduces(outer: UOp, inner: UOp) -> UOp | None:
@@ -314,7 +353,11 @@ def _merge_reduces(outer: UOp, inner: UOp) -> UOp | None:
 def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> UOp | None:
     if outer.arg is not Ops.ADD or inner.arg is not Ops.ADD or zero.arg != 0:
         return None
-    value = condition.where(inner.src[0], inner.src[0].const_like(0))
+    value = inner.src[0]
+    if vanishes(value, terms(condition)):
+        value = contraction(value)
+    else:
+        value = condition.where(value, value.const_like(0))
     return value.reduce(Ops.ADD, *outer.src[1:], *inner.src[1:])
 
 
