@@ -42,13 +42,10 @@ class CPUProgram:
 
     def __init__(self, name: str, code: bytes) -> None:
         self.name = name
+        # keeps the machine code mapped, which is what `address` points to
         self._code = link(code, name)
+        self.address: int = self._code[name]
         self._pool = worker_pool()
-
-    @property
-    def address(self) -> int:
-        """Where its machine code is, for as long as this object lives."""
-        return self._code[self.name]
 
     def __call__(
         self,

@@ -1,8 +1,8 @@
 """LLVM IR text of the kernel that copies memory, to stand in one module with the pool.
 
-Its buffers are destination and source; its values are the bytes in all and the bytes of a grid item.
-Many bytes to an aligned, disjoint destination are written past the caches, which pays once both ends
-do not fit in them: a plain store first reads the cache line that it overwrites.
+Its buffers are destination and source; its values are the bytes in all and the bytes of a grid
+item. Many bytes to an aligned, disjoint destination are written past the caches, which pays once
+both ends do not fit in them: a plain store first reads the cache line that it overwrites.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 class Loaded(Protocol):
     """A kernel whose machine code is in this process."""
 
-    @property
-    def address(self) -> int: ...
+    address: int
 
 
 class Table(ctypes.Structure):

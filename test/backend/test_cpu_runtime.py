@@ -1,0 +1,460 @@
+"""Compilers, linker, kernels, copies and replay of the CPU device."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tinygrad import diskcache
+from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
+from tinygrad.dtype import dtypes
+from tinygrad.runtime.cpu import CPUProgram
+from tinygrad.runtime.support import c_compiler, llvm
+from tinygrad.runtime.support.builtins import BUILTINS_IR
+from tinygrad.runtime.support.pool import SERIAL_COPY_BYTES, worker_pool
+from tinygrad.runtime.support.replay import Replay
+from tinygrad.settings import Context
+
+# adds value 0 to the items of buffer 0 that it is called for
+ADD_IR = """
+define void @add(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
+entry:
+  %data = load ptr, ptr %buffers
+  %value = load i64, ptr %values
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %done
+body:
+  %place = getelementptr i64, ptr %data, i64 %i
+  %old = load i64, ptr %place
+  %new = add i64 %old, %value
+  store i64 %new, ptr %place
+  %next = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}
+"""
+
+ADD_C = """
+#include <stdint.h>
+void add(void **buffers, const int64_t *values, int64_t begin, int64_t end) {
+  int64_t *data = (int64_t *)buffers[0];
+  for (int64_t i = begin; i < end; i++) data[i] += values[0];
+}
+"""
+
+
+def integers(size: int, device: str = "CPU") -> Buffer:
+    """A buffer of zeros."""
+    buffer = Buffer(device, size, dtypes.int64).allocate()
+    return buffer.copyin(memoryview(bytes(buffer.nbytes)))
+
+
+def add_program() -> CPUProgram:
+    return CPUProgram("add", llvm.compile_llvm(ADD_IR))
+
+
+# *** compiling ***
+
+
+@pytest.mark.parametrize("compiled", [llvm.compile_llvm(ADD_IR), c_compiler.compile_c(ADD_C)])
+def test_a_kernel_runs_over_its_grid(compiled: bytes):
+    program = CPUProgram("add", compiled)
+    data = integers(1000)
+    assert program(data, grid=600, values=(5,)) is None
+    elapsed = program(data, grid=1, values=(2,), wait=True)
+    assert elapsed is not None and 0 < elapsed < 10
+    assert data.numpy().tolist() == [7] + [5] * 599 + [0] * 400
+
+
+def test_an_error_in_llvm_ir_shows_the_line():
+    source = "define void @k() {\n  %a = add i32 1, 2\n  %b = fadd i32 %a, %a\n  ret void\n}"
+    with pytest.raises(CompileError, match=r"line 3: invalid operand type") as caught:
+        llvm.compile_llvm(source)
+    assert "3 |   %b = fadd i32 %a, %a" in str(caught.value)
+    assert "ret void" not in str(caught.value)
+
+
+def test_an_invalid_module_is_refused():
+    source = "define i32 @k() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}"
+    with pytest.raises(CompileError, match="does not dominate"):
+        llvm.compile_llvm(source)
+
+
+def test_an_error_in_c_shows_the_compilers_message():
+    with pytest.raises(CompileError, match="undeclared"):
+        c_compiler.compile_c("void k(void) { nothing = 1; }")
+
+
+def test_no_c_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(DeviceError, match="no C compiler found .* CPU_LLVM at 1"):
+        c_compiler.find_compiler.__wrapped__()
+
+
+def test_a_missing_function_is_an_error():
+    with pytest.raises(CompileError, match="cannot link nothing"):
+        CPUProgram("nothing", llvm.compile_llvm(ADD_IR))
+
+
+def test_what_is_no_object_file_is_an_error():
+    with pytest.raises(CompileError, match="cannot link add"):
+        CPUProgram("add", b"not an object file")
+
+
+@pytest.mark.parametrize("flags", [llvm.Flags(), llvm.Flags(0, False, False, False)])
+def test_compiling_is_deterministic(flags: llvm.Flags):
+    assert llvm.emit_object(ADD_IR, flags) == llvm.emit_object(ADD_IR, flags)
+
+
+def test_assembly_is_for_people():
+    assert "add:" in llvm.emit_assembly(ADD_IR)
+
+
+def test_math_and_memory_functions_resolve():
+    source = """
+declare float @fmaf(float, float, float)
+declare double @exp2(double)
+declare ptr @memset(ptr, i32, i64)
+declare ptr @memcpy(ptr, ptr, i64)
+define void @k(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
+  %data = load ptr, ptr %buffers
+  %one = getelementptr i8, ptr %data, i64 8
+  %two = getelementptr i8, ptr %data, i64 16
+  %count = load i64, ptr %values
+  %x = load double, ptr %data
+  %y = call double @exp2(double %x)
+  store double %y, ptr %data
+  %f = call float @fmaf(float 2.0, float 3.0, float 4.0)
+  store float %f, ptr %one
+  %set = call ptr @memset(ptr %two, i32 1, i64 %count)
+  %three = getelementptr i8, ptr %two, i64 %count
+  %copied = call ptr @memcpy(ptr %three, ptr %one, i64 4)
+  ret void
+}
+"""
+    data = Buffer("CPU", 32, dtypes.uint8).allocate()
+    data.copyin(memoryview(struct.pack("4d", 3.0, 0.0, 0.0, 0.0)))
+    CPUProgram("k", llvm.compile_llvm(source))(data, grid=1, values=(8,))
+    raw = data.numpy().tobytes()
+    assert struct.unpack("d", raw[:8]) == (8.0,)
+    assert struct.unpack("f", raw[8:12]) == (10.0,)
+    assert raw[16:28] == bytes([1] * 8) + raw[8:12]
+
+
+# *** the cache ***
+
+
+def test_compiled_kernels_are_cached(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    code = llvm.compile_llvm(ADD_IR)
+
+    def fail(*args: object) -> bytes:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(llvm, "emit_object", fail)
+    assert llvm.compile_llvm(ADD_IR) == code
+    with pytest.raises(AssertionError, match="compiled again"):
+        llvm.compile_llvm(ADD_IR, llvm.Flags(speed_level=1))
+    with Context(CACHELEVEL=0), pytest.raises(AssertionError, match="compiled again"):
+        llvm.compile_llvm(ADD_IR)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 100, None])
+def test_a_damaged_cache_is_compiled_anew(empty_cache: Path, damage: bytes | None):
+    code = llvm.compile_llvm(ADD_IR)
+    entries = [path for path in Path(empty_cache).rglob("*") if path.is_file()]
+    assert entries
+    for path in entries:
+        path.write_bytes(path.read_bytes()[:-7] if damage is None else damage)
+    assert llvm.compile_llvm(ADD_IR) == code
+    data = integers(3)
+    add_program()(data, grid=3, values=(1,))
+    assert data.numpy().tolist() == [1, 1, 1]
+
+
+def test_c_is_cached_too(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    code = c_compiler.compile_c(ADD_C)
+    monkeypatch.setattr(c_compiler, "_run_compiler", lambda path, source: b"new")
+    assert c_compiler.compile_c(ADD_C) == code
+    with Context(CACHELEVEL=0):
+        assert c_compiler.compile_c(ADD_C) == b"new"
+    diskcache.clear("c")
+    assert c_compiler.compile_c(ADD_C) == b"new"
+
+
+# *** conversions that the CPU may not have ***
+
+
+def interesting_floats() -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Every half and bfloat, what lies halfway between neighbours, and a little beside that."""
+    bits = np.arange(1 << 16, dtype=np.uint32)
+    half = bits.astype(np.uint16).view(np.float16).astype(np.float64)
+    bfloat = (bits << 16).view(np.float32).astype(np.float64)
+    values = []
+    for table in (half, bfloat):
+        finite = np.sort(table[np.isfinite(table)])
+        middle = (finite[:-1] + finite[1:]) / 2
+        values += [table, middle, np.nextafter(middle, -np.inf), np.nextafter(middle, np.inf)]
+    values.append(np.array([65519.999, 65520.0, 1e300, -1e300, 1e-300, math.inf, -math.inf]))
+    return np.concatenate(values)
+
+
+# how C passes a half differs between systems, so these wrap the builtins in plain integers
+WRAPPERS = "".join(
+    f"""
+define void @from_{source}_to_{target}(ptr %from, ptr %to, i64 %count) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %in = getelementptr {source}, ptr %from, i64 %i
+  %out = getelementptr {target}, ptr %to, i64 %i
+  %x = load {source}, ptr %in
+  %y = call {target} @{builtin}({source} %x)
+  store {target} %y, ptr %out
+  %next = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}}
+"""
+    for source, target, builtin in (
+        ("float", "half", "__truncsfhf2"),
+        ("double", "half", "__truncdfhf2"),
+        ("float", "bfloat", "__truncsfbf2"),
+        ("double", "bfloat", "__truncdfbf2"),
+        ("half", "float", "__extendhfsf2"),
+    )
+)
+
+
+def convert(source: str, target: str, values: np.ndarray[Any, Any], to: Any) -> Any:
+    """Calls a builtin for each value."""
+    name = f"from_{source}_to_{target}"
+    code = llvm.link(llvm.compile_llvm(BUILTINS_IR + WRAPPERS), name)
+    result = np.zeros(len(values), to)
+    arguments = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    function = ctypes.CFUNCTYPE(None, *arguments)(code[name])
+    function(values.ctypes.data, result.ctypes.data, len(values))
+    return result
+
+
+@pytest.mark.parametrize("source", ["float", "double"])
+def test_builtin_truncation_to_half_rounds_once(source: str):
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = interesting_floats().astype(np.float32 if source == "float" else np.float64)
+        expected = values.astype(np.float16)
+    result = convert(source, "half", values, np.float16)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    ok = ~np.isnan(expected)
+    np.testing.assert_array_equal(result[ok].view(np.uint16), expected[ok].view(np.uint16))
+
+
+def test_builtin_truncation_to_bfloat_rounds_to_nearest_even():
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = interesting_floats().astype(np.float32)
+        expected = values.astype(ml_dtypes.bfloat16)
+    result = convert("float", "bfloat", values, np.uint16)
+    ok = ~np.isnan(values)
+    np.testing.assert_array_equal(result[ok], expected[ok].view(np.uint16))
+    assert np.isnan((result[~ok].astype(np.uint32) << 16).view(np.float32)).all()
+    wide = convert("double", "bfloat", values.astype(np.float64), np.uint16)
+    np.testing.assert_array_equal(wide[ok], result[ok])
+
+
+def test_builtin_truncation_of_a_double_to_bfloat_rounds_once():
+    # halfway between two bfloats and a little more, which float32 would round away
+    values = np.array([1 + 2**-8 + 2**-40, 1 + 2**-8, 1 + 2**-8 - 2**-40, 2.0**-134, 2.0**-133])
+    result = convert("double", "bfloat", values, np.uint16)
+    assert result.tolist() == [0x3F81, 0x3F80, 0x3F80, 0, 1]
+
+
+def test_builtin_extension_of_half_is_exact():
+    values = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    expected = values.astype(np.float32)
+    result = convert("half", "float", values, np.float32)
+    ok = ~np.isnan(expected)
+    np.testing.assert_array_equal(result[ok].view(np.uint32), expected[ok].view(np.uint32))
+    assert np.isnan(result[~ok]).all()
+
+
+# *** copies ***
+
+SIZES = (1, 63, 4096, SERIAL_COPY_BYTES - 1, SERIAL_COPY_BYTES + 1, (32 << 20) + 77)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("to_offset", "from_offset"), [(0, 0), (0, 3), (5, 0)])
+def test_copies_between_cpu_devices_are_exact(size: int, to_offset: int, from_offset: int):
+    values = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    source = Buffer("CPU", size + 8, dtypes.uint8).allocate().view(size, dtypes.uint8, from_offset)
+    source.copyin(values.data)
+    whole = Buffer("CPU:1", size + 8, dtypes.uint8).allocate()
+    np.asarray(whole.allocation)[:] = 0xAA
+    copy_buffer(whole.view(size, dtypes.uint8, to_offset), source)
+    result = whole.numpy()
+    np.testing.assert_array_equal(result[to_offset : to_offset + size], values)
+    rest = [*result[:to_offset], *result[to_offset + size :]]
+    assert set(rest) == {0xAA}
+
+
+@pytest.mark.parametrize("shift", [-64, -1, 1, 64, 4096])
+@pytest.mark.parametrize("size", [100, SERIAL_COPY_BYTES * 2, 33 << 20])
+def test_overlapping_views_copy_as_if_through_another_buffer(size: int, shift: int):
+    values = np.random.default_rng(0).integers(0, 256, size + 8192, np.uint8)
+    base = Buffer("CPU", size + 8192, dtypes.uint8).allocate().copyin(values.data)
+    copy_buffer(base.view(size, dtypes.uint8, 4096 + shift), base.view(size, dtypes.uint8, 4096))
+    expected = values.copy()
+    expected[4096 + shift : 4096 + shift + size] = values[4096 : 4096 + size]
+    np.testing.assert_array_equal(base.numpy(), expected)
+
+
+# *** replay ***
+
+
+def test_a_replay_runs_its_records_in_order():
+    program = add_program()
+    device = Device["CPU"]
+    assert device.replay is not None
+    replay = device.replay()
+    data, copy = integers(5000), integers(5000, "CPU:1")
+    step, other = replay.add_variable(1), replay.add_variable(10)
+    replay.add_kernel(program, [data], [step], grid=5000)
+    replay.add_copy(copy, data)
+    replay.add_kernel(program, [data], [other], grid=2500, parallel=False)
+    replay.add_kernel(program, [copy.view(100, dtypes.int64, 8 * 4900)], [other], grid=100)
+    assert len(replay) == 4
+    for _ in range(3):
+        replay.run()
+    assert data.numpy().tolist() == [33] * 2500 + [3] * 2500
+    expected = [23] * 2500 + [3] * 2400 + [13] * 100
+    assert copy.numpy().tolist() == expected
+
+
+def test_a_replay_is_repointed():
+    program = add_program()
+    replay = Replay(worker_pool())
+    first, second = integers(10), integers(10)
+    variable = replay.add_variable(1)
+    record = replay.add_kernel(program, [first.view(8, dtypes.int64, 16)], [variable], grid=8)
+    replay.run()
+    replay.set_buffer(replay.slot_of(first), second.address)
+    replay.set_value(variable, 5)
+    replay.set_grid(record, 2)
+    replay.run()
+    assert first.numpy().tolist() == [0, 0] + [1] * 8
+    assert second.numpy().tolist() == [0, 0, 5, 5] + [0] * 6
+
+
+def test_a_replay_may_grow_after_it_ran():
+    program = add_program()
+    replay = Replay(worker_pool())
+    data = integers(4)
+    variable = replay.add_variable(1)
+    replay.add_kernel(program, [data], [variable], grid=4)
+    replay.run()
+    replay.add_kernel(program, [data], [replay.add_variable(10)], grid=1)
+    replay.run()
+    assert data.numpy().tolist() == [12, 2, 2, 2]
+
+
+def test_an_empty_replay_does_nothing():
+    replay = Replay(worker_pool())
+    replay.run()
+    assert replay.run_timed() == []
+
+
+def test_a_replay_measures_each_record():
+    program = add_program()
+    replay = Replay(worker_pool())
+    small, large = integers(1), integers(1 << 20)
+    variable = replay.add_variable(1)
+    for data in (small, large):
+        replay.add_kernel(program, [data], [variable], grid=data.size)
+    replay.add_copy(large.view(1 << 19, dtypes.int64, 0), large.view(1 << 19, dtypes.int64, 8))
+    elapsed = replay.run_timed()
+    assert len(elapsed) == 3
+    assert 0 <= elapsed[0] < elapsed[1] < 10
+    assert large.numpy().tolist() == [1] * (1 << 20)
+
+
+def test_a_replay_keeps_programs_and_buffers_alive():
+    replay = Replay(worker_pool())
+    data = integers(3)
+    address = data.address
+    replay.add_kernel(add_program(), [data], [replay.add_variable(4)], grid=3)
+    del data
+    gc.collect()
+    others = [integers(3) for _ in range(5)]
+    assert address not in [other.address for other in others]
+    replay.run()
+    assert list((ctypes.c_int64 * 3).from_address(address)) == [4, 4, 4]
+    assert all(other.numpy().tolist() == [0, 0, 0] for other in others)
+
+
+def test_records_of_a_replay_see_all_writes_of_those_before():
+    # item i of each kernel reads what another thread may have written just before
+    source = """
+define void @shift(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
+entry:
+  %to = load ptr, ptr %buffers
+  %from.slot = getelementptr ptr, ptr %buffers, i64 1
+  %from = load ptr, ptr %from.slot
+  %grid = load i64, ptr %values
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %done
+body:
+  %next = add i64 %i, 1
+  %j = srem i64 %next, %grid
+  %in = getelementptr i64, ptr %from, i64 %j
+  %out = getelementptr i64, ptr %to, i64 %i
+  %x = load i64, ptr %in
+  %y = add i64 %x, 1
+  store i64 %y, ptr %out
+  br label %loop
+done:
+  ret void
+}
+"""
+    program = CPUProgram("shift", llvm.compile_llvm(source))
+    replay = Replay(worker_pool())
+    size = 64
+    pair = integers(size), integers(size)
+    pair[0].copyin(np.arange(size, dtype=np.int64).data.cast("B"))
+    variable = replay.add_variable(size)
+    for number in range(1000):
+        to, origin = (pair[1], pair[0]) if number % 2 == 0 else pair
+        replay.add_kernel(program, [to, origin], [variable], grid=size)
+    replay.run()
+    expected = [(i + 1000) % size + 1000 for i in range(size)]
+    assert pair[0].numpy().tolist() == expected
+
+
+def test_kernels_may_be_unloaded_while_others_run():
+    data = integers(100)
+    kept = add_program()
+    for number in itertools.count():
+        CPUProgram("add", llvm.compile_llvm(ADD_IR))(data, grid=100, values=(1,))
+        if number == 50:
+            break
+    gc.collect()
+    kept(data, grid=100, values=(1,))
+    assert data.numpy().tolist() == [52] * 100

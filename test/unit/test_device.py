@@ -1,0 +1,417 @@
+"""Device names, allocators and buffers on devices that run no kernels."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinygrad.allocator import Allocation, Allocator, BufferSpec, OutOfMemoryError
+from tinygrad.device import (
+    Buffer,
+    Compiled,
+    Device,
+    DeviceError,
+    MultiBuffer,
+    copy_buffer,
+    is_dtype_supported,
+)
+from tinygrad.dtype import dtypes
+from tinygrad.measure import GlobalCounters
+from tinygrad.runtime.support.host import ALIGNMENT, allocate_host
+
+
+def filled(device: str, values: np.ndarray[Any, Any]) -> Buffer:
+    """A buffer of bytes on the device, holding the array."""
+    buffer = Buffer(device, values.nbytes, dtypes.uint8).allocate()
+    return buffer.copyin(values.data.cast("B"))
+
+
+# *** names ***
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("cpu", "CPU"),
+        ("CPU:0", "CPU"),
+        ("cpu:1", "CPU:1"),
+        ("CPU:01", "CPU:1"),
+        ("disk:/tmp/File", "DISK:/tmp/File"),
+        ("DISK:0", "DISK:0"),
+    ],
+)
+def test_a_device_has_one_spelling(name: str, canonical: str):
+    assert Device.canonicalize(name) == canonical
+    assert Device.canonicalize(canonical) == canonical
+
+
+def test_the_default_device_can_be_set(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Device, "DEFAULT", Device.DEFAULT)
+    assert Device.canonicalize(None) == Device.DEFAULT
+    Device.DEFAULT = "null:0"
+    assert Device.DEFAULT == Device.canonicalize(None) == "NULL"
+
+
+def test_an_unknown_device_is_refused_with_the_known_ones():
+    with pytest.raises(DeviceError, match=r"no device 'ABACUS'; known are CPU, .*NULL"):
+        Device["abacus"]
+
+
+def test_a_device_number_is_a_number():
+    with pytest.raises(DeviceError, match=r"'CPU:x' is no device; write .* CPU:1"):
+        Device.canonicalize("CPU:x")
+
+
+def test_a_missing_package_is_one_sentence_with_the_fix(monkeypatch: pytest.MonkeyPatch):
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'cuda'", name="cuda.bindings")
+
+    monkeypatch.setattr("importlib.import_module", fail)
+    with pytest.raises(DeviceError, match="NULL:77 needs the Python package cuda-bindings: pip"):
+        Device["NULL:77"]
+
+
+def test_opening_a_device_twice_gives_the_same():
+    assert Device["NULL:3"] is Device["null:3"]
+    assert Device["NULL:3"] is not Device["NULL:4"]
+
+
+def test_available_devices_are_those_that_run_kernels():
+    available = Device.get_available_devices()
+    assert {"CPU", "NULL"} <= set(available)
+    assert not {"NPY", "PYTHON", "DISK"} & set(available)
+
+
+def test_dtypes_are_a_capability_of_the_device():
+    assert is_dtype_supported(dtypes.float32, "CPU")
+    assert is_dtype_supported(dtypes.float32.vec(4), "CPU")
+    assert not is_dtype_supported(dtypes.float32, "NPY")
+
+
+def test_a_device_without_kernels_says_so():
+    with pytest.raises(DeviceError, match="NPY runs no kernels"):
+        Device["NPY"].compile("")
+
+
+# *** buffers ***
+
+
+@given(st.integers(0, 5000))
+def test_what_is_copied_in_comes_out(size: int):
+    values = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    buffer = filled("NPY", values) if size else Buffer("NPY", 0, dtypes.uint8).allocate()
+    assert buffer.numpy().tobytes() == values.tobytes()
+    assert bytes(buffer.as_memoryview()) == values.tobytes()
+    assert buffer.address % ALIGNMENT == 0
+
+
+def test_views_share_the_memory_of_their_base():
+    base = filled("NPY", np.arange(16, dtype=np.int32))
+    middle = base.view(8, dtypes.int32, 16)
+    overlapping = middle.view(4, dtypes.int32, 8)
+    assert overlapping.base is base
+    assert overlapping.offset == 24
+    assert overlapping.address == base.address + 24
+    overlapping.copyin(np.full(4, -1, np.int32).data)
+    assert middle.numpy().tolist() == [4, 5, -1, -1, -1, -1, 10, 11]
+
+
+def test_a_view_allocates_its_base():
+    base = Buffer("NPY", 8, dtypes.float32)
+    view = base.view(2, dtypes.float32, 8)
+    assert not base.is_allocated()
+    view.ensure_allocated()
+    assert base.is_allocated()
+
+
+def test_a_memoryview_outlives_its_buffer():
+    buffer = filled("NPY", np.arange(256, dtype=np.uint8))
+    data = buffer.as_memoryview()
+    del buffer
+    gc.collect()
+    other = filled("NPY", np.zeros(256, np.uint8))
+    assert bytes(data) == bytes(range(256))
+    assert other.numpy().sum() == 0
+
+
+def test_memory_in_use_is_counted_and_given_back():
+    before = GlobalCounters.mem_used, GlobalCounters.mem_used_per_device["NULL:5"]
+    buffer = Buffer("NULL:5", 1000, dtypes.float32).allocate()
+    view = buffer.view(10, dtypes.float32, 0).ensure_allocated()
+    during = GlobalCounters.mem_used, GlobalCounters.mem_used_per_device["NULL:5"]
+    assert during == (before[0] + 4000, before[1] + 4000)
+    del buffer
+    assert GlobalCounters.mem_used == during[0]
+    del view
+    assert (GlobalCounters.mem_used, GlobalCounters.mem_used_per_device["NULL:5"]) == before
+
+
+def test_sizes_must_agree():
+    buffer = Buffer("NPY", 4, dtypes.int32).allocate()
+    with pytest.raises(ValueError, match=r"12 bytes do not fit .* of 16 bytes"):
+        buffer.copyin(memoryview(bytes(12)))
+    with pytest.raises(ValueError, match="their sizes differ"):
+        copy_buffer(buffer, Buffer("NPY", 3, dtypes.int32).allocate())
+
+
+def test_reading_before_writing_is_an_error():
+    with pytest.raises(DeviceError, match="holds no data yet"):
+        Buffer("NPY", 4, dtypes.int32).numpy()
+
+
+def test_a_buffer_survives_pickling():
+    buffer = filled("NPY", np.arange(5, dtype=np.uint8))
+    copy = pickle.loads(pickle.dumps(buffer))
+    assert copy.device == "NPY"
+    assert copy.dtype is dtypes.uint8
+    assert copy.numpy().tolist() == [0, 1, 2, 3, 4]
+    assert not pickle.loads(pickle.dumps(Buffer("NPY", 5, dtypes.int8))).is_allocated()
+
+
+def test_a_multibuffer_is_one_buffer_a_device():
+    devices = ("NULL:1", "NULL:2")
+    bufs = tuple(Buffer(device, 6, dtypes.int16) for device in devices)
+    multi = MultiBuffer(bufs)
+    assert (multi.size, multi.nbytes, len(multi), list(multi)) == (6, 24, 2, list(bufs))
+    assert multi[1] is bufs[1]
+    assert not multi.is_allocated()
+    assert multi.allocate().is_allocated()
+
+
+# *** host memory without a copy ***
+
+
+def test_numpy_memory_is_used_without_a_copy():
+    values = np.arange(10, dtype=np.float32)
+    buffer = Buffer.from_memoryview("NPY", dtypes.float32, values.data)
+    values[3] = 99
+    assert buffer.numpy()[3] == 99
+    assert buffer.address == values.ctypes.data
+
+
+def test_the_owner_of_host_memory_stays_alive():
+    buffer = Buffer.from_memoryview("NPY", dtypes.uint8, memoryview(bytes(range(200))))
+    gc.collect()
+    assert buffer.numpy().tolist() == list(range(200))
+
+
+def test_read_only_memory_is_never_written():
+    data = bytes(range(64))
+    source = Buffer.from_memoryview("PYTHON", dtypes.uint8, memoryview(data))
+    assert source.as_memoryview().readonly
+    with pytest.raises(DeviceError, match="read-only"):
+        source.copyin(memoryview(bytes(64)))
+    on_cpu = Buffer.from_memoryview("CPU", dtypes.uint8, memoryview(data))
+    on_cpu.copyin(memoryview(bytes(64)))
+    assert data == bytes(range(64))
+
+
+def test_misaligned_host_memory_is_copied():
+    raw = np.zeros(64, np.uint8)
+    start = 1 + -raw.ctypes.data % 4
+    buffer = Buffer.from_memoryview("NPY", dtypes.float32, raw[start : start + 40].data)
+    raw[:] = 1
+    assert buffer.address % 4 == 0
+    assert buffer.numpy().tolist() == [0.0] * 10
+
+
+def test_host_memory_must_be_contiguous_and_whole():
+    with pytest.raises(ValueError, match="not contiguous"):
+        Buffer.from_memoryview("NPY", dtypes.uint8, memoryview(bytes(10))[::2])
+    with pytest.raises(ValueError, match="10 bytes are no whole number"):
+        Buffer.from_memoryview("NPY", dtypes.int32, memoryview(bytes(10)))
+
+
+def test_an_external_pointer_is_used_as_it_is():
+    values = np.arange(4, dtype=np.int32)
+    spec = BufferSpec(external_ptr=values.ctypes.data)
+    buffer = Buffer("NPY", 4, dtypes.int32, options=spec).allocate()
+    values[0] = 7
+    assert buffer.numpy().tolist() == [7, 1, 2, 3]
+
+
+# *** allocators ***
+
+
+class CountingAllocator(Allocator):
+    """Numbers its memory, and can run out of it."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__("COUNTING")
+        self.capacity = capacity
+        self.live: set[int] = set()
+        self.fresh = 0
+
+    def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[int, Any]:
+        if len(self.live) == self.capacity:
+            raise MemoryError
+        self.fresh += 1
+        self.live.add(self.fresh)
+        return self.fresh, None
+
+    def _free(self, handle: int, nbytes: int) -> None:
+        self.live.remove(handle)
+
+
+def test_freed_memory_is_used_again():
+    allocator = CountingAllocator(10)
+    handles = set()
+    for _ in range(20):
+        handles.add(allocator.allocate(64).handle)
+    assert handles == {1}
+    assert allocator.allocate(128).handle == 2
+
+
+def test_memory_in_use_is_never_given_out_twice():
+    allocator = CountingAllocator(10)
+    alive = [allocator.allocate(64) for _ in range(5)]
+    alive.pop(2)
+    alive += [allocator.allocate(64) for _ in range(3)]
+    assert len({allocation.handle for allocation in alive}) == 7
+    assert allocator.fresh == 7
+
+
+def test_kept_memory_is_freed_before_giving_up():
+    allocator = CountingAllocator(2)
+    kept: list[Allocation] = [allocator.allocate(64), allocator.allocate(64)]
+    kept.clear()
+    assert allocator.live == {1, 2}
+    held = [allocator.allocate(128), allocator.allocate(128)]
+    with pytest.raises(OutOfMemoryError, match=r"COUNTING cannot allocate 32 bytes; \d+ bytes"):
+        allocator.allocate(32)
+    assert len(held) == 2
+
+
+def test_kept_memory_has_a_limit_and_the_oldest_size_goes_first():
+    allocator = CountingAllocator(100)
+    allocator.cache_limit = 1000
+    for nbytes in (400, 500, 600):
+        allocator.allocate(nbytes)
+    assert allocator.cached_bytes == 0
+    for nbytes in (100, 400, 450):
+        allocator.allocate(nbytes)
+    assert allocator.cached_bytes == 950
+    allocator.allocate(100)
+    allocator.allocate(200)
+    assert set(allocator.free_lists) == {(100, BufferSpec()), (200, BufferSpec())}
+
+
+def test_nolru_memory_is_freed_at_once():
+    allocator = CountingAllocator(100)
+    allocator.allocate(64, BufferSpec(nolru=True))
+    assert allocator.live == set()
+
+
+def test_host_memory_is_aligned():
+    for nbytes in (0, 1, 100, 5000, 1 << 20):
+        address, owner = allocate_host(nbytes)
+        assert address % ALIGNMENT == 0
+        start = owner.ctypes.data
+        assert start <= address
+        assert address + nbytes <= start + owner.nbytes
+
+
+# *** copies between devices ***
+
+
+@pytest.mark.parametrize("source", ["NPY", "CPU", "CPU:1", "NULL"])
+@pytest.mark.parametrize("destination", ["NPY", "CPU", "CPU:1", "NULL"])
+def test_only_bytes_between_computing_devices_are_counted(source: str, destination: str):
+    values = np.arange(100, dtype=np.uint8)
+    origin, to = filled(source, values), Buffer(destination, 100, dtypes.uint8)
+    GlobalCounters.reset()
+    copy_buffer(to, origin)
+    moved = 100 if source != destination and "NPY" not in (source, destination) else 0
+    assert GlobalCounters.bytes_moved == moved
+    assert GlobalCounters.bytes_moved_per_device[source] == moved
+    if "NULL" not in (source, destination):
+        assert to.numpy().tolist() == values.tolist()
+
+
+def test_a_null_device_holds_more_than_the_machine_has():
+    buffer = Buffer("NULL", 1 << 50, dtypes.float32).allocate()
+    assert buffer.nbytes == 1 << 52
+    assert Buffer("NULL", 3, dtypes.int32).allocate().numpy().tolist() == [0, 0, 0]
+
+
+def test_devices_with_memory_of_their_own_copy_through_the_host(monkeypatch: pytest.MonkeyPatch):
+    class Remote(CountingAllocator):
+        data = bytearray(4)
+
+        def copyin(self, handle: int, source: memoryview) -> None:
+            self.data[:] = source
+
+        def copyout(self, destination: memoryview, handle: int) -> None:
+            destination[:] = self.data
+
+    for name in ("REMOTE", "REMOTE:1"):
+        monkeypatch.setitem(Device._open, name, Compiled(name, Remote(9)))
+    first = Buffer("REMOTE", 4, dtypes.uint8).allocate().copyin(memoryview(b"abcd"))
+    second = Buffer("REMOTE:1", 4, dtypes.uint8)
+    copy_buffer(second, first)
+    assert bytes(second.as_memoryview()) == b"abcd"
+    on_host = Buffer("CPU", 4, dtypes.uint8)
+    copy_buffer(on_host, second)
+    assert on_host.numpy().tobytes() == b"abcd"
+
+
+# *** files ***
+
+
+def test_a_file_is_read_at_an_offset(tmp_path: Path):
+    path = tmp_path / "Data.bin"
+    path.write_bytes(bytes(range(100)))
+    whole = Buffer(f"DISK:{path}", 100, dtypes.uint8).allocate()
+    part = whole.view(5, dtypes.uint16, 20)
+    assert bytes(part.as_memoryview()) == bytes(range(20, 30))
+    assert part.as_memoryview().readonly
+    on_cpu = Buffer("CPU", 5, dtypes.uint16)
+    GlobalCounters.reset()
+    copy_buffer(on_cpu, part)
+    assert on_cpu.numpy().tobytes() == bytes(range(20, 30))
+    assert GlobalCounters.bytes_moved == 0
+
+
+def test_a_file_is_created_by_writing_and_grows(tmp_path: Path):
+    path = tmp_path / "new.bin"
+    buffer = Buffer(f"DISK:{path}", 8, dtypes.uint8).allocate()
+    assert not path.exists()
+    source = filled("CPU", np.arange(4, dtype=np.uint8))
+    copy_buffer(buffer.view(4, dtypes.uint8, 2), source)
+    assert path.read_bytes() == bytes([0, 0, 0, 1, 2, 3, 0, 0])
+    assert bytes(buffer.as_memoryview()) == path.read_bytes()
+    buffer.view(1, dtypes.uint8, 7).copyin(memoryview(b"\x09"))
+    assert bytes(buffer.as_memoryview())[-1] == 9
+
+
+def test_a_missing_or_short_file_is_an_error(tmp_path: Path):
+    path = tmp_path / "short.bin"
+    buffer = Buffer(f"DISK:{path}", 10, dtypes.uint8).allocate()
+    with pytest.raises(DeviceError, match=r"there is no file .*short\.bin"):
+        buffer.numpy()
+    path.write_bytes(bytes(9))
+    with pytest.raises(DeviceError, match="has 9 bytes, but 10 are to be read"):
+        buffer.as_memoryview()
+    assert path.stat().st_size == 9
+
+
+def test_reading_does_not_change_a_file_that_cannot_be_written(tmp_path: Path):
+    path = tmp_path / "protected.bin"
+    path.write_bytes(b"keep")
+    os.chmod(path, 0o444)
+    buffer = Buffer(f"DISK:{path}", 4, dtypes.uint8).allocate()
+    assert buffer.numpy().tobytes() == b"keep"
+    assert GlobalCounters.mem_used_per_device[buffer.device] == 0
+
+
+def test_a_file_needs_a_path():
+    with pytest.raises(DeviceError, match="DISK needs a path"):
+        Device["DISK"]
