@@ -109,9 +109,8 @@ class Ops(Enum):
         """Order of declaration, so that sorting nodes is deterministic."""
         return int(self.value) < int(other.value)
 
-    # members are singletons: identity is equality, and the hash of an int is cheaper than that of a name
-    def __hash__(self) -> int:
-        return int(self._value_)
+    # members are singletons: identity is equality
+    __hash__ = object.__hash__
 
 
 class GroupOp:
