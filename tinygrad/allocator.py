@@ -78,29 +78,70 @@ class Allocation:
             self.allocator.release(self)
 
 
+class FreeLists:
+    """Memory kept for reuse, by size and kind: at most `limit` bytes; more frees the oldest sizes.
+
+    Allocators may share one, so that memory freed on one device serves another.
+    """
+
+    def __init__(self, limit: int = 1 << 62) -> None:
+        self.limit = limit
+        self.nbytes = 0
+        self.lists: OrderedDict[tuple[int, BufferSpec], list[tuple[Any, Any]]] = OrderedDict()
+        # re-entrant: a finaliser may run inside any statement, of this very class too
+        self._lock = threading.RLock()
+
+    def take(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any] | None:
+        """The handle and the owner of kept memory, or None if there is none of the kind."""
+        with self._lock:
+            stack = self.lists.get((nbytes, spec), [])
+            try:
+                kept = stack.pop()
+            except IndexError:
+                return None
+            self.nbytes -= nbytes
+            return kept
+
+    def give(self, allocation: Allocation, free: Callable[[Any, int], None]) -> None:
+        """Keeps the memory of an allocation."""
+        key = (allocation.nbytes, allocation.spec)
+        with self._lock:
+            self.lists.setdefault(key, []).append((allocation.handle, allocation.owner))
+            self.lists.move_to_end(key)
+            self.nbytes += allocation.nbytes
+        if self.nbytes > self.limit:
+            self.drain(free, self.limit // 2)
+
+    def drain(self, free: Callable[[Any, int], None], keep_bytes: int = 0) -> None:
+        """Frees memory down to `keep_bytes`, beginning with the sizes not used for longest."""
+        with self._lock:
+            while self.nbytes > keep_bytes and self.lists:
+                (nbytes, _), stack = self.lists.popitem(last=False)
+                while stack:
+                    handle, _ = stack.pop()
+                    self.nbytes -= nbytes
+                    free(handle, nbytes)
+
+
 class Allocator:
     """Gives out the memory of one device.
 
     A runtime overrides `_alloc`, `copyin` and `copyout`; `_free` where dropping the owner does not
     free the memory; `offset` where a handle is not a number. `addressable` says that handles are
-    addresses in this process. `cache_limit` is how many free bytes are kept for reuse.
+    addresses in this process.
     """
 
     addressable = False
-    cache_limit = 1 << 62
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, free_lists: FreeLists | None = None) -> None:
         self.device = device
-        self.free_lists: OrderedDict[tuple[int, BufferSpec], list[tuple[Any, Any]]] = OrderedDict()
-        self.cached_bytes = 0
-        # re-entrant: a finaliser may run inside any statement, of this very class too
-        self._lock = threading.RLock()
+        self.free_lists = FreeLists() if free_lists is None else free_lists
 
     def allocate(self, nbytes: int, spec: BufferSpec = DEFAULT_SPEC) -> Allocation:
         """`nbytes` of memory with undefined content. Raises OutOfMemoryError."""
         if spec.external_ptr:
             return Allocation(None, spec.external_ptr, nbytes)
-        handle, owner = self._take(nbytes, spec) or self._alloc_or_drain(nbytes, spec)
+        handle, owner = self.free_lists.take(nbytes, spec) or self._alloc_or_drain(nbytes, spec)
         self._count(nbytes)
         return Allocation(self, handle, nbytes, owner, spec)
 
@@ -109,24 +150,8 @@ class Allocator:
         self._count(-allocation.nbytes)
         if allocation.spec.nolru:
             self._free(allocation.handle, allocation.nbytes)
-            return
-        key = (allocation.nbytes, allocation.spec)
-        with self._lock:
-            self.free_lists.setdefault(key, []).append((allocation.handle, allocation.owner))
-            self.free_lists.move_to_end(key)
-            self.cached_bytes += allocation.nbytes
-        if self.cached_bytes > self.cache_limit:
-            self.drain(self.cache_limit // 2)
-
-    def drain(self, keep_bytes: int = 0) -> None:
-        """Frees kept memory down to `keep_bytes`, beginning with the sizes not used for longest."""
-        with self._lock:
-            while self.cached_bytes > keep_bytes and self.free_lists:
-                (nbytes, _), stack = self.free_lists.popitem(last=False)
-                while stack:
-                    handle, _ = stack.pop()
-                    self.cached_bytes -= nbytes
-                    self._free(handle, nbytes)
+        else:
+            self.free_lists.give(allocation, self._free)
 
     def offset(self, handle: Any, nbytes: int) -> Any:
         """The handle of what lies `nbytes` behind `handle`."""
@@ -155,21 +180,11 @@ class Allocator:
     def _free(self, handle: Any, nbytes: int) -> None:
         """Frees memory that nothing uses; for the host, dropping the owner is enough."""
 
-    def _take(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any] | None:
-        with self._lock:
-            stack = self.free_lists.get((nbytes, spec), [])
-            try:
-                kept = stack.pop()
-            except IndexError:
-                return None
-            self.cached_bytes -= nbytes
-            return kept
-
     def _alloc_or_drain(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any]:
         try:
             return self._alloc(nbytes, spec)
         except MemoryError:
-            self.drain()
+            self.free_lists.drain(self._free)
         try:
             return self._alloc(nbytes, spec)
         except MemoryError as error:

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad.allocator import Allocation, Allocator, BufferSpec, OutOfMemoryError
+from tinygrad.allocator import (
+    Allocation,
+    Allocator,
+    BufferSpec,
+    FreeLists,
+    OutOfMemoryError,
+)
 from tinygrad.device import (
     Buffer,
     Compiled,
@@ -25,7 +31,7 @@ from tinygrad.device import (
 )
 from tinygrad.dtype import dtypes
 from tinygrad.measure import GlobalCounters
-from tinygrad.runtime.support.host import ALIGNMENT, allocate_host
+from tinygrad.runtime.support.host import ALIGNMENT, HostAllocator, allocate_host
 
 
 def filled(device: str, values: np.ndarray[Any, Any]) -> Buffer:
@@ -292,16 +298,24 @@ def test_kept_memory_is_freed_before_giving_up():
 
 def test_kept_memory_has_a_limit_and_the_oldest_size_goes_first():
     allocator = CountingAllocator(100)
-    allocator.cache_limit = 1000
+    allocator.free_lists.limit = 1000
     for nbytes in (400, 500, 600):
         allocator.allocate(nbytes)
-    assert allocator.cached_bytes == 0
+    assert allocator.free_lists.nbytes == 0
     for nbytes in (100, 400, 450):
         allocator.allocate(nbytes)
-    assert allocator.cached_bytes == 950
+    assert allocator.free_lists.nbytes == 950
     allocator.allocate(100)
     allocator.allocate(200)
-    assert set(allocator.free_lists) == {(100, BufferSpec()), (200, BufferSpec())}
+    assert set(allocator.free_lists.lists) == {(100, BufferSpec()), (200, BufferSpec())}
+
+
+def test_allocators_may_share_kept_memory():
+    shared = FreeLists()
+    first, second = HostAllocator("NPY", shared), HostAllocator("NPY:1", shared)
+    address = first.allocate(4096).handle
+    assert second.allocate(4096).handle == address
+    assert shared.nbytes == 4096
 
 
 def test_nolru_memory_is_freed_at_once():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import time
 
-from tinygrad.allocator import Allocation
+from tinygrad.allocator import Allocation, FreeLists
 from tinygrad.device import Buffer, Compiled
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.support.c_compiler import compile_c
@@ -21,13 +21,12 @@ from tinygrad.runtime.support.pool import worker_pool
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.settings import CPU_LLVM
 
+# one for all CPU devices: it is the same memory
+FREE_LISTS = FreeLists(physical_memory() // 4)
+
 
 class CPUAllocator(HostAllocator):
     """Host memory; large copies use all threads."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.cache_limit = physical_memory() // 4
 
     def view_of_host(self, data: memoryview) -> Allocation | None:
         # kernels write through plain pointers, which nothing can stop
@@ -66,7 +65,7 @@ def open_device(name: str) -> Compiled:
     """The CPU. CPU_LLVM chooses between LLVM IR and C as the language of its kernels."""
     return Compiled(
         name,
-        CPUAllocator(name),
+        CPUAllocator(name, FREE_LISTS),
         renderer="llvm" if CPU_LLVM else "c",
         compiler=compile_llvm if CPU_LLVM else compile_c,
         runtime=CPUProgram,

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tinygrad.allocator import Allocation, Allocator, BufferSpec
+from tinygrad.allocator import Allocation, Allocator, BufferSpec, FreeLists
 from tinygrad.device import Compiled, DeviceError
 
 
@@ -62,11 +62,9 @@ class DiskRegion:
 class DiskAllocator(Allocator):
     """Gives out one file, any number of times."""
 
-    # an old mapping is of no use to another buffer
-    cache_limit = 0
-
     def __init__(self, device: str) -> None:
-        super().__init__(device)
+        # an old mapping is of no use to another buffer
+        super().__init__(device, FreeLists(0))
         self.path = Path(device.partition(":")[2])
 
     def offset(self, handle: DiskRegion, nbytes: int) -> DiskRegion:
