@@ -70,7 +70,7 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> d
     gradients: dict[UOp, UOp] = {root: root_gradient}
     for node in reversed(order):
         gradient = gradients.get(node)
-        if gradient is None:
+        if gradient is None or not _sources(node):
             continue
         for source, part in zip(_sources(node), _gradients_by_sources(node, gradient)):
             if part is None or source not in order:
@@ -224,8 +224,10 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
         return (wide,)
     if y.arg.op is Ops.MUL:
         return (wide * _product_of_others(x, y.arg.axes),)
-    # equal largest elements share
-    is_max = x.eq(y.expand(x.shape)).cast(g.dtype)
+    # equal largest elements share; over a split axis, the result is what all devices agree on
+    layout = _whole_layout(y.device)
+    largest = y if y.device == layout else y.allreduce(layout)
+    is_max = x.eq(largest.expand(x.shape)).cast(g.dtype)
     count = _sum(is_max, y.arg.axes)
     return (is_max * g.alu(Ops.FDIV, count).expand(x.shape),)
 
@@ -248,12 +250,18 @@ def _contiguous_backward(g: UOp, y: UOp) -> Gradients:
 
 def _moved(g: UOp, y: UOp) -> Gradients:
     source, destination = y.src[0].device, y.device
-    if source is None:
-        return (None,)
-    if isinstance(source, Sharding) and isinstance(destination, Sharding):
-        if set(source.devices) == set(destination.devices):
-            return (g,)
-    return (g.copy_to_device(source.without_partial() if isinstance(source, Sharding) else source),)
+    if source is None or _same_devices(source, destination):
+        return (None if source is None else g,)
+    return (g.copy_to_device(_whole_layout(source)),)
+
+
+def _same_devices(a: object, b: object) -> bool:
+    both = isinstance(a, Sharding) and isinstance(b, Sharding)
+    return both and set(cast(Sharding, a)) == set(cast(Sharding, b))
+
+
+def _whole_layout(device: object) -> object:
+    return device.without_partial() if isinstance(device, Sharding) else device
 
 
 def _assign(g: UOp, y: UOp) -> Gradients:

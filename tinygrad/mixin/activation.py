@@ -1,0 +1,170 @@
+"""Activation functions of neural networks.
+
+In: tensors of any shape. Out: tensors of the same shape. All are finite where the input is, and so
+are their gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tinygrad.mixin.elementwise import ElementwiseMixin, logistic
+
+
+class ActivationMixin(ElementwiseMixin):
+    """`relu` and its successors."""
+
+    __slots__ = ()
+
+    def relu(self) -> Self:
+        """Zero below zero.
+
+        >>> Tensor([-1.0, 0.0, 2.0]).relu().tolist()
+        [0.0, 0.0, 2.0]
+        """
+        return (self > 0).where(self, 0)
+
+    def sigmoid(self) -> Self:
+        """`1 / (1 + exp(-x))`.
+
+        >>> Tensor([0.0]).sigmoid().tolist()
+        [0.5]
+        """
+        return self._derive(logistic(self._float_node()))
+
+    def logsigmoid(self) -> Self:
+        """`log(sigmoid(x))`, without underflow.
+
+        >>> Tensor([-200.0]).logsigmoid().tolist()
+        [-200.0]
+        """
+        return self.neg().softplus().neg()
+
+    def softplus(self, beta: float = 1.0) -> Self:
+        """`log(1 + exp(beta * x)) / beta`, without overflow (Dugas et al., 2000).
+
+        >>> Tensor([200.0]).softplus().tolist()
+        [200.0]
+        """
+        x = self * beta
+        node = ((x > 0).where(x, 0) + (x.abs().neg().exp() + 1).log()).uop
+        return x._with_slope(node, x.uop, lambda x, y, g: g * logistic(x)) / beta
+
+    def relu6(self) -> Self:
+        """Clipped to 0 to 6 (arXiv:1704.04861).
+
+        >>> Tensor([-1.0, 3.0, 9.0]).relu6().tolist()
+        [0.0, 3.0, 6.0]
+        """
+        return self.relu() - (self - 6).relu()
+
+    def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
+        """`alpha * x + beta`, clipped to 0 to 1.
+
+        >>> Tensor([-3.0, 0.0, 3.0]).hardsigmoid().tolist()
+        [0.0, 0.5, 1.0]
+        """
+        x = alpha * self + beta
+        return x.relu() - (x - 1).relu()
+
+    def hardswish(self) -> Self:
+        """`x * relu6(x + 3) / 6` (arXiv:1905.02244).
+
+        >>> Tensor([-3.0, 0.0, 3.0]).hardswish().tolist()
+        [0.0, 0.0, 3.0]
+        """
+        return self * (self + 3).relu6() * (1 / 6)
+
+    def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
+        """Clipped to `min_val` to `max_val`.
+
+        >>> Tensor([-1.5, 0.5, 1.5]).hardtanh().tolist()
+        [-1.0, 0.5, 1.0]
+        """
+        return self.clip(min_val, max_val)
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """`alpha * (exp(x) - 1)` below zero (arXiv:1511.07289).
+
+        >>> Tensor([0.0, 2.0]).elu().tolist()
+        [0.0, 2.0]
+        """
+        return (self > 0).where(self, alpha * (self._negative_part().exp() - 1))
+
+    def _negative_part(self) -> Self:
+        """Zero above zero, so that what is computed of it there stays finite."""
+        return (self > 0).where(0, self)
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """`alpha * (exp(x / alpha) - 1)` below zero (arXiv:1704.07483).
+
+        >>> Tensor([0.0, 2.0]).celu().tolist()
+        [0.0, 2.0]
+        """
+        return (self > 0).where(self, alpha * ((self._negative_part() / alpha).exp() - 1))
+
+    def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
+        """`elu(alpha)`, scaled by `gamma` (arXiv:1706.02515).
+
+        >>> Tensor([0.0]).selu().tolist()
+        [0.0]
+        """
+        return gamma * self.elu(alpha)
+
+    def leaky_relu(self, neg_slope: float = 0.01) -> Self:
+        """`neg_slope * x` below zero.
+
+        >>> Tensor([-2.0, 2.0]).leaky_relu(0.5).tolist()
+        [-1.0, 2.0]
+        """
+        return (self < 0).where(neg_slope * self, self)
+
+    def swish(self) -> Self:
+        """`x * sigmoid(x)` (arXiv:1710.05941).
+
+        >>> Tensor([0.0]).swish().tolist()
+        [0.0]
+        """
+        return self * self.sigmoid()
+
+    def silu(self) -> Self:
+        """Another name of `swish` (arXiv:1606.08415).
+
+        >>> Tensor([0.0]).silu().tolist()
+        [0.0]
+        """
+        return self.swish()
+
+    def gelu(self) -> Self:
+        """`x` times the normal distribution up to `x`, approximated by tanh (arXiv:1606.08415).
+
+        >>> Tensor([0.0]).gelu().tolist()
+        [0.0]
+        """
+        inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
+        return 0.5 * self * (1 + inner.tanh())
+
+    def quick_gelu(self) -> Self:
+        """`x * sigmoid(1.702 * x)`.
+
+        >>> Tensor([0.0]).quick_gelu().tolist()
+        [0.0]
+        """
+        return self * (self * 1.702).sigmoid()
+
+    def mish(self) -> Self:
+        """`x * tanh(softplus(x))` (arXiv:1908.08681).
+
+        >>> Tensor([0.0]).mish().tolist()
+        [0.0]
+        """
+        return self * self.softplus().tanh()
+
+    def softsign(self) -> Self:
+        """`x / (1 + abs(x))`.
+
+        >>> Tensor([-1.0, 3.0]).softsign().tolist()
+        [-0.5, 0.75]
+        """
+        return self / (1 + self.abs())

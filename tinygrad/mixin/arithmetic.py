@@ -1,0 +1,336 @@
+"""Elementwise arithmetic of two tensors, and operations on bits.
+
+In: tensors and Python numbers, which broadcast as in numpy and promote as in JAX: a number takes
+the dtype of the tensor next to it, unless it is a float and the tensor is not. Out: tensors of the
+common shape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.mixin.core import (
+    TensorCore,
+    broadcast_node,
+    broadcast_shape,
+    const_node,
+    is_scalar,
+)
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+# a power up to this is written as multiplications
+MOST_MULTIPLIED = 32
+
+
+class ArithmeticMixin(TensorCore):
+    """Sums, products, quotients, powers, and operations on bits."""
+
+    __slots__ = ()
+
+    # ---- operands of one shape and dtype ----
+
+    def _operands(self, x: Any, reverse: bool, op: str) -> tuple[UOp, UOp]:
+        """Two operands of one shape (or one is a number) and one dtype, in order."""
+        a, b = self.uop, self._operand(x, op)
+        if a.dtype is not b.dtype:
+            dtype = least_upper_dtype(a.dtype, b.dtype)
+            a, b = a.cast(dtype), b.cast(dtype)
+        shape_a, shape_b = a.shape, b.shape
+        if shape_a != shape_b and not is_scalar(b) and not is_scalar(a):
+            shape = broadcast_shape(shape_a, shape_b)
+            a, b = broadcast_node(a, shape), broadcast_node(b, shape)
+        return (b, a) if reverse else (a, b)
+
+    def _result(self, node: UOp, x: Any) -> Self:
+        return self._derive(node, x) if isinstance(x, TensorCore) else self._derive(node)
+
+    def _binary(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+        a, b = self._operands(x, reverse, op.name)
+        return self._result(a.alu(op, b), x)
+
+    def alu(self, op: Ops, *src: Self) -> Self:
+        """The elementwise operation `op` on this and `src`, broadcast but not promoted.
+
+        >>> Tensor([1, 2]).alu(Ops.ADD, Tensor([3])).tolist()
+        [4, 5]
+        """
+        shape = broadcast_shape(self.shape, *(x.shape for x in src))
+        first, *rest = [broadcast_node(x.uop, shape) for x in (self, *src)]
+        return self._derive(first.alu(op, *rest), *src)
+
+    def ufix(self, x: Any) -> Self:
+        """`x` as a tensor: a number as it would be next to this tensor.
+
+        >>> Tensor([1.5]).ufix(2).dtype
+        dtypes.float
+        """
+        if isinstance(x, type(self)):
+            return x
+        return self._new(self._operand(x, "ufix"), False)
+
+    def const_like(self, b: Any) -> Self:
+        """The number `b` in this tensor's dtype and shape.
+
+        >>> Tensor([1.5, 2.5]).const_like(3).tolist()
+        [3.0, 3.0]
+        """
+        return self._new(broadcast_node(const_node(b, self.dtype), self.shape), False)
+
+    # ---- arithmetic ----
+
+    def add(self, x: Any, reverse: bool = False) -> Self:
+        """`self + x`.
+
+        >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
+        [[11, 12], [21, 22]]
+        """
+        return self._binary(Ops.ADD, x, reverse)
+
+    def sub(self, x: Any, reverse: bool = False) -> Self:
+        """`self - x`; with `reverse`, `x - self`.
+
+        >>> Tensor([1, 2]).sub(3).tolist()
+        [-2, -1]
+        """
+        a, b = self._operands(x, reverse, "SUB")
+        if b.op is Ops.CONST and b.dtype is not dtypes.bool:
+            return self._result(a.alu(Ops.ADD, const_node(-b.arg, b.dtype)), x)
+        return self._result(a.alu(Ops.ADD, b.alu(Ops.MUL, const_node(-1, b.dtype))), x)
+
+    def mul(self, x: Any, reverse: bool = False) -> Self:
+        """`self * x`.
+
+        >>> Tensor([1, 2]).mul(2.5).tolist()
+        [2.5, 5.0]
+        """
+        return self._binary(Ops.MUL, x, reverse)
+
+    def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
+        """`self / x` as floats. `rounding_mode` "trunc" rounds toward zero, "floor" down, and of
+        integers gives integers. Raises RuntimeError for another mode.
+
+        >>> Tensor([1, 4, 10]).div(4).tolist()
+        [0.25, 1.0, 2.5]
+        >>> Tensor([-7, 7]).div(2, rounding_mode="floor").tolist()
+        [-4, 3]
+        """
+        if rounding_mode not in (None, "trunc", "floor"):
+            raise RuntimeError(f'rounding_mode={rounding_mode!r} is not None, "trunc" or "floor"')
+        a, b = self._operands(x, reverse, "DIV")
+        if rounding_mode is not None and not dtypes.is_float(a.dtype):
+            quotient = _floor_division(a, b) if rounding_mode == "floor" else a.alu(Ops.IDIV, b)
+            return self._result(quotient, x)
+        dtype = least_upper_float(a.dtype)
+        quotient = _quotient(a.cast(dtype), b.cast(dtype))
+        if rounding_mode == "floor":
+            quotient = floor_node(quotient)
+        elif rounding_mode == "trunc":
+            quotient = quotient.alu(Ops.TRUNC)
+        return self._result(quotient, x)
+
+    def idiv(self, x: Any, reverse: bool = False) -> Self:
+        """The quotient of integers, rounded toward zero. Raises TypeError for floats.
+
+        >>> Tensor([-7, 7]).idiv(2).tolist()
+        [-3, 3]
+        """
+        a, b = self._operands(x, reverse, "IDIV")
+        if dtypes.is_float(a.dtype):
+            raise TypeError(
+                f'idiv is of integers, not of {a.dtype}; use div(rounding_mode="trunc")'
+            )
+        return self._result(a.alu(Ops.IDIV, b), x)
+
+    def mod(self, x: Any, reverse: bool = False) -> Self:
+        """`self - floor(self / x) * x`: what is left of a division, with the sign of `x`.
+
+        >>> Tensor([-4, 7, 5, -7]).mod(Tensor([2, -3, 8, 3])).tolist()
+        [0, -2, 5, 2]
+        """
+        a, b = self._operands(x, reverse, "MOD")
+        if dtypes.is_float(a.dtype):
+            whole = floor_node(_quotient(a, b))
+            return self._result(a + whole * b * const_node(-1, b.dtype), x)
+        rest = a.alu(Ops.MOD, b)
+        if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
+            return self._result(rest, x)
+        zero = const_node(0, b.dtype)
+        differs = rest.ne(zero) & (rest < zero).ne(b < zero)
+        return self._result(rest + differs.where(b, zero), x)
+
+    def pow(self, x: Any, reverse: bool = False) -> Self:
+        """`self ** x`; of integers, by an integer, an integer.
+
+        Raises RuntimeError for an integer to the power of a negative number.
+
+        >>> Tensor([-1, 2, 3]).pow(2).tolist()
+        [1, 4, 9]
+        """
+        a, b = self._operands(x, reverse, "POW")
+        if not dtypes.is_float(a.dtype):
+            return self._result(_integer_power(a, b), x)
+        if b.op is Ops.CONST:
+            return self._result(_constant_power(a, float(b.arg)), x)
+        if a.op is Ops.CONST and a.arg == 2:
+            return self._result(b.alu(Ops.EXP2), x)
+        return self._result(a.alu(Ops.POW, b), x)
+
+    def neg(self) -> Self:
+        """`-self`; of bool, not.
+
+        >>> Tensor([-1, 0, 2]).neg().tolist()
+        [1, 0, -2]
+        """
+        return self.logical_not() if self.dtype is dtypes.bool else self.mul(-1)
+
+    # ---- bits ----
+
+    def _bits(self, op: Ops, x: Any, reverse: bool) -> Self:
+        a, b = self._operands(x, reverse, op.name)
+        if dtypes.is_float(a.dtype):
+            raise RuntimeError(f"{op.name} is of integers and bools, not of {a.dtype}")
+        return self._result(a.alu(op, b), x)
+
+    def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
+        """`self & x`. Raises RuntimeError for floats, as the others do.
+
+        >>> Tensor([2, 5, 255]).bitwise_and(Tensor([3, 14, 16])).tolist()
+        [2, 4, 16]
+        """
+        return self._bits(Ops.AND, x, reverse)
+
+    def bitwise_or(self, x: Any, reverse: bool = False) -> Self:
+        """`self | x`.
+
+        >>> Tensor([2, 5, 255]).bitwise_or(Tensor([4, 4, 4])).tolist()
+        [6, 5, 255]
+        """
+        return self._bits(Ops.OR, x, reverse)
+
+    def bitwise_xor(self, x: Any, reverse: bool = False) -> Self:
+        """`self ^ x`.
+
+        >>> Tensor([-1, -2, 3]).bitwise_xor(Tensor([1, 0, 3])).tolist()
+        [-2, -2, 0]
+        """
+        return self._bits(Ops.XOR, x, reverse)
+
+    def bitwise_not(self) -> Self:
+        """`~self`; of bool, not.
+
+        >>> Tensor([0, 2, -5]).bitwise_not().tolist()
+        [-1, -3, 4]
+        """
+        if self.dtype is dtypes.bool:
+            return self.logical_not()
+        ones = dtypes.max(self.dtype) if dtypes.is_unsigned(self.dtype) else -1
+        return self._bits(Ops.XOR, ones, False)
+
+    def lshift(self, x: Any, reverse: bool = False) -> Self:
+        """`self << x`.
+
+        >>> Tensor([1, 3, 31], dtype=dtypes.uint8).lshift(2).tolist()
+        [4, 12, 124]
+        """
+        return self._bits(Ops.SHL, x, reverse)
+
+    def rshift(self, x: Any, reverse: bool = False) -> Self:
+        """`self >> x`.
+
+        >>> Tensor([4, 13, 125], dtype=dtypes.uint8).rshift(2).tolist()
+        [1, 3, 31]
+        """
+        return self._bits(Ops.SHR, x, reverse)
+
+    def logical_not(self) -> Self:
+        """Whether each element is zero.
+
+        >>> Tensor([False, True]).logical_not().tolist()
+        [True, False]
+        """
+        return self._derive(
+            self.uop.cast(dtypes.bool).alu(Ops.CMPNE, const_node(True, dtypes.bool))
+        )
+
+
+def reversed_order(node: UOp) -> UOp:
+    """The values mapped so that the smallest becomes the largest; its own inverse."""
+    if node.dtype is dtypes.bool:
+        return node.alu(Ops.CMPNE, const_node(True, dtypes.bool))
+    if dtypes.is_float(node.dtype):
+        return node.alu(Ops.MUL, const_node(-1, node.dtype))
+    # -x - 1, which no integer overflows
+    return node.alu(Ops.XOR, const_node(-1, node.dtype))
+
+
+def floor_node(node: UOp) -> UOp:
+    """Floats rounded down."""
+    whole = node.alu(Ops.TRUNC)
+    below = whole.alu(Ops.ADD, const_node(-1, node.dtype))
+    return node.alu(Ops.CMPLT, whole).where(below, whole)
+
+
+def _quotient(a: UOp, b: UOp) -> UOp:
+    """Floats divided: by a power of two as an exact product."""
+    if b.op is Ops.CONST and b.arg and abs(math.frexp(b.arg)[0]) == 0.5:
+        return a.alu(Ops.MUL, const_node(1 / b.arg, b.dtype))
+    return a.alu(Ops.FDIV, b)
+
+
+def _floor_division(a: UOp, b: UOp) -> UOp:
+    """Integers divided and rounded down."""
+    quotient = a.alu(Ops.IDIV, b)
+    if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
+        return quotient
+    zero = const_node(0, a.dtype)
+    inexact = a.alu(Ops.MOD, b).ne(zero)
+    differs = (a < zero).ne(b < zero)
+    return quotient + (inexact & differs).where(const_node(-1, a.dtype), zero)
+
+
+def _constant_power(base: UOp, exponent: float) -> UOp:
+    """Floats to a known power."""
+    if exponent == 0:
+        return base.const_like(1)
+    if abs(exponent) == 0.5:
+        root = base.alu(Ops.SQRT)
+        return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
+    if exponent == int(exponent) and abs(exponent) <= MOST_MULTIPLIED:
+        power = _multiplied(base, int(abs(exponent)))
+        return power if exponent > 0 else power.alu(Ops.RECIPROCAL)
+    return base.alu(Ops.POW, const_node(exponent, base.dtype))
+
+
+def _multiplied(base: UOp, count: int) -> UOp:
+    """`base` to a positive power, by squaring."""
+    result = None
+    while count:
+        if count & 1:
+            result = base if result is None else result.alu(Ops.MUL, base)
+        count >>= 1
+        if count:
+            base = base.alu(Ops.MUL, base)
+    assert result is not None
+    return result
+
+
+def _integer_power(base: UOp, exponent: UOp) -> UOp:
+    """Integers to an integer power, wrapping around; 0 where the exponent is negative."""
+    if exponent.op is Ops.CONST:
+        if exponent.arg < 0:
+            raise RuntimeError(
+                f"an integer to the power of {exponent.arg} is no integer; cast it to float first"
+            )
+        return _multiplied(base, exponent.arg) if exponent.arg else base.const_like(1)
+    one, none = const_node(1, base.dtype), const_node(0, exponent.dtype)
+    result = None
+    for bit in range(base.dtype.itemsize * 8 - 1):
+        is_set = (exponent & const_node(1 << bit, exponent.dtype)).ne(none)
+        factor = is_set.where(base, one)
+        result = factor if result is None else result.alu(Ops.MUL, factor)
+        base = base.alu(Ops.MUL, base)
+    assert result is not None
+    return (exponent < none).where(const_node(0, result.dtype), result)

@@ -1,0 +1,400 @@
+"""Functions of one element: roots, exponentials, trigonometry, rounding.
+
+In: tensors; integers become the default float where the function needs one. Out: tensors of the
+same shape. Where the graph of a function would give a gradient that is slow, or NaN at the edges,
+the gradient is said here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes, least_upper_float
+from tinygrad.gradient import cosine, with_gradient
+from tinygrad.mixin.arithmetic import floor_node
+from tinygrad.mixin.core import const_node
+from tinygrad.mixin.operators import OperatorMixin
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+Slope = Callable[[UOp, UOp, UOp], UOp]
+
+# Abramowitz and Stegun, 4.4.46 (error 2e-8) and 7.1.26 (error 1.5e-7)
+_ARCSINE = (
+    *(-0.0012624911, 0.0066700901, -0.0170881256, 0.0308918810),
+    *(-0.0501743046, 0.0889789874, -0.2145988016, 1.5707963050),
+)
+_ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)
+
+
+def times(node: UOp, number: float) -> UOp:
+    """`node * number`, of the dtype of `node`."""
+    return node.alu(Ops.MUL, const_node(number, node.dtype))
+
+
+def plus(node: UOp, number: float) -> UOp:
+    """`node + number`, of the dtype of `node`."""
+    return node.alu(Ops.ADD, const_node(number, node.dtype))
+
+
+def exponential(x: UOp) -> UOp:
+    """e to the power of floats."""
+    node = times(x, 1 / math.log(2)).alu(Ops.EXP2)
+    return with_gradient(node, lambda g, y, _: (g * y,), x)
+
+
+class ElementwiseMixin(OperatorMixin):
+    """Elementwise functions of one tensor."""
+
+    __slots__ = ()
+
+    def _float_node(self) -> UOp:
+        """The values as floats: themselves, or the default float."""
+        return self.uop.cast(least_upper_float(self.uop.dtype))
+
+    def _unary(self, op: Ops) -> Self:
+        return self._derive(self._float_node().alu(op))
+
+    def _with_slope(self, node: UOp, x: UOp, slope: Slope) -> Self:
+        """`node`, a function of `x` whose derivative is `slope(x, node, gradient)` times that."""
+        return self._derive(with_gradient(node, lambda g, y, v: (slope(v, y, g),), x))
+
+    # ---- powers and roots ----
+
+    def square(self) -> Self:
+        """`self * self`.
+
+        >>> Tensor([-1.0, 2.0]).square().tolist()
+        [1.0, 4.0]
+        """
+        return self * self
+
+    def sqrt(self) -> Self:
+        """The square root; NaN below 0.
+
+        >>> Tensor([1.0, 4.0]).sqrt().tolist()
+        [1.0, 2.0]
+        """
+        return self._unary(Ops.SQRT)
+
+    def rsqrt(self) -> Self:
+        """One over the square root.
+
+        >>> Tensor([1.0, 4.0]).rsqrt().tolist()
+        [1.0, 0.5]
+        """
+        return self.sqrt().reciprocal()
+
+    def reciprocal(self) -> Self:
+        """One over each element.
+
+        >>> Tensor([1.0, 4.0]).reciprocal().tolist()
+        [1.0, 0.25]
+        """
+        return self._unary(Ops.RECIPROCAL)
+
+    # ---- exponentials and logarithms ----
+
+    def exp(self) -> Self:
+        """e to the power of each element.
+
+        >>> Tensor([0.0, -float("inf")]).exp().tolist()
+        [1.0, 0.0]
+        """
+        return self._derive(exponential(self._float_node()))
+
+    def exp2(self) -> Self:
+        """2 to the power of each element.
+
+        >>> Tensor([0.0, 3.0]).exp2().tolist()
+        [1.0, 8.0]
+        """
+        return self._unary(Ops.EXP2)
+
+    def log(self) -> Self:
+        """The natural logarithm; -inf at 0, NaN below.
+
+        >>> Tensor([1.0, 0.0]).log().tolist()
+        [0.0, -inf]
+        """
+        x = self._float_node()
+        node = times(x.alu(Ops.LOG2), math.log(2))
+        return self._with_slope(node, x, lambda x, y, g: g.alu(Ops.FDIV, x))
+
+    def log2(self) -> Self:
+        """The logarithm to base 2.
+
+        >>> Tensor([1.0, 8.0]).log2().tolist()
+        [0.0, 3.0]
+        """
+        return self._unary(Ops.LOG2)
+
+    def logaddexp(self, other: Any) -> Self:
+        """`log(exp(self) + exp(other))`, without overflow.
+
+        >>> Tensor([-200.0]).logaddexp(-300.0).tolist()
+        [-200.0]
+        """
+        largest = self.maximum(other).detach()
+        total = (self - largest).exp() + (largest.ufix(other) - largest).exp()
+        # two equal infinities have no difference
+        finite = largest.isinf().logical_not()
+        return finite.where(total.log() + largest, self.maximum(other))
+
+    # ---- trigonometry ----
+
+    def sin(self) -> Self:
+        """The sine, of radians; NaN of infinities.
+
+        >>> Tensor([0.0]).sin().tolist()
+        [0.0]
+        """
+        return self._unary(Ops.SIN)
+
+    def cos(self) -> Self:
+        """The cosine, of radians; NaN of infinities.
+
+        >>> Tensor([0.0]).cos().tolist()
+        [1.0]
+        """
+        x = self._float_node()
+        return self._with_slope(cosine(x), x, lambda x, y, g: g * times(x.alu(Ops.SIN), -1))
+
+    def tan(self) -> Self:
+        """The tangent, of radians.
+
+        >>> Tensor([0.0]).tan().tolist()
+        [0.0]
+        """
+        return self.sin() / self.cos()
+
+    def asin(self) -> Self:
+        """The angle in [-pi/2, pi/2] whose sine this is; NaN beyond [-1, 1]. Error 1e-7.
+
+        >>> Tensor([0.0]).asin().tolist()
+        [0.0]
+        """
+        x = self._float_node()
+        size = self._new(x).abs().uop
+        root = plus(times(size, -1), 1).alu(Ops.SQRT)
+        angle = plus(times(root * polynomial(size, _ARCSINE), -1), math.pi / 2)
+        node = angle * self._new(x).sign().uop
+        return self._with_slope(
+            node, x, lambda x, y, g: g.alu(Ops.FDIV, plus(times(x * x, -1), 1).alu(Ops.SQRT))
+        )
+
+    def acos(self) -> Self:
+        """The angle in [0, pi] whose cosine this is; NaN beyond [-1, 1]. Error 1e-7.
+
+        >>> Tensor([1.0]).acos().tolist()
+        [0.0]
+        """
+        return math.pi / 2 - self.asin()
+
+    def atan(self) -> Self:
+        """The angle in (-pi/2, pi/2) whose tangent this is. Error 1e-7.
+
+        >>> Tensor([0.0]).atan().tolist()
+        [0.0]
+        """
+        x = self._float_node()
+        size = self._new(x, False).abs()
+        # beyond 1 by the complement, so that nothing overflows
+        small = size._compared(Ops.CMPLT, 1.0, True).where(size.reciprocal(), size)
+        inner = (small / (small * small + 1).sqrt()).asin()
+        angle = (size > 1).where(math.pi / 2 - inner, inner) * self._new(x, False).sign()
+        slope = lambda x, y, g: g.alu(Ops.FDIV, plus(x * x, 1))  # noqa: E731
+        return self._with_slope(angle.uop, x, slope)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine.
+
+        >>> Tensor([0.0]).sinh().tolist()
+        [0.0]
+        """
+        return (self.exp() - self.neg().exp()) / 2
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine.
+
+        >>> Tensor([0.0]).cosh().tolist()
+        [1.0]
+        """
+        return (self.exp() + self.neg().exp()) / 2
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent.
+
+        >>> Tensor([0.0]).tanh().tolist()
+        [0.0]
+        """
+        x = self._float_node()
+        y = plus(times(logistic(times(x, 2)), 2), -1)
+        return self._with_slope(y, x, lambda x, y, g: g * plus(times(y * y, -1), 1))
+
+    def asinh(self) -> Self:
+        """The inverse hyperbolic sine.
+
+        >>> Tensor([0.0]).asinh().tolist()
+        [0.0]
+        """
+        x = self._float_node()
+        size = self._new(x, False).abs()
+        # beyond 1e10 the square may overflow, and sqrt(x * x + 1) is x
+        squared = (size < 1e10).where(size * size + 1, 1)
+        total = (size < 1e10).where((squared.sqrt() + size).log(), size.log() + math.log(2))
+        node = (total * self._new(x, False).sign()).uop
+        return self._with_slope(
+            node, x, lambda x, y, g: g.alu(Ops.FDIV, plus(x * x, 1).alu(Ops.SQRT))
+        )
+
+    def acosh(self) -> Self:
+        """The inverse hyperbolic cosine; NaN below 1.
+
+        >>> Tensor([1.0]).acosh().tolist()
+        [0.0]
+        """
+        return (self + (self * self - 1).sqrt()).log()
+
+    def atanh(self) -> Self:
+        """The inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
+
+        >>> Tensor([0.0]).atanh().tolist()
+        [0.0]
+        """
+        return ((1 + self) / (1 - self)).log() / 2
+
+    def erf(self) -> Self:
+        """The error function (Abramowitz and Stegun, 7.1.26). Error 1.5e-7.
+
+        >>> Tensor([float("inf")]).erf().tolist()
+        [1.0]
+        """
+        x = self._float_node()
+        size = self._new(x, False).abs()
+        t = (size * 0.3275911 + 1).reciprocal()
+        tail = self._new(polynomial(t.uop, _ERF), False) * (size * size).neg().exp()
+        node = (self._new(x, False).sign() * (1 - tail)).uop
+        factor = 2 / math.sqrt(math.pi)
+        return self._with_slope(
+            node, x, lambda x, y, g: g * times(exponential(times(x * x, -1)), factor)
+        )
+
+    # ---- sign and rounding ----
+
+    def abs(self) -> Self:
+        """The size without the sign.
+
+        >>> Tensor([-1.5, 2.0]).abs().tolist()
+        [1.5, 2.0]
+        """
+        if dtypes.is_unsigned(self.dtype) or self.dtype is dtypes.bool:
+            return self._derive(self.uop)
+        return self.maximum(self.neg())
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; NaN of NaN. Its gradient is 0.
+
+        >>> Tensor([-3.0, 0.0, 2.0]).sign().tolist()
+        [-1.0, 0.0, 1.0]
+        """
+        x = self.detach()
+        return (x < 0).where(-1, (x > 0).where(1, x))
+
+    def trunc(self) -> Self:
+        """Rounded toward zero.
+
+        >>> Tensor([-1.5, 2.7]).trunc().tolist()
+        [-1.0, 2.0]
+        """
+        return self._derive(self.uop.alu(Ops.TRUNC)) if self.is_floating_point() else self
+
+    def floor(self) -> Self:
+        """Rounded down.
+
+        >>> Tensor([-1.5, 2.7]).floor().tolist()
+        [-2.0, 2.0]
+        """
+        return self._derive(floor_node(self.uop)) if self.is_floating_point() else self
+
+    def ceil(self) -> Self:
+        """Rounded up.
+
+        >>> Tensor([-1.5, 2.2]).ceil().tolist()
+        [-1.0, 3.0]
+        """
+        whole = self.trunc()
+        return (whole < self).where(whole + 1, whole) if self.is_floating_point() else self
+
+    def round(self) -> Self:
+        """Rounded to the nearest integer, halves to the even one.
+
+        >>> Tensor([-1.5, 0.5, 2.5, 2.7]).round().tolist()
+        [-2.0, 0.0, 2.0, 3.0]
+        """
+        if not self.is_floating_point():
+            return self
+        whole = self.trunc()
+        rest = self.detach() - whole
+        half = whole * 0.5
+        is_odd = half.trunc().ne(half)
+        away = (rest.abs() > 0.5) | (rest.abs().eq(0.5) & is_odd)
+        return whole + away.where(rest.sign(), 0)
+
+    # ---- questions ----
+
+    def isnan(self) -> Self:
+        """Whether each element is NaN.
+
+        >>> Tensor([1.0, float("nan")]).isnan().tolist()
+        [False, True]
+        """
+        return self != self
+
+    def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
+        """Whether each element is infinite, of the signs asked for.
+
+        >>> Tensor([1.0, float("inf"), -float("inf")]).isinf().tolist()
+        [False, True, True]
+        """
+        if not self.is_floating_point():
+            return self._new(self.const_like(0).uop.cast(dtypes.bool), False)
+        positive = self.eq(math.inf) & detect_positive
+        return positive | (self.eq(-math.inf) & detect_negative)
+
+    def isfinite(self) -> Self:
+        """Whether each element is neither infinite nor NaN.
+
+        >>> Tensor([1.0, float("inf"), float("nan")]).isfinite().tolist()
+        [True, False, False]
+        """
+        return (self.isinf() | self.isnan()).logical_not()
+
+    def isclose(
+        self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    ) -> Self:
+        """Whether `abs(self - other) <= atol + rtol * abs(other)`; equal infinities are close.
+
+        >>> Tensor([1.0, 1.0]).isclose(Tensor([1.0 + 1e-6, 1.1])).tolist()
+        [True, False]
+        """
+        near = (self - other).abs() <= atol + rtol * other.abs()
+        close = (near & self.isfinite() & other.isfinite()) | self.eq(other)
+        return close | (self.isnan() & other.isnan()) if equal_nan else close
+
+
+def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
+    """The polynomial with these coefficients, highest power first."""
+    total = const_node(coefficients[0], x.dtype)
+    for coefficient in coefficients[1:]:
+        total = plus(x * total, coefficient)
+    return total
+
+
+def logistic(x: UOp) -> UOp:
+    """`1 / (1 + exp(-x))` of floats; 0 and 1 at the infinities."""
+    y = plus(times(x, -1 / math.log(2)).alu(Ops.EXP2), 1).alu(Ops.RECIPROCAL)
+    # the graph's own gradient is infinity times zero for large negative x
+    return with_gradient(y, lambda g, y, _: (g * y * plus(times(y, -1), 1),), x)

@@ -1,0 +1,357 @@
+"""Views of the same elements: other shapes, orders, repetitions, parts, and borders.
+
+In: a tensor and sizes, which may be expressions of bound Variables. Out: a tensor whose elements
+are those of the first, or zeros; no arithmetic happens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tinygrad.helpers import all_int, argfix, flatten, prod
+from tinygrad.mixin.core import Shape, TensorCore, broadcast_node
+from tinygrad.uop.ops import WindowArg, resolve, sint, smax
+
+Padding = tuple[tuple[sint, sint], ...]
+
+
+class MovementMixin(TensorCore):
+    """Reshape, permute, expand, shrink, pad, flip, and what is made of these alone."""
+
+    __slots__ = ()
+
+    # ---- the same elements under another shape ----
+
+    def reshape(self, shape: Any, *args: Any) -> Self:
+        """The same elements in row-major order; -1 is worked out, None keeps the size of that axis.
+
+        Raises ValueError if the number of elements differs, RuntimeError for more than one -1.
+
+        >>> Tensor.arange(6).reshape(2, -1).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+        """
+        old = self.uop.shape
+        new = tuple(old[i] if s is None else s for i, s in enumerate(argfix(shape, *args)))
+        unknown = [i for i, s in enumerate(new) if isinstance(s, int) and s == -1]
+        if len(unknown) > 1:
+            raise RuntimeError(f"reshape {old} -> {new}: only one size can be -1")
+        if unknown:
+            new = _with_inferred_size(old, new, unknown[0])
+        if new == old:
+            return self._derive(self.uop)
+        if resolve(prod(old) != prod(new), True):
+            raise ValueError(f"reshape {old} -> {new}: {prod(old)} elements are not {prod(new)}")
+        return self._derive(self.uop.reshape(new))
+
+    def view(self, shape: Any, *args: Any) -> Self:
+        """Another name of `reshape`.
+
+        >>> Tensor.arange(4).view(2, 2).tolist()
+        [[0, 1], [2, 3]]
+        """
+        return self.reshape(shape, *args)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Axes `start_dim` to `end_dim`, both included, as one.
+
+        >>> Tensor.arange(8).reshape(2, 2, 2).flatten(1).shape
+        (2, 4)
+        """
+        start, end = self._axis(start_dim), self._axis(end_dim)
+        shape = self.shape
+        return self.reshape((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]))
+
+    def unflatten(self, dim: int, sizes: tuple[int, ...]) -> Self:
+        """Axis `dim` as several axes of `sizes`.
+
+        >>> Tensor.ones(3, 4, 1).unflatten(1, (2, 2)).shape
+        (3, 2, 2, 1)
+        """
+        axis, shape = self._axis(dim), self.shape
+        return self.reshape((*shape[:axis], *sizes, *shape[axis + 1 :]))
+
+    def squeeze(self, dim: int | None = None) -> Self:
+        """Without axes of size 1: all of them, or `dim` if that has size 1.
+
+        >>> Tensor.zeros(2, 1, 2, 1).squeeze().shape
+        (2, 2)
+        """
+        if dim is None:
+            return self.reshape(tuple(s for s in self.shape if not _is_one(s)))
+        axis, shape = self._axis(dim), self.shape
+        if not shape or not _is_one(shape[axis]):
+            return self._derive(self.uop)
+        return self.reshape((*shape[:axis], *shape[axis + 1 :]))
+
+    def unsqueeze(self, dim: int) -> Self:
+        """With a new axis of size 1 before axis `dim`.
+
+        >>> Tensor([1, 2, 3, 4]).unsqueeze(0).shape
+        (1, 4)
+        """
+        axis, shape = self._axis(dim, 1), self.shape
+        return self.reshape((*shape[:axis], 1, *shape[axis:]))
+
+    # ---- another order ----
+
+    def permute(self, order: Any, *args: Any) -> Self:
+        """Axis `i` of the result is axis `order[i]`. Raises ValueError unless each occurs once.
+
+        >>> Tensor.empty(2, 3, 5).permute(2, 0, 1).shape
+        (5, 2, 3)
+        """
+        given = argfix(order, *args)
+        axes = tuple(self._axis(x) for x in given)
+        if sorted(axes) != list(range(self.ndim)):
+            raise ValueError(f"order {given} does not name each of the {self.ndim} axes once")
+        return self._derive(self.uop.permute(axes))
+
+    def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
+        """With two axes swapped.
+
+        >>> Tensor.arange(6).reshape(2, 3).transpose(0, 1).tolist()
+        [[0, 3], [1, 4], [2, 5]]
+        """
+        order = list(range(self.ndim))
+        first, second = self._axis(dim0), self._axis(dim1)
+        if not order:
+            return self._derive(self.uop)
+        order[first], order[second] = order[second], order[first]
+        return self._derive(self.uop.permute(tuple(order)))
+
+    @property
+    def T(self) -> Self:
+        """`transpose()`: with the first two axes swapped.
+
+        >>> Tensor.zeros(2, 3).T.shape
+        (3, 2)
+        """
+        return self.transpose()
+
+    def flip(self, axis: Any, *args: Any) -> Self:
+        """With the elements along each of the axes in reverse.
+
+        >>> Tensor.arange(6).reshape(2, 3).flip(0).tolist()
+        [[3, 4, 5], [0, 1, 2]]
+        """
+        given = argfix(axis, *args)
+        axes = {self._axis(x) for x in given}
+        if len(axes) != len(given):
+            raise RuntimeError(f"flip{given} names an axis twice in {self.ndim} axes")
+        return self._derive(self.uop.flip(tuple(i in axes for i in range(self.ndim))))
+
+    # ---- repetition and parts ----
+
+    def expand(self, shape: Any, *args: Any) -> Self:
+        """Axes of size 1 repeated to a new size, after new axes in front; -1 or None keeps a size.
+
+        Raises ValueError where an axis is neither of size 1 nor kept.
+
+        >>> Tensor([1, 2, 3]).expand(2, -1).tolist()
+        [[1, 2, 3], [1, 2, 3]]
+        """
+        new, old = argfix(shape, *args), self.uop.shape
+        aligned = (1,) * (len(new) - len(old)) + old
+        target = tuple(
+            a if s is None or (isinstance(s, int) and s == -1) else s
+            for a, s in zip(aligned, new, strict=False)
+        )
+        if len(new) < len(old):
+            raise ValueError(f"expand {old} -> {new}: there are fewer axes; squeeze or sum first")
+        return self._broadcast_to(target)
+
+    def _broadcast_to(self, shape: Shape) -> Self:
+        old = self.uop.shape
+        if old == shape:
+            return self
+        aligned = (1,) * (len(shape) - len(old)) + old
+        if len(old) > len(shape) or any(
+            not _is_one(a) and resolve(a != b, False) for a, b in zip(aligned, shape, strict=True)
+        ):
+            raise ValueError(f"cannot expand {old} to {shape}: only axes of size 1 can be repeated")
+        return self._derive(broadcast_node(self.uop, shape))
+
+    def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
+        """Elements `start` to `end`, end excluded, of each axis; None keeps the whole axis.
+
+        Raises ValueError for a part that is not within its axis.
+
+        >>> Tensor.arange(9).reshape(3, 3).shrink(((0, 2), None)).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+        """
+        shape = self.uop.shape
+        if len(arg) != len(shape):
+            raise ValueError(f"shrink{tuple(arg)} needs one (start, end) for each axis of {shape}")
+        bounds = tuple((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
+        for (start, end), size in zip(bounds, shape, strict=True):
+            if all_int((start, end, size)) and not 0 <= start <= end <= size:
+                raise ValueError(f"shrink: ({start}, {end}) is not within an axis of {shape}")
+        return self._derive(self.uop.shrink(bounds))
+
+    def shrink_to(self, shape: Any, *args: Any) -> Self:
+        """The first elements of each axis, as many as `shape` says; None keeps the whole axis.
+
+        >>> Tensor.arange(9).reshape(3, 3).shrink_to(2, None).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+        """
+        return self.shrink(tuple(None if s is None else (0, s) for s in argfix(shape, *args)))
+
+    def pad_to(self, shape: Any, *args: Any) -> Self:
+        """With zeros behind each axis, up to `shape`; None keeps the size of the axis.
+
+        >>> Tensor([[1, 2]]).pad_to(2, 3).tolist()
+        [[1, 2, 0], [0, 0, 0]]
+        """
+        new = argfix(shape, *args)
+        if len(new) != self.ndim:
+            raise ValueError(f"pad_to{new} needs one size for each axis of {self.shape}")
+        pairs = tuple(
+            (0, 0) if s is None else (0, s - old) for s, old in zip(new, self.shape, strict=True)
+        )
+        return self._padded(pairs)
+
+    def _padded(self, pairs: Padding) -> Self:
+        """Zeros before and after each axis; negative numbers cut elements off."""
+        node = self.uop
+        if any(isinstance(p, int) and p < 0 for pair in pairs for p in pair):
+            node = node.shrink(
+                tuple(
+                    (smax(0, -before), size - smax(0, -after))
+                    for size, (before, after) in zip(node.shape, pairs, strict=True)
+                )
+            )
+            pairs = tuple((smax(before, 0), smax(after, 0)) for before, after in pairs)
+        return self._derive(node.pad(pairs))
+
+    def repeat(self, repeats: Any, *args: Any) -> Self:
+        """The whole tensor repeated along each axis; more repeats than axes add axes in front.
+
+        >>> Tensor([1, 2]).repeat(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        counts = argfix(repeats, *args)
+        if len(counts) < self.ndim:
+            raise ValueError(f"repeat{counts} needs at least one count for each of {self.shape}")
+        base = (1,) * (len(counts) - self.ndim) + self.shape
+        apart = flatten([[1, s] for s in base])
+        repeated = flatten([[r, s] for r, s in zip(counts, base, strict=True)])
+        final = tuple(r * s for r, s in zip(counts, base, strict=True))
+        return self.reshape(tuple(apart)).expand(tuple(repeated)).reshape(final)
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+        """Each element repeated in place along `dim`; by default of the flattened tensor.
+
+        >>> Tensor([1, 2, 3]).repeat_interleave(2).tolist()
+        [1, 1, 2, 2, 3, 3]
+        """
+        x = self.flatten() if dim is None else self
+        axis = 0 if dim is None else self._axis(dim)
+        shape = x.shape
+        apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])
+        repeated = (*shape[: axis + 1], repeats, *shape[axis + 1 :])
+        final = (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
+        return x.reshape(apart).expand(repeated).reshape(final)
+
+    # ---- parts as a list, and windows ----
+
+    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Parts of axis `dim`: of `sizes`, or of one size each, where the last may be smaller.
+
+        Raises ValueError if a list of sizes does not add up to the axis.
+
+        >>> [x.tolist() for x in Tensor.arange(5).split(2)]
+        [[0, 1], [2, 3], [4]]
+        """
+        axis = self._axis(dim)
+        size = int(self.shape[axis])
+        if isinstance(sizes, int):
+            sizes = [min(sizes, size - i) for i in range(0, max(1, size), max(1, sizes))]
+        if sum(sizes) != size:
+            raise ValueError(f"split sizes {list(sizes)} add up to {sum(sizes)}, not to {size}")
+        stops = list(itertools.accumulate(sizes))
+        return tuple(
+            self.shrink(tuple((a, b) if i == axis else None for i in range(self.ndim)))
+            for a, b in zip([0, *stops], stops, strict=False)
+        )
+
+    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+        """At most `chunks` parts of axis `dim`, of equal size but the last.
+
+        >>> [x.tolist() for x in Tensor.arange(5).chunk(3)]
+        [[0, 1], [2, 3], [4]]
+        """
+        if chunks <= 0:
+            raise ValueError(f"chunks={chunks} must be positive")
+        size = int(self.shape[self._axis(dim)])
+        return list(self.split(-(-size // chunks) if size else [0] * chunks, dim))
+
+    def unfold(self, dim: int, size: sint, step: int) -> Self:
+        """Windows of `size` elements of axis `dim`, every `step`; the window is a new last axis.
+
+        >>> Tensor.arange(5).unfold(0, 3, 2).tolist()
+        [[0, 1, 2], [2, 3, 4]]
+        """
+        axis = self._axis(dim)
+        length = int(self.shape[axis])
+        if not 0 <= int(size) <= length or step <= 0:
+            raise RuntimeError(
+                f"unfold(size={size}, step={step}): needs 0 <= size <= {length} and step > 0"
+            )
+        return self._windows((axis,), (int(size),), (step,), (1,))
+
+    def _windows(
+        self,
+        axes: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+        dilations: tuple[int, ...],
+    ) -> Self:
+        """Windows that slide over `axes`, which get their number; they are the new last axes."""
+        if all(k <= s and (d == 1 or k == 1) for k, s, d in zip(sizes, strides, dilations)):
+            return self._apart_windows(axes, sizes, strides)
+        shape, count = self.shape, self.ndim
+        wide = self.reshape((*shape, *(1,) * len(sizes))).expand((*shape, *sizes))
+        windows = tuple(
+            (axis, count + i, (int(shape[axis]) - d * (k - 1) - 1) // s + 1, s, d)
+            for i, (axis, k, s, d) in enumerate(zip(axes, sizes, strides, dilations))
+        )
+        return self._derive(wide.uop.window(WindowArg(windows)))
+
+    def _apart_windows(
+        self, axes: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Self:
+        """Windows that do not overlap: each axis is cut into strides, and these to windows."""
+        ends: list[sint] = list(self.shape)
+        cut: list[tuple[sint, ...]] = [(size,) for size in self.shape]
+        kept: list[tuple[sint, ...]] = [(size,) for size in self.shape]
+        for axis, k, s in zip(axes, sizes, strides):
+            windows = (int(self.shape[axis]) - k) // s + 1
+            ends[axis] = windows * s
+            cut[axis], kept[axis] = (windows, s), (windows, k)
+        pairs = tuple((0, end - size) for end, size in zip(ends, self.shape))
+        apart = self._padded(pairs).reshape(tuple(flatten(cut))).shrink_to(tuple(flatten(kept)))
+        starts = list(itertools.accumulate((len(sizes) for sizes in cut), initial=0))
+        return apart.permute(tuple(starts[:-1]) + tuple(starts[axis] + 1 for axis in axes))
+
+
+def _is_one(size: sint) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def _with_inferred_size(old: Shape, new: Shape, unknown: int) -> Shape:
+    """`new` with the size at `unknown` that makes the number of elements right."""
+    total, rest = prod(old), prod([s for i, s in enumerate(new) if i != unknown])
+    if isinstance(total, int) and isinstance(rest, int):
+        if rest == 0 or total % rest:
+            raise ValueError(f"reshape {old} -> {new}: {total} elements do not divide by {rest}")
+        return (*new[:unknown], total // rest, *new[unknown + 1 :])
+    # sizes that occur on both sides cancel; what is left are known factors
+    left = [s for s in old if not isinstance(s, int)]
+    right = [s for i, s in enumerate(new) if i != unknown and not isinstance(s, int)]
+    for size in right:
+        left.remove(size)
+    known = prod([s for s in old if isinstance(s, int)])
+    divisor = prod([s for i, s in enumerate(new) if i != unknown and isinstance(s, int)])
+    return (*new[:unknown], prod(left) * (known // divisor), *new[unknown + 1 :])

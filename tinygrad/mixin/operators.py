@@ -1,0 +1,117 @@
+"""Python's operators on tensors: each is the method of its name.
+
+In: a tensor, and a tensor or a number on either side. Out: a tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.selection import SelectionMixin
+from tinygrad.uop import Ops
+
+
+class OperatorMixin(SelectionMixin):
+    """`+ - * / // % ** & | ^ ~ << >> < <= > >= == !=`."""
+
+    __slots__ = ()
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __invert__(self) -> Self:
+        return self.bitwise_not()
+
+    def __add__(self, x: Any) -> Self:
+        return self._binary(Ops.ADD, x)
+
+    def __radd__(self, x: Any) -> Self:
+        return self._binary(Ops.ADD, x, True)
+
+    def __sub__(self, x: Any) -> Self:
+        return self.sub(x)
+
+    def __rsub__(self, x: Any) -> Self:
+        return self.sub(x, True)
+
+    def __mul__(self, x: Any) -> Self:
+        return self._binary(Ops.MUL, x)
+
+    def __rmul__(self, x: Any) -> Self:
+        return self._binary(Ops.MUL, x, True)
+
+    def __truediv__(self, x: Any) -> Self:
+        return self.div(x)
+
+    def __rtruediv__(self, x: Any) -> Self:
+        return self.div(x, True)
+
+    def __floordiv__(self, x: Any) -> Self:
+        return self.div(x, rounding_mode="floor")
+
+    def __rfloordiv__(self, x: Any) -> Self:
+        return self.div(x, True, rounding_mode="floor")
+
+    def __mod__(self, x: Any) -> Self:
+        return self.mod(x)
+
+    def __rmod__(self, x: Any) -> Self:
+        return self.mod(x, True)
+
+    def __pow__(self, x: Any) -> Self:
+        return self.pow(x)
+
+    def __rpow__(self, x: Any) -> Self:
+        return self.pow(x, True)
+
+    def __and__(self, x: Any) -> Self:
+        return self.bitwise_and(x)
+
+    def __rand__(self, x: Any) -> Self:
+        return self.bitwise_and(x, True)
+
+    def __or__(self, x: Any) -> Self:
+        return self.bitwise_or(x)
+
+    def __ror__(self, x: Any) -> Self:
+        return self.bitwise_or(x, True)
+
+    def __xor__(self, x: Any) -> Self:
+        return self.bitwise_xor(x)
+
+    def __rxor__(self, x: Any) -> Self:
+        return self.bitwise_xor(x, True)
+
+    def __lshift__(self, x: Any) -> Self:
+        return self.lshift(x)
+
+    def __rlshift__(self, x: Any) -> Self:
+        return self.lshift(x, True)
+
+    def __rshift__(self, x: Any) -> Self:
+        return self.rshift(x)
+
+    def __rrshift__(self, x: Any) -> Self:
+        return self.rshift(x, True)
+
+    def __lt__(self, x: Any) -> Self:
+        return self._compared(Ops.CMPLT, x)
+
+    def __gt__(self, x: Any) -> Self:
+        return self._compared(Ops.CMPLT, x, True)
+
+    def __le__(self, x: Any) -> Self:
+        return self._not_above(x, False)
+
+    def __ge__(self, x: Any) -> Self:
+        return self._not_above(x, True)
+
+    def __eq__(self, x: object) -> Self:  # type: ignore[override]
+        return self._compared(Ops.CMPEQ, x)
+
+    def __ne__(self, x: object) -> Self:  # type: ignore[override]
+        return self._compared(Ops.CMPNE, x)
+
+    # a class that defines `==` has to say again that it is told apart by identity
+    __hash__ = TensorCore.__hash__

@@ -1,0 +1,104 @@
+"""Axes by name: reorder, split and join them by a formula.
+
+In: a tensor and a formula like `"b (h d) w -> b h (w d)"`. Out: a view of it.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tinygrad.helpers import prod
+from tinygrad.mixin.core import Shape
+from tinygrad.mixin.movement import MovementMixin
+from tinygrad.uop.ops import resolve, sint
+
+
+class RearrangeMixin(MovementMixin):
+    """`rearrange`."""
+
+    __slots__ = ()
+
+    def rearrange(self, formula: str, **sizes: int) -> Self:
+        """Reorder, split and join axes by name, as `einops.rearrange`.
+
+        >>> Tensor.empty(2, 6, 3).rearrange("b (h d) w -> b h (w d)", h=2).shape
+        (2, 2, 9)
+        """
+        left, right = _parse_rearrange(formula, self.ndim)
+        names = [name for group in left for name in group]
+        apart = _rearrange_sizes(formula, left, self.shape, sizes)
+        target = [name for group in right for name in group]
+        if sorted(names) != sorted(target):
+            raise RuntimeError(f"rearrange {formula!r}: both sides must have the same axis names")
+        moved = self.reshape(tuple(apart[name] for name in names))
+        moved = moved.permute(tuple(names.index(name) for name in target))
+        return moved.reshape(tuple(prod([apart[name] for name in group]) for group in right))
+
+
+def _parse_rearrange(formula: str, count: int) -> tuple[list[list[str]], list[list[str]]]:
+    """Both sides of a formula as groups of axis names; `...` stands for the axes left over."""
+    sides = formula.split("->")
+    if len(sides) != 2:
+        raise RuntimeError(f"rearrange {formula!r}: write one ->, as in 'a b -> b a'")
+    left, right = (_parse_groups(formula, side) for side in sides)
+    if ["..."] in left:
+        spare = [[f"...{i}"] for i in range(count - len(left) + 1)]
+        left, right = _with_spare(left, spare), _with_spare(right, spare)
+    names = [name for group in left for name in group]
+    if len(set(names)) != len(names):
+        raise RuntimeError(f"rearrange {formula!r}: an axis name occurs twice on the left")
+    if len(left) != count:
+        raise RuntimeError(f"rearrange {formula!r}: {len(left)} axes on the left, not {count}")
+    return left, right
+
+
+def _with_spare(groups: list[list[str]], spare: list[list[str]]) -> list[list[str]]:
+    result: list[list[str]] = []
+    for group in groups:
+        if group == ["..."]:
+            result += spare
+        elif "..." in group:
+            at = group.index("...")
+            result.append(group[:at] + [name for (name,) in spare] + group[at + 1 :])
+        else:
+            result.append(group)
+    return result
+
+
+def _parse_groups(formula: str, side: str) -> list[list[str]]:
+    groups: list[list[str]] = []
+    inside = False
+    for token in side.replace("(", " ( ").replace(")", " ) ").split():
+        if token in ("(", ")"):
+            if inside == (token == "("):
+                raise RuntimeError(f"rearrange {formula!r}: the parentheses do not match")
+            inside = token == "("
+            if inside:
+                groups.append([])
+        elif token == "1" and not inside:
+            groups.append([])
+        elif token != "1":
+            if inside:
+                groups[-1].append(token)
+            else:
+                groups.append([token])
+    if inside:
+        raise RuntimeError(f"rearrange {formula!r}: the parentheses do not match")
+    return groups
+
+
+def _rearrange_sizes(
+    formula: str, groups: list[list[str]], shape: Shape, sizes: dict[str, int]
+) -> dict[str, sint]:
+    """The size of every axis name: one in each group may be worked out."""
+    found: dict[str, sint] = dict(sizes)
+    for group, size in zip(groups, shape):
+        unknown = [name for name in group if name not in found]
+        if len(unknown) > 1:
+            raise RuntimeError(f"rearrange {formula!r}: give the size of {unknown[0]}")
+        known = prod([found[name] for name in group if name in found])
+        if unknown:
+            found[unknown[0]] = size // known
+        if resolve(prod([found[name] for name in group]) != size, False):
+            raise RuntimeError(f"rearrange {formula!r}: ({' '.join(group)}) is not of size {size}")
+    return found

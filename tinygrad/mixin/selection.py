@@ -1,0 +1,163 @@
+"""Comparison of two tensors, and choices between elements.
+
+In: tensors and Python numbers, broadcast and promoted as in arithmetic. Out: bools, which have no
+gradient, or elements of one operand or the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.mixin.arithmetic import ArithmeticMixin, reversed_order
+from tinygrad.mixin.core import (
+    TensorCore,
+    broadcast_node,
+    broadcast_shape,
+    const_node,
+    is_scalar,
+)
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+class SelectionMixin(ArithmeticMixin):
+    """Comparisons, `where`, and the larger, smaller or clipped of values."""
+
+    __slots__ = ()
+
+    def _compared(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+        a, b = self._operands(x, reverse, op.name)
+        return self._new(a.alu(op, b), False)
+
+    def _not_above(self, x: Any, reverse: bool) -> Self:
+        """`self <= x`, or `x <= self`; false where one is NaN."""
+        a, b = self._operands(x, reverse, "CMPLT")
+        if not dtypes.is_float(a.dtype):
+            return self._new((b < a).logical_not(), False)
+        return self._new((a < b) | a.eq(b), False)
+
+    def eq(self, x: Any) -> Self:
+        """`self == x`.
+
+        >>> Tensor([1, 2]).eq(Tensor([1, 3])).tolist()
+        [True, False]
+        """
+        return self._compared(Ops.CMPEQ, x)
+
+    def ne(self, x: Any) -> Self:
+        """`self != x`.
+
+        >>> Tensor([1, 2]).ne(Tensor([1, 3])).tolist()
+        [False, True]
+        """
+        return self._compared(Ops.CMPNE, x)
+
+    # ---- selection ----
+
+    def where(self, x: Any, y: Any) -> Self:
+        """`x` where this is true, else `y`, elementwise.
+
+        >>> Tensor([True, False]).where(Tensor([1, 2]), 0).tolist()
+        [1, 0]
+        """
+        a, b = self._choices(x, y)
+        condition = self.uop.cast(dtypes.bool)
+        wide = [node for node in (condition, a, b) if not is_scalar(node)]
+        if wide:
+            shape = broadcast_shape(*(node.shape for node in wide))
+            condition, a, b = (
+                node if is_scalar(node) else broadcast_node(node, shape)
+                for node in (condition, a, b)
+            )
+        # the condition has no part in the gradient
+        sources = [v for v in (x, y) if isinstance(v, TensorCore)]
+        plain = self._new(condition, False)
+        return plain._derive(condition.alu(Ops.WHERE, a, b), *sources)
+
+    def _choices(self, x: Any, y: Any) -> tuple[UOp, UOp]:
+        """`x` and `y` as nodes of one dtype."""
+        if isinstance(x, TensorCore):
+            a, b = x.uop, x._operand(y, "where")
+        elif isinstance(y, TensorCore):
+            a, b = y._operand(x, "where"), y.uop
+        else:
+            a, b = (v if isinstance(v, UOp) else const_node(v, dtypes.from_py(v)) for v in (x, y))
+        dtype = least_upper_dtype(a.dtype, b.dtype)
+        return a.cast(dtype), b.cast(dtype)
+
+    def masked_fill(self, mask: Self, value: Any) -> Self:
+        """`value` where `mask` is true, else the element.
+
+        >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), -1).tolist()
+        [-1, 2, -1]
+        """
+        return mask.where(value, self)
+
+    def maximum(self, x: Any) -> Self:
+        """The larger of two, elementwise.
+
+        >>> Tensor([-1, 2, 3]).maximum(1).tolist()
+        [1, 2, 3]
+        """
+        return self._binary(Ops.MAX, x)
+
+    def minimum(self, x: Any) -> Self:
+        """The smaller of two, elementwise.
+
+        >>> Tensor([-1, 2, 3]).minimum(1).tolist()
+        [-1, 1, 1]
+        """
+        a, b = self._operands(x, False, "MAX")
+        return self._result(reversed_order(reversed_order(a).alu(Ops.MAX, reversed_order(b))), x)
+
+    def clamp(self, min_: Any = None, max_: Any = None) -> Self:
+        """The elements, no smaller than `min_` and no larger than `max_`.
+
+        Raises RuntimeError if both are None.
+
+        >>> Tensor([-3, 0, 3]).clamp(-1, 1).tolist()
+        [-1, 0, 1]
+        """
+        if min_ is None and max_ is None:
+            raise RuntimeError("clamp needs min_, max_ or both")
+        x = self
+        if min_ is not None:
+            x = x._compared(Ops.CMPLT, min_).where(min_, x)
+        return x if max_ is None else x._compared(Ops.CMPLT, max_, True).where(max_, x)
+
+    def clip(self, min_: Any = None, max_: Any = None) -> Self:
+        """Another name of `clamp`.
+
+        >>> Tensor([-3, 0, 3]).clip(0).tolist()
+        [0, 0, 3]
+        """
+        return self.clamp(min_, max_)
+
+    def copysign(self, other: Any) -> Self:
+        """The size of this with the sign of `other`, of which zeros count too.
+
+        >>> Tensor([1.0, -2.0]).copysign(Tensor([-0.0, 3.0])).tolist()
+        [-1.0, 2.0]
+        """
+        a, b = self._operands(other, False, "copysign")
+        dtype = least_upper_float(a.dtype)
+        a, b = a.cast(dtype), b.cast(dtype)
+        zero = const_node(0, dtype)
+        # the sign of a zero shows in its reciprocal
+        negative = (b < zero) | (b.eq(zero) & (b.reciprocal() < zero))
+        size = (a < zero).where(a * -1, a)
+        return self._result(negative.where(size * -1, size), other)
+
+    def lerp(self, end: Self, weight: Any) -> Self:
+        """`self + (end - self) * weight`; of uint8, in fixed point with 7 bits, rounded.
+
+        >>> Tensor([1.0, 2.0]).lerp(Tensor([4.0, 5.0]), 0.5).tolist()
+        [2.5, 3.5]
+        """
+        if self.dtype is dtypes.uint8 and isinstance(weight, type(self)):
+            start, stop = self.cast(dtypes.int16), end.cast(dtypes.int16)
+            fixed = weight.mul(1 << 7).add(0.5).cast(dtypes.int16)
+            moved = stop.sub(start).mul(fixed).add(1 << 6).rshift(7)
+            return start.add(moved).cast(dtypes.uint8)
+        return self.add(end.sub(self).mul(weight))
