@@ -22,7 +22,6 @@ from tinygrad.settings import MEMORY_PLANNER, RING, ALL2ALL, SCHEDULE_CACHE, SPE
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
-from tinygrad.uop.spec import PER_DEVICE, TENSOR, verify
 from tinygrad.uop.upat import graph_rewrite
 
 # movement that changes no element's number of uses: what is below it can be stored in its place
@@ -78,12 +77,8 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
     key = (sink, Device.DEFAULT, RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
     found = _plans.get(key) if SCHEDULE_CACHE else None
     if found is None:
-        if SPEC:
-            verify(sink, TENSOR)
         local = lower_layouts(sink)
         local = graph_rewrite(local, prepare, name="prepare")
-        if SPEC:
-            verify(local, PER_DEVICE)
         found = _plans[key] = make_plan(local, inputs, Device.DEFAULT)
     return found
 
