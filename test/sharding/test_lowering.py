@@ -1,4 +1,6 @@
-"""Sharded graphs, lowered and run kernel by kernel in numpy, equal the unsharded meaning; bytes are counted."""
+"""Sharded graphs, lowered and run kernel by kernel in numpy, equal the unsharded meaning; bytes are
+counted.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ __all__ = ["CommRecord", "CommTrace", "realize_tensors", "schedule_uops"]
 def realize_tensors(nodes: list[UOp]) -> dict[UOp, UOp]:
     """Bring nodes of the tensor graph into memory.
 
-    Returns, for each node that was computed, the BUFFER node (possibly under movement) that holds it now.
+    Returns, for each node that was computed, the BUFFER node (possibly under movement) that holds
+    it now.
     """
     schedule = create_schedule(nodes)
     run_schedule(schedule.items)

@@ -1,24 +1,26 @@
 """`TinyJit`: a function's kernels, captured on its second call and replayed from the third on.
 
-In: a function of realized tensors and bound Variables. Out: the same results, for the price of one native call.
-Always true: a call whose inputs differ from the captured ones in shape, dtype, layout or number is an error that
-says so; it never replays onto the wrong memory.
+In: a function of realized tensors and bound Variables. Out: the same results, for the price of one
+native call. Always true: a call whose inputs differ from the captured ones in shape, dtype, layout
+or number is an error that says so; it never replays onto the wrong memory.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from tinygrad.device import Buffer, Device
+from tinygrad.tensor import Tensor
+
+from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem, capturing, crosses
 from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.helpers import GlobalCounters
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.settings import DEBUG, JIT
-from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
 
@@ -85,7 +87,8 @@ class _NativeReplay:
         make = Device[items[0].bufs[0].device].replay
         assert make is not None
         self.native = make()
-        self.slots = [self.native.slot_of(b) for b in inputs.buffers]
+        # a record's offset counts from the captured buffer's base
+        self.slots = [(self.native.slot_of(b), b.offset) for b in inputs.buffers]
         self.variables: list[tuple[int, str]] = []
         self.grids: list[tuple[int, ExecItem]] = []
         self.keep: list[Buffer] = []
@@ -115,10 +118,12 @@ class _NativeReplay:
             self.grids.append((record, item))
 
     def run(self, inputs: Inputs) -> None:
-        for slot, buffer in zip(self.slots, inputs.buffers, strict=True):
-            self.native.set_buffer(slot, (buffer.base or buffer).address)
+        for (slot, offset), buffer in zip(self.slots, inputs.buffers, strict=True):
+            self.native.set_buffer(slot, buffer.address - offset)
         for number, name in self.variables:
-            self.native.set_value(number, inputs.values[name])
+            # a Variable that was bound inside the function stays as it was
+            if name in inputs.values:
+                self.native.set_value(number, inputs.values[name])
         for record, item in self.grids:
             self.native.set_grid(record, item.lower().grid(item.values | inputs.values))
         # the buffers must outlive the call
@@ -145,16 +150,20 @@ class CapturedJit(Generic[R]):
         self.inputs = inputs
         self.native = _NativeReplay(items, inputs) if can_replay(items) else None
         self.replaced = {b.base or b: i for i, b in enumerate(inputs.buffers)}
+        self.uses = _uses(items, inputs)
         kernels = [x for x in items if isinstance(x, ExecItem)]
         self.kernel_count = len(kernels)
         # what symbolic sizes change is counted as it was captured
         self.ops = sum(sym_infer(x.lower().spec.estimates.flops, x.values) for x in kernels)
-        self.nbytes = sum(sym_infer(x.lower().spec.estimates.memory_bytes, x.values) for x in kernels)
+        self.nbytes = sum(
+            sym_infer(x.lower().spec.estimates.memory_bytes, x.values) for x in kernels
+        )
         self.copies = [x for x in items if isinstance(x, BufferCopy)]
 
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self.inputs.signature:
             raise JitError(_difference(self.inputs.signature, inputs.signature))
+        self._keep_apart(inputs)
         if self.native is None or DEBUG >= 2:
             self._run_items(inputs)
             return self.result
@@ -162,9 +171,22 @@ class CapturedJit(Generic[R]):
         self._count()
         return self.result
 
+    def _keep_apart(self, inputs: Inputs) -> None:
+        """Copy inputs that are results of an earlier replay and would be overwritten while in
+        use.
+        """
+        for i, buffer in enumerate(inputs.buffers):
+            written = self.uses.first_write.get(buffer.base or buffer)
+            if written is None or written > self.uses.last_use[i]:
+                continue
+            if i in self.uses.assigned:
+                raise JitError("a result of the function is assigned to inside it; pass a .clone()")
+            inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)
+            copy_buffer(inputs.buffers[i].ensure_allocated(), buffer)
+
     def _run_items(self, inputs: Inputs) -> None:
         for item in self.jit_cache:
-            exchange(item, self.replaced, inputs).run()
+            exchange(item, self.replaced, self.inputs, inputs).run()
 
     def _count(self) -> None:
         GlobalCounters.kernel_count += self.kernel_count
@@ -178,7 +200,36 @@ class CapturedJit(Generic[R]):
             item.count(None)
 
 
-def exchange(item: ScheduleItem, replaced: dict[Buffer, int], inputs: Inputs) -> ScheduleItem:
+@dataclass
+class _Uses:
+    """When captured items touch memory, by their number.
+
+    `first_write` is of memory that is no input, `last_use` of each input; `assigned` inputs are
+    written.
+    """
+
+    first_write: dict[Buffer, int]
+    last_use: list[int]
+    assigned: set[int]
+
+
+def _uses(items: list[ScheduleItem], inputs: Inputs) -> _Uses:
+    numbers = {b.base or b: i for i, b in enumerate(inputs.buffers)}
+    found = _Uses({}, [-1] * len(inputs.buffers), set())
+    for position, item in enumerate(items):
+        written = {b.base or b for b in item.written}
+        for root in {b.base or b for b in item.bufs}:
+            if root in numbers:
+                found.last_use[numbers[root]] = position
+                found.assigned |= {numbers[root]} if root in written else set()
+            elif root in written:
+                found.first_write.setdefault(root, position)
+    return found
+
+
+def exchange(
+    item: ScheduleItem, replaced: dict[Buffer, int], captured: Inputs, inputs: Inputs
+) -> ScheduleItem:
     """An item with the captured inputs' buffers and values exchanged for a call's."""
 
     def new(buffer: Buffer) -> Buffer:
@@ -186,10 +237,11 @@ def exchange(item: ScheduleItem, replaced: dict[Buffer, int], inputs: Inputs) ->
         if number is None:
             return buffer
         found = inputs.buffers[number]
+        offset = buffer.offset - captured.buffers[number].offset
+        if offset == 0 and (buffer.size, buffer.dtype) == (found.size, found.dtype):
+            return found
         whole = found.base or found
-        if buffer.base is None:
-            return whole
-        return whole.view(buffer.size, buffer.dtype, buffer.offset)
+        return whole.view(buffer.size, buffer.dtype, found.offset + offset)
 
     if isinstance(item, BufferCopy):
         return BufferCopy(item.item, tuple((new(d), new(s)) for d, s in item.pairs))
@@ -201,19 +253,39 @@ def _difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
     if len(old) != len(new):
         return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
     name, a, b = next((x[0], x[1], y[1]) for x, y in zip(old, new, strict=True) if x != y)
+    if _describe(a) == _describe(b):
+        return (
+            f"argument {name} is {_describe(a)}, but another view of its memory than was captured; "
+            "pass .contiguous() of it"
+        )
     return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
 
 
 def _describe(node: UOp) -> str:
-    return f"{node.dtype} {node.shape} on {node.device}" if node.op is not Ops.DEFINE_VAR else node.expr
+    return (
+        f"{node.dtype} {node.shape} on {node.device}"
+        if node.op is not Ops.DEFINE_VAR
+        else node.expr
+    )
+
+
+def _method(fxn: Callable[..., R] | None, instance: weakref.ref[Any]) -> Callable[..., R]:
+    """`fxn` with its first argument, which is not kept alive."""
+    assert fxn is not None
+
+    def call(*args: Any, **kwargs: Any) -> R:
+        return fxn(instance(), *args, **kwargs)
+
+    return functools.wraps(fxn)(call)
 
 
 class TinyJit(Generic[P, R]):
     """Capture the kernels of `fxn` and replay them.
 
-    The first call runs as it is, the second is captured, later ones replay: Python code inside `fxn` does not
-    run again, and the returned tensors are the same objects, overwritten by each call. Inputs are the realized
-    tensors and bound Variables among the arguments (in lists, tuples and dicts too).
+    The first call runs as it is, the second is captured, later ones replay: Python code inside
+    `fxn` does not run again, and the returned tensors are the same objects, overwritten by each
+    call. Inputs are the realized tensors and bound Variables among the arguments (in lists, tuples
+    and dicts too).
 
     Raises:
         JitError: inputs differ from the captured ones, or nothing was captured.
@@ -223,11 +295,21 @@ class TinyJit(Generic[P, R]):
         self.fxn = fxn
         self.captured = captured
         self.cnt = 0 if captured is None else 2
+        self._bound: dict[int, TinyJit[..., R]] = {}
         if fxn is not None:
             functools.update_wrapper(self, fxn)
 
-    def __get__(self, instance: Any, owner: Any) -> Callable[..., R]:
-        return functools.partial(self.__call__, instance)
+    def __get__(self, instance: Any, owner: Any) -> TinyJit[..., R]:
+        """A method's own capture for each object: two objects have tensors of their own."""
+        if instance is None:
+            return self
+        key = id(instance)
+        found = self._bound.get(key)
+        if found is None:
+            bound: TinyJit[..., R] = TinyJit(_method(self.fxn, weakref.ref(instance)))
+            weakref.finalize(instance, self._bound.pop, key, None)
+            found = self._bound[key] = bound
+        return found
 
     def reset(self) -> None:
         """Forget the capture."""

@@ -1,7 +1,7 @@
 """Running a schedule: a plan's items over real buffers.
 
-In: `ExecItem`s. Out: filled buffers. Always true: a kernel is lowered and compiled once for its tensor form and
-kind of device, however many devices and buffers it runs on.
+In: `ExecItem`s. Out: filled buffers. Always true: a kernel is lowered and compiled once for its
+tensor form and kind of device, however many devices and buffers it runs on.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tinygrad.renderer import find_renderer
 from tinygrad.schedule.plan import TransferItem
 from tinygrad.schedule.rangeify import lower_kernel
 from tinygrad.settings import DEBUG
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
 
 
@@ -95,6 +96,12 @@ class ExecItem:
     values: dict[str, int]
     runner: CompiledRunner | None = None
 
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the kernel writes."""
+        slots = {_stored_slot(store) for store in self.ast.src}
+        return [self.bufs[slot] for slot in slots]
+
     def lower(self) -> CompiledRunner:
         """Compile the kernel, once."""
         if self.runner is None:
@@ -120,7 +127,11 @@ class ExecItem:
             return
         GlobalCounters.time_sum_s += elapsed
         if DEBUG >= 2:
-            rate = f"{ops / elapsed * 1e-9:8.1f} GFLOP/s {nbytes / elapsed * 1e-9:7.1f} GB/s" if elapsed else ""
+            rate = (
+                f"{ops / elapsed * 1e-9:8.1f} GFLOP/s {nbytes / elapsed * 1e-9:7.1f} GB/s"
+                if elapsed
+                else ""
+            )
             name = colored(f"{spec.name:40s}", "cyan")
             number = GlobalCounters.kernel_count
             print(f"*** {self.device:7s} {number:5d} {name} {elapsed * 1e6:10.1f} us {rate}")
@@ -138,6 +149,11 @@ class BufferCopy:
     def bufs(self) -> tuple[Buffer, ...]:
         """The destinations, then the sources."""
         return tuple(d for d, _ in self.pairs) + tuple(s for _, s in self.pairs)
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The destinations."""
+        return [d for d, _ in self.pairs]
 
     def lower(self) -> BufferCopy:
         """A copy needs no compiler."""
@@ -158,11 +174,23 @@ class BufferCopy:
         record_transfer(self.item, nbytes)
         if DEBUG >= 2 and elapsed is not None:
             what = f"{self.item.kind} {self.item.source} -> {self.item.destination}"
-            print(f"*** {colored(what, 'yellow')} {nbytes} bytes {elapsed * 1e6:.1f} us {self.item.line}")
+            print(
+                f"*** {colored(what, 'yellow')} {nbytes} bytes "
+                f"{elapsed * 1e6:.1f} us {self.item.line}"
+            )
+
+
+def _stored_slot(store: UOp) -> int:
+    """The number of the PARAM that a STORE of a kernel's tensor form writes."""
+    target = store.src[0].base
+    assert target.op is Ops.PARAM
+    return target.arg.slot
 
 
 def crosses(destination: Buffer, source: Buffer) -> bool:
-    """Whether a copy is traffic between devices; what comes from the host's memory or disk is not."""
+    """Whether a copy is traffic between devices; what comes from the host's memory or disk is
+    not.
+    """
     return source.device != destination.device and not Device[source.device].is_host_source
 
 

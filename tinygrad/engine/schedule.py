@@ -1,12 +1,13 @@
 """From tensor graphs to runnable items: plans are cached, buffers are bound.
 
-In: nodes of the tensor graph. Out: the items that compute them, and the BUFFER that each will be in. Always true: a
-graph of the same structure is planned once, whatever buffers it reads.
+In: nodes of the tensor graph. Out: the items that compute them, and the BUFFER that each will be
+in. Always true: a graph of the same structure is planned once, whatever buffers it reads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from tinygrad.device import Buffer, Device, MultiBuffer
@@ -18,7 +19,7 @@ from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
-from tinygrad.settings import MEMORY_PLANNER, RING, ALL2ALL, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
+from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
@@ -151,32 +152,69 @@ def _bind(
 # ---- temporaries ----
 
 
-def allocate_temporaries(found: Plan) -> list[tuple[Buffer, ...]]:
-    """Buffers for a plan's own entries; those that no output needs share one arena a device."""
+@dataclass(frozen=True)
+class Place:
+    """Where one device's part of a temporary entry is: at `offset` of its device's arena, or
+    alone.
+    """
+
+    device: str
+    entry: Entry
+    offset: int | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of a plan's temporaries, by entry and device, and the bytes of each device's
+    arena.
+    """
+
+    places: tuple[tuple[Place, ...], ...]
+    arenas: dict[str, int]
+
+
+@cache
+def memory_layout(found: Plan, share: bool) -> Layout:
+    """Where temporaries go. With `share`, those that no output needs share memory by lifetime."""
     kept = {p.entry for parts in found.outputs if parts is not None for p in parts}
-    arenas: dict[str, list[tuple[int, int, Entry]]] = {}
-    result: dict[tuple[int, int], Buffer] = {}
-    for number in found.temporary:
-        entry = found.entries[number]
-        for d, device in enumerate(entry.devices):
-            if number in kept or not MEMORY_PLANNER:
-                result[number, d] = Buffer(device, entry.size, entry.dtype)
-            else:
-                arenas.setdefault(device, []).append((number, d, entry))
     spans = _spans(found)
-    for device, members in arenas.items():
+    members: dict[str, list[tuple[int, int]]] = {}
+    for number in found.temporary:
+        for d, device in enumerate(found.entries[number].devices):
+            if share and number not in kept:
+                members.setdefault(device, []).append((number, d))
+    offsets: dict[tuple[int, int], int] = {}
+    arenas: dict[str, int] = {}
+    for device, owned in members.items():
+        sizes = [found.entries[n].size * found.entries[n].dtype.itemsize for n, _ in owned]
         lifetimes = [
-            Lifetime(*spans.get(number, (0, 0)), entry.size * entry.dtype.itemsize)
-            for number, _, entry in members
+            Lifetime(*spans.get(n, (0, 0)), size) for (n, _), size in zip(owned, sizes, strict=True)
         ]
         layout = plan(lifetimes)
-        arena = Buffer(device, max(layout.total, 1), dtypes.uint8)
-        for (number, d, entry), offset in zip(members, layout.offsets, strict=True):
-            result[number, d] = arena.view(entry.size, entry.dtype, offset)
-    return [
-        tuple(result[number, d] for d in range(len(found.entries[number].devices)))
+        arenas[device] = max(layout.total, 1)
+        offsets.update(zip(owned, layout.offsets, strict=True))
+    places = tuple(
+        tuple(
+            Place(device, found.entries[number], offsets.get((number, d)))
+            for d, device in enumerate(found.entries[number].devices)
+        )
         for number in found.temporary
-    ]
+    )
+    return Layout(places, arenas)
+
+
+def allocate_temporaries(found: Plan) -> list[tuple[Buffer, ...]]:
+    """Buffers for a plan's own entries."""
+    layout = memory_layout(found, bool(MEMORY_PLANNER))
+    arenas = {device: Buffer(device, size, dtypes.uint8) for device, size in layout.arenas.items()}
+
+    def allocate(place: Place) -> Buffer:
+        size, dtype = place.entry.size, place.entry.dtype
+        if place.offset is None:
+            return Buffer(place.device, size, dtype)
+        return arenas[place.device].view(size, dtype, place.offset)
+
+    return [tuple(map(allocate, parts)) for parts in layout.places]
 
 
 def _spans(found: Plan) -> dict[int, tuple[int, int]]:

@@ -10,7 +10,9 @@ from tinygrad.schedule.plan import TransferItem
 
 @dataclass(frozen=True)
 class CommRecord:
-    """One movement: what kind, between which layouts, the bytes that crossed, and the user's line."""
+    """One movement: what kind, between which layouts, the bytes that crossed, and the user's
+    line.
+    """
 
     kind: str
     source: str

@@ -1,1 +1,3 @@
-"""From the tensor graph to kernels: layouts are lowered, work is grouped into kernels, movement becomes indices."""
+"""From the tensor graph to kernels: layouts are lowered, work is grouped into kernels, movement
+becomes indices.
+"""

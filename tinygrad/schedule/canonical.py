@@ -1,8 +1,9 @@
 """The key of the schedule cache: a graph with its buffers numbered and its bound values set aside.
 
-In: a SINK of the tensor graph. Out: the same graph over canonical BUFFERs 0, 1, ... (in the order of first
-use), the real BUFFERs they stand for, and the values of bound Variables. Always true: two graphs that differ
-only in which buffers they read and in bound values have the same canonical SINK, the same object.
+In: a SINK of the tensor graph. Out: the same graph over canonical BUFFERs 0, 1, ... (in the order
+of first use), the real BUFFERs they stand for, and the values of bound Variables. Always true: two
+graphs that differ only in which buffers they read and in bound values have the same canonical SINK,
+the same object.
 """
 
 from __future__ import annotations

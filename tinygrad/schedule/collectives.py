@@ -1,9 +1,10 @@
 """ALLREDUCE in the per-device graph: terms on each device become their reduction.
 
-A partial value is the stack of its terms along a new axis that the mesh dimensions of the group split. Reducing it
-is then a change of layout of the stack and a local reduction: *direct* sends every term to everyone,
-*all-to-all* scatters pieces of the terms, reduces them and gathers the results, *ring* passes pieces on around a
-ring and adds on the way. All three work group by group on a mesh.
+A partial value is the stack of its terms along a new axis that the mesh dimensions of the group
+split. Reducing it is then a change of layout of the stack and a local reduction: *direct* sends
+every term to everyone, *all-to-all* scatters pieces of the terms, reduces them and gathers the
+results, *ring* passes pieces on around a ring and adds on the way. All three work group by group on
+a mesh.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def _up(placement: Placement) -> Placement:
 def all_reduce(
     value: UOp, source: Sharding, target: Layout, shape: tuple[sint, ...], line: str
 ) -> UOp:
-    """The reduction of the terms of `source`, as `target` wants it. `value` and the result are local."""
+    """The reduction of the terms of `source`, as `target` wants it. `value` and the result are
+    local.
+    """
     op = Ops[source.partial_ops[0]]
     whole = source.without_partial()
     if not isinstance(target, Sharding) or target.devices != source.devices:
@@ -76,9 +79,7 @@ def _reduce_elsewhere(
         here = all_reduce(value, source, source.without_partial(), shape, line)
         return transfer(here, source.without_partial(), target, shape, "send", line)
     terms = value.reshape((1, *value.shape))
-    terms = transfer(
-        terms, stacked(source), target, (_group_size(source), *shape), "reduce", line
-    )
+    terms = transfer(terms, stacked(source), target, (_group_size(source), *shape), "reduce", line)
     return reduce_first(terms, op).reshape(shape)
 
 

@@ -1,11 +1,13 @@
-"""Which values of the per-device graph are stored; everything else is computed inside the kernels that use it.
+"""Which values of the per-device graph are stored; everything else is computed inside the kernels
+that use it.
 
-In: the nodes of a per-device graph, sources first. Out: the set of nodes that get a buffer. Always true: a
-reduction is never computed twice, and no kernel needs a value that is neither stored nor computable at one
-point of its loops.
+In: the nodes of a per-device graph, sources first. Out: the set of nodes that get a buffer. Always
+true: a reduction is never computed twice, and no kernel needs a value that is neither stored nor
+computable at one point of its loops.
 
-A *context* is one way in which a kernel reads a node: the kernel's root and the movement between. A node read in
-one context only is computed where it is read. In two: a reduction is stored, cheap arithmetic is repeated.
+A *context* is one way in which a kernel reads a node: the kernel's root and the movement between. A
+node read in one context only is computed where it is read. In two: a reduction is stored, cheap
+arithmetic is repeated.
 """
 
 from __future__ import annotations
@@ -159,9 +161,11 @@ class _Chooser:
     def _consider_repeating(self, node: UOp, contexts: set[Context]) -> None:
         """An expression under a broadcast is computed again for each copy, or stored."""
         base = movement_base(node.src[0])
-        if base in self.stored or base.device is None or base.op not in GroupOp.Elementwise | {
-            Ops.GATHER
-        }:
+        if (
+            base in self.stored
+            or base.device is None
+            or base.op not in GroupOp.Elementwise | {Ops.GATHER}
+        ):
             return
         if not any(c.in_reduce for c in contexts):
             if self.leaves(base) > MOST_LEAVES_REPEATED:

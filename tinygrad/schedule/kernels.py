@@ -1,7 +1,8 @@
-"""The per-device graph becomes a plan: one kernel or transfer for each stored value, in an order that is safe.
+"""The per-device graph becomes a plan: one kernel or transfer for each stored value, in an order
+that is safe.
 
-In: a per-device SINK over canonical buffers. Out: a `Plan`. Always true: whoever reads a buffer as it was before an
-assignment runs before the kernel that overwrites it.
+In: a per-device SINK over canonical buffers. Out: a `Plan`. Always true: whoever reads a buffer as
+it was before an assignment runs before the kernel that overwrites it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class _Planner:
             size = elements(node.shape)
             offset = node.arg.offset
             below = self.parts[node.src[0]]
-            return tuple(Part(p.entry, p.device, p.offset + offset, size, node.dtype) for p in below)
+            return tuple(
+                Part(p.entry, p.device, p.offset + offset, size, node.dtype) for p in below
+            )
         if op is Ops.MSELECT:
             return (self.parts[node.src[0]][node.arg],)
         if op is Ops.MSTACK:
@@ -190,18 +193,18 @@ class _Planner:
         waiting = {unit: len(before) for unit, before in after.items()}
         followers: dict[Unit, list[Unit]] = {unit: [] for unit in self.units}
         for unit, before in after.items():
-            for x in before:
-                followers[x].append(unit)
+            for earlier in before:
+                followers[earlier].append(unit)
         ready = [number[u] for u, count in waiting.items() if count == 0]
         heapq.heapify(ready)
         result: list[Unit] = []
         while ready:
             unit = self.units[heapq.heappop(ready)]
             result.append(unit)
-            for x in followers[unit]:
-                waiting[x] -= 1
-                if waiting[x] == 0:
-                    heapq.heappush(ready, number[x])
+            for later in followers[unit]:
+                waiting[later] -= 1
+                if waiting[later] == 0:
+                    heapq.heappush(ready, number[later])
         if len(result) < len(self.units):
             raise RuntimeError(
                 "assign: a value that was overwritten is still needed together with the new one; "
@@ -224,7 +227,9 @@ class _Planner:
 
 
 def hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
-    """Values to store first: an assigned expression that reads its own target elsewhere than it writes."""
+    """Values to store first: an assigned expression that reads its own target elsewhere than it
+    writes.
+    """
     found: set[UOp] = set()
     for node in order:
         if node.op is not Ops.ASSIGN:

@@ -1,8 +1,8 @@
 """Elementwise kernels that walk the same elements become one kernel with several outputs.
 
-In: units in a safe order, and for each the units that must run before it. Out: fewer units, in a safe order. Always
-true: a kernel that reads what another one of its group writes does so at the element it is at, so the value is
-still in a register; it is not read back.
+In: units in a safe order, and for each the units that must run before it. Out: fewer units, in a
+safe order. Always true: a kernel that reads what another one of its group writes does so at the
+element it is at, so the value is still in a register; it is not read back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MOST_GROUPS_TRIED = 8
 
 
 def is_elementwise(unit: Unit) -> bool:
-    """Whether a unit is one loop nest over its output, with nothing to carry from element to element."""
+    """Whether a unit is one loop nest over its output, with nothing to carry from element to
+    element.
+    """
     if unit.item is not None or len(unit.stores) != 1 or unit.after is not None:
         return False
     target, value = unit.stores[0].src

@@ -1,9 +1,10 @@
 """Layouts are lowered: the tensor graph becomes the per-device graph.
 
-In: a graph of global shapes whose devices are names, `Sharding`s, or none. Out: one graph that every device runs,
-of local shapes, whose devices are names, `Spmd`s, or none. Always true: the walk meets each node once, and what
-it makes is of another device type, so nothing is lowered twice. Only COPY, ALLREDUCE, MSELECT and indexing by a
-tensor need a rule of their own; every other op is the same op on local shapes.
+In: a graph of global shapes whose devices are names, `Sharding`s, or none. Out: one graph that
+every device runs, of local shapes, whose devices are names, `Spmd`s, or none. Always true: the walk
+meets each node once, and what it makes is of another device type, so nothing is lowered twice. Only
+COPY, ALLREDUCE, MSELECT and indexing by a tensor need a rule of their own; every other op is the
+same op on local shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from tinygrad.uop.upat import PatternMatcher, UPat
 
 
 def local_argument(node: UOp, layout: Sharding) -> Any:
-    """The argument of a movement op on one device's part: split axes are as long as they are there."""
+    """The argument of a movement op on one device's part: split axes are as long as they are
+    there.
+    """
     if node.op in {Ops.RESHAPE, Ops.EXPAND}:
         return local_shape(layout, node.shape)
     if node.op is Ops.SHRINK:
@@ -117,7 +120,9 @@ def lower_mselect(node: UOp, ctx: _Lowering) -> UOp:
 
 
 def lower_gather(node: UOp, ctx: _Lowering) -> UOp | None:
-    """Rows of a table that is split along its rows: each device finds its own, the others read 0."""
+    """Rows of a table that is split along its rows: each device finds its own, the others read
+    0.
+    """
     table, index = node.src
     layout = table.device
     if not isinstance(layout, Sharding) or layout.shards(0) == 1:

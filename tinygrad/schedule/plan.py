@@ -1,7 +1,7 @@
 """What a schedule is: storage entries, and items that read and write parts of them.
 
-A plan names no real buffer, so that one plan serves every graph of the same structure. Entry `k < inputs` is the
-k-th buffer of the canonical graph; the others are made anew each time the plan runs.
+A plan names no real buffer, so that one plan serves every graph of the same structure. Entry `k <
+inputs` is the k-th buffer of the canonical graph; the others are made anew each time the plan runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """`size` elements of `dtype` in device number `device`'s part of an entry, from byte `offset` on."""
+    """`size` elements of `dtype` in device number `device`'s part of an entry, from byte `offset`
+    on.
+    """
 
     entry: int
     device: int
@@ -63,9 +65,10 @@ class TransferItem:
 Item = KernelItem | TransferItem
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """The items in the order they run; `outputs[i]` are the parts that hold the i-th output, or None.
+    """The items in the order they run; `outputs[i]` are the parts that hold the i-th output, or
+    None.
 
     An output is None where it is storage already (a buffer, or what was assigned to one).
     """
@@ -81,5 +84,3 @@ class Plan:
     def temporary(self) -> range:
         """The entries that the plan allocates."""
         return range(self.inputs, len(self.entries))
-
-

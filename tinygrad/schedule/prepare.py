@@ -1,7 +1,8 @@
 """Rewrites of the per-device graph before work is grouped into kernels.
 
-Each rule turns a form that a kernel cannot hold into one that it can: what only matters to the gradient goes,
-what must be in memory is stored, a reduction that would keep one core busy and the others idle is cut in two.
+Each rule turns a form that a kernel cannot hold into one that it can: what only matters to the
+gradient goes, what must be in memory is stored, a reduction that would keep one core busy and the
+others idle is cut in two.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def split_reduce(node: UOp) -> UOp | None:
     source, arg = node.src[0], node.arg
     if not SPLIT_REDUCEOP or not all_int(source.shape):
         return None
-    shape = cast(tuple[int, ...], source.shape)
+    shape = source.shape
     if prod(cast(tuple[int, ...], node.shape)) > FEW_OUTPUTS or prod(shape) < MANY_INPUTS:
         return None
     # the outermost reduced axes are cut, so that each part is contiguous
@@ -70,7 +71,7 @@ def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
     while not is_storage(node):
         source = node.src[0] if node.src else node
         if node.op is Ops.SHRINK and all_int(source.shape) and all_int(sum(node.arg, ())):
-            start = _run_start(cast(tuple[int, ...], source.shape), node.arg)
+            start = _run_start(source.shape, node.arg)
             if start is None:
                 return None
             offset += start

@@ -1,17 +1,18 @@
-"""A kernel's tensor form becomes its kernel graph: movement turns into index arithmetic over ranges.
+"""A kernel's tensor form becomes its kernel graph: movement turns into index arithmetic over
+ranges.
 
-In: `SINK(STORE(target, value), ...)` whose leaves are PARAM, CONST, ARANGE and variables; `target` is a PARAM
-under movement, or a PARAM alone. Out: `SINK(STORE(INDEX(DEFINE_GLOBAL, idx), value, *ranges), ...)` without a
-single movement op. Always true: an element is loaded only where it exists (`INDEX` carries the condition), so
-padding never reads out of bounds.
+In: `SINK(STORE(target, value), ...)` whose leaves are PARAM, CONST, ARANGE and variables; `target`
+is a PARAM under movement, or a PARAM alone. Out: `SINK(STORE(INDEX(DEFINE_GLOBAL, idx), value,
+*ranges), ...)` without a single movement op. Always true: an element is loaded only where it exists
+(`INDEX` carries the condition), so padding never reads out of bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.dtype import AddrSpace, PtrDType, dtypes
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
@@ -68,7 +69,9 @@ def movement_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
         condition = None
         for i, d, (before, _) in zip(index, shape, arg, strict=True):
             condition = both(condition, within(i, before, before + d))
-        return tuple(i - as_index(before) for i, (before, _) in zip(index, arg, strict=True)), condition
+        return tuple(
+            i - as_index(before) for i, (before, _) in zip(index, arg, strict=True)
+        ), condition
     if op is Ops.WINDOW:
         inner = list(index)
         for axis, kernel, _, stride, dilation in arg.windows:
@@ -174,7 +177,9 @@ class _Lowering:
         return [ZERO if isinstance(d, int) and d == 1 else self.new_range(d, kind) for d in shape]
 
     def value(self, node: UOp, index: Index, valid: UOp | None = None) -> UOp:
-        """The value of `node` at `index`. Iterative: a kernel's graph may be deeper than the stack."""
+        """The value of `node` at `index`. Iterative: a kernel's graph may be deeper than the
+        stack.
+        """
         root = (node, index, valid)
         stack: list[tuple[Point, list[Point], Build | None]] = [(root, [], None)]
         while stack:
@@ -326,11 +331,12 @@ def vanishes(value: UOp, needed: frozenset[UOp]) -> bool:
 def in_bounds(load: UOp) -> bool:
     """Whether the address is inside its buffer whatever the condition says."""
     pointer, index = load.src[0].src[:2]
-    return bool(index.vmin >= 0 and index.vmax < pointer.dtype.size)
+    return bool(index.vmin >= 0 and index.vmax < cast(PtrDType, pointer.dtype).size)
 
 
 def contraction(value: UOp) -> UOp:
-    """A product of loads under one condition: one zero factor is enough, so the other load needs none.
+    """A product of loads under one condition: one zero factor is enough, so the other load needs
+    none.
 
     The unconditional factor must be finite, as a weight of a convolution is.
     """

@@ -1,9 +1,10 @@
 """Moving a value between two layouts, in the per-device graph.
 
-In: the local value on the source's devices, and two layouts without partial sums. Out: the local value on the
-destination's. The array is cut into the largest pieces that lie within one shard on both sides; each destination
-covers its part piece by piece, from its own memory first, then from the peers in turn. Broadcast, scatter,
-gather, all-gather, all-to-all and transfers between meshes are all this one function.
+In: the local value on the source's devices, and two layouts without partial sums. Out: the local
+value on the destination's. The array is cut into the largest pieces that lie within one shard on
+both sides; each destination covers its part piece by piece, from its own memory first, then from
+the peers in turn. Broadcast, scatter, gather, all-gather, all-to-all and transfers between meshes
+are all this one function.
 """
 
 from __future__ import annotations
@@ -202,5 +203,3 @@ def padded_flat(value: UOp, multiple: int) -> UOp:
     flat = value.reshape((size,))
     extra = ceildiv(size, multiple) * multiple - size
     return flat.pad(((0, extra),))
-
-

@@ -12,8 +12,9 @@ from tinygrad.uop.ops import UOp
 class Unit:
     """What makes the stored value `node`.
 
-    `reads` are the stored nodes it needs; `stores` the kernel's tensor form; `params[i]` the parts, one a device, behind PARAM number i;
-    `overwrites` the stored node whose memory an assignment takes over; `after` a unit that runs before it.
+    `reads` are the stored nodes it needs; `stores` the kernel's tensor form; `params[i]` the parts,
+    one a device, behind PARAM number i; `overwrites` the stored node whose memory an assignment
+    takes over; `after` a unit that runs before it.
     """
 
     node: UOp

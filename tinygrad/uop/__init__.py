@@ -1,10 +1,14 @@
-"""The vocabulary of the graph: every operation a `UOp` can be, and the groups that passes ask for."""
+"""The vocabulary of the graph: every operation a `UOp` can be, and the groups that passes ask
+for.
+"""
 
 from enum import Enum, auto
 
 
 class Ops(Enum):
-    """An operation. The four graph forms use different parts of this list; `uop/spec.py` says which."""
+    """An operation. The four graph forms use different parts of this list; `uop/spec.py` says
+    which.
+    """
 
     # roots and structure
     SINK = auto()
@@ -116,9 +120,7 @@ class Ops(Enum):
 class GroupOp:
     """Sets of operations that share a rule."""
 
-    Unary = frozenset(
-        {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.NEG, Ops.TRUNC}
-    )
+    Unary = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.NEG, Ops.TRUNC})
     Binary = frozenset(
         {
             *(Ops.ADD, Ops.MUL, Ops.SUB, Ops.FDIV, Ops.IDIV, Ops.MOD, Ops.MAX, Ops.POW),

@@ -1,6 +1,7 @@
 """Operators and elementwise names shared by every expression type (`UOp`, `UPat`).
 
-A class that gives `alu` and `const_like` gets Python's operators; nothing here knows of shapes or devices.
+A class that gives `alu` and `const_like` gets Python's operators; nothing here knows of shapes or
+devices.
 """
 
 from typing import Any, Self
@@ -96,10 +97,12 @@ class MathMixin:
         return self._binop(Ops.CMPLT, x, True)
 
     def __ge__(self, x: Any) -> Self:
-        return (self < x).logical_not()
+        less: Self = self < x
+        return less.logical_not()
 
     def __le__(self, x: Any) -> Self:
-        return (self > x).logical_not()
+        more: Self = self > x
+        return more.logical_not()
 
     def ne(self, x: Any) -> Self:
         """Elementwise `!=`."""

@@ -1,8 +1,9 @@
 """`UOp`, the one node type of every graph, and how layouts travel while a tensor graph is built.
 
-A `UOp(op, dtype, src, arg)` is immutable and interned: equal nodes are the same object, so equality is
-identity and every table keyed by a node is cheap. A node of the tensor graph denotes one logical array of its
-*global* shape; `UOp.device` says where it lives (`str`, `Sharding`, or None for what is made of constants).
+A `UOp(op, dtype, src, arg)` is immutable and interned: equal nodes are the same object, so equality
+is identity and every table keyed by a node is cheap. A node of the tensor graph denotes one logical
+array of its *global* shape; `UOp.device` says where it lives (`str`, `Sharding`, or None for what
+is made of constants).
 """
 
 from __future__ import annotations
@@ -24,12 +25,30 @@ from tinygrad.uop.math import MathMixin
 from tinygrad.uop.render import infix, tree
 from tinygrad.uop.shape import compute_shape
 from tinygrad.uop.symbolic import symbolic
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.upat import graph_rewrite
 
 __all__ = [
-    *("AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher"),
-    *("RangeArg", "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "buffers", "graph_rewrite", "resolve"),
-    *("sint", "smax", "smin", "sym_infer", "symbolic_args"),
+    "AxisType",
+    "BufferArg",
+    "GroupOp",
+    "KernelInfo",
+    "Ops",
+    "ParamArg",
+    "PatternMatcher",
+    "RangeArg",
+    "ReduceArg",
+    "UOp",
+    "UPat",
+    "ViewArg",
+    "WindowArg",
+    "buffers",
+    "graph_rewrite",
+    "resolve",
+    "sint",
+    "smax",
+    "smin",
+    "sym_infer",
+    "symbolic_args",
 ]
 
 sint: TypeAlias = "int | UOp"
@@ -149,18 +168,35 @@ _buffer_slots = itertools.count()
 
 def _const_key(value: Any) -> Any:
     # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself
-    return value if value else repr(value)
+    return value if value and value == value else repr(value)
 
 
 class UOp(MathMixin):
     """One interned node. Build with `UOp(op, dtype, src, arg)` or, better, by the methods below."""
 
-    __slots__ = ("__weakref__", "_bounds", "_device", "_key", "_shape", "arg", "dtype", "op", "src")
+    __slots__ = (
+        "__weakref__",
+        "_bounds",
+        "_device",
+        "_key",
+        "_settled",
+        "_shape",
+        "arg",
+        "dtype",
+        "op",
+        "src",
+    )
 
     op: Ops
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
+    # found when first asked for, and kept
+    _bounds: Any
+    _device: Any
+    _key: Any
+    _settled: Any
+    _shape: Any
 
     def __new__(
         cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None
@@ -176,7 +212,7 @@ class UOp(MathMixin):
         self.dtype = dtype
         self.src = src
         self.arg = arg
-        self._shape = self._device = self._bounds = self._key = _UNSET
+        self._shape = self._device = self._bounds = self._key = self._settled = _UNSET
         new_ref = _CacheRef(self, _forget)
         new_ref.key = key
         _cache[key] = new_ref
@@ -225,7 +261,9 @@ class UOp(MathMixin):
         return UOp(new["op"], new["dtype"], new["src"], new["arg"])
 
     def toposort(self, gate: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
-        """Return every node below and including this one, sources first. `gate` stops the descent."""
+        """Return every node below and including this one, sources first. `gate` stops the
+        descent.
+        """
         done: dict[UOp, None] = {}
         stack: list[tuple[UOp, bool]] = [(self, False)]
         while stack:
@@ -315,7 +353,9 @@ class UOp(MathMixin):
 
     @property
     def device(self) -> Any:
-        """Where the value lives: a name, a `Sharding`, or None for what is made of constants alone."""
+        """Where the value lives: a name, a `Sharding`, or None for what is made of constants
+        alone.
+        """
         if self._device is _UNSET:
             for node in self.toposort(gate=lambda u: u._device is _UNSET):
                 if node._device is _UNSET:
@@ -331,12 +371,10 @@ class UOp(MathMixin):
 
     @staticmethod
     def const(dtype: DType, value: ConstType | UOp) -> UOp:
-        """A scalar constant, shape ()."""
+        """A constant, shape (); of a vector dtype, the same number in all lanes."""
         if isinstance(value, UOp):
             return value
-        scalar = dtype.scalar()
-        node = UOp(Ops.CONST, scalar, (), dtypes.as_const(value, scalar))
-        return node if dtype.count == 1 else UOp(Ops.VECTORIZE, dtype, (node,) * dtype.count)
+        return UOp(Ops.CONST, dtype, (), dtypes.as_const(value, dtype.scalar()))
 
     def const_like(self, value: Any) -> UOp:
         """A constant of this node's dtype and, in a tensor graph, of its shape."""
@@ -358,7 +396,9 @@ class UOp(MathMixin):
         return UOp(Ops.ARANGE, dtype, (), size)
 
     def alu(self, op: Ops, *src: UOp) -> UOp:
-        """`op(self, *src)`, elementwise; sources on disagreeing layouts are brought to a common one."""
+        """`op(self, *src)`, elementwise; sources on disagreeing layouts are brought to a common
+        one.
+        """
         srcs = (self, *src)
         if op in GroupOp.Comparison:
             dtype = dtypes.bool.vec(self.dtype.count) if self.dtype.count > 1 else dtypes.bool
@@ -382,7 +422,9 @@ class UOp(MathMixin):
         return self if self.dtype == dtype else UOp(Ops.BITCAST, dtype, (self,))
 
     def r(self, op: Ops, axes: tuple[int, ...]) -> UOp:
-        """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE follows."""
+        """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE
+        follows.
+        """
         shape = self.shape
         axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
         if not axes:
@@ -455,11 +497,15 @@ class UOp(MathMixin):
         return UOp(Ops.ASSIGN, self.dtype, (self, value))
 
     def gather(self, index: UOp) -> UOp:
-        """Rows of axis 0: shape `(*index.shape, *self.shape[1:])`; a row out of range reads as 0."""
+        """Rows of axis 0: shape `(*index.shape, *self.shape[1:])`; a row out of range reads as
+        0.
+        """
         return placement.gather(self, index)
 
     def scatter_add(self, index: UOp, rows: int) -> UOp:
-        """Add `self` (`(*index.shape, *rest)`) into zeros of `(rows, *rest)`; out of range is dropped."""
+        """Add `self` (`(*index.shape, *rest)`) into zeros of `(rows, *rest)`; out of range is
+        dropped.
+        """
         return placement.scatter_add(self, index, rows)
 
     # ---- movement ----
@@ -525,7 +571,9 @@ class UOp(MathMixin):
 
     @staticmethod
     def variable(name: str, min_value: int, max_value: int, dtype: DType = dtypes.index) -> UOp:
-        """An integer known when a kernel runs, between `min_value` and `max_value`, both included."""
+        """An integer known when a kernel runs, between `min_value` and `max_value`, both
+        included.
+        """
         if not isinstance(min_value, int) or not isinstance(max_value, int):
             raise TypeError(f"Variable {name}: bounds must be ints, got {min_value}, {max_value}")
         if min_value > max_value:
@@ -568,7 +616,8 @@ class UOp(MathMixin):
     def _min_max(self) -> tuple[Any, Any]:
         if self._bounds is _UNSET:
             self._bounds = min_max(self)
-        return cast(tuple[Any, Any], self._bounds)
+        bounds: tuple[Any, Any] = self._bounds
+        return bounds
 
     def simplify(self) -> UOp:
         """The same expression, simplified."""
@@ -586,7 +635,9 @@ class UOp(MathMixin):
         return infix(self)
 
     def variables(self) -> list[UOp]:
-        """The Variables this graph depends on, sorted by name; movement arguments are searched too."""
+        """The Variables this graph depends on, sorted by name; movement arguments are searched
+        too.
+        """
         found: set[UOp] = set()
         for node in self.toposort():
             if node.op is Ops.DEFINE_VAR:
@@ -735,4 +786,3 @@ def _fold(
     for v in values[1:]:
         result = symbolic(result, UOp.const(dtypes.index, v))
     return result.ssimplify()
-

@@ -1,8 +1,8 @@
 """Where values meet: the communication that a graph needs, inserted while it is built.
 
-In: nodes about to become the sources of a new one. Out: sources whose layouts agree. Always true: an inserted
-COPY or ALLREDUCE leaves the logical value as it was, and sits below any EXPAND, so that a broadcast operand
-moves its own bytes and not those of its expansion.
+In: nodes about to become the sources of a new one. Out: sources whose layouts agree. Always true:
+an inserted COPY or ALLREDUCE leaves the logical value as it was, and sits below any EXPAND, so that
+a broadcast operand moves its own bytes and not those of its expansion.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class Move:
 class TransferArg:
     """A COPY of the per-device graph: equal pieces, numbered in memory order, change devices.
 
-    The result is an array of `shape`, `(pieces, *piece)`, on `device`. `kind`, `source`, `destination` and
-    `line` are for people: what moves, between which layouts, and which line of the user's program asked.
+    The result is an array of `shape`, `(pieces, *piece)`, on `device`. `kind`, `source`,
+    `destination` and `line` are for people: what moves, between which layouts, and which line of
+    the user's program asked.
     """
 
     device: str | Spmd
@@ -169,9 +170,7 @@ def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
     """The layout of the source with which this movement yields `layout`, or the nearest to it."""
     source = node.src[0]
     if node.op is Ops.PERMUTE:
-        return layout.with_axes(
-            [node.arg[p] if isinstance(p, int) else p for p in layout.axes]
-        )
+        return layout.with_axes([node.arg[p] if isinstance(p, int) else p for p in layout.axes])
     if node.op is Ops.EXPAND:
         grown = {i for i, (a, b) in enumerate(zip(source.shape, node.shape, strict=True)) if a != b}
         return layout.with_axes([None if p in grown else p for p in layout.axes])

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[Any, ...]
 
-# ops of the kernel and linear forms, whose values are scalars or vectors at one point of a loop nest
+# ops of the kernel and linear forms, whose values are scalars or vectors at one point of a loop
+# nest
 SHAPELESS = frozenset(
     {
         *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
@@ -65,7 +66,9 @@ def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
     if op is Ops.PERMUTE:
         return tuple(shape[i] for i in arg)
     if op is Ops.PAD:
-        return tuple(_simple(d + before + after) for d, (before, after) in zip(shape, arg, strict=True))
+        return tuple(
+            _simple(d + before + after) for d, (before, after) in zip(shape, arg, strict=True)
+        )
     if op is Ops.SHRINK:
         return tuple(_extent(start, end) for start, end in arg)
     if op in {Ops.WINDOW, Ops.UNWINDOW}:
@@ -76,9 +79,10 @@ def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
 
 def _extent(start: Any, end: Any) -> Any:
     # a window of fixed size at a symbolic place is the common case, and needs no algebra
-    if not isinstance(end, int) and end.op is Ops.ADD and end.src[0] is start:
-        if end.src[1].op is Ops.CONST:
-            return end.src[1].arg
+    if isinstance(end, int) or end.op is not Ops.ADD or end.src[0] is not start:
+        return _simple(end - start)
+    if end.src[1].op is Ops.CONST:
+        return end.src[1].arg
     return _simple(end - start)
 
 
@@ -95,5 +99,7 @@ def selected_shape(node: UOp) -> Shape:
 
 
 def stacked_shape(node: UOp) -> Shape:
-    """The global shape of parts that live on one device each; the parts of a full copy are equal."""
+    """The global shape of parts that live on one device each; the parts of a full copy are
+    equal.
+    """
     return node.src[0].shape
