@@ -1,8 +1,9 @@
 """The least and greatest value that a node can take.
 
-In: a node. Out: `(lo, hi)`, Python numbers, such that every value of the node lies between them. An integer
-that may overflow gets the whole range of its dtype, so bounds inside that range are also a proof that nothing
-wraps. A float's bounds are finite only where the value is known to be finite and not NaN.
+In: a node. Out: `(lo, hi)`, Python numbers, such that every value of the node lies between them. An
+integer that may overflow gets the whole range of its dtype, so bounds inside that range are also a
+proof that nothing wraps. A float's bounds are finite only where the value is known to be finite and
+not NaN.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
-    from tinygrad.dtype import DType
     from tinygrad.uop.ops import UOp
 
 Bounds = tuple[Any, Any]
@@ -23,7 +23,7 @@ _INFINITY = float("inf")
 
 
 def min_max(node: UOp) -> Bounds:
-    """The bounds of `node`. Those of its sources are computed first, without recursion, and kept."""
+    """The bounds of `node`. Those of its sources are found first, without recursion, and kept."""
     stack = [node]
     while True:
         top = stack[-1]
@@ -52,7 +52,10 @@ def _bounds_of(node: UOp) -> Bounds:
 
 
 def _const(node: UOp) -> Bounds | None:
-    convert = truncate.get(node.dtype)
+    if isinstance(node.arg, tuple):
+        # a vector with a number for each lane
+        return min(node.arg), max(node.arg)
+    convert = truncate.get(node.dtype.scalar())
     value = node.arg if convert is None else convert(node.arg)
     return value, value
 

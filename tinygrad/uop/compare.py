@@ -1,8 +1,8 @@
 """Comparison of index expressions: one canonical form, fewest terms.
 
-`x < c` with the constant on the right and factors without a common divisor, or the negation of such a
-comparison. Terms that are negative on the left go to the right. Index arithmetic never wraps, so terms may
-change sides.
+`x < c` with the constant on the right and factors without a common divisor, or the negation of such
+a comparison. Terms that are negative on the left go to the right. Index arithmetic never wraps, so
+terms may change sides.
 """
 
 from __future__ import annotations

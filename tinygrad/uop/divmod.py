@@ -1,8 +1,8 @@
-"""Division and remainder of integer expressions, which is what reshapes, pools and repeats leave behind.
+"""Division and remainder of integer expressions, which reshapes and repeats leave behind.
 
-In: `x // d` and `x % d` (rounded toward zero, as in C) whose sources are canonical. Out: the same value with
-fewer divisions, or None. Every rule proves from bounds that nothing wraps and, since division rounds toward
-zero, that what it splits is not negative.
+In: `x // d` and `x % d` (rounded toward zero, as in C) whose sources are canonical. Out: the same
+value with fewer divisions, or None. Every rule proves from bounds that nothing wraps and, since
+division rounds toward zero, that what it splits is not negative.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _divide_mixed(u: UOp, x: UOp, terms: Terms, total: int, d: int) -> UOp | Non
 
 
 def _residues(terms: Terms, d: int, kind: int) -> Terms:
-    """Factors that are the same modulo `d`: of the same sign (0), not negative (1) or nearest to 0 (2)."""
+    """Factors equal modulo `d`: of the same sign (0), not negative (1), nearest to 0 (2)."""
     if kind == 0:
         reduced = {base: cmod(factor, d) for base, factor in terms.items()}
     elif kind == 1:

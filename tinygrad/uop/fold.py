@@ -1,6 +1,7 @@
 """Operations on constants, exactly as the dtype computes them.
 
-Integers wrap around and divide toward zero, floats follow IEEE 754 and round to the dtype after each operation.
+Integers wrap around and divide toward zero, floats follow IEEE 754 and round to the dtype after
+each operation.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _INFINITY = float("inf")
 def exec_alu(op: Ops, dtype: DType, operands: tuple[Any, ...]) -> ConstType | None:
     """`op` on Python numbers, in the scalar `dtype`: for comparisons, that of the operands.
 
-    An integer divided by zero is 0, as with `cdiv`. None says that the operation has no value to rely on: a
-    shift by more than the width, an integer to a negative power.
+    An integer divided by zero is 0, as with `cdiv`. None says that the operation has no value to
+    rely on: a shift by more than the width, an integer to a negative power.
     """
     if op in _COMPARISONS:
         return _COMPARISONS[op](*operands)
@@ -37,14 +38,18 @@ def exec_alu(op: Ops, dtype: DType, operands: tuple[Any, ...]) -> ConstType | No
 
 
 def constant_value(node: UOp) -> Any:
-    """The value of a CONST as its dtype holds it."""
-    convert = truncate.get(node.dtype)
-    return node.arg if convert is None else convert(node.arg)
+    """The value of a CONST as its dtype holds it; of a vector, a tuple if its lanes differ."""
+    convert = truncate.get(node.dtype.scalar())
+    if convert is None or node.arg.__class__ is tuple:
+        return node.arg
+    return convert(node.arg)
 
 
 def fold_constants(u: UOp) -> UOp | None:
     """An operation whose sources are all CONST, as a CONST."""
     dtype = u.src[-1].dtype
+    if dtype.count > 1:
+        return None
     value = exec_alu(u.op, dtype, tuple([constant_value(x) for x in u.src]))
     return None if value is None else u.const_like(value)
 
@@ -52,7 +57,9 @@ def fold_constants(u: UOp) -> UOp | None:
 def fold_cast(u: UOp) -> UOp | None:
     """A CAST of a CONST. A float outside an integer type's range is left to the device."""
     value = constant_value(u.src[0])
-    target = u.dtype.scalar()
+    target = u.dtype
+    if target.count > 1:
+        return None
     if isinstance(value, float) and dtypes.is_int(target):
         if not dtypes.min(target) <= value <= dtypes.max(target):
             return None
@@ -62,7 +69,7 @@ def fold_cast(u: UOp) -> UOp | None:
 
 
 def fold_bitcast(u: UOp) -> UOp | None:
-    """A BITCAST of a CONST between types of equal size that `struct` knows; a NaN's bits are kept."""
+    """A BITCAST of a CONST between types that `struct` knows, unless that makes a NaN."""
     source, target = u.src[0].dtype, u.dtype
     if source.fmt is None or target.fmt is None or source.itemsize != target.itemsize:
         return None
@@ -97,7 +104,7 @@ def _divide(x: float, y: float) -> float:
 
 def _exp2(x: float) -> float:
     try:
-        return 2.0**x
+        return float(2.0**x)
     except OverflowError:
         return _INFINITY
 

@@ -1,4 +1,4 @@
-"""Arithmetic that a constant, a repeated operand or a known bound makes unnecessary, for every dtype.
+"""Arithmetic that a constant, a repeated operand or a known bound makes unnecessary.
 
 Floats follow IEEE 754 (NaN, infinities), with one liberty: `x + 0.0` is `x` also where `x` is -0.0.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def with_shape_of(u: UOp, x: UOp) -> UOp:
-    """`x`, one of the sources of `u`, in the shape of `u`: a source may be a scalar where another is not."""
+    """`x`, a source of `u`, in the shape of `u`: one source may be a scalar, another not."""
     shape = u._shape_or_none
     if not shape or x._shape_or_none == shape:
         return x
@@ -26,7 +26,7 @@ def with_shape_of(u: UOp, x: UOp) -> UOp:
 
 def fold_known(u: UOp) -> UOp | None:
     """An integer or a bool that can take one value only."""
-    if dtypes.is_float(u.dtype):
+    if u.dtype.count > 1 or dtypes.is_float(u.dtype):
         return None
     low, high = u._min_max()
     return u.const_like(low) if low == high else None
@@ -39,7 +39,7 @@ def constant_to_the_right(u: UOp, c: UOp, x: UOp) -> UOp | None:
 
 def _merge_constants(u: UOp, x: UOp, c: UOp) -> UOp | None:
     """`(y op c0) op c` is `y op (c0 op c)`."""
-    if x.op is not u.op or x.src[1].op is not Ops.CONST:
+    if x.op is not u.op or x.src[1].op is not Ops.CONST or u.dtype.count > 1:
         return None
     operands = constant_value(x.src[1]), constant_value(c)
     merged = exec_alu(u.op, u.dtype.scalar(), operands)
@@ -61,7 +61,7 @@ def subtract(u: UOp, x: UOp, y: UOp) -> UOp | None:
 
 
 def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
-    """`x*1` is `x`; `x*0` is 0 unless `x` may be NaN, infinite or negative; constants merge if exact."""
+    """`x*1` is `x`; `x*0` is 0 unless `x` may be NaN, infinite or negative; constants merge."""
     if c.arg == 1:
         return x
     is_float = dtypes.is_float(u.dtype)
@@ -76,7 +76,7 @@ def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
 def divide_float(u: UOp, x: UOp, c: UOp) -> UOp | None:
     """`x / c` is `x * (1/c)` where `c` is a power of two, which makes `1/c` exact."""
     value = constant_value(c)
-    if not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+    if u.dtype.count > 1 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
         return None
     inverse = 1 / value
     if not _is_normal(inverse, u.dtype):
@@ -86,7 +86,7 @@ def divide_float(u: UOp, x: UOp, c: UOp) -> UOp | None:
 
 def _is_normal(value: float, dtype: DType) -> bool:
     exponent_bits = dtypes.finfo(dtype)[0]
-    largest = 2 ** (exponent_bits - 1) - 2
+    largest = (1 << exponent_bits - 1) - 2
     return -largest <= math.frexp(value)[1] - 1 <= largest
 
 
@@ -145,7 +145,7 @@ def bits_and(u: UOp, x: UOp, y: UOp) -> UOp | None:
     """AND with itself, with 0, and with a mask that changes nothing."""
     if x is y:
         return x
-    if y.op is not Ops.CONST:
+    if y.op is not Ops.CONST or u.dtype.count > 1:
         return None
     mask = constant_value(y)
     if not mask:
@@ -161,7 +161,7 @@ def bits_or(u: UOp, x: UOp, y: UOp) -> UOp | None:
     """OR with itself, with 0 and with all ones."""
     if x is y:
         return x
-    if y.op is not Ops.CONST:
+    if y.op is not Ops.CONST or u.dtype.count > 1:
         return None
     mask = constant_value(y)
     if not mask:
@@ -177,7 +177,7 @@ def bits_xor(u: UOp, x: UOp, y: UOp) -> UOp | None:
         return u.replace(op=Ops.CMPNE)
     if x is y:
         return u.const_like(0)
-    if y.op is not Ops.CONST:
+    if y.op is not Ops.CONST or u.dtype.count > 1:
         return None
     return x if y.arg == 0 else _merge_constants(u, x, y)
 
@@ -195,8 +195,9 @@ def bool_arithmetic(u: UOp) -> UOp | None:
 
 
 def lane_of_vector(x: UOp, lane: UOp) -> UOp:
-    """One lane of a VECTORIZE is that source."""
-    return x.src[lane.arg]
+    """One lane of a VECTORIZE is that source; with one source, all lanes are alike."""
+    number: int = lane.arg
+    return x.src[number if len(x.src) > 1 else 0]
 
 
 def vector_of_lanes(u: UOp) -> UOp | None:
@@ -207,7 +208,7 @@ def vector_of_lanes(u: UOp) -> UOp | None:
     vector = first.src[0]
     if vector.dtype is not u.dtype:
         return None
-    in_order = all(
+    in_order = len(u.src) == u.dtype.count and all(
         x.op is Ops.GEP and x.src[0] is vector and x.arg == i for i, x in enumerate(u.src)
     )
     return vector if in_order else None

@@ -1,7 +1,7 @@
 """Integer expressions as sums: `{base: factor}` plus a constant.
 
-A sum in canonical form is `((b0*f0 + b1*f1) + b2) + constant`: larger factors first, each base once, the
-constant last. Every function here takes sources that are canonical already.
+A sum in canonical form is `((b0*f0 + b1*f1) + b2) + constant`: larger factors first, each base
+once, the constant last. Every function here takes sources that are canonical already.
 """
 
 from __future__ import annotations
@@ -178,13 +178,19 @@ def _is_canonical(u: UOp) -> bool:
         other, factor = _base_and_factor(term)
         if other is base or other.op is Ops.CONST:
             return False
-        if last and abs(factor) <= abs(smallest):
-            if factor not in (smallest, -smallest) or order_key(other) > order_key(base):
-                return False
+        if last and not _is_before(other, factor, base, smallest):
+            return False
         last = False
         if term is left:
             low, high = other._min_max()
             return bool(low != high)
+
+
+def _is_before(base: UOp, factor: int, other: UOp, other_factor: int) -> bool:
+    """Whether one term of a canonical sum stands before another."""
+    if abs(factor) != abs(other_factor):
+        return abs(factor) > abs(other_factor)
+    return order_key(base) < order_key(other)
 
 
 def _base_and_factor(term: UOp) -> tuple[UOp, int]:

@@ -1,6 +1,7 @@
 """Conditions: comparisons, AND, OR, negation and WHERE, for operands of every dtype, and casts.
 
-`not x` is written `x != True`. A comparison of floats is never turned round, since NaN is neither less nor more.
+`not x` is written `x != True`. A comparison of floats is never turned round, since NaN is neither
+less nor more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def less_than(u: UOp, x: UOp, y: UOp) -> UOp | None:
 
 
 def unequal(u: UOp, x: UOp, y: UOp) -> UOp | None:
-    """`x != x` is false unless `x` may be NaN; `x != False` is `x`; a negated equality turns round."""
+    """`x != x` is false unless `x` may be NaN; `x != False` is `x`; equality negates."""
     if x is y and not dtypes.is_float(x.dtype):
         return u.const_like(False)
     if not dtypes.is_bool(x.dtype) or y.op is not Ops.CONST:
@@ -113,7 +114,7 @@ def cast_twice(u: UOp, inner: UOp, x: UOp) -> UOp | None:
 
 
 def lift_index(u: UOp) -> UOp | None:
-    """Arithmetic on integers cast from indices is done on the indices, where nothing can overflow."""
+    """Arithmetic on integers cast from indices is done on the indices, which cannot overflow."""
     dtype = u.src[0].dtype
     if dtype is dtypes.index or u.src[0].op not in _LIFTABLE or dtype not in dtypes.ints:
         return None

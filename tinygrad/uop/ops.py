@@ -25,31 +25,15 @@ from tinygrad.uop.math import MathMixin
 from tinygrad.uop.render import infix, tree
 from tinygrad.uop.shape import compute_shape
 from tinygrad.uop.symbolic import symbolic
-from tinygrad.uop.upat import graph_rewrite
+from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
+# fmt: off
 __all__ = [
-    "AxisType",
-    "BufferArg",
-    "GroupOp",
-    "KernelInfo",
-    "Ops",
-    "ParamArg",
-    "PatternMatcher",
-    "RangeArg",
-    "ReduceArg",
-    "UOp",
-    "UPat",
-    "ViewArg",
-    "WindowArg",
-    "buffers",
-    "graph_rewrite",
-    "resolve",
-    "sint",
-    "smax",
-    "smin",
-    "sym_infer",
-    "symbolic_args",
+    "AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher", "RangeArg",
+    "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "buffers", "graph_rewrite", "resolve", "sint",
+    "smax", "smin", "sym_infer", "symbolic_args",
 ]
+# fmt: on
 
 sint: TypeAlias = "int | UOp"
 

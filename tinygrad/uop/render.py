@@ -67,8 +67,8 @@ def _infix_one(node: UOp, parts: list[str]) -> str:
 def tree(node: UOp, limit: int = TREE_LIMIT) -> str:
     """The graph below `node`, one node a line, sources indented.
 
-    A node that is used more than once gets a number, is printed in full once, and is named by its number
-    after that. At most `limit` nodes are printed; the last line says how many are left out.
+    A node that is used more than once gets a number, is printed in full once, and is named by its
+    number after that. At most `limit` nodes are printed; the last line says how many are left out.
     """
     nodes = node.toposort()
     uses: dict[UOp, int] = {}

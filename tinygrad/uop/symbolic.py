@@ -1,9 +1,9 @@
 """Simplification of expressions: the tables of rules.
 
-`symbolic_simple` holds for values of every dtype. `symbolic` adds the arithmetic of integers, which index
-expressions live on: sums in canonical form, divisions that bounds make unnecessary, comparisons and
-conditions. `symbolic_valid` uses the condition of an INDEX to simplify the index. The value stays exactly the
-same, except that an index may change where its condition does not hold.
+`symbolic_simple` holds for values of every dtype. `symbolic` adds the arithmetic of integers, which
+index expressions live on: sums in canonical form, divisions that bounds make unnecessary,
+comparisons and conditions. `symbolic_valid` uses the condition of an INDEX to simplify the index.
+The value stays exactly the same, except that an index may change where its condition does not hold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops, compare, divmod, fold, identities, linear, logic, valid
-from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.upat import PatternMatcher, Rule, UPat
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -28,57 +28,51 @@ def _root(op: Ops, *src: UPat) -> UPat:
     return UPat(op, src=src, name="u")
 
 
-folding = PatternMatcher(
-    [
-        (UPat(GroupOp.Unary, src=(CONST,), name="u"), fold.fold_constants),
-        (UPat(GroupOp.Binary, src=(CONST, CONST), name="u"), fold.fold_constants),
-        (UPat(GroupOp.Ternary, src=(CONST, CONST, CONST), name="u"), fold.fold_constants),
-        (_root(Ops.CAST, CONST), fold.fold_cast),
-        (_root(Ops.BITCAST, CONST), fold.fold_bitcast),
-        (
-            UPat(GroupOp.Commutative, src=(c, x), name="u"),
-            identities.constant_to_the_right,
-        ),
-    ]
-)
+folding: list[Rule] = [
+    (UPat(GroupOp.Unary, src=(CONST,), name="u"), fold.fold_constants),
+    (UPat(GroupOp.Binary, src=(CONST, CONST), name="u"), fold.fold_constants),
+    (UPat(GroupOp.Ternary, src=(CONST, CONST, CONST), name="u"), fold.fold_constants),
+    (_root(Ops.CAST, CONST), fold.fold_cast),
+    (_root(Ops.BITCAST, CONST), fold.fold_bitcast),
+    (
+        UPat(GroupOp.Commutative, src=(c, x), name="u"),
+        identities.constant_to_the_right,
+    ),
+]
 
-arithmetic = PatternMatcher(
-    [
-        (UPat({Ops.ADD, Ops.MUL, Ops.MAX}, dtypes.bool, name="u"), identities.bool_arithmetic),
-        (_root(Ops.ADD, x, c), identities.add_constant),
-        (_root(Ops.SUB, x, y), identities.subtract),
-        (_root(Ops.MUL, x, c), identities.multiply_constant),
-        (_root(Ops.FDIV, x, c), identities.divide_float),
-        (_root(Ops.IDIV, x, y), identities.divide_integer),
-        (_root(Ops.MOD, x, y), identities.remainder_integer),
-        (_root(Ops.MAX, x, y), identities.maximum),
-        (UPat(Ops.NEG, src=(UPat(Ops.NEG, src=(x,)),)), identities.negate_twice),
-        (UPat(Ops.TRUNC, src=(x,)), identities.truncate_again),
-        (_root(Ops.POW, x, c), identities.power_constant),
-        (_root(Ops.AND, x, y), identities.bits_and),
-        (_root(Ops.OR, x, y), identities.bits_or),
-        (_root(Ops.XOR, x, y), identities.bits_xor),
-        (UPat({Ops.SHL, Ops.SHR}, src=(x, c)), identities.shift_by_zero),
-        (
-            UPat(Ops.GEP, src=(UPat(Ops.VECTORIZE, name="x"),), name="lane"),
-            identities.lane_of_vector,
-        ),
-        (UPat(Ops.VECTORIZE, name="u"), identities.vector_of_lanes),
-    ]
-)
+arithmetic: list[Rule] = [
+    (UPat({Ops.ADD, Ops.MUL, Ops.MAX}, dtypes.bool, name="u"), identities.bool_arithmetic),
+    (_root(Ops.ADD, x, c), identities.add_constant),
+    (_root(Ops.SUB, x, y), identities.subtract),
+    (_root(Ops.MUL, x, c), identities.multiply_constant),
+    (_root(Ops.FDIV, x, c), identities.divide_float),
+    (_root(Ops.IDIV, x, y), identities.divide_integer),
+    (_root(Ops.MOD, x, y), identities.remainder_integer),
+    (_root(Ops.MAX, x, y), identities.maximum),
+    (UPat(Ops.NEG, src=(UPat(Ops.NEG, src=(x,)),)), identities.negate_twice),
+    (UPat(Ops.TRUNC, src=(x,)), identities.truncate_again),
+    (_root(Ops.POW, x, c), identities.power_constant),
+    (_root(Ops.AND, x, y), identities.bits_and),
+    (_root(Ops.OR, x, y), identities.bits_or),
+    (_root(Ops.XOR, x, y), identities.bits_xor),
+    (UPat({Ops.SHL, Ops.SHR}, src=(x, c)), identities.shift_by_zero),
+    (
+        UPat(Ops.GEP, src=(UPat(Ops.VECTORIZE, name="x"),), name="lane"),
+        identities.lane_of_vector,
+    ),
+    (UPat(Ops.VECTORIZE, name="u"), identities.vector_of_lanes),
+]
 
-conditions = PatternMatcher(
-    [
-        (_root(Ops.CMPLT, x, y), logic.less_than),
-        (_root(Ops.CMPNE, x, y), logic.unequal),
-        (_root(Ops.CMPEQ, x, y), logic.equal),
-        (UPat({Ops.AND, Ops.OR}, src=(x, y), name="u"), logic.absorb),
-        (_root(Ops.WHERE, UPat.var("condition"), x, y), logic.select),
-        (_root(Ops.CAST, UPat(Ops.CAST, src=(x,), name="inner")), logic.cast_twice),
-    ]
-)
+conditions: list[Rule] = [
+    (_root(Ops.CMPLT, x, y), logic.less_than),
+    (_root(Ops.CMPNE, x, y), logic.unequal),
+    (_root(Ops.CMPEQ, x, y), logic.equal),
+    (UPat({Ops.AND, Ops.OR}, src=(x, y), name="u"), logic.absorb),
+    (_root(Ops.WHERE, UPat.var("condition"), x, y), logic.select),
+    (_root(Ops.CAST, UPat(Ops.CAST, src=(x,), name="inner")), logic.cast_twice),
+]
 
-symbolic_simple = folding + arithmetic + conditions
+symbolic_simple = PatternMatcher([*folding, *arithmetic, *conditions], pure=True)
 
 
 def subtraction_as_sum(u: UOp) -> UOp | None:
@@ -106,24 +100,21 @@ def _any(op: Ops) -> UPat:
     return UPat(op, name="u")
 
 
-integers = PatternMatcher(
-    [
-        (_any(Ops.ADD), linear.simplify_sum),
-        (_any(Ops.MUL), linear.simplify_product),
-        (UPat({Ops.SUB, Ops.NEG}, name="u"), subtraction_as_sum),
-        (_any(Ops.IDIV), divmod.simplify_idiv),
-        (_any(Ops.MOD), divmod.simplify_mod),
-        (_any(Ops.CMPLT), compare.simplify_cmplt),
-        (UPat({Ops.CMPNE, Ops.CMPEQ}, name="u"), compare.simplify_equality),
-        (_any(Ops.MAX), compare.simplify_max),
-        (_any(Ops.AND), valid.simplify_conjunction),
-        (UPat(INTEGER_OPS, name="u"), identities.fold_known),
-        (UPat(LIFTED_OPS, name="u"), logic.lift_index),
-    ]
-)
+integers: list[Rule] = [
+    (_any(Ops.ADD), linear.simplify_sum),
+    (_any(Ops.MUL), linear.simplify_product),
+    (UPat({Ops.SUB, Ops.NEG}, name="u"), subtraction_as_sum),
+    (_any(Ops.IDIV), divmod.simplify_idiv),
+    (_any(Ops.MOD), divmod.simplify_mod),
+    (_any(Ops.CMPLT), compare.simplify_cmplt),
+    (UPat({Ops.CMPNE, Ops.CMPEQ}, name="u"), compare.simplify_equality),
+    (_any(Ops.MAX), compare.simplify_max),
+    (_any(Ops.AND), valid.simplify_conjunction),
+    (UPat(INTEGER_OPS, name="u"), identities.fold_known),
+    (UPat(LIFTED_OPS, name="u"), logic.lift_index),
+]
 
-symbolic = integers + symbolic_simple
+symbolic = PatternMatcher([*integers, *symbolic_simple.rules], pure=True)
 
-symbolic_valid = symbolic + PatternMatcher(
-    [(UPat(Ops.INDEX, src=(x, y, UPat.var("condition")), name="u"), valid.simplify_index)]
-)
+index_rule = (UPat(Ops.INDEX, src=(UPat(), UPat(), UPat()), name="u"), valid.simplify_index)
+symbolic_valid = PatternMatcher([*symbolic.rules, index_rule], pure=True)

@@ -1,9 +1,10 @@
 """Patterns over graphs, and the walk that applies them.
 
-A `UPat` describes a shape of graph. A `PatternMatcher` is a list of `(UPat, function)`; the function gets what
-the pattern named, as keyword arguments (and `ctx`, if it takes one), and returns the replacement or None.
-Each pattern is compiled once to a Python function of plain comparisons, and rules are dispatched by the root's
-op, so that a node no rule is about costs one dictionary lookup.
+A `UPat` describes a shape of graph. A `PatternMatcher` is a list of `(UPat, function)`; the
+function gets what the pattern named, as keyword arguments (and `ctx`, if it takes one), and returns
+the replacement or None. Each pattern is compiled once to a Python function of plain comparisons,
+and rules are dispatched by the root's op, so that a node no rule is about costs one dictionary
+lookup.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tinygrad.dtype import DType
+from tinygrad.settings import SPEC
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.math import MathMixin
+from tinygrad.uop.spec import check_replacement
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -29,13 +32,13 @@ class UPat(MathMixin):
     """A pattern.
 
     Args:
-        op: an op, a set of them, or None for any.
-        dtype: a dtype or a tuple of them (a vector matches as its scalar), or None for any.
-        src: a tuple of patterns, one a source; a list of patterns, matched in any order; one pattern that
+        op: an op, a set of them, or None for any. dtype: a dtype or a tuple of them (a vector
+        matches as its scalar), or None for any. src: a tuple of patterns, one a source; a list of
+        patterns, matched in any order; one pattern that
             every source must match; or None for any sources.
-        arg: the exact argument; left out, any.
-        name: what the matched node is called in the rule's function. A name used twice must be the same node.
-        allow_any_len: `src` may be followed by further sources.
+        arg: the exact argument; left out, any. name: what the matched node is called in the rule's
+        function. A name used twice must be the same node. allow_any_len: `src` may be followed by
+        further sources.
     """
 
     __slots__ = ("allow_any_len", "arg", "dtypes", "name", "ops", "order_free", "repeat", "src")
@@ -106,7 +109,9 @@ class UPat(MathMixin):
 class _Compiler:
     """Writes the source of a function that tests one pattern and calls its rule."""
 
-    def __init__(self) -> None:
+    def __init__(self, dispatched: UPat | None = None) -> None:
+        # a rule's own pattern: the table of rules has tested its op
+        self.dispatched = dispatched
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {}
         self.bound: dict[str, str] = {}
@@ -120,7 +125,8 @@ class _Compiler:
         self.lines.append("    " * depth + line)
 
     def test(self, pattern: UPat, node: str, depth: int, rest: Callable[[int], None]) -> None:
-        """Emit the tests of `pattern` on the variable `node`, then what `rest` emits inside them."""
+        """Emit the tests of `pattern` on the variable `node`, then what `rest` emits inside
+        them."""
         conditions = self._own_conditions(pattern, node)
         newly_bound = False
         if pattern.name is not None:
@@ -146,7 +152,7 @@ class _Compiler:
 
     def _own_conditions(self, pattern: UPat, node: str) -> list[str]:
         conditions = []
-        if pattern.ops is not None:
+        if pattern.ops is not None and pattern is not self.dispatched:
             if len(pattern.ops) == 1:
                 conditions.append(f"{node}.op is {self.constant(next(iter(pattern.ops)))}")
             else:
@@ -202,8 +208,14 @@ def _takes_ctx(function: Callable[..., Any]) -> bool:
     return "ctx" in inspect.signature(function).parameters
 
 
-def _compile_rule(pattern: UPat, function: Callable[..., Any]) -> Callable[[UOp, Any], UOp | None]:
-    compiler = _Compiler()
+Match = Callable[["UOp", Any], "UOp | None"]
+
+
+@functools.cache
+def _compile_rule(pattern: UPat, function: Callable[..., Any]) -> Match:
+    """The rule as a function of a node whose op the pattern allows. Shared by all matchers that
+    have it."""
+    compiler = _Compiler(pattern)
     rule = compiler.constant(function)
     compiler.emit(0, "def match(u, ctx):")
 
@@ -217,30 +229,45 @@ def _compile_rule(pattern: UPat, function: Callable[..., Any]) -> Callable[[UOp,
     compiler.test(pattern, "u", 1, call)
     compiler.emit(1, "return None")
     exec("\n".join(compiler.lines), compiler.scope)
-    return cast("Callable[[UOp, Any], UOp | None]", compiler.scope["match"])
+    return cast(Match, compiler.scope["match"])
 
 
 Rule = tuple[UPat, Callable[..., Any]]
 
 
+class _RuleTable(dict[Ops, list[Match]]):
+    """The compiled rules that may match a root of each op, in order; compiled when first asked
+    for."""
+
+    def __init__(self, rules: list[Rule]) -> None:
+        super().__init__()
+        self.rules = rules
+
+    def __missing__(self, op: Ops) -> list[Match]:
+        matches = [_compile_rule(*r) for r in self.rules if r[0].ops is None or op in r[0].ops]
+        self[op] = matches
+        return matches
+
+
 class PatternMatcher:
-    """An ordered list of rewrite rules. `a + b` is the rules of `a`, then those of `b`."""
+    """An ordered list of rewrite rules. `a + b` is the rules of `a`, then those of `b`.
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    Args:
+        rules: the rules; of those that match, the first that gives a replacement counts. pure:
+        replacements depend on nothing but the node, for ever. Then a node that came out of these
+        rules
+            unchanged is remembered, and the next walk does not descend into it.
+    """
+
+    def __init__(self, rules: Sequence[Rule], pure: bool = False) -> None:
         self.rules: list[Rule] = list(rules)
-
-    @functools.cached_property
-    def by_op(self) -> dict[Ops, list[Callable[[UOp, Any], UOp | None]]]:
-        """The compiled rules that may match a root of each op, in order."""
-        table: dict[Ops, list[Callable[[UOp, Any], UOp | None]]] = {op: [] for op in Ops}
-        for pattern, function in self.rules:
-            match = _compile_rule(pattern, function)
-            for op in pattern.ops if pattern.ops is not None else Ops:
-                table[op].append(match)
-        return table
+        self.by_op = _RuleTable(self.rules)
+        self.pure = pure
+        # what a node that these rules leave alone is marked with
+        self.mark = object()
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
-        return PatternMatcher(self.rules + other.rules)
+        return PatternMatcher(self.rules + other.rules, self.pure and other.pure)
 
     def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
         """The replacement by the first rule that gives one, or None."""
@@ -267,63 +294,104 @@ def graph_rewrite(
 ) -> UOp:
     """Apply `matcher` to every node until nothing changes, and return the new root.
 
-    Each node is rewritten after its sources (`bottom_up=True`: before them). A replacement is rewritten in
-    turn. Every distinct node is visited once.
+    Each node is rewritten after its sources (`bottom_up=True`: before them). A replacement is
+    rewritten in turn. Every distinct node is visited once. `name` says which pass this is, in
+    errors; under `SPEC=2` every replacement is checked against what the pass of that name may
+    change (`spec.check_replacement`).
 
     Raises:
-        RewriteLoopError: over `REWRITE_LIMIT` replacements were made: the rules undo each other.
+        RewriteLoopError: the rules undo each other, or made over `REWRITE_LIMIT` replacements.
     """
+    walk = _rewrite_roots_first if bottom_up else _rewrite_sources_first
+    return walk(sink, matcher, ctx, name or "rewrite", check_replacement if SPEC >= 2 else None)
+
+
+Check = Callable[["UOp", "UOp", str], None]
+
+
+def _rewrite_sources_first(
+    sink: UOp, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+) -> UOp:
     done: dict[UOp, UOp] = {}
+    # a node whose replacement is being rewritten
+    waiting: dict[UOp, UOp] = {}
     rules = matcher.by_op
-    # (node as it was found, node whose sources are being rewritten, stage)
-    stack: list[tuple[UOp, UOp, int]] = [(sink, sink, 0)]
-    replaced = 0
+    mark = matcher.mark
+    stack = [sink]
     while stack:
-        found, node, stage = stack.pop()
-        if found in done:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
             continue
-        if stage == 0:
-            if bottom_up:
-                node = _rewrite_fully(node, matcher, ctx, name)
-            stack.append((found, node, 1))
-            for x in reversed(node.src):
-                if x not in done:
-                    stack.append((x, x, 0))
-        elif stage == 1:
-            src = tuple([done[x] for x in node.src])
-            new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg)
-            if bottom_up:
-                replacement = None if new is node else new
-            else:
-                replacement = None
-                for match in rules[new.op]:
-                    replacement = match(new, ctx)
-                    if replacement is not None:
-                        break
-            if replacement is None:
-                done[found] = new
-                if new is not found and not bottom_up:
-                    done[new] = new
-                continue
-            if replacement in done:
-                done[found] = done[replacement]
-                continue
-            replaced += 1
-            if replaced > REWRITE_LIMIT:
-                raise RewriteLoopError(f"{name or 'rewrite'}: rules loop on {found.op.name}")
-            stack.append((found, replacement, 2))
-            stack.append((replacement, replacement, 0))
-        else:
-            done[found] = done[node]
+        if node in waiting:
+            result = done.get(waiting[node])
+            if result is None:
+                raise RewriteLoopError(f"{name}: rules come back to what they replaced:\n{node}")
+            done[node] = result
+            continue
+        ready = True
+        for x in reversed(node.src):
+            if x not in done:
+                if x._settled is mark:
+                    done[x] = x
+                else:
+                    stack.append(x)
+                    ready = False
+        if not ready:
+            continue
+        src = tuple([done[x] for x in node.src])
+        new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg)
+        replacement = None
+        for match in rules[new.op]:
+            replacement = match(new, ctx)
+            if replacement is not None:
+                break
+        if replacement is None:
+            done[node] = done[new] = new
+            if matcher.pure:
+                new._settled = mark
+            continue
+        if check is not None:
+            check(new, replacement, name)
+        waiting[node] = replacement
+        if len(waiting) > REWRITE_LIMIT:
+            raise RewriteLoopError(f"{name}: rules never end, at {node.op.name}")
+        stack.append(replacement)
     return done[sink]
 
 
-def _rewrite_fully(node: UOp, matcher: PatternMatcher, ctx: Any, name: str | None) -> UOp:
+def _rewrite_roots_first(
+    sink: UOp, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+) -> UOp:
+    done: dict[UOp, UOp] = {}
+    # (node as it was found, the node it became, whether the sources of that are done)
+    stack = [(sink, sink, False)]
+    while stack:
+        found, node, ready = stack.pop()
+        if found in done:
+            continue
+        if not ready:
+            node = _rewrite_fully(node, matcher, ctx, name, check)
+            stack.append((found, node, True))
+            stack.extend((x, x, False) for x in reversed(node.src) if x not in done)
+            continue
+        src = tuple([done[x] for x in node.src])
+        if src == node.src:
+            done[found] = node
+        else:
+            # the rules may match what the sources have become
+            stack.append((found, type(node)(node.op, node.dtype, src, node.arg), False))
+    return done[sink]
+
+
+def _rewrite_fully(
+    node: UOp, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+) -> UOp:
     for _ in range(REWRITE_LIMIT):
         replacement = matcher.rewrite(node, ctx)
         if replacement is None:
             return node
+        if check is not None:
+            check(node, replacement, name)
         node = replacement
-    raise RewriteLoopError(f"{name or 'rewrite'}: rules loop on {node.op.name}")
-
-
+    raise RewriteLoopError(f"{name}: rules never end, at {node.op.name}")

@@ -1,8 +1,8 @@
 """What a condition says about the indices under it.
 
-In: conjunctions of comparisons of index expressions, such as a padded load's `(0 <= y-1) & (y-1 < 28)`. Out:
-the same condition with fewer clauses, and expressions that are equal to the given ones wherever the condition
-holds (and may differ where it does not).
+In: conjunctions of comparisons of index expressions, such as a padded load's `(0 <= y-1) & (y-1 <
+28)`. Out: the same condition with fewer clauses, and expressions that are equal to the given ones
+wherever the condition holds (and may differ where it does not).
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def uop_given_valid(valid: UOp, u: UOp) -> UOp:
 
 
 def _placeholder(like: UOp, interval: tuple[int, int], number: int) -> UOp:
-    """A variable of these bounds, which no program can name; a constant if only one value is left."""
+    """A variable of these bounds that no program can name, or the one value that is left."""
     if interval[0] == interval[1]:
         return type(like)(Ops.CONST, like.dtype, (), interval[0])
     return type(like)(Ops.DEFINE_VAR, like.dtype, (), (f" {number}", *interval))
@@ -281,13 +281,10 @@ def _cost(u: UOp) -> int:
 _WEIGHTS = {Ops.CONST: 1, Ops.IDIV: 12, Ops.MOD: 12}
 
 
-def simplify_index(u: UOp, x: UOp, y: UOp, condition: UOp) -> UOp | None:
-    """An INDEX with a condition: both simplified, and the condition dropped where it always holds."""
-    pointer, index = x, y
-    valid = condition
-    valid = simplify_valid(valid)
-    if valid.op is Ops.CONST:
-        return (
-            u.replace(src=(pointer, index)) if valid.arg else u.replace(src=(pointer, index, valid))
-        )
-    return u.replace(src=(pointer, uop_given_valid(valid, index), valid))
+def simplify_index(u: UOp) -> UOp | None:
+    """An INDEX with a condition: both simplified; a condition that always holds is dropped."""
+    pointer, index, condition = u.src
+    condition = simplify_valid(condition)
+    if condition.op is not Ops.CONST:
+        return u.replace(src=(pointer, uop_given_valid(condition, index), condition))
+    return u.replace(src=(pointer, index) if condition.arg else (pointer, index, condition))

@@ -1,0 +1,193 @@
+"""What may stand in each form of the graph: one total table, by op, for each form.
+
+`verify(sink, TENSOR)` checks every node below a root. An op without an entry has no place in that
+form. `check_replacement` is what `SPEC=2` asks of every single rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import spec_checks as must
+from tinygrad.uop.render import tree
+from tinygrad.uop.spec_checks import Check
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+ERROR_TREE_LIMIT = 60
+"""The most nodes that an error prints."""
+
+
+class SpecError(RuntimeError):
+    """A node that has no place where it stands: a mistake of the library, not of its user."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A form of the graph: the checks of every op it may contain, and those of all nodes."""
+
+    name: str
+    checks: dict[Ops, tuple[Check, ...]]
+    common: tuple[Check, ...] = ()
+
+
+def verify(sink: UOp, spec: Spec) -> None:
+    """Check every node below `sink`. Raises SpecError that shows the node and what is wrong."""
+    type_verify(sink.toposort(), spec)
+
+
+def type_verify(nodes: Iterable[UOp], spec: Spec) -> None:
+    """Check each of `nodes`, sources before what they are sources of. Raises SpecError."""
+    for node in nodes:
+        checks = spec.checks.get(node.op)
+        if checks is None:
+            _fail(spec.name, node, f"is no op of the {spec.name}")
+        for check in (*checks, *spec.common):
+            wrong = check(node)
+            if wrong is not None:
+                _fail(spec.name, node, wrong)
+
+
+def _fail(where: str, node: UOp, wrong: str) -> NoReturn:
+    text = tree(node, ERROR_TREE_LIMIT)
+    raise SpecError(f"in the {where}, {node.op.name} {wrong}:\n{text}")
+
+
+MAY_CHANGE: dict[str, frozenset[str]] = {}
+"""By name of a pass, what its replacements may change: "dtype", "shape" or "device"."""
+
+
+def may_change(name: str, *properties: str) -> None:
+    """Let the pass `name` change these properties of nodes."""
+    unknown = set(properties) - {"dtype", "shape", "device"}
+    if unknown:
+        raise ValueError(f"{name}: {unknown} are no properties; there are dtype, shape and device")
+    MAY_CHANGE[name] = frozenset(properties)
+
+
+def check_replacement(old: UOp, new: UOp, name: str) -> None:
+    """A rewrite keeps the dtype and, in the tensor graph, shape and device. Raises SpecError.
+
+    What turns out to be made of constants may lose its device.
+    """
+    free = MAY_CHANGE.get(name, frozenset())
+    if "dtype" not in free and old.dtype is not new.dtype:
+        _fail_rewrite(name, old, new, f"dtype {old.dtype!r} to {new.dtype!r}")
+    before, after = old._shape_or_none, new._shape_or_none
+    if before is None or after is None:
+        return
+    if "shape" not in free and not must.same_shape(before, after):
+        _fail_rewrite(name, old, new, f"shape {before} to {after}")
+    if "device" not in free and new.device is not None and new.device != old.device:
+        _fail_rewrite(name, old, new, f"device {old.device} to {new.device}")
+
+
+def _fail_rewrite(name: str, old: UOp, new: UOp, change: str) -> NoReturn:
+    raise SpecError(
+        f"the pass {name!r} changed the {change} of {old.op.name}:\n"
+        f"{tree(old, ERROR_TREE_LIMIT)}\nbecame\n{tree(new, ERROR_TREE_LIMIT)}"
+    )
+
+
+_ELEMENTWISE: dict[Ops, tuple[Check, ...]] = {
+    **dict.fromkeys(GroupOp.ALU, (must.elementwise_dtypes,)),
+    Ops.CAST: (must.sources(1),),
+    Ops.BITCAST: (must.sources(1), must.bitcast_sizes),
+}
+
+_VALUES: dict[Ops, tuple[Check, ...]] = {
+    Ops.CONST: (must.sources(0), must.constant_fits),
+    Ops.DEFINE_VAR: (must.sources(0), must.argument(tuple)),
+}
+
+_ARRAYS: dict[Ops, tuple[Check, ...]] = {
+    **_VALUES,
+    Ops.SINK: (must.is_void,),
+    Ops.BIND: (must.sources(2), must.keeps_dtype),
+    Ops.ARANGE: (must.sources(0),),
+    Ops.BUFFER: (must.sources(0),),
+    Ops.BUFFER_VIEW: (must.sources(1),),
+    Ops.MSTACK: (must.keeps_dtype,),
+    Ops.MSELECT: (must.sources(1), must.keeps_dtype, must.select_index),
+    Ops.ASSIGN: (must.keeps_dtype, must.assign_fits, must.one_device),
+    **{op: (must.sources(1), must.keeps_dtype) for op in GroupOp.Identity},
+    **{
+        op: (*checks, must.elementwise_shapes, must.one_device)
+        for op, checks in _ELEMENTWISE.items()
+    },
+    **{op: (must.sources(1), must.keeps_dtype, must.movement_argument) for op in GroupOp.Movement},
+    Ops.REDUCE_AXIS: (must.sources(1), must.keeps_dtype, must.reduce_axes),
+    Ops.GATHER: (must.sources(2), must.keeps_dtype, must.integer_index),
+    Ops.SCATTER_ADD: (must.sources(2), must.keeps_dtype, must.integer_index),
+    Ops.CUSTOM_KERNEL: (),
+    Ops.AFTER: (),
+}
+
+TENSOR = Spec(
+    "tensor graph",
+    {
+        **_ARRAYS,
+        Ops.COPY: (*_ARRAYS[Ops.COPY], must.copy_target),
+        Ops.ALLREDUCE: (*_ARRAYS[Ops.ALLREDUCE], must.copy_target, must.allreduce_source),
+    },
+    (must.tensor_device, must.no_partial_source),
+)
+
+PER_DEVICE = Spec(
+    "per-device graph",
+    {
+        **{op: checks for op, checks in _ARRAYS.items() if op is not Ops.ALLREDUCE},
+        Ops.COPY: (*_ARRAYS[Ops.COPY], must.transfer_target),
+    },
+    (must.local_device,),
+)
+
+KERNEL = Spec(
+    "kernel graph",
+    {
+        **_VALUES,
+        **_ELEMENTWISE,
+        Ops.SINK: (must.is_void, must.sources_are(Ops.STORE)),
+        Ops.DEFINE_GLOBAL: (must.sources(0), must.pointer, must.argument(int)),
+        Ops.RANGE: (must.sources(1), must.keeps_dtype),
+        Ops.INDEX: (must.index_sources,),
+        Ops.LOAD: (must.load_sources,),
+        Ops.STORE: (must.is_void, must.store_sources, must.sources_are(Ops.RANGE, 2)),
+        Ops.REDUCE: (must.keeps_dtype, must.reduce_sources, must.sources_are(Ops.RANGE, 1)),
+        Ops.VECTORIZE: (),
+        Ops.GEP: (must.sources(1), must.argument(int)),
+        Ops.CUSTOM: (),
+    },
+)
+
+LINEAR = Spec(
+    "linear program",
+    {
+        **_VALUES,
+        **_ELEMENTWISE,
+        Ops.SINK: (must.is_void,),
+        Ops.NOOP: (),
+        Ops.DEFINE_GLOBAL: (must.sources(0), must.pointer),
+        Ops.DEFINE_LOCAL: (must.pointer,),
+        Ops.DEFINE_REG: (must.pointer,),
+        Ops.RANGE: (must.keeps_dtype,),
+        Ops.END: (must.is_void,),
+        Ops.REDUCE: (),
+        Ops.STAGE: (),
+        Ops.INDEX: (must.index_sources,),
+        Ops.LOAD: (must.load_sources,),
+        Ops.STORE: (must.is_void, must.store_sources),
+        Ops.AFTER: (),
+        Ops.IF: (),
+        Ops.ENDIF: (),
+        Ops.BARRIER: (),
+        Ops.SPECIAL: (),
+        Ops.VECTORIZE: (),
+        Ops.GEP: (must.sources(1), must.argument(int)),
+        Ops.CUSTOM: (),
+    },
+)

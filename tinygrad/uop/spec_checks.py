@@ -1,0 +1,365 @@
+"""What must hold of one node: the checks that `spec.py` puts together.
+
+A check takes a node and returns what is wrong with it, as the end of a sentence that starts with
+the op, or None. Its sources have been checked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.dtype import PtrDType, dtypes
+from tinygrad.helpers import all_int, prod
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.placement import Spmd, TransferArg
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+
+Check = Callable[["UOp"], str | None]
+
+FLOAT_OPS = frozenset(
+    {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV},
+)
+INTEGER_OPS = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR, Ops.THREEFRY})
+BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
+# what a term of a sum over devices may go through before the sum
+PARTIAL_OPS = GroupOp.Elementwise | GroupOp.Movement | {Ops.ALLREDUCE, Ops.REDUCE_AXIS}
+
+
+def sources(*counts: int) -> Check:
+    """The node has one of these numbers of sources."""
+
+    def check(node: UOp) -> str | None:
+        if len(node.src) in counts:
+            return None
+        return f"has {len(node.src)} sources, not {' or '.join(map(str, counts))}"
+
+    return check
+
+
+def argument(*kinds: type) -> Check:
+    """The argument is of one of these types."""
+
+    def check(node: UOp) -> str | None:
+        if isinstance(node.arg, kinds):
+            return None
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        return f"has the argument {node.arg!r}, not a {wanted}"
+
+    return check
+
+
+def is_void(node: UOp) -> str | None:
+    """The node has no value."""
+    return None if node.dtype is dtypes.void else f"has the dtype {node.dtype!r}, not void"
+
+
+def keeps_dtype(node: UOp) -> str | None:
+    """The node has its first source's dtype."""
+    found = node.src[0].dtype
+    return None if node.dtype is found else f"has the dtype {node.dtype!r} of a source in {found!r}"
+
+
+def sources_are(op: Ops, start: int = 0) -> Check:
+    """All sources, from number `start`, are of one op."""
+
+    def check(node: UOp) -> str | None:
+        wrong = next((x for x in node.src[start:] if x.op is not op), None)
+        return None if wrong is None else f"has the source {wrong.op.name}, not {op.name}"
+
+    return check
+
+
+def constant_fits(node: UOp) -> str | None:
+    """A CONST holds a number of its dtype's kind; a vector may hold one a lane."""
+    values = node.arg if isinstance(node.arg, tuple) and node.dtype.count > 1 else (node.arg,)
+    for value in values:
+        kind = float if dtypes.is_float(node.dtype) else int
+        kind = bool if dtypes.is_bool(node.dtype) else kind
+        if type(value) is not kind:
+            return f"holds {value!r}, which is not a {kind.__name__}, in {node.dtype!r}"
+    return None
+
+
+def elementwise_dtypes(node: UOp) -> str | None:
+    """The dtypes of an ALU node and its sources agree, and the op is defined on them."""
+    op, dtype = node.op, node.dtype
+    arity = 1 if op in GroupOp.Unary else 2 if op in GroupOp.Binary else 3
+    if len(node.src) != arity:
+        return f"has {len(node.src)} sources, not {arity}"
+    operands = node.src
+    if op is Ops.WHERE:
+        if not dtypes.is_bool(node.src[0].dtype):
+            return f"selects by {node.src[0].dtype!r}, not by bool; compare first"
+        operands = node.src[1:]
+    if op in GroupOp.Comparison:
+        if not dtypes.is_bool(dtype):
+            return f"gives {dtype!r}, not bool"
+        dtype = node.src[0].dtype
+    if op is Ops.SHL or op is Ops.SHR:
+        operands = node.src[:1]
+    wrong = next((x for x in operands if x.dtype is not dtype), None)
+    if wrong is not None:
+        return f"in {dtype!r} has a source in {wrong.dtype!r}; cast it"
+    if op in FLOAT_OPS and not dtypes.is_float(dtype):
+        return f"is not defined on {dtype!r}, only on floats"
+    if op in INTEGER_OPS and not dtypes.is_int(dtype):
+        return f"is not defined on {dtype!r}, only on integers"
+    if op in BIT_OPS and dtypes.is_float(dtype):
+        return f"is not defined on {dtype!r}, only on integers and bool"
+    return None
+
+
+def bitcast_sizes(node: UOp) -> str | None:
+    """A BITCAST is between dtypes with bits, and the last axis can be cut to the new size."""
+    source = node.src[0]
+    old, new = source.dtype.itemsize, node.dtype.itemsize
+    if not old or not new:
+        return f"from {source.dtype!r} to {node.dtype!r}: one of them has no bits"
+    shape = source._shape_or_none
+    if old == new or shape is None:
+        return None
+    if not shape or (isinstance(shape[-1], int) and shape[-1] * old % new):
+        return f"from {source.dtype!r} to {node.dtype!r} does not divide the last axis of {shape}"
+    return None
+
+
+# ---- shapes ----
+
+
+def same_size(a: Any, b: Any) -> bool:
+    """Whether two sizes are equal, symbolic ones included."""
+    if a is b or (isinstance(a, int) and isinstance(b, int)):
+        return bool(a == b)
+    difference = (a - b).simplify()
+    return bool(difference.vmin == difference.vmax == 0)
+
+
+def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Whether two shapes are equal, symbolic sizes included."""
+    return len(a) == len(b) and all(map(same_size, a, b))
+
+
+def elementwise_shapes(node: UOp) -> str | None:
+    """The sources of an elementwise op have one shape, or ()."""
+    shapes = [x._shape_or_none for x in node.src]
+    if None in shapes:
+        position = shapes.index(None)
+        return f"has the source {node.src[position].op.name}, which has no shape"
+    full = [s for s in shapes if s]
+    if all(same_shape(full[0], s) for s in full[1:]):
+        return None
+    return f"has sources of the shapes {', '.join(map(str, dict.fromkeys(full)))}; expand first"
+
+
+def movement_argument(node: UOp) -> str | None:
+    """The argument of a movement op fits its source's shape."""
+    shape = node.src[0]._shape_or_none
+    if shape is None:
+        return f"moves {node.src[0].op.name}, which has no shape"
+    if not _MOVEMENT[node.op](shape, node.arg):
+        return f"{node.arg} does not fit the shape {shape}"
+    return None
+
+
+def _reshape_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    return isinstance(arg, tuple) and (not all_int((*shape, *arg)) or prod(shape) == prod(arg))
+
+
+def _expand_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    if not isinstance(arg, tuple) or len(arg) != len(shape):
+        return False
+    return all(old == 1 or same_size(old, new) for old, new in zip(shape, arg))
+
+
+def _permute_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    return isinstance(arg, tuple) and sorted(arg) == list(range(len(shape)))
+
+
+def _is_pairs(shape: tuple[Any, ...], arg: Any) -> bool:
+    return isinstance(arg, tuple) and len(arg) == len(shape) and all(len(pair) == 2 for pair in arg)
+
+
+def _pad_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    return _is_pairs(shape, arg) and all(_least(n) >= 0 for pair in arg for n in pair)
+
+
+def _shrink_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    if not _is_pairs(shape, arg):
+        return False
+    for (start, end), size in zip(arg, shape):
+        if _least(start) < 0 or (all_int((start, end, size)) and not start <= end <= size):
+            return False
+    return True
+
+
+def _flip_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    return isinstance(arg, tuple) and len(arg) == len(shape) and set(arg) <= {True, False}
+
+
+def _window_fits(shape: tuple[Any, ...], arg: Any) -> bool:
+    return all(axis in range(len(shape)) for axis in arg.axes)
+
+
+_MOVEMENT: dict[Ops, Callable[[tuple[Any, ...], Any], bool]] = {
+    Ops.RESHAPE: _reshape_fits,
+    Ops.EXPAND: _expand_fits,
+    Ops.PERMUTE: _permute_fits,
+    Ops.PAD: _pad_fits,
+    Ops.SHRINK: _shrink_fits,
+    Ops.FLIP: _flip_fits,
+    Ops.WINDOW: _window_fits,
+    Ops.UNWINDOW: _window_fits,
+}
+
+
+def _least(size: Any) -> int:
+    return size if isinstance(size, int) else size.vmin
+
+
+def reduce_axes(node: UOp) -> str | None:
+    """A REDUCE_AXIS names axes of its source once each, and an op that reduces."""
+    axes, ndim = node.arg.axes, node.src[0].ndim
+    if node.arg.op not in GroupOp.Reduce:
+        return f"reduces by {node.arg.op.name}, which is none of ADD, MUL, MAX"
+    if len(set(axes)) != len(axes) or not all(axis in range(ndim) for axis in axes):
+        return f"reduces the axes {axes} of a source of {ndim} axes"
+    return None
+
+
+def assign_fits(node: UOp) -> str | None:
+    """An ASSIGN stores a value of its target's dtype and shape."""
+    target, value = node.src[:2]
+    if target.dtype is not value.dtype:
+        return f"stores {value.dtype!r} into {target.dtype!r}; cast it"
+    if not same_shape(target.shape, value.shape):
+        return f"stores the shape {value.shape} into {target.shape}"
+    return None
+
+
+def integer_index(node: UOp) -> str | None:
+    """The second source, an index, is of integers."""
+    dtype = node.src[1].dtype
+    return None if dtypes.is_int(dtype) else f"indexes by {dtype!r}, not by integers"
+
+
+# ---- devices ----
+
+
+def tensor_device(node: UOp) -> str | None:
+    """The device is a name, a `Sharding` or None."""
+    device = node.device
+    if device is None or isinstance(device, str | Sharding):
+        return None
+    return f"is on {device!r}; in the tensor graph a device is a name, a Sharding or None"
+
+
+def local_device(node: UOp) -> str | None:
+    """The device is a name, an `Spmd` or None."""
+    device = node.device
+    if device is None or isinstance(device, str | Spmd):
+        return None
+    return f"is on {device!r}; in the per-device graph a device is a name, an Spmd or None"
+
+
+def one_device(node: UOp) -> str | None:
+    """Sources with a device have the same one: what moves data is an op of its own."""
+    devices = {x.device for x in node.src} - {None}
+    if len(devices) < 2:
+        return None
+    return f"has sources on {' and '.join(sorted(map(str, devices)))}; a COPY is missing"
+
+
+def no_partial_source(node: UOp) -> str | None:
+    """Terms of a sum over devices only go where they stay terms, or are added up."""
+    if node.op in PARTIAL_OPS:
+        return None
+    for x in node.src:
+        if isinstance(x.device, Sharding) and x.device.is_partial:
+            return f"reads unreduced terms on {x.device}; an ALLREDUCE is missing"
+    return None
+
+
+def copy_target(node: UOp) -> str | None:
+    """A COPY or ALLREDUCE goes to a name or to a layout that holds whole values."""
+    target = node.arg
+    if isinstance(target, Sharding):
+        return f"leaves unreduced terms on {target}" if target.is_partial else None
+    return None if isinstance(target, str) else f"goes to {target!r}, which is no device"
+
+
+def allreduce_source(node: UOp) -> str | None:
+    """An ALLREDUCE reads terms."""
+    layout = node.src[0].device
+    if isinstance(layout, Sharding) and layout.is_partial:
+        return None
+    return f"reads a value on {layout}, which has nothing to reduce"
+
+
+def transfer_target(node: UOp) -> str | None:
+    """A COPY of the per-device graph is a transfer of pieces, or places constants."""
+    if isinstance(node.arg, TransferArg):
+        return None
+    if node.src[0].device is not None:
+        return f"copies from {node.src[0].device} without saying which pieces move"
+    return None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is no device"
+
+
+def select_index(node: UOp) -> str | None:
+    """An MSELECT takes one of its source's devices."""
+    devices = getattr(node.src[0].device, "devices", ())
+    if isinstance(node.arg, int) and 0 <= node.arg < len(devices):
+        return None
+    return f"takes part {node.arg!r} of a value on {len(devices)} devices"
+
+
+# ---- kernels ----
+
+
+def pointer(node: UOp) -> str | None:
+    """The dtype is that of a pointer."""
+    return None if isinstance(node.dtype, PtrDType) else f"has the dtype {node.dtype!r}, no pointer"
+
+
+def index_sources(node: UOp) -> str | None:
+    """An INDEX takes a pointer, an integer and, where it may be out of bounds, a condition."""
+    if len(node.src) not in (2, 3):
+        return f"has {len(node.src)} sources, not (pointer, index[, condition])"
+    if not isinstance(node.src[0].dtype, PtrDType):
+        return f"indexes {node.src[0].dtype!r}, which is no pointer"
+    if not dtypes.is_int(node.src[1].dtype):
+        return f"indexes by {node.src[1].dtype!r}, not by an integer"
+    if len(node.src) == 3 and not dtypes.is_bool(node.src[2].dtype):
+        return f"has a condition in {node.src[2].dtype!r}, not in bool"
+    return None
+
+
+def load_sources(node: UOp) -> str | None:
+    """A LOAD takes an INDEX and, where that has a condition, the value in its place."""
+    if not node.src or node.src[0].op not in {Ops.INDEX, Ops.CAST}:
+        return "does not load from an INDEX"
+    if len(node.src) > 1 and node.src[1].dtype is not node.dtype:
+        return f"in {node.dtype!r} has an alternative in {node.src[1].dtype!r}"
+    if len(node.src) == 1 and node.src[0].op is Ops.INDEX and len(node.src[0].src) == 3:
+        return "has no value where its condition is false"
+    return None
+
+
+def store_sources(node: UOp) -> str | None:
+    """A STORE takes an INDEX, a value, and the ranges it runs over."""
+    if len(node.src) < 2 or node.src[0].op not in {Ops.INDEX, Ops.CAST}:
+        return "does not store to an INDEX"
+    element, value = node.src[0].dtype.base, node.src[1].dtype
+    if element.scalar() is not value.scalar():
+        return f"stores {value!r} into {element!r}; cast it"
+    return None
+
+
+def reduce_sources(node: UOp) -> str | None:
+    """A REDUCE has an op that reduces, over ranges."""
+    if node.arg not in GroupOp.Reduce:
+        return f"reduces by {node.arg!r}, which is none of ADD, MUL, MAX"
+    return None
