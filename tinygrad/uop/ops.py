@@ -29,9 +29,9 @@ from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 # fmt: off
 __all__ = [
-    "AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher", "RangeArg",
-    "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "buffers", "graph_rewrite", "resolve", "sint",
-    "smax", "smin", "sym_infer", "symbolic_args",
+    "AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
+    "RangeArg", "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "buffers", "graph_rewrite",
+    "resolve", "sint", "smax", "smin", "sym_infer", "symbolic_args",
 ]
 # fmt: on
 
