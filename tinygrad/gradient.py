@@ -51,8 +51,10 @@ def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:
 def carry_over(replaced: dict[UOp, UOp]) -> None:
     """Keep custom gradients when nodes (keys) were rebuilt as others (values)."""
     for old, new in replaced.items():
+        if old is new or old.op is not new.op:
+            continue
         custom = _custom.get(old)
-        if custom is not None and old is not new and new.op not in {Ops.BUFFER, Ops.RESHAPE}:
+        if custom is not None:
             sources = tuple(replaced.get(x, x) for x in custom.sources)
             with_gradient(new, custom.rule, *sources)
 

@@ -177,8 +177,8 @@ class TensorCore:
         return self.uop.dtype
 
     @property
-    def shape(self) -> Shape:
-        """The size of each axis.
+    def shape(self) -> tuple[Any, ...]:
+        """The size of each axis: an int, or an expression of bound Variables.
 
         >>> Tensor([[1, 2, 3]]).shape
         (1, 3)
@@ -200,13 +200,13 @@ class TensorCore:
         """
         return len(self.uop.shape)
 
-    def numel(self) -> sint:
+    def numel(self) -> Any:
         """The number of elements.
 
         >>> Tensor([[1, 2], [3, 4]]).numel()
         4
         """
-        return cast(sint, prod(self.uop.shape))
+        return prod(self.uop.shape)
 
     def element_size(self) -> int:
         """The bytes of one element.
@@ -216,13 +216,13 @@ class TensorCore:
         """
         return self.uop.dtype.itemsize
 
-    def nbytes(self) -> sint:
+    def nbytes(self) -> Any:
         """The bytes of all elements.
 
         >>> Tensor([8, 9], dtype=dtypes.float).nbytes()
         8
         """
-        return cast(sint, prod((*self.uop.shape, self.element_size())))
+        return prod((*self.uop.shape, self.element_size()))
 
     def is_floating_point(self) -> bool:
         """Whether the elements are of a floating-point type.

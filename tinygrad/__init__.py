@@ -1,0 +1,32 @@
+"""A lazy tensor library in which sharding is the device.
+
+The names that programs import from here; everything else is in the modules below.
+"""
+
+from tinygrad import nn
+from tinygrad.device import Device
+from tinygrad.dtype import dtypes
+from tinygrad.engine.jit import TinyJit
+from tinygrad.helpers import Context, GlobalCounters, fetch, getenv
+from tinygrad.sharding import Mesh, P, Sharding
+from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp
+
+Variable = UOp.variable
+
+__all__ = [
+    "Context",
+    "Device",
+    "GlobalCounters",
+    "Mesh",
+    "P",
+    "Sharding",
+    "Tensor",
+    "TinyJit",
+    "UOp",
+    "Variable",
+    "dtypes",
+    "fetch",
+    "getenv",
+    "nn",
+]

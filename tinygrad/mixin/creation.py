@@ -1,0 +1,292 @@
+"""Tensors made of numbers: constants, ranges, identities.
+
+In: sizes and numbers. Out: tensors that live nowhere until a device is named, or they meet a tensor
+that has one: until then they cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.device import Device
+from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
+from tinygrad.helpers import argfix, ceildiv
+from tinygrad.mixin.core import broadcast_node, canonical_device, const_node, fits, placed
+from tinygrad.mixin.elementwise import ElementwiseMixin
+from tinygrad.mixin.movement import MovementMixin
+from tinygrad.sharding import Sharding
+from tinygrad.uop.ops import UOp, sint
+
+
+class CreationMixin(ElementwiseMixin, MovementMixin):
+    """`full`, `arange`, `eye`, and their like."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _created(
+        cls,
+        node: UOp,
+        device: Any = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """A new tensor of `node`, with what a creation function was asked for."""
+        if dtype is not None:
+            node = node.cast(to_dtype(dtype))
+        self = cls._new(placed(node, device))
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def requires_grad(self) -> bool | None:
+        """Whether `backward` gives this tensor a gradient; None leaves it to an optimizer.
+
+        Set to True, a tensor that is made of constants gets memory of its own: equal constants are
+        one value, and it must be told from the others.
+        """
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool | None) -> None:
+        if wanted and self._requires_grad is not True and is_constant(self.uop):
+            self.uop = in_own_memory(self.uop)
+        self._requires_grad = wanted
+
+    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
+        """Set `requires_grad`; returns the tensor itself.
+
+        >>> Tensor([1.0]).requires_grad_().requires_grad
+        True
+        """
+        self.requires_grad = requires_grad
+        return self
+
+    # ---- one number ----
+
+    @classmethod
+    def full(cls, shape: Any, fill_value: ConstType | UOp, **kwargs: Any) -> Self:
+        """Every element is `fill_value`. Takes `dtype`, `device`, `requires_grad`.
+
+        >>> Tensor.full((2, 2), 42).tolist()
+        [[42, 42], [42, 42]]
+        """
+        sizes = _sizes((shape,))
+        if isinstance(fill_value, UOp):
+            dtype = dtypes.default_int if fill_value.dtype is dtypes.index else fill_value.dtype
+            node = fill_value.cast(dtype)
+        else:
+            asked = kwargs.pop("dtype", None)
+            dtype = dtypes.from_py(fill_value) if asked is None else to_dtype(asked)
+            node = const_node(fill_value, dtype)
+        return cls._created(broadcast_node(node, sizes), **kwargs)
+
+    @classmethod
+    def zeros(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Every element is 0, by default of the default float type.
+
+        >>> Tensor.zeros(2, 2).tolist()
+        [[0.0, 0.0], [0.0, 0.0]]
+        """
+        return cls.full(argfix(*shape), 0.0, **kwargs)
+
+    @classmethod
+    def ones(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Every element is 1, by default of the default float type.
+
+        >>> Tensor.ones(2, 2).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+        """
+        return cls.full(argfix(*shape), 1.0, **kwargs)
+
+    @classmethod
+    def empty(
+        cls,
+        *shape: Any,
+        device: Any = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """New memory with undefined content.
+
+        >>> Tensor.empty(2, 3).shape
+        (2, 3)
+        """
+        sizes = tuple(int(size) for size in _sizes(shape))
+        layout = canonical_device(device) or Device.DEFAULT
+        if isinstance(layout, Sharding) and not fits(layout, sizes):
+            layout = layout.replicated()
+        dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
+        return cls._new(UOp.new_buffer(layout, sizes, dtype), requires_grad)
+
+    # ---- as another tensor ----
+
+    def _like(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {"dtype": self.dtype, "device": self.device} | kwargs
+
+    def full_like(self, fill_value: ConstType, **kwargs: Any) -> Self:
+        """`full` with the shape, dtype and device of this tensor, unless given.
+
+        >>> Tensor([1.5, 2.5]).full_like(7).tolist()
+        [7.0, 7.0]
+        """
+        return self.full(self.shape, fill_value, **self._like(kwargs))
+
+    def zeros_like(self, **kwargs: Any) -> Self:
+        """`zeros` with the shape, dtype and device of this tensor, unless given.
+
+        >>> Tensor([1, 2]).zeros_like().tolist()
+        [0, 0]
+        """
+        return self.full_like(0, **kwargs)
+
+    def ones_like(self, **kwargs: Any) -> Self:
+        """`ones` with the shape, dtype and device of this tensor, unless given.
+
+        >>> Tensor([1, 2]).ones_like().tolist()
+        [1, 1]
+        """
+        return self.full_like(1, **kwargs)
+
+    def empty_like(self, **kwargs: Any) -> Self:
+        """`empty` with the shape, dtype and device of this tensor, unless given.
+
+        >>> Tensor([1, 2]).empty_like().shape
+        (2,)
+        """
+        return self.empty(*self.shape, **self._like(kwargs))
+
+    # ---- ranges ----
+
+    @classmethod
+    def arange(
+        cls, start: ConstType | UOp, stop: Any = None, step: ConstType = 1, **kwargs: Any
+    ) -> Self:
+        """`start, start + step, ...`, up to `stop`, which is excluded; with one number, from 0.
+
+        Of the default float type if one of the numbers is a float. Raises ValueError for a step
+        of 0.
+
+        >>> Tensor.arange(5, 10, 2).tolist()
+        [5, 7, 9]
+        """
+        if stop is None:
+            start, stop = 0, start
+        if step == 0:
+            raise ValueError(f"arange({start}, {stop}, {step}): the step must not be 0")
+        floats = any(isinstance(x, float) for x in (start, stop, step))
+        default = dtypes.default_float if floats else dtypes.default_int
+        asked = kwargs.pop("dtype", None)
+        dtype = default if asked is None else to_dtype(asked)
+        # computed in a type that is exact, then converted
+        exact = dtype if dtypes.is_float(dtype) == floats else default
+        node = UOp.arange(_range_length(stop - start, step), exact)
+        if step != 1:
+            node = node * const_node(step, exact)
+        if isinstance(start, UOp):
+            node = node + start.cast(exact)
+        elif start != 0:
+            node = node + const_node(start, exact)
+        return cls._created(node.cast(dtype), **kwargs)
+
+    @classmethod
+    def linspace(cls, start: float, stop: float, steps: int, **kwargs: Any) -> Self:
+        """`steps` numbers from `start` to `stop`, both included, in equal distances.
+
+        Raises ValueError for fewer than 0 steps and for bools.
+
+        >>> Tensor.linspace(0, 10, 5).tolist()
+        [0.0, 2.5, 5.0, 7.5, 10.0]
+        """
+        asked = kwargs.pop("dtype", None)
+        dtype = dtypes.default_float if asked is None else to_dtype(asked)
+        if steps < 0 or dtype is dtypes.bool:
+            raise ValueError(f"linspace of {steps} steps of {dtype}: needs numbers, and steps >= 0")
+        if steps == 1:
+            return cls.full((1,), start, dtype=dtype, **kwargs)
+        exact = dtype if dtypes.is_float(dtype) else dtypes.default_float
+        position = cls._new(UOp.arange(steps, dtypes.int).cast(exact))
+        # from the nearer end, so that both ends are exact
+        distance = (stop - start) / max(1, steps - 1)
+        first_half = position < steps // 2
+        values = first_half.where(
+            position * distance + start, stop - (steps - 1 - position) * distance
+        )
+        return cls._created(values.uop.cast(dtype), **kwargs)
+
+    @classmethod
+    def eye(
+        cls,
+        n: int,
+        m: int | None = None,
+        dtype: DType | str | None = None,
+        device: Any = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """`n` rows and `m` columns (by default `n`), 1 on the diagonal and 0 elsewhere.
+
+        Raises ValueError for negative sizes.
+
+        >>> Tensor.eye(2, 3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+        """
+        m = n if m is None else m
+        if n < 0 or m < 0:
+            raise ValueError(f"eye({n}, {m}): sizes must not be negative")
+        rows = broadcast_node(UOp.arange(n).reshape((n, 1)), (n, m))
+        columns = broadcast_node(UOp.arange(m).reshape((1, m)), (n, m))
+        dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
+        return cls._created(rows.eq(columns), device, dtype, requires_grad)
+
+    @classmethod
+    def _triangle(cls, rows: sint, columns: sint, diagonal: sint) -> Self:
+        """Whether an element is below diagonal number `diagonal`, or not above it."""
+        row = cls._new(UOp.arange(rows).reshape((rows, 1)), False)
+        column = cls._new(UOp.arange(columns).reshape((1, columns)), False)
+        return column - diagonal <= row
+
+    def triu(self, diagonal: sint = 0) -> Self:
+        """The elements on and above a diagonal of the last two axes; the others are 0.
+
+        >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
+        [[1, 2], [0, 4]]
+        """
+        return self._triangle(self.shape[-2], self.shape[-1], diagonal - 1).where(0, self)
+
+    def tril(self, diagonal: sint = 0) -> Self:
+        """The elements on and below a diagonal of the last two axes; the others are 0.
+
+        >>> Tensor([[1, 2], [3, 4]]).tril().tolist()
+        [[1, 0], [3, 4]]
+        """
+        return self._triangle(self.shape[-2], self.shape[-1], diagonal).where(self, 0)
+
+
+def _sizes(shape: tuple[Any, ...]) -> tuple[sint, ...]:
+    sizes = argfix(*shape)
+    for size in sizes:
+        if not isinstance(size, (int, UOp)) or (isinstance(size, int) and size < 0):
+            raise ValueError(f"shape {sizes}: {size!r} is no size; use integers from 0 on")
+    return sizes
+
+
+def _range_length(span: Any, step: Any) -> sint:
+    """How many steps fit in `span`, rounded up."""
+    if isinstance(span, UOp):
+        return span if step == 1 else (span + (step - 1)) // step
+    return max(0, int(ceildiv(span, step)))
+
+
+def is_constant(node: UOp) -> bool:
+    """Whether a value is made of constants alone, whatever it was copied to since."""
+    while node.device is not None and len(node.src) == 1:
+        node = node.src[0]
+    return node.device is None
+
+
+def in_own_memory(node: UOp) -> UOp:
+    """`node`, stored in new memory that no equal value shares."""
+    device = Device.DEFAULT if node.device is None else node.device
+    sizes = tuple(int(size) for size in node.shape)
+    return UOp.new_buffer(device, sizes, node.dtype).assign(node)

@@ -1,0 +1,171 @@
+"""Products of matrices, and sums of products in general.
+
+In: tensors whose axes match, contracted over one or several. Out: tensors of the common dtype.
+Products are accumulated in float32 at least. A contraction is a broadcast product and a sum: what a
+kernel makes of it is decided there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_dtype
+from tinygrad.helpers import argfix
+from tinygrad.mixin.reduce import ReduceMixin
+
+_FIRST_SPARE = ord("\u0100")
+
+
+class MatmulMixin(ReduceMixin):
+    """`matmul`, `dot`, `linear`, `einsum`."""
+
+    __slots__ = ()
+
+    def _sum_of_products(self, other: Self, axis: int, dtype: DType | str | None) -> Self:
+        """`(self * other).sum(axis)`, multiplied and added in a type wide enough for both."""
+        common = least_upper_dtype(self.dtype, other.dtype)
+        wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
+        result = (self.cast(wide) * other.cast(wide)).sum(axis, dtype=wide)
+        return result if dtype is not None else result.cast(common)
+
+    def dot(self, w: Self, dtype: DType | str | None = None) -> Self:
+        """The product over the last axis of this and the second to last (or only) axis of `w`.
+
+        (..., n, k) by (..., k, m) gives (..., n, m), where the first axes broadcast; a vector on
+        either side loses its axis. `dtype` is that of the sum and of the result.
+        Raises RuntimeError for tensors without axes and for axes that differ in size.
+
+        >>> Tensor([[1, 2], [3, 4]]).dot(Tensor([1, 10])).tolist()
+        [21, 43]
+        """
+        x, dx, dw = self, self.ndim, w.ndim
+        if not (dx and dw):
+            raise RuntimeError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
+        axis_w = -min(dw, 2)
+        if x.shape[-1] != w.shape[axis_w]:
+            raise RuntimeError(
+                f"dot of shapes {x.shape} and {w.shape}: axis -1 of the first has size "
+                f"{x.shape[-1]}, axis {axis_w} of the second {w.shape[axis_w]}; they must agree"
+            )
+        if dx > 1 and dw > 1:
+            x = x.unsqueeze(-2)
+        if dw > 1:
+            w = w.transpose(-1, -2)
+        return x._sum_of_products(w, -1, dtype)
+
+    def matmul(self, x: Self, reverse: bool = False, dtype: DType | str | None = None) -> Self:
+        """`self @ x`, see `dot`; with `reverse`, `x @ self`.
+
+        >>> Tensor([[1, 2], [3, 4]]).matmul(Tensor([[1, 0], [0, 1]])).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return x.dot(self, dtype=dtype) if reverse else self.dot(x, dtype=dtype)
+
+    def __matmul__(self, x: Self) -> Self:
+        return self.matmul(x)
+
+    def __rmatmul__(self, x: Self) -> Self:
+        return self.matmul(x, True)
+
+    def linear(self, weight: Self, bias: Self | None = None, dtype: DType | None = None) -> Self:
+        """`self @ weight + bias`; a `weight` with one axis multiplies elementwise.
+
+        (..., k) with weight (k, m) and bias (m,) gives (..., m); with `dtype`, computed in that.
+
+        >>> Tensor([1, 2]).linear(Tensor([[1, 0], [0, 1]]), Tensor([10, 20])).tolist()
+        [11, 22]
+        """
+        if dtype is not None:
+            cast_bias = None if bias is None else bias.cast(dtype)
+            return self.cast(dtype).linear(weight.cast(dtype), cast_bias)
+        x = self.mul(weight) if weight.ndim == 1 else self.dot(weight)
+        return x if bias is None else x.add(bias)
+
+    @classmethod
+    def einsum(cls, formula: str, *operands: Any, dtype: DType | str | None = None) -> Self:
+        """The sum of products that `formula` says: letters name axes, those not in the result are
+        summed over. Without "->", the result has the letters that occur once, in alphabetic order.
+
+        Raises ValueError for a formula that does not fit the operands.
+
+        >>> Tensor.einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([1, 10])).tolist()
+        [21, 43]
+        """
+        tensors: tuple[Self, ...] = argfix(*operands)
+        inputs, output = _parse_einsum(formula, [x.ndim for x in tensors])
+        sizes: dict[str, Any] = {}
+        for letters, x in zip(inputs, tensors):
+            for letter, size in zip(letters, x.shape):
+                if sizes.setdefault(letter, size) != size and 1 not in (size, sizes[letter]):
+                    raise ValueError(
+                        f"einsum {formula!r}: axis {letter} has sizes {sizes[letter]} and {size}"
+                    )
+                sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
+        order = sorted(sizes)
+        aligned = [x._aligned(letters, order) for letters, x in zip(inputs, tensors)]
+        summed = [letter for letter in order if letter not in output]
+        order_out = [letter for letter in order if letter in output]
+        result = aligned[0]._product_sum(
+            aligned[1:], tuple(order.index(letter) for letter in summed), dtype
+        )
+        return result.permute(tuple(order_out.index(letter) for letter in output))
+
+    def _aligned(self, letters: str, order: list[str]) -> Self:
+        """The axes in `order`, of size 1 where a letter is missing; diagonals of repeated ones."""
+        x = self
+        while len(set(letters)) < len(letters):
+            first = next(i for i, letter in enumerate(letters) if letter in letters[i + 1 :])
+            second = letters.index(letters[first], first + 1)
+            x = x._diagonal_of(first, second)
+            letters = letters[:second] + letters[second + 1 :]
+        by_name = sorted(letters)
+        x = x.permute(tuple(letters.index(letter) for letter in by_name))
+        sizes = dict(zip(by_name, x.shape))
+        return x.reshape(tuple(sizes.get(letter, 1) for letter in order))
+
+    def _diagonal_of(self, first: int, second: int) -> Self:
+        """Only the elements whose positions along two axes agree; the second axis goes."""
+        size = self.shape[first]
+        positions = self.arange(size)
+        rows = positions.reshape(tuple(size if i == first else 1 for i in range(self.ndim)))
+        columns = positions.reshape(tuple(size if i == second else 1 for i in range(self.ndim)))
+        return rows.eq(columns).where(self, 0).sum(second, dtype=self.dtype)
+
+    def _product_sum(
+        self, others: list[Self], axes: tuple[int, ...], dtype: DType | str | None
+    ) -> Self:
+        """The sum over `axes` of the product of all."""
+        common = least_upper_dtype(self.dtype, *(x.dtype for x in others))
+        wide = to_dtype(dtype) if dtype is not None else common
+        if dtype is None and axes:
+            wide = sum_acc_dtype(common)
+        product = self.cast(wide)
+        for other in others:
+            product = product * other.cast(wide)
+        result = product.sum(axes, dtype=wide) if axes else product
+        return result if dtype is not None else result.cast(common)
+
+
+def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result; `...` becomes letters of its own."""
+    text = formula.replace(" ", "")
+    left, arrow, output = text.partition("->")
+    inputs = left.split(",")
+    if len(inputs) != len(counts):
+        raise ValueError(f"einsum {formula!r} is of {len(inputs)} operands, not of {len(counts)}")
+    # the axes behind "..." get letters of their own, aligned at the last
+    named = [len(letters.replace("...", "")) for letters in inputs]
+    widths = [count - n if "..." in x else 0 for x, n, count in zip(inputs, named, counts)]
+    spare = "".join(chr(_FIRST_SPARE + i) for i in range(max(widths)))
+    full = [x.replace("...", spare[len(spare) - w :]) for x, w in zip(inputs, widths)]
+    if not arrow:
+        joined = "".join(letters for letters in full)
+        once = sorted(c for c in set(joined) - set(spare) if joined.count(c) == 1)
+        output = "..." + "".join(once)
+    output = output.replace("...", spare)
+    for letters, count in zip(full, counts):
+        if len(letters) != count:
+            raise ValueError(f"einsum {formula!r}: {letters!r} does not name {count} axes")
+    if len(set(output)) != len(output) or not set(output) <= set("".join(full)):
+        raise ValueError(f"einsum {formula!r}: the result must name axes of operands, each once")
+    return full, output

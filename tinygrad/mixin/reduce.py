@@ -1,0 +1,222 @@
+"""Sums, products, extremes, and statistics over axes.
+
+In: a tensor, and `axis`: one axis, several, or None for all. Out: a tensor without these axes, or
+with `keepdim` one where they have size 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, TypeAlias, cast
+
+from tinygrad.dtype import DType, dtypes, least_upper_float, sum_acc_dtype, to_dtype
+from tinygrad.helpers import prod
+from tinygrad.mixin.arithmetic import reversed_order
+from tinygrad.mixin.creation import CreationMixin
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, sint, smax
+
+Axis: TypeAlias = int | Sequence[int] | None
+
+
+class ReduceMixin(CreationMixin):
+    """`sum`, `max`, `mean`, and what is made of them."""
+
+    __slots__ = ()
+
+    def _axes(self, axis: Axis) -> tuple[int, ...]:
+        """The axes named, counted from the front. Raises IndexError, ValueError if one is twice."""
+        if axis is None:
+            return tuple(range(self.ndim))
+        given = (axis,) if isinstance(axis, int) else tuple(axis)
+        axes = tuple(self._axis(x) for x in given)
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"axis {given} names an axis of shape {self.shape} twice")
+        return axes if self.ndim else ()
+
+    def _reduced(self, node: UOp, op: Ops, axis: Axis, keepdim: bool) -> UOp:
+        axes = self._axes(axis)
+        result = node.r(op, axes)
+        if keepdim:
+            return result
+        return result.reshape(tuple(s for i, s in enumerate(result.shape) if i not in axes))
+
+    def sum(
+        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
+    ) -> Self:
+        """The sum; small integers add up as int32 or uint32, half floats are accumulated in float.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(axis=1).tolist()
+        [3, 7]
+        """
+        own = self.uop.dtype
+        accumulated = sum_acc_dtype(own) if dtype is None else to_dtype(dtype)
+        node = self._reduced(self.uop.cast(accumulated), Ops.ADD, axis, keepdim)
+        if dtype is None and dtypes.is_float(own):
+            node = node.cast(own)
+        return self._derive(node)
+
+    def prod(
+        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
+    ) -> Self:
+        """The product, in the dtype of the elements unless `dtype` is given.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(axis=0).tolist()
+        [3, 8]
+        """
+        node = self.uop if dtype is None else self.uop.cast(to_dtype(dtype))
+        return self._derive(self._reduced(node, Ops.MUL, axis, keepdim))
+
+    def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """The largest element; the least value of the dtype if there is none.
+
+        >>> Tensor([[1, 4], [3, 2]]).max(axis=0).tolist()
+        [3, 4]
+        """
+        return self._derive(self._reduced(self.uop, Ops.MAX, axis, keepdim))
+
+    def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """The smallest element; the greatest value of the dtype if there is none.
+
+        >>> Tensor([[1, 4], [3, 2]]).min(axis=0).tolist()
+        [1, 2]
+        """
+        node = self._reduced(reversed_order(self.uop), Ops.MAX, axis, keepdim)
+        return self._derive(reversed_order(node))
+
+    def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """Whether some element is not zero.
+
+        >>> Tensor([[True, False], [False, False]]).any(axis=1).tolist()
+        [True, False]
+        """
+        node = self._reduced(self.uop.cast(dtypes.bool), Ops.MAX, axis, keepdim)
+        return self._new(node, False)
+
+    def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """Whether no element is zero.
+
+        >>> Tensor([[True, False], [True, True]]).all(axis=1).tolist()
+        [False, True]
+        """
+        return self.logical_not().any(axis, keepdim).logical_not()
+
+    # ---- statistics ----
+
+    def _count(self, axis: Axis) -> sint:
+        """The number of elements that are reduced to one."""
+        return cast(sint, prod([self.shape[i] for i in self._axes(axis)]))
+
+    def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """The mean, of integers as floats; NaN if there are no elements.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=1).tolist()
+        [1.5, 4.0]
+        """
+        dtype = self.dtype if self.is_floating_point() else dtypes.float32
+        total = self.cast(sum_acc_dtype(self.dtype)).sum(axis, keepdim)
+        return (total.cast(least_upper_float(total.dtype)) / self._count(axis)).cast(dtype)
+
+    def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """The mean squared distance from the mean, over a count less `correction`.
+
+        >>> Tensor([[1.0, 3.0], [2.0, 2.0]]).var(axis=1).tolist()
+        [2.0, 0.0]
+        """
+        squares = (self - self.mean(axis, keepdim=True)).square()
+        return squares.sum(axis, keepdim) / smax(0, self._count(axis) - correction)
+
+    def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """The square root of the variance.
+
+        >>> Tensor([[1.0, 1.0], [2.0, 2.0]]).std(axis=1).tolist()
+        [0.0, 0.0]
+        """
+        return self.var(axis, keepdim, correction).sqrt()
+
+    def var_mean(
+        self, axis: Axis = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Self, Self]:
+        """The variance and the mean.
+
+        >>> [x.item() for x in Tensor([1.0, 3.0]).var_mean()]
+        [2.0, 2.0]
+        """
+        return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
+
+    def std_mean(
+        self, axis: Axis = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Self, Self]:
+        """The standard deviation and the mean.
+
+        >>> [x.item() for x in Tensor([2.0, 2.0]).std_mean()]
+        [0.0, 2.0]
+        """
+        return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
+
+    # ---- positions ----
+
+    def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """The position of the first largest element, as int32; None counts in the flat tensor.
+
+        >>> Tensor([[1, 4], [3, 2]]).argmax(axis=1).tolist()
+        [1, 0]
+        """
+        if axis is None:
+            return self.flatten().argmax(0)
+        dim = self._axis(axis)
+        size = self.shape[dim] if self.ndim else 1
+        is_max = self.eq(self.max(axis, keepdim=True))
+        # the first of equals has the largest distance from the end
+        shape = tuple(size if i == dim else 1 for i in range(self.ndim))
+        distance = self.arange(size).reshape(shape).sub(size, reverse=True)
+        farthest = is_max.where(distance, 0).max(axis, keepdim)
+        return farthest.sub(size, reverse=True).cast(dtypes.int32).detach()
+
+    def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """The position of the first smallest element, as int32; None counts in the flat tensor.
+
+        >>> Tensor([[1, 4], [3, 2]]).argmin(axis=1).tolist()
+        [0, 1]
+        """
+        return self._derive(reversed_order(self.uop)).argmax(axis, keepdim)
+
+    # ---- exponentials of differences ----
+
+    def _shifted_exp(self, axis: Axis) -> tuple[Self, Self, Self]:
+        """The elements less the largest, their exponentials, and the sums of these."""
+        shifted = self - self.max(axis, keepdim=True).detach()
+        exponentials = shifted.exp()
+        return shifted, exponentials, exponentials.sum(axis, keepdim=True)
+
+    def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+        """The exponentials, scaled to add up to 1 along `axis`.
+
+        >>> Tensor([0.0, 0.0]).softmax().tolist()
+        [0.5, 0.5]
+        """
+        x = self if dtype is None else self.cast(dtype)
+        _, exponentials, total = x._shifted_exp(axis)
+        return exponentials * total.reciprocal()
+
+    def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+        """The logarithm of `softmax`, without underflow.
+
+        >>> Tensor([0.0, -1000.0]).log_softmax().tolist()
+        [0.0, -1000.0]
+        """
+        x = self if dtype is None else self.cast(dtype)
+        shifted, _, total = x._shifted_exp(axis)
+        return shifted - total.log()
+
+    def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """The logarithm of the sum of the exponentials, without overflow.
+
+        >>> Tensor([1000.0, -1000.0]).logsumexp().item()
+        1000.0
+        """
+        largest = self.max(axis, keepdim=True).detach()
+        # an infinite maximum has no difference from itself
+        largest = largest.isinf().where(0, largest)
+        total = (self - largest).exp().sum(axis, keepdim).log()
+        return total + largest.reshape(total.shape)

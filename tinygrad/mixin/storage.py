@@ -1,0 +1,351 @@
+"""Where tensors live: in memory or not yet, on which devices, and what is written over.
+
+In: tensors. Out: the same tensors in memory, elsewhere, or with new content. Always true: a tensor
+means what it meant when it was written down. What reads a buffer that is about to be overwritten is
+computed before that.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Self
+
+from tinygrad.device import Device
+from tinygrad.engine import realize_tensors, schedule_uops
+from tinygrad.engine.schedule import storage_of
+from tinygrad.gradient import carry_over
+from tinygrad.mixin.core import TensorCore, canonical_device, live_tensors
+from tinygrad.mixin.creation import CreationMixin, in_own_memory, is_constant
+from tinygrad.mixin.host import TRANSPARENT
+from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+# ASSIGNs to buffers that others may read; while there are none, nobody need look for them
+_assignments: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+_ALIASES = GroupOp.Movement | TRANSPARENT
+
+
+class StorageMixin(CreationMixin):
+    """`realize`, `contiguous`, `assign`, `to`, `shard`."""
+
+    __slots__ = ()
+
+    # ---- into memory ----
+
+    def realize(*tensors: Any, do_update_stats: bool = True) -> Any:
+        """Compute this tensor, and others given, at once; returns this one.
+
+        >>> (Tensor([1, 2]) + 1).realize().uop.is_realized
+        True
+        """
+        realize_all(tensors)
+        return tensors[0] if tensors else None
+
+    def schedule(self, *lst: Self) -> list[Any]:
+        """What has to run to compute this tensor, and others: items with `ast`, `bufs`, `run()`.
+
+        >>> len((Tensor([1, 2]).realize() + 1).schedule())
+        1
+        """
+        return self.schedule_with_vars(*lst)[0]
+
+    def schedule_with_vars(self, *lst: Self) -> tuple[list[Any], dict[str, int]]:
+        """`schedule()`, and the values of the bound Variables.
+
+        >>> (Tensor([1, 2]).realize() + 1).schedule_with_vars()[1]
+        {}
+        """
+        items, outputs, values = schedule_uops(_roots((self, *lst)))
+        replace_nodes(outputs)
+        return items, values
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Self:
+        """The same value, to be stored in memory in row-major order.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
+        if is_constant(self.uop):
+            return self._derive(in_own_memory(self.uop))
+        base = self.uop
+        while base.op is Ops.RESHAPE:
+            base = base.src[0]
+        stored = base.op in {Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN}
+        return self._derive(self.uop if stored else self.uop.contiguous())
+
+    def contiguous_backward(self) -> Self:
+        """The same value; its gradient is stored in memory.
+
+        >>> Tensor([1, 2]).contiguous_backward().tolist()
+        [1, 2]
+        """
+        return self._derive(self.uop.contiguous_backward())
+
+    def clone(self) -> Self:
+        """The same value in memory of its own.
+
+        >>> Tensor([1, 2]).clone().tolist()
+        [1, 2]
+        """
+        copy = self._derive(in_own_memory(self.uop))
+        if self.grad is not None:
+            copy.grad = self.grad.clone()
+        return copy
+
+    # ---- new content ----
+
+    def replace(self, x: Self, allow_shape_mismatch: bool = False) -> Self:
+        """Make this tensor be `x`. Raises ValueError if the shapes differ.
+
+        >>> Tensor([1, 2]).replace(Tensor([3, 4])).tolist()
+        [3, 4]
+        """
+        if self.shape != x.shape and not allow_shape_mismatch:
+            raise ValueError(f"replace: shape {x.shape} is not {self.shape}")
+        self.uop = x.uop
+        return self
+
+    def assign(self, x: Any) -> Self:
+        """Write `x` into the memory of this tensor, when it is realized; returns this tensor.
+
+        Views of that memory see the new content. A tensor that is not in memory yet becomes `x`.
+        Raises ValueError if shape or dtype differ, ShardingError if the devices do.
+
+        >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
+        [3, 4]
+        """
+        if not isinstance(x, TensorCore):
+            x = type(self)(x, device=self.device, dtype=self.dtype)  # type: ignore[call-arg]
+        value: UOp = x.uop
+        if value is self.uop:
+            return self
+        if value.shape != self.shape or value.dtype != self.dtype:
+            raise ValueError(
+                f"assign: {value.dtype} of shape {value.shape} does not fit {self.dtype} of shape "
+                f"{self.shape}; cast or reshape it first"
+            )
+        self._check_same_devices(value)
+        target = self.uop.src[0] if self.uop.op is Ops.ASSIGN else self.uop
+        if not _is_memory(target):
+            self.uop = value if value.device is not None else value.copy_to_device(self.device)
+            return self
+        self.uop = target.assign(value)
+        _assignments.add(self.uop)
+        return self
+
+    def _check_same_devices(self, value: UOp) -> None:
+        mine, theirs = self.device, value.device
+        if theirs is None or theirs == mine:
+            return
+        both = isinstance(mine, Sharding) and isinstance(theirs, Sharding)
+        if not both or set(mine) != set(theirs):
+            raise ShardingError(
+                f"assign: the value lives on {theirs}, the tensor on {mine}; move it with .to()"
+            )
+
+    # ---- elsewhere ----
+
+    def to(self, device: Any) -> Self:
+        """The same value on another device: a name, several (a full copy on each), a `Sharding`,
+        or None for the default device.
+
+        >>> Tensor([1, 2]).to("CPU:1").device
+        'CPU:1'
+        """
+        target = Device.DEFAULT if device is None else canonical_device(device)
+        if self.uop.device == target:
+            return self
+        moved = self._derive(self.uop.copy_to_device(target))
+        if self.grad is not None:
+            moved.grad = self.grad.to(target)
+        return moved
+
+    def to_(self, device: Any) -> Self:
+        """Move this tensor, and its gradient, see `to`; returns it.
+
+        >>> Tensor([1, 2]).to_("CPU:1").device
+        'CPU:1'
+        """
+        return self._become(self.to(device))
+
+    def _become(self, moved: Self) -> Self:
+        if self.grad is not None and moved.grad is not None:
+            self.grad.uop = moved.grad.uop
+        self.uop = moved.uop
+        return self
+
+    def shard(self, devices: Any, axis: Any = None) -> Self:
+        """Split `axis` in equal parts over `devices`; None puts a full copy on each.
+
+        Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis.
+        Raises ShardingError for devices that repeat, and an axis that there is not or that does
+        not divide.
+
+        >>> Tensor([[1, 2], [3, 4]]).shard(("CPU", "CPU:1"), axis=0).device.axis
+        0
+        """
+        layout = self._layout(devices, axis)
+        moved = self._derive(self.uop.copy_to_device(layout))
+        if self.grad is not None:
+            moved.grad = self.grad.shard(layout)
+        return moved
+
+    def shard_(self, devices: Any, axis: Any = None) -> Self:
+        """Split this tensor, and its gradient, see `shard`; returns it.
+
+        >>> Tensor([1, 2]).shard_(("CPU", "CPU:1")).device.axis is None
+        True
+        """
+        return self._become(self.shard(devices, axis))
+
+    def shard_like(self, y: Self) -> Self:
+        """This tensor where `y` is, and split like it.
+
+        >>> x = Tensor([1, 2]).shard(("CPU", "CPU:1"), axis=0)
+        >>> Tensor([3, 4]).shard_like(x).device == x.device
+        True
+        """
+        return self.to(y.device)
+
+    def _layout(self, devices: Any, axis: Any) -> Sharding:
+        if isinstance(devices, Mesh):
+            if not isinstance(axis, P):
+                raise ShardingError(f"shard over a mesh takes a spec like P('dp'), not {axis!r}")
+            return _canonical_layout(devices.sharding(axis, self.ndim))
+        if isinstance(devices, Sharding):
+            if axis is not None:
+                raise ShardingError(f"shard: {devices} says the axis already; leave out {axis!r}")
+            return _canonical_layout(devices)
+        if isinstance(devices, str):
+            raise ShardingError(
+                f"shard takes a tuple of devices, not {devices!r}; use .to({devices!r})"
+            )
+        names = tuple(Device.canonicalize(name) for name in devices)
+        return Sharding(names, self._split_axis(axis))
+
+    def _split_axis(self, axis: Any) -> Any:
+        if not isinstance(axis, int):
+            return axis
+        if not -self.ndim <= axis < self.ndim:
+            raise ShardingError(
+                f"shard: there is no axis {axis} in shape {self.shape}; "
+                "use axis=None for a full copy on each device"
+            )
+        return axis % self.ndim
+
+
+def _canonical_layout(layout: Sharding) -> Sharding:
+    """The layout with the one spelling of every device's name."""
+    names = tuple(Device.canonicalize(name) for name in layout.devices)
+    return layout if names == layout.devices else Sharding(names, layout.axes, layout.mesh_shape)
+
+
+# ---- realizing, and what has to follow it ----
+
+
+def realize_all(tensors: Any) -> None:
+    """Bring tensors into memory, and every live tensor up to date."""
+    roots = _roots(tensors)
+    if roots:
+        replace_nodes(realize_tensors(roots))
+
+
+def _roots(tensors: Any) -> list[UOp]:
+    """The nodes to compute for these tensors to be in memory."""
+    for x in tensors:
+        if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not _is_number(x.uop):
+            x.uop = in_own_memory(x.uop)
+        base = _alias_base(x.uop)
+        if base.op is Ops.BUFFER and not base.is_realized:
+            storage_of(base).ensure_allocated()
+    roots = [x.uop for x in tensors if not _is_memory(x.uop) and not _is_number(x.uop)]
+    roots = list(dict.fromkeys(roots))
+    return roots + _readers_of_overwritten(roots) if roots and len(_assignments) else roots
+
+
+def _alias_base(node: UOp) -> UOp:
+    while node.op in _ALIASES:
+        node = node.src[0]
+    return node
+
+
+def _is_memory(node: UOp) -> bool:
+    """Whether a value is a buffer with content, or a part of one."""
+    base = _alias_base(node)
+    return base.op is Ops.BUFFER and base.is_realized
+
+
+def _is_number(node: UOp) -> bool:
+    """Whether every element is one known number, which needs no memory."""
+    while (node.op in _ALIASES and node.op is not Ops.PAD) or node.op is Ops.COPY:
+        node = node.src[0]
+    return node.op in {Ops.CONST, Ops.BIND}
+
+
+def _readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
+    """Live values that read an older content of a buffer that computing `roots` overwrites."""
+    latest: dict[UOp, UOp] = {}
+    for node in UOp.sink(*roots).toposort():
+        if node.op is Ops.ASSIGN and node in _assignments:
+            latest[_alias_base(node.src[0])] = node
+    if not latest:
+        return []
+    # below a latest assignment everything is as old as that assignment wants it
+    reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
+    readers: dict[UOp, None] = {}
+    for x in list(live_tensors):
+        node = x.uop
+        if node in reads_old or node in latest or _alias_base(node) in latest:
+            continue
+        if _reaches(node, latest, reads_old):
+            readers[node] = None
+    return [node for node in readers if node not in roots]
+
+
+def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            known[node] = any(known[x] for x in node.src)
+        elif node not in known:
+            if node in buffers:
+                known[node] = True
+                continue
+            stack.append((node, True))
+            stack.extend((x, False) for x in node.src if x not in known)
+    return known[root]
+
+
+def replace_nodes(table: dict[UOp, UOp]) -> None:
+    """Let every live tensor see nodes (keys) as what they are now (values)."""
+    if not table:
+        return
+    done = dict(table)
+    for x in list(live_tensors):
+        node = x.uop
+        if node.op is Ops.BUFFER:
+            continue
+        found = done.get(node)
+        x.uop = _rebuilt(node, done) if found is None else found
+    carry_over(done)
+
+
+def _rebuilt(root: UOp, done: dict[UOp, UOp]) -> UOp:
+    """`root` with the keys of `done` replaced; remembers every node it meets."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        pending = [x for x in node.src if x not in done]
+        if pending:
+            stack.extend(pending)
+            continue
+        stack.pop()
+        src = tuple([done[x] for x in node.src])
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[root]

@@ -1,0 +1,177 @@
+"""`Tensor`: an array that is computed when its value is asked for.
+
+In: numbers, arrays, and operations on tensors, each a method from one of the families in `mixin/`.
+Out: a graph that is run by `realize`, `numpy`, `item`. Always true: a tensor means the same values
+whatever devices it lives on, and however it is split over them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from tinygrad.device import Device
+from tinygrad.dtype import DType, dtypes, to_dtype
+from tinygrad.fetch import fetch
+from tinygrad.gradient import compute_gradient
+from tinygrad.mixin.activation import ActivationMixin
+from tinygrad.mixin.core import const_node, live_tensors, placed
+from tinygrad.mixin.host import data_node, foreign_node
+from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.reading import ReadingMixin
+from tinygrad.mixin.rearrange import RearrangeMixin
+from tinygrad.uop.ops import UOp
+
+__all__ = ["Tensor"]
+
+
+class Tensor(ActivationMixin, MatmulMixin, RearrangeMixin, ReadingMixin):
+    """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
+
+    `data` is a number, a (nested) list of numbers, bytes, a numpy array, the path of a file (its
+    bytes), or None (no elements). A number lives nowhere until it meets a tensor that does;
+    everything else goes to `device`, by default `Device.DEFAULT`. Raises TypeError and ValueError
+    for data that is no array of numbers.
+
+    >>> Tensor([[1, 2], [3, 4]], dtype=dtypes.float).numpy()
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+
+    __slots__ = ()
+
+    training: ClassVar[bool] = False
+    """Whether layers that behave differently in training (dropout, batch norm) do so."""
+
+    def __init__(
+        self,
+        data: Any,
+        device: Any = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+    ) -> None:
+        wanted = None if dtype is None else to_dtype(dtype)
+        if isinstance(data, Tensor):
+            node = data.uop if wanted is None else data.uop.cast(wanted)
+        else:
+            node = data_node(data, wanted)
+        if node.device == "NPY" and device is None:
+            device = Device.DEFAULT
+        self.uop = placed(node, device)
+        self.grad = None
+        self._requires_grad = None
+        live_tensors.add(self)
+        self.requires_grad = requires_grad
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self.dtype} {self.shape} on {self.device}: {self.uop.op.name}>"
+
+    @classmethod
+    def from_uop(cls, y: UOp, **kwargs: Any) -> Self:
+        """A tensor of a node of the graph, such as a bound Variable.
+
+        >>> Tensor.from_uop(Variable("n", 1, 9).bind(3)).item()
+        3
+        """
+        return cls(y, **kwargs)
+
+    @classmethod
+    def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
+        """Memory of somebody else at address `ptr`, without a copy; it must outlive the tensor.
+
+        >>> array = numpy.arange(3, dtype=numpy.int32)
+        >>> Tensor.from_blob(array.ctypes.data, (3,), dtype=dtypes.int).tolist()
+        [0, 1, 2]
+        """
+        dtype = to_dtype(kwargs.pop("dtype", dtypes.default_float))
+        device = Device.canonicalize(kwargs.pop("device", None))
+        return cls(foreign_node(ptr, shape, dtype, device), **kwargs)
+
+    @classmethod
+    def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:
+        """The bytes of a download, which is kept in the cache."""
+        return cls(fetch(url, gunzip=gunzip), **kwargs)
+
+    # ---- gradients ----
+
+    def gradient(
+        self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False
+    ) -> list[Self]:
+        """The gradient of this tensor by each of `targets`, as new tensors.
+
+        A tensor of several elements needs `gradient`, of its shape: what comes after it. Targets
+        it does not depend on get zeros with `materialize_grads`.
+        Raises RuntimeError for such a target otherwise, and where `gradient` is missing.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> (x * x).sum().gradient(x)[0].tolist()
+        [2.0, 4.0]
+        """
+        found = compute_gradient(self.uop, self._root_gradient(gradient), [x.uop for x in targets])
+        results = []
+        for i, x in enumerate(targets):
+            node = found.get(x.uop)
+            if node is None and not materialize_grads:
+                raise RuntimeError(
+                    f"gradient: the tensor does not depend on target {i}, {x!r}; leave it out, "
+                    "or pass materialize_grads=True for zeros"
+                )
+            results.append(x.zeros_like() if node is None else self._new(node))
+        return results
+
+    def _root_gradient(self, gradient: Self | None) -> UOp:
+        if gradient is None:
+            if self.shape != ():
+                raise RuntimeError(
+                    f"the gradient of a tensor of shape {self.shape} needs gradient=, what comes "
+                    "after it; or reduce it first, as with .sum()"
+                )
+            return const_node(1, self.dtype)
+        if gradient.shape != self.shape:
+            raise RuntimeError(f"gradient of shape {gradient.shape} is not {self.shape}")
+        return gradient.uop.cast(self.dtype)
+
+    def backward(self, gradient: Self | None = None) -> Self:
+        """Add the gradient of this tensor to `grad` of all tensors that require one.
+
+        Raises RuntimeError for a tensor of several elements without `gradient`.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> _ = (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        """
+        wanted = [x for x in list(live_tensors) if isinstance(x, Tensor) and x.requires_grad]
+        targets = list(dict.fromkeys(x.uop for x in wanted))
+        found = compute_gradient(self.uop, self._root_gradient(gradient), targets)
+        for x in wanted:
+            node = found.get(x.uop)
+            if node is not None:
+                new = self._new(node)
+                x.grad = new if x.grad is None else x.grad + new
+        return self
+
+    # ---- modes ----
+
+    class train(ContextDecorator):
+        """Sets `Tensor.training` for a `with` block or the calls of a function.
+
+        >>> with Tensor.train():
+        ...     Tensor.training
+        True
+        """
+
+        def __init__(self, mode: bool = True) -> None:
+            self.mode = mode
+
+        def __enter__(self) -> None:
+            self.previous, Tensor.training = Tensor.training, self.mode
+
+        def __exit__(
+            self,
+            exception_type: type[BaseException] | None,
+            exception: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None:
+            Tensor.training = self.previous
