@@ -1,5 +1,82 @@
-"""stub"""
+"""Choose what every loop of a kernel becomes: grid, vector lanes, register tile, or a loop.
+
+Before: loops of kind LOOP and REDUCE. After: for each group of stores that share loops at most one GLOBAL loop,
+outermost; VECTOR and TILE loops of constant size; operands staged in scratch memory where they are read often.
+NOOPT=1 leaves all loops as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinygrad.codegen.contraction import tile_contraction
+from tinygrad.codegen.nest import Nest
+from tinygrad.codegen.ranges import RangeFactory
+from tinygrad.codegen.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
-from tinygrad.uop.ops import UOp
+from tinygrad.settings import NOOPT
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, KernelInfo, UOp
+
+
 def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
-    return sink
+    """Apply the heuristics to every group of stores."""
+    if NOOPT:
+        return sink
+    factory = RangeFactory(sink.toposort())
+    stores: list[UOp] = []
+    applied: list[str] = []
+    for group in group_stores(sink):
+        nest = Nest(UOp.sink(*group), renderer, factory)
+        if not tile_contraction(nest):
+            vectorize_nest(nest)
+            nest.grid_over_prefix()
+        stores += nest.stores
+        applied += nest.applied
+    info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
+    sink = sink.replace(src=tuple(stores), arg=replace(info, applied=tuple(applied)))
+    return share_grid(sink)
+
+
+def group_stores(sink: UOp) -> list[list[UOp]]:
+    """The stores of a kernel, those with the same outermost loop together."""
+    groups: dict[UOp, list[UOp]] = {}
+    for store in sink.src:
+        key = store.src[2] if len(store.src) > 2 else store
+        groups.setdefault(key, []).append(store)
+    return list(groups.values())
+
+
+def share_grid(sink: UOp) -> UOp:
+    """Lay the grids of several groups one behind the other; what has none becomes one item."""
+    grids = [u for u in sink.toposort() if u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL]
+    if not grids or len(group_stores(sink)) == 1:
+        return sink
+    factory = RangeFactory(sink.toposort())
+    stores: list[UOp] = []
+    for group in group_stores(sink):
+        if group[0].src[2:] and group[0].src[2].arg.kind is AxisType.GLOBAL:
+            stores += group
+            continue
+        item = factory.new(1, AxisType.GLOBAL)
+        stores += [_put_inside(s, item) for s in group]
+    sink = sink.replace(src=tuple(stores))
+    offset = UOp.const(sink.src[0].src[2].dtype, 0)
+    table: dict[UOp, UOp] = {}
+    for store in sink.src:
+        item = store.src[2]
+        if item not in table:
+            table[item] = item.replace(src=(item.src[0], offset))
+            offset = (offset + item.src[0]).simplify()
+    return sink.substitute(table)
+
+
+def _put_inside(store: UOp, item: UOp) -> UOp:
+    """Run a store, and all it reads, inside of the loop `item`."""
+    table = {
+        u: UOp(Ops.AFTER, u.dtype, (u, item))
+        for u in store.toposort()
+        if u.op is Ops.DEFINE_GLOBAL
+    }
+    moved = store.substitute(table)
+    return moved.replace(src=(*moved.src[:2], item, *moved.src[2:]))

@@ -1,0 +1,121 @@
+"""Split a loop in two, whatever its size.
+
+Before: `for r in n`. After: `for outer in ceil(n / f): for inner in f`, with `r` at one of four positions:
+
+- exact: `outer * f + inner`, where f divides n.
+- overlap: the last block starts at `n - f` and repeats some steps of the one before. Nothing needs a
+  condition, but what is stored must not depend on what was stored before.
+- masked: `outer * f + inner`, and a condition on every load, store and reduction that depends on it.
+- bounded: `outer * f + inner`, and the inner loop ends early in the last block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from tinygrad.codegen.accumulate import identity_element
+from tinygrad.codegen.ranges import (
+    FreeRanges,
+    RangeFactory,
+    conjunction,
+    extent,
+    is_static,
+    own_ranges,
+    rebuild,
+)
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import ceildiv
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+
+class Fit(Enum):
+    """What happens where the factor does not divide the size."""
+
+    OVERLAP = auto()
+    MASKED = auto()
+    BOUNDED = auto()
+
+
+def split_axis(
+    root: UOp,
+    axis: UOp,
+    factor: int,
+    kind: AxisType,
+    factory: RangeFactory,
+    fit: Fit,
+) -> tuple[UOp, UOp | None, UOp]:
+    """Split `axis` everywhere below `root`; the inner loop, of `kind`, has `factor` steps.
+
+    Returns the new root, the outer loop (None if it would have one step) and the inner one.
+    """
+    size = axis.src[0]
+    static = is_static(axis)
+    n = extent(axis)
+    blocks = ceildiv(n, factor)
+    exact = static and n % factor == 0
+    outer: UOp | None = None
+    if not static:
+        count = UOp(Ops.IDIV, dtypes.index, (size + (factor - 1), UOp.const(dtypes.index, factor)))
+        outer = factory.new(count, axis.arg.kind)
+    elif blocks > 1:
+        outer = factory.new(blocks, axis.arg.kind)
+    start = UOp.const(dtypes.index, 0) if outer is None else outer * factor
+    if fit is Fit.BOUNDED and not exact:
+        left = size - start
+        short = left < UOp.const(dtypes.index, factor)
+        inner = factory.new(short.where(left, UOp.const(dtypes.index, factor)), kind)
+    else:
+        inner = factory.new(factor, kind)
+    condition: UOp | None = None
+    if not exact and fit is Fit.OVERLAP:
+        assert static and n >= factor, "an overlapping split needs a full block"
+        assert outer is not None
+        last = UOp.const(dtypes.index, n - factor)
+        start = (outer < UOp.const(dtypes.index, blocks - 1)).where(start, last)
+    elif not exact and fit is Fit.MASKED:
+        condition = inner < (size - start if outer is not None else size)
+    position = start + inner if outer is not None else inner
+    loops = tuple(r for r in (outer, inner) if r is not None)
+    return replace_axis(root, axis, position, loops, condition), outer, inner
+
+
+def replace_axis(
+    root: UOp, axis: UOp, position: UOp, loops: tuple[UOp, ...], condition: UOp | None = None
+) -> UOp:
+    """Put `position` in place of `axis`, and `loops` in the nests that run it.
+
+    Where `condition` is false, nothing that depends on the axis is loaded, stored or reduced.
+    """
+    free = FreeRanges()
+    done: dict[UOp, UOp] = {}
+    for u in root.toposort():
+        if u is axis:
+            done[u] = position
+            continue
+        src = tuple([done[x] for x in u.src])
+        own = own_ranges(u)
+        if axis in own:
+            kept = len(src) - len(own)
+            swapped: Iterable[UOp] = (
+                r for x in own for r in (loops if x is axis else (done[x],))
+            )
+            src = (*src[:kept], *swapped)
+        if condition is not None and axis in free[u] | set(own):
+            src = _guard(u, src, axis, condition)
+        done[u] = u if src == u.src else rebuild(u, src)
+    return done[root]
+
+
+def _guard(u: UOp, src: tuple[UOp, ...], axis: UOp, condition: UOp) -> tuple[UOp, ...]:
+    """The sources of a load, store or reduction over `axis`, under the condition."""
+    if u.op is Ops.REDUCE and axis in u.src[1:]:
+        other = identity_element(u.arg, u.dtype)
+        return (UOp(Ops.WHERE, u.dtype, (condition, src[0], other)), *src[1:])
+    if u.op is Ops.LOAD and len(src) == 1:
+        return (src[0], UOp.const(u.dtype, 0))
+    if u.op is Ops.INDEX:
+        valid = conjunction(condition, *src[2:])
+        return (*src[:2], valid)
+    return src

@@ -1,0 +1,93 @@
+"""Copy an operand to scratch memory before it is read many times.
+
+Before: an expression over `axes` and outer loops. After: a load from scratch memory, in the order of `axes`,
+after a store nest over clones of `axes` that computes the expression. The nest stands in the innermost loop
+that the expression depends on besides `axes`: a panel that depends on none is filled once for a whole call.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tinygrad.codegen.ranges import (
+    FreeRanges,
+    RangeFactory,
+    affine,
+    extent,
+    substitute,
+)
+from tinygrad.codegen.split import Fit, split_axis
+from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+
+
+def position_of(axes: list[UOp]) -> UOp:
+    """The row-major position of a point of some loops."""
+    index: UOp = UOp.const(dtypes.index, 0)
+    stride = 1
+    for axis in reversed(axes):
+        term = axis if stride == 1 else axis * stride
+        index = term if index.op is Ops.CONST else term + index
+        stride *= extent(axis)
+    return index
+
+
+def stage(operand: UOp, axes: list[UOp], factory: RangeFactory, number: int) -> UOp:
+    """The operand read back from scratch memory number `number`. The last of `axes` are the lanes."""
+    size = math.prod(extent(r) for r in axes)
+    scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
+    fill = fill_nest(scratch, operand, axes, factory)
+    ready = UOp(Ops.AFTER, scratch.dtype, (scratch, fill))
+    return ready.index(position_of(axes)).load(dtype=operand.dtype)
+
+
+def fill_nest(scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory) -> UOp:
+    """The store nest that fills the scratch memory, with lanes along whatever is contiguous."""
+    lane = axes[-1]
+    along = lane if is_contiguous(operand, lane) else contiguous_axis(operand, axes)
+    clones: list[UOp] = []
+    for r in axes:
+        kind = AxisType.LOOP
+        if r is lane and along is lane:
+            kind = AxisType.VECTOR
+        size = substitute(r.src[0], dict(zip(axes, clones, strict=False)))
+        clones.append(factory.new(size, kind))
+    table = dict(zip(axes, clones, strict=True))
+    store = scratch.index(position_of(clones)).store(substitute(operand, table), *clones)
+    if along is lane or along is None:
+        return store
+    return vectorize_fill(store, table[along], extent(lane), factory)
+
+
+def vectorize_fill(store: UOp, along: UOp, lanes: int, factory: RangeFactory) -> UOp:
+    """Load vectors along `along`, the innermost loop now, and scatter them."""
+    root, outer, inner = split_axis(
+        UOp.sink(store), along, lanes, AxisType.VECTOR, factory, Fit.MASKED
+    )
+    store = root.src[0]
+    own = [r for r in store.src[2:] if r is not inner]
+    if outer is not None:
+        # a block of terms of every lane: what is loaded and written stays in the first-level cache
+        own.remove(outer)
+        own.insert(max(0, len(own) - 2), outer)
+    return store.replace(src=(*store.src[:2], *own, inner))
+
+
+def is_contiguous(operand: UOp, axis: UOp) -> bool:
+    """Whether every load of the operand reads neighbours, or one element, along `axis`."""
+    free = FreeRanges()
+    return all(
+        affine(u.src[0].src[1]).stride(axis, free) in {0, 1}
+        for u in operand.toposort()
+        if u.op is Ops.LOAD
+    )
+
+
+def contiguous_axis(operand: UOp, axes: list[UOp]) -> UOp | None:
+    """The innermost axis along which the operand is contiguous and long enough for vectors."""
+    for axis in reversed(axes[:-1]):
+        if axis.arg.kind is AxisType.REDUCE and extent(axis) >= 8 and is_contiguous(operand, axis):
+            return axis
+    return None

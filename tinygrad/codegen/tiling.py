@@ -1,0 +1,204 @@
+"""Choose the register tile of a sum of products by estimating cycles.
+
+In: a `Contraction`. Out: a `Tiling`: which axis of which operand becomes lanes, how many, which rows of the other
+operand share a tile, and whether the panel side is staged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tinygrad.codegen.nest import points
+from tinygrad.codegen.ranges import FreeRanges, affine, extent, is_static
+from tinygrad.codegen.staging import is_contiguous
+from tinygrad.helpers import ceildiv
+from tinygrad.renderer import Renderer
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+# rough cycles of one core, in units of a multiply-add of a full vector
+LOAD_VECTOR = 1.0
+LOAD_SCALAR = 0.5
+GUARD_SCALAR = 0.7
+COPY_CONTIGUOUS = 0.2
+COPY_STRIDED = 1.2
+STORE_STRIDED = 1.2
+LOOP_OVERHEAD = 0.6
+NARROWEST_COST = 0.5
+MOST_ROWS = 14
+
+
+@dataclass
+class Contraction:
+    """A store of a sum of products. `axes[i]` are the output axes that only `operands[i]` depends on."""
+
+    store: UOp
+    reduce: UOp
+    operands: tuple[UOp, UOp]
+    axes: tuple[list[UOp], list[UOp]]
+    shared: list[UOp]
+    free: FreeRanges
+
+    def terms(self) -> int:
+        """Number of products in a sum."""
+        return points(frozenset(self.reduce.src[1:]))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The decision. `side` is the operand that gets lanes; `rows` are factors of the other one's axes."""
+
+    side: int
+    axis: UOp
+    lanes: int
+    vectors: int
+    rows: dict[UOp, int] = field(hash=False)
+    staged: bool
+    cost: float
+
+    def describe(self) -> str:
+        """For people."""
+        rows = " x ".join(f"{f} of loop {r.arg.index}" for r, f in self.rows.items() if f > 1)
+        place = "staged" if self.staged else "direct"
+        columns = f"{self.vectors} x {self.lanes} lanes of loop {self.axis.arg.index}"
+        return f"tile {rows or '1'} by {columns}, {place}"
+
+
+@dataclass(frozen=True)
+class _RowTile:
+    """Factors of the row axes: how many rows, and how many tiles cover all of them."""
+
+    factors: tuple[tuple[UOp, int], ...]
+    rows: int
+    tiles: int
+
+
+def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
+    """The cheapest tiling, or None if there is nothing to gain."""
+    best: Tiling | None = None
+    for side in (0, 1):
+        search = _Search(found, side, renderer)
+        for axis in found.axes[side]:
+            if not is_static(axis) or extent(axis) < 3:
+                continue
+            tiling = search.along(axis)
+            if tiling is not None and (best is None or tiling.cost < best.cost):
+                best = tiling
+    return best
+
+
+class _Search:
+    """Estimates for one choice of the panel side."""
+
+    def __init__(self, found: Contraction, side: int, renderer: Renderer) -> None:
+        self.found = found
+        self.side = side
+        self.panel, self.other = found.operands[side], found.operands[1 - side]
+        self.row_axes = self.by_contiguity([r for r in found.axes[1 - side] if is_static(r)])
+        self.registers = renderer.vector_registers
+        self.most_lanes = renderer.vector_bytes // max(
+            found.reduce.dtype.itemsize, self.panel.dtype.itemsize
+        )
+        self.guarded = any(
+            u.op is Ops.INDEX and len(u.src) > 2 for u in self.other.toposort()
+        )
+        self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
+
+    def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
+        """The axes with the smallest strides first."""
+        free = FreeRanges()
+        loads = [u for u in self.other.toposort() if u.op is Ops.LOAD]
+
+        def key(axis: UOp) -> int:
+            strides = [affine(u.src[0].src[1]).stride(axis, free) for u in loads]
+            return max((abs(s) if s is not None else 1 << 40 for s in strides), default=0)
+
+        return sorted(axes, key=key)
+
+    def tiles_for(self, vectors: int) -> list[_RowTile]:
+        """Candidate register tiles that fit beside `vectors` columns."""
+        most = min(MOST_ROWS, (self.registers - 1 - vectors) // vectors)
+        axes = self.row_axes[:4]
+        found: list[_RowTile] = []
+        total = math.prod(extent(r) for r in self.row_axes)
+        for i, first in enumerate(axes):
+            n = extent(first)
+            for f in range(1, min(most, n) + 1):
+                blocks = ceildiv(n, f)
+                found.append(_RowTile(((first, f),), f, blocks * (total // n)))
+                if f == 1 or f * 2 > most:
+                    continue
+                for second in axes[i + 1 :]:
+                    m = extent(second)
+                    for g in range(2, min(most // f, m) + 1):
+                        tiles = blocks * ceildiv(m, g) * (total // (n * m))
+                        found.append(_RowTile(((first, f), (second, g)), f * g, tiles))
+        return found
+
+    def along(self, axis: UOp) -> Tiling | None:
+        """The best tiling with lanes along `axis`."""
+        if self.most_lanes < 4:
+            return None
+        n = extent(axis)
+        found = self.found
+        contiguous = is_contiguous(self.panel, axis)
+        terms = found.terms()
+        others = points(frozenset(found.shared)) * math.prod(
+            extent(r) for r in found.axes[self.side] if r is not axis
+        )
+        outputs = points(frozenset(found.store.src[2:]))
+        fixed = self.store_cost(axis, outputs)
+        best: Tiling | None = None
+        for lanes in (self.most_lanes, self.most_lanes // 2, self.most_lanes // 4):
+            width = max(lanes / self.most_lanes, NARROWEST_COST)
+            if lanes < 4 or (lanes > 4 and lanes >= 2 * n):
+                continue
+            for vectors, tiles in self.row_tiles.items():
+                if vectors > 1 and (vectors - 1) * lanes >= n:
+                    continue
+                blocks = ceildiv(n, lanes * vectors)
+                for tile in tiles:
+                    staged = self.wants_staging(contiguous, tile)
+                    work = self.tile_cost(tile.rows, vectors, width)
+                    cost = terms * others * blocks * tile.tiles * work + fixed
+                    if staged:
+                        copy = COPY_CONTIGUOUS if contiguous else COPY_STRIDED
+                        cost += terms * others * blocks * lanes * vectors * copy
+                    if best is None or cost < best.cost:
+                        best = Tiling(
+                            self.side, axis, lanes, vectors, dict(tile.factors), staged, cost
+                        )
+        return best
+
+    def tile_cost(self, rows: int, vectors: int, width: float) -> float:
+        """Cycles of one term of one register tile."""
+        scalar = LOAD_SCALAR + (GUARD_SCALAR if self.guarded else 0)
+        products = rows * vectors * width
+        # the chain of additions of one accumulator bounds small tiles
+        latency = 4.0
+        loads = rows * scalar + vectors * LOAD_VECTOR * width
+        return max(products, loads, latency) + 0.1 * loads + LOOP_OVERHEAD
+
+    def wants_staging(self, contiguous: bool, tile: _RowTile) -> bool:
+        """Whether the panel side is copied first."""
+        if not contiguous:
+            return True
+        operations = sum(
+            u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype for u in self.panel.toposort()
+        )
+        simple = operations == 0
+        return tile.tiles >= (8 if simple else 2) and self.is_scattered()
+
+    def is_scattered(self) -> bool:
+        """Whether successive terms lie in different pages, so that reading them in place is slow."""
+        free = FreeRanges()
+        term = self.found.reduce.src[-1]
+        loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
+        strides = [affine(u.src[0].src[1]).stride(term, free) for u in loads]
+        return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
+
+    def store_cost(self, axis: UOp, outputs: int) -> float:
+        """Cycles of writing all outputs with lanes along `axis`."""
+        stride = affine(self.found.store.src[0].src[1]).stride(axis, self.found.free)
+        return outputs * (1 / self.most_lanes if stride == 1 else STORE_STRIDED)
