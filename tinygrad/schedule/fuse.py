@@ -91,7 +91,7 @@ class _Chooser:
             if node.op in READS_MEMORY or is_transfer(node):
                 # movement included: whoever reads memory wants it contiguous
                 self.stored.update(node.src)
-            elif node not in self.stored or node.op in COMPUTED_STORAGE:
+            elif not is_storage(node) or node.op in COMPUTED_STORAGE:
                 self._mark(node)
 
     def _mark(self, node: UOp) -> None:

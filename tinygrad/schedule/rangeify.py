@@ -359,6 +359,8 @@ def _merge_reduces(outer: UOp, inner: UOp) -> UOp | None:
 def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> UOp | None:
     if outer.arg is not Ops.ADD or inner.arg is not Ops.ADD or zero.arg != 0:
         return None
+    if not set(inner.src[1:]).isdisjoint(condition.toposort()):
+        return None
     value = inner.src[0]
     if vanishes(value, terms(condition)):
         value = contraction(value)
