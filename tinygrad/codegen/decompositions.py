@@ -1,0 +1,230 @@
+"""Operations that a target lacks, written in those that it has.
+
+Before: any arithmetic, on scalars and vectors. After: only the renderer's `operations`, on its
+`dtypes`; what replaces an operation has no branches. The functions themselves are in the modules
+imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from tinygrad.codegen.narrow_floats import NARROW, as_integers, wide_arithmetic
+from tinygrad.codegen.ranges import FreeRanges
+from tinygrad.codegen.sine import sin
+from tinygrad.codegen.threefry import threefry
+from tinygrad.codegen.transcendental import exp2, log2, power
+from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer import Renderer
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.upat import PatternMatcher, UPat
+
+WIDE_FLOATS = (dtypes.float32, dtypes.float64)
+INTEGERS = (*dtypes.ints, *dtypes.index_like)
+# higher powers lose less accuracy by logarithms than by multiplications
+LARGEST_UNROLLED_POWER = 8
+
+
+def get_decompositions(renderer: Renderer) -> PatternMatcher:
+    """The rules for a renderer; made once for each set of operations and types."""
+    return _rules(renderer.operations, renderer.dtypes)
+
+
+@functools.cache
+def _rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
+    rules = constant_powers + wide_arithmetic
+    rules += as_integers([dtype for dtype in NARROW if dtype not in known])
+    for op, replacement in REPLACEMENTS.items():
+        if op not in operations:
+            rules += replacement
+    if Ops.POW not in operations:
+        float32_power = _power_in_float64 if dtypes.float64 in known else power
+        rules += PatternMatcher([(_binary(Ops.POW, dtypes.float32), float32_power)])
+    if Ops.FDIV in operations:
+        rules += divisions
+    return rules + bool_arithmetic + power_of_two_divisions
+
+
+def _unary(op: Ops, dtype: DType | tuple[DType, ...]) -> UPat:
+    return UPat(op, dtype=dtype, src=(UPat.var("x"),))
+
+
+def _binary(op: Ops, dtype: DType | tuple[DType, ...]) -> UPat:
+    return UPat(op, dtype=dtype, src=(UPat.var("x"), UPat.var("y")))
+
+
+def constant_value(x: UOp) -> int | float | None:
+    """The number that `x` is in all its lanes, or None."""
+    if x.op is Ops.VECTORIZE and len(set(x.src)) == 1:
+        return constant_value(x.src[0])
+    if x.op is not Ops.CONST:
+        return None
+    if isinstance(x.arg, tuple):
+        return x.arg[0] if len(set(x.arg)) == 1 else None
+    value: int | float = x.arg
+    return value
+
+
+# ---- powers ----
+
+
+def _power_in_float64(x: UOp, y: UOp) -> UOp:
+    wide = dtypes.float64
+    return power(x.cast(wide), y.cast(wide)).cast(x.dtype)
+
+
+def _constant_power(x: UOp, y: UOp) -> UOp | None:
+    """x to a small constant integer or a half, by multiplications or a square root."""
+    value = constant_value(y)
+    if value is None:
+        return None
+    exponent = abs(value)
+    if exponent == 0.5:
+        result = x.sqrt()
+    elif exponent == int(exponent) and 0 < exponent <= LARGEST_UNROLLED_POWER:
+        result = _multiply_out(x, int(exponent))
+    else:
+        return None
+    return result if value > 0 else result.reciprocal()
+
+
+def _constant_integer_power(x: UOp, y: UOp) -> UOp | None:
+    value = constant_value(y)
+    return _multiply_out(x, int(value)) if value is not None and value > 0 else None
+
+
+def _multiply_out(x: UOp, exponent: int) -> UOp:
+    """x**exponent by squaring; exponent > 0."""
+    if exponent == 1:
+        return x
+    half = _multiply_out(x, exponent // 2)
+    return half * half * x if exponent % 2 else half * half
+
+
+def _integer_power(x: UOp, y: UOp) -> UOp:
+    """x**y modulo the width of the type, for y >= 0, by squaring, a step for each bit of y."""
+    highest = dtypes.max(y.dtype) if y.dtype.count > 1 else y.vmax
+    result = x.const_like(1)
+    for bit in range(max(int(highest), 1).bit_length()):
+        result = (y & (1 << bit)).ne(0).where(result * x, result)
+        x = x * x
+    return result
+
+
+constant_powers = PatternMatcher(
+    [
+        (_binary(Ops.POW, dtypes.floats), _constant_power),
+        (_binary(Ops.POW, INTEGERS), _constant_integer_power),
+    ]
+)
+
+
+# ---- smaller ones ----
+
+
+def _trunc(x: UOp) -> UOp:
+    """Toward zero by way of an integer; a float so large that it has no fraction stays as it is."""
+    integer = dtypes.int32 if x.dtype.scalar() is dtypes.float32 else dtypes.int64
+    limit = 2.0 ** (dtypes.finfo(x.dtype)[1])
+    has_fraction = (x < limit) & (x > -limit)
+    # the conversion of a number that does not fit is undefined, so 0 takes its place
+    safe = has_fraction.where(x, x.const_like(0))
+    return has_fraction.where(safe.cast(integer).cast(x.dtype), x)
+
+
+def _float_maximum(x: UOp, y: UOp) -> UOp:
+    """The larger; NaN if either is."""
+    return ((x < y) | y.ne(y)).where(y, x)
+
+
+REPLACEMENTS: dict[Ops, PatternMatcher] = {
+    Ops.EXP2: PatternMatcher([(_unary(Ops.EXP2, WIDE_FLOATS), exp2)]),
+    Ops.LOG2: PatternMatcher([(_unary(Ops.LOG2, WIDE_FLOATS), log2)]),
+    Ops.SIN: PatternMatcher([(_unary(Ops.SIN, WIDE_FLOATS), sin)]),
+    Ops.POW: PatternMatcher(
+        [
+            (_binary(Ops.POW, dtypes.float64), power),
+            (_binary(Ops.POW, INTEGERS), _integer_power),
+        ]
+    ),
+    Ops.THREEFRY: PatternMatcher([(_binary(Ops.THREEFRY, dtypes.uint64), threefry)]),
+    Ops.TRUNC: PatternMatcher([(_unary(Ops.TRUNC, WIDE_FLOATS), _trunc)]),
+    Ops.MAX: PatternMatcher(
+        [
+            (_binary(Ops.MAX, WIDE_FLOATS), _float_maximum),
+            (_binary(Ops.MAX, INTEGERS), lambda x, y: (x < y).where(y, x)),
+        ]
+    ),
+    Ops.NEG: PatternMatcher([(UPat(Ops.NEG, src=(UPat.var("x"),)), lambda x: x * -1)]),
+    Ops.SUB: PatternMatcher([(_binary(Ops.SUB, dtypes.all), lambda x, y: x + y * -1)]),
+    Ops.RECIPROCAL: PatternMatcher(
+        [(_unary(Ops.RECIPROCAL, WIDE_FLOATS), lambda x: x.const_like(1).alu(Ops.FDIV, x))]
+    ),
+    Ops.FDIV: PatternMatcher([(_binary(Ops.FDIV, WIDE_FLOATS), lambda x, y: x * y.reciprocal())]),
+    Ops.CMPEQ: PatternMatcher(
+        [(UPat(Ops.CMPEQ, src=(UPat.var("x"), UPat.var("y"))), lambda x, y: x.ne(y).logical_not())]
+    ),
+    Ops.MULACC: PatternMatcher(
+        [
+            (
+                UPat(Ops.MULACC, src=(UPat.var("x"), UPat.var("y"), UPat.var("z"))),
+                lambda x, y, z: x * y + z,
+            )
+        ]
+    ),
+}
+
+
+def _divide(x: UOp, y: UOp) -> UOp | None:
+    """x * (1 / y) as one division, unless 1 / y stays the same in a loop in which x changes."""
+    if y.op is Ops.VECTORIZE and len(y.src) == 1:
+        return None
+    free = FreeRanges()
+    return x.alu(Ops.FDIV, y) if free[x] <= free[y] else None
+
+
+divisions = PatternMatcher(
+    [
+        (UPat(Ops.MUL, dtype=WIDE_FLOATS, src=[UPat.var("x"), inverse]), _divide)
+        for inverse in (
+            UPat.var("y").f(Ops.RECIPROCAL),
+            UPat(Ops.FDIV, src=(UPat.const(None, 1.0), UPat.var("y"))),
+        )
+    ]
+)
+
+bool_arithmetic = PatternMatcher(
+    [
+        (_binary(Ops.ADD, dtypes.bool), lambda x, y: x | y),
+        (_binary(Ops.MAX, dtypes.bool), lambda x, y: x | y),
+        (_binary(Ops.MUL, dtypes.bool), lambda x, y: x & y),
+        (
+            UPat(Ops.CMPLT, src=(UPat.var("x", dtypes.bool), UPat.var("y", dtypes.bool))),
+            lambda x, y: x.logical_not() & y,
+        ),
+    ]
+)
+
+
+def _by_power_of_two(x: UOp, y: UOp, replacement: Callable[[UOp, int], UOp]) -> UOp | None:
+    divisor = constant_value(y)
+    if divisor is None or divisor <= 0 or not math.log2(divisor).is_integer() or x.vmin < 0:
+        return None
+    return replacement(x, int(divisor))
+
+
+power_of_two_divisions = PatternMatcher(
+    [
+        (
+            UPat(Ops.IDIV, src=(UPat.var("x"), UPat.var("y"))),
+            lambda x, y: _by_power_of_two(x, y, lambda a, by: a >> (by.bit_length() - 1)),
+        ),
+        (
+            UPat(Ops.MOD, src=(UPat.var("x"), UPat.var("y"))),
+            lambda x, y: _by_power_of_two(x, y, lambda a, by: a & (by - 1)),
+        ),
+    ]
+)

@@ -1,0 +1,211 @@
+"""Floats narrower than 32 bits: arithmetic in float32, and conversions where the target has none.
+
+Before: arithmetic on float16, bfloat16 or an 8-bit float. After: those types are only moved and
+converted; each operation is done in float32 and rounded. A type that the target does not know at
+all is then kept as an unsigned integer of its width, and converted by integer arithmetic, to
+nearest with ties to even, as `FloatFormat` says.
+
+A value of an unknown type is `BITCAST(type, integer)` while the rules are at work, so that its type
+is never lost; memory, moves and conversions take the BITCAST away again. A conversion to such a
+type is done where its bits are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tinygrad.dtype import DType, PtrDType, dtypes
+from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.upat import PatternMatcher, UPat
+
+NARROW = (*dtypes.fp8s, dtypes.float16, dtypes.bfloat16)
+FORMATS = {
+    dtypes.fp8e4m3: FP8E4M3,
+    dtypes.fp8e5m2: FP8E5M2,
+    dtypes.float16: FLOAT16,
+    dtypes.bfloat16: BFLOAT16,
+}
+STORAGE = {8: dtypes.uint8, 16: dtypes.uint16}
+FLOAT32_INFINITY = 0x7F80_0000
+FLOAT32_MANTISSA = 23
+FLOAT32_BIAS = 127
+
+# WHERE only moves values
+_COMPUTING = GroupOp.ALU - GroupOp.Comparison - {Ops.WHERE}
+
+
+def _widen(x: UOp) -> UOp:
+    return x.cast(dtypes.float32) if x.dtype.scalar() in NARROW else x
+
+
+def _compute_wide(u: UOp) -> UOp:
+    """An operation on narrow floats, in float32."""
+    src = tuple(_widen(x) for x in u.src)
+    is_narrow = u.dtype.scalar() in NARROW
+    dtype = dtypes.float32.vec(u.dtype.count) if is_narrow else u.dtype
+    return UOp(u.op, dtype, src, u.arg).cast(u.dtype)
+
+
+def _keep_product(product: UOp) -> UOp | None:
+    """A product of two narrow floats is exact in float32: a sum in float32 takes it unrounded.
+
+    This is what units for matrix products do, and saves two conversions a term.
+    """
+    factors = (x.op is Ops.CAST and x.src[0].dtype.scalar() in NARROW for x in product.src)
+    return product if all(factors) else None
+
+
+_narrow_product = UPat(
+    Ops.CAST, dtype=NARROW, src=(UPat(Ops.MUL, dtype=dtypes.float32, name="product"),)
+)
+
+wide_arithmetic = PatternMatcher(
+    [
+        (UPat(_COMPUTING | {Ops.REDUCE}, dtype=NARROW, name="u"), _compute_wide),
+        (UPat(GroupOp.Comparison, src=(UPat(dtype=NARROW), UPat()), name="u"), _compute_wide),
+        (UPat(Ops.CAST, dtype=dtypes.float32, src=(_narrow_product,)), _keep_product),
+    ]
+)
+
+
+def decode(bits: UOp, form: FloatFormat) -> UOp:
+    """The float32 values of an unsigned integer's bits."""
+    word = dtypes.uint32.vec(bits.dtype.count)
+    wide = bits.cast(word)
+    if form is BFLOAT16:
+        return (wide << 16).bitcast(dtypes.float32.vec(word.count))
+    sign = (wide & (1 << (form.total_bits - 1))) << (32 - form.total_bits)
+    magnitude = wide & ((1 << (form.total_bits - 1)) - 1)
+    # with the mantissa in place, only the exponent's bias is off; a subnormal becomes a float32
+    # subnormal
+    aligned = magnitude << (FLOAT32_MANTISSA - form.mantissa_bits)
+    scaled = aligned.bitcast(dtypes.float32.vec(word.count)) * 2.0 ** (FLOAT32_BIAS - form.bias)
+    finite = scaled.bitcast(word)
+    is_finite = magnitude < form.overflow_bits
+    result = is_finite.where(finite, finite | FLOAT32_INFINITY) | sign
+    return result.bitcast(dtypes.float32.vec(word.count))
+
+
+def encode(x: UOp, form: FloatFormat) -> UOp:
+    """The bits of float32 values, rounded, as an unsigned integer of the format's width."""
+    word = dtypes.uint32.vec(x.dtype.count)
+    bits = x.bitcast(word)
+    magnitude = bits & 0x7FFF_FFFF
+    sign = (bits & 0x8000_0000) >> (32 - form.total_bits)
+    rounded = _round_bfloat(magnitude) if form is BFLOAT16 else _round(magnitude, form)
+    result = (magnitude > FLOAT32_INFINITY).where(bits.const_like(form.nan_bits), rounded)
+    return (result | sign).cast(STORAGE[form.total_bits])
+
+
+def _round_bfloat(magnitude: UOp) -> UOp:
+    # adding just under a half carries into the upper half exactly where rounding goes up
+    return (magnitude + ((magnitude >> 16) & 1) + 0x7FFF) >> 16
+
+
+def _round(magnitude: UOp, form: FloatFormat) -> UOp:
+    """The rounded bits without sign, `overflow_bits` at most, of a float32's bits without sign."""
+    float32 = dtypes.float32.vec(magnitude.dtype.count)
+    shift = FLOAT32_MANTISSA - form.mantissa_bits
+    rebias = (FLOAT32_BIAS - form.bias) << FLOAT32_MANTISSA
+    odd = (magnitude >> shift) & 1
+    offset = (1 << 32) - rebias + (1 << (shift - 1)) - 1
+    normal = (magnitude + odd + offset) >> shift
+    # the last bit of this float counts as much as the format's smallest subnormal: the sum is
+    # rounded to that
+    rounder = magnitude.bitcast(float32).const_like(2.0 ** (1 - form.bias + shift))
+    total = (magnitude.bitcast(float32) + rounder).bitcast(magnitude.dtype)
+    subnormal = total.alu(Ops.SUB, rounder.bitcast(magnitude.dtype))
+    result = (magnitude < rebias + (1 << FLOAT32_MANTISSA)).where(subnormal, normal)
+    limit = magnitude.const_like(form.overflow_bits)
+    return (limit < result).where(limit, result)
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """The rules' functions for one type that the target does not know."""
+
+    dtype: DType
+
+    @property
+    def form(self) -> FloatFormat:
+        return FORMATS[self.dtype]
+
+    def stored(self, dtype: DType) -> DType:
+        """What stands for this type, for a vector of it or for a pointer to it."""
+        integer = STORAGE[self.form.total_bits].vec(dtype.count)
+        if isinstance(dtype, PtrDType):
+            return integer.ptr(dtype.size, dtype.addrspace).vec(dtype.vcount)
+        return integer
+
+    def bits(self, x: UOp) -> UOp:
+        """The integer that stands for `x`; what is of another type stands for itself."""
+        if x.dtype.scalar() is not self.dtype or isinstance(x.dtype, PtrDType):
+            return x
+        if x.op is Ops.CAST:
+            # other types than float32 are rounded to that first
+            return encode(x.src[0].cast(dtypes.float32), self.form)
+        return x.bitcast(self.stored(x.dtype))
+
+    def pointer(self, u: UOp) -> UOp | None:
+        """Pointers become pointers to integers."""
+        return u.replace(dtype=self.stored(u.dtype)) if isinstance(u.dtype, PtrDType) else None
+
+    def move(self, u: UOp) -> UOp | None:
+        """What only moves values moves the integers."""
+        if isinstance(u.dtype, PtrDType):
+            return self.pointer(u)
+        src = tuple(self.bits(x) for x in u.src)
+        return UOp(u.op, self.stored(u.dtype), src, u.arg).bitcast(u.dtype)
+
+    def store(self, u: UOp) -> UOp:
+        """A store writes the integer."""
+        return u.replace(src=(u.src[0], self.bits(u.src[1]), *u.src[2:]))
+
+    def constant(self, u: UOp) -> UOp:
+        """A number's bits."""
+        values = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+        bits = tuple(self.form.encode(value) for value in values)
+        arg = bits if isinstance(u.arg, tuple) else bits[0]
+        return UOp(Ops.CONST, self.stored(u.dtype), (), arg).bitcast(u.dtype)
+
+    def from_type(self, u: UOp) -> UOp:
+        """A conversion from this type."""
+        return decode(self.bits(u.src[0]), self.form).cast(u.dtype)
+
+    def read_bits(self, u: UOp, x: UOp) -> UOp:
+        """The bits of a conversion's result, as another type."""
+        return self.bits(x).bitcast(u.dtype)
+
+
+def _bitcast_twice(u: UOp, x: UOp) -> UOp:
+    return x.src[0].bitcast(u.dtype)
+
+
+def as_integers(unknown: Iterable[DType]) -> PatternMatcher:
+    """The rules that keep values of these types as integers."""
+    rules = PatternMatcher([])
+    for dtype in unknown:
+        storage = _Storage(dtype)
+        moving = {Ops.WHERE, Ops.VECTORIZE, Ops.GEP, Ops.LOAD, Ops.AFTER, Ops.STAGE}
+        pointing = {Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.INDEX}
+        rules = rules + PatternMatcher(
+            [
+                (UPat(Ops.BITCAST, src=(UPat(Ops.BITCAST, name="x"),), name="u"), _bitcast_twice),
+                (UPat(Ops.CAST, src=(UPat(dtype=dtype),), name="u"), storage.from_type),
+                (
+                    UPat(Ops.BITCAST, src=(UPat(Ops.CAST, dtype=dtype, name="x"),), name="u"),
+                    storage.read_bits,
+                ),
+                (UPat(Ops.CONST, dtype=dtype, name="u"), storage.constant),
+                (UPat(pointing, dtype=dtype, name="u"), storage.pointer),
+                (UPat(moving, dtype=dtype, name="u"), storage.move),
+                (
+                    UPat(Ops.STORE, src=(UPat(), UPat(dtype=dtype)), name="u", allow_any_len=True),
+                    storage.store,
+                ),
+            ]
+        )
+    return rules

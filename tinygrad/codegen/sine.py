@@ -1,0 +1,181 @@
+"""sin(x) from multiplications, additions and integers, for every float.
+
+In: expressions of float32 or float64, scalar or vector. Out: the same dtype, without branches. The
+argument is reduced modulo pi / 2 twice, and the result chosen: by subtracting multiples in three
+parts (Cody and Waite), right for small arguments, and by multiplying with as many bits of 1 / (2
+pi) as matter (Payne and Hanek), right for large ones.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tinygrad.codegen.polynomial import (
+    FloatLayout,
+    absolute,
+    bits_of,
+    float_of,
+    layout_of,
+    polynomial,
+    subtract,
+)
+from tinygrad.dtype import DType, dtypes
+from tinygrad.uop.ops import UOp
+
+# for z = r**2, |r| <= pi / 4: sin(r) = r + r z S(z), cos(r) = 1 + z C(z); relative errors 2**-27.9
+# and 2**-33.0 for float32, 2**-57.9 and 2**-63.9 for float64
+SIN_COEFFICIENTS = {
+    dtypes.float32: (-0.16666655242443085, 0.008332190103828907, -0.00019518454791978002),
+    dtypes.float64: (
+        *(-0.1666666666666663, 0.008333333333321922, -0.0001984126982946316),
+        *(2.7557313584362357e-06, -2.5050742709715414e-08, 1.5895969116785161e-10),
+    ),
+}
+COS_COEFFICIENTS = {
+    dtypes.float32: (-0.5, 0.04166664555668831, -0.0013887310633435845, 2.4432567443000153e-05),
+    dtypes.float64: (
+        *(-0.5, 0.041666666666666595, -0.001388888888887335, 2.4801587289010143e-05),
+        *(-2.7557314219757556e-07, 2.0875705792280657e-09, -1.1358770398839089e-11),
+    ),
+}
+
+# pi / 2 in three parts; the product of either of the first two with an integer of 7 bits is exact
+QUARTER_PARTS = {
+    dtypes.float32: (1.57080078125, -4.45445766672492e-06, 2.5633440682570896e-12),
+    dtypes.float64: (1.5707963267948912, 5.3903028581581316e-15, -1.2536990206932499e-29),
+}
+
+# below 2**7, multiples of pi / 2 are subtracted; they have 7 bits at most
+SMALL_EXPONENT = 7
+
+# 2 pi in two parts
+TURN_PARTS = {
+    dtypes.float32: (6.2831854820251465, -1.7484555314695172e-07),
+    dtypes.float64: (6.283185307179586, 2.4492935982947064e-16),
+}
+
+# the first 1280 bits of 1 / (2 pi) after the point
+INVERSE_TURN_BITS = 1280
+INVERSE_TURN = int(
+    "28be60db9391054a7f09d5f47d4d377036d8a5664f10e4107f9458eaf7aef158"
+    "6dc91b8e909374b801924bba827464873f877ac72c4a69cfba208d7d4baed121"
+    "3a671c09ad17df904e64758e60d4ce7d272117e2ef7e4a0ec7fe25fff7816603"
+    "fbcbc462d6829b47db4d9fb3c9f2c26dd3d18fd9a797fa8b5d49eeb1faf97c5e"
+    "cf41ce7de294a4ba9afed7ec47e357421580cc11bf1edaeafc33ef0826bd0d87",
+    16,
+)
+
+
+def sin(x: UOp) -> UOp:
+    """The sine of x radians; NaN for infinity."""
+    layout = layout_of(x)
+    magnitude = absolute(x)
+    near, near_quarter = _reduce_near(magnitude)
+    far, far_quarter = _reduce_far(magnitude)
+    is_near = magnitude < 2.0**SMALL_EXPONENT
+    r = is_near.where(near, far)
+    quarter = is_near.where(near_quarter, far_quarter)
+    z = r * r
+    sine = r * (z * polynomial(z, SIN_COEFFICIENTS[layout.dtype])) + r
+    cosine = z * polynomial(z, COS_COEFFICIENTS[layout.dtype]) + 1
+    value = (quarter & 1).ne(0).where(cosine, sine)
+    sign = (quarter << (layout.total_bits - 2)) ^ bits_of(x)
+    result = float_of(bits_of(value) ^ (sign & layout.sign_bit), layout)
+    return (magnitude < math.inf).where(result, x.const_like(math.nan))
+
+
+def _reduce_near(x: UOp) -> tuple[UOp, UOp]:
+    """x - n pi/2 in [-pi/4, pi/4] for 0 <= x < 2**SMALL_EXPONENT, and n in the two lowest bits."""
+    layout = layout_of(x)
+    shifted = x * (2 / math.pi) + layout.round_to_integer
+    n = subtract(shifted, layout.round_to_integer)
+    for part in QUARTER_PARTS[layout.dtype]:
+        x = subtract(x, n * part)
+    return x, bits_of(shifted)
+
+
+def _reduce_far(x: UOp) -> tuple[UOp, UOp]:
+    """The same for x >= 2**SMALL_EXPONENT; no meaning below."""
+    layout = layout_of(x)
+    limbs = _fraction_of_turns(x, layout)
+    turns = [(limbs[i] << 32) | limbs[i + 1] for i in range(0, len(limbs), 2)]
+    # rounded; a fraction of 7/8 or more wraps to 0, as a whole turn should
+    quarter = (turns[0] + (1 << 61)) >> 62
+    signed = dtypes.int64.vec(x.dtype.count)
+    angle = subtract(turns[0], quarter << 62).bitcast(signed).cast(x.dtype)
+    for i, lower in enumerate(turns[1:]):
+        angle = angle + lower.cast(x.dtype) * 2.0 ** (-64 * (i + 1))
+    high, low = TURN_PARTS[layout.dtype]
+    r = angle * (low * 2.0**-64) + angle * (high * 2.0**-64)
+    return r, quarter.cast(layout.unsigned.vec(x.dtype.count))
+
+
+def _fraction_of_turns(x: UOp, layout: FloatLayout) -> list[UOp]:
+    """frac(x / (2 pi)) in 32-bit limbs held in uint64, the highest first: 2, or 4 for float64.
+
+    x = m * 2**e with an integer m, so frac(m * frac(2**e / (2 pi))) is wanted: the bits of 1 / (2
+    pi) from position e on, as many as m has bits and the result needs, times m.
+    """
+    bits = bits_of(x)
+    mantissa = (bits & layout.mantissa_mask) | (1 << layout.mantissa_bits)
+    wide = dtypes.uint64.vec(x.dtype.count)
+    factor = _limbs(mantissa, layout, wide)
+    count = 2 if layout.dtype is dtypes.float32 else 4
+    # the table starts where the smallest argument does, so that the position is never negative
+    lead = layout.mantissa_bits - SMALL_EXPONENT
+    position = subtract(bits >> layout.mantissa_bits, layout.bias + SMALL_EXPONENT)
+    largest = layout.bias - SMALL_EXPONENT
+    position = position.cast(dtypes.uint32.vec(x.dtype.count))
+    window = _window(INVERSE_TURN >> lead, position, largest, count + len(factor))
+    return _multiply([w.cast(wide) for w in window], factor, count)
+
+
+def _limbs(mantissa: UOp, layout: FloatLayout, wide: DType) -> list[UOp]:
+    """An integer as 32-bit limbs held in uint64, the lowest first."""
+    if layout.mantissa_bits < 32:
+        return [mantissa.cast(wide)]
+    return [mantissa & 0xFFFF_FFFF, mantissa >> 32]
+
+
+def _window(table: int, position: UOp, largest: int, count: int) -> list[UOp]:
+    """`count` 32-bit words of a table of bits from a bit position (uint32) on, highest first."""
+    steps = range((largest // 32).bit_length() - 1, -1, -1)
+    needed = count + 1 + sum(1 << b for b in steps)
+    words = [
+        position.const_like((table >> (INVERSE_TURN_BITS - 32 * (i + 1))) & 0xFFFF_FFFF)
+        for i in range(needed)
+    ]
+    # choose by the bits of the word number, the highest first; each choice halves what may be
+    # needed
+    for b in steps:
+        far = (position & (32 << b)).ne(0)
+        kept = len(words) - (1 << b)
+        words = [far.where(words[i + (1 << b)], words[i]) for i in range(kept)]
+    shift = position & 31
+    # a shift by 32 is undefined, so the second one is done in two steps
+    return [(words[i] << shift) | ((words[i + 1] >> 1) >> (shift ^ 31)) for i in range(count)]
+
+
+def _multiply(window: list[UOp], factor: list[UOp], count: int) -> list[UOp]:
+    """The fraction of window * factor: the `count` limbs above the `len(factor)` lowest.
+
+    `window` and the result have the highest limb first, and are fractions; `factor` is an integer
+    and has the lowest first.
+    """
+    total = count + len(factor)
+    columns: list[list[UOp]] = [[] for _ in range(total + 1)]
+    for i, w in enumerate(reversed(window)):
+        for j, m in enumerate(factor):
+            if i + j < total:
+                product = w * m
+                columns[i + j].append(product & 0xFFFF_FFFF)
+                columns[i + j + 1].append(product >> 32)
+    limbs = []
+    carry: UOp | None = None
+    for column in columns[:total]:
+        value = column[0] if carry is None else column[0] + carry
+        for product in column[1:]:
+            value = value + product
+        carry = value >> 32
+        limbs.append(value & 0xFFFF_FFFF)
+    return limbs[: len(factor) - 1 : -1]
