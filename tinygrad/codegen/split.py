@@ -63,9 +63,8 @@ def split_axis(
         outer = factory.new(blocks, axis.arg.kind)
     start = UOp.const(dtypes.index, 0) if outer is None else outer * factor
     if fit is Fit.BOUNDED and not exact:
-        left = size - start
-        short = left < UOp.const(dtypes.index, factor)
-        inner = factory.new(short.where(left, UOp.const(dtypes.index, factor)), kind)
+        # written as a maximum, whose bounds are exact: the most steps are `factor`
+        inner = factory.new((size - start).minimum(factor), kind)
     else:
         inner = factory.new(factor, kind)
     condition: UOp | None = None
