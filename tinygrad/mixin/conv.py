@@ -1,0 +1,225 @@
+"""Convolutions over the last axes, and their transposes.
+
+In: an input (batch, channels, *spatial) and weights with as many spatial axes. Out: the sum over
+channels and kernel of their products, accumulated in float32 at least. A convolution is a WINDOW
+over the padded input, a product and a sum. Its gradient by the input is an UNWINDOW and a sum.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tinygrad.dtype import DType, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
+from tinygrad.helpers import ceildiv, flatten
+from tinygrad.mixin.spatial import Sizes, spatial_pairs, spatial_tuple
+from tinygrad.mixin.winograd import TAPS, WinogradMixin
+from tinygrad.settings import WINO
+from tinygrad.uop.ops import WindowArg
+
+
+class ConvMixin(WinogradMixin):
+    """`conv2d` and `conv_transpose2d`."""
+
+    __slots__ = ()
+
+    def conv2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        dtype: DType | str | None = None,
+    ) -> Self:
+        """(batch, in_channels, *spatial) to (batch, out_channels, *new spatial), for any number of
+        spatial axes.
+
+        `weight` is (out_channels, in_channels // groups, *kernel), `bias` (out_channels,).
+        `padding` is one number, one an axis, or (left, right, top, bottom, ...), the last axis
+        first. `dtype` is that of the sum and of the result. With the setting WINO, kernels of 3x3
+        with stride and dilation 1 are computed by Winograd's algorithm, faster and less exact.
+        Raises ValueError for shapes that do not fit together.
+
+        >>> x = Tensor.arange(9).reshape(1, 1, 3, 3)
+        >>> x.conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
+        [[[[8.0, 12.0], [20.0, 24.0]]]]
+        """
+        count = self._check_conv("conv2d", weight, groups)
+        if self.shape[1] != groups * weight.shape[1]:
+            raise ValueError(
+                f"conv2d: input {self.shape} has {self.shape[1]} channels, and weight "
+                f"{weight.shape} with groups={groups} takes {groups * weight.shape[1]}"
+            )
+        kernel = tuple(int(size) for size in weight.shape[2:])
+        strides = spatial_tuple(stride, count, "stride")
+        dilations = spatial_tuple(dilation, count, "dilation")
+        padded = self._padded(((0, 0), (0, 0), *spatial_pairs(padding, count)))
+        spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
+        if any(span > size for span, size in zip(spans, padded.shape[2:], strict=True)):
+            raise ValueError(
+                f"conv2d: the kernel of weight {weight.shape} reaches over {spans}, more than "
+                f"input {self.shape} with padding {padding}"
+            )
+        common = least_upper_dtype(self.dtype, weight.dtype)
+        wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
+        # what is converted is the padded input, so that its gradient is summed before it is rounded
+        batch, channels, *sizes = padded.shape
+        x = padded.cast(wide).reshape((batch, groups, channels // groups, *sizes))
+        w = weight.cast(wide).reshape((groups, -1, *weight.shape[1:]))
+        unit = all(s == 1 for s in (*strides, *dilations))
+        if WINO and kernel == (TAPS, TAPS) and unit and dtypes.is_float(wide):
+            result = x._winograd_conv2d(w)
+        else:
+            result = x._direct_conv(w, strides, dilations)
+        result = result.reshape((batch, weight.shape[0], *result.shape[3:]))
+        return result._with_bias(bias, common if dtype is None else wide)
+
+    def _direct_conv(
+        self, weight: Self, stride: tuple[int, ...], dilation: tuple[int, ...]
+    ) -> Self:
+        """(batch, groups, channels, *spatial) by (groups, out, channels, *kernel) gives
+        (batch, groups, out, *new spatial).
+        """
+        count = self.ndim - 3
+        kernel = tuple(int(size) for size in weight.shape[3:])
+        axes = tuple(range(3, 3 + count))
+        windows = self._windows(axes, kernel, stride, dilation)
+        # the sum runs over the last axes, the kernel innermost
+        order = (0, 1, *axes, 2, *range(3 + count, 3 + 2 * count))
+        return windows.permute(order).unsqueeze(2)._summed_with(weight, count)
+
+    def _summed_with(self, weight: Self, count: int) -> Self:
+        """(batch, groups, 1, *spatial, channels, *kernel) by (groups, out, channels, *kernel) gives
+        (batch, groups, out, *spatial). The weight may have axes for the last of `spatial`.
+        """
+        groups, out, *rest = weight.shape
+        ones = (1,) * (self.ndim - 3 - len(rest))
+        w = weight.reshape((1, groups, out, *ones, *rest))
+        return (self * w).sum(tuple(range(-count - 1, 0)), dtype=self.dtype)
+
+    def conv_transpose2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+    ) -> Self:
+        """The adjoint of `conv2d`: (batch, in_channels, *spatial) to (batch, out_channels, *new).
+
+        `weight` is (in_channels, out_channels // groups, *kernel), `bias` (out_channels,). A new
+        size is `(size - 1) * stride - padding before and after + dilation * (kernel - 1)
+        + output_padding + 1`. Raises ValueError for shapes that do not fit together.
+
+        >>> x = Tensor([[[[1, 2]]]])
+        >>> x.conv_transpose2d(Tensor([[[[1, 10]]]]), stride=2).tolist()
+        [[[[1, 10, 2, 20]]]]
+        """
+        count = self._check_conv("conv_transpose2d", weight, groups)
+        if self.shape[1] != weight.shape[0]:
+            raise ValueError(
+                f"conv_transpose2d: input {self.shape} has {self.shape[1]} channels, and weight "
+                f"{weight.shape} takes {weight.shape[0]}"
+            )
+        strides = spatial_tuple(stride, count, "stride")
+        dilations = spatial_tuple(dilation, count, "dilation")
+        pairs = spatial_pairs(padding, count)
+        extra = spatial_tuple(output_padding, count, "output_padding", least=0)
+        kernel = tuple(int(size) for size in weight.shape[2:])
+        sizes = tuple(
+            (int(i) - 1) * s - before - after + d * (k - 1) + e + 1
+            for i, s, (before, after), d, k, e in zip(
+                self.shape[2:], strides, pairs, dilations, kernel, extra, strict=True
+            )
+        )
+        if any(size < 1 for size in sizes):
+            raise ValueError(
+                f"conv_transpose2d of input {self.shape} and weight {weight.shape} with padding "
+                f"{padding} leaves nothing: its spatial sizes would be {sizes}"
+            )
+        common = least_upper_dtype(self.dtype, weight.dtype)
+        wide = sum_acc_dtype(common)
+        x = self.cast(wide).unflatten(1, (groups, -1))
+        w = weight.cast(wide).reshape((groups, -1, *weight.shape[1:])).transpose(1, 2)
+        starts = tuple(before for before, _ in pairs)
+        result = x._spread_conv(w, strides, dilations, starts, sizes)
+        result = result.reshape((self.shape[0], groups * weight.shape[1], *sizes))
+        return result._with_bias(bias, common)
+
+    def _spread_conv(
+        self,
+        weight: Self,
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        starts: tuple[int, ...],
+        sizes: tuple[int, ...],
+    ) -> Self:
+        """(batch, groups, channels, *spatial) by (groups, out, channels, *kernel) gives the places
+        from `starts` on, as many as `sizes`, of (batch, groups, out, *places).
+
+        Place `q * stride + r` is reached by the kernel's elements `r + j * stride` alone, from
+        `q - j`. So places are taken apart into (q, r) and the kernel into (j, r), and no product is
+        made that is not needed. Along an axis with a dilation, r is 0 and places are searched.
+        """
+        count = len(sizes)
+        phases = tuple(s if d == 1 else 1 for s, d in zip(stride, dilation, strict=True))
+        steps = tuple(ceildiv(int(k), p) for k, p in zip(weight.shape[3:], phases, strict=True))
+        # places that are cut off later are there: the gradient reads what reaches them
+        quotients = tuple(
+            max(ceildiv(a + n, p), (int(i) - 1) * s // p + d * (j - 1) + 1)
+            for a, n, p, i, s, d, j in zip(
+                starts, sizes, phases, self.shape[3:], stride, dilation, steps, strict=True
+            )
+        )
+        wide = (*self.shape, *steps)
+        repeated = self.reshape((*self.shape, *(1,) * count)).expand(wide)
+        windows = tuple(
+            (3 + i, 3 + count + i, quotients[i], stride[i] // phases[i], dilation[i])
+            for i in range(count)
+        )
+        spread = self._derive(repeated.uop.unwindow(WindowArg(windows)))
+        # (batch, groups, 1, *q, *1, channels, *j) by (1, groups, out, *1, *r, channels, *j)
+        order = (0, 1, *range(3, 3 + count), 2, *range(3 + count, 3 + 2 * count))
+        ones = (1,) * count
+        x = spread.permute(order)
+        x = x.reshape((*x.shape[:2], 1, *quotients, *ones, x.shape[2 + count], *steps))
+        w = weight._in_phases(steps, phases)
+        result = x._summed_with(w, count)
+        # (batch, groups, out, q, r, q, r, ...)
+        joined = result.permute((0, 1, 2, *flatten([(3 + i, 3 + count + i) for i in range(count)])))
+        whole = tuple(q * p for q, p in zip(quotients, phases, strict=True))
+        places = joined.reshape((*result.shape[:3], *whole))
+        ends = tuple((a, a + n) for a, n in zip(starts, sizes, strict=True))
+        return places.shrink((None, None, None, *ends))
+
+    def _in_phases(self, steps: tuple[int, ...], phases: tuple[int, ...]) -> Self:
+        """(groups, out, channels, *kernel) to (groups, out, *r, channels, *j)."""
+        count = len(steps)
+        fill = tuple(
+            (0, j * p - int(k)) for j, p, k in zip(steps, phases, self.shape[3:], strict=True)
+        )
+        apart = tuple(flatten(zip(steps, phases, strict=True)))
+        split = self._padded(((0, 0),) * 3 + fill).reshape((*self.shape[:3], *apart))
+        inner = tuple(3 + 2 * i for i in range(count))
+        return split.permute((0, 1, *(i + 1 for i in inner), 2, *inner))
+
+    def _with_bias(self, bias: Self | None, dtype: DType) -> Self:
+        """With `bias` (channels,) added to axis 1, as `dtype`."""
+        x = self.cast(dtype)
+        if bias is None:
+            return x
+        return x.add(bias.reshape((1, -1, *(1,) * (self.ndim - 2))))
+
+    def _check_conv(self, name: str, weight: Self, groups: int) -> int:
+        """The number of spatial axes. Raises ValueError if it differs, or groups do not divide."""
+        if self.ndim < 3 or weight.ndim != self.ndim:
+            raise ValueError(
+                f"{name}: input {self.shape} and weight {weight.shape} must both be "
+                "(batch or channels, channels, one size for each spatial axis)"
+            )
+        if groups < 1 or int(weight.shape[0]) % groups:
+            raise ValueError(f"{name}: groups={groups} must divide axis 0 of weight {weight.shape}")
+        return self.ndim - 2

@@ -1,0 +1,228 @@
+"""Pooling: the mean or the largest element of windows that slide over the last axes.
+
+In: a tensor whose last axes are spatial, (..., height, width). Out: one with an element a window.
+Any number of axes may be pooled: it is the length of `kernel_size`, and one number stands for two.
+Windows that do not overlap are a reshape; the others a WINDOW directly above the padded source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self, overload
+
+from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
+from tinygrad.helpers import make_tuple, prod
+from tinygrad.mixin.core import Shape, broadcast_node, const_node
+from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.spatial import PoolWindows, Sizes, spatial_pairs, spatial_tuple
+from tinygrad.uop.ops import UOp
+
+
+class PoolMixin(ReduceMixin):
+    """`avg_pool2d`, `max_pool2d`, `max_unpool2d`."""
+
+    __slots__ = ()
+
+    def _pool_windows(
+        self,
+        name: str,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        dilation: Sizes,
+        padding: Sizes,
+        ceil_mode: bool,
+    ) -> PoolWindows:
+        """The arguments of a pooling, checked. Raises ValueError for ones that do not fit."""
+        kernel = make_tuple(kernel_size, 2)
+        count = len(kernel)
+        kernel = spatial_tuple(kernel, count, "kernel_size")
+        if self.ndim < count:
+            raise ValueError(f"{name} over {count} axes of a tensor of shape {self.shape}")
+        windows = PoolWindows(
+            tuple(int(size) for size in self.shape[self.ndim - count :]),
+            kernel,
+            kernel if stride is None else spatial_tuple(stride, count, "stride"),
+            spatial_tuple(dilation, count, "dilation"),
+            spatial_pairs(padding, count),
+            ceil_mode,
+        )
+        if any(a > b for a, b in zip(windows.spans, windows.padded_sizes, strict=True)):
+            raise ValueError(
+                f"{name}: windows of {windows.spans} do not fit into {windows.padded_sizes}, the "
+                f"last axes of shape {self.shape} with padding {padding}"
+            )
+        return windows
+
+    def _pool(self, windows: PoolWindows) -> Self:
+        """(..., *sizes) to (..., *counts, *kernel); padding reads as 0."""
+        leading = self.ndim - len(windows.sizes)
+        padded = self._padded(((0, 0),) * leading + windows.all_padding)
+        axes = tuple(range(leading, self.ndim))
+        return padded._windows(axes, windows.kernel, windows.stride, windows.dilation)
+
+    def avg_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Self:
+        """The mean of each window: (..., height, width) to (..., new height, new width).
+
+        Along each axis windows hold `kernel_size` elements, `dilation` apart, and start every
+        `stride`, by default `kernel_size`. `padding` is one number, one an axis, or (left, right,
+        top, bottom). With `ceil_mode` windows may reach beyond the padding. Padding counts as zeros
+        unless `count_include_pad` is False. Raises ValueError where windows do not fit.
+
+        >>> Tensor.arange(16).reshape(1, 1, 4, 4).avg_pool2d().tolist()
+        [[[[2.5, 4.5], [10.5, 12.5]]]]
+        """
+        windows = self._pool_windows(
+            "avg_pool2d", kernel_size, stride, dilation, padding, ceil_mode
+        )
+        dtype = least_upper_float(self.dtype)
+        axes = _last_axes(len(windows.kernel))
+        total = self._pool(windows).sum(axes, dtype=sum_acc_dtype(dtype))
+        return total.div(self._elements(windows, count_include_pad)).cast(dtype)
+
+    def _elements(self, windows: PoolWindows, with_padding: bool) -> int | Self:
+        """How many elements each window holds: a number, or (*counts) where they differ."""
+        total: int | Self = 1
+        count = len(windows.kernel)
+        for axis in range(count):
+            found = windows.elements(axis, with_padding)
+            if len(set(found)) == 1:
+                total = total * found[0]
+                continue
+            low, high = windows.bounds(axis, with_padding)
+            first = self._elements_before(windows, axis, low)
+            last = self._elements_before(windows, axis, high)
+            shape = tuple(-1 if i == axis else 1 for i in range(count))
+            total = total * (last - first).reshape(shape)
+        return total
+
+    def _elements_before(self, windows: PoolWindows, axis: int, end: int) -> Self:
+        """How many elements of each window along `axis` lie before place `end`."""
+        step = windows.dilation[axis]
+        starts = self.arange(windows.counts[axis]) * windows.stride[axis]
+        return (end + step - 1 - starts).maximum(0).idiv(step).minimum(windows.kernel[axis])
+
+    @overload
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = ...,
+        stride: Sizes | None = ...,
+        dilation: Sizes = ...,
+        padding: Sizes = ...,
+        ceil_mode: bool = ...,
+        return_indices: Literal[False] = ...,
+    ) -> Self: ...
+    @overload
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = ...,
+        stride: Sizes | None = ...,
+        dilation: Sizes = ...,
+        padding: Sizes = ...,
+        ceil_mode: bool = ...,
+        *,
+        return_indices: Literal[True],
+    ) -> tuple[Self, Self]: ...
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Self | tuple[Self, Self]:
+        """The largest element of each window: (..., height, width) to (..., new height, new width).
+
+        Arguments as of `avg_pool2d`; padding is less than any element. With `return_indices`, also
+        where in (height * width) each was found, the first of equals. Equal largest elements share
+        the gradient.
+
+        >>> Tensor.arange(16).reshape(1, 1, 4, 4).max_pool2d().tolist()
+        [[[[5, 7], [13, 15]]]]
+        """
+        windows = self._pool_windows(
+            "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode
+        )
+        count = len(windows.kernel)
+        values = self._pool(windows)
+        if any(p > 0 for pair in windows.all_padding for p in pair):
+            # the choice is made in the windows, so that padding stays directly above the source
+            inside = self._constant_true(windows.sizes)._pool(windows)
+            values = inside.where(values, dtypes.min(self.dtype))
+        axes = _last_axes(count)
+        largest = values.max(axes)
+        if not return_indices:
+            return largest
+        total = prod(windows.sizes)
+        # numbers that fall, so that the first place has the largest one, and padding has none
+        places = self.arange(total, 0, -1).reshape(windows.sizes)._pool(windows)
+        is_largest = values.eq(largest.reshape((*largest.shape, *(1,) * count)))
+        found = is_largest.where(places, 0).max(axes)
+        return largest, total - found
+
+    def _constant_true(self, shape: Shape) -> Self:
+        return self._new(broadcast_node(const_node(True, dtypes.bool), shape), False)
+
+    def max_unpool2d(
+        self,
+        indices: Self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Self:
+        """Each element at the place that `indices` name, zeros elsewhere: undoes `max_pool2d`.
+
+        `indices` has the shape of this tensor, and counts along the flattened spatial axes of the
+        result. `output_size` are their sizes, other axes may stand in front; by default the
+        smallest that were pooled to this. Elements that meet in one place must be equal.
+        Raises ValueError if the shapes differ.
+
+        >>> x, places = Tensor([[[[1, 2], [3, 4]]]]).max_pool2d(return_indices=True)
+        >>> x.max_unpool2d(places).tolist()
+        [[[[0, 0], [0, 4]]]]
+        """
+        if self.shape != indices.shape:
+            raise ValueError(f"max_unpool2d: indices {indices.shape} are not of shape {self.shape}")
+        kernel = make_tuple(kernel_size, 2)
+        count = len(kernel)
+        stride = kernel if stride is None else spatial_tuple(stride, count, "stride")
+        dilation = spatial_tuple(dilation, count, "dilation")
+        leading = self.shape[: self.ndim - count]
+        spatial = [int(size) for size in self.shape[self.ndim - count :]]
+        if output_size is None:
+            pairs = spatial_pairs(padding, count)
+            sizes = [
+                (i - 1) * s - sum(pair) + d * (k - 1) + 1
+                for i, s, pair, d, k in zip(spatial, stride, pairs, dilation, kernel, strict=True)
+            ]
+        else:
+            sizes = [int(size) for size in tuple(output_size)[-count:]]
+        result = self._scattered(indices, leading, prod(spatial), prod(sizes))
+        spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+        if any(span > s for span, s in zip(spans, stride, strict=True)):
+            # windows overlap, and elements that meet were added
+            meeting = self.ones_like()._scattered(indices, leading, prod(spatial), prod(sizes))
+            result = result.div(meeting.maximum(1)).cast(self.dtype)
+        return result.reshape((*leading, *sizes))
+
+    def _scattered(self, indices: Self, leading: Shape, count: int, size: int) -> Self:
+        """Rows of `count` elements, each added into a row of `size` zeros where `indices` say."""
+        rows = int(prod(leading))
+        start = self._new(UOp.arange(rows).reshape((rows, 1)), False) * size
+        place = indices.reshape((rows, count)).cast(dtypes.int) + start
+        node = self.uop.reshape((rows * count,))
+        return self._derive(node.scatter_add(place.uop.reshape((rows * count,)), rows * size))
+
+
+def _last_axes(count: int) -> tuple[int, ...]:
+    return tuple(range(-count, 0))

@@ -1,0 +1,97 @@
+"""Winograd's convolution: 3x3 windows in tiles of 4x4 results, with a quarter of the products.
+
+In: an image and weights, stride 1, dilation 1. Out: their convolution, up to rounding (about 1e-5
+of the largest term in float32). Source: Lavin and Gray, Fast Algorithms for Convolutional Neural
+Networks (2015), F(4x4, 3x3).
+
+A 6x6 tile of the image becomes `B d B^T`, the weights `G g G^T`; these are multiplied element by
+element and summed over channels; `A^T m A` is the 4x4 tile of results. Each is a sum of products,
+by a constant matrix for both axes at once, so the gradient is made of sums of products too.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Self
+
+from tinygrad.dtype import DType
+from tinygrad.helpers import ceildiv
+from tinygrad.mixin.core import const_node, placed
+from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.sharding import Sharding
+from tinygrad.uop.ops import UOp
+
+RESULTS = 4
+TAPS = 3
+TILE = RESULTS + TAPS - 1
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+def _matrix(text: str) -> Matrix:
+    return tuple(tuple(Fraction(x) for x in row.split()) for row in text.split(";"))
+
+
+# columns are places of the tile (of the image, the weights, the products), rows what becomes of it
+IMAGE = _matrix(
+    "4 0 -5 0 1 0; 0 -4 -4 1 1 0; 0 4 -4 -1 1 0; 0 -2 -1 2 1 0; 0 2 -1 -2 1 0; 0 4 0 -5 0 1"
+)
+WEIGHT = _matrix("1/4 0 0; -1/6 -1/6 -1/6; -1/6 1/6 -1/6; 1/24 1/12 1/6; 1/24 -1/12 1/6; 0 0 1")
+RESULT = _matrix("1 1 1 1 1 0; 0 1 -1 2 -2 0; 0 1 1 4 4 0; 0 1 -1 8 -8 1")
+
+
+def _constant_matrix(matrix: Matrix, dtype: DType) -> UOp:
+    """The matrix as an expression of constants."""
+    rows, columns = len(matrix), len(matrix[0])
+    place = UOp.arange(rows * columns)
+    node = const_node(0, dtype)
+    for i, value in enumerate(x for row in matrix for x in row):
+        if value:
+            here = place.eq(const_node(i, place.dtype))
+            node = here.where(const_node(float(value), dtype), node)
+    return node.reshape((rows, columns))
+
+
+class WinogradMixin(ReduceMixin):
+    """`_winograd_conv2d`, which `conv2d` calls where the setting WINO is 1."""
+
+    __slots__ = ()
+
+    def _both_axes(self, matrix: Matrix) -> Self:
+        """(columns, columns, *rest) to (rows * rows, *rest): the matrix applied to both axes."""
+        rows, columns = len(matrix), len(matrix[0])
+        one = _constant_matrix(matrix, self.dtype)
+        wide = (rows, rows, columns, columns)
+        first = one.reshape((rows, 1, columns, 1)).expand(wide)
+        second = one.reshape((1, rows, 1, columns)).expand(wide)
+        device = self.uop.device
+        layout = device.replicated() if isinstance(device, Sharding) else device
+        # stored once: every product would compute it again
+        product = placed((first * second).reshape((rows * rows, columns * columns)), layout)
+        rest = self.shape[2:]
+        ones = (1,) * len(rest)
+        factors = self._new(product.contiguous().reshape((*product.shape, *ones)), False)
+        return (self.reshape((1, columns * columns, *rest)) * factors).sum(1, dtype=self.dtype)
+
+    def _winograd_conv2d(self, weight: Self) -> Self:
+        """(batch, groups, channels, height, width) by (groups, out, channels, 3, 3) gives
+        (batch, groups, out, height - 2, width - 2); both in the dtype that sums are made in.
+        """
+        batch, groups, channels, *sizes = self.shape
+        counts = [int(size) - TAPS + 1 for size in sizes]
+        tiles = tuple(ceildiv(count, RESULTS) for count in counts)
+        border = tuple((0, t * RESULTS - count) for t, count in zip(tiles, counts, strict=True))
+        padded = self._padded(((0, 0),) * 3 + border)
+        windows = padded._windows((3, 4), (TILE, TILE), (RESULTS, RESULTS), (1, 1))
+        # (tile, groups, 1, channels, batch, *tiles)
+        image = windows.permute((5, 6, 1, 2, 0, 3, 4))._both_axes(IMAGE).unsqueeze(2)
+        out = weight.shape[1]
+        kernel = weight.permute((3, 4, 0, 1, 2))._both_axes(WEIGHT)
+        kernel = kernel.reshape((TILE * TILE, groups, out, channels, 1, 1, 1))
+        products = (image * kernel).sum(3, dtype=self.dtype)
+        result = products.reshape((TILE, TILE, groups, out, batch, *tiles))._both_axes(RESULT)
+        result = result.reshape((RESULTS, RESULTS, groups, out, batch, *tiles))
+        # (batch, groups, out, tile row, row, tile column, column)
+        joined = result.permute((4, 2, 3, 5, 0, 6, 1))
+        whole = joined.reshape((batch, groups, out, *(t * RESULTS for t in tiles)))
+        return whole.shrink_to(None, None, None, *counts)
