@@ -19,9 +19,10 @@ from tinygrad.renderer import Program as ProgramSpec
 from tinygrad.renderer import find_renderer
 from tinygrad.schedule.plan import TransferItem
 from tinygrad.schedule.rangeify import lower_kernel
-from tinygrad.settings import DEBUG
+from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
+from tinygrad.uop.spec import KERNEL, verify
 
 
 class CompiledRunner:
@@ -64,7 +65,10 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
     key = (kind, renderer.name, ast)
     found = _runners.get(key)
     if found is None:
-        spec = get_program(lower_kernel(ast), renderer)
+        kernel = lower_kernel(ast)
+        if SPEC:
+            verify(kernel, KERNEL)
+        spec = get_program(kernel, renderer)
         if DEBUG >= 4:
             print(spec.source)
         found = _runners[key] = CompiledRunner(spec, device)
@@ -184,7 +188,7 @@ def _stored_slot(store: UOp) -> int:
     """The number of the PARAM that a STORE of a kernel's tensor form writes."""
     target = store.src[0].base
     assert target.op is Ops.PARAM
-    return target.arg.slot
+    return int(target.arg.slot)
 
 
 def crosses(destination: Buffer, source: Buffer) -> bool:

@@ -19,10 +19,11 @@ from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
-from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
+from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.spec import PER_DEVICE, TENSOR, verify
 from tinygrad.uop.upat import graph_rewrite
 
 # movement that changes no element's number of uses: what is below it can be stored in its place
@@ -78,8 +79,12 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
     key = (sink, Device.DEFAULT, RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
     found = _plans.get(key) if SCHEDULE_CACHE else None
     if found is None:
+        if SPEC:
+            verify(sink, TENSOR)
         local = lower_layouts(sink)
         local = graph_rewrite(local, prepare, name="prepare")
+        if SPEC:
+            verify(local, PER_DEVICE)
         found = _plans[key] = make_plan(local, inputs, Device.DEFAULT)
     return found
 
