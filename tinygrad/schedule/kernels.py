@@ -128,14 +128,12 @@ class _Planner:
         reads: list[UOp] = []
         body = self.body(value, node, params, reads)
         address = self.body(target, node, params, []) if target is not node else self.param(node, 0)
-        if node.op is Ops.ASSIGN:
-            reads.append(movement_base(target))
         return Unit(
             node,
             reads=reads,
             stores=[UOp(Ops.STORE, value.dtype, (address, body))],
             params=list(params),
-            overwrites=movement_base(target) if node.op is Ops.ASSIGN else None,
+            overwrites=memory_of(target) if node.op is Ops.ASSIGN else None,
         )
 
     def param(self, node: UOp, slot: int) -> UOp:
@@ -180,16 +178,12 @@ class _Planner:
         """
         number = {unit: i for i, unit in enumerate(self.units)}
         after: dict[Unit, set[Unit]] = {unit: set() for unit in self.units}
-        readers: dict[UOp, list[Unit]] = {}
         for unit in self.units:
             for x in unit.reads:
-                readers.setdefault(x, []).append(unit)
                 after[unit] |= self.makers(x)
-        for unit in self.units:
             if unit.after is not None:
                 after[unit].add(unit.after)
-            if unit.overwrites is not None:
-                after[unit].update(u for u in readers.get(unit.overwrites, ()) if u is not unit)
+        self.order_assignments(after)
         waiting = {unit: len(before) for unit, before in after.items()}
         followers: dict[Unit, list[Unit]] = {unit: [] for unit in self.units}
         for unit, before in after.items():
@@ -212,18 +206,49 @@ class _Planner:
             )
         return result, after
 
+    def order_assignments(self, after: dict[Unit, set[Unit]]) -> None:
+        """An assignment runs after whoever reads an older content of the memory that it writes."""
+        readers: dict[UOp, list[Unit]] = {}
+        writers: dict[UOp, list[Unit]] = {}
+        for unit in self.units:
+            for x in unit.reads:
+                for content in contents(x):
+                    readers.setdefault(content, []).append(unit)
+            if unit.overwrites is not None:
+                writers.setdefault(unit.overwrites, []).append(unit)
+        for memory, assignments in writers.items():
+            oldest = readers.get(memory, [])
+            for position, unit in enumerate(assignments):
+                after[unit].update(oldest)
+                for earlier in assignments[:position]:
+                    after[unit].update(readers.get(earlier.node, ()))
+                    if unit not in oldest:
+                        after[unit].add(earlier)
+                after[unit].discard(unit)
+
     def makers(self, node: UOp) -> set[Unit]:
         """The units that must run before a stored value can be read."""
-        found: set[Unit] = set()
-        stack = [node]
-        while stack:
-            x = stack.pop()
-            unit = self.writer.get(x)
-            if unit is not None:
-                found.add(unit)
-            elif x.op in {Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK, Ops.AFTER}:
-                stack.extend(movement_base(s) for s in x.src)
-        return found
+        return {self.writer[x] for x in contents(node) if x in self.writer}
+
+
+def contents(node: UOp) -> list[UOp]:
+    """The nodes that gave the memory behind a stored value the content that is read."""
+    found: list[UOp] = []
+    stack = [node]
+    while stack:
+        x = stack.pop()
+        if x.op in {Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK, Ops.AFTER}:
+            stack.extend(movement_base(s) for s in x.src)
+        else:
+            found.append(x)
+    return found
+
+
+def memory_of(node: UOp) -> UOp:
+    """The stored value whose memory a view, or what was assigned to one, is in."""
+    while node.op in GroupOp.Movement | {Ops.ASSIGN, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.AFTER}:
+        node = node.src[0]
+    return node
 
 
 def hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
@@ -232,37 +257,39 @@ def hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
     """
     found: set[UOp] = set()
     for node in order:
-        if node.op is not Ops.ASSIGN:
-            continue
-        target, value = node.src
-        base = movement_base(target)
-        if value in stored:
-            continue
-        if _reads_elsewhere(value, target, base, stored):
-            found.add(value)
+        if node.op is Ops.ASSIGN and node.src[1] not in stored:
+            target, value = node.src
+            if _reads_elsewhere(value, target, stored):
+                found.add(value)
     return found
 
 
-def _reads_elsewhere(value: UOp, target: UOp, base: UOp, stored: set[UOp]) -> bool:
-    region = value.toposort(gate=lambda u: u not in stored)
-    if base not in region:
-        return False
-    # the nodes at which the kernel reads exactly what it writes: elementwise above `target`
-    aligned: set[UOp] = {value}
-    for node in reversed(region):
-        if node in aligned and node is not target and node.op in GroupOp.Elementwise:
-            aligned.update(node.src)
-    on_target = set(target.toposort(gate=lambda u: u is not base)) if target in aligned else set()
-    for node in region:
-        if base in node.src and node not in stored:
-            if node in aligned and node.op in GroupOp.Elementwise and target is base:
-                continue
-            if node not in on_target:
+def _reads_elsewhere(value: UOp, target: UOp, stored: set[UOp]) -> bool:
+    memory = memory_of(target)
+    # the nodes that the kernel reads at the element that it writes, and those it reads elsewhere
+    aligned = {value}
+    elsewhere: set[UOp] = set()
+    for node in reversed(value.toposort(gate=lambda u: u not in stored)):
+        if node not in aligned and node not in elsewhere:
+            continue
+        if _is_same_place(node, target):
+            if node in elsewhere:
                 return True
-    # `target` reached in another way as well, as in x + x.flip(0)
-    return target in aligned and any(
-        target in n.src and not (n in aligned and n.op in GroupOp.Elementwise) for n in region
-    )
+        elif node in stored:
+            if memory_of(node) is memory:
+                return True
+        elif node.op in GroupOp.Elementwise and node not in elsewhere:
+            aligned.update(node.src)
+        else:
+            elsewhere.update(node.src)
+    return False
+
+
+def _is_same_place(node: UOp, target: UOp) -> bool:
+    """Whether a value is what is in `target`, or was assigned to just that."""
+    while node is not target and node.op is Ops.ASSIGN:
+        node = node.src[0]
+    return node is target
 
 
 def kernel_name(store: UOp) -> str:
