@@ -1,6 +1,6 @@
 """Arithmetic that a constant, a repeated operand or a known bound makes unnecessary.
 
-Floats follow IEEE 754 (NaN, infinities), with one liberty: `x + 0.0` is `x` also where `x` is -0.0.
+Floats follow IEEE 754: NaN, infinities and the sign of zero come out as they would have.
 """
 
 from __future__ import annotations
@@ -48,16 +48,23 @@ def _merge_constants(u: UOp, x: UOp, c: UOp) -> UOp | None:
 
 def add_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
     """`x + 0` is `x`; `(x + c0) + c1` of integers is `x + (c0 + c1)`."""
-    if c.arg == 0:
-        return x
-    return None if dtypes.is_float(u.dtype) else _merge_constants(u, x, c)
+    if dtypes.is_float(u.dtype):
+        return x if _is_zero(c, -1.0) else None
+    return x if c.arg == 0 else _merge_constants(u, x, c)
+
+
+def _is_zero(c: UOp, sign: float) -> bool:
+    """Whether a float is the zero that changes nothing: -0.0 if added, 0.0 if subtracted."""
+    return c.arg == 0 and math.copysign(1.0, c.arg) == sign
 
 
 def subtract(u: UOp, x: UOp, y: UOp) -> UOp | None:
     """`x - 0` is `x`; `x - x` of integers is 0."""
+    if dtypes.is_float(u.dtype):
+        return with_shape_of(u, x) if y.op is Ops.CONST and _is_zero(y, 1.0) else None
     if y.op is Ops.CONST and y.arg == 0:
         return with_shape_of(u, x)
-    return u.const_like(0) if x is y and not dtypes.is_float(u.dtype) else None
+    return u.const_like(0) if x is y else None
 
 
 def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
@@ -66,11 +73,17 @@ def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
         return x
     is_float = dtypes.is_float(u.dtype)
     if c.arg == 0:
-        low, high = x._min_max()
-        return u.const_like(c.arg) if not is_float or (low >= 0 and high < math.inf) else None
+        return u.const_like(c.arg) if not is_float or _is_positive(x) else None
     if is_float and not (x.op is Ops.MUL and -1 in (c.arg, x.src[1].arg)):
         return None
     return _merge_constants(u, x, c)
+
+
+def _is_positive(x: UOp) -> bool:
+    """Whether a float is finite and has the sign bit clear: an integer is never cast to -0.0."""
+    low, high = x._min_max()
+    is_whole = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
+    return bool(high < math.inf and (low > 0 or (low == 0 and is_whole)))
 
 
 def divide_float(u: UOp, x: UOp, c: UOp) -> UOp | None:
