@@ -15,18 +15,20 @@ from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.fetch import fetch
 from tinygrad.gradient import compute_gradient
-from tinygrad.mixin.activation import ActivationMixin
+from tinygrad.mixin.attention import AttentionMixin
+from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
 from tinygrad.mixin.host import data_node, foreign_node
-from tinygrad.mixin.matmul import MatmulMixin
-from tinygrad.mixin.reading import ReadingMixin
+from tinygrad.mixin.losses import LossMixin
+from tinygrad.mixin.normalization import NormalizationMixin
+from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.uop.ops import UOp
 
 __all__ = ["Tensor"]
 
 
-class Tensor(ActivationMixin, MatmulMixin, RearrangeMixin, ReadingMixin):
+class Tensor(AttentionMixin, ConvMixin, PoolMixin, LossMixin, NormalizationMixin, RearrangeMixin):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
 
     `data` is a number, a (nested) list of numbers, bytes, a numpy array, the path of a file (its

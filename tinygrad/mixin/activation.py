@@ -57,7 +57,7 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([-1.0, 3.0, 9.0]).relu6().tolist()
         [0.0, 3.0, 6.0]
         """
-        return self.relu() - (self - 6).relu()
+        return self.clip(0, 6)
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """`alpha * x + beta`, clipped to 0 to 1.
@@ -65,8 +65,7 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([-3.0, 0.0, 3.0]).hardsigmoid().tolist()
         [0.0, 0.5, 1.0]
         """
-        x = alpha * self + beta
-        return x.relu() - (x - 1).relu()
+        return (alpha * self + beta).clip(0, 1)
 
     def hardswish(self) -> Self:
         """`x * relu6(x + 3) / 6` (arXiv:1905.02244).
@@ -118,7 +117,7 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([-2.0, 2.0]).leaky_relu(0.5).tolist()
         [-1.0, 2.0]
         """
-        return (self < 0).where(neg_slope * self, self)
+        return (self > 0).where(self, neg_slope * self)
 
     def swish(self) -> Self:
         """`x * sigmoid(x)` (arXiv:1710.05941).

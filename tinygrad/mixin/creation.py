@@ -71,7 +71,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor.full((2, 2), 42).tolist()
         [[42, 42], [42, 42]]
         """
-        sizes = _sizes((shape,))
+        sizes = sizes_of((shape,))
         if isinstance(fill_value, UOp):
             dtype = dtypes.default_int if fill_value.dtype is dtypes.index else fill_value.dtype
             node = fill_value.cast(dtype)
@@ -113,7 +113,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor.empty(2, 3).shape
         (2, 3)
         """
-        sizes = tuple(int(size) for size in _sizes(shape))
+        sizes = tuple(int(size) for size in sizes_of(shape))
         layout = canonical_device(device) or Device.DEFAULT
         if isinstance(layout, Sharding) and not fits(layout, sizes):
             layout = layout.replicated()
@@ -263,7 +263,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         return self._triangle(self.shape[-2], self.shape[-1], diagonal).where(self, 0)
 
 
-def _sizes(shape: tuple[Any, ...]) -> tuple[sint, ...]:
+def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
     sizes = argfix(*shape)
     for size in sizes:
         if not isinstance(size, (int, UOp)) or (isinstance(size, int) and size < 0):

@@ -132,7 +132,7 @@ class StorageMixin(CreationMixin):
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
             return self
         self.uop = target.assign(value)
-        _assignments.add(self.uop)
+        remember_assignment(self.uop)
         return self
 
     def _check_same_devices(self, value: UOp) -> None:
@@ -243,6 +243,11 @@ def _canonical_layout(layout: Sharding) -> Sharding:
 
 
 # ---- realizing, and what has to follow it ----
+
+
+def remember_assignment(node: UOp) -> None:
+    """Take note of an ASSIGN to a buffer that other tensors may read."""
+    _assignments.add(node)
 
 
 def realize_all(tensors: Any) -> None:

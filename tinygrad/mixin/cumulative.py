@@ -1,0 +1,105 @@
+"""Running sums, products and maxima along an axis.
+
+In: a tensor of n elements along the axis. Out: as many, each reduced from all up to it. Long axes
+are cut in blocks: within a block each element is reduced from those before it, and what comes
+before the block is a running reduction of whole blocks. So n elements take about 32 n operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.mixin.joining import JoiningMixin
+from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.uop import Ops
+
+BLOCK = 32
+# up to this length, one kernel that reduces each element from all before it is faster
+LONGEST_DIRECT = 128
+
+
+class CumulativeMixin(JoiningMixin, ReduceMixin):
+    """`cumsum`, `cumprod`, `cummax`, `logcumsumexp`."""
+
+    __slots__ = ()
+
+    def cumsum(self, axis: int = 0) -> Self:
+        """The sum of all elements up to each; small integers add up as `sum` does.
+
+        >>> Tensor([1, 2, 3]).cumsum().tolist()
+        [1, 3, 6]
+        """
+        own = self.dtype
+        total = self.cast(sum_acc_dtype(own))._running(axis, Ops.ADD)
+        return total.cast(own) if dtypes.is_float(own) else total
+
+    def cumprod(self, axis: int) -> Self:
+        """The product of all elements up to each.
+
+        >>> Tensor([1, 2, 3]).cumprod(0).tolist()
+        [1, 2, 6]
+        """
+        return self._running(axis, Ops.MUL)
+
+    def cummax(self, axis: int = 0) -> Self:
+        """The largest of all elements up to each.
+
+        >>> Tensor([1, 3, 2]).cummax().tolist()
+        [1, 3, 3]
+        """
+        return self._running(axis, Ops.MAX)
+
+    def logcumsumexp(self, axis: int = 0) -> Self:
+        """The logarithm of the running sum of exponentials, without overflow.
+
+        >>> Tensor([0.0, -1000.0]).logcumsumexp().tolist()
+        [0.0, 0.0]
+        """
+        if not self.ndim:
+            return self._derive(self.uop)
+        x = self.transpose(axis, -1)
+        n = x.shape[-1]
+        largest = x.detach().cummax(-1)
+        before = self._triangle(n, n, 0)
+        terms = x.unsqueeze(-2) - largest.unsqueeze(-1)
+        total = before.where(terms, -float("inf")).exp().sum(-1)
+        return (total.log() + largest).transpose(axis, -1)
+
+    def _running(self, axis: int, op: Ops) -> Self:
+        dim = self._axis(axis)
+        if not self.ndim or 0 in self.shape:
+            return self._derive(self.uop)
+        return self.transpose(dim, -1)._running_last(op).transpose(dim, -1)
+
+    def _running_last(self, op: Ops) -> Self:
+        n = int(self.shape[-1])
+        if n <= LONGEST_DIRECT:
+            return self._direct_running(op)
+        blocks = -(-n // BLOCK)
+        padded = self.pad_to(*(None for _ in self.shape[:-1]), blocks * BLOCK)
+        x = padded.unflatten(-1, (blocks, BLOCK))
+        # what is behind the end is only seen by what is cut off again
+        whole = x._reduced_last(op).squeeze(-1)._running_last(op)
+        before = whole.pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
+        joined = x._direct_running(op)._combined(op, before)
+        return joined.flatten(-2).shrink_to(*(None for _ in self.shape[:-1]), n)
+
+    def _direct_running(self, op: Ops) -> Self:
+        """Each element reduced from those up to it, one by one."""
+        n = self.shape[-1]
+        up_to = self._triangle(n, n, 0)
+        return up_to.where(self.unsqueeze(-2), _identity(self, op))._reduced_last(op).squeeze(-1)
+
+    def _reduced_last(self, op: Ops) -> Self:
+        return self._derive(self._reduced(self.uop, op, -1, True))
+
+    def _combined(self, op: Ops, other: Self) -> Self:
+        if op is Ops.MAX:
+            return self.maximum(other)
+        return self + other if op is Ops.ADD else self * other
+
+
+def _identity(x: ReduceMixin, op: Ops) -> Any:
+    """What changes nothing when reduced with other values."""
+    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(x.dtype)}[op]

@@ -1,0 +1,218 @@
+"""Elements picked and put by tensors of positions along one axis.
+
+In: a tensor and, per element of the result or of the source, a position along `dim`. Out: what is
+there, or what was put there. Positions out of range read as 0 and are not written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes
+from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.indexing import IndexingMixin
+from tinygrad.sharding import Sharding
+from tinygrad.uop.ops import resolve
+
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+class GatherMixin(IndexingMixin):
+    """`gather`, `scatter`, `one_hot`, `masked_select`."""
+
+    __slots__ = ()
+
+    def gather(self, dim: int, index: Self) -> Self:
+        """`out[i][j] = self[index[i][j]][j]` for dim 0, and so on; of the shape of `index`.
+
+        Raises ValueError if `index` has another number of axes, or is longer in another axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0, 0], [1, 0]])).tolist()
+        [[1, 1], [4, 3]]
+        """
+        axis = self._axis(dim)
+        self._check_index("gather", axis, index)
+        table = self._cut_to(index.shape, axis)
+        if not self.ndim:
+            return table
+        if isinstance(self.device, Sharding) and not self.device.is_replicated:
+            # comparing every position with every index needs no element of another device
+            hits = table._matches(axis, index)
+            return hits.where(table.unsqueeze(axis), 0).sum(axis + 1, dtype=self.dtype)
+        numbers = table._flat_positions(axis, index)
+        return table._derive(table.flatten().uop.gather(numbers.uop))
+
+    def _check_index(self, op: str, axis: int, index: TensorCore) -> None:
+        if index.ndim != self.ndim:
+            raise ValueError(f"{op}: index of shape {index.shape} has not {self.ndim} axes")
+        if not dtypes.is_int(index.dtype):
+            raise ValueError(f"{op}: positions are integers, not {index.dtype}")
+        pairs = [(a, b) for i, (a, b) in enumerate(zip(index.shape, self.shape)) if i != axis]
+        if any(resolve(a > b, False) for a, b in pairs):
+            raise ValueError(
+                f"{op} along axis {axis}: index of shape {index.shape} is larger than {self.shape}"
+            )
+
+    def _cut_to(self, shape: tuple[Any, ...], axis: int) -> Self:
+        """The first elements of every axis but `axis`, as many as `shape` has."""
+        return self.shrink_to(tuple(None if i == axis else s for i, s in enumerate(shape)))
+
+    def _matches(self, axis: int, index: Self) -> Self:
+        """Whether element k along an axis behind `axis` is the one that `index` names."""
+        size = self.shape[axis]
+        shape = tuple(size if i == axis + 1 else 1 for i in range(self.ndim + 1))
+        return index.unsqueeze(axis + 1).eq(self.arange(size).reshape(shape))
+
+    def _flat_positions(self, axis: int, index: Self) -> Self:
+        """Positions along `axis` as positions in the flat tensor; -1 where out of range."""
+        size = self.shape[axis]
+        inside = (index >= 0) & (index < size)
+        number = index.cast(
+            dtypes.int64 if self.uop.size > dtypes.max(dtypes.int32) else dtypes.int32
+        )
+        total: Any = None
+        for i, length in enumerate(self.shape):
+            if i == axis:
+                step = number
+            else:
+                shape = tuple(index.shape[i] if k == i else 1 for k in range(self.ndim))
+                step = self.arange(index.shape[i], dtype=number.dtype).reshape(shape)
+            total = step if total is None else total * length + step
+        return inside.where(total, -1)  # type: ignore[no-any-return]
+
+    # ---- scatter ----
+
+    def scatter(self, dim: int, index: Self, src: Any, reduce: str | None = None) -> Self:
+        """`out[index[i][j]][j] = src[i][j]` for dim 0, and so on, in a copy of this tensor.
+
+        `reduce` "add" or "multiply" combines with what is there; otherwise the last of equal
+        positions counts. `src` may be a number. Raises TypeError for another `reduce`.
+
+        >>> Tensor([0, 0, 0]).scatter(0, Tensor([2, 0]), Tensor([5, 7])).tolist()
+        [7, 0, 5]
+        """
+        if reduce not in (None, "add", "multiply"):
+            raise TypeError(f'scatter: reduce={reduce!r} is not None, "add" or "multiply"')
+        source = self._scatter_source(index, src)
+        if reduce is not None:
+            kind = "sum" if reduce == "add" else "prod"
+            return self.scatter_reduce(dim, index, source, kind)
+        axis, source = self._checked_scatter(dim, index, source)
+        last = index._last_along(axis)
+        put = self._scattered_sum(axis, index, last.where(source, 0))
+        counted = self._scattered_sum(axis, index, last.cast(dtypes.int32))
+        return (counted > 0).where(put, self)
+
+    def _scatter_source(self, index: Self, src: Any) -> Self:
+        if isinstance(src, TensorCore):
+            return src.cast(self.dtype)  # type: ignore[return-value]
+        return self.full(index.shape, src, dtype=self.dtype)
+
+    def _checked_scatter(self, dim: int, index: Self, src: Self) -> tuple[int, Self]:
+        axis = self._axis(dim)
+        self._check_index("scatter", axis, index)
+        if src.ndim != index.ndim or any(
+            resolve(a > b, False) for a, b in zip(index.shape, src.shape)
+        ):
+            raise ValueError(f"scatter: index {index.shape} is larger than source {src.shape}")
+        return axis, src.shrink_to(index.shape)
+
+    def _last_along(self, axis: int) -> Self:
+        """Whether each position is the last of its value along an axis."""
+        n = self.shape[axis]
+        shape = [1] * (self.ndim + 1)
+        shape[axis] = n
+        here = self.arange(n).reshape(tuple(shape))
+        there = self.arange(n).reshape((*shape[:axis], 1, n, *shape[axis + 2 :]))
+        same = self.unsqueeze(axis + 1).eq(self.unsqueeze(axis))
+        return (same & (here < there)).any(axis=axis + 1).logical_not()
+
+    def _scattered_sum(self, axis: int, index: Self, src: Self) -> Self:
+        """Zeros of the shape of this, with `src` added at the positions along `axis`."""
+        numbers = self._flat_positions(axis, index).flatten()
+        rows: Any = self.numel()
+        return src._derive(src.flatten().uop.scatter_add(numbers.uop, rows)).reshape(self.shape)
+
+    def scatter_reduce(
+        self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True
+    ) -> Self:
+        """As `scatter`, where all that goes to one place is combined by `reduce`: "sum", "prod",
+        "mean", "amax" or "amin", together with what is there if `include_self`.
+
+        Raises RuntimeError for another `reduce`.
+
+        >>> x = Tensor([1, 1])
+        >>> x.scatter_reduce(0, Tensor([0, 0]), Tensor([2, 3]), "sum").tolist()
+        [6, 1]
+        """
+        if reduce not in _REDUCTIONS:
+            raise RuntimeError(f"scatter_reduce: {reduce!r} is none of {', '.join(_REDUCTIONS)}")
+        axis, source = self._checked_scatter(dim, index, src.cast(self.dtype))
+        counts = self._scattered_sum(axis, index, source.ones_like(dtype=dtypes.int32, device=None))
+        base = self
+        if not include_self:
+            base = (counts > 0).where(_identity(self, reduce), self)
+        if reduce in ("sum", "mean"):
+            total = base + self._scattered_sum(axis, index, source)
+            if reduce == "sum":
+                return total
+            parts = counts + 1 if include_self else (counts > 0).where(counts, 1)
+            return total.div(parts, rounding_mode=None if total.is_floating_point() else "floor")
+        hits = index._hits(axis, self.shape)
+        spread = hits.where(source.unsqueeze(axis), _identity(self, reduce))
+        if reduce == "prod":
+            return base * spread.prod(axis + 1)
+        if reduce == "amax":
+            return base.maximum(spread.max(axis + 1))
+        return base.minimum(spread.min(axis + 1))
+
+    def _hits(self, axis: int, shape: tuple[Any, ...]) -> Self:
+        """Whether source k, along an axis behind `axis`, goes to each place along `axis`."""
+        sizes = [1] * (self.ndim + 1)
+        sizes[axis] = shape[axis]
+        hits = self.unsqueeze(axis).eq(self.arange(shape[axis]).reshape(tuple(sizes)))
+        pairs = tuple(
+            (0, 0) if i in (axis, axis + 1) else (0, shape[i if i < axis else i - 1] - size)
+            for i, size in enumerate(hits.shape)
+        )
+        return hits._padded(pairs)
+
+    # ---- classes and masks ----
+
+    def one_hot(self, num_classes: int = -1) -> Self:
+        """A new last axis with 1 at the place that each integer names, and 0 elsewhere.
+
+        -1 takes as many classes as needed, which computes the values.
+        Raises RuntimeError unless the elements are integers.
+
+        >>> Tensor([0, 2]).one_hot(3).tolist()
+        [[1, 0, 0], [0, 0, 1]]
+        """
+        if not dtypes.is_int(self.dtype):
+            raise RuntimeError(f"one_hot is of integers, not of {self.dtype}")
+        count = int((self.max() + 1).item()) if num_classes == -1 else num_classes
+        places = self.arange(count).reshape((1,) * self.ndim + (count,))
+        return self.unsqueeze(-1).eq(places).where(1, 0)
+
+    def masked_select(self, mask: Self) -> Self:
+        """The elements where `mask`, broadcast, is true, as a vector; computes the mask.
+
+        Raises RuntimeError unless the mask is of bools.
+
+        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
+        [1, 3]
+        """
+        import numpy as np
+
+        if mask.dtype is not dtypes.bool:
+            raise RuntimeError(f"masked_select takes a mask of bools, not of {mask.dtype}")
+        # how many there are is not known before
+        chosen = np.flatnonzero(mask._broadcast_to(self.shape).numpy()).astype(np.int32)
+        return self.flatten()[chosen]
+
+
+def _identity(x: TensorCore, reduce: str) -> Any:
+    """What changes nothing when reduced with other values."""
+    if reduce == "amax":
+        return dtypes.min(x.dtype)
+    return {"sum": 0, "mean": 0, "prod": 1, "amin": dtypes.max(x.dtype)}[reduce]

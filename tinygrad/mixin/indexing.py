@@ -1,0 +1,329 @@
+"""`x[...]`, to read and to write.
+
+In: for each axis an int, a slice, None for a new axis, `...` for all axes left, or integers as a
+tensor or a list. Out: the elements. Reading by tensors costs what it selects, not what it selects
+from. Tensors broadcast against each other; their axes stand where the first of them was, or in
+front if others lie between. A position out of range reads as 0 and is not written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import prod
+from tinygrad.mixin.core import TensorCore, broadcast_shape
+from tinygrad.mixin.joining import JoiningMixin
+from tinygrad.mixin.reading import ReadingMixin
+from tinygrad.sharding import Sharding
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, sint
+
+Index: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class AxisView:
+    """What an index says of one axis: elements `start` to `end`, backwards if `flip`, and of these
+    every `stride`-th; `keep` says that the axis stays."""
+
+    start: sint
+    end: sint
+    flip: bool = False
+    stride: int = 1
+    keep: bool = True
+
+    @property
+    def count(self) -> sint:
+        """How many elements that is."""
+        if self.stride == 1:
+            return self.end - self.start
+        return -(-int(self.end - self.start) // self.stride)
+
+
+@dataclass(frozen=True)
+class View:
+    """An index without its tensors: a view of each axis, and for the result, in order, an axis or
+    None for a new one; `tensors` by axis of the result."""
+
+    axes: tuple[AxisView, ...]
+    result: tuple[int | None, ...]
+    tensors: dict[int, Any]
+
+
+class IndexingMixin(JoiningMixin, ReadingMixin):
+    """`__getitem__`, `__setitem__`, and what they are made of."""
+
+    __slots__ = ()
+
+    def __getitem__(self, indices: Index) -> Self:
+        """The elements that `indices` say. Raises IndexError for what does not fit the shape.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]])[1, ::-1].tolist()
+        [6, 5, 4]
+        >>> Tensor([10, 20, 30])[Tensor([2, 0, -1])].tolist()
+        [30, 10, 30]
+        """
+        view = self._parsed(indices)
+        x = self._viewed(view)
+        return x._picked(view.tensors) if view.tensors else x
+
+    def __iter__(self) -> Any:
+        """The parts along the first axis. Raises TypeError for a tensor without axes."""
+        if self.ndim == 0:
+            raise TypeError("a tensor without axes cannot be iterated over")
+        return (self[i] for i in range(int(self.shape[0])))
+
+    def __setitem__(self, indices: Index, v: Any) -> None:
+        """Write `v`, broadcast, to the elements that `indices` say; of equal positions the last.
+
+        A tensor in memory is written to at once, and all views of it see it.
+        Raises NotImplementedError for a tensor that requires a gradient.
+
+        >>> x = Tensor([1, 2, 3])
+        >>> x[1:] = 0
+        >>> x.tolist()
+        [1, 0, 0]
+        """
+        if self.requires_grad or (isinstance(v, TensorCore) and v._requires_grad):
+            raise NotImplementedError("assigning to elements has no gradient; use where() instead")
+        view = self._parsed(indices)
+        if not isinstance(v, TensorCore):
+            v = type(self)(v, dtype=self.dtype)  # type: ignore[call-arg]
+        shape = self._viewed(view)._picked_shape(view.tensors)
+        value: Self = v.cast(self.dtype)._broadcast_to(shape)
+        writable = not view.tensors and all(a.stride == 1 for a in view.axes)
+        if writable and self.realize()._is_in_memory():
+            target = self._viewed(view)
+            reads_itself = self.uop.base in value.uop.toposort()
+            target.assign(value.contiguous() if reads_itself else value).realize()
+            return
+        written, mask = self._placed_back(view, value)
+        new = mask.where(written, self)
+        self.assign(new).realize() if self._is_in_memory() else self.replace(new)
+
+    def __delitem__(self, indices: Index) -> None:
+        """Raises TypeError: a tensor has a fixed number of elements."""
+        raise TypeError("elements cannot be deleted from a tensor; index what is to stay")
+
+    def _is_in_memory(self) -> bool:
+        return self.uop.base.op is Ops.BUFFER and self.uop.is_realized
+
+    # ---- what an index says ----
+
+    def _parsed(self, indices: Index) -> View:
+        items = list(indices) if isinstance(indices, tuple) else [indices]
+        if isinstance(indices, list):
+            items = [indices]
+        items = self._with_all_axes(items)
+        axes: list[AxisView] = []
+        result: list[int | None] = []
+        tensors: dict[int, Any] = {}
+        for item in items:
+            if item is None:
+                result.append(None)
+                continue
+            axis = len(axes)
+            if _is_array(item):
+                tensors[len(result)] = self._index_tensor(item)
+                item = slice(None)
+            axes.append(_axis_view(item, self.shape[axis], axis, self.shape))
+            if axes[-1].keep:
+                result.append(axis)
+        return View(tuple(axes), tuple(result), tensors)
+
+    def _with_all_axes(self, items: list[Any]) -> list[Any]:
+        """The index with `...` spelled out."""
+        dots = [i for i, item in enumerate(items) if item is Ellipsis]
+        if len(dots) > 1:
+            raise IndexError("an index can have only one ...")
+        used = sum(item is not None and item is not Ellipsis for item in items)
+        if used > self.ndim:
+            raise IndexError(f"{used} indices are too many for shape {self.shape}")
+        at = dots[0] if dots else len(items)
+        return items[:at] + [slice(None)] * (self.ndim - used) + items[at + 1 :]
+
+    def _index_tensor(self, item: Any) -> Self:
+        x: Any = item
+        if not isinstance(x, TensorCore):
+            device = self.uop.device
+            if isinstance(device, Sharding):
+                device = device.replicated()
+            x = type(self)(item, device=device)  # type: ignore[call-arg]
+            if x.numel() == 0:
+                x = x.cast(dtypes.default_int)
+        if not dtypes.is_int(x.dtype):
+            hint = "; use masked_select() or where()" if x.dtype is dtypes.bool else ""
+            raise IndexError(f"index tensors are of integers, not of {x.dtype}{hint}")
+        narrow = x.dtype.itemsize < 4 or x.dtype is dtypes.uint32
+        return x.cast(dtypes.int32 if narrow else x.dtype)  # type: ignore[no-any-return]
+
+    # ---- reading ----
+
+    def _viewed(self, view: View) -> Self:
+        """The part of each axis, with axes dropped and added."""
+        x = self.shrink(tuple((a.start, a.end) for a in view.axes))
+        flips = [i for i, a in enumerate(view.axes) if a.flip]
+        x = x.flip(flips) if flips else x
+        for axis, a in enumerate(view.axes):
+            if a.stride != 1:
+                x = x._strided(axis, a.stride)
+        sizes = tuple(1 if axis is None else view.axes[axis].count for axis in view.result)
+        return x.reshape(sizes)
+
+    def _strided(self, axis: int, stride: int) -> Self:
+        """Every `stride`-th element of an axis."""
+        size = int(self.shape[axis])
+        count = -(-size // stride)
+        pairs = tuple((0, count * stride - size if i == axis else 0) for i in range(self.ndim))
+        apart = self._padded(pairs).unflatten(axis, (count, stride))
+        return apart._along(axis + 1, 0, 1).squeeze(axis + 1)
+
+    def _picked_shape(self, tensors: dict[int, Any]) -> tuple[sint, ...]:
+        if not tensors:
+            return self.shape
+        common = broadcast_shape(*(t.shape for t in tensors.values()))
+        dims = sorted(tensors)
+        rest = [size for i, size in enumerate(self.shape) if i not in tensors]
+        at = dims[0] if _adjacent(dims) else 0
+        return (*rest[:at], *common, *rest[at:])
+
+    def _picked(self, tensors: dict[int, Any]) -> Self:
+        """The rows that index tensors name, by axis."""
+        dims = sorted(tensors)
+        rest = tuple(i for i in range(self.ndim) if i not in tensors)
+        index = self._row_numbers(tensors)
+        table = self.permute((*dims, *rest))
+        if len(dims) > 1:
+            rows = prod([self.shape[i] for i in dims])
+            table = table.reshape((rows, *(self.shape[i] for i in rest)))
+        found = table._derive(table.uop.gather(index.uop))
+        if not _adjacent(dims) or dims[0] == 0:
+            return found
+        # back to where the first index tensor stood
+        width, at = index.ndim, dims[0]
+        order = [*range(width, width + at), *range(width), *range(width + at, found.ndim)]
+        return found.permute(tuple(order))
+
+    def _row_numbers(self, tensors: dict[int, Any]) -> Self:
+        """The positions along the indexed axes, taken as one axis; -1 where one is out of range."""
+        dims = sorted(tensors)
+        common = broadcast_shape(*(t.shape for t in tensors.values()))
+        number: Any = None
+        inside: Any = None
+        for dim in dims:
+            size = self.shape[dim]
+            index = tensors[dim]._broadcast_to(common)
+            if not dtypes.is_unsigned(index.dtype):
+                index = (index < 0).where(index + size, index)
+            if len(dims) == 1:
+                return index  # type: ignore[no-any-return]
+            valid = (index >= 0) & (index < size)
+            inside = valid if inside is None else inside & valid
+            number = index if number is None else number * size + index
+        return inside.where(number, -1)  # type: ignore[no-any-return]
+
+    # ---- writing to what is not one piece of memory ----
+
+    def _placed_back(self, view: View, value: Self) -> tuple[Self, Self]:
+        """`value` at the elements that the view says, in the shape of this; and where that is."""
+        mask = self._new(value.ones_like(dtype=dtypes.bool, device=None).uop, False)
+        if view.tensors:
+            part = self._viewed(view)
+            value, mask = part._put_rows(view.tensors, value)
+        return self._unviewed(view, value), self._unviewed(view, mask)
+
+    def _put_rows(self, tensors: dict[int, Any], value: Self) -> tuple[Self, Self]:
+        """Rows put where index tensors say, in the shape of this; and which rows those are."""
+        dims = sorted(tensors)
+        rest = tuple(i for i in range(self.ndim) if i not in tensors)
+        index = self._row_numbers(tensors)
+        if _adjacent(dims) and dims[0]:
+            at, width = dims[0], index.ndim
+            order = (*range(at, at + width), *range(at), *range(at + width, value.ndim))
+            value = value.permute(order)
+        sizes = tuple(self.shape[i] for i in rest)
+        rows = prod([self.shape[i] for i in dims])
+        flat = index.flatten()
+        last = flat._last_of_equals()
+        value = value.reshape((flat.shape[0], *sizes))
+        kept = last.reshape((-1, *(1,) * len(sizes))).where(value, 0)
+        written = self._derive(kept.uop.scatter_add(flat.uop, rows))
+        counted = self._derive(last.cast(dtypes.int32).uop.scatter_add(flat.uop, rows)) > 0
+        mask = counted.reshape((rows, *(1,) * len(sizes)))._broadcast_to((rows, *sizes))
+        order = (*dims, *rest)
+        shape = tuple(self.shape[i] for i in order)
+        back = tuple(order.index(i) for i in range(self.ndim))
+        return written.reshape(shape).permute(back), mask.reshape(shape).permute(back)
+
+    def _last_of_equals(self) -> Self:
+        """Of a vector, whether each element is the last of its value."""
+        n = self.shape[0]
+        same = self.reshape((n, 1)).eq(self.reshape((1, n)))
+        later = self.arange(n).reshape((n, 1)) < self.arange(n).reshape((1, n))
+        return (same & later).any(axis=1).logical_not()
+
+    def _unviewed(self, view: View, part: Self) -> Self:
+        """The inverse of `_viewed`: elements put back, zeros elsewhere."""
+        x = part.reshape(tuple(a.count if a.keep else 1 for a in view.axes))
+        for axis, a in enumerate(view.axes):
+            if a.stride != 1:
+                count, size = int(a.count), int(a.end - a.start)
+                x = x.unsqueeze(axis + 1)
+                x = x._padded(tuple((0, (i == axis + 1) * (a.stride - 1)) for i in range(x.ndim)))
+                x = x.flatten(axis, axis + 1)._along(axis, 0, min(size, count * a.stride))
+                x = x.pad_to(tuple(size if i == axis else None for i in range(x.ndim)))
+        flips = [i for i, a in enumerate(view.axes) if a.flip]
+        x = x.flip(flips) if flips else x
+        pairs = tuple((a.start, size - a.end) for a, size in zip(view.axes, self.shape))
+        return x._padded(pairs)
+
+
+def _is_array(item: Any) -> bool:
+    if isinstance(item, (TensorCore, list, tuple)):
+        return True
+    return hasattr(item, "__array__") and bool(getattr(item, "shape", ()))
+
+
+def _adjacent(dims: list[int]) -> bool:
+    return dims[-1] - dims[0] == len(dims) - 1
+
+
+def _axis_view(item: Any, size: sint, axis: int, shape: tuple[sint, ...]) -> AxisView:
+    """One part of an index. Raises IndexError, TypeError, ValueError for what it cannot be."""
+    if isinstance(item, UOp):
+        return AxisView(item, item + 1, keep=False)
+    if isinstance(item, slice):
+        return _slice_view(item, size)
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        raise IndexError(
+            f"{item!r} of type {type(item).__name__} is no index; use integers, slices"
+        )
+    position = int(item)
+    if isinstance(size, int) and not -size <= position < size:
+        raise IndexError(f"index {position} is out of range for axis {axis} of shape {shape}")
+    start = position + size if position < 0 else position
+    return AxisView(start, start + 1, keep=False)
+
+
+def _slice_view(item: slice, size: sint) -> AxisView:
+    bounds = (item.start, item.stop, item.step)
+    if any(isinstance(x, UOp) for x in (*bounds, size)):
+        if item.step not in (None, 1):
+            raise IndexError(f"a slice with symbolic bounds has step 1, not {item.step}")
+        start = 0 if item.start is None else item.start
+        end = size if item.stop is None else item.stop
+        start = start + size if isinstance(start, int) and start < 0 else start
+        end = end + size if isinstance(end, int) and end < 0 else end
+        return AxisView(start, end)
+    if not all(x is None or hasattr(x, "__index__") for x in bounds):
+        raise TypeError(f"slice bounds must be integers, got {item}")
+    if item.step == 0:
+        raise ValueError(f"the step of a slice must not be 0, got {item}")
+    start, stop, step = item.indices(int(size))
+    count = len(range(start, stop, step))
+    if step > 0:
+        return AxisView(start, max(stop, start) if count else start, stride=step)
+    # the same elements, from the front
+    return AxisView(stop + 1, start + 1, True, -step) if count else AxisView(0, 0)

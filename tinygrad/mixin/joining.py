@@ -1,0 +1,210 @@
+"""Tensors put together: end to end, as a stack, in circles; and borders of other kinds than zeros.
+
+In: tensors that agree in all axes but one. Out: one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.mixin.core import broadcast_shape
+from tinygrad.mixin.creation import CreationMixin
+from tinygrad.mixin.movement import Padding
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, resolve, sint
+
+_MODES = ("constant", "reflect", "replicate", "circular")
+
+
+class JoiningMixin(CreationMixin):
+    """`cat`, `stack`, `pad`, `roll`, `meshgrid`, diagonals."""
+
+    __slots__ = ()
+
+    def cat(self, *args: Self, dim: int = 0) -> Self:
+        """This tensor and others, end to end along `dim`, of their common dtype.
+
+        Raises ValueError unless all other sizes agree.
+
+        >>> Tensor([[1, 2]]).cat(Tensor([[3, 4]]), dim=1).tolist()
+        [[1, 2, 3, 4]]
+        """
+        axis = self._axis(dim)
+        for x in args:
+            rest = [(a, b) for i, (a, b) in enumerate(zip(self.shape, x.shape)) if i != axis]
+            if x.ndim != self.ndim or any(resolve(a != b, True) for a, b in rest if a is not b):
+                raise ValueError(
+                    f"cat along axis {axis}: shapes {self.shape} and {x.shape} differ elsewhere too"
+                )
+        dtype = least_upper_dtype(self.dtype, *(x.dtype for x in args))
+        parts = [x.uop.cast(dtype) for x in (self, *args)]
+        total: sint = sum(part.shape[axis] for part in parts)
+        start: sint = 0
+        result: UOp | None = None
+        for part in parts:
+            size = part.shape[axis]
+            after = total - start - size
+            none = ((0, 0),) * axis, ((0, 0),) * (self.ndim - axis - 1)
+            padded = part.pad((*none[0], (start, after), *none[1]))
+            result = padded if result is None else _joined(result, padded, dtype)
+            start = start + size
+        assert result is not None
+        return self._derive(result, *args)
+
+    def stack(self, *args: Self, dim: int = 0) -> Self:
+        """Tensors of one shape along a new axis `dim`.
+
+        >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
+        [[1, 3], [2, 4]]
+        """
+        first, *rest = (x.unsqueeze(dim) for x in (self, *args))
+        return first.cat(*rest, dim=dim)
+
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+        """Elements moved along axes, those beyond the end to the start; by default when flat.
+
+        Raises ValueError unless there are as many shifts as axes.
+
+        >>> Tensor.arange(4).roll(1).tolist()
+        [3, 0, 1, 2]
+        """
+        if dims is None:
+            return self.flatten().roll(shifts, 0).reshape(self.shape)
+        by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+        axes = tuple(self._axis(d) for d in ((dims,) if isinstance(dims, int) else dims))
+        if len(by) != len(axes):
+            raise ValueError(f"roll: {len(by)} shifts for {len(axes)} axes")
+        x = self
+        for shift, axis in zip(by, axes):
+            size = x.shape[axis]
+            cut = size - shift % size if size else 0
+            if cut != size:
+                x = x._along(axis, cut, size).cat(x._along(axis, 0, cut), dim=axis)
+        return x
+
+    def _along(self, axis: int, start: sint, end: sint) -> Self:
+        """Elements `start` to `end` of one axis."""
+        return self.shrink(tuple((start, end) if i == axis else None for i in range(self.ndim)))
+
+    @classmethod
+    def meshgrid(cls, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
+        """Vectors, each repeated over the grid that they span; "xy" swaps the first two axes.
+
+        Raises RuntimeError for another `indexing`.
+
+        >>> [x.tolist() for x in Tensor([1, 2]).meshgrid(Tensor([3, 4]))]
+        [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+        """
+        if indexing not in ("ij", "xy"):
+            raise RuntimeError(f'meshgrid: indexing must be "ij" or "xy", not {indexing!r}')
+        if len(args) == 1:
+            return args
+        order = list(range(len(args)))
+        if indexing == "xy":
+            order[:2] = [1, 0]
+        shapes = [
+            tuple(-1 if i == order[k] else 1 for i in range(len(args))) for k in range(len(args))
+        ]
+        aligned = [x.reshape(shape) for x, shape in zip(args, shapes)]
+        grid = broadcast_shape(*(x.shape for x in aligned))
+        return tuple(x._broadcast_to(grid) for x in aligned)
+
+    # ---- borders ----
+
+    def pad(
+        self,
+        padding: Sequence[sint] | Sequence[tuple[sint, sint] | None],
+        mode: str = "constant",
+        value: float = 0.0,
+    ) -> Self:
+        """Elements before and after each axis: negative numbers cut off.
+
+        `padding` is a (before, after) or None for each axis, or flat: before and after of the last
+        axis, of the one before it, and so on. `mode` is "constant" (of `value`), "reflect",
+        "replicate" or "circular". Raises ValueError for padding that does not fit,
+        NotImplementedError for an unknown mode.
+
+        >>> Tensor([1, 2, 3]).pad((1, 2), value=9).tolist()
+        [9, 1, 2, 3, 9, 9]
+        >>> Tensor([1, 2, 3]).pad((1, 2), mode="reflect").tolist()
+        [2, 1, 2, 3, 2, 1]
+        """
+        if mode not in _MODES:
+            raise NotImplementedError(f"pad: mode {mode!r} is none of {', '.join(_MODES)}")
+        pairs = self._pairs(padding)
+        if mode != "constant":
+            return self._with_border(pairs, mode)
+        padded = self._padded(pairs)
+        if value == 0:
+            return padded
+        inside = self._new(self.ones_like(dtype=dtypes.bool, device=None).uop, False)._padded(pairs)
+        return inside.where(padded, value)
+
+    def _pairs(self, padding: Sequence[Any]) -> Padding:
+        """A (before, after) for each axis."""
+        if padding and not any(p is None or isinstance(p, (tuple, list)) for p in padding):
+            if len(padding) % 2:
+                raise ValueError(f"pad{tuple(padding)}: flat padding comes in pairs")
+            flat = [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)]
+            padding = [(0, 0)] * (self.ndim - len(flat)) + flat[::-1]
+        pairs = tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
+        if len(pairs) != self.ndim:
+            raise ValueError(f"pad: padding {tuple(padding)} does not fit shape {self.shape}")
+        return pairs
+
+    def _with_border(self, pairs: Padding, mode: str) -> Self:
+        """A border made of the elements themselves."""
+        x = self
+        for axis, (first, last) in enumerate(pairs):
+            before, after = int(first), int(last)
+            x = x._along(axis, max(-before, 0), x.shape[axis] - max(-after, 0))
+            parts = [x._border(axis, max(before, 0), mode, True), x]
+            parts.append(x._border(axis, max(after, 0), mode, False))
+            kept = [part for part in parts if part.shape[axis]]
+            x = kept[0].cat(*kept[1:], dim=axis)
+        return x
+
+    def _border(self, axis: int, count: int, mode: str, before: bool) -> Self:
+        size = self.shape[axis]
+        if count and (count > size - (mode == "reflect")) and mode != "replicate":
+            raise ValueError(f"pad: {count} is too much for an axis of size {size} in mode {mode}")
+        if mode == "circular":
+            return self._along(axis, size - count, size) if before else self._along(axis, 0, count)
+        if mode == "reflect":
+            start = 1 if before else size - 1 - count
+            return self._along(axis, start, start + count).flip(axis)
+        edge = self._along(axis, 0, 1) if before else self._along(axis, size - 1, size)
+        return edge.expand(tuple(count if i == axis else s for i, s in enumerate(self.shape)))
+
+    # ---- diagonals ----
+
+    def diag(self) -> Self:
+        """A vector as the diagonal of a square matrix. Raises ValueError of other shapes.
+
+        >>> Tensor([1, 2]).diag().tolist()
+        [[1, 0], [0, 2]]
+        """
+        if self.ndim != 1:
+            raise ValueError(f"diag is of a vector, not of shape {self.shape}")
+        n = self.shape[0]
+        return (
+            self.unsqueeze(-1).pad(((0, 0), (0, n))).flatten().shrink(((0, n * n),)).reshape(n, n)
+        )
+
+    def diagonal(self) -> Self:
+        """The diagonal of a square matrix as a vector. Raises ValueError of other shapes.
+
+        >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
+        [1, 4]
+        """
+        if self.ndim != 2 or self.shape[0] != self.shape[1]:
+            raise ValueError(f"diagonal is of a square matrix, not of shape {self.shape}")
+        n = self.shape[0]
+        return self.flatten().pad(((0, n),)).reshape(n, n + 1).shrink(((0, n), (0, 1))).flatten()
+
+
+def _joined(a: UOp, b: UOp, dtype: Any) -> UOp:
+    """Values that are zero where the other's are not."""
+    return a.alu(Ops.OR, b) if dtype is dtypes.bool else a.alu(Ops.ADD, b)

@@ -1,0 +1,81 @@
+"""Values brought to mean 0 and variance 1, matrices to orthogonal ones.
+
+In: tensors. Out: tensors of the same shape.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.reduce import Axis
+
+
+class NormalizationMixin(MatmulMixin):
+    """`layernorm`, `batchnorm`, `newton_schulz`."""
+
+    __slots__ = ()
+
+    def layernorm(self, axis: Axis = -1, eps: float = 1e-05) -> Self:
+        """Less the mean, over the (biased) standard deviation, both over `axis` (arXiv:1607.06450).
+
+        >>> Tensor([1.0, 1.0]).layernorm().tolist()
+        [0.0, 0.0]
+        """
+        centered = self - self.mean(axis, keepdim=True)
+        variance = (centered * centered).mean(axis, keepdim=True)
+        return centered * (variance + eps).rsqrt()
+
+    def batchnorm(
+        self,
+        weight: Self | None,
+        bias: Self | None,
+        mean: Self,
+        invstd: Self,
+        axis: int | tuple[int, ...] = 1,
+    ) -> Self:
+        """`(self - mean) * invstd * weight + bias`, by statistics of the axes `axis`.
+
+        `invstd` has the shape of `mean`, or is complete already: the shape of this
+        (arXiv:1502.03167).
+
+        >>> x, one = Tensor([[1.0], [3.0]]), Tensor([1.0])
+        >>> x.batchnorm(one, one, Tensor([2.0]), one).tolist()
+        [[0.0], [2.0]]
+        """
+        axes = self._axes(axis)
+        shape = tuple(s if i in axes else 1 for i, s in enumerate(self.shape))
+        centered = self - mean.reshape(shape)
+        if weight is not None:
+            centered = centered * weight.reshape(shape)
+        scale = invstd.reshape(shape) if invstd.ndim == len(axes) else invstd
+        result = centered.mul(scale)
+        return result if bias is None else result + bias.reshape(shape)
+
+    def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1e-07) -> Self:
+        """Matrices of the last two axes, nearer to orthogonal ones with each of `steps`.
+
+        `params` are the coefficients of x, x**3, x**5, ... Raises ValueError for fewer than two
+        axes.
+
+        >>> Tensor([[2.0, 0.0], [0.0, 2.0]]).newton_schulz(1, (2.0, -1.5, 0.5)).shape
+        (2, 2)
+        """
+        if self.ndim < 2:
+            raise ValueError(f"newton_schulz is of matrices, not of shape {self.shape}")
+        x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+        wide = x.shape[-2] <= x.shape[-1]
+        x = x if wide else x.transpose(-2, -1)
+        for _ in range(steps):
+            x = x._odd_polynomial(params)
+        return x if wide else x.transpose(-2, -1)
+
+    def _odd_polynomial(self, params: tuple[float, ...]) -> Self:
+        square = self @ self.transpose(-2, -1)
+        total: Self | None = None
+        power = self
+        for i, factor in enumerate(params):
+            power = self if i == 0 else square @ power
+            total = power * factor if total is None else total + power * factor
+        assert total is not None, "at least one coefficient"
+        return total

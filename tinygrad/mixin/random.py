@@ -1,0 +1,330 @@
+"""Tensors of random numbers.
+
+In: shapes and the parameters of distributions. Out: tensors whose values depend on the seed and on
+the order in which they were asked for, not on devices and layouts. By default they are stored,
+since every use of one has to see the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from tinygrad.device import Device
+from tinygrad.dtype import DType, dtypes, to_dtype
+from tinygrad.helpers import argfix, prod
+from tinygrad.mixin.core import canonical_device, const_node, fits
+from tinygrad.mixin.creation import sizes_of
+from tinygrad.mixin.cumulative import CumulativeMixin
+from tinygrad.mixin.sequence import RandomSequence
+from tinygrad.mixin.sorting import SortingMixin
+from tinygrad.sharding import Sharding
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+random_sequence = RandomSequence()
+
+
+class RandomMixin(SortingMixin, CumulativeMixin):
+    """`rand`, `randn`, `randint`, initial weights, `dropout`."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def manual_seed(seed: int = 0) -> None:
+        """Start the sequence of random numbers again; equal seeds give equal numbers.
+
+        >>> Tensor.manual_seed(42)
+        >>> x = Tensor.rand(2).tolist()
+        >>> Tensor.manual_seed(42)
+        >>> Tensor.rand(2).tolist() == x
+        True
+        """
+        random_sequence.seed(seed)
+
+    def threefry(self, seed: Any) -> Self:
+        """Threefry-2x32 of 64-bit counters under a 64-bit key: random bits.
+
+        >>> Tensor([0], dtype=dtypes.uint64).threefry(Tensor([0], dtype=dtypes.uint64)).item()
+        11079034164489060697
+        """
+        return self._binary(Ops.THREEFRY, seed)
+
+    @classmethod
+    def _random_bits(cls, shape: tuple[int, ...], device: Any) -> UOp:
+        """64 random bits for each element."""
+        count = prod(shape)
+        start, key = random_sequence.draw(device, count)
+        number = UOp.arange(count, dtypes.uint64) + start.expand((count,))
+        return number.alu(Ops.THREEFRY, key.expand((count,))).reshape(shape)
+
+    @classmethod
+    def _random(cls, node: UOp, device: Any, contiguous: bool, requires_grad: bool | None) -> Self:
+        node = node.copy_to_device(device)
+        return cls._new(node.contiguous() if contiguous else node, requires_grad)
+
+    @classmethod
+    def rand(
+        cls,
+        *shape: Any,
+        device: Any = None,
+        dtype: DType | str | None = None,
+        contiguous: bool = True,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Uniform in [0, 1), of the default float type. Raises ValueError for a dtype of integers.
+
+        >>> x = Tensor.rand(100)
+        >>> bool((x >= 0).all().item()), bool((x < 1).all().item())
+        (True, True)
+        """
+        dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
+        if not dtypes.is_float(dtype):
+            raise ValueError(f"rand gives floats, not {dtype}; use randint")
+        sizes, place = _sizes(shape), _place(device, shape)
+        if 0 in sizes:
+            return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
+        node = uniform_node(cls._random_bits(sizes, place), dtype)
+        return cls._random(node, place, contiguous, requires_grad)
+
+    def rand_like(self, **kwargs: Any) -> Self:
+        """`rand` with the shape, dtype and device of this tensor, unless given.
+
+        >>> Tensor.ones(2, 3).rand_like().shape
+        (2, 3)
+        """
+        return self.rand(*self.shape, **self._like(kwargs))
+
+    @classmethod
+    def randn(
+        cls,
+        *shape: Any,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Normal with mean 0 and variance 1 (Box and Muller, 1958), of the default float type.
+
+        >>> Tensor.randn(2, 3).shape
+        (2, 3)
+        """
+        dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
+        sizes, place = _sizes(shape), _place(device, shape)
+        exact = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+        whole = place.replicated() if isinstance(place, Sharding) else place
+        pair = cls.rand(2, *sizes, dtype=exact, device=whole, contiguous=False)
+        angle, radius = (pair._along(0, i, i + 1).squeeze(0) for i in range(2))
+        normal = (2 * math.pi * angle).cos() * (-2 * (1 - radius).log()).sqrt()
+        return cls._random(normal.cast(dtype).uop, place, 0 not in sizes, requires_grad)
+
+    def randn_like(
+        self, dtype: DType | str | None = None, requires_grad: bool | None = None, **kwargs: Any
+    ) -> Self:
+        """`randn` with the shape, dtype and device of this tensor, unless given.
+
+        >>> Tensor.ones(2, 3).randn_like().shape
+        (2, 3)
+        """
+        settings = {"device": self.device} | kwargs
+        dtype = self.dtype if dtype is None else dtype
+        return self.randn(*self.shape, dtype=dtype, requires_grad=requires_grad, **settings)
+
+    @classmethod
+    def randint(
+        cls,
+        *shape: Any,
+        low: int = 0,
+        high: int = 10,
+        dtype: DType | str = dtypes.int,
+        device: Any = None,
+        requires_grad: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Integers from `low` to `high`, which is excluded, each as likely.
+
+        Raises TypeError for bounds or a dtype that are no integers, ValueError for no range.
+
+        >>> x = Tensor.randint(100, low=5, high=10)
+        >>> bool((x >= 5).all().item()), bool((x < 10).all().item())
+        (True, True)
+        """
+        dtype = to_dtype(dtype)
+        if not isinstance(low, int) or not isinstance(high, int) or not dtypes.is_int(dtype):
+            raise TypeError(f"randint is of integers, not of {low!r} to {high!r} as {dtype}")
+        if high <= low:
+            raise ValueError(f"randint: there is no integer from {low} to below {high}")
+        sizes, place = _sizes(shape), _place(device, shape)
+        if 0 in sizes:
+            return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
+        bits, span = cls._random_bits(sizes, place), high - low
+        if span <= 1 << 32:
+            # the upper half of a product is as even as the bits are
+            bits = (bits & const_node(0xFFFFFFFF, bits.dtype)) * const_node(span, bits.dtype)
+            offset = bits.alu(Ops.SHR, const_node(32, bits.dtype))
+        else:
+            offset = bits.alu(Ops.MOD, const_node(span, bits.dtype))
+        node = (offset + const_node(low, bits.dtype)).cast(dtype)
+        return cls._random(node, place, True, requires_grad)
+
+    @classmethod
+    def uniform(
+        cls,
+        *shape: Any,
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Uniform in [low, high).
+
+        >>> bool((Tensor.uniform(100, low=2, high=3) >= 2).all().item())
+        True
+        """
+        dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
+        unit = cls.rand(*shape, **kwargs)
+        return ((high - low) * unit + low).cast(dtype).requires_grad_(requires_grad)
+
+    @classmethod
+    def normal(
+        cls,
+        *shape: Any,
+        mean: float = 0.0,
+        std: float = 1.0,
+        requires_grad: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Normal with this mean and standard deviation.
+
+        >>> Tensor.normal(2, 3, mean=10, std=2).shape
+        (2, 3)
+        """
+        return (std * cls.randn(*shape, **kwargs) + mean).requires_grad_(requires_grad)
+
+    @classmethod
+    def randperm(
+        cls, n: int, device: Any = None, dtype: DType | str = dtypes.int, **kwargs: Any
+    ) -> Self:
+        """The integers below `n` in random order.
+
+        >>> sorted(Tensor.randperm(4).tolist())
+        [0, 1, 2, 3]
+        """
+        order = cls.rand(n, device=device).argsort().cast(dtype)
+        return order.requires_grad_(kwargs.get("requires_grad"))
+
+    # ---- initial weights: arXiv:1502.01852, and Glorot and Bengio (2010) ----
+
+    @classmethod
+    def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Uniform in [-1, 1), over the square root of the number of elements.
+
+        >>> Tensor.scaled_uniform(2, 3).shape
+        (2, 3)
+        """
+        bound = prod(_sizes(shape)) ** -0.5
+        return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
+
+    @classmethod
+    def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+        """Uniform, scaled by the sizes of the first and the other axes.
+
+        >>> Tensor.glorot_uniform(2, 3).shape
+        (2, 3)
+        """
+        sizes = _sizes(shape)
+        bound = math.sqrt(6 / (sizes[0] + prod(sizes[1:])))
+        return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
+
+    @classmethod
+    def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+        """Uniform, so that a layer with leaky relu of slope `a` keeps the variance.
+
+        >>> Tensor.kaiming_uniform(2, 3).shape
+        (2, 3)
+        """
+        bound = math.sqrt(3.0) * _kaiming_deviation(shape, a)
+        return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
+
+    @classmethod
+    def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+        """Normal, so that a layer with leaky relu of slope `a` keeps the variance.
+
+        >>> Tensor.kaiming_normal(2, 3).shape
+        (2, 3)
+        """
+        return cls.normal(*shape, mean=0.0, std=_kaiming_deviation(shape, a), **kwargs)
+
+    # ---- choices ----
+
+    def dropout(self, p: float = 0.5) -> Self:
+        """While `Tensor.training`: each element is 0 with probability `p`, else scaled by
+        1 / (1 - p). Raises ValueError for a `p` not within 0 to 1.
+
+        >>> Tensor([1.0, 2.0]).dropout().tolist()
+        [1.0, 2.0]
+        """
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout: p={p} is not within 0 to 1")
+        if not type(self).training or p == 0:  # type: ignore[attr-defined]
+            return self
+        if p == 1:
+            return self.zeros_like()
+        chance = self.rand_like(dtype=dtypes.float32, requires_grad=False, contiguous=False)
+        return (chance >= p).contiguous().where(self, 0) / (1.0 - p)
+
+    def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
+        """The positions of random elements, chosen with their values as weights, as int32.
+
+        Of a vector (n,) or of each row (rows, n). Raises ValueError for other shapes, and for more
+        samples than elements without replacement.
+
+        >>> Tensor([0.0, 1.0, 0.0]).multinomial(2, replacement=True).tolist()
+        [1, 1]
+        """
+        if self.ndim not in (1, 2) or num_samples <= 0:
+            raise ValueError(f"multinomial: {num_samples} samples of shape {self.shape}")
+        weight = self.unsqueeze(0) if self.ndim == 1 else self
+        rows, count = weight.shape
+        if num_samples > count and not replacement:
+            raise ValueError(f"multinomial: {num_samples} samples of {count} without replacement")
+        if replacement or num_samples == 1:
+            total = weight.cast(dtypes.float32).cumsum(1)
+            chance = self.rand(rows, num_samples, 1, device=self.device)
+            below = chance * total._along(1, count - 1, count).unsqueeze(1) >= total.unsqueeze(1)
+            chosen = below.sum(2)
+        else:
+            # the times of events that occur at these rates: the first ones win
+            rate = weight.cast(dtypes.float32)
+            time = (1 - self.rand(rows, count, device=self.device)).log() / rate
+            chosen = (rate > 0).where(time, -math.inf).topk(num_samples, dim=1)[1]
+        return (chosen.squeeze(0) if self.ndim == 1 else chosen).cast(dtypes.int32)
+
+
+def uniform_node(bits: UOp, dtype: DType) -> UOp:
+    """64 random bits as floats in [0, 1): as many bits as the type can tell apart."""
+    precision = dtypes.finfo(dtype)[1] + 1
+    if precision <= 32:
+        bits, width, signed, exact = bits.cast(dtypes.uint32), 32, dtypes.int32, dtypes.float32
+    else:
+        width, signed, exact = 64, dtypes.int64, dtypes.float64
+    top = bits.alu(Ops.SHR, const_node(width - precision, bits.dtype))
+    return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
+
+
+def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(int(size) for size in sizes_of(shape))
+
+
+def _place(device: Any, shape: tuple[Any, ...]) -> str | Sharding:
+    """Where random numbers are stored: a layout that does not fit becomes full copies."""
+    place = canonical_device(device) or Device.DEFAULT
+    if isinstance(place, Sharding) and not fits(place, _sizes(shape)):
+        return place.replicated()
+    return place
+
+
+def _kaiming_deviation(shape: tuple[Any, ...], a: float) -> float:
+    fan_in = prod(argfix(*shape)[1:])
+    return math.sqrt(2.0 / (1 + a**2)) / math.sqrt(fan_in)

@@ -1,0 +1,117 @@
+"""Elements in order of size.
+
+In: a tensor, and an axis to sort along. Out: the values and where they were, as int32; equal values
+keep their order. Short axes: the place of an element is the number of elements that belong before
+it. Long ones: a bitonic network (Batcher, 1968) on the next power of two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes
+from tinygrad.mixin.gather import GatherMixin
+
+# up to this length, comparing every element with every other is faster
+LONGEST_COUNTED = 256
+
+
+class SortingMixin(GatherMixin):
+    """`sort`, `argsort`, `topk`."""
+
+    __slots__ = ()
+
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """The values in rising (or falling) order along `dim`, and the positions they were at.
+
+        >>> [x.tolist() for x in Tensor([3, 1, 2]).sort()]
+        [[1, 2, 3], [1, 2, 0]]
+        """
+        axis = self._axis(dim)
+        if not self.ndim or self.shape[axis] <= 1:
+            return self._derive(self.uop), self.zeros_like(dtype=dtypes.int32)
+        x = self.transpose(axis, -1)
+        if x.shape[-1] <= LONGEST_COUNTED:
+            order = x._counted_order(descending)
+        else:
+            order = x._bitonic_order(descending)
+        return x.gather(-1, order).transpose(axis, -1), order.transpose(axis, -1)
+
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """The positions that `sort` gives.
+
+        >>> Tensor([3, 1, 2]).argsort().tolist()
+        [1, 2, 0]
+        """
+        return self.sort(dim, descending)[1]
+
+    def topk(
+        self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
+    ) -> tuple[Self, Self]:
+        """The `k` largest (or smallest) values along `dim`, and their positions.
+
+        Raises ValueError for more than there are, NotImplementedError for unsorted ones.
+
+        >>> [x.tolist() for x in Tensor([3, 1, 2]).topk(2)]
+        [[3, 2], [0, 2]]
+        """
+        if not sorted_:
+            raise NotImplementedError("topk gives its values in order; leave out sorted_=False")
+        axis = self._axis(dim)
+        if k > self.shape[axis]:
+            raise ValueError(f"topk: {k} values of an axis of size {self.shape[axis]}")
+        values, order = self.sort(axis, descending=largest)
+        cut = tuple(k if i == axis else None for i in range(self.ndim))
+        return values.shrink_to(cut), order.shrink_to(cut)
+
+    def _counted_order(self, descending: bool) -> Self:
+        """The positions of the last axis in order of its values."""
+        n = self.shape[-1]
+        x = self.detach()
+        mine, other = x.unsqueeze(-1), x.unsqueeze(-2)
+        earlier = self.arange(n).reshape(1, n) < self.arange(n).reshape(n, 1)
+        before = mine < other if descending else other < mine
+        place = (before | (other.eq(mine) & earlier)).sum(-1).contiguous()
+        # the inverse: which element has each place
+        found = place.unsqueeze(-2).eq(self.arange(n).reshape(n, 1))
+        order: Self = found.where(self.arange(n), 0).sum(-1).cast(dtypes.int32)
+        return order.contiguous()
+
+    def _bitonic_order(self, descending: bool) -> Self:
+        """The positions of the last axis in order of its values, by a sorting network."""
+        n = int(self.shape[-1])
+        stages = (n - 1).bit_length()
+        x = self.detach()
+        last = dtypes.min(x.dtype) if descending else dtypes.max(x.dtype)
+        padding = (0, (1 << stages) - n)
+        values = x.pad(padding, value=last)
+        # what is padded has the highest positions, so it comes behind equal values
+        order = self.arange(1 << stages)._broadcast_to(values.shape)
+        for stage in range(stages):
+            for step in reversed(range(stage + 1)):
+                values, order = _exchange(values, order, stages, stage, step, descending)
+        return order.shrink_to(*(None for _ in self.shape[:-1]), n).cast(dtypes.int32)
+
+
+def _exchange(
+    values: Any, order: Any, stages: int, stage: int, step: int, descending: bool
+) -> tuple[Any, Any]:
+    """One step: elements whose positions differ in bit `step` are put in order, falling where bit
+    `stage + 1` of the position is set."""
+    shape = values.shape
+    cut = (*shape[:-1], 1 << (stages - step - 1), 2, 1 << step)
+    v, o = values.reshape(cut), order.reshape(cut)
+    # the partner: the other half, in both directions
+    pv, po = v.flip(-2), o.flip(-2)
+    comes_later = (v < pv) if descending else (pv < v)
+    after = comes_later | (v.eq(pv) & (po < o))
+    count = 1 << (stages - step - 1)
+    block = v.arange(count).reshape(count, 1, 1)
+    falling = ((block >> (stage - step)) & 1).ne(0)
+    second = v.arange(2).reshape(2, 1).ne(0)
+    # the first half keeps what comes first, unless this block is falling
+    swap = after.ne(second).ne(falling)
+    return (
+        swap.where(pv, v).reshape(shape).contiguous(),
+        swap.where(po, o).reshape(shape).contiguous(),
+    )
