@@ -88,8 +88,7 @@ class JoiningMixin(CreationMixin):
         """Elements `start` to `end` of one axis."""
         return self.shrink(tuple((start, end) if i == axis else None for i in range(self.ndim)))
 
-    @classmethod
-    def meshgrid(cls, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
+    def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
         """Vectors, each repeated over the grid that they span; "xy" swaps the first two axes.
 
         Raises RuntimeError for another `indexing`.
@@ -99,15 +98,15 @@ class JoiningMixin(CreationMixin):
         """
         if indexing not in ("ij", "xy"):
             raise RuntimeError(f'meshgrid: indexing must be "ij" or "xy", not {indexing!r}')
-        if len(args) == 1:
-            return args
-        order = list(range(len(args)))
-        if indexing == "xy":
+        vectors = (self, *args)
+        count = len(vectors)
+        order = list(range(count))
+        if indexing == "xy" and count > 1:
             order[:2] = [1, 0]
-        shapes = [
-            tuple(-1 if i == order[k] else 1 for i in range(len(args))) for k in range(len(args))
+        aligned = [
+            x.reshape(tuple(-1 if i == own else 1 for i in range(count)))
+            for x, own in zip(vectors, order)
         ]
-        aligned = [x.reshape(shape) for x, shape in zip(args, shapes)]
         grid = broadcast_shape(*(x.shape for x in aligned))
         return tuple(x._broadcast_to(grid) for x in aligned)
 

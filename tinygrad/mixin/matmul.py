@@ -47,10 +47,10 @@ class MatmulMixin(ReduceMixin):
                 f"dot of shapes {x.shape} and {w.shape}: axis -1 of the first has size "
                 f"{x.shape[-1]}, axis {axis_w} of the second {w.shape[axis_w]}; they must agree"
             )
-        if dx > 1 and dw > 1:
-            x = x.unsqueeze(-2)
         if dw > 1:
             w = w.transpose(-1, -2)
+        if dx > 1 and dw > 1:
+            x, w = x.unsqueeze(-2), w.unsqueeze(-3)
         return x._sum_of_products(w, -1, dtype)
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DType | str | None = None) -> Self:

@@ -1,0 +1,44 @@
+"""The examples in the documentation of every public `Tensor` method run and give what they show."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from typing import Any
+
+import numpy
+import pytest
+
+from tinygrad import Tensor, Variable, dtypes
+from tinygrad.uop import Ops
+
+NAMES: dict[str, Any] = {
+    "Ops": Ops,
+    "Tensor": Tensor,
+    "Variable": Variable,
+    "dtypes": dtypes,
+    "numpy": numpy,
+}
+# what has nothing to show without a network, or raises
+WITHOUT_EXAMPLE = frozenset({"from_url", "size", "uop", "grad", "requires_grad", "device"})
+
+
+def documented() -> list[tuple[str, str]]:
+    found = []
+    for name, member in inspect.getmembers(Tensor):
+        if name.startswith("_") and name not in ("__getitem__", "__setitem__"):
+            continue
+        text = inspect.getdoc(member)
+        if text and (callable(member) or isinstance(member, property)):
+            found.append((name, text))
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), documented(), ids=[name for name, _ in documented()])
+def test_the_examples_of_a_method_are_right(name: str, text: str) -> None:
+    examples = doctest.DocTestParser().get_doctest(text, dict(NAMES), name, None, 0)
+    if name not in WITHOUT_EXAMPLE:
+        assert examples.examples, f"the documentation of {name} has no example"
+    output: list[str] = []
+    result = doctest.DocTestRunner().run(examples, out=output.append)
+    assert not result.failed, "".join(output)
