@@ -323,6 +323,9 @@ def _rewrite_sources_first(
         if node in done:
             stack.pop()
             continue
+        if node._settled is mark:
+            done[node] = node
+            continue
         if node in waiting:
             result = done.get(waiting[node])
             if result is None:
