@@ -64,7 +64,10 @@ def separate_ranges(sink: UOp) -> UOp:
     for u in nodes:
         for r in own_ranges(u):
             owners.setdefault(r, set()).add(u)
-    if all(len(found) == 1 for found in owners.values()):
+    mixed = any(
+        r.arg.kind is not AxisType.REDUCE for u in nodes if u.op is Ops.REDUCE for r in u.src[1:]
+    )
+    if not mixed and all(len(found) == 1 for found in owners.values()):
         return sink
     factory = RangeFactory(nodes)
     done: dict[UOp, UOp] = {}
@@ -81,11 +84,13 @@ def separate_ranges(sink: UOp) -> UOp:
             key = (own, depth[u], free[u])
             if key not in clones:
                 fresh = taken.isdisjoint(own)
-                clones[key] = own if fresh else tuple(factory.like(r) for r in own)
+                fresh = fresh and all(r.arg.kind is AxisType.REDUCE for r in own)
+                kind = AxisType.REDUCE
+                clones[key] = own if fresh else tuple(factory.like(r, kind) for r in own)
                 taken.update(own)
             table = dict(zip(own, clones[key], strict=True))
             changed = {old: new for old, new in table.items() if old is not new}
-            src = (substitute(src[0], changed), *clones[key])
+            src = (substitute(src[0], changed, free), *clones[key])
         done[u] = u if src == u.src else rebuild(u, src)
     return _separate_stores(done[sink], factory)
 

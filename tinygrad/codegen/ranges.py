@@ -25,19 +25,29 @@ def own_ranges(node: UOp) -> tuple[UOp, ...]:
 
 
 class FreeRanges:
-    """The loops that a node must be inside of, for every node asked about; remembered."""
+    """The loops that a node must be inside of, and how an index moves with them; all remembered."""
 
     def __init__(self) -> None:
         self.known: dict[UOp, frozenset[UOp]] = {}
+        self.forms: dict[UOp, Affine] = {}
 
     def __getitem__(self, node: UOp) -> frozenset[UOp]:
         found = self.known.get(node)
-        if found is None:
+        if found is None and all(x in self.known for x in node.src):
+            found = self.known[node] = self._of(node)
+        elif found is None:
             for x in node.toposort(gate=lambda u: u not in self.known):
                 if x not in self.known:
                     self.known[x] = self._of(x)
             found = self.known[node]
         return found
+
+    def stride(self, index: UOp, axis: UOp) -> int | None:
+        """How far one step of `axis` moves `index`; None if that is not the same everywhere."""
+        form = self.forms.get(index)
+        if form is None:
+            form = self.forms[index] = affine(index)
+        return form.stride(axis, self)
 
     def _of(self, node: UOp) -> frozenset[UOp]:
         union = NO_RANGES
@@ -113,11 +123,20 @@ def build_affine(value: Affine) -> UOp:
     total: UOp | None = None
     for factor in sorted(value.terms, key=_term_key):
         coefficient = value.terms[factor]
-        term = factor if coefficient == 1 else factor * coefficient
-        total = term if total is None else total + term
+        term = factor
+        if coefficient != 1:
+            term = UOp(Ops.MUL, dtypes.index, (factor, index_const(coefficient)))
+        total = term if total is None else UOp(Ops.ADD, dtypes.index, (total, term))
     if total is None:
-        return UOp.const(dtypes.index, value.constant)
-    return total + value.constant if value.constant else total
+        return index_const(value.constant)
+    if not value.constant:
+        return total
+    return UOp(Ops.ADD, dtypes.index, (total, index_const(value.constant)))
+
+
+def index_const(value: int) -> UOp:
+    """An integer of index arithmetic."""
+    return UOp(Ops.CONST, dtypes.index, (), value)
 
 
 def flat(index: UOp) -> UOp:
@@ -125,16 +144,22 @@ def flat(index: UOp) -> UOp:
     return build_affine(affine(index))
 
 
-def substitute(node: UOp, table: Mapping[UOp, UOp]) -> UOp:
+def substitute(
+    node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = None
+) -> UOp:
     """`node` with ranges replaced everywhere, lists of own ranges included.
 
-    A replacement may be any expression; index arithmetic that it touches is collected again.
+    A replacement may be any expression; index arithmetic that it touches is collected again. With `free`,
+    a range is replaced only where it is free, so a nest inside that runs the same range keeps it.
     """
     if not table:
         return node
     done: dict[UOp, UOp] = {}
-    for x in node.toposort(gate=lambda u: u not in table):
-        found = table.get(x)
+    closed = set() if free is None else {
+        u for u in node.toposort() if free[u].isdisjoint(table)
+    }
+    for x in node.toposort(gate=lambda u: u not in table and u not in closed):
+        found = x if x in closed else table.get(x)
         if found is None:
             src = tuple([done[s] for s in x.src])
             found = x if src == x.src else rebuild(x, src)
@@ -142,14 +167,24 @@ def substitute(node: UOp, table: Mapping[UOp, UOp]) -> UOp:
     return done[node]
 
 
+_SUMS = frozenset({Ops.ADD, Ops.MUL, Ops.SUB})
+
+
 def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
     """`node` over new sources; what has become constant or collectable is simplified."""
+    if node.dtype is dtypes.index and node.op in _SUMS:
+        # collected once, where something else uses the whole sum
+        return UOp(node.op, node.dtype, src, node.arg)
+    src = tuple(
+        [
+            flat(new) if new is not old and new.op in _SUMS and new.dtype is dtypes.index else new
+            for old, new in zip(node.src, src, strict=False)
+        ]
+        + list(src[len(node.src) :])
+    )
     new = UOp(node.op, node.dtype, src, node.arg)
-    if node.dtype is dtypes.index:
-        if node.op in {Ops.ADD, Ops.MUL, Ops.SUB}:
-            return flat(new)
-        if node.op in {Ops.IDIV, Ops.MOD}:
-            return divide(new)
+    if node.dtype is dtypes.index and node.op in {Ops.IDIV, Ops.MOD}:
+        return divide(new)
     if node.op in {Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ} and new.vmin == new.vmax:
         return UOp.const(dtypes.bool, bool(new.vmin))
     if node.op is Ops.AND and node.dtype is dtypes.bool:

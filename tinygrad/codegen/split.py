@@ -16,7 +16,6 @@ from enum import Enum, auto
 
 from tinygrad.codegen.accumulate import identity_element
 from tinygrad.codegen.ranges import (
-    FreeRanges,
     RangeFactory,
     conjunction,
     extent,
@@ -87,8 +86,8 @@ def replace_axis(
 
     Where `condition` is false, nothing that depends on the axis is loaded, stored or reduced.
     """
-    free = FreeRanges()
     done: dict[UOp, UOp] = {}
+    dependent: set[UOp] = {axis}
     for u in root.toposort():
         if u is axis:
             done[u] = position
@@ -101,7 +100,12 @@ def replace_axis(
                 r for x in own for r in (loops if x is axis else (done[x],))
             )
             src = (*src[:kept], *swapped)
-        if condition is not None and axis in free[u] | set(own):
+        elif dependent.isdisjoint(u.src):
+            done[u] = u if src == u.src else rebuild(u, src)
+            continue
+        if axis not in own:
+            dependent.add(u)
+        if condition is not None:
             src = _guard(u, src, axis, condition)
         done[u] = u if src == u.src else rebuild(u, src)
     return done[root]

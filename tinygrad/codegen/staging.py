@@ -12,7 +12,6 @@ import math
 from tinygrad.codegen.ranges import (
     FreeRanges,
     RangeFactory,
-    affine,
     extent,
     substitute,
 )
@@ -21,6 +20,8 @@ from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+
+FEWEST_STEPS = 8
 
 
 def position_of(axes: list[UOp]) -> UOp:
@@ -46,7 +47,8 @@ def stage(operand: UOp, axes: list[UOp], factory: RangeFactory, number: int) -> 
 def fill_nest(scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory) -> UOp:
     """The store nest that fills the scratch memory, with lanes along whatever is contiguous."""
     lane = axes[-1]
-    along = lane if is_contiguous(operand, lane) else contiguous_axis(operand, axes)
+    free = FreeRanges()
+    along = lane if is_contiguous(operand, lane, free) else contiguous_axis(operand, axes, free)
     clones: list[UOp] = []
     for r in axes:
         kind = AxisType.LOOP
@@ -75,19 +77,19 @@ def vectorize_fill(store: UOp, along: UOp, lanes: int, factory: RangeFactory) ->
     return store.replace(src=(*store.src[:2], *own, inner))
 
 
-def is_contiguous(operand: UOp, axis: UOp) -> bool:
+def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
     """Whether every load of the operand reads neighbours, or one element, along `axis`."""
-    free = FreeRanges()
     return all(
-        affine(u.src[0].src[1]).stride(axis, free) in {0, 1}
+        free.stride(u.src[0].src[1], axis) in {0, 1}
         for u in operand.toposort()
         if u.op is Ops.LOAD
     )
 
 
-def contiguous_axis(operand: UOp, axes: list[UOp]) -> UOp | None:
+def contiguous_axis(operand: UOp, axes: list[UOp], free: FreeRanges) -> UOp | None:
     """The innermost axis along which the operand is contiguous and long enough for vectors."""
     for axis in reversed(axes[:-1]):
-        if axis.arg.kind is AxisType.REDUCE and extent(axis) >= 8 and is_contiguous(operand, axis):
+        long_enough = axis.arg.kind is AxisType.REDUCE and extent(axis) >= FEWEST_STEPS
+        if long_enough and is_contiguous(operand, axis, free):
             return axis
     return None

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from tinygrad.codegen.nest import points
-from tinygrad.codegen.ranges import FreeRanges, affine, extent, is_static
+from tinygrad.codegen.ranges import FreeRanges, extent, is_static
 from tinygrad.codegen.staging import is_contiguous
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer
@@ -107,11 +107,11 @@ class _Search:
 
     def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
         """The axes with the smallest strides first."""
-        free = FreeRanges()
+        free = self.found.free
         loads = [u for u in self.other.toposort() if u.op is Ops.LOAD]
 
         def key(axis: UOp) -> int:
-            strides = [affine(u.src[0].src[1]).stride(axis, free) for u in loads]
+            strides = [free.stride(u.src[0].src[1], axis) for u in loads]
             return max((abs(s) if s is not None else 1 << 40 for s in strides), default=0)
 
         return sorted(axes, key=key)
@@ -142,7 +142,9 @@ class _Search:
             return None
         n = extent(axis)
         found = self.found
-        contiguous = is_contiguous(self.panel, axis)
+        contiguous = is_contiguous(self.panel, axis, found.free)
+        scattered = self.is_scattered()
+        simple = self.is_simple()
         terms = found.terms()
         others = points(frozenset(found.shared)) * math.prod(
             extent(r) for r in found.axes[self.side] if r is not axis
@@ -159,7 +161,7 @@ class _Search:
                     continue
                 blocks = ceildiv(n, lanes * vectors)
                 for tile in tiles:
-                    staged = self.wants_staging(contiguous, tile)
+                    staged = not contiguous or (scattered and tile.tiles >= (8 if simple else 2))
                     work = self.tile_cost(tile.rows, vectors, width)
                     cost = terms * others * blocks * tile.tiles * work + fixed
                     if staged:
@@ -180,25 +182,22 @@ class _Search:
         loads = rows * scalar + vectors * LOAD_VECTOR * width
         return max(products, loads, latency) + 0.1 * loads + LOOP_OVERHEAD
 
-    def wants_staging(self, contiguous: bool, tile: _RowTile) -> bool:
-        """Whether the panel side is copied first."""
-        if not contiguous:
-            return True
-        operations = sum(
-            u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype for u in self.panel.toposort()
+    def is_simple(self) -> bool:
+        """Whether the panel side is read as it is in memory."""
+        return not any(
+            u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype
+            for u in self.panel.toposort()
         )
-        simple = operations == 0
-        return tile.tiles >= (8 if simple else 2) and self.is_scattered()
 
     def is_scattered(self) -> bool:
         """Whether successive terms lie in different pages, so that reading them in place is slow."""
-        free = FreeRanges()
+        free = self.found.free
         term = self.found.reduce.src[-1]
         loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
-        strides = [affine(u.src[0].src[1]).stride(term, free) for u in loads]
+        strides = [free.stride(u.src[0].src[1], term) for u in loads]
         return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
 
     def store_cost(self, axis: UOp, outputs: int) -> float:
         """Cycles of writing all outputs with lanes along `axis`."""
-        stride = affine(self.found.store.src[0].src[1]).stride(axis, self.found.free)
+        stride = self.found.free.stride(self.found.store.src[0].src[1], axis)
         return outputs * (1 / self.most_lanes if stride == 1 else STORE_STRIDED)

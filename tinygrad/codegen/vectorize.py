@@ -206,10 +206,8 @@ class _Choice:
 
     def crosses_reduce(self, axis: UOp, kept: list[UOp]) -> bool:
         """Whether a reduction's value depends on `axis` and on one that is kept."""
-        return any(
-            axis in self.free[u.src[0]] and not self.free[u.src[0]].isdisjoint(kept)
-            for u in self.reduces
-        )
+        inside = (self.free[u.src[0]].union(u.src[1:]) for u in self.reduces)
+        return any(axis in loops and not loops.isdisjoint(kept) for loops in inside)
 
     def cost(self, axes: list[UOp]) -> float:
         """The price of all nodes."""

@@ -1,0 +1,404 @@
+"""Kernel graphs, compiled and run, give what numpy gives: plain loops and every heuristic."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from test.backend.kernel_oracle import interpret
+from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
+from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.llvm import LLVMRenderer
+from tinygrad.settings import Context
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+Arrays = dict[int, numpy.ndarray]
+RNG = numpy.random.default_rng(0)
+
+
+def check(
+    kernel: UOp,
+    arrays: Arrays,
+    values: dict[str, int] | None = None,
+    tolerance: float = 1e-4,
+    parts: int = 3,
+    vector_bytes: int | None = None,
+) -> Runner:
+    """Run a kernel and compare all arrays with the oracle's."""
+    expected = {slot: array.copy() for slot, array in arrays.items()}
+    interpret(kernel, expected, values)
+    runner = Runner(kernel, LLVMRenderer(vector_bytes))
+    runner(arrays, values, parts)
+    for slot, array in arrays.items():
+        numpy.testing.assert_allclose(
+            array.astype("f8"), expected[slot].astype("f8"), rtol=tolerance, atol=tolerance
+        )
+    return runner
+
+
+def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj", batch: int = 1) -> UOp:
+    """`C[z, i, j] = sum over k of A[z, ...] * B[z, ...]` with the operands' axes in any order."""
+    b = Build()
+    z, i, j = b.loops(batch, m, n)
+    (term,) = b.reduces(k)
+    axes = {"i": (i, m), "j": (j, n), "k": (term, k)}
+
+    def operand(slot: int, order: str) -> UOp:
+        positions = [z, *[axes[c][0] for c in order]]
+        sizes = [batch, *[axes[c][1] for c in order]]
+        size = int(numpy.prod(sizes))
+        return buffer(slot, size).index(flat_index(positions, sizes)).load()
+
+    value = (operand(1, left) * operand(2, right)).reduce(Ops.ADD, term)
+    target = buffer(0, batch * m * n).index(flat_index([z, i, j], [batch, m, n]))
+    return sink(target.store(value, z, i, j), name="matmul")
+
+
+def matmul_arrays(m: int, n: int, k: int, batch: int = 1) -> Arrays:
+    return {
+        0: numpy.zeros(batch * m * n, "f4"),
+        1: random_array(RNG, dtypes.float32, batch * m * k),
+        2: random_array(RNG, dtypes.float32, batch * k * n),
+    }
+
+
+@pytest.mark.parametrize("right", ["kj", "jk"])
+@pytest.mark.parametrize("left", ["ik", "ki"])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (33, 50, 77), (7, 129, 40), (100, 10, 57)])
+def test_matmul_in_every_transposition(
+    shape: tuple[int, int, int], left: str, right: str
+) -> None:
+    m, n, k = shape
+    runner = check(matmul(m, n, k, left, right), matmul_arrays(m, n, k))
+    assert any("tile" in x for x in runner.program.applied)
+
+
+@pytest.mark.parametrize("n", [1, 3, 10, 17])
+@pytest.mark.parametrize("m", [1, 3, 10, 17])
+@pytest.mark.parametrize("k", [1, 3, 150])
+def test_matmul_of_small_and_odd_sizes(m: int, n: int, k: int) -> None:
+    check(matmul(m, n, k), matmul_arrays(m, n, k))
+
+
+def test_matmul_with_batches() -> None:
+    check(matmul(20, 33, 24, right="jk", batch=5), matmul_arrays(20, 33, 24, 5))
+
+
+def test_a_very_long_sum_is_cut_in_blocks() -> None:
+    m, n, k = 200, 48, 5001
+    runner = check(matmul(m, n, k, right="jk"), matmul_arrays(m, n, k), tolerance=1e-2)
+    assert any("blocks" in x for x in runner.program.applied)
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+def test_matmul_with_vectors_of_any_width(vector_bytes: int) -> None:
+    check(matmul(40, 70, 90), matmul_arrays(40, 70, 90), vector_bytes=vector_bytes)
+
+
+@pytest.mark.parametrize(("size", "pad", "stride"), [(12, 0, 1), (9, 1, 1), (13, 2, 2), (8, 1, 3)])
+def test_convolution(size: int, pad: int, stride: int) -> None:
+    batch, channels, filters, width = 3, 5, 20, 3
+    out = (size + 2 * pad - width) // stride + 1
+    b = Build()
+    z, f, y, x = b.loops(batch, filters, out, out)
+    c, ky, kx = b.reduces(channels, width, width)
+    row, column = y * stride + ky - pad, x * stride + kx - pad
+    inside = (row < 0).ne(True) & (row < size) & (column < 0).ne(True) & (column < size)
+    position = flat_index([z, c, row, column], [batch, channels, size, size])
+    image = buffer(1, batch * channels * size * size).index(position, inside if pad else None)
+    pixel = image.load(UOp.const(dtypes.float32, 0.0)) if pad else image.load()
+    weights = buffer(2, filters * channels * width * width)
+    weight = weights.index(flat_index([f, c, ky, kx], [filters, channels, width, width])).load()
+    target = buffer(0, batch * filters * out * out)
+    where = target.index(flat_index([z, f, y, x], [batch, filters, out, out]))
+    kernel = sink(where.store((pixel * weight).reduce(Ops.ADD, c, ky, kx), z, f, y, x))
+    arrays = {
+        0: numpy.zeros(batch * filters * out * out, "f4"),
+        1: random_array(RNG, dtypes.float32, batch * channels * size * size),
+        2: random_array(RNG, dtypes.float32, filters * channels * width * width),
+    }
+    check(kernel, arrays)
+
+
+@pytest.mark.parametrize("size", [8, 11])
+def test_weight_gradient_of_a_convolution(size: int) -> None:
+    batch, channels, filters, width = 40, 3, 17, 3
+    out = size - width + 1
+    b = Build()
+    f, c, ky, kx = b.loops(filters, channels, width, width)
+    z, y, x = b.reduces(batch, out, out)
+    gradient = buffer(1, batch * filters * out * out)
+    image = buffer(2, batch * channels * size * size)
+    a = gradient.index(flat_index([z, f, y, x], [batch, filters, out, out])).load()
+    position = flat_index([z, c, y + ky, x + kx], [batch, channels, size, size])
+    value = (a * image.index(position).load()).reduce(Ops.ADD, z, y, x)
+    sizes = [filters, channels, width, width]
+    target = buffer(0, filters * channels * width * width)
+    kernel = sink(target.index(flat_index([f, c, ky, kx], sizes)).store(value, f, c, ky, kx))
+    arrays = {
+        0: numpy.zeros(filters * channels * width * width, "f4"),
+        1: random_array(RNG, dtypes.float32, batch * filters * out * out),
+        2: random_array(RNG, dtypes.float32, batch * channels * size * size),
+    }
+    check(kernel, arrays)
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 100, 1000])
+@pytest.mark.parametrize("dtype", [d for d in dtypes.all if d not in dtypes.fp8s and d is not dtypes.bfloat16])
+def test_elementwise_in_every_dtype(dtype: DType, n: int) -> None:
+    b = Build()
+    (i,) = b.loops(n)
+    x, y = (buffer(s, n, dtype).index(i).load() for s in (1, 2))
+    value = x.alu(Ops.XOR, y) if dtypes.is_bool(dtype) else (x * y + x).alu(Ops.MAX, y)
+    kernel = sink(buffer(0, n, dtype).index(i).store(value, i))
+    arrays = {s: random_array(RNG, dtype, n) for s in (0, 1, 2)}
+    check(kernel, arrays)
+
+
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MAX])
+@pytest.mark.parametrize("kept", ["rows", "columns", "none"])
+@pytest.mark.parametrize(("rows", "columns"), [(5, 7), (64, 100), (3, 1000), (333, 48)])
+def test_reductions_along_each_axis(op: Ops, kept: str, rows: int, columns: int) -> None:
+    b = Build()
+    sizes = {"rows": rows, "columns": columns}
+    loops = {name: (b.loops if name == kept else b.reduces)(n)[0] for name, n in sizes.items()}
+    position = flat_index([loops["rows"], loops["columns"]], [rows, columns])
+    reduced = [r for name, r in loops.items() if name != kept]
+    own = [loops[kept]] if kept != "none" else []
+    value = buffer(1, rows * columns).index(position).load().reduce(op, *reduced)
+    size = sizes.get(kept, 1)
+    where = own[0] if own else UOp.const(dtypes.index, 0)
+    kernel = sink(buffer(0, size).index(where).store(value, *own))
+    arrays = {
+        0: numpy.zeros(size, "f4"),
+        1: random_array(RNG, dtypes.float32, rows * columns),
+    }
+    check(kernel, arrays)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 6), (40, 100), (300, 129)])
+def test_two_reductions_of_a_row_feed_its_elements(rows: int, columns: int, shared: bool) -> None:
+    b = Build()
+    i, j = b.loops(rows, columns)
+    (k,) = b.reduces(columns)
+    other = k if shared else b.reduces(columns)[0]
+
+    def at(axis: UOp) -> UOp:
+        return buffer(1, rows * columns).index(flat_index([i, axis], [rows, columns])).load()
+
+    most = at(k).reduce(Ops.MAX, k)
+    total = (at(other) - most).reduce(Ops.ADD, other)
+    where = buffer(0, rows * columns).index(flat_index([i, j], [rows, columns]))
+    kernel = sink(where.store((at(j) - most) * total, i, j))
+    arrays = {
+        0: numpy.zeros(rows * columns, "f4"),
+        1: random_array(RNG, dtypes.float32, rows * columns),
+    }
+    check(kernel, arrays)
+
+
+def test_several_stores_share_loops_and_a_grid() -> None:
+    b = Build()
+    n, m = 5000, 70000
+    (i,), (j,) = b.loops(n), b.loops(m)
+    first = buffer(1, n).index(i).load()
+    second = buffer(4, m).index(j).load()
+    kernel = sink(
+        buffer(0, n).index(i).store(first + 1.0, i),
+        buffer(2, n).index(i).store(first * 2.0, i),
+        buffer(3, m).index(j).store(second + 3.0, j),
+    )
+    sizes = {0: n, 1: n, 2: n, 3: m, 4: m}
+    arrays = {s: random_array(RNG, dtypes.float32, size) for s, size in sizes.items()}
+    check(kernel, arrays, parts=7)
+
+
+def test_an_element_updated_in_place_is_updated_once() -> None:
+    n = 1037
+    b = Build()
+    (i,) = b.loops(n)
+    where = buffer(0, n).index(i)
+    kernel = sink(where.store(where.load() + 1.0, i))
+    check(kernel, {0: random_array(RNG, dtypes.float32, n)})
+
+
+def test_rows_are_added_in_order_where_indices_repeat() -> None:
+    rows, columns, targets = 50, 37, 6
+    b = Build()
+    (i,) = b.reduces(rows)
+    (j,) = b.loops(columns)
+    row = buffer(2, rows, dtypes.int32).index(i).load().cast(dtypes.index)
+    where = buffer(0, targets * columns).index(row * columns + j)
+    added = buffer(1, rows * columns).index(flat_index([i, j], [rows, columns])).load()
+    kernel = sink(where.store(where.load() + added, i, j))
+    index = RNG.integers(0, targets, rows).astype("i4")
+    values = random_array(RNG, dtypes.float32, rows, columns)
+    result = numpy.zeros((targets, columns), "f4")
+    expected = result.copy()
+    numpy.add.at(expected, index, values)
+    Runner(kernel)({0: result, 1: values, 2: index})
+    numpy.testing.assert_allclose(result, expected)
+
+
+def test_a_gather_reads_at_loaded_indices() -> None:
+    rows, columns, picked = 30, 45, 200
+    b = Build()
+    i, j = b.loops(picked, columns)
+    row = buffer(2, picked, dtypes.int64).index(i).load().cast(dtypes.index)
+    inside = (row < 0).ne(True) & (row < rows)
+    value = buffer(1, rows * columns).index(row * columns + j, inside)
+    loaded = value.load(UOp.const(dtypes.float32, -1.0))
+    where = buffer(0, picked * columns).index(flat_index([i, j], [picked, columns]))
+    arrays = {
+        0: numpy.zeros((picked, columns), "f4"),
+        1: random_array(RNG, dtypes.float32, rows, columns),
+        2: RNG.integers(-5, rows + 5, picked),
+    }
+    check(sink(where.store(loaded, i, j)), arrays)
+
+
+@pytest.mark.parametrize("n", [0, 1, 13, 500])
+def test_a_size_known_at_run_time(n: int) -> None:
+    variable = UOp.variable("n", 0, 512)
+    b = Build()
+    (i,) = b.loops(40)
+    (k,) = b.reduces(variable)
+    value = buffer(1, 40 * 512).index(i * 512 + k).load().reduce(Ops.ADD, k)
+    (j,) = b.loops(variable)
+    doubled = buffer(1, 40 * 512).index(j).load() * 2.0
+    kernel = sink(
+        buffer(0, 40).index(i).store(value, i), buffer(2, 512).index(j).store(doubled, j)
+    )
+    arrays = {
+        0: numpy.zeros(40, "f4"),
+        1: random_array(RNG, dtypes.float32, 40 * 512),
+        2: numpy.zeros(512, "f4"),
+    }
+    check(kernel, arrays, {"n": n})
+
+
+@pytest.mark.parametrize("op", [Ops.IDIV, Ops.MOD])
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int32, dtypes.int64, dtypes.uint8])
+def test_integer_division_truncates_and_never_traps(op: Ops, dtype: DType) -> None:
+    n = 400
+    b = Build()
+    (i,) = b.loops(n)
+    value = buffer(1, n, dtype).index(i).load().alu(op, buffer(2, n, dtype).index(i).load())
+    kernel = sink(buffer(0, n, dtype).index(i).store(value, i))
+    arrays = {s: random_array(RNG, dtype, n) for s in (0, 1, 2)}
+    arrays[1][:3], arrays[2][:3] = dtypes.min(dtype), (-1 if dtype in dtypes.sints else 3)
+    expected = arrays[0].copy()
+    with numpy.errstate(over="ignore"):
+        interpret(kernel, {**arrays, 0: expected})
+    Runner(kernel)(arrays)
+    numpy.testing.assert_array_equal(arrays[0][3:], expected[3:])
+
+
+def test_maximum_keeps_nan() -> None:
+    n = 40
+    b = Build()
+    (i,) = b.loops(n)
+    value = buffer(1, n).index(i).load().maximum(0.0)
+    x = RNG.standard_normal(n).astype("f4")
+    x[::7] = numpy.nan
+    arrays = {0: numpy.zeros(n, "f4"), 1: x}
+    Runner(sink(buffer(0, n).index(i).store(value, i)))(arrays)
+    numpy.testing.assert_array_equal(arrays[0], numpy.maximum(x, 0))
+
+
+def test_without_heuristics_loops_stay_loops() -> None:
+    with Context(NOOPT=1):
+        runner = check(matmul(20, 30, 40), matmul_arrays(20, 30, 40))
+    assert runner.program.applied == ()
+    assert runner.program.grid == 1
+    assert "x float>" not in runner.program.source
+
+
+# ---- random nests ----
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
+    """A store of an expression of one or two loads and up to two reductions, of any strides."""
+    b = Build()
+    dims = st.integers(1, 40)
+    values: dict[str, int] = {}
+
+    def size() -> int | UOp:
+        n = draw(dims)
+        if not values and draw(st.integers(0, 4)) == 0:
+            values["n"] = draw(st.integers(0, n))
+            return UOp.variable("n", 0, n)
+        return n
+
+    outputs = [b.loops(size())[0] for _ in range(draw(st.integers(1, 3)))]
+    terms = [b.reduces(size())[0] for _ in range(draw(st.integers(0, 2)))]
+    dtype = draw(st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.int64]))
+    arrays: Arrays = {}
+
+    def load(slot: int, axes: list[UOp]) -> UOp:
+        picked = draw(st.permutations(axes))[: draw(st.integers(0, len(axes)))]
+        index = UOp.const(dtypes.index, draw(st.integers(0, 3)))
+        for r in picked:
+            index = index + r * draw(st.sampled_from([1, 1, 2, 7, 40]))
+        form = draw(st.sampled_from(["plain", "masked", "divided"]))
+        if form == "divided":
+            index = index // 3 * 2 + index % 3
+        total = int(index.vmax) + 1
+        arrays[slot] = random_array(RNG, dtype, total)
+        pointer = buffer(slot, total, dtype)
+        if form != "masked":
+            return pointer.index(index).load()
+        shift = draw(st.integers(0, 9))
+        inside = (index < shift).ne(True) & (index < total - 1)
+        alternative = UOp.const(dtype, draw(st.integers(0, 2)))
+        return pointer.index(index - shift, inside).load(alternative)
+
+    value = load(1, outputs + terms)
+    if draw(st.booleans()):
+        value = value.alu(draw(st.sampled_from([Ops.MUL, Ops.ADD, Ops.MAX])), load(2, outputs + terms))
+    if terms:
+        split = draw(st.integers(0, len(terms)))
+        for group in (terms[:split], terms[split:]):
+            if group:
+                value = value.reduce(draw(st.sampled_from([Ops.ADD, Ops.MAX])), *group)
+    if draw(st.booleans()):
+        value = value + load(3, outputs)
+    sizes = [int(r.src[0].vmax) for r in outputs]
+    total = int(numpy.prod(sizes)) if 0 not in sizes else 1
+    arrays[0] = random_array(RNG, dtype, max(1, total))
+    where = buffer(0, max(1, total), dtype).index(flat_index(outputs, sizes))
+    return sink(where.store(value, *outputs)), arrays, values
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(nests(), st.sampled_from([16, 32, 64]), st.integers(1, 4))
+def test_random_nests(
+    case: tuple[UOp, Arrays, dict[str, int]], vector_bytes: int, parts: int
+) -> None:
+    kernel, arrays, values = case
+    empty_max = "n" in values and values["n"] == 0
+    if empty_max:
+        values = {"n": 1} if kernel.variables()[0].arg[2] >= 1 else values
+    check(kernel, arrays, values, parts=parts, vector_bytes=vector_bytes)
+
+
+def test_ranges_may_be_loops_or_terms_in_different_places() -> None:
+    n = 24
+    b = Build()
+    (i,) = b.loops(n)
+    row = buffer(1, n * n)
+    total = row.index(i * n).load().reduce(Ops.ADD, i)
+    kernel = sink(buffer(0, n).index(i).store(row.index(i).load() * total, i))
+    arrays = {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, n * n)}
+    check(kernel, arrays)
+
+
+def test_kinds_of_ranges_are_those_that_were_built() -> None:
+    b = Build()
+    assert b.loops(3)[0].arg.kind is AxisType.LOOP
+    assert b.reduces(3)[0].arg.kind is AxisType.REDUCE
