@@ -16,6 +16,7 @@ from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
+from tinygrad.schedule.simplify import simplify
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
@@ -28,7 +29,7 @@ Storage = list[list[Array]]
 def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:
     """The plan that computes `roots`, and the buffers it reads."""
     canonical = canonicalize(UOp.sink(*roots))
-    local = graph_rewrite(lower_layouts(canonical.sink), prepare)
+    local = graph_rewrite(lower_layouts(simplify(canonical.sink)), prepare)
     return make_plan(local, len(canonical.buffers), "CPU"), canonical.buffers
 
 
@@ -132,7 +133,10 @@ def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
                 _part(t.destination, storage)[...] = _part(t.source, storage)
     results = []
     for root, parts in zip(roots, plan.outputs, strict=True):
-        assert parts is not None
+        if parts is None:
+            # nothing was left to compute: the value is that of an input
+            results.append(evaluate(root, inputs))
+            continue
         arrays = [_part(p, storage).astype(value_dtype(root.dtype)) for p in parts]
         results.append(unshard(arrays, root.device, root.shape))
     return results

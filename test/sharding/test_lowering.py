@@ -116,8 +116,8 @@ def test_sums_of_partial_values_share_one_all_reduce() -> None:
     total = parts[0].r(Ops.ADD, (0,))
     for x in parts[1:]:
         total = total + x.r(Ops.ADD, (0,))
-    assert [n.op for n in total.toposort()].count(Ops.ALLREDUCE) == 1
-    check(total, arrays)
+    # 8 of 512 bytes are too few for two rounds of messages: each device sends its term to 3 others
+    assert check(total, arrays) == {"all_reduce": 4 * 3 * 512}
 
 
 @pytest.mark.parametrize("setting", [{"RING": 1}, {"ALL2ALL": 1}, {"ALL2ALL": 0, "RING": 1}])

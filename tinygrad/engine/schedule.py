@@ -19,6 +19,7 @@ from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
+from tinygrad.schedule.simplify import simplify
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -81,7 +82,7 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
     if found is None:
         if SPEC:
             verify(sink, TENSOR)
-        local = lower_layouts(sink)
+        local = lower_layouts(simplify(sink))
         local = graph_rewrite(local, prepare, name="prepare")
         if SPEC:
             verify(local, PER_DEVICE)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
+from tinygrad.uop.placement import inherit
 
 _HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
 
@@ -47,7 +48,7 @@ def canonicalize(sink: UOp) -> Canonical:
             src = tuple([done[x] for x in node.src])
             arg = _without_bindings(node.arg, values) if op in _HAS_SIZES else node.arg
             same = src == node.src and arg is node.arg
-            new = node if same else UOp(op, node.dtype, src, arg)
+            new = node if same else inherit(UOp(op, node.dtype, src, arg), node)
         done[node] = new
     return Canonical(done[sink], tuple(found), values)
 

@@ -389,9 +389,6 @@ class UOp(MathMixin):
         else:
             dtype = srcs[-1].dtype
         if any(isinstance(x.device, Sharding) for x in srcs) or _conflicts(srcs):
-            merged = placement.merge_allreduce(op, srcs)
-            if merged is not None:
-                return merged
             srcs = placement.common_sources(op, srcs)
         return UOp(op, dtype, srcs)
 
@@ -413,11 +410,7 @@ class UOp(MathMixin):
         axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
         if not axes:
             return self
-        source = self
-        if self.op is Ops.REDUCE_AXIS and self.arg.op is op:
-            axes = tuple(sorted({*axes, *self.arg.axes}))
-            source = self.src[0]
-        node = UOp(Ops.REDUCE_AXIS, self.dtype, (source,), ReduceArg(op, axes))
+        node = UOp(Ops.REDUCE_AXIS, self.dtype, (self,), ReduceArg(op, axes))
         layout = node.device
         if isinstance(layout, Sharding) and layout.is_partial:
             return node.allreduce(layout.without_partial())
@@ -436,15 +429,7 @@ class UOp(MathMixin):
             return self
         if isinstance(device, Sharding):
             device.check(self.shape)
-        if self.op is Ops.COPY and self.src[0].device == device:
-            return self.src[0]
-        if self.op is Ops.COPY:
-            return self.src[0].copy_to_device(device)
-        if self.op is Ops.ALLREDUCE:
-            return self.src[0].allreduce(device)
-        node = UOp(Ops.COPY, self.dtype, (self,), device)
-        placement.record(node)
-        return node
+        return placement.copy(self, device)
 
     def shard(self, devices: tuple[str, ...] | Sharding, axis: Any = None) -> UOp:
         """Split `axis` over `devices`; None puts a full copy on each."""
@@ -497,10 +482,6 @@ class UOp(MathMixin):
     def _movement(self, op: Ops, arg: Any) -> UOp:
         source = self
         layout = self.device
-        if self.op is Ops.ALLREDUCE and op in {Ops.RESHAPE, Ops.PERMUTE}:
-            raised = placement.raise_allreduce(self, op, arg)
-            if raised is not None:
-                return raised
         if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, self.shape, arg) is None:
             source = placement.reshard_for_movement(self, op, arg)
         return UOp(op, self.dtype, (source,), arg)
@@ -509,8 +490,6 @@ class UOp(MathMixin):
         """The same elements in row-major order under another shape."""
         if self.shape == shape:
             return self
-        if self.op is Ops.RESHAPE and not isinstance(self.device, Sharding):
-            return self.src[0].reshape(shape)
         return self._movement(Ops.RESHAPE, shape)
 
     def expand(self, shape: tuple[sint, ...]) -> UOp:
@@ -521,8 +500,6 @@ class UOp(MathMixin):
         """Axis `i` of the result is axis `order[i]` of the source."""
         if order == tuple(range(len(order))):
             return self
-        if self.op is Ops.PERMUTE:
-            return self.src[0].permute(tuple(self.arg[i] for i in order))
         return self._movement(Ops.PERMUTE, order)
 
     def pad(self, padding: tuple[tuple[sint, sint], ...]) -> UOp:

@@ -92,8 +92,16 @@ def record(node: UOp) -> None:
         origins[node] = user_line()
 
 
+def inherit(new: UOp, old: UOp) -> UOp:
+    """`new`, which takes the place of `old`, and with it the user's line."""
+    line = origins.get(old)
+    if line is not None and new.op in {Ops.COPY, Ops.ALLREDUCE}:
+        origins.setdefault(new, line)
+    return new
+
+
 def copy(node: UOp, layout: Any) -> UOp:
-    """A COPY as it stands, without merging into what is below."""
+    """`node` on another device or in another layout."""
     if node.device == layout:
         return node
     moved = node.replace(op=Ops.COPY, src=(node,), arg=layout)
@@ -186,29 +194,6 @@ def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
             return None
         return below
     return None
-
-
-def merge_allreduce(op: Ops, srcs: tuple[UOp, ...]) -> UOp | None:
-    """`ALLREDUCE(a) + ALLREDUCE(b)` as `ALLREDUCE(a + b)`: one collective in place of two."""
-    if op is not Ops.ADD or any(x.op is not Ops.ALLREDUCE for x in srcs):
-        return None
-    a, b = (x.src[0] for x in srcs)
-    if srcs[0].arg != srcs[1].arg or a.device != b.device or a.device.partial_ops != ("ADD",):
-        return None
-    return a.replace(op=Ops.ADD, src=(a, b), arg=None).allreduce(srcs[0].arg)
-
-
-def raise_allreduce(node: UOp, op: Ops, arg: Any) -> UOp | None:
-    """A reshape or permute of an ALLREDUCE as the ALLREDUCE of it, so that sums meet and merge."""
-    below, target = node.src[0], node.arg
-    rule = LAYOUT_RULES[op.name]
-    if rule(below.device, below.shape, arg) is None:
-        return None
-    if isinstance(target, Sharding):
-        target = rule(target, below.shape, arg)
-        if target is None:
-            return None
-    return below.replace(op=op, src=(below,), arg=arg).allreduce(target)
 
 
 # ---- movement that a layout cannot follow ----

@@ -1,0 +1,103 @@
+"""Rewrites of the tensor graph before its layouts are lowered: less movement, fewer collectives.
+
+They wait until here because a gradient may be asked for by any node of the graph as it was built,
+also by one that these rules would pass over.
+"""
+
+from __future__ import annotations
+
+from tinygrad.sharding import LAYOUT_RULES, Sharding
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import ReduceArg, UOp
+from tinygrad.uop.placement import inherit
+from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+
+
+def reshape_of_reshape(node: UOp, x: UOp) -> UOp | None:
+    """`reshape(reshape(x)) -> reshape(x)`"""
+    if x.shape == node.shape:
+        return x if x.device == node.device else None
+    new = UOp(Ops.RESHAPE, node.dtype, (x,), node.arg)
+    if isinstance(x.device, Sharding):
+        if LAYOUT_RULES["RESHAPE"](x.device, x.shape, node.arg) != node.device:
+            return None
+    return new
+
+
+def permute_of_permute(node: UOp, inner: UOp) -> UOp:
+    """`permute(permute(x)) -> permute(x)`"""
+    return inner.src[0].permute(tuple(inner.arg[i] for i in node.arg))
+
+
+def reduce_of_reduce(node: UOp, inner: UOp) -> UOp | None:
+    """`sum(sum(x)) -> sum(x)` over all the axes"""
+    if node.arg.op is not inner.arg.op:
+        return None
+    axes = tuple(sorted({*node.arg.axes, *inner.arg.axes}))
+    return UOp(Ops.REDUCE_AXIS, node.dtype, inner.src, ReduceArg(node.arg.op, axes))
+
+
+def copy_of_copy(node: UOp, x: UOp) -> UOp:
+    """`copy(copy(x, A), B) -> copy(x, B)`, which is `x` if that is where it was"""
+    return x if x.device == node.arg else inherit(node.replace(src=(x,)), node)
+
+
+def copy_of_allreduce(node: UOp, x: UOp) -> UOp:
+    """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce"""
+    return inherit(UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg), node)
+
+
+def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
+    """`allreduce(x) + allreduce(y) -> allreduce(x + y)`: one collective in place of two"""
+    x, y = a.src[0], b.src[0]
+    if a.arg != b.arg or x.device != y.device or x.device.partial_ops != ("ADD",):
+        return None
+    terms = UOp(Ops.ADD, x.dtype, (x, y))
+    return inherit(UOp(Ops.ALLREDUCE, x.dtype, (terms,), a.arg), a)
+
+
+def raise_allreduce(node: UOp, inner: UOp) -> UOp | None:
+    """`reshape(allreduce(x)) -> allreduce(reshape(x))`, also of a permute, so that sums meet"""
+    x, target = inner.src[0], inner.arg
+    rule = LAYOUT_RULES[node.op.name]
+    if rule(x.device, x.shape, node.arg) is None:
+        return None
+    if isinstance(target, Sharding):
+        target = rule(target, x.shape, node.arg)
+        if target is None:
+            return None
+    terms = node.replace(src=(x,))
+    return inherit(UOp(Ops.ALLREDUCE, node.dtype, (terms,), target), inner)
+
+
+def _over(op: Ops) -> UPat:
+    return UPat(op, src=(UPat.var("x"),))
+
+
+_RAISED = (Ops.RESHAPE, Ops.PERMUTE)
+
+rules = PatternMatcher(
+    [
+        (UPat(Ops.RESHAPE, src=(_over(Ops.RESHAPE),), name="node"), reshape_of_reshape),
+        (
+            UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, name="inner"),), name="node"),
+            permute_of_permute,
+        ),
+        (
+            UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.REDUCE_AXIS, name="inner"),), name="node"),
+            reduce_of_reduce,
+        ),
+        (UPat(Ops.COPY, src=(_over(Ops.COPY),), name="node"), copy_of_copy),
+        (UPat(Ops.COPY, src=(_over(Ops.ALLREDUCE),), name="node"), copy_of_allreduce),
+        (
+            UPat(Ops.ADD, src=(UPat(Ops.ALLREDUCE, name="a"), UPat(Ops.ALLREDUCE, name="b"))),
+            sum_of_allreduces,
+        ),
+        (UPat(_RAISED, src=(UPat(Ops.ALLREDUCE, name="inner"),), name="node"), raise_allreduce),
+    ]
+)
+
+
+def simplify(sink: UOp) -> UOp:
+    """The tensor graph after all rules."""
+    return graph_rewrite(sink, rules, name="simplify tensor graph")
