@@ -32,11 +32,19 @@ _INFIX = {
 }
 
 
+INFIX_LIMIT = 2000
+"""The longest part, in characters, that `infix` writes out."""
+
+
 def infix(node: UOp) -> str:
-    """A symbolic expression as Python would write it, `(i0*4+i1)`; other nodes as `op(sources)`."""
+    """A symbolic expression as Python would write it, `(i0*4+i1)`; other nodes as `op(sources)`.
+
+    Parts that are too long to read are written `...`: text grows exponentially with shared nodes.
+    """
     text: dict[UOp, str] = {}
     for x in node.toposort():
-        text[x] = _infix_one(x, [text[s] for s in x.src])
+        part = _infix_one(x, [text[s] for s in x.src])
+        text[x] = part if len(part) <= INFIX_LIMIT else "..."
     return text[node]
 
 

@@ -1,0 +1,222 @@
+"""The node: interning, constants, walks, symbolic integers, and how graphs are printed."""
+
+from __future__ import annotations
+
+import gc
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import AxisType, UOp, resolve, smax, smin, sym_infer
+
+a, b = UOp.variable("a", 0, 10), UOp.variable("b", 1, 5)
+
+
+# ---- identity ----
+
+
+def test_equal_nodes_are_one_object() -> None:
+    assert a + b is a + b
+    assert UOp.const(dtypes.int32, 3) is UOp.const(dtypes.int32, 3)
+    assert (a + b).replace(op=Ops.MUL) is a * b
+    assert pickle.loads(pickle.dumps(a * b + 1)) is a * b + 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (UOp.const(dtypes.float32, 0.0), UOp.const(dtypes.float32, -0.0)),
+        (UOp.const(dtypes.int32, 1), UOp.const(dtypes.float32, 1.0)),
+        (UOp.const(dtypes.int32, 1), UOp.const(dtypes.bool, True)),
+        (a + b, b + a),
+    ],
+)
+def test_different_nodes_are_different_objects(one: UOp, other: UOp) -> None:
+    assert one is not other
+
+
+def test_nan_is_one_constant() -> None:
+    made = [UOp.const(dtypes.float32, float("nan")) for _ in range(2)]
+    assert made[0] is made[1]
+    assert math.isnan(made[0].arg)
+
+
+def test_nodes_die_with_their_last_user() -> None:
+    from tinygrad.uop.ops import _cache
+
+    gc.collect()
+    before = len(_cache)
+    node = UOp.const(dtypes.int32, 123456789) + UOp.const(dtypes.int32, 987654321)
+    assert len(_cache) == before + 3
+    del node
+    assert len(_cache) == before
+
+
+def test_the_key_is_the_same_in_every_process() -> None:
+    code = (
+        "from tinygrad.uop.ops import UOp; "
+        "a = UOp.variable('a', 0, 10); print(((a * 3 + 1) % 7 < 4).key.hex())"
+    )
+    run = [sys.executable, "-c", code]
+    other = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+    assert ((a * 3 + 1) % 7 < 4).key.hex() == other
+
+
+# ---- walks ----
+
+
+def test_sources_come_before_their_users_and_each_node_once() -> None:
+    shared = a + b
+    order = list((shared * shared - a).toposort())
+    assert len(order) == len(set(order))
+    assert all(order.index(x) < order.index(node) for node in order for x in node.src)
+
+
+def test_a_gate_stops_the_walk() -> None:
+    node = (a + b) * 2
+    assert a not in node.toposort(gate=lambda u: u.op is not Ops.ADD)
+    assert a + b in node.toposort(gate=lambda u: u.op is not Ops.ADD)
+
+
+def test_replacements_are_not_searched() -> None:
+    assert (a + b).substitute({a: a * b, b: a}) is a * b + a
+    assert (a + b).substitute({}) is a + b
+
+
+# ---- symbolic integers ----
+
+
+def test_a_variable_takes_values_between_its_bounds() -> None:
+    bound = a.bind(4)
+    assert bound.unbind() == (a, 4)
+    assert bound.val == 4
+    assert (a.expr, bound.expr) == ("a", "a")
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: UOp.variable("n", 3, 2), ValueError, r"n: empty interval \[3, 2\]"),
+        (lambda: UOp.variable("n", 0.0, 2), TypeError, "n: bounds must be ints, got 0.0, 2"),  # type: ignore[arg-type]
+        (lambda: a.bind(11), ValueError, r"a=11 is outside \[0, 10\]"),
+        (lambda: (a + b).bind(1), TypeError, "bind needs a Variable, not ADD"),
+        (lambda: bool(a < b), ValueError, r"not known: \(a<b\)"),
+        (lambda: int(a + b), ValueError, r"not known: \(a\+b\)"),
+        (lambda: (a < b).where(1, 2), TypeError, "one of the two must be an expression"),
+        (lambda: UOp(Ops.NOOP).shape, ValueError, "NOOP has no shape"),
+        (lambda: UOp.new_buffer("CPU", (2,), dtypes.int32).buffer, ValueError, "not realized"),
+    ],
+)
+def test_a_mistake_is_named(build: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_what_bounds_tell_is_a_python_number() -> None:
+    assert bool(a < 11)
+    assert not bool(a < 0)
+    assert int(a * 0 + 3) == 3
+    assert float(UOp.const(dtypes.float32, 2.5)) == 2.5
+    assert [10, 20, 30][UOp.const(dtypes.index, 2)] == 30
+    assert resolve(a < 11) is True
+    assert resolve(a < 5) is True
+    assert resolve(a < 5, default=False) is False
+
+
+def test_sizes_are_inferred_from_values() -> None:
+    assert sym_infer(a * 2 + b, {"a": 3, "b": 4}) == 10
+    assert sym_infer(7, {}) == 7
+    assert smax(3, 5) == 5
+    assert smin(3, 5) == 3
+    assert smax(a, 20) == 20
+    assert smin(a, -1) == -1
+    assert [v.expr for v in (b + a).variables()] == ["a", "b"]
+
+
+def test_operators_build_their_ops() -> None:
+    expected = {
+        a + b: Ops.ADD,
+        a * b: Ops.MUL,
+        a // b: Ops.IDIV,
+        a % b: Ops.MOD,
+        a & b: Ops.AND,
+        a | b: Ops.OR,
+        a ^ b: Ops.XOR,
+        a << b: Ops.SHL,
+        a >> b: Ops.SHR,
+        a < b: Ops.CMPLT,
+        a.ne(b): Ops.CMPNE,
+        a.eq(b): Ops.CMPEQ,
+        a.maximum(b): Ops.MAX,
+    }
+    assert all(node.op is op and node.src == (a, b) for node, op in expected.items())
+    assert (a > b) is (b < a)
+    assert (a >= b) is (a < b).logical_not()
+    assert (2 - a) is UOp.const(dtypes.index, 2) + a * -1
+
+
+# ---- text ----
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (a * 4 + b, "((a*4)+b)"),
+        (a // 2 % 3, "((a//2)%3)"),
+        ((a < b).where(a, 1), "(a if (a<b) else 1)"),
+        (a.bind(3), "a[3]"),
+        (UOp.range(4, 7), "r7"),
+        (a.cast(dtypes.int32), "int(a)"),
+        (a.maximum(b), "max(a, b)"),
+        (a.alu(Ops.NEG), "(-a)"),
+        (a.cast(dtypes.float32).sqrt(), "sqrt(float(a))"),
+    ],
+)
+def test_an_expression_reads_like_python(node: UOp, expected: str) -> None:
+    assert node.render() == expected
+
+
+def test_a_shared_node_is_printed_once() -> None:
+    shared = a + b
+    text = repr(shared * shared)
+    assert text.splitlines() == [
+        "MUL index",
+        "  #0 ADD index",
+        "    DEFINE_VAR index ('a', 0, 10)",
+        "    DEFINE_VAR index ('b', 1, 5)",
+        "  #0 ADD",
+    ]
+
+
+def test_a_large_graph_is_cut_short() -> None:
+    node = a
+    for number in range(10_000):
+        node = node * node + number
+    lines = repr(node).splitlines()
+    assert len(lines) < 500
+    assert lines[-1].startswith("... ")
+    assert "not shown" in lines[-1]
+
+
+def test_a_long_expression_is_cut_short() -> None:
+    node = a
+    for _ in range(200):
+        node = node * node + 1
+    assert len(node.render()) < 3000
+    assert "..." in node.render()
+
+
+def test_every_op_is_in_no_group_or_in_one_kind() -> None:
+    kinds = [GroupOp.Unary, GroupOp.Binary, GroupOp.Ternary, GroupOp.Movement]
+    assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
+    assert GroupOp.Commutative <= GroupOp.Binary
+    assert GroupOp.Associative <= GroupOp.Commutative
+    assert sorted(Ops) == list(Ops)
+    assert sorted(AxisType) == list(AxisType)
