@@ -1,4 +1,4 @@
-"""Build kernel graphs by hand and run them on this machine, for tests and benchmarks of code generation."""
+"""Kernel graphs built by hand and run on this machine, for tests of code generation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import numpy
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import Program, Renderer
+from tinygrad.renderer.cstyle import CRenderer
 from tinygrad.renderer.llvm import LLVMRenderer
+from tinygrad.runtime.support.c_compiler import compile_c
 from tinygrad.runtime.support.llvm import emit_object, link
+from tinygrad.settings import CPU_LLVM
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sym_infer
 
@@ -51,14 +54,18 @@ def sink(*stores: UOp, name: str = "kernel") -> UOp:
 
 
 class Runner:
-    """A compiled kernel with its times."""
+    """A compiled kernel with its times. CPU_LLVM=0 takes C for LLVM IR, with equal vectors."""
 
     def __init__(self, kernel: UOp, renderer: Renderer | None = None) -> None:
+        renderer = renderer or LLVMRenderer()
+        if not CPU_LLVM:
+            renderer = CRenderer(renderer.vector_bytes)
         start = time.perf_counter()
-        self.program: Program = get_program(kernel, renderer or LLVMRenderer())
+        self.program: Program = get_program(kernel, renderer)
         self.python_s = time.perf_counter() - start
         start = time.perf_counter()
-        code = emit_object(self.program.source)
+        compiler = compile_c if isinstance(renderer, CRenderer) else emit_object
+        code = compiler(self.program.source)
         self.llvm_s = time.perf_counter() - start
         self.code = link(code, self.program.name)
         signature = ctypes.CFUNCTYPE(

@@ -15,11 +15,13 @@ from tinygrad.runtime.support.llvm import host_target
 from tinygrad.settings import CACHELEVEL
 
 COMPILERS = ("clang", "gcc", "cc")
+# integers wrap around, as in numpy;
 # no stack protector and no unwind tables: they need symbols and sections that the linker lacks
 FLAGS = (
     "-O2",
     "-march=native",
     "-fPIC",
+    "-fwrapv",
     "-fno-math-errno",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",

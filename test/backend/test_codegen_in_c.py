@@ -1,0 +1,25 @@
+"""Every test of code generation once more, with C as the language of the kernels."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from test.backend.test_codegen import *  # noqa: F403
+from tinygrad.settings import Context
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not any(map(shutil.which, ("clang", "gcc", "cc"))), reason="there is no C compiler"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def kernels_in_c() -> Iterator[None]:
+    """Runners compile C."""
+    with Context(CPU_LLVM=0):
+        yield

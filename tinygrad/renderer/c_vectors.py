@@ -1,0 +1,202 @@
+"""Vectors as GNU C has them (gcc and clang), and functions for what it lacks.
+
+A `VectorLibrary` writes expressions on vectors and collects the types and functions that they use;
+its `text` goes before the kernel. A vector of bools is a mask: integers as wide as what was
+compared, 0 or -1 in each lane.
+"""
+
+from __future__ import annotations
+
+from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.c_types import SCALARS, is_unsigned, mask_type, number, short_name
+from tinygrad.uop import Ops
+
+_LANE_OPERATORS = {Ops.ADD: "+", Ops.MUL: "*", Ops.AND: "&", Ops.OR: "|"}
+
+
+class VectorLibrary:
+    """The vector types and functions of one kernel."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        """All definitions, in an order in which they compile."""
+        return "".join([*self.types.values(), *self.functions.values()])
+
+    def type(self, dtype: DType) -> str:
+        """The name of a scalar or vector type. Vectors of bools have none; see `mask_type`."""
+        if dtype.count == 1:
+            return SCALARS[dtype]
+        name = short_name(dtype)
+        if name not in self.types:
+            scalar, size = SCALARS[dtype.scalar()], dtype.itemsize
+            self.types[name] = (
+                f"typedef {scalar} {name} __attribute__((vector_size({size})));\n"
+                # in memory it is aligned as its elements are, and no more
+                f"typedef {scalar} {name}_mem __attribute__((vector_size({size}), "
+                f"aligned({dtype.scalar().itemsize}), may_alias));\n"
+            )
+        return name
+
+    def in_memory(self, dtype: DType, address: str) -> str:
+        """The vector at the address of its first element."""
+        return f"*({self.type(dtype)}_mem *)({address})"
+
+    def lanes(self, dtype: DType, values: list[str]) -> str:
+        """The vector of these scalars."""
+        return f"(({self.type(dtype)}){{{', '.join(values)}}})"
+
+    def all(self, dtype: DType, value: str) -> str:
+        """One scalar in all lanes."""
+        name = self._define(
+            f"{self.type(dtype)}_all",
+            self.type(dtype),
+            f"{SCALARS[dtype.scalar()]} x",
+            f"return ({self.type(dtype)}){{{', '.join(['x'] * dtype.count)}}};",
+        )
+        return f"{name}({value})"
+
+    def constant(self, dtype: DType, value: object) -> str:
+        """A number in all lanes, or a tuple of one for each."""
+        if isinstance(value, tuple):
+            return self.lanes(dtype, [number(dtype, x) for x in value])
+        return self.all(dtype, number(dtype, value))
+
+    def convert(self, source: DType, target: DType, value: str) -> str:
+        """A conversion of value lane by lane."""
+        if source is target:
+            return value
+        return f"__builtin_convertvector({value}, {self.type(target)})"
+
+    def bits(self, target: DType, value: str) -> str:
+        """The same bits as another vector."""
+        return f"(({self.type(target)}){value})"
+
+    def where(self, dtype: DType, mask: str, yes: str, no: str) -> str:
+        """Lanes of `yes` where the mask, as wide as they are, is set; of `no` elsewhere."""
+        kind, integers = self.type(dtype), mask_type(dtype.count, dtype.scalar().itemsize)
+        m = self.type(integers)
+        name = self._define(
+            f"{kind}_where",
+            kind,
+            f"{m} mask, {kind} yes, {kind} no",
+            f"return ({kind})((({m})yes & mask) | (({m})no & ~mask));",
+        )
+        return f"{name}({mask}, {yes}, {no})"
+
+    def square_root(self, dtype: DType, value: str) -> str:
+        """The square root of each lane."""
+        kind = self.type(dtype)
+        root = "__builtin_sqrt" if dtype.scalar() is dtypes.float64 else "__builtin_sqrtf"
+        name = self._define(
+            f"{kind}_sqrt",
+            kind,
+            f"{kind} x",
+            f"{self._each(dtype)} x[i] = {root}(x[i]); return x;",
+        )
+        return f"{name}({value})"
+
+    def divide(self, dtype: DType, operator: str, a: str, b: str) -> str:
+        """`a / b` or `a % b` on integers, lane by lane; a divisor of 0 or -1 does not trap."""
+        kind = self.type(dtype)
+        form = "quotient" if operator == "/" else "remainder"
+        name = self._define(
+            f"{kind}_{form}",
+            kind,
+            f"{kind} a, {kind} b",
+            f"{self._each(dtype)} a[i] = {safe_division(dtype, operator, 'a[i]', 'b[i]')}; "
+            "return a;",
+        )
+        return f"{name}({a}, {b})"
+
+    def reduce(self, op: Ops, dtype: DType, value: str) -> str:
+        """All lanes combined into one scalar, in the order of a tree; masks give 0 or -1."""
+        kind, scalar = self.type(dtype), SCALARS[dtype.scalar()]
+        if op is Ops.MAX:
+            step = "x[i] < x[i + n] || x[i + n] != x[i + n] ? x[i + n] : x[i]"
+        else:
+            step = f"x[i] {_LANE_OPERATORS[op]} x[i + n]"
+        name = self._define(
+            f"{kind}_reduce_{op.name.lower()}",
+            scalar,
+            f"{kind} x",
+            f"for (int n = {dtype.count // 2}; n > 0; n /= 2) for (int i = 0; i < n; i++) "
+            f"x[i] = {step}; return x[0];",
+        )
+        return f"{name}({value})"
+
+    def load(
+        self, dtype: DType, address: str, positions: DType | None, index: str, mask: str, other: str
+    ) -> str:
+        """Lanes at `address + i`, or at `address + index[i]` (`positions`: the type of `index`).
+
+        Where the byte mask is not set, memory is not touched and the lane is that of `other`.
+        """
+        return self._access("load", dtype, address, positions, index, mask, other)
+
+    def store(
+        self, dtype: DType, address: str, positions: DType | None, index: str, mask: str, value: str
+    ) -> str:
+        """The same for writing the lanes of `value`."""
+        return self._access("store", dtype, address, positions, index, mask, value)
+
+    def _access(
+        self,
+        action: str,
+        dtype: DType,
+        address: str,
+        positions: DType | None,
+        index: str,
+        mask: str,
+        value: str,
+    ) -> str:
+        kind, scalar = self.type(dtype), SCALARS[dtype.scalar()]
+        m = self.type(mask_type(dtype.count, 1))
+        place = "i" if positions is None else "at[i]"
+        extra = "" if positions is None else f", {self.type(positions)} at"
+        suffix = "masked" if positions is None else f"at_{short_name(positions)}"
+        if action == "load":
+            result, first = kind, f"const {scalar} *p"
+            body = f"if (mask[i]) value[i] = p[{place}]; return value;"
+        else:
+            result, first = "void", f"{scalar} *p"
+            body = f"if (mask[i]) p[{place}] = value[i];"
+        name = self._define(
+            f"{kind}_{action}_{suffix}",
+            result,
+            f"{first}{extra}, {m} mask, {kind} value",
+            f"{self._each(dtype)} {body}",
+        )
+        return f"{name}({address}{'' if positions is None else ', ' + index}, {mask}, {value})"
+
+    def scalar_bits(self, source: DType, target: DType, value: str) -> str:
+        """The bits of one scalar as another."""
+        a, b = SCALARS[source], SCALARS[target]
+        name = self._define(
+            f"{short_name(target)}_of_{short_name(source)}",
+            b,
+            f"{a} x",
+            f"union {{ {a} from; {b} to; }} bits = {{x}}; return bits.to;",
+        )
+        return f"{name}({value})"
+
+    @staticmethod
+    def _each(dtype: DType) -> str:
+        return f"for (int i = 0; i < {dtype.count}; i++)"
+
+    def _define(self, name: str, result: str, parameters: str, body: str) -> str:
+        head = f"static inline {result} {name}({parameters})"
+        self.functions.setdefault(name, f"{head} {{ {body} }}\n")
+        return name
+
+
+def safe_division(dtype: DType, operator: str, a: str, b: str) -> str:
+    """C's `/` or `%` on scalars; x / 0 is 0, x % 0 is x, and a divisor of -1 does not trap."""
+    of_zero = "0" if operator == "/" else a
+    if is_unsigned(dtype):
+        return f"({b} == 0 ? {of_zero} : {a} {operator} {b})"
+    of_minus_one = f"-{a}" if operator == "/" else "0"
+    return f"({b} == 0 ? {of_zero} : {b} == -1 ? {of_minus_one} : {a} {operator} {b})"
