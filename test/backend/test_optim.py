@@ -12,7 +12,7 @@ from tinygrad import GlobalCounters, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.nn.optim import LAMB, LARS, SGD, Adam, AdamW, Muon, Optimizer, OptimizerGroup
 
-DEVICES = ("CPU:0", "CPU:1")
+DEVICES = ("CPU", "CPU:1")
 STEPS = 4
 
 

@@ -23,7 +23,7 @@ from tinygrad.nn.state import (
     safe_save,
 )
 
-DEVICES = ("CPU:0", "CPU:1")
+DEVICES = ("CPU", "CPU:1")
 
 
 class TwoLayers:

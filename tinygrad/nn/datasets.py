@@ -120,8 +120,9 @@ def _cached(
         return arrays
     arrays = _from_first(name, sources, path)
     arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
+    x_train, y_train, x_test, y_test = arrays
     with replacing(path) as file:
-        np.savez(file, **dict(zip(ARRAYS, arrays, strict=True)))
+        np.savez(file, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""Layers that are one matrix product: `Linear`, and `Embedding`, a product with one-hot rows."""
+"""Layers that are a table of weights: `Linear` multiplies by it, `Embedding` picks its rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Linear:
 class Embedding:
     """Row `index` of `weight` for each index: (...) of ints to (..., embed_size).
 
-    `weight` is (vocab_size, embed_size) and starts Glorot-uniform. An index that is no row gives
-    zeros. A table split over the vocabulary stays where it is: each device looks up its own rows.
+    `weight` is (vocab_size, embed_size) and starts Glorot-uniform. Negative indices count from the
+    end; one that is no row gives zeros. A table split over the vocabulary stays where it is: each
+    device looks up its own rows.
     """
 
     def __init__(self, vocab_size: int, embed_size: int) -> None:
@@ -35,9 +36,4 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
 
     def __call__(self, idx: Tensor) -> Tensor:
-        shape = (*idx.shape, self.embed_sz)
-        if 0 in shape:
-            return Tensor.zeros(*shape, dtype=self.weight.dtype, device=self.weight.device)
-        rows = Tensor.arange(self.vocab_sz).unsqueeze(-1)
-        chosen = idx.unsqueeze(-1).unsqueeze(-1) == rows  # (..., vocab_size, 1)
-        return chosen.where(self.weight, 0).sum(-2, dtype=self.weight.dtype)
+        return self.weight[idx]

@@ -17,7 +17,6 @@ from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.helpers import FUSE_OPTIM, dedup
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
-from tinygrad.uop.ops import Ops
 
 
 class Optimizer(ABC):
@@ -195,7 +194,7 @@ class LARS(Optimizer):
             if self.momentum:
                 grad = self._with_momentum(index, grad)
             if self.ns_coefficients is not None:
-                grad = self._orthogonal(grad)
+                grad = _orthogonal(grad, self.ns_steps, self.ns_coefficients)
             if not self.pre_wd and self.wd:
                 param = param * (1 - self.wd * self._beside(self.lr, param))
             updated.append(param - (grad if self.classic else grad * rate))
@@ -206,11 +205,6 @@ class LARS(Optimizer):
         moved = self.momentum * self.b[index] + grad
         self.b[index].assign(moved.cast(self.b[index].dtype))
         return grad + self.momentum * moved if self.nesterov else moved
-
-    def _orthogonal(self, grad: Tensor) -> Tensor:
-        """The nearest (semi-)orthogonal matrix, about; later axes count as one."""
-        matrix = grad.reshape(grad.shape[0], -1)
-        return matrix.newton_schulz(self.ns_steps, self.ns_coefficients).reshape(grad.shape)
 
 
 def SGD(
@@ -353,8 +347,12 @@ class OptimizerGroup:
 
     def __init__(self, *optimizers: Optimizer | OptimizerGroup) -> None:
         self.optimizers = optimizers
-        self.params = [param for optimizer in optimizers for param in optimizer.params]
-        self.buffers = [buffer for optimizer in optimizers for buffer in optimizer.buffers]
+        self.params: list[Tensor] = [
+            param for optimizer in optimizers for param in optimizer.params
+        ]
+        self.buffers: list[Tensor] = [
+            buffer for optimizer in optimizers for buffer in optimizer.buffers
+        ]
 
     def __getitem__(self, index: int) -> Optimizer | OptimizerGroup:
         return self.optimizers[index]
@@ -380,10 +378,8 @@ def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
     differ from those of all other steps.
     """
     for tensor in tensors:
-        if tensor.uop.op is not Ops.BUFFER:
-            tensor.replace(tensor.contiguous())
-    if tensors:
-        Tensor.realize(*tensors)
+        tensor.replace(tensor.contiguous())
+    Tensor.realize(*tensors)
     return tensors
 
 
@@ -399,6 +395,11 @@ def _describe(param: Tensor) -> str:
 
 def _norm(tensor: Tensor) -> Tensor:
     return tensor.square().sum().sqrt()
+
+
+def _orthogonal(grad: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
+    """The nearest (semi-)orthogonal matrix, about; later axes count as one."""
+    return grad.reshape(grad.shape[0], -1).newton_schulz(steps, coefficients).reshape(grad.shape)
 
 
 def _trust(size: Tensor, slope: Tensor, ratio: Tensor) -> Tensor:

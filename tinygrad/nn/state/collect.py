@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, overload
 
+from tinygrad.engine.jit import TinyJit
 from tinygrad.tensor import Tensor
 
 T = TypeVar("T")
 
 # things that have attributes, none of which is state of the object that refers to them
-OPAQUE = (type, ModuleType, FunctionType, MethodType)
+OPAQUE = (type, ModuleType, FunctionType, MethodType, TinyJit)
 
 
 @overload

@@ -7,7 +7,6 @@ from typing import Any
 
 from tinygrad.nn.state.collect import get_state_dict
 from tinygrad.tensor import Tensor
-from tinygrad.uop.ops import Ops
 
 LISTED_NAMES = 20
 
@@ -82,10 +81,8 @@ def _listed(what: str, names: list[str]) -> list[str]:
 
 def _load(target: Tensor, value: Tensor, realize: bool) -> None:
     value = value.reshape(target.shape).to(target.device).cast(target.dtype)
-    if target.uop.op is Ops.BUFFER:
-        # in place, so that a captured step sees it
-        target.assign(value)
-    else:
-        target.replace(value.contiguous())
+    # into the model's memory if it has any, so that a captured step sees it; a clone, because what
+    # trains the model must not change the dictionary
+    target.assign(value.clone())
     if realize:
         target.realize()

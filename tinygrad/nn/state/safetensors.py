@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tinygrad.atomic_file import replacing
+from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod, round_up
+from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp, buffers
 
 R = TypeVar("R")
 
@@ -76,8 +79,8 @@ def safe_load(t: Tensor) -> dict[str, Tensor]:
     Takes a file's name or a tensor of its bytes. Raises ValueError if the file is not valid.
     """
     data_start, header, _ = safe_load_metadata(t)
-    entries = _checked_entries(header, t.numel() - data_start, _where(t))
-    return {entry.name: _read(t[data_start:], entry) for entry in entries}
+    entries = _checked_entries(header, int(t.numel()) - data_start, _where(t))
+    return {entry.name: _view(t, data_start + entry.start, entry) for entry in entries}
 
 
 @accept_filename
@@ -86,10 +89,10 @@ def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
 
     Raises ValueError if the file has no valid header.
     """
-    where, size = _where(t), t.numel()
+    where, size = _where(t), int(t.numel())
     if size < LENGTH_BYTES:
-        raise ValueError(f"{where}: {size} bytes are no safetensors file; it starts with 8")
-    length = int.from_bytes(t[:LENGTH_BYTES].data().tobytes(), "little")
+        raise ValueError(f"{where}: {size} bytes are no safetensors file, which starts with 8")
+    length = int.from_bytes(_read(t, 0, LENGTH_BYTES), "little")
     data_start = LENGTH_BYTES + length
     if data_start > size or length > MAX_HEADER_BYTES:
         raise ValueError(
@@ -97,7 +100,7 @@ def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
             f"a header at most {MAX_HEADER_BYTES}; this is no safetensors file, or it was cut off"
         )
     try:
-        text = t[LENGTH_BYTES:data_start].data().tobytes() if length else b""
+        text = _read(t, LENGTH_BYTES, data_start)
         header = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: the header is no valid JSON: {error}") from error
@@ -164,7 +167,15 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     """The bytes of the global value, row-major."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    return tensor.contiguous().data().cast("B")
+    whole = tensor.to("CPU") if isinstance(tensor.device, Sharding) else tensor
+    return _memory(whole).as_memoryview()
+
+
+def _memory(tensor: Tensor) -> Buffer:
+    """Where a tensor on one device is in row-major order; it is put there if need be."""
+    buffer = tensor.contiguous().realize().uop.buffer
+    assert isinstance(buffer, Buffer), "a tensor on one device has one buffer"
+    return buffer
 
 
 def _where(t: Tensor) -> str:
@@ -225,8 +236,21 @@ def _is_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
-def _read(data: Tensor, entry: Entry) -> Tensor:
-    """The tensor of an entry, still in the file."""
+def _read(t: Tensor, start: int, stop: int) -> bytes:
+    """Some of the bytes that `t` holds."""
+    if start == stop:
+        return b""
+    return bytes(_memory(t).view(stop - start, dtypes.uint8, start).as_memoryview())
+
+
+def _view(t: Tensor, start: int, entry: Entry) -> Tensor:
+    """The tensor of an entry, in the memory of `t`, a tensor of bytes."""
     if entry.start == entry.stop:
         return Tensor.empty(*entry.shape, dtype=entry.dtype)
-    return data[entry.start : entry.stop].bitcast(entry.dtype).reshape(entry.shape)
+    memory = _memory(t)
+    if start % entry.dtype.itemsize and not str(t.device).startswith("DISK:"):
+        # kernels need aligned memory, a file does not
+        memory, start = _memory(t[start : start + entry.stop - entry.start].clone()), 0
+    node = UOp.new_buffer(t.device, entry.shape, entry.dtype)
+    buffers[node] = memory.view(prod(entry.shape), entry.dtype, start)
+    return Tensor(node)
