@@ -38,7 +38,8 @@ class AxisView:
     def count(self) -> sint:
         """How many elements that is."""
         if self.stride == 1:
-            return self.end - self.start
+            size = self.end - self.start
+            return size.ssimplify() if isinstance(size, UOp) else size
         return -(-int(self.end - self.start) // self.stride)
 
 
