@@ -12,6 +12,7 @@ arithmetic is repeated.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tinygrad.sharding import Sharding
@@ -66,12 +67,30 @@ def grows(node: UOp) -> bool:
     return node.op is Ops.EXPAND and node.size > node.src[0].size
 
 
+def is_contraction(node: UOp) -> bool:
+    """Whether this reduction is a sum of products of broadcast operands, as of matrices."""
+    source = node.src[0]
+    if source.op is Ops.CAST:
+        source = source.src[0]
+    return (
+        node.arg.op is Ops.ADD
+        and source.op is Ops.MUL
+        and all(any(grows(y) for y in _movements(x)) for x in source.src)
+    )
+
+
+def _movements(node: UOp) -> Iterator[UOp]:
+    while node.op in GroupOp.Movement or node.op is Ops.CAST:
+        yield node
+        node = node.src[0]
+
+
 class _Chooser:
     def __init__(self, order: list[UOp]) -> None:
         self.order = order
         self.stored: set[UOp] = {n for n in order if is_storage(n)}
-        # nodes computed from a reduction that is not stored, and those seen through padding
-        self.reduced: set[UOp] = set()
+        # the reductions, not stored, that a node is computed from; and those seen through padding
+        self.reduced: dict[UOp, frozenset[UOp]] = {}
         self.padded: set[UOp] = set()
         self.paths: dict[tuple[Any, ...], int] = {}
         self.leaf_counts: dict[UOp, int] = {}
@@ -95,13 +114,13 @@ class _Chooser:
                 self._mark(node)
 
     def _mark(self, node: UOp) -> None:
-        sources = [x for x in node.src if x in self.reduced and x not in self.stored]
+        sources = [x for x in node.src if x in self.reduced and not self.is_stored(x)]
         if node.op is Ops.REDUCE_AXIS:
             for x in sources:
                 base = movement_base(x)
                 if base.op is not Ops.REDUCE_AXIS or base.arg.op is not node.arg.op:
                     self.store(x)
-            self.reduced.add(node)
+            self.reduced[node] = frozenset({node})
             return
         if grows(node) or node.op in {Ops.GATHER, Ops.SCATTER_ADD}:
             for x in sources:
@@ -111,12 +130,30 @@ class _Chooser:
             for x in sources:
                 if x in self.padded:
                     self.store(x)
-        if any(movement_base(x) not in self.stored for x in sources):
-            self.reduced.add(node)
+            self._keep_contractions_alone(sources)
+        carried = [self.reduced[x] for x in sources if not self.is_stored(x)]
+        if carried:
+            self.reduced[node] = frozenset[UOp]().union(*carried)
             if node.op in {Ops.PAD, Ops.UNWINDOW} or (
                 node.op in GroupOp.Movement and any(x in self.padded for x in sources)
             ):
                 self.padded.add(node)
+
+    def is_stored(self, node: UOp) -> bool:
+        """Whether the node, or what it only moves, gets a buffer."""
+        return node in self.stored or movement_base(node) in self.stored
+
+    def _keep_contractions_alone(self, sources: list[UOp]) -> None:
+        """A kernel with a contraction has no other reduction: its loops are tiled for that one."""
+        carried = {x: self.reduced[x] for x in sources if not self.is_stored(x)}
+        everything = frozenset[UOp]().union(*carried.values())
+        contractions = [r for r in everything if is_contraction(r)]
+        if len(everything) < 2 or not contractions:
+            return
+        kept = next(x for x, found in carried.items() if contractions[0] in found)
+        for x, found in carried.items():
+            if found != carried[kept]:
+                self.store(x)
 
     # ---- backward: who reads what, and how ----
 
