@@ -57,7 +57,10 @@ def _fail(where: str, node: UOp, wrong: str) -> NoReturn:
     raise SpecError(f"in the {where}, {node.op.name} {wrong}:\n{text}")
 
 
-MAY_CHANGE: dict[str, frozenset[str]] = {}
+MAY_CHANGE: dict[str, frozenset[str]] = {
+    # floats that a device lacks are kept as integers
+    "decompose": frozenset({"dtype"}),
+}
 """By name of a pass, what its replacements may change: "dtype", "shape" or "device"."""
 
 

@@ -1,0 +1,174 @@
+"""Each form of the graph refuses what it cannot contain, and says what is wrong with which node."""
+
+from __future__ import annotations
+
+import pytest
+
+from tinygrad.dtype import dtypes
+from tinygrad.sharding import Partial, Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import BufferArg, ReduceArg, UOp
+from tinygrad.uop.placement import Spmd, TransferArg
+from tinygrad.uop.spec import KERNEL, LINEAR, PER_DEVICE, TENSOR, SpecError, type_verify, verify
+from tinygrad.uop.spec_checks import _MOVEMENT
+
+TWO = Sharding(("CPU:0", "CPU:1"), 0)
+FULL = Sharding(("CPU:0", "CPU:1"))
+TERMS = Sharding(("CPU:0", "CPU:1"), Partial("ADD"))
+SPMD = Spmd(("CPU:0", "CPU:1"))
+
+x = UOp.new_buffer("CPU", (4, 6), dtypes.float32)
+i = UOp.new_buffer("CPU", (4,), dtypes.int32)
+p = UOp.new_buffer("CPU", (4, 6), dtypes.bool)
+split = UOp.new_buffer(TWO, (4, 6), dtypes.float32)
+zero, two = UOp.const(dtypes.float32, 0.0), UOp.const(dtypes.index, 2)
+terms = UOp(Ops.REDUCE_AXIS, dtypes.float32, (split,), ReduceArg(Ops.ADD, (0,)))
+local = UOp.new_buffer(SPMD, (2, 6), dtypes.float32)
+
+pointer = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(24), (), 0)
+r = UOp.range(24, 0)
+load = pointer.index(r).load()
+store = pointer.index(r).store(load.sqrt(), r)
+
+
+def node(op: Ops, *src: UOp, arg: object = None, dtype: object = None) -> UOp:
+    return UOp(op, dtype or (src[0].dtype if src else dtypes.float32), src, arg)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sink", "spec"),
+    [
+        (UOp.sink((x + x).sqrt().r(Ops.ADD, (0,)).expand((4, 6)) * x), TENSOR),
+        (UOp.sink(p.where(x, zero), x.assign(x * zero)), TENSOR),
+        (UOp.sink(x.reshape((24,)).pad(((1, 1),)).shrink(((0, 3),)).flip((True,))), TENSOR),
+        (UOp.sink(x.permute((1, 0)).cast(dtypes.int32).bitcast(dtypes.float32)), TENSOR),
+        (UOp.sink(split.r(Ops.ADD, (0,)), split.shard(FULL), split.mselect(1)), TENSOR),
+        (UOp.sink((terms + terms).reshape((6,)).allreduce(FULL)), TENSOR),
+        (UOp.sink(x.gather(i), x.gather(i).scatter_add(i, 9)), TENSOR),
+        (UOp.sink(x.shrink(((0, UOp.variable("n", 1, 4).bind(2)), (0, 6)))), TENSOR),
+        (UOp.sink((local + local).r(Ops.ADD, (0,))), PER_DEVICE),
+        (UOp.sink(store), KERNEL),
+        (UOp.sink(pointer.index(r * 0).store(load.reduce(Ops.ADD, r))), KERNEL),
+        (UOp.sink(pointer.index(r).store(pointer.index(r, r < 3).load(zero), r)), KERNEL),
+    ],
+)
+def test_what_is_right_passes(sink: UOp, spec: object) -> None:
+    verify(sink, spec)  # type: ignore[arg-type]
+
+
+WRONG_TENSOR = [
+    (UOp.sink(r), "RANGE is no op of the tensor graph"),
+    (node(Ops.ADD, x), "ADD has 1 sources, not 2"),
+    (node(Ops.ADD, x, i), r"ADD in dtypes.float has a source in dtypes.int; cast it"),
+    (node(Ops.CMPLT, x, x), "CMPLT gives dtypes.float, not bool"),
+    (node(Ops.WHERE, x, x, x), "WHERE selects by dtypes.float, not by bool; compare first"),
+    (node(Ops.SQRT, i), "SQRT is not defined on dtypes.int, only on floats"),
+    (node(Ops.IDIV, x, x), "IDIV is not defined on dtypes.float, only on integers"),
+    (node(Ops.AND, x, x), "AND is not defined on dtypes.float, only on integers and bool"),
+    (node(Ops.ADD, i, i.reshape((2, 2))), r"of the shapes \(4,\), \(2, 2\); expand first"),
+    (node(Ops.ADD, x, split), "sources on CPU and .*; a COPY is missing"),
+    (node(Ops.RESHAPE, x, arg=(5,)), r"RESHAPE \(5,\) does not fit the shape \(4, 6\)"),
+    (node(Ops.EXPAND, x, arg=(8, 6)), "EXPAND .* does not fit"),
+    (node(Ops.PERMUTE, x, arg=(0, 0)), "PERMUTE .* does not fit"),
+    (node(Ops.PAD, x, arg=((0, -1), (0, 0))), "PAD .* does not fit"),
+    (node(Ops.SHRINK, x, arg=((0, 5), (0, 6))), "SHRINK .* does not fit"),
+    (node(Ops.FLIP, x, arg=(True,)), "FLIP .* does not fit"),
+    (node(Ops.RESHAPE, x, arg=(24,), dtype=dtypes.int32), "has the dtype dtypes.int of a source"),
+    (node(Ops.REDUCE_AXIS, x, arg=ReduceArg(Ops.ADD, (2,))), r"reduces the axes \(2,\) of a"),
+    (node(Ops.REDUCE_AXIS, x, arg=ReduceArg(Ops.SUB, (0,))), "reduces by SUB, which is none of"),
+    (node(Ops.ASSIGN, x, x.cast(dtypes.int32)), "stores dtypes.int into dtypes.float; cast it"),
+    (node(Ops.ASSIGN, x, x.reshape((24,))), r"stores the shape \(24,\) into \(4, 6\)"),
+    (node(Ops.GATHER, x, x), "indexes by dtypes.float, not by integers"),
+    (node(Ops.CONST, arg=1), "CONST holds 1, which is not a float, in dtypes.float"),
+    (node(Ops.BITCAST, i, dtype=dtypes.void), "one of them has no bits"),
+    (node(Ops.BITCAST, i.reshape((2, 2)), dtype=dtypes.float64), None),
+    (node(Ops.BITCAST, i.reshape((4, 1)), dtype=dtypes.float64), "does not divide the last axis"),
+    (node(Ops.COPY, x, arg=("CPU:0", "CPU:1")), "which is no device"),
+    (node(Ops.COPY, x, arg=TERMS), "COPY leaves unreduced terms on"),
+    (node(Ops.ALLREDUCE, split, arg=FULL), "has nothing to reduce"),
+    (UOp.sink(terms), "SINK reads unreduced terms on .*; an ALLREDUCE is missing"),
+    (node(Ops.CONTIGUOUS, terms), "CONTIGUOUS reads unreduced terms"),
+    (node(Ops.MSELECT, split, arg=2), "takes part 2 of a value on 2 devices"),
+    (local, "in the tensor graph a device is a name, a Sharding or None"),
+    (
+        UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(0, (4,), ("CPU:0", "CPU:1"))),
+        "a device is a name, a Sharding or None",
+    ),
+    (UOp(Ops.SINK, dtypes.float32, (x,)), "SINK has the dtype dtypes.float, not void"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_TENSOR)
+def test_the_tensor_graph_refuses(wrong: UOp, message: str | None) -> None:
+    if message is None:
+        verify(wrong, TENSOR)
+        return
+    with pytest.raises(SpecError, match=f"^in the tensor graph, .*{message}"):
+        verify(wrong, TENSOR)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (split, "in the per-device graph a device is a name, an Spmd or None"),
+        (node(Ops.ADD, local, x.shrink(((0, 2), (0, 6)))), "a COPY is missing"),
+        (node(Ops.COPY, local, arg="CPU"), "without saying which pieces move"),
+        (node(Ops.COPY, zero, arg=FULL), "which is no device"),
+        (node(Ops.ALLREDUCE, local, arg=SPMD), "ALLREDUCE is no op of the per-device graph"),
+    ],
+)
+def test_the_per_device_graph_refuses(wrong: UOp, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        verify(wrong, PER_DEVICE)
+
+
+def test_a_transfer_is_part_of_the_per_device_graph() -> None:
+    arg = TransferArg("CPU", (2, 2, 6), (), "gather", "", "", "")
+    verify(UOp.sink(node(Ops.COPY, local, arg=arg)), PER_DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (x, "BUFFER is no op of the kernel graph"),
+        (UOp.sink(load), "SINK has the source LOAD, not STORE"),
+        (node(Ops.INDEX, zero, r), "indexes dtypes.float, which is no pointer"),
+        (pointer.index(zero), "indexes by dtypes.float, not by an integer"),
+        (pointer.index(r, r), "has a condition in dtypes.index, not in bool"),
+        (UOp(Ops.INDEX, pointer.dtype, (pointer,)), r"has 1 sources, not \(pointer, index"),
+        (pointer.index(r, r < 3).load(), "has no value where its condition is false"),
+        (pointer.index(r).load(two), "has an alternative in dtypes.index"),
+        (UOp(Ops.LOAD, dtypes.float32, (pointer,)), "does not load from an INDEX"),
+        (UOp(Ops.STORE, dtypes.void, (pointer, zero)), "does not store to an INDEX"),
+        (pointer.index(r).store(r, r), "stores dtypes.index into dtypes.float.*; cast it"),
+        (pointer.index(r).store(zero, two), "has the source CONST, not RANGE"),
+        (load.reduce(Ops.SUB, r), "which is none of ADD, MUL, MAX"),
+        (load.reduce(Ops.ADD, two), "has the source CONST, not RANGE"),
+        (UOp(Ops.DEFINE_GLOBAL, dtypes.float32, (), 0), "has the dtype dtypes.float, no pointer"),
+        (UOp(Ops.DEFINE_GLOBAL, pointer.dtype, (), "x"), "has the argument 'x', not a int"),
+    ],
+)
+def test_the_kernel_graph_refuses(wrong: UOp, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        verify(wrong, KERNEL)
+
+
+def test_a_linear_program_is_a_list() -> None:
+    program = list(UOp.sink(store).toposort())
+    type_verify([*program, UOp(Ops.END, dtypes.void, (r,))], LINEAR)
+    with pytest.raises(SpecError, match="RESHAPE is no op of the linear program"):
+        type_verify([*program, x.reshape((24,))], LINEAR)
+
+
+def test_an_error_shows_the_node() -> None:
+    with pytest.raises(SpecError, match=r"(?s)cast it:\nADD float\n  BUFFER float.*\n  CAST int\n"):
+        verify(UOp.sink(node(Ops.ADD, x, x.cast(dtypes.int32)).sqrt()), TENSOR)
+
+
+def test_tables_are_total() -> None:
+    every = [spec.checks.keys() for spec in (TENSOR, PER_DEVICE, KERNEL, LINEAR)]
+    # PARAM stands in a kernel's tensor form, which is between two of these
+    assert frozenset(Ops) - frozenset().union(*every) == {Ops.PARAM}
+    assert all(GroupOp.Elementwise <= ops for ops in every)
+    assert GroupOp.Movement == _MOVEMENT.keys()
+    assert not GroupOp.Movement & KERNEL.checks.keys()
