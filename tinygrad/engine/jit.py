@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from tinygrad.tensor import Tensor
-
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem, capturing, crosses
 from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.helpers import GlobalCounters
+from tinygrad.mixin.random import random_sequence
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.settings import DEBUG, JIT
+from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
 
@@ -141,11 +141,22 @@ def can_replay(items: list[ScheduleItem]) -> bool:
     return all(Device[d].replay is not None for d in devices)
 
 
+@dataclass(frozen=True)
+class RandomNumbers:
+    """How far the sequence of random numbers was before a capture and after it, by device."""
+
+    before: dict[Any, int]
+    after: dict[Any, int]
+
+
 class CapturedJit(Generic[R]):
     """What a capture holds: the items, the result, and how inputs are exchanged."""
 
-    def __init__(self, result: R, items: list[ScheduleItem], inputs: Inputs) -> None:
+    def __init__(
+        self, result: R, items: list[ScheduleItem], inputs: Inputs, drawn: RandomNumbers
+    ) -> None:
         self.result = result
+        self.drawn = drawn
         self.jit_cache = items
         self.inputs = inputs
         self.native = _NativeReplay(items, inputs) if can_replay(items) else None
@@ -164,6 +175,7 @@ class CapturedJit(Generic[R]):
         if inputs.signature != self.inputs.signature:
             raise JitError(_difference(self.inputs.signature, inputs.signature))
         self._keep_apart(inputs)
+        random_sequence.replayed(self.drawn.before, self.drawn.after)
         if self.native is None or DEBUG >= 2:
             self._run_items(inputs)
             return self.result
@@ -341,12 +353,15 @@ class TinyJit(Generic[P, R]):
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         items: list[ScheduleItem] = []
+        before = random_sequence.positions()
         capturing.append(items)
         try:
             result = self._call(*args, **kwargs)
+            Tensor.realize(*random_sequence.catch_up(before))
         finally:
             capturing.pop()
         if not items:
             raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
-        self.captured = CapturedJit(result, items, inputs)
+        drawn = RandomNumbers(before, random_sequence.positions())
+        self.captured = CapturedJit(result, items, inputs, drawn)
         return result

@@ -101,7 +101,8 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     storage: list[tuple[Buffer, ...]] = [as_tuple(storage_of(b)) for b in canonical.buffers]
     storage += allocate_temporaries(plan_)
     items = [_bind(item, storage, canonical.values) for item in plan_.items]
-    outputs: dict[UOp, UOp] = {}
+    # an assignment that ran on the way must not run again
+    outputs = {node: assigned_view(node) for node in canonical.assignments}
     for node, parts in zip(wanted, plan_.outputs, strict=True):
         outputs[node] = assigned_view(node) if parts is None else _output(node, parts, storage)
     return Schedule([x for group in items for x in group], outputs, canonical.values)

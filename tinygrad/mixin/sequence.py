@@ -91,8 +91,8 @@ class RandomSequence:
         """A function that moved from positions `before` to `after` when captured ran again."""
         self.position += after[None] - before[None]
         for device, state in self.devices.items():
-            if device in after and after[device] != before.get(device):
-                state.position += after[device] - before.get(device, after[device])
+            if device in after:
+                state.position += after[device] - before.get(device, before[None])
 
 
 def _stored(device: Any, value: int) -> UOp:

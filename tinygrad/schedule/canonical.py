@@ -20,11 +20,12 @@ _HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
 
 @dataclass(frozen=True)
 class Canonical:
-    """A graph without its particulars."""
+    """A graph without its particulars; `assignments` are the real ASSIGNs in it."""
 
     sink: UOp
     buffers: tuple[UOp, ...]
     values: dict[str, int]
+    assignments: tuple[UOp, ...]
 
 
 def canonicalize(sink: UOp) -> Canonical:
@@ -36,6 +37,7 @@ def canonicalize(sink: UOp) -> Canonical:
     done: dict[UOp, UOp] = {}
     found: list[UOp] = []
     values: dict[str, int] = {}
+    assignments: list[UOp] = []
     for node in sink.toposort():
         op = node.op
         if op is Ops.BUFFER:
@@ -49,8 +51,10 @@ def canonicalize(sink: UOp) -> Canonical:
             arg = _without_bindings(node.arg, values) if op in _HAS_SIZES else node.arg
             same = src == node.src and arg is node.arg
             new = node if same else inherit(UOp(op, node.dtype, src, arg), node)
+        if op is Ops.ASSIGN:
+            assignments.append(node)
         done[node] = new
-    return Canonical(done[sink], tuple(found), values)
+    return Canonical(done[sink], tuple(found), values, tuple(assignments))
 
 
 def _unbind(node: UOp, values: dict[str, int]) -> UOp:

@@ -1,0 +1,436 @@
+"""`TinyJit`: what is captured, what is exchanged at a replay, and which calls are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
+from tinygrad.device import Sharding
+from tinygrad.engine.jit import JitError
+from tinygrad.nn.optim import SGD, Adam
+from tinygrad.settings import Context
+
+Array = np.ndarray[Any, Any]
+SHAPE = (4, 6)
+
+
+def array(seed: int, shape: tuple[int, ...] = SHAPE) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def tensor(seed: int, shape: tuple[int, ...] = SHAPE) -> Tensor:
+    return Tensor(array(seed, shape)).realize()
+
+
+def close(found: Tensor, expected: Any) -> None:
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+# ---- capture and replay ----
+
+
+def test_replays_equal_plain_calls() -> None:
+    @TinyJit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        return ((x + y).relu() * x).sum(0).realize()
+
+    for i in range(5):
+        a, b = array(i), array(i + 10)
+        close(step(tensor(i), tensor(i + 10)), (np.maximum(a + b, 0) * a).sum(0))
+
+
+def test_python_runs_twice_only() -> None:
+    runs = []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        runs.append(len(runs))
+        return (x + 1).realize()
+
+    for i in range(5):
+        step(tensor(i))
+    assert runs == [0, 1]
+    assert len(step.jit_cache) == 1
+    assert step.captured is not None
+    assert len(step.captured.jit_cache) == 1
+
+
+def test_results_are_realized_without_being_asked() -> None:
+    step = TinyJit(lambda x: (x * 2, [x + 1]))
+    for i in range(4):
+        doubled, (more,) = step(tensor(i))
+        close(doubled, array(i) * 2)
+        close(more, array(i) + 1)
+
+
+def test_a_result_is_the_same_tensor_overwritten() -> None:
+    step = TinyJit(lambda x: (x + 1).realize())
+    step(tensor(0))
+    first = step(tensor(1))
+    kept = first.clone().realize()
+    second = step(tensor(2))
+    assert first is second
+    close(first, array(2) + 1)
+    close(kept, array(1) + 1)
+
+
+def test_counters_count_replays() -> None:
+    step = TinyJit(lambda x: (x.sum(1, keepdim=True) + x).realize())
+    counts = []
+    for i in range(4):
+        x = tensor(i)
+        GlobalCounters.reset()
+        step(x)
+        counts.append((GlobalCounters.kernel_count, GlobalCounters.global_mem))
+    assert counts[0][0] == 2
+    assert len(set(counts)) == 1
+
+
+def test_a_replay_may_be_fed_its_own_result() -> None:
+    step = TinyJit(lambda x: (x.flip(0) * 0.5 + 1).realize())
+    x, expected = tensor(0), array(0)
+    for _ in range(6):
+        x, expected = step(x), expected[::-1] * 0.5 + 1
+        close(x, expected)
+
+
+def test_a_replay_of_several_results_may_be_fed_them_in_another_order() -> None:
+    step = TinyJit(lambda x, y: ((x + y).realize(), (x - y).realize()))
+    x, y, a, b = tensor(0), tensor(1), array(0), array(1)
+    for _ in range(5):
+        x, y = reversed(step(x, y))
+        a, b = a - b, a + b
+        close(x, a)
+        close(y, b)
+
+
+def test_no_jit_runs_every_call() -> None:
+    runs = []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        runs.append(None)
+        return (x + 1).realize()
+
+    with Context(JIT=0):
+        for i in range(4):
+            close(step(tensor(i)), array(i) + 1)
+    assert len(runs) == 4
+
+
+def test_reset_captures_again() -> None:
+    step = TinyJit(lambda x: (x + 1).realize())
+    for i in range(3):
+        step(tensor(i))
+    step.reset()
+    for i in range(3):
+        close(step(tensor(i, (5,))), array(i, (5,)) + 1)
+
+
+# ---- inputs ----
+
+
+def test_inputs_in_containers_and_keywords() -> None:
+    @TinyJit
+    def step(pair: list[Tensor], named: dict[str, Tensor], *, scale: Tensor) -> Tensor:
+        return ((pair[0] - pair[1]) * named["w"] + scale).realize()
+
+    for i in range(5):
+        a, b, w, s = (tensor(i * 4 + k) for k in range(4))
+        found = step([a, b], {"w": w}, scale=s)
+        expected = (array(i * 4) - array(i * 4 + 1)) * array(i * 4 + 2) + array(i * 4 + 3)
+        close(found, expected)
+
+
+def test_inputs_that_are_not_realized_are_realized() -> None:
+    step = TinyJit(lambda x: (x + 1).realize())
+    for i in range(4):
+        close(step(tensor(i) * 2), array(i) * 2 + 1)
+
+
+def test_inputs_that_are_views() -> None:
+    step = TinyJit(lambda x, y: (x + y).realize())
+    for i in range(5):
+        found = step(tensor(i, (5, 4, 6))[2], tensor(i + 10, (6, 4)).T)
+        close(found, array(i, (5, 4, 6))[2] + array(i + 10, (6, 4)).T)
+
+
+def test_variables_bound_inside_stay_as_they_were() -> None:
+    n = Variable("n", 1, 4)
+    step = TinyJit(lambda x: (x[: n.bind(2)] + 1).sum().realize())
+    for i in range(4):
+        assert step(tensor(i)).item() == pytest.approx((array(i)[:2] + 1).sum(), rel=1e-4)
+
+
+def test_what_is_not_an_input_is_fixed() -> None:
+    weight = tensor(9)
+    step = TinyJit(lambda x: (x * weight).realize())
+    for i in range(3):
+        step(tensor(i))
+    weight.assign(Tensor.ones(*SHAPE)).realize()
+    # the weight's memory is read at each replay, so what is assigned to it is seen
+    close(step(tensor(5)), array(5))
+
+
+def test_symbolic_sizes() -> None:
+    n = Variable("n", 1, 10)
+    step = TinyJit(lambda x: (x + 1).sum().realize())
+    whole = tensor(0, (10, 3))
+    for i in (3, 5, 1, 10, 7):
+        found = step(whole[: n.bind(i)])
+        assert found.item() == pytest.approx((array(0, (10, 3))[:i] + 1).sum(), rel=1e-4)
+
+
+def test_symbolic_positions() -> None:
+    start = Variable("start", 0, 9)
+    step = TinyJit(lambda x, i: (x[i : i + 1] * 2).realize())
+    whole = tensor(0, (10, 3))
+    for i in (3, 5, 1, 9, 0):
+        close(step(whole, start.bind(i)).reshape(3), array(0, (10, 3))[i] * 2)
+
+
+def test_a_cache_grows_inside() -> None:
+    cache = Tensor.zeros(8, 4).contiguous().realize()
+    position = Variable("position", 0, 7)
+
+    @TinyJit
+    def step(new: Tensor, at: Any) -> Tensor:
+        cache[at : at + 1].assign(new).realize()
+        return cache[: at + 1].sum(0).realize()
+
+    total = np.zeros(4, np.float32)
+    for i in range(7):
+        total = total + array(i, (1, 4))[0]
+        close(step(tensor(i, (1, 4)), position.bind(i)), total)
+
+
+# ---- state ----
+
+
+def test_random_numbers_advance() -> None:
+    def draws(wrap: Any) -> list[Array]:
+        Tensor.manual_seed(1)
+        step = wrap(lambda: Tensor.rand(4).add(0).realize())
+        return [step().numpy() for _ in range(6)]
+
+    expected = draws(lambda function: function)
+    assert len({tuple(x) for x in expected}) == 6
+    np.testing.assert_array_equal(draws(TinyJit), expected)
+
+
+def test_random_numbers_inside_and_outside_are_one_sequence() -> None:
+    def draws(wrap: Any) -> list[Array]:
+        Tensor.manual_seed(1)
+        step = wrap(lambda: Tensor.rand(4).add(0).realize())
+        return [draw().numpy() for _ in range(6) for draw in (step, lambda: Tensor.rand(3))]
+
+    for found, expected in zip(draws(TinyJit), draws(lambda function: function), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_assign_inside() -> None:
+    total = Tensor.zeros(*SHAPE).contiguous().realize()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return total.assign(total + x).realize()
+
+    expected = np.zeros(SHAPE, np.float32)
+    for i in range(6):
+        step(tensor(i))
+        expected += array(i)
+        close(total, expected)
+
+
+@pytest.mark.parametrize("make", [SGD, Adam])
+def test_optimizer_step_inside(make: Any) -> None:
+    def train(wrap: Any) -> list[float]:
+        w = tensor(0, (6, 3))
+        optimizer = make([w], lr=0.1)
+
+        @wrap
+        @Tensor.train()
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = (x @ w).square().mean().backward()
+            return loss.realize(*optimizer.schedule_step())
+
+        return [step(tensor(i % 2)).item() for i in range(6)]
+
+    expected = train(lambda function: function)
+    assert expected[-1] < expected[0]
+    np.testing.assert_allclose(train(TinyJit), expected, rtol=1e-4)
+
+
+def test_batchnorm_statistics_advance_inside() -> None:
+    def train(wrap: Any) -> tuple[list[float], Array]:
+        norm = nn.BatchNorm(3)
+
+        @wrap
+        @Tensor.train()
+        def step(x: Tensor) -> Tensor:
+            out = norm(x).sum()
+            return out.realize(norm.running_mean, norm.running_var, norm.num_batches_tracked)
+
+        found = [step(tensor(i, (4, 3, 2, 2))).item() for i in range(5)]
+        return found, norm.running_mean.numpy()
+
+    expected, found = train(lambda function: function), train(TinyJit)
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4)
+
+
+# ---- forms ----
+
+
+def test_methods_have_a_capture_each() -> None:
+    class Model:
+        def __init__(self, scale: float) -> None:
+            self.weight = Tensor([scale]).realize()
+            self.step = TinyJit(self.forward)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * self.weight).realize()
+
+    two, three = Model(2.0), Model(3.0)
+    for i in range(4):
+        close(two.step(tensor(i)), array(i) * 2)
+        close(three.step(tensor(i)), array(i) * 3)
+
+
+def test_a_decorated_method() -> None:
+    class Model:
+        weight = 2.0
+
+        @TinyJit
+        def __call__(self, x: Tensor) -> Tensor:
+            return (x * self.weight).realize()
+
+    model = Model()
+    for i in range(4):
+        close(model(tensor(i)), array(i) * 2)
+
+
+def test_two_objects_with_a_decorated_method_do_not_share_a_capture() -> None:
+    class Model:
+        def __init__(self, scale: float) -> None:
+            self.weight = Tensor([scale]).realize()
+
+        @TinyJit
+        def __call__(self, x: Tensor) -> Tensor:
+            return (x * self.weight).realize()
+
+    two, three = Model(2.0), Model(3.0)
+    for i in range(4):
+        close(two(tensor(i)), array(i) * 2)
+        close(three(tensor(i)), array(i) * 3)
+
+
+def test_a_jit_inside_a_jit_becomes_a_part_of_it() -> None:
+    inner = TinyJit(lambda x: (x + 1).realize())
+    outer = TinyJit(lambda x: (inner(x) * 2).realize())
+    for i in range(6):
+        close(outer(tensor(i)), (array(i) + 1) * 2)
+
+
+def test_a_captured_jit_inside_a_jit() -> None:
+    inner = TinyJit(lambda x: (x + 1).realize())
+    for i in range(3):
+        inner(tensor(i))
+    outer = TinyJit(lambda x: (inner(x) * 2).realize())
+    for i in range(5):
+        close(outer(tensor(i)), (array(i) + 1) * 2)
+
+
+def test_two_jits_share_a_weight() -> None:
+    weight = tensor(0).clone().realize()
+    grow = TinyJit(lambda: weight.assign(weight + 1).realize())
+    read = TinyJit(lambda x: (x * weight).realize())
+    for i in range(5):
+        grow()
+        close(read(tensor(i)), array(i) * (array(0) + i + 1))
+
+
+def test_layouts_are_kept() -> None:
+    devices = ("CPU", "CPU:1")
+    step = TinyJit(lambda x: (x.sum(0) + 1).realize())
+    for i in range(5):
+        found = step(tensor(i).shard(devices, 0))
+        assert found.device is Sharding(devices)
+        close(found, array(i).sum(0) + 1)
+
+
+# ---- calls that are refused ----
+
+
+def captured() -> Any:
+    step = TinyJit(lambda x, y: (x + y).realize())
+    for i in range(3):
+        step(tensor(i), tensor(i + 1))
+    return step
+
+
+def test_another_shape_is_refused() -> None:
+    with pytest.raises(JitError, match=r"argument 1 .*\(4, 6\).*\(1, 6\)"):
+        captured()(tensor(0), tensor(1, (1, 6)))
+
+
+def test_another_dtype_is_refused() -> None:
+    with pytest.raises(JitError, match=r"argument 0 .*float.*int"):
+        captured()(tensor(0).cast(dtypes.int).realize(), tensor(1))
+
+
+def test_another_layout_is_refused() -> None:
+    with pytest.raises(JitError, match=r"argument 0 .*Sharding"):
+        x = tensor(0).shard(("CPU", "CPU:1"), 0)
+        captured()(x, tensor(1).shard(("CPU", "CPU:1"), 0))
+
+
+def test_another_view_is_refused() -> None:
+    step = TinyJit(lambda x: (x + 1).realize())
+    whole = tensor(0, (4, 4, 6))
+    step(whole[0])
+    step(whole[1])
+    with pytest.raises(JitError, match=r"another view .*\.contiguous\(\)"):
+        step(whole[2])
+    close(step(whole[1]), array(0, (4, 4, 6))[1] + 1)
+
+
+def test_another_number_of_tensors_is_refused() -> None:
+    step = TinyJit(lambda xs: sum(xs).realize())
+    for i in range(3):
+        step([tensor(i), tensor(i + 1)])
+    with pytest.raises(JitError, match="captured with 2 .* called with 3"):
+        step([tensor(0), tensor(1), tensor(2)])
+
+
+def test_one_tensor_twice_is_refused() -> None:
+    x = tensor(0)
+    with pytest.raises(JitError, match=r"\.clone\(\)"):
+        TinyJit(lambda a, b: (a + b).realize())(x, x)
+
+
+def test_nothing_to_capture_is_an_error() -> None:
+    step = TinyJit(lambda: 1)
+    step()
+    with pytest.raises(JitError, match="nothing to capture"):
+        step()
+
+
+def test_an_error_inside_leaves_the_jit_usable() -> None:
+    fail = [False, True, False, False, False]
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        if fail.pop(0):
+            raise RuntimeError("not now")
+        return (x + 1).realize()
+
+    step(tensor(0))
+    with pytest.raises(RuntimeError, match="not now"):
+        step(tensor(1))
+    for i in range(3):
+        close(step(tensor(i)), array(i) + 1)
