@@ -249,19 +249,21 @@ class UOp(MathMixin):
         descent.
         """
         done: dict[UOp, None] = {}
-        stack: list[tuple[UOp, bool]] = [(self, False)]
+        # nodes whose sources are on the stack above them: met again, their sources are done
+        opened: set[UOp] = set()
+        stack = [self]
         while stack:
-            node, ready = stack.pop()
+            node = stack.pop()
             if node in done:
                 continue
-            if ready:
+            if not node.src or node in opened or (gate is not None and not gate(node)):
                 done[node] = None
                 continue
-            stack.append((node, True))
-            if gate is None or gate(node):
-                for x in reversed(node.src):
-                    if x not in done:
-                        stack.append((x, False))
+            opened.add(node)
+            stack.append(node)
+            for x in reversed(node.src):
+                if x not in done:
+                    stack.append(x)
         return done
 
     def substitute(self, table: dict[UOp, UOp]) -> UOp:
@@ -307,9 +309,12 @@ class UOp(MathMixin):
     @property
     def _shape_or_none(self) -> tuple[sint, ...] | None:
         if self._shape is _UNSET:
-            for node in self.toposort(gate=lambda u: u._shape is _UNSET):
-                if node._shape is _UNSET:
-                    node._shape = compute_shape(node)
+            if any(x._shape is _UNSET for x in self.src):
+                for node in self.toposort(gate=lambda u: u._shape is _UNSET):
+                    if node._shape is _UNSET:
+                        node._shape = compute_shape(node)
+            else:
+                self._shape = compute_shape(self)
         return cast("tuple[sint, ...] | None", self._shape)
 
     @property
@@ -341,9 +346,12 @@ class UOp(MathMixin):
         alone.
         """
         if self._device is _UNSET:
-            for node in self.toposort(gate=lambda u: u._device is _UNSET):
-                if node._device is _UNSET:
-                    node._device = _compute_device(node)
+            if any(x._device is _UNSET for x in self.src):
+                for node in self.toposort(gate=lambda u: u._device is _UNSET):
+                    if node._device is _UNSET:
+                        node._device = _compute_device(node)
+            else:
+                self._device = _compute_device(self)
         return self._device
 
     @property
