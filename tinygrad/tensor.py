@@ -16,6 +16,7 @@ from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.fetch import fetch
 from tinygrad.gradient import compute_gradient
 from tinygrad.mixin.attention import AttentionMixin
+from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
 from tinygrad.mixin.host import data_node, foreign_node
@@ -28,7 +29,15 @@ from tinygrad.uop.ops import UOp
 __all__ = ["Tensor"]
 
 
-class Tensor(AttentionMixin, ConvMixin, PoolMixin, LossMixin, NormalizationMixin, RearrangeMixin):
+class Tensor(
+    AttentionMixin,
+    ConvMixin,
+    PoolMixin,
+    LossMixin,
+    NormalizationMixin,
+    RearrangeMixin,
+    CastMixin,
+):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
 
     `data` is a number, a (nested) list of numbers, bytes, a numpy array, the path of a file (its

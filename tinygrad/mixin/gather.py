@@ -159,7 +159,8 @@ class GatherMixin(IndexingMixin):
             parts = counts + 1 if include_self else (counts > 0).where(counts, 1)
             return total.div(parts, rounding_mode=None if total.is_floating_point() else "floor")
         hits = index._hits(axis, self.shape)
-        spread = hits.where(source.unsqueeze(axis), _identity(self, reduce))
+        whole = source.pad_to(tuple(None if i == axis else s for i, s in enumerate(self.shape)))
+        spread = hits.where(whole.unsqueeze(axis), _identity(self, reduce))
         if reduce == "prod":
             return base * spread.prod(axis + 1)
         if reduce == "amax":

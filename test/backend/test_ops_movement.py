@@ -1,0 +1,345 @@
+"""Movement, joining and indexing against torch and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.backend.oracle import arrays, compare, torch
+from tinygrad import Tensor, dtypes
+
+SAME: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    "reshape": ((3, 4, 5), lambda x: x.reshape(12, -1)),
+    "view of a tuple": ((3, 4), lambda x: x.view((2, 6))),
+    "flatten": ((2, 3, 4, 5), lambda x: x.flatten(1, 2)),
+    "unflatten": ((3, 8), lambda x: x.unflatten(1, (2, 4))),
+    "squeeze all": ((1, 3, 1), lambda x: x.squeeze()),
+    "squeeze one": ((1, 3, 1), lambda x: x.squeeze(-1)),
+    "squeeze none": ((1, 3, 1), lambda x: x.squeeze(1)),
+    "unsqueeze": ((3, 4), lambda x: x.unsqueeze(-1)),
+    "permute": ((2, 3, 4), lambda x: x.permute(2, 0, 1)),
+    "transpose": ((2, 3, 4), lambda x: x.transpose(-1, 0)),
+    "T": ((2, 3), lambda x: x.T),
+    "expand": ((3, 1), lambda x: x.expand(2, -1, 4)),
+    "repeat": ((2, 3), lambda x: x.repeat(2, 1, 3)),
+    "repeat_interleave": ((2, 3), lambda x: x.repeat_interleave(2, dim=1)),
+    "repeat_interleave flat": ((2, 3), lambda x: x.repeat_interleave(3)),
+    "unfold": ((2, 9), lambda x: x.unfold(1, 4, 2)),
+    "unfold apart": ((9, 2), lambda x: x.unfold(0, 2, 3)),
+    "unfold first of three": ((9, 2, 3), lambda x: x.unfold(0, 4, 3)),
+    "roll": ((3, 4), lambda x: x.roll(1, 0)),
+    "roll several": ((3, 4), lambda x: x.roll((2, -1), (0, 1))),
+    "roll flat": ((3, 4), lambda x: x.roll(5)),
+    "triu": ((4, 5), lambda x: x.triu(1)),
+    "tril": ((2, 4, 5), lambda x: x.tril(-1)),
+    "diag": ((4,), lambda x: x.diag()),
+    "diagonal": ((4, 4), lambda x: x.diagonal()),
+    "int": ((3, 4, 5), lambda x: x[1]),
+    "negative int": ((3, 4, 5), lambda x: x[:, -2]),
+    "ints": ((3, 4, 5), lambda x: x[2, 0, 3]),
+    "slice": ((5, 6), lambda x: x[1:4, :-2]),
+    "step": ((7, 9), lambda x: x[::2, 1:8:3]),
+    "none": ((3, 4), lambda x: x[None, :, None]),
+    "dots": ((3, 4, 5), lambda x: x[..., 1, None]),
+    "empty slice": ((3, 4), lambda x: x[2:2]),
+    "list": ((5, 4), lambda x: x[[0, 3, 3, -1]]),
+    "list behind": ((5, 4), lambda x: x[:, [1, 0]]),
+    "two lists": ((5, 4), lambda x: x[[0, 2], [1, 3]]),
+    "lists apart": ((5, 4, 3), lambda x: x[[0, 2], :, [1, 2]]),
+    "lists that broadcast": ((5, 4), lambda x: x[[[0], [2]], [1, 3]]),
+    "list and slice": ((5, 4, 3), lambda x: x[1:, [1, 0], ::2]),
+    "list, int, list": ((5, 4, 3), lambda x: x[[1, 0], 2, [0, 1]]),
+    "list and none": ((5, 4), lambda x: x[None, [1, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_movement_and_indexing(name: str) -> None:
+    shape, function = SAME[name]
+    compare(arrays([shape]), function, function)
+
+
+@pytest.mark.parametrize("step", [-1, -2, -5])
+def test_slices_backwards(step: int) -> None:
+    x = np.arange(24).reshape(4, 6)
+    np.testing.assert_array_equal(Tensor(x)[:, ::step].numpy(), x[:, ::step])
+    np.testing.assert_array_equal(Tensor(x)[3:0:step, 4::step].numpy(), x[3:0:step, 4::step])
+
+
+def test_flip() -> None:
+    compare(arrays([(3, 4)]), lambda x: x.flip(0, 1), lambda x: x.flip(0, 1))
+    compare(arrays([(3, 4)]), lambda x: x.flip(-1), lambda x: x.flip(-1))
+
+
+def test_shrink_pad_to_and_shrink_to() -> None:
+    x = np.arange(12).reshape(3, 4)
+    np.testing.assert_array_equal(Tensor(x).shrink(((1, 3), None)).numpy(), x[1:3])
+    np.testing.assert_array_equal(Tensor(x).shrink_to(2, None).numpy(), x[:2])
+    np.testing.assert_array_equal(Tensor(x).pad_to(None, 6).numpy(), np.pad(x, ((0, 0), (0, 2))))
+
+
+def test_rearrange() -> None:
+    x = np.arange(120).reshape(2, 6, 10)
+    found = Tensor(x).rearrange("b (h d) w -> b h (w d) 1", h=2)
+    expected = x.reshape(2, 2, 3, 10).transpose(0, 1, 3, 2).reshape(2, 2, 30, 1)
+    np.testing.assert_array_equal(found.numpy(), expected)
+    np.testing.assert_array_equal(
+        Tensor(x).rearrange("a ... -> ... a").numpy(), x.transpose(1, 2, 0)
+    )
+
+
+@pytest.mark.parametrize(
+    "formula", ["a b -> a b", "a b c -> a b", "a (b c -> a b c", "a a b -> a b"]
+)
+def test_formula_that_does_not_fit(formula: str) -> None:
+    with pytest.raises(RuntimeError, match="rearrange"):
+        Tensor.zeros(2, 6, 10).rearrange(formula)
+
+
+# ---- joining ----
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_cat_and_stack(dim: int) -> None:
+    inputs = arrays([(2, 3), (2, 3), (2, 3)])
+    compare(inputs, lambda *x: torch.cat(x, dim), lambda x, *rest: x.cat(*rest, dim=dim))
+    compare(inputs, lambda *x: torch.stack(x, dim), lambda x, *rest: x.stack(*rest, dim=dim))
+
+
+def test_cat_of_infinities_and_of_bools() -> None:
+    x = np.array([np.inf, np.nan, -np.inf], np.float32)
+    compare([x, x], lambda *x: torch.cat(x), Tensor.cat, gradient=False)
+    compare([x > 0, x < 0], lambda *x: torch.cat(x), Tensor.cat)
+
+
+def test_cat_of_shapes_that_differ_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 3\) and \(3, 2\) differ elsewhere"):
+        Tensor.ones(2, 3).cat(Tensor.ones(3, 2))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_chunk_and_split(count: int) -> None:
+    x = arrays([(8, 3)])
+    compare(x, lambda x: torch.chunk(x, count), lambda x: x.chunk(count))
+    compare(x, lambda x: torch.split(x, count), lambda x: x.split(count))
+
+
+def test_split_into_sizes() -> None:
+    compare(arrays([(3, 8)]), lambda x: x.split([1, 2, 5], 1), lambda x: x.split([1, 2, 5], 1))
+    with pytest.raises(ValueError, match="add up to 7, not to 8"):
+        Tensor.ones(8).split([3, 4])
+
+
+@pytest.mark.parametrize("indexing", ["ij", "xy"])
+def test_meshgrid(indexing: str) -> None:
+    compare(
+        arrays([(2,), (3,), (4,)]),
+        lambda *x: torch.meshgrid(*x, indexing=indexing),
+        lambda x, *rest: x.meshgrid(*rest, indexing=indexing),
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5, -np.inf])
+@pytest.mark.parametrize("padding", [(1, 2), (1, 0, 2, 3), (-1, 2, 0, -2)])
+def test_pad(padding: tuple[int, ...], value: float) -> None:
+    compare(
+        arrays([(3, 4)]),
+        lambda x: torch.nn.functional.pad(x, padding, value=value),
+        lambda x: x.pad(padding, value=value),
+        gradient=value != -np.inf,
+    )
+
+
+@pytest.mark.parametrize("padding", [(1, 2), (1, 0, 2, 1), (-1, 2, 0, 1)])
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_pad_with_what_is_there(mode: str, padding: tuple[int, ...]) -> None:
+    compare(
+        arrays([(2, 2, 5, 6)]),
+        lambda x: torch.nn.functional.pad(x, (*padding, 0, 0)[:4], mode=mode),
+        lambda x: x.pad((*padding, 0, 0)[:4], mode=mode),
+    )
+
+
+# ---- gather and scatter ----
+
+INDEX = np.array([[0, 2, 1, 0], [3, 1, 1, 2]], np.int64)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gather(dim: int) -> None:
+    x = arrays([(4, 4)])
+    compare([*x, INDEX], lambda x, i: x.gather(dim, i), lambda x, i: x.gather(dim, i))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scatter(dim: int) -> None:
+    index = np.array([[0, 2, 1, 3], [3, 1, 0, 2]], np.int64)
+    inputs = [*arrays([(4, 4), (2, 4)]), index]
+    compare(inputs, lambda x, s, i: x.scatter(dim, i, s), lambda x, s, i: x.scatter(dim, i, s))
+    compare(inputs, lambda x, s, i: x.scatter(dim, i, 2.0), lambda x, s, i: x.scatter(dim, i, 2.0))
+
+
+def test_the_last_of_equal_positions_is_written() -> None:
+    found = Tensor([0, 0, 0]).scatter(0, Tensor([1, 1, 1]), Tensor([5, 6, 7]))
+    assert found.tolist() == [0, 7, 0]
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scatter_reduce(dim: int, reduce: str, include_self: bool) -> None:
+    compare(
+        [*arrays([(4, 4), (2, 4)]), INDEX],
+        lambda x, s, i: x.scatter_reduce(dim, i, s, reduce, include_self=include_self),
+        lambda x, s, i: x.scatter_reduce(dim, i, s, reduce, include_self),
+        gradient=reduce == "sum",
+    )
+
+
+def test_positions_out_of_range_read_as_zero() -> None:
+    table = Tensor([[1, 2], [3, 4]])
+    assert table[Tensor([0, 2, -1, -3])].tolist() == [[1, 2], [0, 0], [3, 4], [0, 0]]
+    assert table[Tensor([0, 5]), Tensor([1, 0])].tolist() == [2, 0]
+
+
+def test_one_hot() -> None:
+    labels = np.array([[0, 2], [1, 3]], np.int64)
+    hot = torch.nn.functional.one_hot
+    compare([labels], lambda x: hot(x, 5).int(), lambda x: x.one_hot(5))
+    compare([labels], lambda x: hot(x).int(), lambda x: x.one_hot())
+
+
+def test_masked_select() -> None:
+    x = arrays([(3, 5)])[0]
+    compare([x, x > 0], lambda x, m: x.masked_select(m), lambda x, m: x.masked_select(m))
+    assert Tensor([1, 2]).masked_select(Tensor([False, False])).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ((3,), "index 3 is out of range for axis 0"),
+        ((0, 0, 0), "3 indices are too many"),
+        ((Ellipsis, Ellipsis), "only one ..."),
+        ((1.5,), "1.5 of type float is no index"),
+        (([0.5],), "index tensors are of integers"),
+    ],
+)
+def test_index_that_does_not_fit(index: Any, message: str) -> None:
+    with pytest.raises(IndexError, match=message):
+        Tensor.zeros(3, 4)[index]
+
+
+# ---- writing to elements ----
+
+WRITES: dict[str, Any] = {
+    "int": 1,
+    "slice": slice(1, 3),
+    "step": slice(0, None, 2),
+    "backwards": slice(None, None, -1),
+    "column": (slice(None), 2),
+    "block": (slice(1, 3), slice(0, 2)),
+    "list": [0, 2],
+    "column list": (slice(None), [3, 0]),
+    "pairs": ([0, 2], [1, 3]),
+    "pairs apart": ([0, 2], None, [1, 3]),
+}
+
+
+@pytest.mark.parametrize("realized", [True, False])
+@pytest.mark.parametrize("name", WRITES)
+def test_write_to_elements(name: str, realized: bool) -> None:
+    index = WRITES[name]
+    expected = np.arange(16, dtype=np.float32).reshape(4, 4)
+    x = Tensor(expected.copy()).realize() if realized else Tensor(expected.copy()) * 1
+    value = np.arange(100, 100 + expected[index].size, dtype=np.float32)
+    value = value.reshape(expected[index].shape)
+    expected[index] = value
+    x[index] = Tensor(value)
+    np.testing.assert_array_equal(x.numpy(), expected)
+    expected[index] = -1
+    x[index] = -1
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_write_of_a_tensor_to_itself() -> None:
+    x = Tensor([1, 2, 3, 4]).realize()
+    x[1:] = x[:-1]
+    assert x.tolist() == [1, 1, 2, 3]
+
+
+def test_write_is_seen_by_views() -> None:
+    x = Tensor([1, 2, 3, 4]).realize()
+    view = x.reshape(2, 2)
+    x[0] = 9
+    assert view.tolist() == [[9, 2], [3, 4]]
+
+
+def test_write_to_constants() -> None:
+    x, y = Tensor.zeros(3), Tensor.zeros(3)
+    x[1] = 5
+    assert (x.tolist(), y.tolist()) == ([0, 5, 0], [0, 0, 0])
+
+
+def test_write_to_what_requires_a_gradient_is_an_error() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(NotImplementedError, match="no gradient"):
+        x[0] = 1
+
+
+# ---- creation ----
+
+
+@pytest.mark.parametrize(
+    "bounds", [(5,), (2, 9), (2, 9, 3), (9, 2, -2), (3, 3), (0.5, 3), (0, 1, 0.1)]
+)
+def test_arange(bounds: tuple[float, ...]) -> None:
+    expected = np.arange(*bounds)
+    found = Tensor.arange(*bounds)
+    np.testing.assert_allclose(found.numpy(), expected.astype(found.numpy().dtype), rtol=1e-6)
+
+
+def test_linspace_and_eye() -> None:
+    for steps in (0, 1, 2, 5, 100):
+        found = Tensor.linspace(-3, 7, steps).numpy()
+        np.testing.assert_allclose(found, np.linspace(-3, 7, steps), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(Tensor.eye(3, 4).numpy(), np.eye(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int64, dtypes.bool])
+def test_full_and_its_likes(dtype: Any) -> None:
+    x = Tensor.full((2, 3), 1, dtype=dtype)
+    assert (x.dtype, x.shape) == (dtype, (2, 3))
+    assert x.zeros_like().dtype == dtype
+    assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_data_of_many_kinds() -> None:
+    assert Tensor([[1, 2], [3, 4]]).dtype == dtypes.int32
+    assert Tensor([1, 2.5]).tolist() == [1.0, 2.5]
+    assert Tensor([True, False]).dtype == dtypes.bool
+    assert Tensor(b"ab").tolist() == [97, 98]
+    assert Tensor(None).shape == (0,)
+    assert Tensor([]).dtype == dtypes.float32
+    assert Tensor(np.float16(2.5)).dtype == dtypes.float16
+    assert Tensor([1.5, 2.5], dtype=dtypes.bfloat16).tolist() == [1.5, 2.5]
+    with pytest.raises(ValueError, match="no tensor"):
+        Tensor([[1, 2], [3]])
+    with pytest.raises(TypeError, match="no tensor can be made of"):
+        Tensor(object())
+
+
+def test_an_array_that_changes_later_changes_no_tensor() -> None:
+    array = np.arange(3)
+    x = Tensor(array)
+    array[0] = 99
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_what_numpy_returns_may_be_changed() -> None:
+    x = Tensor([1, 2, 3]).realize()
+    x.numpy()[0] = 99
+    assert x.tolist() == [1, 2, 3]
