@@ -69,14 +69,12 @@ def grows(node: UOp) -> bool:
 
 def is_contraction(node: UOp) -> bool:
     """Whether this reduction is a sum of products of broadcast operands, as of matrices."""
-    source = node.src[0]
-    if source.op is Ops.CAST:
-        source = source.src[0]
-    return (
-        node.arg.op is Ops.ADD
-        and source.op is Ops.MUL
-        and all(any(grows(y) for y in _movements(x)) for x in source.src)
-    )
+    while node.op is Ops.REDUCE_AXIS and node.arg.op is Ops.ADD:
+        # a sum over the windows of a sum over channels is one sum
+        node = node.src[0]
+        while node.op in GroupOp.Movement or node.op is Ops.CAST:
+            node = node.src[0]
+    return node.op is Ops.MUL and all(any(map(grows, _movements(x))) for x in node.src)
 
 
 def _movements(node: UOp) -> Iterator[UOp]:
