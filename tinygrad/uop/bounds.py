@@ -8,6 +8,7 @@ not NaN.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
 
 if TYPE_CHECKING:
+    from tinygrad.dtype import DType
     from tinygrad.uop.ops import UOp
 
 Bounds = tuple[Any, Any]
@@ -41,14 +43,19 @@ def min_max(node: UOp) -> Bounds:
 
 def _bounds_of(node: UOp) -> Bounds:
     rule = _RULES.get(node.op)
-    dtype = node.dtype
+    limits = _limits(node.dtype)
     found = None if rule is None else rule(node)
-    limits = dtypes.min(dtype), dtypes.max(dtype)
     if found is None:
         return limits
-    if dtypes.is_float(dtype):
-        return found if -_INFINITY < found[0] and found[1] < _INFINITY else limits
-    return found if limits[0] <= found[0] and found[1] <= limits[1] else limits
+    low, high = limits
+    if low == -_INFINITY:
+        return found if low < found[0] and found[1] < high else limits
+    return found if low <= found[0] and found[1] <= high else limits
+
+
+@functools.cache
+def _limits(dtype: DType) -> Bounds:
+    return dtypes.min(dtype), dtypes.max(dtype)
 
 
 def _const(node: UOp) -> Bounds | None:

@@ -22,8 +22,10 @@ INTEGERS = frozenset({*dtypes.ints, INDEX})
 
 def constant(like: UOp, value: int) -> UOp:
     """The scalar constant `value`, wrapped to the integer dtype of `like`."""
-    convert = truncate.get(like.dtype)
-    return type(like)(Ops.CONST, like.dtype, (), value if convert is None else convert(value))
+    dtype = like.dtype
+    if dtype is not INDEX:
+        value = truncate[dtype](value)
+    return type(like)(Ops.CONST, dtype, (), value)
 
 
 def binary(op: Ops, x: UOp, y: UOp) -> UOp:
@@ -73,9 +75,11 @@ def split_sum(node: UOp) -> tuple[Terms, int]:
         elif op is Ops.NEG:
             stack.append((x.src[0], -factor))
         else:
-            low, high = x._min_max()
-            if low == high:
-                total += factor * low
+            bounds = x._bounds
+            if bounds.__class__ is not tuple:
+                bounds = x._min_max()
+            if bounds[0] == bounds[1]:
+                total += factor * bounds[0]
             else:
                 terms[x] = terms.get(x, 0) + factor
     if 0 in terms.values():
