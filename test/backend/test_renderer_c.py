@@ -13,7 +13,7 @@ from test.backend.kernels import Build, Runner, buffer, flat_index, random_array
 from test.numpy_evaluator import variable
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
-from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
+from tinygrad.renderer.cstyle import CUDA_PRELUDE, CRenderer, CUDARenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -295,7 +295,7 @@ const float *restrict data1, long long begin, long long end) {
   for (long long i1 = 0; i1 < 2; i1++) {
     long long v0 = i1 * 4;
     f32x4 v1 = *(f32x4_mem *)(data1 + v0);
-    *(f32x4_mem *)(data0 + v0) = ((v1 * f32x4_all(2.0f)) + f32x4_all(0.1f));
+    *(f32x4_mem *)(data0 + v0) = (v1 * f32x4_all(2.0f)) + f32x4_all(0.1f);
   }
 }
 void kernel(void **buffers, const long long *values, long long begin, long long end) {
@@ -311,7 +311,7 @@ def test_text_of_a_small_kernel() -> None:
 
 GOLDEN_CUDA = """\
 extern "C" __global__ void kernel(float *__restrict__ data0, const float *__restrict__ data1) {
-  const long long item1 = (long long)blockIdx.x * blockDim.x + threadIdx.x - 0;
+  long long item1 = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   if (0 <= item1 && item1 < 100000) {
     float v0 = data1[item1];
     data0[item1] = v0 + 1.0f;
@@ -322,7 +322,27 @@ extern "C" __global__ void kernel(float *__restrict__ data0, const float *__rest
 
 def test_text_of_a_cuda_kernel() -> None:
     kernel = elementwise(lambda x: x + 1, dtypes.float32, size=100_000)
-    assert get_program(kernel, CUDARenderer()).source == GOLDEN_CUDA
+    assert get_program(kernel, CUDARenderer()).source == CUDA_PRELUDE + GOLDEN_CUDA
+
+
+def everything(x: UOp, y: UOp) -> UOp:
+    """An expression with all that a dialect has forms of its own for."""
+    z = x.exp2().log2().sin().sqrt().alu(Ops.TRUNC).maximum(y) + float("inf")
+    z = (x.ne(x) | (x < 2)).where(z, float("nan")).alu(Ops.POW, y)
+    bits = z.cast(dtypes.float32).bitcast(dtypes.int32)
+    return bits // 7 + (y.cast(dtypes.uint64).threefry(x.cast(dtypes.uint64))).cast(dtypes.int32)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str)
+def test_cuda_kernels_compile(dtype: DType) -> None:
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    source = get_program(elementwise(everything, dtype, dtype), CUDARenderer()).source
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    (result,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
 
 
 def test_operation_that_c_lacks_is_refused_by_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.renderer.c_types import mask_type, number, short_name, stored
 from tinygrad.renderer.c_vectors import safe_division
-from tinygrad.renderer.c_writer import CWriter
+from tinygrad.renderer.c_writer import CWriter, unwrapped
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -51,7 +51,6 @@ def write_alu(w: CWriter, u: UOp) -> None:
 
 def _arithmetic(w: CWriter, u: UOp) -> str:
     src = [w.names[x] for x in u.src]
-    is_vector = u.dtype.count > 1
     if u.op in {Ops.IDIV, Ops.MOD}:
         return _division(w, u)
     if u.op in _BINARY:
@@ -62,11 +61,10 @@ def _arithmetic(w: CWriter, u: UOp) -> str:
         return f"(-{src[0]})"
     if u.op is Ops.MULACC:
         return f"({src[0]} * {src[1]} + {src[2]})"
-    if u.op is Ops.SQRT and is_vector:
-        return w.vectors.square_root(u.dtype, src[0])
-    if u.op is Ops.SQRT:
-        suffix = "" if u.dtype is dtypes.float64 else "f"
-        return f"__builtin_sqrt{suffix}({src[0]})"
+    if u.op in w.functions:
+        function = w.functions[u.op] + ("" if u.dtype.scalar() is dtypes.float64 else "f")
+        is_vector = u.dtype.count > 1
+        return w.vectors.call(function, u.dtype, src[0]) if is_vector else f"{function}({src[0]})"
     raise NotImplementedError(f"C has no {u.op.name} of {u.dtype!r}")
 
 
@@ -282,13 +280,8 @@ def _element(w: CWriter, kind: DType, address: UOp) -> str:
     """What is at an address, to be read or written."""
     pointer, position = (w.names[x] for x in address.src[:2])
     if kind.count == 1 or _pointee(address) is kind:
-        return f"{pointer}[{_unwrapped(position)}]"
+        return f"{pointer}[{unwrapped(position)}]"
     return w.vectors.in_memory(kind, w.names[address])
-
-
-def _unwrapped(text: str) -> str:
-    simple = text.startswith("(") and text.endswith(")") and text.count("(") == 1
-    return text[1:-1] if simple else text
 
 
 def _other_lanes(w: CWriter, u: UOp, kind: DType) -> str:
@@ -317,10 +310,11 @@ def write_store(w: CWriter, u: UOp) -> None:
     if is_mask(node.dtype):
         value = w.vectors.bits(kind, f"({w.mask(node, 1)} & 1)")
     if _is_simple(address):
-        w.say(f"{_element(w, kind, address)} = {_unwrapped(value)};")
+        w.say(f"{_element(w, kind, address)} = {unwrapped(value)};")
     elif kind.count == 1:
         pointer, position = (w.names[x] for x in address.src[:2])
-        w.say(f"if ({w.names[address.src[2]]}) {pointer}[{position}] = {value};")
+        condition = unwrapped(w.names[address.src[2]])
+        w.say(f"if ({condition}) {pointer}[{unwrapped(position)}] = {unwrapped(value)};")
     else:
         positions = _positions(address)
         where = w.names[address.src[0]] if positions else w.names[address]

@@ -7,7 +7,7 @@ compared, 0 or -1 in each lane.
 
 from __future__ import annotations
 
-from tinygrad.dtype import DType, dtypes
+from tinygrad.dtype import DType
 from tinygrad.renderer.c_types import SCALARS, is_unsigned, mask_type, number, short_name
 from tinygrad.uop import Ops
 
@@ -87,15 +87,14 @@ class VectorLibrary:
         )
         return f"{name}({mask}, {yes}, {no})"
 
-    def square_root(self, dtype: DType, value: str) -> str:
-        """The square root of each lane."""
+    def call(self, function: str, dtype: DType, value: str) -> str:
+        """A scalar function of each lane."""
         kind = self.type(dtype)
-        root = "__builtin_sqrt" if dtype.scalar() is dtypes.float64 else "__builtin_sqrtf"
         name = self._define(
-            f"{kind}_sqrt",
+            f"{kind}_{function.removeprefix('__builtin_')}",
             kind,
             f"{kind} x",
-            f"{self._each(dtype)} x[i] = {root}(x[i]); return x;",
+            f"{self._each(dtype)} x[i] = {function}(x[i]); return x;",
         )
         return f"{name}({value})"
 

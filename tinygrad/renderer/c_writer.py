@@ -28,8 +28,12 @@ _LONGEST_INLINE = 60
 class CWriter:
     """Collects statements. `names` has the text that stands for each node so far."""
 
-    def __init__(self, linear: list[UOp], vectors: VectorLibrary) -> None:
+    def __init__(
+        self, linear: list[UOp], vectors: VectorLibrary, functions: dict[Ops, str]
+    ) -> None:
         self.vectors = vectors
+        # what the dialect has as functions of float64; those of float32 end in f
+        self.functions = functions
         self.lines: list[str] = []
         self.names: dict[UOp, str] = {}
         self.depth = 1
@@ -66,8 +70,7 @@ class CWriter:
             return
         self.names[node] = f"v{self.count}"
         self.count += 1
-        text = text[1:-1] if _is_wrapped(text) else text
-        self.say(f"{kind} {self.names[node]} = {text};")
+        self.say(f"{kind} {self.names[node]} = {unwrapped(text)};")
 
     def mask(self, node: UOp, itemsize: int) -> str:
         """A vector of bools as a mask for elements of `itemsize` bytes."""
@@ -93,13 +96,13 @@ def _used_once_in_the_same_block(linear: list[UOp], uses: Counter[UOp]) -> set[U
     return found
 
 
-def _is_wrapped(text: str) -> bool:
-    """Whether the first parenthesis ends with the last character."""
+def unwrapped(text: str) -> str:
+    """An expression without the parentheses around the whole of it."""
     if not text.startswith("("):
-        return False
+        return text
     depth = 0
     for i, c in enumerate(text):
         depth += (c == "(") - (c == ")")
         if depth == 0:
-            return i == len(text) - 1
-    return False
+            return text[1:-1] if i == len(text) - 1 else text
+    return text

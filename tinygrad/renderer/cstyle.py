@@ -7,6 +7,7 @@ says how a kernel begins, where its grid items come from and what its memory is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.renderer import Renderer, parameters
@@ -30,10 +31,10 @@ from tinygrad.renderer.llvm import host_vector_bytes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# what needs no library: the rest is written in these
-C_OPERATIONS = frozenset(
+# what the language has as operators
+OPERATORS = frozenset(
     {
-        *(Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.NEG, Ops.SQRT, Ops.IDIV, Ops.MOD),
+        *(Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.NEG, Ops.IDIV, Ops.MOD),
         *(Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
         *(Ops.WHERE, Ops.MULACC),
     }
@@ -43,14 +44,16 @@ C_OPERATIONS = frozenset(
 class CStyleRenderer(Renderer):
     """What the dialects of C share."""
 
-    operations = C_OPERATIONS
+    # compilers have an instruction for it; everything else would need a library
+    functions: ClassVar[dict[Ops, str]] = {Ops.SQRT: "__builtin_sqrt"}
+    operations = OPERATORS.union(functions)
     dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
     scratch_qualifier = ""
     register_qualifier = ""
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The source of a kernel."""
-        w = CWriter(linear, VectorLibrary())
+        w = CWriter(linear, VectorLibrary(), self.functions)
         pointers, variables = parameters(linear)
         for u in pointers:
             w.names[u] = f"data{u.arg}"
@@ -137,24 +140,42 @@ class CRenderer(CStyleRenderer):
         )
 
 
+# nvrtc comes without the headers that declare these
+CUDA_PRELUDE = """\
+#define __builtin_inff() __int_as_float(0x7f800000)
+#define __builtin_nanf(text) __int_as_float(0x7fc00000)
+#define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
+#define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
+"""
+
+
 class CUDARenderer(CStyleRenderer):
     """NVIDIA GPUs, in CUDA C++. A thread runs one item of the grid; there are no vectors."""
 
     name = "cuda"
     vector_bytes = 1
-    dtypes = CStyleRenderer.dtypes
+    functions: ClassVar[dict[Ops, str]] = {
+        Ops.SQRT: "sqrt",
+        Ops.EXP2: "exp2",
+        Ops.LOG2: "log2",
+        Ops.SIN: "sin",
+        Ops.TRUNC: "trunc",
+    }
+    operations = OPERATORS.union(functions)
 
     def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
-        size, offset = (w.names[x] for x in u.src) if len(u.src) > 1 else (w.names[u.src[0]], "0")
-        thread = "(long long)blockIdx.x * blockDim.x + threadIdx.x"
-        w.say(f"const long long {name} = {thread} - {offset};")
+        size, first = w.names[u.src[0]], ""
+        if w.grid_loops > 1:
+            first = f" - {w.names[u.src[1]]}"
+        w.say(f"long long {name} = (long long)blockIdx.x * blockDim.x + threadIdx.x{first};")
         w.open(f"if (0 <= {name} && {name} < {size})")
 
     def kernel(self, name: str, w: CWriter, declared: Parameters) -> str:
         takes = [f"{kind} *__restrict__ {x}" for kind, x in declared.pointers]
         takes += [f"{kind} {x}" for kind, x in declared.values]
         library = w.vectors.text.replace("static inline", "static __device__ inline")
-        text = f'{library}extern "C" __global__ void {name}({", ".join(takes)}) {{\n{w.body}}}\n'
+        head = f'extern "C" __global__ void {name}({", ".join(takes)})'
+        text = f"{CUDA_PRELUDE}{library}{head} {{\n{w.body}}}\n"
         return text.replace("_Bool", "bool").replace("#pragma GCC unroll", "#pragma unroll")
 
 
