@@ -324,9 +324,12 @@ def test_the_first_step_has_the_kernels_of_the_second():
     assert counts[0] == counts[1]
 
 
-def test_an_adam_step_takes_one_kernel_a_parameter():
+@pytest.mark.parametrize(
+    "make", [Adam, AdamW, lambda ps: SGD(ps, momentum=0.9, weight_decay=0.1, nesterov=True)]
+)
+def test_a_step_takes_one_kernel_a_parameter(make):
     params = [Tensor(value) for value in weights()]
-    optimizer = Adam(params)
+    optimizer = make(params)
     with Tensor.train():
         for param, value in zip(params, weights(), strict=True):
             param.grad = Tensor(value).realize()

@@ -3,8 +3,8 @@
 In: the tensors to train, each with its `grad` from `backward()`. Out: `step()` runs one update of
 everything; `schedule_step()` gives the tensors to realize instead, to join another `realize`.
 Always true: the state of a parameter (momenta) has the layout and device of that parameter, so an
-update crosses no devices. New values are written as functions of the old ones, so that the state
-and the parameter are computed together, from one read of each.
+update crosses no devices. State is assigned first and the parameter computed from it element by
+element, so that one kernel does both and reads each once.
 """
 
 from __future__ import annotations
@@ -202,9 +202,9 @@ class LARS(Optimizer):
 
     def _with_momentum(self, index: int, grad: Tensor) -> Tensor:
         """Moves the momentum of a parameter; gives the direction to go."""
-        moved = self.momentum * self.b[index] + grad
-        self.b[index].assign(moved.cast(self.b[index].dtype))
-        return grad + self.momentum * moved if self.nesterov else moved
+        momentum = self.b[index]
+        momentum.assign((self.momentum * momentum + grad).cast(momentum.dtype))
+        return grad + self.momentum * momentum if self.nesterov else momentum
 
 
 def SGD(
@@ -295,17 +295,14 @@ class LAMB(Optimizer):
     def _step(
         self, params: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        b1_t, b2_t = self.b1_t * self.b1, self.b2_t * self.b2
-        self.b1_t.assign(b1_t)
-        self.b2_t.assign(b2_t)
+        self.b1_t.assign(self.b1_t * self.b1)
+        self.b2_t.assign(self.b2_t * self.b2)
         updated = []
         for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
-            mean = self.b1 * m + (1 - self.b1) * grad
-            mean_square = self.b2 * v + (1 - self.b2) * grad.square()
-            m.assign(mean.cast(m.dtype))
-            v.assign(mean_square.cast(v.dtype))
-            mean = mean / (1 - self._beside(b1_t, param))
-            mean_square = mean_square / (1 - self._beside(b2_t, param))
+            m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
+            v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
+            mean = m / (1 - self._beside(self.b1_t, param))
+            mean_square = v / (1 - self._beside(self.b2_t, param))
             direction = mean / (mean_square.sqrt() + self.eps)
             if self.wd:
                 direction = direction + self.wd * param
