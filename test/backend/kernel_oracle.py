@@ -1,4 +1,5 @@
-"""What a kernel graph computes, by numpy: every range is an axis of its own, and every node an array over them."""
+"""What a kernel graph computes, by numpy: every range is an axis of its own, and every node an
+array over them."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def interpret(
 class _Interpreter:
     """The values of one store's nodes."""
 
-    def __init__(self, store: UOp, arrays: dict[int, numpy.ndarray], values: dict[str, int]) -> None:
+    def __init__(
+        self, store: UOp, arrays: dict[int, numpy.ndarray], values: dict[str, int]
+    ) -> None:
         self.statement = store
         self.arrays = {slot: array.reshape(-1) for slot, array in arrays.items()}
         self.values = values
@@ -107,9 +110,11 @@ class _Interpreter:
         full = numpy.broadcast_to(value, numpy.broadcast_shapes(numpy.shape(value), tuple(shape)))
         if dtypes.is_bool(u.dtype):
             return (numpy.all if u.arg is Ops.MUL else numpy.any)(full, axis=axes, keepdims=True)
-        return _REDUCE[u.arg](full, axis=axes, keepdims=True, dtype=full.dtype) if (
-            u.arg is not Ops.MAX
-        ) else numpy.max(full, axis=axes, keepdims=True)
+        return (
+            _REDUCE[u.arg](full, axis=axes, keepdims=True, dtype=full.dtype)
+            if (u.arg is not Ops.MAX)
+            else numpy.max(full, axis=axes, keepdims=True)
+        )
 
     def store(self) -> None:
         address, value = self.statement.src[:2]

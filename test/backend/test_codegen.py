@@ -68,9 +68,7 @@ def matmul_arrays(m: int, n: int, k: int, batch: int = 1) -> Arrays:
 @pytest.mark.parametrize("right", ["kj", "jk"])
 @pytest.mark.parametrize("left", ["ik", "ki"])
 @pytest.mark.parametrize("shape", [(64, 64, 64), (33, 50, 77), (7, 129, 40), (100, 10, 57)])
-def test_matmul_in_every_transposition(
-    shape: tuple[int, int, int], left: str, right: str
-) -> None:
+def test_matmul_in_every_transposition(shape: tuple[int, int, int], left: str, right: str) -> None:
     m, n, k = shape
     runner = check(matmul(m, n, k, left, right), matmul_arrays(m, n, k))
     assert any("tile" in x for x in runner.program.applied)
@@ -147,7 +145,9 @@ def test_weight_gradient_of_a_convolution(size: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 5, 16, 100, 1000])
-@pytest.mark.parametrize("dtype", [d for d in dtypes.all if d not in dtypes.fp8s and d is not dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [d for d in dtypes.all if d not in dtypes.fp8s and d is not dtypes.bfloat16]
+)
 def test_elementwise_in_every_dtype(dtype: DType, n: int) -> None:
     b = Build()
     (i,) = b.loops(n)
@@ -270,9 +270,7 @@ def test_a_size_known_at_run_time(n: int) -> None:
     value = buffer(1, 40 * 512).index(i * 512 + k).load().reduce(Ops.ADD, k)
     (j,) = b.loops(variable)
     doubled = buffer(1, 40 * 512).index(j).load() * 2.0
-    kernel = sink(
-        buffer(0, 40).index(i).store(value, i), buffer(2, 512).index(j).store(doubled, j)
-    )
+    kernel = sink(buffer(0, 40).index(i).store(value, i), buffer(2, 512).index(j).store(doubled, j))
     arrays = {
         0: numpy.zeros(40, "f4"),
         1: random_array(RNG, dtypes.float32, 40 * 512),
@@ -360,7 +358,9 @@ def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
 
     value = load(1, outputs + terms)
     if draw(st.booleans()):
-        value = value.alu(draw(st.sampled_from([Ops.MUL, Ops.ADD, Ops.MAX])), load(2, outputs + terms))
+        value = value.alu(
+            draw(st.sampled_from([Ops.MUL, Ops.ADD, Ops.MAX])), load(2, outputs + terms)
+        )
     if terms:
         split = draw(st.integers(0, len(terms)))
         for group in (terms[:split], terms[split:]):

@@ -1,8 +1,10 @@
-"""From a kernel graph to a program: loops get kinds, become vectors and registers, and are put in order.
+"""From a kernel graph to a program: loops get kinds, become vectors and registers, and are put in
+order.
 
-In: `SINK(STORE(INDEX(DEFINE_GLOBAL, index[, valid]), value, *ranges), ...)` and a renderer. Out: a `Program`
-with source text. Always true: a kernel that no heuristic knows stays plain loops, which are right too.
-Graphs stay small: nothing is unrolled here, so the work is that of the kernel's own few nodes.
+In: `SINK(STORE(INDEX(DEFINE_GLOBAL, index[, valid]), value, *ranges), ...)` and a renderer. Out: a
+`Program` with source text. Always true: a kernel that no heuristic knows stays plain loops, which
+are right too. Graphs stay small: nothing is unrolled here, so the work is that of the kernel's own
+few nodes.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Pass:
 
 def _decompose(sink: UOp, renderer: Renderer) -> UOp:
     import importlib.util
+
     if importlib.util.find_spec("tinygrad.codegen.decompositions") is None:
         return sink
     from tinygrad.codegen.decompositions import get_decompositions
@@ -85,7 +88,7 @@ def _slots(linear: list[UOp], op: Ops) -> tuple[int, ...]:
     for u in linear:
         if u.op is op:
             pointer = u.src[0].src[0]
-            while pointer.op is Ops.AFTER:
+            while pointer.op in {Ops.AFTER, Ops.INDEX}:
                 pointer = pointer.src[0]
             if pointer.op is Ops.DEFINE_GLOBAL:
                 found.add(int(pointer.arg))

@@ -2,8 +2,9 @@
 
 Before: `REDUCE(value, *ranges)` anywhere in an expression, inside loops, TILE ranges among them.
 After: `LOAD(register[tile])` after `STORE(register, register op value, *ranges, *tiles)` after
-`STORE(register, identity, *tiles)`. The register array has an element for each step of the TILE ranges that
-the value depends on, so the reduction's own loop runs outside of them: one operand serves many accumulators.
+`STORE(register, identity, *tiles)`. The register array has an element for each step of the TILE
+ranges that the value depends on, so the reduction's own loop runs outside of them: one operand
+serves many accumulators.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def lower_reduces(sink: UOp) -> UOp:
 
 
 class _Lowering:
-    """One kernel's reductions: numbers for new loops and registers, and what depends on which loop."""
+    """One kernel's reductions: numbers for new loops and registers, and what depends on which
+    loop."""
 
     def __init__(self, sink: UOp) -> None:
         nodes = sink.toposort()
@@ -68,11 +70,7 @@ class _Lowering:
     def lower(self, op: Ops, value: UOp, own: tuple[UOp, ...]) -> UOp:
         """The accumulators of one reduction, and the load of the result."""
         tiles = sorted(
-            (
-                r
-                for r in self.free[value]
-                if r.arg.kind is AxisType.TILE and r not in own
-            ),
+            (r for r in self.free[value] if r.arg.kind is AxisType.TILE and r not in own),
             key=lambda r: int(r.arg.index),
         )
         dtype = value.dtype
@@ -82,9 +80,7 @@ class _Lowering:
         self.registers += 1
 
         # the loops around this reduction set its registers again in every step
-        outer = sorted(
-            self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index)
-        )
+        outer = sorted(self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index))
         cleared = [self.factory.like(r) for r in tiles]
         start = UOp(Ops.AFTER, pointer, (register, *outer)) if outer else register
         clear = start.index(tile_index(cleared)).store(identity_element(op, dtype), *cleared)

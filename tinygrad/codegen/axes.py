@@ -1,8 +1,8 @@
 """Choose what every loop of a kernel becomes: grid, vector lanes, register tile, or a loop.
 
-Before: loops of kind LOOP and REDUCE. After: for each group of stores that share loops at most one GLOBAL loop,
-outermost; VECTOR and TILE loops of constant size; operands staged in scratch memory where they are read often.
-NOOPT=1 leaves all loops as they are.
+Before: loops of kind LOOP and REDUCE. After: for each group of stores that share loops at most one
+GLOBAL loop, outermost; VECTOR and TILE loops of constant size; operands staged in scratch memory
+where they are read often. NOOPT=1 leaves all loops as they are.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ def share_grid(sink: UOp) -> UOp:
 def _put_inside(store: UOp, item: UOp) -> UOp:
     """Run a store, and all it reads, inside of the loop `item`."""
     table = {
-        u: UOp(Ops.AFTER, u.dtype, (u, item))
-        for u in store.toposort()
-        if u.op is Ops.DEFINE_GLOBAL
+        u: UOp(Ops.AFTER, u.dtype, (u, item)) for u in store.toposort() if u.op is Ops.DEFINE_GLOBAL
     }
     moved = store.substitute(table)
     return moved.replace(src=(*moved.src[:2], item, *moved.src[2:]))

@@ -1,7 +1,7 @@
 """Cut a long sum in blocks that add into scratch memory.
 
-Before: `store(f(sum over outside, inside of value))` over some loops. After, with `[]` scratch memory that has an
-element for each point of the loops `moved`:
+Before: `store(f(sum over outside, inside of value))` over some loops. After, with `[]` scratch
+memory that has an element for each point of the loops `moved`:
 
     for moved: [] = 0
     for outside: for moved: [] += sum over inside of value
@@ -35,9 +35,7 @@ def accumulate_in_memory(
     inside = [r for r in reduce.src[1:] if r not in outside]
     pointer = dtype.ptr(math.prod(extent(r) for r in moved), AddrSpace.LOCAL)
     scratch = UOp(Ops.DEFINE_LOCAL, pointer, (), number)
-    context = sorted(
-        FreeRanges()[reduce].difference(moved), key=lambda r: int(r.arg.index)
-    )
+    context = sorted(FreeRanges()[reduce].difference(moved), key=lambda r: int(r.arg.index))
 
     cleared = clone(moved, factory)
     start = UOp(Ops.AFTER, pointer, (scratch, *context)) if context else scratch

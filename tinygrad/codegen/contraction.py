@@ -1,14 +1,16 @@
 """Tile sums of products: matrix products, convolutions and the gradients of both.
 
-Before: `out[...] = f(sum over terms of a * b)` where some outputs matter to `a` alone and some to `b` alone.
-After: a micro-kernel. One axis of one operand (the panel side) becomes vector lanes; a few steps of axes of the
-other (the row side) become a register tile, whose values are read one by one and repeated in all lanes. The
-panel is staged in scratch memory; very long sums are cut in blocks that add into scratch memory.
+Before: `out[...] = f(sum over terms of a * b)` where some outputs matter to `a` alone and some to
+`b` alone. After: a micro-kernel. One axis of one operand (the panel side) becomes vector lanes; a
+few steps of axes of the other (the row side) become a register tile, whose values are read one by
+one and repeated in all lanes. The panel is staged in scratch memory; very long sums are cut in
+blocks that add into scratch memory.
 
     for item in grid: for block of terms:
         panel[...] = ...
         for rows, for columns:
-            for term: for row in tile: for vector: acc[row, vector] += a[row, term] * panel[term, vector]
+            for term: for row in tile: for vector: acc[row, vector] += a[row, term] * panel[term,
+            vector]
 """
 
 from __future__ import annotations
@@ -231,7 +233,8 @@ class _Application:
         return grid if items > 1 else []
 
     def cut_rows(self, loops: _Loops, grid: list[UOp], items: int, wanted: int) -> int:
-        """Add parts of the rows to the grid, no more than needed: each part stages the panel again."""
+        """Add parts of the rows to the grid, no more than needed: each part stages the panel
+        again."""
         for axis in list(loops.rows):
             if items >= wanted or not is_static(axis):
                 break

@@ -34,7 +34,9 @@ def estimate(sink: UOp) -> Estimates:
             per_point = 2 if u.op is Ops.MULACC else 1
             if not dtypes.is_bool(u.dtype):
                 flops = _times(free[u]) * per_point + flops
-    memory = sum(u.dtype.nbytes() for u in touched if isinstance(u.dtype, PtrDType) and u.dtype.size > 0)
+    memory = sum(
+        u.dtype.nbytes() for u in touched if isinstance(u.dtype, PtrDType) and u.dtype.size > 0
+    )
     return Estimates(_simple(flops), _simple(loaded), _simple(stored), memory)
 
 

@@ -1,14 +1,14 @@
 """Turn VECTOR ranges into vectors.
 
-Before: expressions over RANGEs, some of kind VECTOR. No expression depends on two of these.
-After: no VECTOR range is left. What depended on one has a vector dtype: neighbouring elements are loaded and
-stored at once, others gathered and scattered, and a reduction over lanes becomes a vector accumulator whose
-lanes are reduced at the end.
+Before: expressions over RANGEs, some of kind VECTOR. No expression depends on two of these. After:
+no VECTOR range is left. What depended on one has a vector dtype: neighbouring elements are loaded
+and stored at once, others gathered and scattered, and a reduction over lanes becomes a vector
+accumulator whose lanes are reduced at the end.
 """
 
 from __future__ import annotations
 
-from tinygrad.codegen.ranges import FreeRanges, affine, build_affine, conjunction, extent
+from tinygrad.codegen.ranges import FreeRanges, affine, build_affine, extent
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -90,7 +90,9 @@ class _Expansion:
         lane = dtypes.int32 if narrow else dtypes.index
         wide = tuple(
             [
-                broadcast(_to_lane_type(s, lane), count) if x.dtype is dtypes.index else broadcast(s, count)
+                broadcast(_to_lane_type(s, lane), count)
+                if x.dtype is dtypes.index
+                else broadcast(s, count)
                 for x, s in zip(u.src, src, strict=True)
             ]
         )
@@ -100,17 +102,25 @@ class _Expansion:
         return UOp(u.op, dtype.vec(count), wide, u.arg)
 
     def index(self, u: UOp, axis: UOp) -> UOp:
-        """An address with a scalar index if the lanes are neighbours, else with one for each lane."""
+        """An address with a scalar index if the lanes are neighbours, else with one for each lane.
+
+        Lanes at a constant distance are offsets from the address of the first.
+        """
         pointer = self.done[u.src[0]]
         valid = tuple([self.done[x] for x in u.src[2:]])
         form = affine(u.src[1])
         stride = form.stride(axis, self.free)
-        if stride == 1:
-            del form.terms[axis]
+        count = extent(axis)
+        lanes = broadcast(self.done[u.src[1]], count)
+        if stride:
+            form.terms.pop(axis)
             base = build_affine(form)
-            return UOp(Ops.INDEX, u.dtype, (pointer, base, *valid))
-        lanes = broadcast(self.done[u.src[1]], extent(axis))
-        wide = tuple([broadcast(x, extent(axis)) for x in valid])
+            if stride == 1:
+                return UOp(Ops.INDEX, u.dtype, (pointer, base, *valid))
+            pointer = UOp(Ops.INDEX, u.dtype, (pointer, base))
+            offsets = tuple(lane * stride for lane in range(count))
+            lanes = UOp(Ops.CONST, dtypes.int32.vec(count), (), offsets)
+        wide = tuple([broadcast(x, count) for x in valid])
         return UOp(Ops.INDEX, u.dtype, (pointer, lanes, *wide))
 
     def load(self, u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -1,8 +1,8 @@
 """Put a graph of nested loops in order.
 
-Before: a graph without REDUCEs that have ranges; STOREs name the loops they run, `AFTER` says what must be done.
-After: a list of nodes, sources first, in which RANGE opens a loop and END closes it. Every node stands in the
-outermost loop it can, which is all the hoisting that is ever needed.
+Before: a graph without REDUCEs that have ranges; STOREs name the loops they run, `AFTER` says what
+must be done. After: a list of nodes, sources first, in which RANGE opens a loop and END closes it.
+Every node stands in the outermost loop it can, which is all the hoisting that is ever needed.
 """
 
 from __future__ import annotations
@@ -138,9 +138,7 @@ def _emit(
             if entity in done:
                 stack.pop()
                 continue
-            waiting = [
-                x for x in before.get(entity, ()) if x not in done and x in inside
-            ]
+            waiting = [x for x in before.get(entity, ()) if x not in done and x in inside]
             if waiting:
                 if entity in opened:
                     raise LoopOrderError(f"{entity.op.name} would have to come before itself")

@@ -1,7 +1,8 @@
-"""A group of stores that share their outer loops, while decisions about its loops are made and applied.
+"""A group of stores that share their outer loops, while decisions about its loops are made and
+applied.
 
-In: stores that run in one loop nest, as a SINK of their own. Every change gives a new SINK; the decisions are
-noted as text for people.
+In: stores that run in one loop nest, as a SINK of their own. Every change gives a new SINK; the
+decisions are noted as text for people.
 """
 
 from __future__ import annotations
@@ -55,9 +56,7 @@ class Nest:
 
     def split(self, axis: UOp, factor: int, kind: AxisType, fit: Fit) -> tuple[UOp | None, UOp]:
         """Split a loop; see `split.py`."""
-        self.root, outer, inner = split_axis(
-            self.root, axis, factor, kind, self.factory, fit
-        )
+        self.root, outer, inner = split_axis(self.root, axis, factor, kind, self.factory, fit)
         return outer, inner
 
     def set_kind(self, axis: UOp, kind: AxisType) -> UOp:
@@ -90,8 +89,10 @@ class Nest:
             return
         size: UOp | int = 1
         for r in axes:
-            size = r.src[0] * size if isinstance(size, UOp) or r.src[0].op is not Ops.CONST else (
-                extent(r) * size
+            size = (
+                r.src[0] * size
+                if isinstance(size, UOp) or r.src[0].op is not Ops.CONST
+                else (extent(r) * size)
             )
         item = self.factory.new(size.simplify() if isinstance(size, UOp) else size, AxisType.GLOBAL)
         rest = item

@@ -1,12 +1,14 @@
 """Give every loop a range of its own, and put neighbouring loops that walk memory in step together.
 
-Before: `SINK(STORE(...), ...)` in which one RANGE may be reduced over in several places, and be a store's too.
-After: ranges are shared only by what runs in one loop: independent REDUCEs over equal ranges at equal depth,
-and stores with a common prefix of ranges. Loops of one step are gone. Loads of a buffer that the same nest
-updates step by step stay inside all of its loops.
+Before: `SINK(STORE(...), ...)` in which one RANGE may be reduced over in several places, and be a
+store's too. After: ranges are shared only by what runs in one loop: independent REDUCEs over equal
+ranges at equal depth, and stores with a common prefix of ranges. Loops of one step are gone. Loads
+of a buffer that the same nest updates step by step stay inside all of its loops.
 """
 
 from __future__ import annotations
+
+import itertools
 
 from tinygrad.codegen.ranges import (
     FreeRanges,
@@ -35,14 +37,13 @@ def drop_single_steps(sink: UOp) -> UOp:
     """Replace ranges of one step by 0."""
     nodes = sink.toposort()
     zero = UOp.const(dtypes.index, 0)
-    table = {
-        u: zero for u in nodes if u.op is Ops.RANGE and is_static(u) and u.src[0].arg == 1
-    }
+    table = {u: zero for u in nodes if u.op is Ops.RANGE and is_static(u) and u.src[0].arg == 1}
     return drop_constant_ranges(substitute(sink, table)) if table else sink
 
 
 def drop_constant_ranges(sink: UOp) -> UOp:
-    """Remove constants from the own ranges of REDUCEs and STOREs; a REDUCE over none is its value."""
+    """Remove constants from the own ranges of REDUCEs and STOREs; a REDUCE over none is its
+    value."""
     done: dict[UOp, UOp] = {}
     for u in sink.toposort():
         src = tuple([done[x] for x in u.src])
@@ -147,8 +148,9 @@ def merge_ranges(sink: UOp) -> UOp:
         steps = [(f.stride(outer, free), f.stride(inner, free)) for f in forms]
         if any(a is None or b is None or a != b * size for a, b in steps):
             continue
-        merged = factory.new(outer.src[0] * size if not is_static(outer) else extent(outer) * size,
-                             inner.arg.kind)
+        merged = factory.new(
+            outer.src[0] * size if not is_static(outer) else extent(outer) * size, inner.arg.kind
+        )
         sink = substitute(sink, {outer: zero, inner: merged})
         table = {old: merged if new is outer else new for old, new in table.items()}
         table |= {outer: merged, inner: merged}
@@ -160,20 +162,18 @@ def merge_ranges(sink: UOp) -> UOp:
 def _merge_candidates(nests: list[tuple[UOp, ...]]) -> list[tuple[UOp, UOp]]:
     pairs: dict[tuple[UOp, UOp], None] = {}
     for own in nests:
-        for a, b in zip(own, own[1:], strict=False):
+        for a, b in itertools.pairwise(own):
             if a.arg.kind is b.arg.kind and is_static(b) and is_static(a):
                 pairs[(a, b)] = None
     return list(pairs)
 
 
-def _pair_is_adjacent(
-    own: tuple[UOp, ...], outer: UOp, inner: UOp, table: dict[UOp, UOp]
-) -> bool:
+def _pair_is_adjacent(own: tuple[UOp, ...], outer: UOp, inner: UOp, table: dict[UOp, UOp]) -> bool:
     """Whether a nest has both loops, one right inside the other, or neither."""
     now = list(dict.fromkeys(table.get(r, r) for r in own))
     if outer not in now and inner not in now:
         return True
-    return (outer, inner) in zip(now, now[1:], strict=False)
+    return (outer, inner) in itertools.pairwise(now)
 
 
 def pin_updates(sink: UOp) -> UOp:

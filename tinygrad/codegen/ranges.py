@@ -1,4 +1,5 @@
-"""What a kernel graph says about its loops: free ranges, affine indices, and substitution of ranges.
+"""What a kernel graph says about its loops: free ranges, affine indices, and substitution of
+ranges.
 
 In: nodes of a kernel graph. Out: facts about them, or the same expressions over other ranges.
 """
@@ -144,20 +145,17 @@ def flat(index: UOp) -> UOp:
     return build_affine(affine(index))
 
 
-def substitute(
-    node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = None
-) -> UOp:
+def substitute(node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = None) -> UOp:
     """`node` with ranges replaced everywhere, lists of own ranges included.
 
-    A replacement may be any expression; index arithmetic that it touches is collected again. With `free`,
-    a range is replaced only where it is free, so a nest inside that runs the same range keeps it.
+    A replacement may be any expression; index arithmetic that it touches is collected again. With
+    `free`, a range is replaced only where it is free, so a nest inside that runs the same range
+    keeps it.
     """
     if not table:
         return node
     done: dict[UOp, UOp] = {}
-    closed = set() if free is None else {
-        u for u in node.toposort() if free[u].isdisjoint(table)
-    }
+    closed = set() if free is None else {u for u in node.toposort() if free[u].isdisjoint(table)}
     for x in node.toposort(gate=lambda u: u not in table and u not in closed):
         found = x if x in closed else table.get(x)
         if found is None:

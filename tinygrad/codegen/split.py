@@ -1,11 +1,13 @@
 """Split a loop in two, whatever its size.
 
-Before: `for r in n`. After: `for outer in ceil(n / f): for inner in f`, with `r` at one of four positions:
+Before: `for r in n`. After: `for outer in ceil(n / f): for inner in f`, with `r` at one of four
+positions:
 
 - exact: `outer * f + inner`, where f divides n.
-- overlap: the last block starts at `n - f` and repeats some steps of the one before. Nothing needs a
-  condition, but what is stored must not depend on what was stored before.
-- masked: `outer * f + inner`, and a condition on every load, store and reduction that depends on it.
+- overlap: the last block starts at `n - f` and repeats some steps of the one before. Nothing needs
+  a condition, but what is stored must not depend on what was stored before.
+- masked: `outer * f + inner`, and a condition on every load, store and reduction that depends on
+  it.
 - bounded: `outer * f + inner`, and the inner loop ends early in the last block.
 """
 
@@ -96,9 +98,7 @@ def replace_axis(
         own = own_ranges(u)
         if axis in own:
             kept = len(src) - len(own)
-            swapped: Iterable[UOp] = (
-                r for x in own for r in (loops if x is axis else (done[x],))
-            )
+            swapped: Iterable[UOp] = (r for x in own for r in (loops if x is axis else (done[x],)))
             src = (*src[:kept], *swapped)
         elif dependent.isdisjoint(u.src):
             done[u] = u if src == u.src else rebuild(u, src)

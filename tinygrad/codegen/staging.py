@@ -1,8 +1,9 @@
 """Copy an operand to scratch memory before it is read many times.
 
-Before: an expression over `axes` and outer loops. After: a load from scratch memory, in the order of `axes`,
-after a store nest over clones of `axes` that computes the expression. The nest stands in the innermost loop
-that the expression depends on besides `axes`: a panel that depends on none is filled once for a whole call.
+Before: an expression over `axes` and outer loops. After: a load from scratch memory, in the order
+of `axes`, after a store nest over clones of `axes` that computes the expression. The nest stands in
+the innermost loop that the expression depends on besides `axes`: a panel that depends on none is
+filled once for a whole call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-
 FEWEST_STEPS = 8
 
 
@@ -36,7 +36,8 @@ def position_of(axes: list[UOp]) -> UOp:
 
 
 def stage(operand: UOp, axes: list[UOp], factory: RangeFactory, number: int) -> UOp:
-    """The operand read back from scratch memory number `number`. The last of `axes` are the lanes."""
+    """The operand read back from scratch memory number `number`. The last of `axes` are the
+    lanes."""
     size = math.prod(extent(r) for r in axes)
     scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
     fill = fill_nest(scratch, operand, axes, factory)
@@ -80,9 +81,7 @@ def vectorize_fill(store: UOp, along: UOp, lanes: int, factory: RangeFactory) ->
 def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
     """Whether every load of the operand reads neighbours, or one element, along `axis`."""
     return all(
-        free.stride(u.src[0].src[1], axis) in {0, 1}
-        for u in operand.toposort()
-        if u.op is Ops.LOAD
+        free.stride(u.src[0].src[1], axis) in {0, 1} for u in operand.toposort() if u.op is Ops.LOAD
     )
 
 

@@ -1,7 +1,7 @@
 """Choose the register tile of a sum of products by estimating cycles.
 
-In: a `Contraction`. Out: a `Tiling`: which axis of which operand becomes lanes, how many, which rows of the other
-operand share a tile, and whether the panel side is staged.
+In: a `Contraction`. Out: a `Tiling`: which axis of which operand becomes lanes, how many, which
+rows of the other operand share a tile, and whether the panel side is staged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MOST_ROWS = 14
 
 @dataclass
 class Contraction:
-    """A store of a sum of products. `axes[i]` are the output axes that only `operands[i]` depends on."""
+    """A store of a sum of products. `axes[i]` are the output axes that only `operands[i]` depends
+    on."""
 
     store: UOp
     reduce: UOp
@@ -47,7 +48,8 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The decision. `side` is the operand that gets lanes; `rows` are factors of the other one's axes."""
+    """The decision. `side` is the operand that gets lanes; `rows` are factors of the other one's
+    axes."""
 
     side: int
     axis: UOp
@@ -100,9 +102,7 @@ class _Search:
         self.most_lanes = renderer.vector_bytes // max(
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
-        self.guarded = any(
-            u.op is Ops.INDEX and len(u.src) > 2 for u in self.other.toposort()
-        )
+        self.guarded = any(u.op is Ops.INDEX and len(u.src) > 2 for u in self.other.toposort())
         self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
 
     def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
@@ -190,7 +190,8 @@ class _Search:
         )
 
     def is_scattered(self) -> bool:
-        """Whether successive terms lie in different pages, so that reading them in place is slow."""
+        """Whether successive terms lie in different pages, so that reading them in place is
+        slow."""
         free = self.found.free
         term = self.found.reduce.src[-1]
         loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]

@@ -1,8 +1,8 @@
 """Choose which loops of an ordinary nest become vector lanes, and apply that.
 
-Before: plain loops. After: at most one VECTOR loop around every expression. Where neighbouring outputs read
-neighbouring inputs, lanes are outputs; where a reduction runs along memory, lanes are its terms, summed up in
-several vector accumulators. Small reductions are unrolled.
+Before: plain loops. After: at most one VECTOR loop around every expression. Where neighbouring
+outputs read neighbouring inputs, lanes are outputs; where a reduction runs along memory, lanes are
+its terms, summed up in several vector accumulators. Small reductions are unrolled.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:
 
 
 def split_terms(nest: Nest, axis: UOp) -> None:
-    """Lanes are terms of a reduction: vector accumulators, several of them if there are many terms."""
+    """Lanes are terms of a reduction: vector accumulators, several of them if there are many
+    terms."""
     lanes, n = lanes_of(nest), extent(axis)
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2
@@ -85,9 +86,7 @@ def split_outputs(nest: Nest, axis: UOp) -> None:
     """Lanes are neighbouring outputs; reductions keep a few vectors of them."""
     most, n = lanes_of(nest), extent(axis)
     free = FreeRanges()
-    reduces = any(
-        u.op is Ops.REDUCE and axis in free[u] for u in nest.root.toposort()
-    )
+    reduces = any(u.op is Ops.REDUCE and axis in free[u] for u in nest.root.toposort())
     lanes, vectors = most, 1
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2

@@ -1,25 +1,26 @@
-"""From a linear program to source text: what every renderer is told, and what it must say of itself.
+"""From a linear program to source text: what every renderer is told, and what it must say of
+itself.
 
-A linear program is a list of `UOp`s, each after its sources. RANGE..END and IF..ENDIF nest. A renderer
-walks it once and gives every node that has a value a name.
+A linear program is a list of `UOp`s, each after its sources. RANGE..END and IF..ENDIF nest. A
+renderer walks it once and gives every node that has a value a name.
 
-- `DEFINE_GLOBAL` (arg: slot) is a parameter, `DEFINE_VAR` a runtime integer, `CONST` a number; a vector
-  CONST is a splat, or the lanes' values if its arg is a tuple.
-- `DEFINE_REG` (arg: number) is a small array kept in registers, of scalars or vectors. `DEFINE_LOCAL` is
-  scratch memory: on a CPU the thread's own, on a GPU shared by the thread group.
-- `RANGE` opens a loop, `END(range)` closes it. Kind TILE: unroll it fully. Kind GLOBAL: the grid; its
-  sources are `(size, offset)`, and it runs over the items `[offset, offset + size)` of `[begin, end)`. A
-  renderer with `has_local` gets `SPECIAL(size, arg="gidx0" | "lidx0")` instead.
+- `DEFINE_GLOBAL` (arg: slot) is a parameter, `DEFINE_VAR` a runtime integer, `CONST` a number; a
+  vector CONST is a splat, or the lanes' values if its arg is a tuple.
+- `DEFINE_REG` (arg: number) is a small array kept in registers, of scalars or vectors.
+  `DEFINE_LOCAL` is scratch memory: on a CPU the thread's own, on a GPU shared by the thread group.
+- `RANGE` opens a loop, `END(range)` closes it. Kind TILE: unroll it fully. Kind GLOBAL: the grid;
+  its sources are `(size, offset)`, and it runs over the items `[offset, offset + size)` of `[begin,
+  end)`. A renderer with `has_local` gets `SPECIAL(size, arg="gidx0" | "lidx0")` instead.
 - `IF(condition)`, `ENDIF(if)`, `BARRIER`.
 - `AFTER(x, *before)` is another name for `x`; it only kept order.
 - `INDEX(pointer, index[, valid])` is an address. `LOAD(INDEX[, alt])` with a scalar index gives one
-  element, or, if its dtype is a vector, that many contiguous ones, aligned to the element and no more; with
-  a vector index it gathers. Where `valid` (a bool, or one for each lane) is false, memory is not touched and
-  the value is `alt`. `STORE(INDEX, value)` has the same forms.
-- `VECTORIZE` with one source repeats it in all lanes, with several it collects them. `GEP` (arg: lane)
-  takes one. `REDUCE(vector)` without ranges reduces the lanes by its arg.
-- All operands of arithmetic have equally many lanes. IDIV and MOD truncate as in C. MULACC(a, b, c) is
-  a * b + c.
+  element, or, if its dtype is a vector, that many contiguous ones, aligned to the element and no
+  more; with a vector index it gathers. Where `valid` (a bool, or one for each lane) is false,
+  memory is not touched and the value is `alt`. `STORE(INDEX, value)` has the same forms.
+- `VECTORIZE` with one source repeats it in all lanes, with several it collects them. `GEP` (arg:
+  lane) takes one. `REDUCE(vector)` without ranges reduces the lanes by its arg.
+- All operands of arithmetic have equally many lanes. IDIV and MOD truncate as in C. MULACC(a, b, c)
+  is a * b + c.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Program:
 
 
 class Renderer:
-    """A target language. The attributes are what code generation asks for; never the target's name."""
+    """A target language. The attributes are what code generation asks for; never the target's
+    name."""
 
     name: str = ""
     dtypes: frozenset[DType] = frozenset(dtypes.all) - frozenset(dtypes.fp8s)
@@ -101,7 +103,8 @@ _MODULES = {"llvm": ("llvm", "LLVMRenderer"), "c": ("cstyle", "CRenderer")}
 
 @functools.cache
 def find_renderer(name: str) -> Renderer:
-    """The renderer that a device calls by `name`. Raises ValueError for a name nothing answers to."""
+    """The renderer that a device calls by `name`. Raises ValueError for a name nothing answers
+    to."""
     module, cls = _MODULES.get(name, ("cstyle", f"{name.upper()}Renderer"))
     found = getattr(importlib.import_module(f"tinygrad.renderer.{module}"), cls, None)
     if found is None:
@@ -113,8 +116,6 @@ def find_renderer(name: str) -> Renderer:
 
 def parameters(linear: list[UOp]) -> tuple[list[UOp], list[UOp]]:
     """The DEFINE_GLOBALs by slot and the DEFINE_VARs by name: a kernel's parameters in order."""
-    pointers = sorted(
-        {u for u in linear if u.op is Ops.DEFINE_GLOBAL}, key=lambda u: int(u.arg)
-    )
+    pointers = sorted({u for u in linear if u.op is Ops.DEFINE_GLOBAL}, key=lambda u: int(u.arg))
     variables = sorted({u for u in linear if u.op is Ops.DEFINE_VAR}, key=lambda u: str(u.arg[0]))
     return pointers, variables

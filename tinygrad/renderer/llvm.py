@@ -1,9 +1,9 @@
 """LLVM IR for the host CPU.
 
-In: a linear program. Out: the text of a module with the kernel
-`void NAME(ptr buffers, ptr values, i64 begin, i64 end)`. It only takes the parameters out of their arrays and
-calls the body, whose pointers are `noalias`: two slots of one kernel must never be the same memory.
-Vectors, full unrolling of TILE loops and the place of every instruction are decided before; LLVM keeps the
+In: a linear program. Out: the text of a module with the kernel `void NAME(ptr buffers, ptr values,
+i64 begin, i64 end)`. It only takes the parameters out of their arrays and calls the body, whose
+pointers are `noalias`: two slots of one kernel must never be the same memory. Vectors, full
+unrolling of TILE loops and the place of every instruction are decided before; LLVM keeps the
 register arrays in registers, selects instructions and schedules them.
 """
 

@@ -30,10 +30,8 @@ def index(w: Writer, u: UOp) -> None:
     """An address, or a vector of them."""
     pointer, position = u.src[:2]
     kind = memory_type(pointer.dtype.base)
-    # where a condition guards the access, the address may lie outside of the buffer
-    flags = "" if len(u.src) > 2 else "inbounds "
-    operand = w.typed(position)
-    w.names[u] = w.value(f"getelementptr {flags}{kind}, ptr {w.names[pointer]}, {operand}")
+    # not `inbounds`: where a condition guards the access, the address may lie outside of the buffer
+    w.names[u] = w.value(f"getelementptr {kind}, ptr {w.names[pointer]}, {w.typed(position)}")
 
 
 def load(w: Writer, u: UOp) -> None:
@@ -43,7 +41,9 @@ def load(w: Writer, u: UOp) -> None:
     if address.src[1].dtype.count > 1:
         result = _masked_load(w, u, stored, "gather")
     elif len(address.src) == 2:
-        result = w.value(f"load {value_type(stored)}, ptr {w.names[address]}, align {_alignment(u)}")
+        result = w.value(
+            f"load {value_type(stored)}, ptr {w.names[address]}, align {_alignment(u)}"
+        )
     elif u.dtype.count > 1:
         result = _masked_load(w, u, stored, "load")
     else:
@@ -79,9 +79,7 @@ def _lanes_valid(w: Writer, address: UOp, count: int) -> str:
     if valid.dtype.count == count:
         return w.names[valid]
     first = w.value(f"insertelement {kind} poison, i1 {w.names[valid]}, i32 0")
-    return w.value(
-        f"shufflevector {kind} {first}, {kind} poison, <{count} x i32> zeroinitializer"
-    )
+    return w.value(f"shufflevector {kind} {first}, {kind} poison, <{count} x i32> zeroinitializer")
 
 
 def _masked_load(w: Writer, u: UOp, stored: DType, form: str) -> str:
@@ -98,7 +96,8 @@ def _masked_load(w: Writer, u: UOp, stored: DType, form: str) -> str:
 
 
 def _guarded_load(w: Writer, u: UOp, stored: DType) -> str:
-    """A scalar load without a branch: where it is not valid, it reads the alternative's own memory."""
+    """A scalar load without a branch: where it is not valid, it reads the alternative's own
+    memory."""
     address = u.src[0]
     kind = value_type(stored)
     alternative = u.src[1] if len(u.src) > 1 else None

@@ -92,10 +92,12 @@ def _scalar_constant(dtype: DType, value: Any) -> str:
 
 
 def cast_steps(source: DType, target: DType) -> list[tuple[str, DType]]:
-    """The instructions of a conversion between types of equal lane count, each with its result type.
+    """The instructions of a conversion between types of equal lane count, each with its result
+    type.
 
-    A float becomes a small integer by way of a wide one, so that what does not fit wraps around as in
-    numpy. Conversions to bool are comparisons, which the caller writes; a step of "same" does nothing.
+    A float becomes a small integer by way of a wide one, so that what does not fit wraps around as
+    in numpy. Conversions to bool are comparisons, which the caller writes; a step of "same" does
+    nothing.
     """
     a, b = source.scalar(), target.scalar()
     if dtypes.is_float(a) and dtypes.is_float(b):

@@ -1,4 +1,5 @@
-"""The text of one LLVM function while it is written: names, basic blocks, loops, constants, declarations."""
+"""The text of one LLVM function while it is written: names, basic blocks, loops, constants,
+declarations."""
 
 from __future__ import annotations
 
