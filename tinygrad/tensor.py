@@ -7,6 +7,8 @@ whatever devices it lives on, and however it is split over them.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -20,10 +22,12 @@ from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
 from tinygrad.mixin.host import data_node, foreign_node
+from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.losses import LossMixin
 from tinygrad.mixin.normalization import NormalizationMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
+from tinygrad.mixin.resize import ResizeMixin
 from tinygrad.uop.ops import UOp
 
 __all__ = ["Tensor"]
@@ -36,6 +40,8 @@ class Tensor(
     LossMixin,
     NormalizationMixin,
     RearrangeMixin,
+    ResizeMixin,
+    LinalgMixin,
     CastMixin,
 ):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
@@ -103,6 +109,14 @@ class Tensor(
     def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:
         """The bytes of a download, which is kept in the cache."""
         return cls(fetch(url, gunzip=gunzip), **kwargs)
+
+    def sequential(self, ll: Sequence[Callable[[Any], Any]]) -> Any:
+        """What comes out of the last of some functions, each given what the one before it gave.
+
+        >>> Tensor([1, 2]).sequential([lambda x: x * 2, lambda x: x + 1]).tolist()
+        [3, 5]
+        """
+        return functools.reduce(lambda x, f: f(x), ll, self)
 
     # ---- gradients ----
 
