@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tinygrad.codegen.accumulate import lower_reduces
 from tinygrad.codegen.axes import choose_axes
+from tinygrad.codegen.decompositions import decompose
 from tinygrad.codegen.estimates import estimate
 from tinygrad.codegen.expand import expand_vectors
 from tinygrad.codegen.linearize import linearize
@@ -22,7 +23,6 @@ from tinygrad.helpers import to_function_name
 from tinygrad.renderer import Program, Renderer, parameters
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
-from tinygrad.uop.upat import graph_rewrite
 
 __all__ = ["PASSES", "Pass", "get_linear", "get_program"]
 
@@ -35,22 +35,12 @@ class Pass:
     run: Callable[[UOp, Renderer], UOp]
 
 
-def _decompose(sink: UOp, renderer: Renderer) -> UOp:
-    import importlib.util
-
-    if importlib.util.find_spec("tinygrad.codegen.decompositions") is None:
-        return sink
-    from tinygrad.codegen.decompositions import get_decompositions
-
-    return graph_rewrite(sink, get_decompositions(renderer), name="decompose")
-
-
 PASSES = (
     Pass("separate and merge ranges", lambda sink, _: normalize(sink)),
     Pass("choose axes, stage operands", choose_axes),
-    Pass("vectors", lambda sink, _: expand_vectors(sink)),
+    Pass("vectors", lambda sink, renderer: expand_vectors(sink, renderer.has_shuffle)),
     Pass("accumulators", lambda sink, _: lower_reduces(sink)),
-    Pass("operations of the target", _decompose),
+    Pass("operations of the target", decompose),
 )
 
 

@@ -20,7 +20,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 WIDE_FLOATS = (dtypes.float32, dtypes.float64)
 INTEGERS = (*dtypes.ints, *dtypes.index_like)
@@ -28,24 +28,39 @@ INTEGERS = (*dtypes.ints, *dtypes.index_like)
 LARGEST_UNROLLED_POWER = 8
 
 
-def get_decompositions(renderer: Renderer) -> PatternMatcher:
-    """The rules for a renderer; made once for each set of operations and types."""
-    return _rules(renderer.operations, renderer.dtypes)
+def decompose(sink: UOp, renderer: Renderer) -> UOp:
+    """The same graph in the renderer's operations and types."""
+    operations, known = renderer.operations, renderer.dtypes
+    sink = graph_rewrite(sink, _arithmetic_rules(operations, known), name="decompose")
+    if any(u.dtype.scalar() in NARROW and u.dtype.scalar() not in known for u in sink.toposort()):
+        # after the arithmetic, which looks at the types that are then gone
+        sink = graph_rewrite(sink, _storage_rules(operations, known), name="narrow floats")
+    return sink
 
 
 @functools.cache
-def _rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
-    rules = constant_powers + wide_arithmetic
-    rules += as_integers([dtype for dtype in NARROW if dtype not in known])
-    for op, replacement in REPLACEMENTS.items():
-        if op not in operations:
-            rules += replacement
+def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
+    rules = constant_powers + wide_arithmetic + _replacements(operations)
     if Ops.POW not in operations:
         float32_power = _power_in_float64 if dtypes.float64 in known else power
         rules += PatternMatcher([(_binary(Ops.POW, dtypes.float32), float32_power)])
     if Ops.FDIV in operations:
         rules += divisions
     return rules + bool_arithmetic + power_of_two_divisions
+
+
+@functools.cache
+def _storage_rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
+    unknown = [dtype for dtype in NARROW if dtype not in known]
+    return as_integers(unknown) + _replacements(operations)
+
+
+def _replacements(operations: frozenset[Ops]) -> PatternMatcher:
+    rules = PatternMatcher([])
+    for op, replacement in REPLACEMENTS.items():
+        if op not in operations:
+            rules += replacement
+    return rules
 
 
 def _unary(op: Ops, dtype: DType | tuple[DType, ...]) -> UPat:

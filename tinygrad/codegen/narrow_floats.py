@@ -6,8 +6,7 @@ all is then kept as an unsigned integer of its width, and converted by integer a
 nearest with ties to even, as `FloatFormat` says.
 
 A value of an unknown type is `BITCAST(type, integer)` while the rules are at work, so that its type
-is never lost; memory, moves and conversions take the BITCAST away again. A conversion to such a
-type is done where its bits are needed.
+is never lost; memory, moves and conversions take the BITCAST away again.
 """
 
 from __future__ import annotations
@@ -144,9 +143,6 @@ class _Storage:
         """The integer that stands for `x`; what is of another type stands for itself."""
         if x.dtype.scalar() is not self.dtype or isinstance(x.dtype, PtrDType):
             return x
-        if x.op is Ops.CAST:
-            # other types than float32 are rounded to that first
-            return encode(x.src[0].cast(dtypes.float32), self.form)
         return x.bitcast(self.stored(x.dtype))
 
     def pointer(self, u: UOp) -> UOp | None:
@@ -175,9 +171,9 @@ class _Storage:
         """A conversion from this type."""
         return decode(self.bits(u.src[0]), self.form).cast(u.dtype)
 
-    def read_bits(self, u: UOp, x: UOp) -> UOp:
-        """The bits of a conversion's result, as another type."""
-        return self.bits(x).bitcast(u.dtype)
+    def to_type(self, u: UOp) -> UOp:
+        """A conversion to this type; other types than float32 are rounded to that first."""
+        return encode(u.src[0].cast(dtypes.float32), self.form).bitcast(u.dtype)
 
 
 def _bitcast_twice(u: UOp, x: UOp) -> UOp:
@@ -195,10 +191,7 @@ def as_integers(unknown: Iterable[DType]) -> PatternMatcher:
             [
                 (UPat(Ops.BITCAST, src=(UPat(Ops.BITCAST, name="x"),), name="u"), _bitcast_twice),
                 (UPat(Ops.CAST, src=(UPat(dtype=dtype),), name="u"), storage.from_type),
-                (
-                    UPat(Ops.BITCAST, src=(UPat(Ops.CAST, dtype=dtype, name="x"),), name="u"),
-                    storage.read_bits,
-                ),
+                (UPat(Ops.CAST, dtype=dtype, name="u"), storage.to_type),
                 (UPat(Ops.CONST, dtype=dtype, name="u"), storage.constant),
                 (UPat(pointing, dtype=dtype, name="u"), storage.pointer),
                 (UPat(moving, dtype=dtype, name="u"), storage.move),
