@@ -396,8 +396,10 @@ nested_reduces = PatternMatcher(
             ),
             _merge_masked_reduces,
         ),
-    ]
+    ],
+    pure=True,
 )
+simplify_indices = symbolic + nested_reduces
 
 
 def lower_kernel(ast: UOp) -> UOp:
@@ -405,4 +407,4 @@ def lower_kernel(ast: UOp) -> UOp:
     lowering = _Lowering()
     stores = tuple(lowering.store(x) for x in ast.src)
     sink = UOp(Ops.SINK, dtypes.void, stores, ast.arg)
-    return graph_rewrite(sink, symbolic + nested_reduces, name="simplify indices")
+    return graph_rewrite(sink, simplify_indices, name="simplify indices")
