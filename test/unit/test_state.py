@@ -130,6 +130,13 @@ def test_loading_keeps_the_layout_and_the_dtype_of_the_model():
     assert model.l1.bias.tolist() == [2] * 4
 
 
+def test_a_model_takes_its_values_from_another_that_was_never_realized():
+    source, model = TwoLayers(), TwoLayers()
+    load_state_dict(model, get_state_dict(source), verbose=False)
+    for found, expected in zip(get_parameters(model), get_parameters(source), strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
 def test_missing_names_are_all_listed_and_nothing_is_changed():
     model = TwoLayers()
     state = state_of(model)

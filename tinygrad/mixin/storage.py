@@ -267,7 +267,10 @@ def _roots(tensors: Any) -> list[UOp]:
             storage_of(base).ensure_allocated()
     roots = [x.uop for x in tensors if not _is_memory(x.uop) and not _is_number(x.uop)]
     roots = list(dict.fromkeys(roots))
-    return roots + _readers_of_overwritten(roots) if roots and len(_assignments) else roots
+    # what is computed for being overwritten may overwrite something itself
+    while roots and len(_assignments) and (readers := _readers_of_overwritten(roots)):
+        roots += readers
+    return roots
 
 
 def _alias_base(node: UOp) -> UOp:
@@ -313,14 +316,16 @@ def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool
     stack = [(root, False)]
     while stack:
         node, ready = stack.pop()
+        # the target of an assignment is not read
+        sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
         if ready:
-            known[node] = any(known[x] for x in node.src)
+            known[node] = any(known[x] for x in sources)
         elif node not in known:
             if node in buffers:
                 known[node] = True
                 continue
             stack.append((node, True))
-            stack.extend((x, False) for x in node.src if x not in known)
+            stack.extend((x, False) for x in sources if x not in known)
     return known[root]
 
 
@@ -353,4 +358,6 @@ def _rebuilt(root: UOp, done: dict[UOp, UOp]) -> UOp:
         stack.pop()
         src = tuple([done[x] for x in node.src])
         done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if node.op is Ops.ASSIGN and node in _assignments:
+            _assignments.add(done[node])
     return done[root]
