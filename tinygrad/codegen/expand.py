@@ -25,12 +25,12 @@ def broadcast(node: UOp, count: int) -> UOp:
     return UOp(Ops.VECTORIZE, node.dtype.vec(count), (node,))
 
 
-def expand_vectors(sink: UOp) -> UOp:
-    """Replace every VECTOR range."""
+def expand_vectors(sink: UOp, has_shuffle: bool) -> UOp:
+    """Replace every VECTOR range. `has_shuffle`: see `Renderer`."""
     nodes = sink.toposort()
     if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR for u in nodes):
         return sink
-    expansion = _Expansion()
+    expansion = _Expansion(has_shuffle)
     for u in nodes:
         expansion.done[u] = expansion.expand(u)
     return expansion.done[sink]
@@ -39,7 +39,8 @@ def expand_vectors(sink: UOp) -> UOp:
 class _Expansion:
     """The vector form of every node done so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_shuffle: bool) -> None:
+        self.has_shuffle = has_shuffle
         self.done: dict[UOp, UOp] = {}
         self.free = FreeRanges()
 
@@ -138,8 +139,40 @@ class _Expansion:
                 u.dtype.vec(count),
                 (broadcast(valid, count), broadcast(plain, count), broadcast(src[1], count)),
             )
+        if self.has_shuffle:
+            stride = self.free.stride(u.src[0].src[1], axis)
+            if stride in {-1, 2, 3, 4}:
+                return self.strided_load(u, src, axis, stride)
         wide = tuple([broadcast(x, count) for x in src[1:]])
         return UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
+
+    def strided_load(self, u: UOp, src: tuple[UOp, ...], axis: UOp, stride: int) -> UOp:
+        """Lanes that are few elements apart: load all elements in between, and take what is needed.
+
+        Elements that no lane needs are masked: they may lie behind the end of the buffer.
+        """
+        count = extent(axis)
+        total = count * abs(stride)
+        form = affine(u.src[0].src[1])
+        del form.terms[axis]
+        lanes = tuple(lane * stride for lane in range(count))
+        form.constant += min(lanes)
+        lanes = tuple(lane - min(lanes) for lane in lanes)
+        address: tuple[UOp, ...] = (self.done[u.src[0].src[0]], build_affine(form))
+        mask = dtypes.bool.vec(total)
+        valid = broadcast(src[0].src[2], count) if len(src[0].src) > 2 else None
+        of_lane = tuple(i // stride if stride > 0 else count - 1 - i for i in range(total))
+        needed = None if valid is None else UOp(Ops.GEP, mask, (valid,), of_lane)
+        if total > count:
+            read = UOp(Ops.CONST, mask, (), tuple(i in lanes for i in range(total)))
+            needed = read if needed is None else UOp(Ops.AND, mask, (read, needed))
+        if needed is not None:
+            address = (*address, needed)
+        loaded = UOp(Ops.LOAD, u.dtype.vec(total), (UOp(Ops.INDEX, u.src[0].dtype, address),))
+        result = UOp(Ops.GEP, u.dtype.vec(count), (loaded,), lanes)
+        if valid is None or len(src) == 1:
+            return result
+        return UOp(Ops.WHERE, result.dtype, (valid, result, broadcast(src[1], count)))
 
     def store(self, u: UOp) -> UOp:
         own = tuple(r for r in u.src[2:] if r.arg.kind is not AxisType.VECTOR)

@@ -24,28 +24,33 @@ from tinygrad.uop.ops import AxisType, UOp
 FEWEST_STEPS = 8
 
 
-def position_of(axes: list[UOp]) -> UOp:
-    """The row-major position of a point of some loops."""
+def position_of(axes: list[UOp], padding: int = 0) -> UOp:
+    """The row-major position of a point of some loops; the innermost rows are `padding` longer."""
     index: UOp = UOp.const(dtypes.index, 0)
     stride = 1
     for axis in reversed(axes):
         term = axis if stride == 1 else axis * stride
         index = term if index.op is Ops.CONST else term + index
         stride *= extent(axis)
+        if axis is axes[-1]:
+            stride += padding
     return index
 
 
-def stage(operand: UOp, axes: list[UOp], factory: RangeFactory, number: int) -> UOp:
-    """The operand read back from scratch memory number `number`. The last of `axes` are the
-    lanes."""
-    size = math.prod(extent(r) for r in axes)
+def stage(
+    operand: UOp, axes: list[UOp], factory: RangeFactory, number: int, padding: int = 0
+) -> UOp:
+    """The operand read back from scratch memory number `number`. The last of `axes` are the lanes."""
+    size = math.prod(extent(r) for r in axes[:-1]) * (extent(axes[-1]) + padding)
     scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
-    fill = fill_nest(scratch, operand, axes, factory)
+    fill = fill_nest(scratch, operand, axes, factory, padding)
     ready = UOp(Ops.AFTER, scratch.dtype, (scratch, fill))
-    return ready.index(position_of(axes)).load(dtype=operand.dtype)
+    return ready.index(position_of(axes, padding)).load(dtype=operand.dtype)
 
 
-def fill_nest(scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory) -> UOp:
+def fill_nest(
+    scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory, padding: int
+) -> UOp:
     """The store nest that fills the scratch memory, with lanes along whatever is contiguous."""
     lane = axes[-1]
     free = FreeRanges()
@@ -58,7 +63,7 @@ def fill_nest(scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory
         size = substitute(r.src[0], dict(zip(axes, clones, strict=False)))
         clones.append(factory.new(size, kind))
     table = dict(zip(axes, clones, strict=True))
-    store = scratch.index(position_of(clones)).store(substitute(operand, table), *clones)
+    store = scratch.index(position_of(clones, padding)).store(substitute(operand, table), *clones)
     if along is lane or along is None:
         return store
     return vectorize_fill(store, table[along], extent(lane), factory)

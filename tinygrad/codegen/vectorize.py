@@ -10,6 +10,7 @@ from __future__ import annotations
 from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import Affine, FreeRanges, affine, extent, is_static
 from tinygrad.codegen.split import Fit
+from tinygrad.codegen.transpose import transpose_blocks
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import GroupOp, Ops
@@ -20,10 +21,14 @@ GATHER_COST = 1.0
 FEWEST_STEPS = 4
 UNROLLED_TERMS = 32
 ACCUMULATORS = 4
+# vectors of neighbouring outputs: long pieces of each row that is read
+COLUMN_VECTORS = 8
 
 
 def vectorize_nest(nest: Nest) -> None:
     """Give the nest its VECTOR and TILE loops."""
+    if transpose_blocks(nest, lanes_of(nest)):
+        return
     axes = _Choice(nest).best()
     unroll_small_reduces(nest, set(axes))
     for axis in axes:
@@ -91,7 +96,8 @@ def split_outputs(nest: Nest, axis: UOp) -> None:
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2
     if reduces:
-        lanes, vectors = block_of_vectors(n, most, ACCUMULATORS)
+        wide = n >= 4 * COLUMN_VECTORS * most
+        lanes, vectors = block_of_vectors(n, most, COLUMN_VECTORS if wide else ACCUMULATORS)
     can_repeat = is_static(axis) and n >= lanes * vectors and not nest.is_in_place()
     fit = Fit.OVERLAP if can_repeat else Fit.MASKED
     _, block = nest.split(axis, lanes * vectors, AxisType.LOOP, fit)

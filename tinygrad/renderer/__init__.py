@@ -18,7 +18,7 @@ renderer walks it once and gives every node that has a value a name.
   more; with a vector index it gathers. Where `valid` (a bool, or one for each lane) is false,
   memory is not touched and the value is `alt`. `STORE(INDEX, value)` has the same forms.
 - `VECTORIZE` with one source repeats it in all lanes, with several it collects them. `GEP` (arg:
-  lane) takes one. `REDUCE(vector)` without ranges reduces the lanes by its arg.
+  lane) takes one, or several as a new vector. `REDUCE(vector)` without ranges reduces the lanes by its arg.
 - All operands of arithmetic have equally many lanes. IDIV and MOD truncate as in C. MULACC(a, b, c)
   is a * b + c.
 """
@@ -83,6 +83,8 @@ class Renderer:
     vector_registers: int = 16
     has_gather: bool = False
     """Whether loads and stores of vectors may be masked, and addressed by vectors."""
+    has_shuffle: bool = False
+    """Whether GEP may take several lanes, given as a tuple, in any order."""
     has_local: bool = False
     """Whether items of the grid are groups of threads that share DEFINE_LOCAL memory."""
     scratch_bytes: int = 0

@@ -47,6 +47,7 @@ class LLVMRenderer(Renderer):
 
     name = "llvm"
     has_gather = True
+    has_shuffle = True
     scratch_bytes = SCRATCH_BYTES
 
     def __init__(self, vector_bytes: int | None = None) -> None:

@@ -204,7 +204,14 @@ def vectorize(w: Writer, u: UOp) -> None:
 
 
 def take_lane(w: Writer, u: UOp) -> None:
-    """One lane of a vector."""
+    """One lane of a vector, or several in any order."""
+    source = u.src[0]
+    if isinstance(u.arg, tuple):
+        lanes = constant(dtypes.int32.vec(len(u.arg)), u.arg)
+        kind = f"<{len(u.arg)} x i32>"
+        other = f"{value_type(source.dtype)} poison"
+        w.names[u] = w.value(f"shufflevector {w.typed(source)}, {other}, {kind} {lanes}")
+        return
     w.names[u] = w.value(f"extractelement {w.typed(u.src[0])}, i32 {u.arg}")
 
 

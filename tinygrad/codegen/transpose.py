@@ -1,0 +1,76 @@
+"""Transpose in square blocks through scratch memory.
+
+Before: a store that is contiguous along one axis, of loads that are contiguous along another. After: for each
+square block, vectors of what is contiguous are loaded into scratch memory, and vectors along the other axis are
+collected from there and stored. Every cache line is read and written as a whole, once.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.nest import Nest
+from tinygrad.codegen.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.split import Fit
+from tinygrad.codegen.staging import stage
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+# one more element in each row of the block, so that a column's elements lie in different cache sets
+ROW_PADDING = 1
+# blocks side by side in both directions, so that pages are used for more than one cache line
+NEIGHBOURS = 4
+
+
+def transpose_blocks(nest: Nest, lanes: int) -> bool:
+    """Apply this to a nest of one store; returns whether it was one."""
+    found = _find(nest, lanes)
+    if found is None:
+        return False
+    columns, rows, count = found
+    row_outer, row = nest.split(rows, lanes, AxisType.LOOP, Fit.OVERLAP)
+    column_outer, column = nest.split(columns, lanes, AxisType.VECTOR, Fit.OVERLAP)
+    near: list[UOp] = []
+    far: list[UOp] = []
+    for outer in (row_outer, column_outer):
+        if outer is not None:
+            group, inner = nest.split(outer, NEIGHBOURS, AxisType.LOOP, Fit.BOUNDED)
+            near.append(inner)
+            far += [] if group is None else [group]
+    store = nest.stores[0]
+    outside = [r for r in store.src[2:] if r not in (row, column, *near, *far)]
+    nest.reorder(store, [*outside, *far, *near, row, column])
+    free = FreeRanges()
+    loads = [u for u in nest.root.toposort() if u.op is Ops.LOAD]
+    strided = [u for u in loads if free.stride(u.src[0].src[1], column) not in {0, 1}]
+    assert len(strided) == count
+    table = {
+        u: stage(u, [column, row], nest.factory, number, ROW_PADDING)
+        for number, u in enumerate(strided)
+    }
+    nest.root = nest.root.substitute(table)
+    nest.note(f"transposed in blocks of {lanes} x {lanes}")
+    return True
+
+
+def _find(nest: Nest, lanes: int) -> tuple[UOp, UOp, int] | None:
+    """The axis contiguous in the store, the one contiguous in the strided loads, and their number."""
+    if lanes < 4 or len(nest.stores) != 1 or nest.is_in_place():
+        return None
+    store = nest.stores[0]
+    nodes = store.toposort()
+    if any(u.op is Ops.REDUCE for u in nodes):
+        return None
+    own = [
+        r
+        for r in store.src[2:]
+        if r.arg.kind is AxisType.LOOP and is_static(r) and extent(r) >= lanes
+    ]
+    free = FreeRanges()
+    columns = next((r for r in own if free.stride(store.src[0].src[1], r) == 1), None)
+    loads = [u for u in nodes if u.op is Ops.LOAD]
+    if columns is None:
+        return None
+    strided = [u for u in loads if free.stride(u.src[0].src[1], columns) not in {0, 1}]
+    for rows in own:
+        if strided and all(free.stride(u.src[0].src[1], rows) == 1 for u in strided):
+            return columns, rows, len(strided)
+    return None
