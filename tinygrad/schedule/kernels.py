@@ -126,8 +126,13 @@ class _Planner:
             target, value = node.src
         params: dict[Parts, int] = {self.parts[node]: 0}
         reads: list[UOp] = []
+        if below_reshapes(target) in self.stored:
+            # a reshape leaves the memory as it is: the loops follow the value below it
+            value = below_reshapes(value)
+            address = self.param(value, 0)
+        else:
+            address = self.body(target, node, params, [])
         body = self.body(value, node, params, reads)
-        address = self.body(target, node, params, []) if target is not node else self.param(node, 0)
         return Unit(
             node,
             reads=reads,
@@ -304,7 +309,7 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
     """Group the per-device graph below `sink` into kernels and transfers."""
     order = list(sink.toposort())
     order.pop()
-    outputs = [_below_reshapes(x) for x in sink.src]
+    outputs = [below_reshapes(x) for x in sink.src]
     stored = choose_stored(order, outputs)
     stored |= hazards(order, stored)
     planner = _Planner(order, stored, inputs, default)
@@ -328,7 +333,7 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
     )
 
 
-def _below_reshapes(node: UOp) -> UOp:
+def below_reshapes(node: UOp) -> UOp:
     """The value whose memory is that of `node`, element for element."""
     while node.op is Ops.RESHAPE and node.src[0].device is not None:
         node = node.src[0]
