@@ -96,9 +96,11 @@ def size(x: Any) -> int:
 
 
 def stored_value(node: UOp) -> Array:
-    """The value of a realized BUFFER, put together from its shards."""
-    storage = node.buffer
+    """The value of a BUFFER, put together from its shards; zeros if nothing was written yet."""
     shape = node.arg.shape
+    if not node.is_realized:
+        return np.zeros(shape, value_dtype(node.dtype))
+    storage = node.buffer
     if not isinstance(storage, MultiBuffer):
         return from_storage(storage.numpy(), node.dtype).reshape(shape)
     assert isinstance(node.device, Sharding)

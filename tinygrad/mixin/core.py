@@ -40,6 +40,19 @@ def const_node(value: ConstType, dtype: DType) -> UOp:
     return UOp.const(dtype, value)
 
 
+def same_size(a: sint, b: sint) -> bool:
+    """Whether two sizes are equal, symbolic ones for all values of their Variables."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return a is b or (UOp.const(dtypes.index, a) - b).ssimplify() == 0
+
+
+def shown(shape: Shape) -> str:
+    """A shape for a person."""
+    sizes = [str(size) if isinstance(size, int) else size.render() for size in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
 def broadcast_shape(*shapes: Shape) -> Shape:
     """The shape that all of `shapes` broadcast to, as in numpy. Raises ValueError if none is."""
     if all(shape == shapes[0] for shape in shapes):
@@ -49,8 +62,8 @@ def broadcast_shape(*shapes: Shape) -> Shape:
     result: list[sint] = []
     for sizes in zip(*padded, strict=True):
         wide = [size for size in sizes if not (isinstance(size, int) and size == 1)]
-        if any(size is not wide[0] and size != wide[0] for size in wide):
-            listed = " and ".join(str(shape) for shape in dict.fromkeys(shapes))
+        if any(not same_size(size, wide[0]) for size in wide):
+            listed = " and ".join(shown(shape) for shape in dict.fromkeys(shapes))
             raise ValueError(
                 f"shapes {listed} do not broadcast: sizes {sizes[0]} and {sizes[-1]} differ, "
                 "and neither is 1"

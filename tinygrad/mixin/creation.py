@@ -252,7 +252,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
         [[1, 2], [0, 4]]
         """
-        return self._triangle(self.shape[-2], self.shape[-1], diagonal - 1).where(0, self)
+        return self._below(diagonal - 1).where(0, self)
 
     def tril(self, diagonal: sint = 0) -> Self:
         """The elements on and below a diagonal of the last two axes; the others are 0.
@@ -260,7 +260,12 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([[1, 2], [3, 4]]).tril().tolist()
         [[1, 0], [3, 4]]
         """
-        return self._triangle(self.shape[-2], self.shape[-1], diagonal).where(self, 0)
+        return self._below(diagonal).where(self, 0)
+
+    def _below(self, diagonal: sint) -> Self:
+        if self.ndim < 2:
+            raise ValueError(f"a triangle is of matrices, not of shape {self.shape}")
+        return self._triangle(self.shape[-2], self.shape[-1], diagonal)
 
 
 def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
@@ -274,7 +279,8 @@ def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
 def _range_length(span: Any, step: Any) -> sint:
     """How many steps fit in `span`, rounded up."""
     if isinstance(span, UOp):
-        return span if step == 1 else (span + (step - 1)) // step
+        steps: sint = ((span + (step - 1)) // step).ssimplify()
+        return steps
     return max(0, int(ceildiv(span, step)))
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.mixin.core import broadcast_shape
+from tinygrad.mixin.core import broadcast_shape, same_size
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement import Padding
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, resolve, sint
+from tinygrad.uop.ops import UOp, sint
 
 _MODES = ("constant", "reflect", "replicate", "circular")
 
@@ -34,7 +34,7 @@ class JoiningMixin(CreationMixin):
         axis = self._axis(dim)
         for x in args:
             rest = [(a, b) for i, (a, b) in enumerate(zip(self.shape, x.shape)) if i != axis]
-            if x.ndim != self.ndim or any(resolve(a != b, True) for a, b in rest if a is not b):
+            if x.ndim != self.ndim or not all(same_size(a, b) for a, b in rest):
                 raise ValueError(
                     f"cat along axis {axis}: shapes {self.shape} and {x.shape} differ elsewhere too"
                 )

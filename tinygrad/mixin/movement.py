@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
-from tinygrad.mixin.core import Shape, TensorCore, broadcast_node
-from tinygrad.uop.ops import WindowArg, resolve, sint, smax
+from tinygrad.mixin.core import Shape, TensorCore, broadcast_node, same_size, shown
+from tinygrad.uop.ops import WindowArg, sint, smax
 
 Padding = tuple[tuple[sint, sint], ...]
 
@@ -41,8 +41,11 @@ class MovementMixin(TensorCore):
             new = _with_inferred_size(old, new, unknown[0])
         if new == old:
             return self._derive(self.uop)
-        if resolve(prod(old) != prod(new), True):
-            raise ValueError(f"reshape {old} -> {new}: {prod(old)} elements are not {prod(new)}")
+        if not same_size(prod(old), prod(new)):
+            raise ValueError(
+                f"reshape {shown(old)} -> {shown(new)}: {shown((prod(old),))[1:-2]} elements are "
+                f"not {shown((prod(new),))[1:-2]}"
+            )
         return self._derive(self.uop.reshape(new))
 
     def view(self, shape: Any, *args: Any) -> Self:
@@ -168,9 +171,11 @@ class MovementMixin(TensorCore):
             return self
         aligned = (1,) * (len(shape) - len(old)) + old
         if len(old) > len(shape) or any(
-            not _is_one(a) and resolve(a != b, False) for a, b in zip(aligned, shape, strict=True)
+            not _is_one(a) and not same_size(a, b) for a, b in zip(aligned, shape, strict=True)
         ):
-            raise ValueError(f"cannot expand {old} to {shape}: only axes of size 1 can be repeated")
+            raise ValueError(
+                f"cannot expand {shown(old)} to {shown(shape)}: only axes of size 1 can be repeated"
+            )
         return self._derive(broadcast_node(self.uop, shape))
 
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:

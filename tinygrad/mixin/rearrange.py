@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Self
 
 from tinygrad.helpers import prod
-from tinygrad.mixin.core import Shape
+from tinygrad.mixin.core import Shape, same_size
 from tinygrad.mixin.movement import MovementMixin
-from tinygrad.uop.ops import resolve, sint
+from tinygrad.uop.ops import sint
 
 
 class RearrangeMixin(MovementMixin):
@@ -99,6 +99,6 @@ def _rearrange_sizes(
         known = prod([found[name] for name in group if name in found])
         if unknown:
             found[unknown[0]] = size // known
-        if resolve(prod([found[name] for name in group]) != size, False):
+        if not same_size(prod([found[name] for name in group]), size):
             raise RuntimeError(f"rearrange {formula!r}: ({' '.join(group)}) is not of size {size}")
     return found

@@ -25,6 +25,8 @@ from tinygrad.uop.ops import UOp
 _assignments: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 _ALIASES = GroupOp.Movement | TRANSPARENT
+# movement whose result is computed, not read from the memory of its source
+_COMPUTED = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
 
 
 class StorageMixin(CreationMixin):
@@ -128,7 +130,7 @@ class StorageMixin(CreationMixin):
             )
         self._check_same_devices(value)
         target = self.uop.src[0] if self.uop.op is Ops.ASSIGN else self.uop
-        if not _is_memory(target):
+        if not _is_memory(target) or _repeats(target):
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
             return self
         self.uop = target.assign(value)
@@ -280,9 +282,17 @@ def _alias_base(node: UOp) -> UOp:
 
 
 def _is_memory(node: UOp) -> bool:
-    """Whether a value is a buffer with content, or a part of one."""
-    base = _alias_base(node)
-    return base.op is Ops.BUFFER and base.is_realized
+    """Whether a value is a buffer with content, or a view of one."""
+    while node.op in _ALIASES and node.op not in _COMPUTED:
+        node = node.src[0]
+    return node.op is Ops.BUFFER and node.is_realized
+
+
+def _repeats(node: UOp) -> bool:
+    """Whether several elements of a view are one element of memory."""
+    while node.op in _ALIASES and node.op is not Ops.EXPAND:
+        node = node.src[0]
+    return node.op is Ops.EXPAND
 
 
 def _is_number(node: UOp) -> bool:

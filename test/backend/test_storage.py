@@ -1,0 +1,275 @@
+"""Tensors in memory: realizing, writing over, views, and memory of one's own."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import GlobalCounters, Sharding, Tensor, dtypes
+from tinygrad.mixin.core import live_tensors
+from tinygrad.sharding import ShardingError
+from tinygrad.uop import Ops
+
+TWO = ("CPU:1", "CPU:2")
+PLACES: list[Any] = ["CPU", Sharding(TWO), Sharding(TWO, 0)]
+
+
+@pytest.fixture(params=PLACES, ids=str)
+def place(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def stored(values: Any, place: Any = "CPU") -> Tensor:
+    return Tensor(values, device=place).realize()
+
+
+# ---- realizing ----
+
+
+def test_realizing_computes_once() -> None:
+    x = stored([1.0, 2.0])
+    y = (x + 1).realize()
+    GlobalCounters.reset()
+    assert y.tolist() == [2, 3]
+    y.realize()
+    assert GlobalCounters.kernel_count == 0
+
+
+def test_what_was_computed_is_not_computed_again_above_it() -> None:
+    x = stored([1.0, 2.0])
+    y = x.exp()
+    z = y + 1
+    y.realize()
+    assert Ops.EXP2 not in [node.op for node in z.uop.toposort()]
+    np.testing.assert_allclose(z.numpy(), np.exp([1, 2]) + 1, rtol=1e-6)
+
+
+def test_several_tensors_are_realized_together() -> None:
+    x = stored([1.0, 2.0])
+    y, z = x + 1, x * 3
+    Tensor.realize(y, z)
+    assert y.uop.is_realized
+    assert z.uop.is_realized
+
+
+def test_realizing_nothing() -> None:
+    assert Tensor.realize() is None
+    assert Tensor.zeros(0, 3).realize().tolist() == []
+    assert Tensor(3).realize().item() == 3
+
+
+def test_views_of_memory_need_no_kernel() -> None:
+    x = stored(np.arange(6).reshape(2, 3))
+    GlobalCounters.reset()
+    assert x.T[1:].flip(0).tolist() == [[2, 5], [1, 4]]
+    assert x.reshape(3, 2).expand(2, 3, 2).shape == (2, 3, 2)
+    assert x.detach().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert GlobalCounters.kernel_count == 0
+
+
+def test_constants_need_no_kernel_to_be_read() -> None:
+    GlobalCounters.reset()
+    assert Tensor.full((2, 2), 3.5).tolist() == [[3.5, 3.5], [3.5, 3.5]]
+    assert Tensor.ones(2, device=Sharding(TWO, 0)).tolist() == [1, 1]
+    assert GlobalCounters.kernel_count == 0
+
+
+def test_a_schedule_can_be_run_by_hand() -> None:
+    x = stored([1.0, 2.0])
+    y = x * 2
+    items = y.schedule()
+    assert len(items) == 1
+    for item in items:
+        item.run()
+    assert y.tolist() == [2, 4]
+
+
+def test_memory_of_a_new_tensor() -> None:
+    x = Tensor.empty(3)
+    x.realize()
+    assert x.uop.is_realized
+    assert x.numpy().shape == (3,)
+
+
+def test_tensors_that_are_gone_are_forgotten() -> None:
+    gc.collect()
+    before = len(live_tensors)
+    for _ in range(10):
+        (Tensor([1.0]) + 1).realize()
+    gc.collect()
+    assert len(live_tensors) <= before
+
+
+# ---- writing over ----
+
+
+def test_assign(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    buffer = x.uop.buffer
+    x.assign(Tensor([3.0, 4.0], device=place)).realize()
+    assert x.tolist() == [3, 4]
+    assert x.uop.buffer is buffer
+
+
+def test_assign_of_what_reads_the_old_content(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    for _ in range(3):
+        x.assign(x * 2)
+    assert x.tolist() == [8, 16]
+    x.assign(x + 1).realize()
+    assert x.tolist() == [9, 17]
+
+
+def test_assign_of_the_content_in_another_order(place: Any) -> None:
+    x = stored([1.0, 2.0, 3.0, 4.0], place)
+    x.assign(x.flip(0)).realize()
+    assert x.tolist() == [4, 3, 2, 1]
+
+
+def test_what_was_written_down_before_keeps_its_meaning(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    y = x + 1
+    x.assign(x * 10).realize()
+    assert y.tolist() == [2, 3]
+    assert x.tolist() == [10, 20]
+
+
+def test_so_does_what_was_written_down_between_two_assignments(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    x.assign(x * 10)
+    y = x + 1
+    x.assign(x * 10)
+    z = x + 1
+    assert z.tolist() == [101, 201]
+    assert y.tolist() == [11, 21]
+    assert x.tolist() == [100, 200]
+
+
+def test_the_loss_of_a_step_may_be_read_after_it() -> None:
+    w = stored([1.0, 2.0])
+    w.requires_grad = True
+    loss = (w * w).sum()
+    loss.backward()
+    gradient = w.grad
+    w.assign(w.detach() - w.grad * 0.5).realize()
+    assert w.tolist() == [0, 0]
+    assert loss.item() == 5
+    assert gradient.tolist() == [2, 4]
+
+
+def test_two_buffers_swapped() -> None:
+    a, b = stored([1.0]), stored([2.0])
+    old = a.clone()
+    a.assign(b)
+    b.assign(old)
+    Tensor.realize(a, b)
+    assert (a.item(), b.item()) == (2, 1)
+
+
+def test_views_see_what_is_assigned() -> None:
+    x = stored([1.0, 2.0, 3.0, 4.0])
+    view = x.reshape(2, 2)
+    x.assign(Tensor([5.0, 6.0, 7.0, 8.0])).realize()
+    assert view.tolist() == [[5, 6], [7, 8]]
+
+
+def test_assign_to_a_part_writes_into_the_whole() -> None:
+    x = stored([1.0, 2.0, 3.0, 4.0])
+    x[1:3].assign(Tensor([20.0, 30.0])).realize()
+    assert x.tolist() == [1, 20, 30, 4]
+
+
+def test_a_tensor_not_in_memory_becomes_what_is_assigned() -> None:
+    x = Tensor.zeros(2)
+    x.assign(Tensor([1.0, 2.0]))
+    assert x.tolist() == [1, 2]
+    assert Tensor.zeros(2).tolist() == [0, 0]
+
+
+def test_numbers_can_be_assigned() -> None:
+    x = stored([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="does not fit"):
+        x.assign(3)
+    assert x.assign(x.full_like(3)).tolist() == [[3, 3]]
+
+
+def test_assign_from_another_device_is_an_error() -> None:
+    with pytest.raises(ShardingError, match=r"use \.to|move it with \.to"):
+        stored([1.0]).assign(stored([2.0], "CPU:1"))
+
+
+def test_assign_between_layouts_of_the_same_devices() -> None:
+    x = stored([1.0, 2.0], Sharding(TWO, 0))
+    x.assign(stored([3.0, 4.0], Sharding(TWO))).realize()
+    assert x.device == Sharding(TWO, 0)
+    assert x.tolist() == [3, 4]
+
+
+# ---- memory of one's own ----
+
+
+def test_equal_values_stored_twice_are_two_memories(place: Any) -> None:
+    a, b = (Tensor.zeros(2, device=place).contiguous().realize() for _ in range(2))
+    a.assign(a + 1).realize()
+    assert (a.tolist(), b.tolist()) == ([1, 1], [0, 0])
+
+
+def test_clones_are_apart(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    a, b = x.clone(), x.clone()
+    a.assign(a + 1).realize()
+    assert (a.tolist(), b.tolist(), x.tolist()) == ([2, 3], [1, 2], [1, 2])
+    assert a.device == x.device
+
+
+def test_replace_changes_what_a_tensor_is() -> None:
+    x = Tensor([1.0, 2.0])
+    x.replace(Tensor([3.0, 4.0]))
+    assert x.tolist() == [3, 4]
+    with pytest.raises(ValueError, match="is not"):
+        x.replace(Tensor([1.0]))
+    x.replace(Tensor([1.0]), allow_shape_mismatch=True)
+    assert x.tolist() == [1]
+
+
+# ---- other sources ----
+
+
+def test_bytes_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "numbers"
+    np.arange(4, dtype=np.int32).tofile(file)
+    x = Tensor(file)
+    assert x.dtype == dtypes.uint8
+    assert x.shape == (16,)
+    assert x.to("CPU").bitcast(dtypes.int32).tolist() == [0, 1, 2, 3]
+
+
+def test_memory_of_somebody_else_is_written_to() -> None:
+    array = np.arange(4, dtype=np.float32)
+    x = Tensor.from_blob(array.ctypes.data, (4,), dtype=dtypes.float32)
+    x.assign(x + 1).realize()
+    assert array.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dtype", [*dtypes.ints, *dtypes.floats, dtypes.bool])
+def test_every_dtype_survives_the_way_there_and_back(dtype: Any, place: Any) -> None:
+    values = [0, 1] if dtype is dtypes.bool else [1, 2]
+    x = Tensor(values, dtype=dtype, device=place).realize()
+    assert x.dtype == dtype
+    assert x.tolist() == values
+
+
+# ---- gradients and memory ----
+
+
+def test_a_gradient_stays_exact_when_its_input_was_computed_meanwhile() -> None:
+    x = Tensor([-300.0, 1.0], requires_grad=True)
+    y = (x * 1).sigmoid()
+    x.realize()
+    y.sum().backward()
+    expected = 1 / (1 + np.exp(-1.0)) * (1 - 1 / (1 + np.exp(-1.0)))
+    np.testing.assert_allclose(x.grad.numpy(), [0, expected], rtol=1e-5)
