@@ -7,6 +7,7 @@ element it is at, so the value is still in a register; it is not read back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -63,7 +64,7 @@ class _Group:
     def join(self, unit: Unit) -> bool:
         """Take `unit` in, if it may run at the same time."""
         mine = self.unit.params
-        if not set(mine) & set(unit.params) or len({*mine, *unit.params}) > MOST_PARAMS:
+        if len({*mine, *unit.params}) > MOST_PARAMS:
             return False
         value = unit.stores[0].src[1]
         aligned, elsewhere = aligned_params(value)
@@ -102,20 +103,27 @@ def merge_kernels(
     after: dict[Unit, set[Unit]],
     devices: Callable[[UOp], tuple[str, ...]],
 ) -> list[Unit]:
-    """The units, elementwise ones of one shape joined where that is safe."""
+    """The units, elementwise ones of one shape that share an array joined where that is safe."""
     result: list[Unit] = []
     groups: dict[Any, list[_Group]] = {}
     position: dict[Unit, int] = {}
     for unit in units:
         if is_elementwise(unit):
-            key = (devices(unit.node), unit.stores[0].src[1].shape)
+            shape = unit.stores[0].src[1].shape
+            keys = [(devices(unit.node), shape, x) for x in unit.params if x[0].size > 1]
             earliest = max((position[u] for u in after[unit]), default=-1)
-            for group in reversed(groups.get(key, [])[-MOST_GROUPS_TRIED:]):
+            # the groups that share the most with this unit come first
+            shared = Counter(group for key in keys for group in groups.get(key, ()))
+            for group, _ in shared.most_common(MOST_GROUPS_TRIED):
                 if group.position >= earliest and group.join(unit):
                     position[unit] = group.position
                     break
             else:
-                groups.setdefault(key, []).append(_Group(unit, len(result)))
+                group = _Group(unit, len(result))
+            for key in keys:
+                members = groups.setdefault(key, [])
+                if group not in members:
+                    members.append(group)
         if unit not in position:
             position[unit] = len(result)
             result.append(unit)
