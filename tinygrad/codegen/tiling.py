@@ -21,12 +21,17 @@ from tinygrad.uop.ops import UOp
 LOAD_VECTOR = 1.0
 LOAD_SCALAR = 0.5
 GUARD_SCALAR = 0.7
+GUARD_VECTOR = 1.5
 COPY_CONTIGUOUS = 0.2
 COPY_STRIDED = 1.2
 STORE_STRIDED = 1.2
 LOOP_OVERHEAD = 0.6
 NARROWEST_COST = 0.5
 MOST_ROWS = 14
+MOST_ROWS_OF_ONE_VECTOR = 25
+# elements of a panel that is copied block by block, and the parts that its rows are then cut in
+LONG_PANEL = 1 << 16
+LONG_PARTS = 4
 
 
 @dataclass
@@ -90,6 +95,11 @@ def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
     return best
 
 
+def _is_guarded(operand: UOp) -> bool:
+    """Whether reading the operand needs conditions."""
+    return any(u.op is Ops.INDEX and len(u.src) > 2 for u in operand.toposort())
+
+
 class _Search:
     """Estimates for one choice of the panel side."""
 
@@ -102,7 +112,8 @@ class _Search:
         self.most_lanes = renderer.vector_bytes // max(
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
-        self.guarded = any(u.op is Ops.INDEX and len(u.src) > 2 for u in self.other.toposort())
+        self.scalar_load = LOAD_SCALAR + (GUARD_SCALAR if _is_guarded(self.other) else 0)
+        self.panel_guard = GUARD_VECTOR if _is_guarded(self.panel) else 0.0
         self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
 
     def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
@@ -118,7 +129,8 @@ class _Search:
 
     def tiles_for(self, vectors: int) -> list[_RowTile]:
         """Candidate register tiles that fit beside `vectors` columns."""
-        most = min(MOST_ROWS, (self.registers - 1 - vectors) // vectors)
+        limit = MOST_ROWS_OF_ONE_VECTOR if vectors == 1 else MOST_ROWS
+        most = min(limit, (self.registers - 1 - vectors) // vectors)
         axes = self.row_axes[:4]
         found: list[_RowTile] = []
         total = math.prod(extent(r) for r in self.row_axes)
@@ -162,25 +174,28 @@ class _Search:
                 blocks = ceildiv(n, lanes * vectors)
                 for tile in tiles:
                     staged = not contiguous or (scattered and tile.tiles >= (8 if simple else 2))
-                    work = self.tile_cost(tile.rows, vectors, width)
+                    work = self.tile_cost(tile.rows, vectors, width, staged)
                     cost = terms * others * blocks * tile.tiles * work + fixed
                     if staged:
                         copy = COPY_CONTIGUOUS if contiguous else COPY_STRIDED
-                        cost += terms * others * blocks * lanes * vectors * copy
+                        copied = terms * others * blocks * lanes * vectors
+                        # a sum in blocks is cut by rows, and each part copies the panel
+                        long = terms * lanes * vectors > LONG_PANEL
+                        cost += copied * copy * (ceildiv(LONG_PARTS, others * blocks) if long else 1)
                     if best is None or cost < best.cost:
                         best = Tiling(
                             self.side, axis, lanes, vectors, dict(tile.factors), staged, cost
                         )
         return best
 
-    def tile_cost(self, rows: int, vectors: int, width: float) -> float:
+    def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
         """Cycles of one term of one register tile."""
-        scalar = LOAD_SCALAR + (GUARD_SCALAR if self.guarded else 0)
         products = rows * vectors * width
         # the chain of additions of one accumulator bounds small tiles
         latency = 4.0
-        loads = rows * scalar + vectors * LOAD_VECTOR * width
-        return max(products, loads, latency) + 0.1 * loads + LOOP_OVERHEAD
+        loads = rows * self.scalar_load + vectors * LOAD_VECTOR * width
+        guards = 0.0 if staged else vectors * self.panel_guard
+        return max(products + guards, loads + guards, latency) + 0.1 * loads + LOOP_OVERHEAD
 
     def is_simple(self) -> bool:
         """Whether the panel side is read as it is in memory."""
