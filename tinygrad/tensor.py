@@ -167,7 +167,7 @@ class Tensor(
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
-        wanted = [x for x in list(live_tensors) if isinstance(x, Tensor) and x.requires_grad]
+        wanted = [x for x in live_tensors if isinstance(x, Tensor) and x.requires_grad]
         targets = list(dict.fromkeys(x.uop for x in wanted))
         found = compute_gradient(self.uop, self._root_gradient(gradient), targets)
         for x in wanted:

@@ -6,7 +6,9 @@ only when it is realized, assigned or moved in place; `live_tensors` knows every
 
 from __future__ import annotations
 
+import itertools
 import weakref
+from collections.abc import Iterator
 from typing import Any, Self, TypeAlias, cast
 
 from tinygrad.device import Device
@@ -18,7 +20,37 @@ from tinygrad.uop.ops import UOp, sint
 
 Shape: TypeAlias = tuple[sint, ...]
 
-live_tensors: weakref.WeakSet[TensorCore] = weakref.WeakSet()
+
+class _NumberedRef(weakref.ref["TensorCore"]):
+    __slots__ = ("number",)
+    number: int
+
+
+class LiveTensors:
+    """Every tensor there is, in the order they were made, without keeping them alive."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, _NumberedRef] = {}
+        self._numbers = itertools.count()
+
+    def add(self, tensor: TensorCore) -> None:
+        """Take note of a new tensor."""
+        ref = _NumberedRef(tensor, self._forget)
+        ref.number = next(self._numbers)
+        self._refs[ref.number] = ref
+
+    def _forget(self, ref: weakref.ref[TensorCore]) -> None:
+        del self._refs[cast(_NumberedRef, ref).number]
+
+    def __iter__(self) -> Iterator[TensorCore]:
+        found = (ref() for ref in list(self._refs.values()))
+        return iter([tensor for tensor in found if tensor is not None])
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+
+live_tensors = LiveTensors()
 _remember = live_tensors.add
 
 # what takes the shape of its neighbour when it has none of its own

@@ -313,7 +313,7 @@ def _readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
     # below a latest assignment everything is as old as that assignment wants it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
     readers: dict[UOp, None] = {}
-    for x in list(live_tensors):
+    for x in live_tensors:
         node = x.uop
         if node in reads_old or node in latest or _alias_base(node) in latest:
             continue
@@ -344,7 +344,7 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     if not table:
         return
     done = dict(table)
-    for x in list(live_tensors):
+    for x in live_tensors:
         node = x.uop
         if node.op is Ops.BUFFER:
             continue
