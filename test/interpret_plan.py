@@ -14,6 +14,7 @@ from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.place import place_constants
 from tinygrad.schedule.plan import KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
 from tinygrad.schedule.simplify import simplify
@@ -29,7 +30,7 @@ Storage = list[list[Array]]
 def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:
     """The plan that computes `roots`, and the buffers it reads."""
     canonical = canonicalize(UOp.sink(*roots))
-    local = graph_rewrite(lower_layouts(simplify(canonical.sink)), prepare)
+    local = place_constants(graph_rewrite(lower_layouts(simplify(canonical.sink)), prepare))
     return make_plan(local, len(canonical.buffers), "CPU"), canonical.buffers
 
 

@@ -17,6 +17,7 @@ from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.place import place_constants
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
 from tinygrad.schedule.simplify import simplify
@@ -83,7 +84,7 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
         if SPEC:
             verify(sink, TENSOR)
         local = lower_layouts(simplify(sink))
-        local = graph_rewrite(local, prepare, name="prepare")
+        local = place_constants(graph_rewrite(local, prepare, name="prepare"))
         if SPEC:
             verify(local, PER_DEVICE)
         found = _plans[key] = make_plan(local, inputs, Device.DEFAULT)
