@@ -34,6 +34,7 @@ def test_equal_nodes_are_one_object() -> None:
     [
         (UOp.const(dtypes.float32, 0.0), UOp.const(dtypes.float32, -0.0)),
         (UOp.const(dtypes.int32, 1), UOp.const(dtypes.float32, 1.0)),
+        (UOp(Ops.CONST, dtypes.float32, (), 1), UOp(Ops.CONST, dtypes.float32, (), 1.0)),
         (UOp.const(dtypes.int32, 1), UOp.const(dtypes.bool, True)),
         (a + b, b + a),
     ],

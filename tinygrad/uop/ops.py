@@ -151,8 +151,8 @@ _buffer_slots = itertools.count()
 
 
 def _const_key(value: Any) -> Any:
-    # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself
-    return value if value and value == value else repr(value)
+    # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself; and 1 == 1.0 == True
+    return value.__class__, value if value and value == value else repr(value)
 
 
 class UOp(MathMixin):
