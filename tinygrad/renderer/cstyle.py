@@ -194,7 +194,7 @@ class Parameters:
 
 def _buffer(store: UOp) -> UOp:
     pointer = store.src[0].src[0]
-    while pointer.op is Ops.AFTER:
+    while pointer.op in {Ops.AFTER, Ops.INDEX}:
         pointer = pointer.src[0]
     return pointer
 
