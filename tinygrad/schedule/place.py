@@ -20,9 +20,10 @@ def place_constants(sink: UOp) -> UOp:
     order = sink.toposort()
     stored: set[UOp] = set()
     for node in order:
+        if node.device is not None or node is sink:
+            continue
         if node.op in NEEDS_MEMORY or not stored.isdisjoint(node.src):
-            if node.device is None and node is not sink:
-                stored.add(node)
+            stored.add(node)
     if not stored:
         return sink
     done: dict[UOp, UOp] = {}
