@@ -268,11 +268,7 @@ def _roots(tensors: Any) -> list[UOp]:
         if base.op is Ops.BUFFER and not base.is_realized:
             storage_of(base).ensure_allocated()
     roots = [x.uop for x in tensors if not _is_memory(x.uop) and not _is_number(x.uop)]
-    roots = list(dict.fromkeys(roots))
-    # what is computed for being overwritten may overwrite something itself
-    while roots and len(_assignments) and (readers := _readers_of_overwritten(roots)):
-        roots += readers
-    return roots
+    return _with_readers_of_overwritten(list(dict.fromkeys(roots)))
 
 
 def _alias_base(node: UOp) -> UOp:
@@ -302,28 +298,48 @@ def _is_number(node: UOp) -> bool:
     return node.op in {Ops.CONST, Ops.BIND}
 
 
-def _readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
-    """Live values that read an older content of a buffer that computing `roots` overwrites."""
+def _with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
+    """`roots`, and the live values that read an older content of a buffer that these overwrite."""
+    if not len(_assignments):
+        return roots
+    found = dict.fromkeys(roots)
+    seen: dict[UOp, None] = {}
     latest: dict[UOp, UOp] = {}
-    for node in UOp.sink(*roots).toposort():
-        if node.op is Ops.ASSIGN and node in _assignments:
-            latest[_alias_base(node.src[0])] = node
+    fresh = roots
+    while fresh:
+        below = _unseen_below(fresh, seen)
+        for node in below:
+            if node.op is Ops.ASSIGN and node in _assignments:
+                latest[_alias_base(node.src[0])] = node
+        seen |= below
+        # what is computed for being overwritten may overwrite something itself
+        fresh = [node for node in _readers_of_older(latest) if node not in found]
+        found |= dict.fromkeys(fresh)
+    return list(found)
+
+
+def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
+    order = UOp.sink(*roots).toposort(gate=lambda node: node not in seen)
+    return {node: None for node in order if node not in seen}
+
+
+def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
+    """Live values that read one of the buffers (keys) as it was before an assignment (values)."""
+    readers: dict[UOp, None] = {}
     if not latest:
-        return []
+        return readers
     # below a latest assignment everything is as old as that assignment wants it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
-    readers: dict[UOp, None] = {}
     for x in live_tensors:
         node = x.uop
-        if node in reads_old or node in latest or _alias_base(node) in latest:
-            continue
-        if _reaches(node, latest, reads_old):
+        is_view = node.op is Ops.BUFFER or _alias_base(node) in latest
+        if not is_view and _reaches(node, latest, reads_old):
             readers[node] = None
-    return [node for node in readers if node not in roots]
+    return readers
 
 
 def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
-    stack = [(root, False)]
+    stack = [] if root in known else [(root, False)]
     while stack:
         node, ready = stack.pop()
         # the target of an assignment is not read
