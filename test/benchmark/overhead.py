@@ -46,12 +46,14 @@ class Step:
     def __init__(self) -> None:
         self.model = Transformer(vocab=VOCAB, dim=256, layers=12, seq=SEQ)
         self.parameters = nn.state.get_parameters(self.model)
+        for parameter in self.parameters:
+            parameter.requires_grad_()
         Tensor.realize(*self.parameters)
         self.tokens = Tensor.randint(BATCH, SEQ, high=VOCAB).realize()
 
     def build(self) -> list[Tensor]:
         for parameter in self.parameters:
-            parameter.grad, parameter.requires_grad = None, True
+            parameter.grad = None
         loss = self.model(self.tokens).sparse_categorical_crossentropy(self.tokens).backward()
         return [loss, *[p.grad for p in self.parameters if p.grad is not None]]
 
