@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinygrad.codegen.blocking import accumulate_in_memory
-from tinygrad.codegen.nest import PARALLEL_WORK, Nest, points
+from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.split import Fit
 from tinygrad.codegen.staging import stage
@@ -31,6 +31,9 @@ from tinygrad.uop.ops import AxisType, UOp
 
 FEWEST_PRODUCTS = 1 << 12
 ITEMS_PER_THREAD = 4
+# bytes of vectors that are worth a tile of their own, and the side of a tile without them
+NARROWEST_VECTOR = 16
+SCALAR_TILE = 4
 # bytes of a staged panel that leave room for the rest in a core's second-level cache
 PANEL_BYTES = 1 << 18
 ACCUMULATOR_BYTES = 1 << 18
@@ -43,6 +46,9 @@ def tile_contraction(nest: Nest) -> bool:
     found = find_contraction(nest)
     if found is None:
         return False
+    if nest.renderer.vector_bytes < NARROWEST_VECTOR:
+        tile_scalars(nest, found)
+        return True
     tiling = choose_tiling(found, nest.renderer)
     if tiling is None:
         return False
@@ -52,7 +58,7 @@ def tile_contraction(nest: Nest) -> bool:
 
 def find_contraction(nest: Nest) -> Contraction | None:
     """The one sum of products of a nest with one store, or None."""
-    if len(nest.stores) != 1 or nest.renderer.vector_bytes < 16:
+    if len(nest.stores) != 1:
         return None
     store = nest.stores[0]
     own = store.src[2:]
@@ -78,6 +84,20 @@ def find_contraction(nest: Nest) -> Contraction | None:
         return None
     shared = [r for r in own if r not in only_left and r not in only_right]
     return Contraction(store, reduce, (left, right), (only_left, only_right), shared, free)
+
+
+def tile_scalars(nest: Nest, found: Contraction) -> None:
+    """Without vectors: each item of a large grid keeps a square of sums in registers."""
+    fit = Fit.MASKED if nest.is_in_place() else Fit.OVERLAP
+    tile: list[UOp] = []
+    for axes in found.axes:
+        longest = max((r for r in axes if is_static(r)), key=extent, default=None)
+        if longest is not None and extent(longest) >= SCALAR_TILE:
+            tile.append(nest.split(longest, SCALAR_TILE, AxisType.TILE, fit)[1])
+    store = nest.stores[0]
+    nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
+    nest.note(f"tile {' x '.join([str(SCALAR_TILE)] * len(tile))} scalars")
+    nest.grid_over_prefix()
 
 
 @dataclass
@@ -211,7 +231,7 @@ class _Application:
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
         """The loops that run in parallel, outermost first; rows may be cut for it."""
-        if self.nest.work() < 4 * PARALLEL_WORK:
+        if self.nest.work() < 4 * self.nest.renderer.parallel_work:
             return []
         threads = thread_count()
         wanted = threads * (2 if self.terms_outside else ITEMS_PER_THREAD)

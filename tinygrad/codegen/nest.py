@@ -13,13 +13,9 @@ from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent
 from tinygrad.codegen.split import Fit, replace_axis, split_axis
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import Renderer
+from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
-
-# fewer steps of work than this are not worth waking another thread for
-PARALLEL_WORK = 1 << 15
-# grid items beyond this number bring no better balance
-ENOUGH_ITEMS = 64
 
 
 class Nest:
@@ -108,12 +104,12 @@ class Nest:
 
     def grid_over_prefix(self) -> None:
         """Run the outermost shared loops in parallel, as many as it takes to have enough items."""
-        if self.work() < PARALLEL_WORK:
+        if self.work() < self.renderer.parallel_work:
             return
         chosen: list[UOp] = []
         items = 1
         for r in self.prefix():
-            if items >= ENOUGH_ITEMS:
+            if items >= max(self.renderer.enough_items, 4 * thread_count()):
                 break
             chosen.append(r)
             items *= extent(r)

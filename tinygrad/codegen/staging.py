@@ -40,7 +40,8 @@ def position_of(axes: list[UOp], padding: int = 0) -> UOp:
 def stage(
     operand: UOp, axes: list[UOp], factory: RangeFactory, number: int, padding: int = 0
 ) -> UOp:
-    """The operand read back from scratch memory number `number`. The last of `axes` are the lanes."""
+    """The operand read back from scratch memory number `number`. The last of `axes` are the
+    lanes."""
     size = math.prod(extent(r) for r in axes[:-1]) * (extent(axes[-1]) + padding)
     scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
     fill = fill_nest(scratch, operand, axes, factory, padding)

@@ -181,7 +181,9 @@ class _Search:
                         copied = terms * others * blocks * lanes * vectors
                         # a sum in blocks is cut by rows, and each part copies the panel
                         long = terms * lanes * vectors > LONG_PANEL
-                        cost += copied * copy * (ceildiv(LONG_PARTS, others * blocks) if long else 1)
+                        cost += (
+                            copied * copy * (ceildiv(LONG_PARTS, others * blocks) if long else 1)
+                        )
                     if best is None or cost < best.cost:
                         best = Tiling(
                             self.side, axis, lanes, vectors, dict(tile.factors), staged, cost

@@ -1,8 +1,9 @@
 """Transpose in square blocks through scratch memory.
 
-Before: a store that is contiguous along one axis, of loads that are contiguous along another. After: for each
-square block, vectors of what is contiguous are loaded into scratch memory, and vectors along the other axis are
-collected from there and stored. Every cache line is read and written as a whole, once.
+Before: a store that is contiguous along one axis, of loads that are contiguous along another.
+After: for each square block, vectors of what is contiguous are loaded into scratch memory, and
+vectors along the other axis are collected from there and stored. Every cache line is read and
+written as a whole, once.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def transpose_blocks(nest: Nest, lanes: int) -> bool:
 
 
 def _find(nest: Nest, lanes: int) -> tuple[UOp, UOp, int] | None:
-    """The axis contiguous in the store, the one contiguous in the strided loads, and their number."""
+    """The axis contiguous in the store, the one contiguous in the strided loads, and their
+    number."""
     if lanes < 4 or len(nest.stores) != 1 or nest.is_in_place():
         return None
     store = nest.stores[0]

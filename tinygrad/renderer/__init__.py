@@ -7,18 +7,20 @@ renderer walks it once and gives every node that has a value a name.
 - `DEFINE_GLOBAL` (arg: slot) is a parameter, `DEFINE_VAR` a runtime integer, `CONST` a number; a
   vector CONST is a splat, or the lanes' values if its arg is a tuple.
 - `DEFINE_REG` (arg: number) is a small array kept in registers, of scalars or vectors.
-  `DEFINE_LOCAL` is scratch memory: on a CPU the thread's own, on a GPU shared by the thread group.
+  `DEFINE_LOCAL` is scratch memory of the thread.
 - `RANGE` opens a loop, `END(range)` closes it. Kind TILE: unroll it fully. Kind GLOBAL: the grid;
-  its sources are `(size, offset)`, and it runs over the items `[offset, offset + size)` of `[begin,
-  end)`. A renderer with `has_local` gets `SPECIAL(size, arg="gidx0" | "lidx0")` instead.
-- `IF(condition)`, `ENDIF(if)`, `BARRIER`.
+  it has as many items as its size. Where several share it, their sources are `(size, offset)`:
+  items `[offset, offset + size)` are theirs, counted from 0. A CPU runs the items of `[begin,
+  end)`, a GPU each on a thread of its own.
+- `IF(condition)`, `ENDIF(if)`.
 - `AFTER(x, *before)` is another name for `x`; it only kept order.
 - `INDEX(pointer, index[, valid])` is an address. `LOAD(INDEX[, alt])` with a scalar index gives one
   element, or, if its dtype is a vector, that many contiguous ones, aligned to the element and no
   more; with a vector index it gathers. Where `valid` (a bool, or one for each lane) is false,
   memory is not touched and the value is `alt`. `STORE(INDEX, value)` has the same forms.
 - `VECTORIZE` with one source repeats it in all lanes, with several it collects them. `GEP` (arg:
-  lane) takes one, or several as a new vector. `REDUCE(vector)` without ranges reduces the lanes by its arg.
+  lane) takes one, or several as a new vector. `REDUCE(vector)` without ranges reduces the lanes by
+  its arg.
 - All operands of arithmetic have equally many lanes. IDIV and MOD truncate as in C. MULACC(a, b, c)
   is a * b + c.
 """
@@ -50,7 +52,7 @@ class Program:
     """A kernel as source text, and how to call it."""
 
     name: str
-    source: str
+    source: str = field(repr=False)
     slots: tuple[int, ...]
     """The DEFINE_GLOBAL slot of each parameter, in order."""
     outputs: tuple[int, ...]
@@ -60,13 +62,10 @@ class Program:
     variables: tuple[UOp, ...]
     """The DEFINE_VARs, in the order of the `values` parameter."""
     grid: sint = 1
-    """Number of work items: thread groups on a GPU."""
-    group: int = 1
-    """Threads in a group; 1 on a CPU."""
+    """Number of independent work items; 1 if it has no grid."""
     estimates: Estimates = Estimates()
     applied: tuple[str, ...] = ()
     """What was done to the loops, for people."""
-    linear: tuple[UOp, ...] = field(default=(), compare=False, repr=False)
 
 
 class Renderer:
@@ -81,12 +80,12 @@ class Renderer:
     vector_bytes: int = 16
     """Bytes of the widest vector that is worth using; that of one element means none."""
     vector_registers: int = 16
-    has_gather: bool = False
-    """Whether loads and stores of vectors may be masked, and addressed by vectors."""
     has_shuffle: bool = False
     """Whether GEP may take several lanes, given as a tuple, in any order."""
-    has_local: bool = False
-    """Whether items of the grid are groups of threads that share DEFINE_LOCAL memory."""
+    enough_items: int = 64
+    """Items of the grid beyond which more bring no better balance."""
+    parallel_work: int = 1 << 15
+    """Steps of work below which one item does it all: waking others takes longer."""
     scratch_bytes: int = 0
     """How much DEFINE_LOCAL memory a kernel may use."""
 

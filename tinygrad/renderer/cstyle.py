@@ -108,7 +108,6 @@ class CRenderer(CStyleRenderer):
     """
 
     name = "c"
-    has_gather = True
     scratch_bytes = 1 << 20
     register_qualifier = ""
     scratch_qualifier = "_Alignas(64) "
@@ -154,6 +153,9 @@ class CUDARenderer(CStyleRenderer):
 
     name = "cuda"
     vector_bytes = 1
+    # threads are cheap to start and hide each other's waiting
+    enough_items = 1 << 20
+    parallel_work = 1
     functions: ClassVar[dict[Ops, str]] = {
         Ops.SQRT: "sqrt",
         Ops.EXP2: "exp2",

@@ -46,7 +46,6 @@ class LLVMRenderer(Renderer):
     """The CPU that this process runs on, or one with vectors of `vector_bytes`."""
 
     name = "llvm"
-    has_gather = True
     has_shuffle = True
     scratch_bytes = SCRATCH_BYTES
 
