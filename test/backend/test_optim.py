@@ -308,6 +308,14 @@ def test_parameters_without_a_gradient_are_named():
         optimizer.step()
 
 
+def test_parameters_moved_after_the_optimizer_was_made_are_an_error():
+    param = Tensor([1.0, 2.0])
+    optimizer = SGD([param])
+    param.shard_(DEVICES, axis=0)
+    with Tensor.train(), pytest.raises(RuntimeError, match=r"number 0 was moved from CPU to Shard"):
+        optimizer.step()
+
+
 # *** kernels ***
 
 

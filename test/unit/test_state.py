@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tinygrad import Tensor, dtypes, nn
+from tinygrad import Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Sharding
 from tinygrad.nn.state import (
     StateDictError,
@@ -74,6 +74,17 @@ def test_functions_classes_and_modules_hold_no_state():
         assert get_state_dict([function, dtypes, np], tensor_type=int) == {}
     finally:
         del function.__dict__["hidden"]
+
+
+def test_a_jitted_function_holds_no_state():
+    @TinyJit
+    def double(x: Tensor) -> Tensor:
+        return (x * 2).realize()
+
+    model = SimpleNamespace(weight=Tensor([1.0]), forward=double)
+    for _ in range(3):
+        double(Tensor([1.0]).realize())
+    assert list(get_state_dict(model)) == ["weight"]
 
 
 def test_cycles_end_and_shared_objects_appear_under_each_name():
@@ -241,11 +252,30 @@ def test_a_sharded_tensor_is_saved_as_its_global_value(tmp_path):
     np.testing.assert_array_equal(loaded["copies"], value)
 
 
-def test_a_file_goes_straight_to_a_layout(tmp_path):
-    value = np.arange(12, dtype=np.float32).reshape(4, 3)
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_a_file_goes_straight_to_a_layout(tmp_path, axis):
+    value = np.arange(24, dtype=np.float32).reshape(4, 6)
     safetensors.numpy.save_file({"a": value}, tmp_path / "t.safetensors")
-    loaded = safe_load(tmp_path / "t.safetensors")["a"].shard(DEVICES, axis=0).realize()
+    loaded = safe_load(tmp_path / "t.safetensors")["a"].shard(DEVICES, axis=axis).realize()
     np.testing.assert_array_equal(loaded.numpy(), value)
+
+
+def test_a_tensor_of_bytes_is_a_file_too_aligned_or_not(tmp_path):
+    path = tmp_path / "t.safetensors"
+    tensors = {"odd": Tensor([1, 2, 3], dtype=dtypes.uint8), "wide": Tensor([1.5, 2.5])}
+    safe_save(tensors, path)
+    loaded = safe_load(Tensor(path.read_bytes()))
+    assert loaded["odd"].tolist() == [1, 2, 3]
+    assert (loaded["wide"] + 1).tolist() == [2.5, 3.5]
+
+
+def test_a_view_is_saved_row_major(tmp_path):
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    tensors = {"turned": Tensor(value).realize().T, "part": Tensor(value).realize()[:, 1:]}
+    safe_save(tensors, tmp_path / "t.safetensors")
+    loaded = safetensors.numpy.load_file(tmp_path / "t.safetensors")
+    np.testing.assert_array_equal(loaded["turned"], value.T)
+    np.testing.assert_array_equal(loaded["part"], value[:, 1:])
 
 
 def test_metadata_and_aligned_data(tmp_path):

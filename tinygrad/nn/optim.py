@@ -43,6 +43,7 @@ class Optimizer(ABC):
                 "pass nn.state.get_parameters(model), with requires_grad left None or True"
             )
         _give_memory(self.params + self.buffers)
+        self.devices = [param.device for param in self.params]
         self.fused = bool(FUSE_OPTIM.value if fused is None else fused) and self.elementwise
         self.groups = self._group()
         self.lr = self._scalar(lr)
@@ -59,13 +60,20 @@ class Optimizer(ABC):
     def schedule_step(self) -> list[Tensor]:
         """Updates every parameter lazily: the tensors to realize, also the untrained ones.
 
-        Raises RuntimeError outside `Tensor.train()`, and if a parameter has no gradient.
+        Raises RuntimeError outside `Tensor.train()`, if a parameter has no gradient, and if one
+        was moved after the optimizer was made.
         """
         if not Tensor.training:
             raise RuntimeError(
                 f"{type(self).__name__}.step() needs Tensor.training, which is False; "
                 "put the training step in `with Tensor.train():`"
             )
+        for index, (param, device) in enumerate(zip(self.params, self.devices, strict=True)):
+            if param.device != device:
+                raise RuntimeError(
+                    f"parameter number {index} was moved from {device} to {param.device}, and its "
+                    f"state was not; make the {type(self).__name__} after moving the parameters"
+                )
         params, grads = self._join(self.params), self._join(self._gradients())
         updates, state = self._step(params, grads)
         for group, update in zip(self.groups, updates, strict=True):

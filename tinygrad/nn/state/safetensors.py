@@ -173,7 +173,8 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 def _memory(tensor: Tensor) -> Buffer:
     """Where a tensor on one device is in row-major order; it is put there if need be."""
-    buffer = tensor.contiguous().realize().uop.buffer
+    # what is realized by a copy is contiguous already
+    buffer = tensor.realize().contiguous().realize().uop.buffer
     assert isinstance(buffer, Buffer), "a tensor on one device has one buffer"
     return buffer
 
