@@ -262,10 +262,12 @@ def hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
     """
     found: set[UOp] = set()
     for node in order:
-        if node.op is Ops.ASSIGN and node.src[1] not in stored:
-            target, value = node.src
-            if _reads_elsewhere(value, target, stored):
-                found.add(value)
+        if node.op is not Ops.ASSIGN:
+            continue
+        target, value = node.src
+        below = below_reshapes(value)
+        if below not in stored and _reads_elsewhere(value, target, stored):
+            found.add(below)
     return found
 
 
@@ -341,8 +343,7 @@ def below_reshapes(node: UOp) -> UOp:
 
 
 def _output_parts(node: UOp, planner: _Planner) -> Parts | None:
-    parts = planner.parts[node]
-    return None if parts[0].entry < planner.inputs else parts
+    return None if node.op in {Ops.BUFFER, Ops.ASSIGN, Ops.AFTER} else planner.parts[node]
 
 
 def _kernel_item(unit: Unit, planner: _Planner) -> KernelItem:

@@ -73,8 +73,9 @@ def slice_local(value: UOp, source: Sharding | None, target: Sharding) -> UOp:
             continue
         whole = cast(int, size) * held
         start = block_start(target, axis, whole)
-        if held > 1 and source is not None:
-            start = start - block_start(source, axis, whole)
+        if held > 1:
+            # what is held starts at a multiple of its size, and contains the target's block
+            start = start % cast(int, size)
         start = start.simplify() if isinstance(start, UOp) else start
         bounds.append((start, start + whole // shards))
     return value.shrink(tuple(bounds))
