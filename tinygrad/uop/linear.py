@@ -157,7 +157,7 @@ def simplify_sum(u: UOp) -> UOp | None:
     if u.dtype is not INDEX or _is_canonical(u):
         return None
     terms, total = split_sum(u)
-    terms, total = _merge_remainders(terms, total)
+    terms, total = _merge_divisions(terms, total)
     return build_sum(u, terms, total)
 
 
@@ -180,7 +180,7 @@ def _is_canonical(u: UOp) -> bool:
         if left.op is Ops.ADD:
             left, term = left.src
         other, factor = _base_and_factor(term)
-        if other is base or other.op is Ops.CONST:
+        if other is base or other.op is Ops.CONST or other.op is Ops.IDIV:
             return False
         if last and not _is_before(other, factor, base, smallest):
             return False
@@ -203,25 +203,51 @@ def _base_and_factor(term: UOp) -> tuple[UOp, int]:
     return term, 1
 
 
-def _merge_remainders(terms: Terms, total: int) -> tuple[Terms, int]:
-    """Undo a division: `x%b + x//b*b` is `x`, and `x%b + (x//b)%m*b` is `x%(b*m)`."""
-    merged = True
-    while merged:
-        merged = False
+def _merge_divisions(terms: Terms, total: int) -> tuple[Terms, int]:
+    """Merge quotients and remainders: see `_merge_remainder` and `_merge_quotient`."""
+    merged: tuple[Terms, int] | None = terms, total
+    while merged is not None:
+        terms, total = merged
+        merged = None
         for base, factor in terms.items():
-            if base.op is not Ops.MOD or base.src[1].op is not Ops.CONST:
-                continue
-            found = _remainder_partner(base, factor, terms)
-            if found is None:
-                continue
-            partner, whole = found
-            rest = {b: f for b, f in terms.items() if b is not base and b is not partner}
-            more, constant_part = split_sum(whole)
-            terms = add_terms(rest, more, factor)
-            total += factor * constant_part
-            merged = True
-            break
+            if base.op is Ops.MOD and base.src[1].op is Ops.CONST:
+                merged = _merge_remainder(base, factor, terms, total)
+            elif base.op is Ops.IDIV and base.src[1].op is Ops.CONST:
+                merged = _merge_quotient(base, factor, terms, total)
+            if merged is not None:
+                break
     return terms, total
+
+
+def _merge_quotient(base: UOp, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
+    """`x - x//d*d` is `x%d`, also where `x` is itself a quotient."""
+    x, divisor = base.src[0], base.src[1].arg
+    inner = [b for b in terms if b.op is Ops.IDIV and b.src[0] is x and b is not base]
+    for part in [x, *inner]:
+        known = 1 if part is x else part.src[1].arg
+        if part is not x and (part.src[1].op is not Ops.CONST or known <= 0):
+            continue
+        d = divisor // known
+        if d < 2 or divisor % known or factor % d:
+            continue
+        scale = -factor // d
+        part_terms, part_total = split_sum(part)
+        if any(terms.get(b) != scale * f for b, f in part_terms.items()):
+            continue
+        rest = add_terms({b: f for b, f in terms.items() if b is not base}, part_terms, -scale)
+        return add_terms(rest, {remainder(part, d): scale}), total - scale * part_total
+    return None
+
+
+def _merge_remainder(base: UOp, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
+    """`x%b + x//b*b` is `x`, and `x%b + (x//b)%m*b` is `x%(b*m)`."""
+    found = _remainder_partner(base, factor, terms)
+    if found is None:
+        return None
+    partner, whole = found
+    rest = {b: f for b, f in terms.items() if b is not base and b is not partner}
+    more, more_total = split_sum(whole)
+    return add_terms(rest, more, factor), total + factor * more_total
 
 
 def _remainder_partner(base: UOp, factor: int, terms: Terms) -> tuple[UOp, UOp] | None:

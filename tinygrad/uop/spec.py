@@ -58,8 +58,8 @@ def _fail(where: str, node: UOp, wrong: str) -> NoReturn:
 
 
 MAY_CHANGE: dict[str, frozenset[str]] = {
-    # floats that a device lacks are kept as integers
-    "decompose": frozenset({"dtype"}),
+    # floats that a device lacks are stored as integers
+    "narrow floats": frozenset({"dtype"}),
 }
 """By name of a pass, what its replacements may change: "dtype", "shape" or "device"."""
 
