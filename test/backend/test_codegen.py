@@ -402,3 +402,45 @@ def test_kinds_of_ranges_are_those_that_were_built() -> None:
     b = Build()
     assert b.loops(3)[0].arg.kind is AxisType.LOOP
     assert b.reduces(3)[0].arg.kind is AxisType.REDUCE
+
+
+def test_a_costly_factor_is_computed_once_for_each_element() -> None:
+    m, n, k = 45, 64, 70
+    b = Build()
+    i, j = b.loops(m, n)
+    (term,) = b.reduces(k)
+    left = buffer(1, m * k).index(flat_index([i, term], [m, k])).load()
+    right = buffer(2, k * n).index(flat_index([term, j], [k, n])).load()
+    value = ((left * 0.5 + 1.0).sqrt() * right).reduce(Ops.ADD, term)
+    kernel = sink(buffer(0, m * n).index(flat_index([i, j], [m, n])).store(value, i, j))
+    arrays = matmul_arrays(m, n, k)
+    arrays[1] = numpy.abs(arrays[1])
+    runner = check(kernel, arrays)
+    assert any("rows staged" in x for x in runner.program.applied)
+
+
+@pytest.mark.parametrize("shape", [(64, 80), (33, 100), (5, 300)])
+def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
+    m, n = shape
+    b = Build()
+    i, j = b.loops(m, n)
+    turned = buffer(1, m * n).index(j * m + i).load()
+    straight = buffer(2, m * n).index(flat_index([i, j], [m, n])).load()
+    kernel = sink(buffer(0, m * n).index(i * n + j).store(turned + straight, i, j))
+    arrays = {s: random_array(RNG, dtypes.float32, m * n) for s in (0, 1, 2)}
+    runner = check(kernel, arrays)
+    assert any("transposed" in x for x in runner.program.applied) == (min(m, n) >= 16)
+
+
+@pytest.mark.parametrize("stride", [-1, 2, 3, 4, 5])
+@pytest.mark.parametrize("n", [10, 16, 100])
+def test_elements_at_a_distance_are_loaded_without_reading_past_the_end(
+    n: int, stride: int
+) -> None:
+    b = Build()
+    (i,) = b.loops(n)
+    size = (n - 1) * abs(stride) + 1
+    position = i * stride + (n - 1 if stride < 0 else 0)
+    value = buffer(1, size).index(position).load() + 1.0
+    kernel = sink(buffer(0, n).index(i).store(value, i))
+    check(kernel, {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, size)})

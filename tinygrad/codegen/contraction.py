@@ -37,8 +37,9 @@ SCALAR_TILE = 4
 # bytes of a staged panel that leave room for the rest in a core's second-level cache
 PANEL_BYTES = 1 << 18
 ACCUMULATOR_BYTES = 1 << 18
+ROW_BYTES = 1 << 17
 # numbers of scratch arrays
-PANEL, SUMS = 0, 1
+PANEL, SUMS, ROWS = 0, 1, 2
 
 
 def tile_contraction(nest: Nest) -> bool:
@@ -136,12 +137,12 @@ class _Application:
         """The nest's reduction as it is now."""
         return next(u for u in self.store.toposort() if u.op is Ops.REDUCE)
 
-    def panel_operand(self) -> UOp:
-        """The operand that gets the lanes, as it is now."""
+    def operand(self, side: int) -> UOp:
+        """One factor of the products, as it is now."""
         product = self.reduce().src[0]
         while product.op is Ops.CAST:
             product = product.src[0]
-        return product.src[self.tiling.side]
+        return product.src[side]
 
     def run(self) -> None:
         """All steps."""
@@ -156,6 +157,8 @@ class _Application:
         nest.reorder(self.store, [*grid, *kept, *loops.inner()])
         if tiling.staged:
             self.stage_panel(grid)
+        if tiling.rows_staged:
+            self.stage_rows(loops.row_tile)
         if self.terms_outside:
             self.move_sum_to_memory([*kept, *loops.inner()])
         nest.make_grid(grid)
@@ -164,7 +167,7 @@ class _Application:
     @property
     def itemsize(self) -> int:
         """Bytes of an element of the panel."""
-        return self.panel_operand().dtype.itemsize
+        return self.operand(self.tiling.side).dtype.itemsize
 
     @property
     def width(self) -> int:
@@ -271,7 +274,7 @@ class _Application:
 
     def stage_panel(self, grid: list[UOp]) -> None:
         """Read the panel side from scratch memory."""
-        operand = self.panel_operand()
+        operand = self.operand(self.tiling.side)
         free = FreeRanges()[operand]
         terms = [r for r in self.reduce().src[1:] if r not in self.terms_outside]
         columns = [r for r in self.store.src[2:] if r not in grid and r not in self.shared]
@@ -279,6 +282,17 @@ class _Application:
         inside = [r for r in columns if r.arg.kind is not AxisType.LOOP]
         axes = [r for r in (*outside, *terms, *inside) if r in free]
         staged = stage(operand, axes, self.factory, PANEL)
+        self.nest.root = self.nest.root.substitute({operand: staged})
+
+    def stage_rows(self, tile: list[UOp]) -> None:
+        """Compute the row side of one register tile before its terms are summed."""
+        operand = self.operand(1 - self.tiling.side)
+        free = FreeRanges()[operand]
+        terms = [r for r in self.reduce().src[1:] if r not in self.terms_outside]
+        axes = [r for r in (*terms, *tile) if r in free]
+        if not axes or points(frozenset(axes)) * operand.dtype.itemsize > ROW_BYTES:
+            return
+        staged = stage(operand, axes, self.factory, ROWS)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def move_sum_to_memory(self, moved: list[UOp]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tinygrad.codegen.nest import points
 from tinygrad.codegen.ranges import FreeRanges, extent, is_static
 from tinygrad.codegen.staging import is_contiguous
+from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
@@ -27,6 +28,9 @@ COPY_STRIDED = 1.2
 STORE_STRIDED = 1.2
 LOOP_OVERHEAD = 0.6
 NARROWEST_COST = 0.5
+LONG_OPERATION = 12
+LONG_OPERATIONS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW, Ops.SQRT, Ops.RECIPROCAL})
+FEWEST_STAGED_OPERATIONS = 2
 MOST_ROWS = 14
 MOST_ROWS_OF_ONE_VECTOR = 25
 # elements of a panel that is copied block by block, and the parts that its rows are then cut in
@@ -62,12 +66,14 @@ class Tiling:
     vectors: int
     rows: dict[UOp, int] = field(hash=False)
     staged: bool
+    rows_staged: bool
     cost: float
 
     def describe(self) -> str:
         """For people."""
         rows = " x ".join(f"{f} of loop {r.arg.index}" for r, f in self.rows.items() if f > 1)
         place = "staged" if self.staged else "direct"
+        place += ", rows staged" if self.rows_staged else ""
         columns = f"{self.vectors} x {self.lanes} lanes of loop {self.axis.arg.index}"
         return f"tile {rows or '1'} by {columns}, {place}"
 
@@ -95,6 +101,15 @@ def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
     return best
 
 
+def _arithmetic(operand: UOp) -> int:
+    """How much is computed for each element of an operand, in simple operations."""
+    return sum(
+        LONG_OPERATION if u.op in LONG_OPERATIONS else 1
+        for u in operand.toposort()
+        if u.op in GroupOp.ALU and dtypes.is_float(u.dtype)
+    )
+
+
 def _is_guarded(operand: UOp) -> bool:
     """Whether reading the operand needs conditions."""
     return any(u.op is Ops.INDEX and len(u.src) > 2 for u in operand.toposort())
@@ -112,7 +127,10 @@ class _Search:
         self.most_lanes = renderer.vector_bytes // max(
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
-        self.scalar_load = LOAD_SCALAR + (GUARD_SCALAR if _is_guarded(self.other) else 0)
+        # what the row side computes is done once, in vectors, before its values are repeated in lanes
+        self.rows_staged = _arithmetic(self.other) >= FEWEST_STAGED_OPERATIONS
+        guarded = _is_guarded(self.other) and not self.rows_staged
+        self.scalar_load = LOAD_SCALAR + (GUARD_SCALAR if guarded else 0)
         self.panel_guard = GUARD_VECTOR if _is_guarded(self.panel) else 0.0
         self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
 
@@ -186,7 +204,14 @@ class _Search:
                         )
                     if best is None or cost < best.cost:
                         best = Tiling(
-                            self.side, axis, lanes, vectors, dict(tile.factors), staged, cost
+                            self.side,
+                            axis,
+                            lanes,
+                            vectors,
+                            dict(tile.factors),
+                            staged,
+                            self.rows_staged,
+                            cost,
                         )
         return best
 
