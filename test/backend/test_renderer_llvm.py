@@ -1,0 +1,153 @@
+"""What the LLVM renderer writes for single nodes, and what it asks of LLVM."""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+
+from test.backend.kernels import Build, Runner, buffer, sink
+from tinygrad.codegen import get_program
+from tinygrad.dtype import DType, dtypes, to_numpy_dtype
+from tinygrad.renderer import find_renderer, parameters
+from tinygrad.renderer.llvm import LLVMRenderer
+from tinygrad.renderer.llvm_types import cast_steps, constant, value_type
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+STORED = [d for d in dtypes.all if d not in dtypes.fp8s]
+HAS_NUMPY_TYPE = [d for d in STORED if d is not dtypes.bfloat16]
+
+
+def elementwise(value: UOp, i: UOp, n: int) -> UOp:
+    return sink(buffer(0, n, value.dtype).index(i).store(value, i))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "text"),
+    [
+        (dtypes.bool, True, "true"),
+        (dtypes.int32, -1, "-1"),
+        (dtypes.uint8, 255, "-1"),
+        (dtypes.uint64, (1 << 64) - 2, "-2"),
+        (dtypes.float32, 1.5, "0x3FF8000000000000"),
+        (dtypes.float32, 0.1, "0x3FB99999A0000000"),
+        (dtypes.float32, math.inf, "0x7FF0000000000000"),
+        (dtypes.float32, math.nan, "0x7FF8000000000000"),
+        (dtypes.float16, 1.0, "0xH3C00"),
+        (dtypes.bfloat16, 1.0, "0xR3F80"),
+        (dtypes.float32.vec(4), 0.0, "splat (float 0x0000000000000000)"),
+        (dtypes.int32.vec(2), (0, 1), "<i32 0, i32 1>"),
+    ],
+)
+def test_constants(dtype: DType, value: object, text: str) -> None:
+    assert constant(dtype, value) == text
+
+
+@pytest.mark.parametrize("dtype", dtypes.all)
+def test_every_dtype_has_a_type(dtype: DType) -> None:
+    assert value_type(dtype)
+    assert value_type(dtype.vec(4)) == f"<4 x {value_type(dtype)}>"
+
+
+@pytest.mark.parametrize("target", STORED)
+@pytest.mark.parametrize("source", STORED)
+def test_conversions_end_in_the_target_type(source: DType, target: DType) -> None:
+    steps = cast_steps(source, target)
+    last = steps[-1][1] if steps else source
+    assert dtypes.is_bool(target) or value_type(last) == value_type(target)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("target", HAS_NUMPY_TYPE)
+@pytest.mark.parametrize("source", HAS_NUMPY_TYPE)
+def test_casts_agree_with_numpy(source: DType, target: DType, n: int) -> None:
+    x = numpy.arange(n).astype(to_numpy_dtype(source))
+    result = numpy.zeros(n, to_numpy_dtype(target))
+    (i,) = Build().loops(n)
+    kernel = elementwise(buffer(1, n, source).index(i).load().cast(target), i, n)
+    Runner(kernel)({0: result, 1: x})
+    numpy.testing.assert_array_equal(result, x.astype(result.dtype))
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    bits = numpy.array([0x3F80_8000, 0x3F81_8000, 0x3F80_8001, 0x3F80_7FFF], "u4")
+    result = numpy.zeros(4, "u2")
+    (i,) = Build().loops(4)
+    kernel = elementwise(buffer(1, 4).index(i).load().cast(dtypes.bfloat16), i, 4)
+    Runner(kernel)({0: result, 1: bits.view("f4")})
+    assert [hex(x) for x in result] == ["0x3f80", "0x3f82", "0x3f81", "0x3f80"]
+
+
+@pytest.mark.parametrize("n", [5, 64])
+def test_comparisons_with_nan_are_false_except_not_equal(n: int) -> None:
+    x = numpy.full(n, numpy.nan, "f4")
+    (i,) = Build().loops(n)
+    value = buffer(1, n).index(i).load()
+    for op, expected in ((Ops.CMPLT, False), (Ops.CMPEQ, False), (Ops.CMPNE, True)):
+        result = numpy.zeros(n, "?")
+        Runner(elementwise(value.alu(op, value), i, n))({0: result, 1: x})
+        assert (result == expected).all()
+
+
+def test_a_load_whose_condition_is_false_touches_no_memory() -> None:
+    n = 8
+    (i,) = Build().loops(n)
+    far = i + (1 << 40)
+    never = (i < 0) & (buffer(2, n, dtypes.bool).index(i).load())
+    for alternative in (UOp.const(dtypes.float32, 3.0), buffer(2, n).index(i).load()):
+        value = buffer(1, n).index(far, never).load(alternative)
+        result = numpy.zeros(n, "f4")
+        ones = numpy.ones(n, "f4")
+        Runner(elementwise(value, i, n))({0: result, 1: ones, 2: ones})
+        assert (result == (3.0 if alternative.op is Ops.CONST else 1.0)).all()
+
+
+def test_a_store_whose_condition_is_false_writes_nothing() -> None:
+    n = 21
+    (i,) = Build().loops(n)
+    where = buffer(0, n).index(i, i < 7)
+    result = numpy.zeros(n, "f4")
+    Runner(sink(where.store(UOp.const(dtypes.float32, 1.0), i)))({0: result})
+    assert result.sum() == 7
+
+
+def test_variables_are_parameters_in_order_of_their_names() -> None:
+    n = 8
+    (i,) = Build().loops(n)
+    b, a = UOp.variable("b", 0, 100), UOp.variable("a", 0, 100, dtypes.int32)
+    value = (b * 10).cast(dtypes.int32) + a
+    runner = Runner(elementwise(value, i, n))
+    assert [v.arg[0] for v in runner.program.variables] == ["a", "b"]
+    result = numpy.zeros(n, "i4")
+    runner({0: result}, {"a": 3, "b": 4})
+    assert (result == 43).all()
+
+
+def test_a_program_says_what_it_reads_and_writes() -> None:
+    n = 16
+    (i,) = Build().loops(n)
+    value = buffer(7, n).index(i).load() + buffer(3, n).index(i).load()
+    program = get_program(sink(buffer(5, n).index(i).store(value, i)), LLVMRenderer())
+    assert (program.slots, program.outputs, program.inputs) == ((3, 5, 7), (5,), (3, 7))
+    estimates = program.estimates
+    assert (estimates.flops, estimates.loaded_bytes, estimates.stored_bytes) == (n, 8 * n, 4 * n)
+
+
+def test_parameters_are_sorted_by_slot() -> None:
+    pointers = [buffer(2, 1), buffer(0, 1)]
+    assert [u.arg for u in parameters(pointers)[0]] == [0, 2]
+
+
+def test_renderers_are_found_by_name() -> None:
+    assert find_renderer("llvm").name == "llvm"
+    assert find_renderer("c").name == "c"
+    with pytest.raises(ValueError, match="no renderer called 'fortran'"):
+        find_renderer("fortran")
+
+
+def test_renderer_states_which_arithmetic_it_lacks() -> None:
+    missing = GroupOp.ALU - LLVMRenderer.operations
+    assert Ops.THREEFRY in missing
+    assert Ops.ADD not in missing

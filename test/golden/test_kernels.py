@@ -1,0 +1,95 @@
+"""The text of typical kernels, for AVX-512: a change of a heuristic or a renderer shows here in full.
+
+`python -m test.golden.test_kernels` writes the files anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from test.backend.kernels import Build, buffer, flat_index, sink
+from tinygrad.codegen import get_program
+from tinygrad.renderer.llvm import LLVMRenderer
+from tinygrad.settings import Context
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+FOLDER = Path(__file__).parent
+AVX512_BYTES = 64
+
+
+def add() -> UOp:
+    """One vector an item, the last of which overlaps the one before."""
+    b = Build()
+    (i,) = b.loops(100_003)
+    x, y = (buffer(slot, 100_003).index(i).load() for slot in (1, 2))
+    return sink(buffer(0, 100_003).index(i).store(x + y, i), name="add")
+
+
+def row_sum() -> UOp:
+    """Four vector accumulators, and a mask for the last terms."""
+    b = Build()
+    (i,) = b.loops(512)
+    (k,) = b.reduces(1001)
+    value = buffer(1, 512 * 1001).index(i * 1001 + k).load().reduce(Ops.ADD, k)
+    return sink(buffer(0, 512).index(i).store(value, i), name="row_sum")
+
+
+def column_max() -> UOp:
+    """Vectors of neighbouring outputs, several of them to an item."""
+    b = Build()
+    (j,) = b.loops(512)
+    (k,) = b.reduces(300)
+    value = buffer(1, 512 * 300).index(k * 512 + j).load().reduce(Ops.MAX, k)
+    return sink(buffer(0, 512).index(j).store(value, j), name="column_max")
+
+
+def matmul() -> UOp:
+    """A register tile and a staged panel."""
+    b = Build()
+    i, j = b.loops(256, 256)
+    (k,) = b.reduces(256)
+    left = buffer(1, 65536).index(flat_index([i, k], [256, 256])).load()
+    right = buffer(2, 65536).index(flat_index([k, j], [256, 256])).load()
+    where = buffer(0, 65536).index(flat_index([i, j], [256, 256]))
+    return sink(where.store((left * right).reduce(Ops.ADD, k), i, j), name="matmul")
+
+
+def padded_convolution() -> UOp:
+    """Conditions on what is read: a chosen address for scalars."""
+    b = Build()
+    z, f, y, x = b.loops(16, 32, 8, 8)
+    c, ky, kx = b.reduces(8, 3, 3)
+    row, column = y + ky - 1, x + kx - 1
+    inside = (row < 0).ne(True) & (row < 8) & (column < 0).ne(True) & (column < 8)
+    position = flat_index([z, c, row, column], [16, 8, 8, 8])
+    zero = UOp.const(buffer(1, 1).dtype.base, 0.0)
+    pixel = buffer(1, 8192).index(position, inside).load(zero)
+    weight = buffer(2, 2304).index(flat_index([f, c, ky, kx], [32, 8, 3, 3])).load()
+    where = buffer(0, 32768).index(flat_index([z, f, y, x], [16, 32, 8, 8]))
+    value = (pixel * weight).reduce(Ops.ADD, c, ky, kx)
+    return sink(where.store(value, z, f, y, x), name="convolution")
+
+
+KERNELS: tuple[Callable[[], UOp], ...] = (add, row_sum, column_max, matmul, padded_convolution)
+
+
+def render(build: Callable[[], UOp]) -> str:
+    """The decisions as comments, and the source."""
+    # two threads, so that the grid does not depend on the machine
+    with Context(CPU_COUNT=2):
+        program = get_program(build(), LLVMRenderer(AVX512_BYTES))
+    return "".join(f"; {note}\n" for note in program.applied) + program.source
+
+
+@pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
+def test_a_kernel_is_rendered_as_before(build: Callable[[], UOp]) -> None:
+    assert render(build) == (FOLDER / f"{build.__name__}.ll").read_text()
+
+
+if __name__ == "__main__":
+    for kernel in KERNELS:
+        (FOLDER / f"{kernel.__name__}.ll").write_text(render(kernel))
