@@ -1,0 +1,319 @@
+"""Realizing tensors: what is computed when, where it is then, and who shares memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import GlobalCounters, Tensor, dtypes
+from tinygrad.engine.realize import BufferCopy, ExecItem, run_schedule
+from tinygrad.settings import Context
+from tinygrad.uop.ops import Ops
+
+Array = np.ndarray[Any, Any]
+
+
+def array(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def tensor(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(array(*shape, seed=seed)).realize()
+
+
+def kernels(*results: Tensor) -> int:
+    """How many kernels it takes to realize the results."""
+    GlobalCounters.reset()
+    Tensor.realize(*results)
+    return GlobalCounters.kernel_count
+
+
+# ---- when ----
+
+
+def test_nothing_runs_until_it_is_asked_for() -> None:
+    x = tensor(4, 4)
+    GlobalCounters.reset()
+    y = (x + 1).exp().sum()
+    assert GlobalCounters.kernel_count == 0
+    assert not y.uop.is_realized
+    y.realize()
+    assert GlobalCounters.kernel_count == 1
+    assert y.uop.is_realized
+
+
+def test_realizing_twice_runs_once() -> None:
+    y = tensor(4) + 1
+    assert kernels(y) == 1
+    assert kernels(y) == 0
+
+
+def test_views_of_memory_need_no_kernel() -> None:
+    x = tensor(4, 6)
+    views = [x.reshape(24), x.permute(1, 0), x[1:3], x.flip(0), x.reshape(2, 2, 6)[1]]
+    assert kernels(*views) == 0
+    np.testing.assert_array_equal(views[2].numpy(), array(4, 6)[1:3])
+    np.testing.assert_array_equal(views[3].numpy(), array(4, 6)[::-1])
+
+
+def test_a_realized_tensor_stands_in_for_its_node_everywhere() -> None:
+    y = tensor(4) + 1
+    z = y * 2
+    y.realize()
+    assert Ops.ADD not in {n.op for n in z.uop.toposort()}
+    np.testing.assert_allclose(z.numpy(), (array(4) + 1) * 2, rtol=1e-6)
+
+
+def test_several_results_are_realized_together() -> None:
+    x = tensor(64, 64)
+    a, b = x + 1, x * 2
+    assert kernels(a, b) == 1
+    np.testing.assert_array_equal(a.numpy(), array(64, 64) + 1)
+    np.testing.assert_array_equal(b.numpy(), array(64, 64) * 2)
+
+
+def test_equal_graphs_are_one_node() -> None:
+    x = tensor(4)
+    a, b = x + 1, x + 1
+    assert a.uop is b.uop
+    assert kernels(a, b) == 1
+
+
+# ---- constants ----
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Tensor.ones(3, 4),
+        lambda: Tensor.full((3, 4), 2.5),
+        lambda: Tensor.arange(12).reshape(3, 4),
+        lambda: Tensor.eye(3, 4),
+        lambda: Tensor(5.0),
+        lambda: Tensor.zeros(0, 4),
+    ],
+)
+def test_constants_can_be_realized(make: Any) -> None:
+    x = make()
+    before = x.numpy()
+    x = make().contiguous().realize()
+    assert x.uop.is_realized
+    np.testing.assert_array_equal(x.numpy(), before)
+
+
+def test_tensors_without_elements() -> None:
+    x = tensor(0, 4)
+    np.testing.assert_array_equal((x + 1).numpy(), np.zeros((0, 4)))
+    np.testing.assert_array_equal(x.sum(0).numpy(), np.zeros(4))
+    assert x.sum().item() == 0
+    assert x.cat(tensor(2, 4)).shape == (2, 4)
+    assert x.max(1).shape == (0,)
+
+
+# ---- assignment ----
+
+
+def test_assign_writes_into_the_same_memory() -> None:
+    x = tensor(4)
+    memory = x.uop.base.realized
+    x.assign(x * 2 + 1).realize()
+    assert x.uop.base.realized is memory
+    np.testing.assert_allclose(x.numpy(), array(4) * 2 + 1, rtol=1e-6)
+
+
+def test_assign_is_seen_through_views() -> None:
+    x = tensor(4, 6)
+    row = x[1]
+    x.assign(Tensor.zeros(4, 6)).realize()
+    np.testing.assert_array_equal(row.numpy(), np.zeros(6))
+
+
+def test_a_value_made_before_an_assign_is_the_old_one() -> None:
+    x = tensor(4)
+    old = x + 1
+    x.assign(Tensor.zeros(4))
+    Tensor.realize(old, x)
+    np.testing.assert_array_equal(old.numpy(), array(4) + 1)
+    np.testing.assert_array_equal(x.numpy(), np.zeros(4))
+
+
+def test_a_value_made_after_an_assign_is_the_new_one() -> None:
+    x = tensor(4)
+    x.assign(Tensor.zeros(4))
+    new = x + 1
+    np.testing.assert_array_equal(new.numpy(), np.ones(4))
+
+
+def test_assigns_follow_each_other() -> None:
+    x = tensor(4)
+    for _ in range(3):
+        x.assign(x + 1)
+    x.assign(x * 2)
+    np.testing.assert_allclose(x.numpy(), (array(4) + 3) * 2, rtol=1e-6)
+
+
+def test_an_assign_reads_what_the_last_one_wrote_elsewhere() -> None:
+    x = tensor(4)
+    x.assign(x + 1)
+    x.assign(x.flip(0) * 2)
+    np.testing.assert_allclose(x.numpy(), (array(4)[::-1] + 1) * 2, rtol=1e-6)
+
+
+def test_every_value_keeps_the_content_it_was_made_of() -> None:
+    x, value = tensor(4), array(4)
+    seen, expected = [], []
+    for _ in range(3):
+        seen.append(x * 2)
+        expected.append(value * 2)
+        x.assign(x + 1)
+        value = value + 1
+    Tensor.realize(x)
+    for one, other in zip(seen, expected, strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.flip(0),
+        lambda x: x.permute(1, 0),
+        lambda x: x + x.flip(1),
+        lambda x: x.sum(0, keepdim=True).expand(4, 4),
+        lambda x: x.roll(1, 0) - x,
+        lambda x: x @ x,
+        lambda x: (x + 1) * (x + 1).flip(0),
+    ],
+)
+def test_assign_of_what_reads_its_target_elsewhere(move: Any) -> None:
+    x = tensor(4, 4)
+    expected = move(tensor(4, 4)).numpy()
+    x.assign(move(x)).realize()
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_swapping_two_tensors() -> None:
+    x, y = tensor(4), tensor(4, seed=1)
+    old = x.clone().realize()
+    x.assign(y)
+    y.assign(old)
+    Tensor.realize(x, y)
+    np.testing.assert_array_equal(x.numpy(), array(4, seed=1))
+    np.testing.assert_array_equal(y.numpy(), array(4))
+
+
+def test_setitem_writes_a_part() -> None:
+    expected = array(4, 6)
+    x = tensor(4, 6)
+    x[1] = 5
+    x[2:, ::2] = Tensor.arange(3)
+    x[:, -1] += 1
+    expected[1] = 5
+    expected[2:, ::2] = np.arange(3)
+    expected[:, -1] += 1
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-6)
+
+
+def test_setitem_by_a_tensor() -> None:
+    expected = array(6, 4)
+    x = tensor(6, 4)
+    x[Tensor([1, 4])] = 0
+    expected[[1, 4]] = 0
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_clone_has_memory_of_its_own() -> None:
+    x = tensor(4)
+    copy = x.clone().realize()
+    x.assign(Tensor.zeros(4)).realize()
+    np.testing.assert_array_equal(copy.numpy(), array(4))
+
+
+# ---- devices and dtypes ----
+
+
+def test_to_another_device_and_back() -> None:
+    x = tensor(4, 6)
+    there = x.to("CPU:1")
+    assert there.device == "CPU:1"
+    GlobalCounters.reset()
+    np.testing.assert_array_equal((there + 1).to("CPU").numpy(), array(4, 6) + 1)
+    assert GlobalCounters.bytes_moved >= 2 * x.nbytes()
+
+
+VIEWS: list[Callable[[Any], Any]] = [lambda x: x[1:3], lambda x: x.T, lambda x: x[:, 2]]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_goes_to_another_device(view: Callable[[Any], Any]) -> None:
+    there = view(tensor(4, 6)).to("CPU:1")
+    np.testing.assert_array_equal(there.numpy(), view(array(4, 6)))
+
+
+@pytest.mark.parametrize(
+    "dtype", [dtypes.bool, dtypes.int8, dtypes.uint16, dtypes.int64, dtypes.half, dtypes.bfloat16]
+)
+def test_narrow_types_round_trip(dtype: Any) -> None:
+    x = Tensor([0, 1, 3, 7]).cast(dtype).realize()
+    assert x.dtype is dtype
+    expected = [0, 1, 1, 1] if dtype is dtypes.bool else [0, 1, 3, 7]
+    assert x.cast(dtypes.int).tolist() == expected
+
+
+def test_a_bitcast_to_another_size() -> None:
+    x = Tensor([1, 256, 65536], dtype=dtypes.uint32).realize()
+    expected = np.array([1, 256, 65536], np.uint32).view(np.uint8)
+    np.testing.assert_array_equal(x.bitcast(dtypes.uint8).numpy(), expected)
+
+
+# ---- memory ----
+
+
+def test_memory_is_free_once_no_tensor_is_left() -> None:
+    gc.collect()
+    before = GlobalCounters.mem_used
+    x = tensor(256, 256)
+    assert GlobalCounters.mem_used >= before + x.nbytes()
+    y = (x.exp().sum(1) + x.sum(0)).realize()
+    del x, y
+    gc.collect()
+    assert GlobalCounters.mem_used == before
+
+
+def test_temporaries_share_memory() -> None:
+    def peak() -> int:
+        gc.collect()
+        x = tensor(64, 256)
+        before = GlobalCounters.mem_used
+        for _ in range(8):
+            # each round needs the last one's result only
+            x = (x + x.sum(1, keepdim=True) * 0.01).contiguous()
+        items = x.schedule()
+        run_schedule(items)
+        return GlobalCounters.mem_used - before
+
+    with Context(MEMORY_PLANNER=0):
+        separate = peak()
+    assert peak() < separate / 2
+
+
+# ---- schedules as objects ----
+
+
+def test_a_schedule_can_be_run_item_by_item() -> None:
+    y = (tensor(4, 4).sum(1) + 1).to("CPU:1")
+    items = y.schedule()
+    assert [type(item) for item in items] == [ExecItem, BufferCopy]
+    for item in items:
+        item.lower()
+        item.run()
+    np.testing.assert_allclose(y.numpy(), array(4, 4).sum(1) + 1, rtol=1e-5)
+
+
+def test_items_show_kernel_and_buffers() -> None:
+    (item,) = (tensor(4, 4) + 1).schedule()
+    assert item.ast.op is Ops.SINK
+    assert [b.size for b in item.bufs] == [16, 16]

@@ -1,0 +1,290 @@
+"""How graphs become kernels: how many, in which order, and how often they are planned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import GlobalCounters, Tensor, dtypes, nn
+from tinygrad.engine.schedule import _plans
+from tinygrad.nn.optim import SGD, Adam
+from tinygrad.settings import Context
+
+Array = np.ndarray[Any, Any]
+
+
+def array(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def tensor(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(array(*shape, seed=seed)).realize()
+
+
+def kernels(*results: Tensor) -> int:
+    """How many kernels it takes to realize the results."""
+    GlobalCounters.reset()
+    Tensor.realize(*results)
+    return GlobalCounters.kernel_count
+
+
+# ---- counts ----
+
+
+def attention() -> Tensor:
+    q, k, v = (tensor(2, 4, 8, 16, seed=i) for i in range(3))
+    return q.scaled_dot_product_attention(k, v, is_causal=True)
+
+
+def normalized() -> Tensor:
+    weight, bias = tensor(32), tensor(32, seed=1)
+    return tensor(8, 32).layernorm() * weight + bias
+
+
+# the most kernels that each may take, its inputs being in memory
+COUNTS: dict[str, tuple[Callable[[], Tensor], int]] = {
+    "arithmetic": (lambda: 1 - tensor(8, 8).exp() * tensor(8, 8, seed=1), 1),
+    "sum": (lambda: (tensor(8, 32) + 1).sum(1).sqrt(), 1),
+    "mean": (lambda: tensor(8, 32).mean(1), 1),
+    "sum of a sum": (lambda: tensor(4, 8, 16).sum(2).sum(1), 1),
+    "softmax": (lambda: tensor(8, 32).softmax(), 3),
+    "log_softmax": (lambda: tensor(8, 32).log_softmax(), 3),
+    "layernorm": (normalized, 3),
+    "std": (lambda: tensor(8, 32).std(1), 2),
+    "var": (lambda: tensor(8, 32).var(), 2),
+    "argmax": (lambda: tensor(8, 32).argmax(1), 2),
+    "matmul": (lambda: (tensor(8, 16) @ tensor(16, 8)).relu() + tensor(8), 1),
+    "linear": (lambda: tensor(8, 16).linear(tensor(16, 8), tensor(8)).gelu(), 1),
+    "two matmuls": (lambda: tensor(8, 16) @ tensor(16, 8) @ tensor(8, 4), 2),
+    "convolution": (
+        lambda: tensor(2, 4, 8, 8).conv2d(tensor(6, 4, 3, 3), tensor(6), padding=1).relu(),
+        1,
+    ),
+    "convolution and pooling": (
+        lambda: tensor(2, 4, 8, 8).conv2d(tensor(6, 4, 3, 3), tensor(6)).relu().max_pool2d(2),
+        2,
+    ),
+    "attention": (attention, 4),
+    "embedding": (lambda: tensor(64, 16)[Tensor([[1, 2, 3], [4, 5, 6]]).realize()], 2),
+    "gather": (
+        lambda: tensor(8, 32).gather(1, Tensor(np.zeros((8, 4), np.int32)).realize()),
+        2,
+    ),
+    "arange": (lambda: Tensor.arange(1, 129, 2).contiguous(), 1),
+    "one hot": (lambda: Tensor([1, 2, 3]).realize().one_hot(5).contiguous(), 1),
+    "padding": (lambda: (tensor(8, 8).pad(((1, 1), (2, 2))) + 1).sum(1), 1),
+    "concatenation": (lambda: tensor(4, 8).cat(tensor(4, 8, seed=1)) * 2, 1),
+    "permutation": (lambda: tensor(4, 8).permute(1, 0).contiguous(), 1),
+    "triangle": (lambda: tensor(8, 8).tril() + 0.5, 1),
+    "cumulative sum": (lambda: tensor(8, 32).cumsum(1), 2),
+    "cross entropy": (
+        lambda: tensor(8, 10).sparse_categorical_crossentropy(Tensor([1] * 8).realize()),
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_kernel_counts(name: str) -> None:
+    make, most = COUNTS[name]
+    assert kernels(make()) <= most
+
+
+def test_dropout_is_one_kernel() -> None:
+    x = tensor(8, 32)
+    with Tensor.train():
+        x.dropout(0.5).realize()
+        assert kernels(x.dropout(0.5)) <= 2
+
+
+def test_a_gradient_of_a_matmul_is_one_kernel() -> None:
+    x, w = tensor(8, 16), tensor(16, 4)
+    assert kernels(*(x @ w).sum().gradient(w)) == 1
+
+
+def test_an_adam_step_takes_few_kernels() -> None:
+    parameters = [tensor(8, 8, seed=i) for i in range(12)]
+    optimizer = Adam(parameters)
+    for parameter in parameters:
+        parameter.grad = tensor(8, 8)
+    with Tensor.train():
+        steps = optimizer.schedule_step()
+    # one for each parameter and its two moments at most, and the powers of the betas
+    assert kernels(*steps) <= len(parameters) + 2
+
+
+def test_a_training_step_of_a_perceptron() -> None:
+    x, y = tensor(8, 16), Tensor([0, 1, 2, 3] * 2).realize()
+    layers = [nn.Linear(16, 32), nn.Linear(32, 4)]
+    optimizer = SGD(nn.state.get_parameters(layers), lr=0.1)
+    Tensor.realize(*optimizer.params)
+    with Tensor.train():
+        out = layers[1](layers[0](x).relu())
+        loss = out.sparse_categorical_crossentropy(y).backward()
+        assert kernels(loss, *optimizer.schedule_step()) <= 20
+
+
+# ---- what is computed once ----
+
+
+def test_an_expensive_value_that_is_read_twice_is_computed_once() -> None:
+    x = tensor(16, 16)
+    product = x @ x
+    GlobalCounters.reset()
+    Tensor.realize(product.sum(0), product.sum(1))
+    flops = GlobalCounters.global_ops
+    assert flops < 2 * 2 * 16**3
+
+
+def test_a_diamond_is_planned_once() -> None:
+    x = tensor(8, 8)
+    expected = array(8, 8).astype(np.float64)
+    for _ in range(40):
+        # 2**40 paths
+        x = x + x.flip(0) * 0.25
+        expected = expected + expected[::-1] * 0.25
+        x = x * 0.75
+        expected = expected * 0.75
+    start = time.perf_counter()
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-3, atol=1e-3)
+    assert time.perf_counter() - start < 10
+
+
+def test_a_diamond_of_reductions() -> None:
+    x, expected = tensor(8, 8), array(8, 8)
+    for _ in range(6):
+        x = x - x.sum(1, keepdim=True) * 0.1
+        expected = expected - expected.sum(1, keepdims=True) * 0.1
+    assert kernels(x) <= 12
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_deep_chain() -> None:
+    x = tensor(4)
+    # numbers that cannot be folded into one
+    one = Tensor([1.0]).realize()
+    for _ in range(5000):
+        x = x + one
+    np.testing.assert_allclose(x.numpy(), array(4) + 5000, rtol=1e-5)
+
+
+def test_a_deep_chain_of_constants() -> None:
+    x = tensor(4)
+    for _ in range(5000):
+        x = x + 1
+    np.testing.assert_allclose(x.numpy(), array(4) + 5000, rtol=1e-5)
+
+
+def test_a_deep_chain_of_views() -> None:
+    x = tensor(4, 4)
+    for _ in range(500):
+        x = x.permute(1, 0).flip(0)
+    np.testing.assert_array_equal(x.numpy(), array(4, 4))
+
+
+def test_a_wide_sum() -> None:
+    parts = [tensor(4, seed=i) for i in range(60)]
+    total = sum(parts, start=Tensor.zeros(4))
+    expected = sum(array(4, seed=i) for i in range(60))
+    np.testing.assert_allclose(total.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- the schedule cache ----
+
+
+def test_a_graph_of_the_same_structure_is_planned_once() -> None:
+    def run(seed: int) -> Array:
+        return (tensor(7, 5, seed=seed).softmax(0) @ tensor(5, 3, seed=seed + 1)).numpy()
+
+    run(0)
+    plans = len(_plans)
+    np.testing.assert_allclose(run(2).shape, (7, 3))
+    assert len(_plans) == plans
+
+
+def test_a_bound_value_is_no_part_of_the_structure() -> None:
+    from tinygrad import Variable
+
+    x = tensor(10, 3)
+    n = Variable("n", 1, 10)
+
+    def run(value: int) -> float:
+        return float(x[: n.bind(value)].sum().item())
+
+    assert run(3) == pytest.approx(array(10, 3)[:3].sum(), rel=1e-4)
+    plans = len(_plans)
+    assert run(7) == pytest.approx(array(10, 3)[:7].sum(), rel=1e-4)
+    assert len(_plans) == plans
+
+
+def test_without_the_cache_results_are_the_same() -> None:
+    with Context(SCHEDULE_CACHE=0):
+        np.testing.assert_allclose(tensor(4, 4).softmax().numpy().sum(1), np.ones(4), rtol=1e-5)
+
+
+# ---- order ----
+
+
+def test_a_value_read_before_an_assign_is_computed_first() -> None:
+    x, y = tensor(8), tensor(8, seed=1)
+    total = x.sum()
+    x.assign(y)
+    scaled = x * total
+    Tensor.realize(x, total, scaled)
+    assert total.item() == pytest.approx(array(8).sum(), rel=1e-4)
+    np.testing.assert_allclose(
+        scaled.numpy(), array(8, seed=1) * array(8).sum(), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_two_assigns_that_read_each_other_need_the_old_value_stored() -> None:
+    x, y = tensor(8), tensor(8, seed=1)
+    a, b = x + y, x - y
+    x.assign(a)
+    y.assign(b)
+    try:
+        Tensor.realize(x, y)
+    except RuntimeError as error:
+        assert ".contiguous()" in str(error)
+    else:
+        np.testing.assert_allclose(x.numpy(), array(8) + array(8, seed=1), rtol=1e-5)
+        np.testing.assert_allclose(y.numpy(), array(8) - array(8, seed=1), rtol=1e-5)
+
+
+def test_two_assigns_to_parts_of_one_buffer() -> None:
+    x = tensor(8, 4)
+    ones, zeros = x[:4].assign(Tensor.ones(4, 4)), x[4:].assign(Tensor.zeros(4, 4))
+    Tensor.realize(ones, zeros)
+    expected = np.concatenate([np.ones((4, 4)), np.zeros((4, 4))])
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+# ---- large reductions ----
+
+
+def test_a_large_reduction_is_split_in_two() -> None:
+    x = Tensor.ones(1 << 19).contiguous().realize()
+    assert kernels(x.sum()) == 2
+    with Context(SPLIT_REDUCEOP=0):
+        assert kernels((x * 2).sum()) == 1
+    assert x.sum().item() == 1 << 19
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "prod"])
+def test_split_reductions_are_right(name: str, axis: int | None) -> None:
+    value = (1 + array(1 << 17, 4) * 1e-4).astype(np.float32)
+    found = getattr(Tensor(value), name)(axis=axis).numpy()
+    expected = getattr(value.astype(np.float64), name)(axis=axis)
+    # a product of so many is off by more than a sum
+    np.testing.assert_allclose(found, expected, rtol=1e-2 if name == "prod" else 1e-3)
+
+
+def test_integers_are_summed_exactly() -> None:
+    value = np.arange(1 << 19, dtype=np.int64)
+    assert Tensor(value).sum().item() == value.sum()
+    assert Tensor(value, dtype=dtypes.int64).max().item() == value.max()

@@ -1,0 +1,89 @@
+"""What tests of sharded tensors share: layouts, arrays, a program against itself on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tinygrad import GlobalCounters, Tensor
+from tinygrad.device import Sharding
+from tinygrad.engine import CommTrace
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Program: TypeAlias = Callable[..., Tensor]
+
+DEVICES = ("CPU", "CPU:1", "CPU:2", "CPU:3")
+TWO = DEVICES[:2]
+GRID = (2, 2)
+KIB = 1024
+
+
+def on(axis: Any, mesh: tuple[int, ...] = (), devices: Sequence[str] = DEVICES) -> Sharding:
+    """A layout over four devices."""
+    return Sharding(devices, axis, mesh)
+
+
+REPLICATED = on(None)
+
+
+def array(*shape: int, seed: int = 0) -> Array:
+    """Standard normal float32 numbers; equal seeds give equal arrays."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def integers(*shape: int, seed: int = 0) -> Array:
+    """Small whole numbers in float32, whose sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def placed(value: Array, layout: Any) -> Tensor:
+    """A realized tensor in `layout`, where the shape allows it; None is one device."""
+    x = Tensor(value, requires_grad=value.dtype == np.float32)
+    return (x if layout is None else x.to(layout)).realize()
+
+
+def value_and_gradients(program: Program, arguments: Sequence[Tensor]) -> list[Array]:
+    """The program's value, and the gradient of a weighted sum of it in each float argument."""
+    out = program(*arguments)
+    results = [out]
+    wanted = [x for x in arguments if x.is_floating_point()]
+    if out.is_floating_point() and wanted:
+        ramp = Tensor.arange(out.numel()).reshape(out.shape) * 0.25 + 1
+        results += (out * ramp).sum().gradient(*wanted, materialize_grads=True)
+    Tensor.realize(*results)
+    return [x.numpy() for x in results]
+
+
+def assert_same_as_on_one_device(
+    program: Program,
+    arrays: Sequence[Array],
+    layouts: Sequence[Any],
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+) -> None:
+    """Value and gradients of `program` do not depend on the layouts of its arguments."""
+    expected = value_and_gradients(program, [placed(a, None) for a in arrays])
+    pairs = zip(arrays, layouts, strict=True)
+    found = value_and_gradients(program, [placed(a, layout) for a, layout in pairs])
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
+def moved(*results: Tensor) -> dict[str, int]:
+    """The bytes of each kind of movement that realizing `results` takes."""
+    before = GlobalCounters.bytes_moved
+    with CommTrace() as trace:
+        Tensor.realize(*results)
+    assert trace.nbytes == GlobalCounters.bytes_moved - before
+    return trace.kinds()
+
+
+def parts(x: Tensor) -> list[Array]:
+    """What each device holds of a realized tensor, in its local shape."""
+    layout = x.device
+    assert isinstance(layout, Sharding)
+    local = layout.local_shape(x.shape)
+    return [buffer.numpy().reshape(local) for buffer in x.uop.buffer.bufs]

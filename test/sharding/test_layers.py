@@ -1,0 +1,186 @@
+"""Layers and losses with split data or weights: values and gradients are those of one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.sharding.common import (
+    DEVICES,
+    REPLICATED,
+    array,
+    assert_same_as_on_one_device,
+    moved,
+    on,
+    placed,
+)
+from tinygrad import Tensor, nn
+from tinygrad.settings import Context
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+# ---- normalization ----
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_layernorm(axis: int) -> None:
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return x.layernorm() * w + b
+
+    arrays = [array(4, 8, 16), array(16, seed=1), array(16, seed=2)]
+    assert_same_as_on_one_device(norm, arrays, [on(axis), REPLICATED, REPLICATED], **CLOSE)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_batchnorm_is_of_the_whole_batch(axis: int) -> None:
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        layer = nn.BatchNorm(4)
+        layer.weight, layer.bias = w, b
+        for statistic in (layer.running_mean, layer.running_var, layer.num_batches_tracked):
+            statistic.to_(w.device)
+        with Tensor.train():
+            return layer(x)
+
+    arrays = [array(8, 4, 4, 4), array(4, seed=1), array(4, seed=2)]
+    assert_same_as_on_one_device(norm, arrays, [on(axis), REPLICATED, REPLICATED], **CLOSE)
+
+
+def test_batchnorm_moves_statistics_only() -> None:
+    layer = nn.BatchNorm(4, affine=False, track_running_stats=False)
+    x = placed(array(8, 4, 4, 4), on(0))
+    with Tensor.train():
+        kinds = moved(layer(x))
+    # a mean and a variance of 4 channels, each from every device to every other
+    assert kinds == {"all_reduce": 2 * 4 * 4 * 4 * 3}
+
+
+def test_batchnorm_per_device_moves_nothing() -> None:
+    layer = nn.BatchNorm(4, affine=False, track_running_stats=False)
+    value = array(8, 4, 4, 4)
+    x = placed(value, on(0))
+    with Tensor.train():
+        # (device, batch on the device, ...) as (batch, device * channels, ...)
+        apart = x.reshape(4, 2, 4, 4, 4).transpose(0, 1).reshape(2, 16, 4, 4)
+        wide = nn.BatchNorm(16, affine=False, track_running_stats=False)
+        out = wide(apart)
+        assert moved(out) == {}
+        out = out.reshape(2, 4, 4, 4, 4).transpose(0, 1).reshape(8, 4, 4, 4)
+        expected = [layer(Tensor(part)).numpy() for part in np.split(value, 4)]
+    np.testing.assert_allclose(out.numpy(), np.concatenate(expected), **CLOSE)
+
+
+# ---- convolution ----
+
+CONVOLUTIONS = {
+    "data parallel": (on(0), REPLICATED),
+    "split input channels": (on(1), on(1)),
+    "split output channels": (REPLICATED, on(0)),
+    "split rows": (on(2), REPLICATED),
+    "everything split": (on(0), on(0)),
+}
+
+
+@pytest.mark.parametrize("winograd", [0, 1])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_conv2d(name: str, winograd: int) -> None:
+    arrays = [array(4, 4, 8, 8), array(8, 4, 3, 3, seed=1), array(8, seed=2)]
+    layouts = [*CONVOLUTIONS[name], REPLICATED]
+    with Context(WINO=winograd):
+        assert_same_as_on_one_device(
+            lambda x, w, b: x.conv2d(w, b, padding=1), arrays, layouts, 1e-3, 1e-2
+        )
+
+
+def test_data_parallel_conv2d_moves_nothing_forward() -> None:
+    x, w = placed(array(4, 4, 8, 8), on(0)), placed(array(8, 4, 3, 3), REPLICATED)
+    out = x.conv2d(w, padding=1, stride=2).relu().max_pool2d(2)
+    assert out.device is on(0)
+    assert moved(out) == {}
+
+
+@pytest.mark.parametrize("layout", [on(0), on(1)], ids=str)
+def test_conv_transpose2d(layout: Any) -> None:
+    arrays = [array(4, 4, 4, 4), array(4, 8, 3, 3, seed=1)]
+    assert_same_as_on_one_device(
+        lambda x, w: x.conv_transpose2d(w, stride=2), arrays, [layout, REPLICATED], **CLOSE
+    )
+
+
+# ---- embedding, attention, losses ----
+
+
+@pytest.mark.parametrize("table", [on(0), on(1), REPLICATED], ids=str)
+def test_embedding(table: Any) -> None:
+    def embed(index: Tensor, weight: Tensor) -> Tensor:
+        layer = nn.Embedding(1004, 8)
+        layer.weight = weight
+        return layer(index)
+
+    index = np.random.default_rng(0).integers(0, 1004, (4, 5)).astype(np.int32)
+    assert_same_as_on_one_device(embed, [index, array(1004, 8)], [REPLICATED, table])
+
+
+def test_embedding_split_over_the_vocabulary_gathers_no_table() -> None:
+    table = placed(array(1004, 8), on(0))
+    index = Tensor([[5, 1003, 5, 77]]).shard(DEVICES).realize()
+    assert set(moved(table[index])) == {"all_reduce"}
+    (gradient,) = table[index].sum().gradient(table)
+    assert gradient.device is on(0)
+    assert moved(gradient) == {}
+
+
+@pytest.mark.parametrize("heads", [4, 6])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_with_heads_split(heads: int, is_causal: bool) -> None:
+    def attend(x: Tensor, wq: Tensor, wk: Tensor, wv: Tensor, wo: Tensor) -> Tensor:
+        q, k, v = ((x @ w).reshape(2, 8, heads, 4).transpose(1, 2) for w in (wq, wk, wv))
+        mixed = q.scaled_dot_product_attention(k, v, is_causal=is_causal)
+        return mixed.transpose(1, 2).reshape(2, 8, heads * 4) @ wo
+
+    dim = heads * 4
+    arrays = [array(2, 8, dim), *(array(dim, dim, seed=i) * 0.3 for i in range(1, 5))]
+    layouts = [REPLICATED, on(1), on(1), on(1), on(0)]
+    assert_same_as_on_one_device(attend, arrays, layouts, 1e-3, 1e-3)
+
+
+def test_attention_with_heads_split_is_one_all_reduce() -> None:
+    x = placed(array(2, 8, 16), REPLICATED)
+    wq, wk, wv = (placed(array(16, 16, seed=i), on(1)) for i in range(3))
+    wo = placed(array(16, 16, seed=4), on(0))
+    q, k, v = ((x @ w).reshape(2, 8, 4, 4).transpose(1, 2) for w in (wq, wk, wv))
+    out = q.scaled_dot_product_attention(k, v, is_causal=True)
+    out = out.transpose(1, 2).reshape(2, 8, 16) @ wo
+    assert [n.op.name for n in out.uop.toposort()].count("ALLREDUCE") == 1
+    assert set(moved(out)) == {"all_reduce"}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_cross_entropy(axis: int) -> None:
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return logits.sparse_categorical_crossentropy(labels, label_smoothing=0.1)
+
+    labels = np.random.default_rng(0).integers(0, 16, 8).astype(np.int32)
+    label_layout = on(0) if axis == 0 else REPLICATED
+    assert_same_as_on_one_device(loss, [array(8, 16), labels], [on(axis), label_layout], **CLOSE)
+
+
+def test_cross_entropy_over_a_split_vocabulary_gathers_no_logits() -> None:
+    logits = placed(array(8, 1024), on(1))
+    labels = Tensor([3, 1023, 5, 7, 9, 11, 256, 600]).shard(DEVICES).realize()
+    kinds = moved(logits.sparse_categorical_crossentropy(labels))
+    assert set(kinds) == {"all_reduce"}
+    # the maximum, the sum and the target of 8 rows
+    assert kinds["all_reduce"] <= 4 * 8 * 4 * 12
+
+
+def test_linear_layers_of_a_megatron_block() -> None:
+    def block(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        return x.linear(w1, b1).gelu().linear(w2, b2)
+
+    arrays = [array(8, 12), array(12, 16, seed=1), array(16, seed=2)]
+    arrays += [array(16, 12, seed=3), array(12, seed=4)]
+    layouts = [REPLICATED, on(1), on(0), on(0), REPLICATED]
+    assert_same_as_on_one_device(block, arrays, layouts, **CLOSE)

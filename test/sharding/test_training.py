@@ -1,0 +1,170 @@
+"""Models trained on several devices: the losses are those of one device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.models.resnet import ResNet18
+from test.sharding.common import DEVICES, REPLICATED, TWO, Array, array, moved, on, parts, placed
+from tinygrad import GlobalCounters, Tensor, TinyJit, nn
+from tinygrad.device import Sharding
+from tinygrad.engine import schedule_uops
+from tinygrad.nn.optim import LAMB, SGD, Adam, AdamW
+from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict, safe_load, safe_save
+
+
+class SmallCnn:
+    """The layers of the digits example, fewer: images (batch, 1, 12, 12) to scores (batch, 10)."""
+
+    def __init__(self) -> None:
+        self.layers: list[Callable[[Tensor], Tensor]] = [
+            *(nn.Conv2d(1, 4, 3), Tensor.relu, nn.BatchNorm(4), Tensor.max_pool2d),
+            *(nn.Conv2d(4, 8, 3), Tensor.relu, nn.BatchNorm(8)),
+            *(lambda x: x.flatten(1), nn.Linear(72, 10)),
+        ]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.sequential(self.layers)
+
+
+def losses(
+    devices: tuple[str, ...],
+    make: Callable[[list[Tensor]], Any],
+    steps: int = 3,
+    jit: bool = False,
+) -> list[float]:
+    """The losses of the first steps, the batch split over `devices`."""
+    Tensor.manual_seed(1)
+    model = SmallCnn()
+    if len(devices) > 1:
+        for parameter in get_parameters(model):
+            parameter.shard_(devices)
+    optimizer = make(get_parameters(model))
+    labels = np.arange(8, dtype=np.int32)
+
+    @Tensor.train()
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sparse_categorical_crossentropy(y).backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    run = TinyJit(step) if jit else step
+    found = []
+    for seed in range(steps):
+        x, y = Tensor(array(8, 1, 12, 12, seed=seed)), Tensor(labels)
+        if len(devices) > 1:
+            x, y = x.shard(devices, 0), y.shard(devices, 0)
+        found.append(run(x.realize(), y.realize()).item())
+    return found
+
+
+@pytest.mark.parametrize("make", [SGD, Adam], ids=["SGD", "Adam"])
+def test_data_parallel_training_has_the_losses_of_one_device(make: Any) -> None:
+    alone = losses(("CPU",), lambda params: make(params, lr=0.01))
+    assert alone[0] != alone[1]
+    for devices in (TWO, DEVICES):
+        found = losses(devices, lambda params: make(params, lr=0.01))
+        np.testing.assert_allclose(found, alone, rtol=2e-4)
+
+
+def test_training_under_the_jit_is_training_without() -> None:
+    def make(params: list[Tensor]) -> Any:
+        return SGD(params, lr=0.01, momentum=0.9)
+
+    expected = losses(TWO, make, steps=4)
+    np.testing.assert_allclose(losses(TWO, make, steps=4, jit=True), expected, rtol=1e-4)
+
+
+# ---- optimizers on split parameters ----
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("make", [SGD, AdamW, LAMB])
+def test_steps_on_split_parameters_are_those_on_one_device(make: Any, axis: int | None) -> None:
+    def trained(layout: Any) -> Array:
+        w, x = placed(array(8, 12), layout), placed(array(4, 8), layout and REPLICATED)
+        optimizer = make([w], lr=0.1)
+        with Tensor.train():
+            for _ in range(2):
+                optimizer.zero_grad()
+                (x @ w).tanh().square().mean().backward()
+                optimizer.step()
+        assert layout is None or w.device is layout
+        return w.numpy()
+
+    np.testing.assert_allclose(trained(on(axis)), trained(None), rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_has_the_layout_of_its_tensor() -> None:
+    for layout in (on(0), on(1), REPLICATED):
+        w = placed(array(8, 12), layout)
+        (gradient,) = (placed(array(4, 8), on(0)) @ w).sum().gradient(w)
+        assert gradient.device is layout
+
+
+# ---- a state on several devices ----
+
+
+def test_loading_a_state_keeps_the_layout_of_the_model(tmp_path: Path) -> None:
+    def model(layout: Any) -> dict[str, Tensor]:
+        return {"w": placed(array(8, 12), layout), "b": placed(array(12, seed=1), REPLICATED)}
+
+    saved = model(on(1))
+    path = tmp_path / "model.safetensors"
+    safe_save(get_state_dict(saved), str(path))
+    loaded = {"w": placed(np.zeros((8, 12), np.float32), on(0)), "b": placed(array(12), REPLICATED)}
+    load_state_dict(loaded, safe_load(str(path)), verbose=False)
+    assert loaded["w"].device is on(0)
+    np.testing.assert_array_equal(loaded["w"].numpy(), array(8, 12))
+    np.testing.assert_array_equal(parts(loaded["w"])[1], array(8, 12)[2:4])
+    np.testing.assert_array_equal(loaded["b"].numpy(), array(12, seed=1))
+
+
+def test_loading_onto_a_layout_moves_nothing_between_devices(tmp_path: Path) -> None:
+    path = str(tmp_path / "model.safetensors")
+    safe_save({"w": Tensor(array(8, 12))}, path)
+    GlobalCounters.reset()
+    load_state_dict({"w": placed(array(8, 12), on(0))}, safe_load(path), verbose=False)
+    assert GlobalCounters.bytes_moved == 0
+
+
+# ---- ResNet-18 ----
+
+
+def resnet_step(devices: tuple[str, ...]) -> tuple[list[Tensor], Tensor]:
+    """The new parameters and the loss of one training step, not yet computed."""
+    Tensor.manual_seed(2)
+    model = ResNet18(width=8)
+    x, y = Tensor(array(8, 3, 16, 16)), Tensor(np.arange(8, dtype=np.int32))
+    if len(devices) > 1:
+        for parameter in get_parameters(model):
+            parameter.shard_(devices)
+        x, y = x.shard(devices, 0), y.shard(devices, 0)
+    optimizer = SGD(get_parameters(model), lr=0.01)
+    Tensor.realize(x, y, *get_parameters(model), *get_parameters(optimizer))
+    with Tensor.train():
+        loss = model(x).sparse_categorical_crossentropy(y).backward()
+        return optimizer.schedule_step(), loss
+
+
+@pytest.mark.slow
+def test_a_data_parallel_step_of_resnet_18() -> None:
+    steps, loss = resnet_step(DEVICES)
+    start = time.perf_counter()
+    schedule_uops([loss.uop, *(x.uop for x in steps)])
+    assert time.perf_counter() - start < 20
+    kinds = moved(loss, *steps)
+    assert set(kinds) == {"all_reduce"}
+    _, alone = resnet_step(DEVICES[:1])
+    assert loss.item() == pytest.approx(alone.item(), rel=1e-4)
+
+
+def test_layouts_of_unused_devices_do_not_matter() -> None:
+    x = placed(array(8, 12), Sharding(DEVICES[2:], 0))
+    assert moved((x * 2).sum(1)) == {}

@@ -1,0 +1,287 @@
+"""What a user gets wrong is an error that names the operation, the values and the fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import Tensor, Variable, dtypes, nn
+from tinygrad.device import DeviceError, Sharding
+from tinygrad.settings import Context, SettingError
+from tinygrad.sharding import Mesh, P, ShardingError
+
+DEVICES = ("CPU", "CPU:1")
+
+
+def zeros(*shape: int) -> Tensor:
+    return Tensor.zeros(*shape).contiguous().realize()
+
+
+# ---- devices ----
+
+
+def test_operands_on_two_devices() -> None:
+    with pytest.raises(ShardingError, match=r"ADD.*CPU and CPU:1.*\.to\(\) or \.shard\(\)"):
+        zeros(4) + zeros(4).to("CPU:1")
+
+
+def test_an_operand_on_one_device_and_one_on_several() -> None:
+    with pytest.raises(ShardingError, match=r"MUL.*Sharding\(CPU:0-1, axis=0\).*\.to\(\)"):
+        zeros(4).shard(DEVICES, 0) * zeros(4)
+
+
+def test_layouts_over_other_devices() -> None:
+    with pytest.raises(ShardingError, match=r"CPU:0-1.*CPU:2-3"):
+        zeros(4).shard(DEVICES, 0) + zeros(4).shard(("CPU:2", "CPU:3"), 0)
+
+
+def test_a_matmul_of_two_devices() -> None:
+    with pytest.raises(ShardingError, match="CPU.*CPU:1"):
+        zeros(4, 4) @ zeros(4, 4).to("CPU:1")
+
+
+def test_an_unknown_device_lists_the_known() -> None:
+    with pytest.raises(DeviceError, match="ABACUS.*known are.*CPU"):
+        Tensor([1.0], device="ABACUS").realize()
+
+
+def test_a_device_with_a_wrong_number() -> None:
+    with pytest.raises(DeviceError, match=r"'CPU:x'.*CPU:1"):
+        Tensor([1.0]).to("CPU:x")
+
+
+# ---- layouts ----
+
+
+def test_an_axis_that_does_not_exist() -> None:
+    with pytest.raises((ShardingError, IndexError), match=r"axis 2.*\(4, 4\)"):
+        zeros(4, 4).shard(DEVICES, 2)
+
+
+def test_an_axis_that_does_not_divide() -> None:
+    with pytest.raises(ShardingError, match=r"5 does not divide by 2.*pad the axis to 6"):
+        zeros(5, 4).shard(DEVICES, 0)
+
+
+def test_a_device_named_twice() -> None:
+    with pytest.raises(ShardingError, match="CPU.* more than once"):
+        zeros(4).shard(("CPU", "CPU:1", "CPU"), 0)
+
+
+def test_a_device_named_twice_in_two_spellings() -> None:
+    with pytest.raises(ShardingError, match="more than once"):
+        zeros(4).shard(("CPU", "cpu:0"), 0)
+
+
+def test_no_device() -> None:
+    with pytest.raises(ShardingError, match="at least one device"):
+        zeros(4).shard((), 0)
+
+
+def test_a_mesh_name_that_does_not_exist() -> None:
+    mesh = Mesh((2,), ("dp",), DEVICES)
+    with pytest.raises(ShardingError, match="'tp'.*dp"):
+        zeros(4, 4).shard(mesh, P("tp"))
+
+
+def test_a_spec_with_too_many_entries() -> None:
+    mesh = Mesh((2,), ("dp",), DEVICES)
+    with pytest.raises(ShardingError, match="3 entries.*2 axes"):
+        zeros(4, 4).shard(mesh, P("dp", None, None))
+
+
+def test_a_transfer_under_strict_sharding_names_both_layouts() -> None:
+    x, y = zeros(4, 4).shard(DEVICES, 0), zeros(4, 4).shard(DEVICES, 1)
+    with Context(SHARDING="strict"), pytest.raises(ShardingError, match=r"axis=1.*axis=0.*\.to\("):
+        x + y
+
+
+def test_assign_to_a_part_of_a_split_axis_is_not_lost() -> None:
+    x = zeros(4, 4).shard(DEVICES, 0).realize()
+    with pytest.raises(ShardingError, match=r"axis=0.*x\[\.\.\.\] = value"):
+        x[1:3].assign(Tensor.ones(2, 4))
+    x[1:3] = Tensor.ones(2, 4)
+    assert x.sum(1).tolist() == [0, 4, 4, 0]
+
+
+def test_assign_does_not_move_silently_to_another_device() -> None:
+    with pytest.raises((ShardingError, RuntimeError, ValueError), match=r"CPU:1"):
+        zeros(4).assign(zeros(4).to("CPU:1"))
+
+
+# ---- shapes ----
+
+
+def test_shapes_that_do_not_broadcast() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(4,\).*broadcast"):
+        zeros(2, 3) + zeros(4)
+
+
+def test_a_matmul_whose_sizes_differ() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"\(2, 3\).*\(4, 5\)"):
+        zeros(2, 3) @ zeros(4, 5)
+
+
+def test_a_reshape_to_another_size() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(4, 2\)"):
+        zeros(2, 3).reshape(4, 2)
+
+
+def test_a_reshape_with_two_unknown_sizes() -> None:
+    with pytest.raises((ValueError, RuntimeError), match="-1"):
+        zeros(2, 3).reshape(-1, -1)
+
+
+def test_an_expand_of_an_axis_that_is_not_one() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(4, 3\)"):
+        zeros(2, 3).expand(4, 3)
+
+
+@pytest.mark.parametrize("order", [(0, 0), (0, 1, 2), (1,)])
+def test_a_permute_that_is_none(order: tuple[int, ...]) -> None:
+    with pytest.raises((ValueError, IndexError), match=r"order \(.*2 axes|no axis 2.*\(2, 3\)"):
+        zeros(2, 3).permute(order)
+
+
+@pytest.mark.parametrize("method", ["sum", "max", "mean", "softmax", "cumsum", "argmax"])
+def test_a_reduction_of_an_axis_that_does_not_exist(method: str) -> None:
+    with pytest.raises(IndexError, match=r"axis 5.*\(2, 3\)"):
+        getattr(zeros(2, 3), method)(5)
+
+
+def test_an_index_out_of_range() -> None:
+    with pytest.raises(IndexError, match=r"7.*2"):
+        zeros(2, 3)[7]
+
+
+def test_too_many_indices() -> None:
+    with pytest.raises(IndexError, match=r"3.*2"):
+        zeros(2, 3)[0, 0, 0]
+
+
+def test_cat_of_other_shapes() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"\(2, 3\).*\(2, 4\)"):
+        zeros(2, 3).cat(zeros(2, 4), dim=0)
+
+
+def test_a_convolution_whose_channels_differ() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"channels|\(1, 3, 8, 8\)"):
+        zeros(1, 3, 8, 8).conv2d(zeros(4, 5, 3, 3))
+
+
+def test_assign_of_another_shape() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"\(4,\).*\(5,\)|\(5,\).*\(4,\)"):
+        zeros(4).assign(zeros(5))
+
+
+# ---- values and dtypes ----
+
+
+def test_the_truth_of_a_tensor() -> None:
+    with pytest.raises(TypeError, match="neither true nor false"):
+        if zeros(4) == zeros(4):
+            pass
+
+
+def test_item_of_several_elements() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"item.*\(4,\)"):
+        zeros(4).item()
+
+
+def test_assign_of_another_dtype() -> None:
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=r"float.*int|int.*float"):
+        zeros(4).assign(Tensor([1, 2, 3, 4]).realize())
+
+
+def test_a_shift_of_floats() -> None:
+    with pytest.raises((TypeError, RuntimeError), match="float"):
+        zeros(4) << 1
+
+
+def test_an_index_of_floats() -> None:
+    with pytest.raises((IndexError, TypeError), match="float"):
+        zeros(4)[Tensor([1.0])]
+
+
+def test_a_backward_of_several_elements() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"\(4,\)"):
+        (Tensor.ones(4, requires_grad=True) * 2).backward()
+
+
+def test_an_operand_of_another_type() -> None:
+    with pytest.raises(TypeError, match="str"):
+        zeros(4) + "one"
+
+
+def test_a_tensor_of_ragged_lists() -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Tensor([[1, 2], [3]])
+
+
+def test_a_dtype_that_does_not_exist() -> None:
+    with pytest.raises((AttributeError, ValueError, TypeError), match="float33"):
+        Tensor([1.0], dtype="float33")
+
+
+# ---- not a number ----
+
+
+def test_comparisons_with_nan_are_false() -> None:
+    x = Tensor([1.0, float("nan"), 2.0]).realize()
+    nan = Tensor([float("nan")]).realize()
+    assert (x == nan).tolist() == [False] * 3
+    assert (x != nan).tolist() == [True] * 3
+    for found in (x < nan, x > nan, x <= nan, x >= nan):
+        assert found.tolist() == [False] * 3
+
+
+def test_a_comparison_with_itself_is_false_where_it_is_nan() -> None:
+    x = Tensor([1.0, float("nan")]).realize()
+    assert (x == x).tolist() == [True, False]
+    assert (x != x).tolist() == [False, True]
+    assert x.isnan().tolist() == [False, True]
+
+
+def test_a_nan_is_never_selected_by_padding_or_where() -> None:
+    x = Tensor([float("nan"), 1.0]).realize()
+    assert x.isnan().where(0, x).tolist() == [0, 1]
+    assert x.pad(((2, 0),)).tolist()[:2] == [0, 0]
+    np.testing.assert_array_equal(x[1:].sum().numpy(), 1)
+
+
+def test_sharded_nan_stays_in_its_shard() -> None:
+    x = Tensor([float("nan"), 1.0, 2.0, 3.0]).shard(DEVICES, 0).realize()
+    assert x.device is Sharding(DEVICES, 0)
+    np.testing.assert_array_equal((x + 1).numpy()[1:], [2, 3, 4])
+
+
+# ---- the rest ----
+
+
+def test_a_variable_out_of_its_bounds() -> None:
+    with pytest.raises(ValueError, match=r"n=11.*\[1, 10\]"):
+        Variable("n", 1, 10).bind(11)
+
+
+def test_one_variable_with_two_values() -> None:
+    n = Variable("n", 1, 10)
+    x = zeros(10)
+    with pytest.raises(ValueError, match="n .*3.*4"):
+        (x[: n.bind(3)].sum() + x[: n.bind(4)].sum()).realize()
+
+
+def test_a_setting_that_does_not_exist() -> None:
+    with pytest.raises(SettingError, match="DEBUGG.*DEBUG"):
+        Context(DEBUGG=1)
+
+
+def test_a_layer_of_a_wrong_size() -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"\(2, 5\)"):
+        nn.Linear(4, 3)(zeros(2, 5))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int, dtypes.bool])
+def test_a_mean_of_integers_is_a_float(dtype: Any) -> None:
+    assert dtypes.is_float(Tensor([1, 0, 1], dtype=dtype).mean().dtype)
