@@ -97,9 +97,11 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
         if writable and self.realize()._is_in_memory():
             target = self._viewed(view)
-            reads_itself = self.uop.base in value.uop.toposort()
-            target.assign(value.contiguous() if reads_itself else value).realize()
-            return
+            # a part of a split axis is gathered: what is written there is written by a mask
+            if target.uop.base is self.uop.base:
+                reads_itself = self.uop.base in value.uop.toposort()
+                target.assign(value.contiguous() if reads_itself else value).realize()
+                return
         written, mask = self._placed_back(view, value)
         new = mask.where(written, self)
         self.assign(new).realize() if self._is_in_memory() else self.replace(new)

@@ -131,6 +131,7 @@ class StorageMixin(CreationMixin):
         self._check_same_devices(value)
         target = self.uop.src[0] if self.uop.op is Ops.ASSIGN else self.uop
         if not _is_memory(target) or _repeats(target):
+            _refuse_gathered(target)
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
             return self
         self.uop = target.assign(value)
@@ -289,6 +290,19 @@ def _repeats(node: UOp) -> bool:
     while node.op in _ALIASES and node.op is not Ops.EXPAND:
         node = node.src[0]
     return node.op is Ops.EXPAND
+
+
+def _refuse_gathered(target: UOp) -> None:
+    """Raises ShardingError for a part of a split axis, which was gathered to be looked at."""
+    base = _alias_base(target)
+    if base is target or base.op is not Ops.COPY or not _is_memory(base.src[0]):
+        return
+    layout = base.src[0].device
+    if isinstance(layout, Sharding) and isinstance(base.device, Sharding):
+        raise ShardingError(
+            f"assign: this part of a tensor on {layout} crosses its split axis, so it is a copy; "
+            "write x[...] = value instead"
+        )
 
 
 def _is_number(node: UOp) -> bool:
