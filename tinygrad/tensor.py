@@ -21,6 +21,7 @@ from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
+from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.host import data_node, foreign_node
 from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.losses import LossMixin
@@ -42,6 +43,7 @@ class Tensor(
     RearrangeMixin,
     ResizeMixin,
     LinalgMixin,
+    HashMixin,
     CastMixin,
 ):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.

@@ -397,7 +397,7 @@ def _rebuilt(root: UOp, done: dict[UOp, UOp]) -> UOp:
             continue
         stack.pop()
         src = tuple([done[x] for x in node.src])
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        done[node] = node if src == node.src else inherit(node.replace(src=src), node)
         if node.op is Ops.ASSIGN and node in _assignments:
             _assignments.add(done[node])
     return done[root]

@@ -1,0 +1,149 @@
+"""Hashes of bytes: Keccak, the permutation behind SHA-3 (FIPS 202), and a tree of them.
+
+In: bytes along the last axis, one message for each place of the other axes. Out: their digests.
+All messages are hashed side by side; the blocks of a message, and the rounds of a block, follow
+each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tinygrad.dtype import dtypes
+from tinygrad.mixin.casting import CastMixin
+from tinygrad.mixin.gather import GatherMixin
+
+ROUNDS = 24
+LANES = 25
+# the tree hashes chunks of this many bytes, in leaves of this many
+CHUNK, LEAF = 1 << 20, 1 << 12
+
+
+@dataclass(frozen=True)
+class Sponge:
+    """A function of the Keccak family: bytes absorbed a block, bytes of the digest, and the bits
+    that follow the message."""
+
+    rate: int
+    digest: int
+    suffix: int
+
+
+SPONGES = {
+    "sha3_224": Sponge(144, 28, 0x06),
+    "sha3_256": Sponge(136, 32, 0x06),
+    "shake_128": Sponge(168, 16, 0x1F),
+}
+
+
+class HashMixin(GatherMixin, CastMixin):
+    """`keccak`, `hash`."""
+
+    __slots__ = ()
+
+    def keccak(self, cfg: str = "sha3_256") -> Self:
+        """The digests of messages of bytes along the last axis, (..., n) to (..., digest size).
+
+        `cfg` is "sha3_224", "sha3_256" or "shake_128" (16 bytes). Raises ValueError for another,
+        TypeError unless the elements are uint8.
+
+        >>> Tensor(b"abc").keccak().numpy().tobytes().hex()[:16]
+        '3a985da74fe225b2'
+        """
+        if cfg not in SPONGES:
+            raise ValueError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
+        if self.dtype is not dtypes.uint8:
+            raise TypeError(f"keccak is of bytes (uint8), not of {self.dtype}")
+        sponge, messages = SPONGES[cfg], self.reshape(-1, self.shape[-1])
+        blocks = messages._padded_blocks(sponge).contiguous().realize()
+        state = blocks._along(1, 0, 1).squeeze(1).zeros_like().contiguous().realize()
+        for number in range(int(blocks.shape[1])):
+            block = blocks._along(1, number, number + 1).squeeze(1).contiguous().realize()
+            # computed block by block: each is the same schedule as the one before
+            state = _permuted(state ^ block).realize()
+        digest = state.bitcast(dtypes.uint8)._along(1, 0, sponge.digest)
+        return digest.reshape((*self.shape[:-1], sponge.digest))
+
+    def _padded_blocks(self, sponge: Sponge) -> Self:
+        """Messages (count, n) as (count, blocks, 25) lanes of 64 bits."""
+        size = int(self.shape[1])
+        blocks = size // sponge.rate + 1
+        total = blocks * sponge.rate
+        place = self.arange(total)
+        suffix = place.eq(size).where(sponge.suffix, 0) ^ place.eq(total - 1).where(0x80, 0)
+        padded = self.pad_to(None, total) ^ suffix.cast(dtypes.uint8)
+        lanes = padded.contiguous().bitcast(dtypes.uint64)
+        return lanes.reshape(-1, blocks, sponge.rate // 8).pad_to(None, None, LANES)
+
+    def hash(self) -> Self:
+        """16 bytes that tell this tensor's bytes from others: a tree of "shake_128".
+
+        The bytes, filled up with zeros to whole mebibytes, are hashed in leaves of 4096 bytes; 256
+        digests make a leaf of the next level, until one digest is left for each mebibyte. These
+        are hashed alike, until there is one.
+
+        >>> Tensor(b"abc").hash().shape
+        (16,)
+        """
+        data = self.flatten().contiguous().bitcast(dtypes.uint8)
+        while True:
+            size = int(data.shape[0])
+            chunks = max(1, -(-size // CHUNK))
+            leaves = data.pad_to(chunks * CHUNK).reshape(-1, LEAF).keccak("shake_128")
+            data = leaves.contiguous().reshape(chunks, LEAF).keccak("shake_128").flatten()
+            if chunks == 1:
+                return data
+
+
+def _permuted(state: Any) -> Any:
+    """Keccak-f[1600] of states (count, 25); lane 5 * y + x."""
+    rotations = type(state)(_rotations(), dtype=dtypes.uint64, device=state.device)
+    constants = type(state)(_round_constants(), dtype=dtypes.uint64, device=state.device)
+    for _ in range(ROUNDS):
+        state = _round(state, rotations, constants._along(0, 0, 1)).contiguous()
+        # moved up, so that every round is the same kernel
+        constants = constants.roll(-1).contiguous()
+    return state
+
+
+def _round(state: Any, rotations: Any, constant: Any) -> Any:
+    rows = state.reshape(-1, 5, 5)
+    first, *rest = (rows._along(1, y, y + 1) for y in range(5))
+    parity = first
+    for row in rest:
+        parity = parity ^ row
+    mixed = rows ^ parity.roll(1, 2) ^ _rotated(parity.roll(-1, 2), 1)
+    turned = _rotated(mixed.reshape(-1, LANES), rotations)
+    # the lane that comes to (x, y) was at (x + 3 * y, x)
+    place = state.arange(LANES)
+    x, y = place % 5, place // 5
+    moved = turned._picked({1: x * 5 + (x + y * 3) % 5}).reshape(-1, 5, 5)
+    chosen = moved ^ (moved.roll(-1, 2).bitwise_not() & moved.roll(-2, 2))
+    return chosen.reshape(-1, LANES) ^ place.eq(0).where(constant, 0)
+
+
+def _rotated(lanes: Any, count: Any) -> Any:
+    return (lanes << count) | (lanes >> ((64 - count) & 63))
+
+
+def _rotations() -> list[int]:
+    """How far each lane is rotated (FIPS 202, 3.2.2)."""
+    result = [0] * LANES
+    x, y = 1, 0
+    for t in range(24):
+        result[5 * y + x] = (t + 1) * (t + 2) // 2 % 64
+        x, y = y, (2 * x + 3 * y) % 5
+    return result
+
+
+def _round_constants() -> list[int]:
+    """One constant a round, from a shift register (FIPS 202, 3.2.5)."""
+    constants, register = [], 1
+    for _ in range(ROUNDS):
+        constant = 0
+        for j in range(7):
+            constant |= (register & 1) << ((1 << j) - 1)
+            register = (register << 1) ^ (0x171 if register >> 7 else 0)
+        constants.append(constant)
+    return constants
