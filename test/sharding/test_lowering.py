@@ -58,7 +58,8 @@ def sent(plan: Plan) -> dict[str, int]:
             there = plan.entries[t.destination.entry].devices[t.destination.device]
             if here != there:
                 nbytes = t.source.size * t.source.dtype.itemsize
-                totals[item.kind] = totals.get(item.kind, 0) + nbytes
+                kind = item.reason.kind
+                totals[kind] = totals.get(kind, 0) + nbytes
     return totals
 
 

@@ -175,12 +175,12 @@ class BufferCopy:
     def count(self, elapsed: float | None) -> None:
         """Show the movement to whoever traces communication, and print a line at DEBUG=2."""
         nbytes = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
-        record_transfer(self.item, nbytes)
+        record_transfer(self.item.reason, nbytes)
         if DEBUG >= 2 and elapsed is not None:
-            what = f"{self.item.kind} {self.item.source} -> {self.item.destination}"
+            reason = self.item.reason
+            what = f"{reason.kind} {reason.source} -> {reason.destination}"
             print(
-                f"*** {colored(what, 'yellow')} {nbytes} bytes "
-                f"{elapsed * 1e6:.1f} us {self.item.line}"
+                f"*** {colored(what, 'yellow')} {nbytes} bytes {elapsed * 1e6:.1f} us {reason.line}"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from tinygrad.schedule.plan import TransferItem
+from tinygrad.uop.placement import Reason
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class CommTrace:
 _active: list[CommTrace] = []
 
 
-def record_transfer(item: TransferItem, nbytes: int) -> None:
+def record_transfer(reason: Reason, nbytes: int) -> None:
     """Add a movement to every open trace, if a byte crossed devices."""
     if not nbytes:
         return
     for trace in _active:
         trace.records.append(
-            CommRecord(item.kind, item.source, item.destination, nbytes, item.line)
+            CommRecord(reason.kind, reason.source, reason.destination, nbytes, reason.line)
         )

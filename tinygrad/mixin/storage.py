@@ -20,6 +20,7 @@ from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.placement import inherit
 
 # ASSIGNs to buffers that others may read; while there are none, nobody need look for them
 _assignments: weakref.WeakSet[UOp] = weakref.WeakSet()

@@ -23,7 +23,7 @@ from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import Partial, Placement, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
-from tinygrad.uop.placement import Move, TransferArg
+from tinygrad.uop.placement import Move, Reason, TransferArg
 
 # below this size, one round of messages costs less than the bytes that two rounds save
 DIRECT_NBYTES = 4096
@@ -48,23 +48,32 @@ def _up(placement: Placement) -> Placement:
 def all_reduce(
     value: UOp, source: Sharding, target: Layout, shape: tuple[sint, ...], line: str
 ) -> UOp:
-    """The reduction of the terms of `source`, as `target` wants it. `value` and the result are
-    local.
+    """The reduction of the terms of `source`, as `target` wants it.
+
+    `value` and the result are local; `shape` is the global one.
     """
     op = Ops[source.partial_ops[0]]
     whole = source.without_partial()
-    if not isinstance(target, Sharding) or target.devices != source.devices:
-        return _reduce_elsewhere(value, source, target, shape, line, op)
+
+    def reason(kind: str) -> Reason:
+        return Reason(kind, str(source), str(target), line)
+
+    terms = value.reshape((1, *value.shape))
     count = _group_size(source)
+    if not isinstance(target, Sharding):
+        moved = transfer(terms, stacked(source), target, (count, *shape), reason("reduce"))
+        return reduce_first(moved, op).reshape(shape)
+    if target.devices != source.devices:
+        here = all_reduce(value, source, whole, shape, line)
+        return transfer(here, whole, target, shape, reason("send"))
     if target == whole and count > 1 and value.nbytes > DIRECT_NBYTES:
         if (RING or not ALL2ALL) and len(source.mesh_shape) == 1:
-            return _ring(value, count, op, source, line)
-        return _scatter_and_gather(value, source, count, op, line)
+            return _ring(value, count, op, whole, reason("all_reduce"))
+        return _scatter_and_gather(value, source, count, op, reason("all_reduce"))
     up = target.with_axes([_up(p) for p in target.axes])
     kind = "all_reduce" if target == whole else "reduce_scatter"
-    terms = value.reshape((1, *value.shape))
-    terms = transfer(terms, stacked(source), up, (count, *shape), kind, line)
-    return reduce_first(terms, op).reshape(target.local_shape(shape))
+    moved = transfer(terms, stacked(source), up, (count, *shape), reason(kind))
+    return reduce_first(moved, op).reshape(target.local_shape(shape))
 
 
 def _group_size(source: Sharding) -> int:
@@ -72,18 +81,7 @@ def _group_size(source: Sharding) -> int:
     return prod([size for p, size in sizes if isinstance(p, Partial)])
 
 
-def _reduce_elsewhere(
-    value: UOp, source: Sharding, target: Layout, shape: tuple[sint, ...], line: str, op: Ops
-) -> UOp:
-    if isinstance(target, Sharding):
-        here = all_reduce(value, source, source.without_partial(), shape, line)
-        return transfer(here, source.without_partial(), target, shape, "send", line)
-    terms = value.reshape((1, *value.shape))
-    terms = transfer(terms, stacked(source), target, (_group_size(source), *shape), "reduce", line)
-    return reduce_first(terms, op).reshape(shape)
-
-
-def _scatter_and_gather(value: UOp, source: Sharding, count: int, op: Ops, line: str) -> UOp:
+def _scatter_and_gather(value: UOp, source: Sharding, count: int, op: Ops, reason: Reason) -> UOp:
     """Scatter pieces of the terms within each group, reduce them, gather the results."""
     group = [isinstance(p, Partial) for p in source.axes]
     others = len(source) // count
@@ -95,13 +93,13 @@ def _scatter_and_gather(value: UOp, source: Sharding, count: int, op: Ops, line:
     length = cast(int, flat.shape[0])
     terms = flat.reshape((1, 1, length))
     shape = (count, others, length)
-    pieces = transfer(terms, layout(0), layout(2), shape, "all_reduce", line)
+    pieces = transfer(terms, layout(0), layout(2), shape, reason)
     reduced = reduce_first(pieces, op)
-    full = transfer(reduced, layout(2), layout(None), (1, others, length), "all_reduce", line)
+    full = transfer(reduced, layout(2), layout(None), (1, others, length), reason)
     return full.reshape((length,)).shrink(((0, value.size),)).reshape(value.shape)
 
 
-def _ring(value: UOp, count: int, op: Ops, source: Sharding, line: str) -> UOp:
+def _ring(value: UOp, count: int, op: Ops, whole: Sharding, reason: Reason) -> UOp:
     """Pass pieces around the ring, adding on the way; then pass the sums around once more."""
     flat = padded_flat(value, count)
     length = cast(int, flat.shape[0]) // count
@@ -111,23 +109,15 @@ def _ring(value: UOp, count: int, op: Ops, source: Sharding, line: str) -> UOp:
         start = (number + (count - step)) % count * length
         return flat.shrink(((start, start + length),))
 
-    def shift(piece: UOp) -> UOp:
-        moves = tuple(Move((j + 1) % count, 0, j, 0) for j in range(count))
-        return UOp(Ops.COPY, value.dtype, (piece,), _ring_arg(moves, (1, length), source, line))
+    def send(piece: UOp, pieces: int, moves: list[Move]) -> UOp:
+        arg = TransferArg(device_of(whole), (pieces, length), tuple(moves), reason)
+        return UOp(Ops.COPY, value.dtype, (piece,), arg).reshape((pieces * length,))
 
     piece = own(0)
     for step in range(1, count):
-        received = shift(piece).reshape((length,))
+        received = send(piece, 1, [Move((j + 1) % count, 0, j, 0) for j in range(count)])
         piece = UOp(op, value.dtype, (received, own(step)))
     # device d now holds the whole sum of piece (d + 1) % count
-    moves = tuple(Move(k, (j + 1) % count, j, 0) for k in range(count) for j in range(count))
-    gathered = UOp(Ops.COPY, value.dtype, (piece,), _ring_arg(moves, (count, length), source, line))
-    full = gathered.reshape((count * length,))
+    devices = range(count)
+    full = send(piece, count, [Move(k, (j + 1) % count, j, 0) for k in devices for j in devices])
     return full.shrink(((0, value.size),)).reshape(value.shape)
-
-
-def _ring_arg(
-    moves: tuple[Move, ...], shape: tuple[int, ...], source: Sharding, line: str
-) -> TransferArg:
-    whole = source.without_partial()
-    return TransferArg(device_of(whole), shape, moves, "all_reduce", str(source), str(whole), line)

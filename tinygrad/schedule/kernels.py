@@ -116,7 +116,7 @@ class _Planner:
             Transfer(piece(target[m.target], m.target_slot), piece(source[m.source], m.source_slot))
             for m in arg.moves
         )
-        item = TransferItem(arg.kind, transfers, arg.source, arg.destination, arg.line)
+        item = TransferItem(transfers, arg.reason)
         return Unit(node, reads=[node.src[0]], item=item)
 
     def kernel_unit(self, node: UOp) -> Unit:

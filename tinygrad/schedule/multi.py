@@ -17,7 +17,7 @@ from tinygrad.schedule.transfer import block_start, local_shape, slice_local, tr
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp, sint
-from tinygrad.uop.placement import Spmd, origins
+from tinygrad.uop.placement import Reason, Spmd, origins
 from tinygrad.uop.upat import PatternMatcher, UPat
 
 
@@ -96,7 +96,8 @@ def lower_copy(node: UOp, ctx: _Lowering) -> UOp:
         value = slice_local(value, None, target) if value.shape else value
         return UOp(Ops.COPY, node.dtype, (value,), Spmd(target.devices))
     kind = transfer_kind(source, target)
-    return transfer(value, source, target, node.shape, kind, _line(node))
+    reason = Reason(kind, str(source), str(target), _line(node))
+    return transfer(value, source, target, node.shape, reason)
 
 
 def lower_allreduce(node: UOp, ctx: _Lowering) -> UOp:

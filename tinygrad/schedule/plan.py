@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tinygrad.dtype import DType
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.placement import Reason
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,8 @@ class Transfer:
 class TransferItem:
     """Messages that make up one movement of a value between devices."""
 
-    kind: str
     transfers: tuple[Transfer, ...]
-    source: str
-    destination: str
-    line: str
+    reason: Reason
 
 
 Item = KernelItem | TransferItem

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import ReduceArg, UOp
+from tinygrad.uop.ops import ReduceArg, UOp, sint
 from tinygrad.uop.placement import inherit
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+
+
+def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
+    return LAYOUT_RULES["RESHAPE"](x.device, x.shape, shape)
 
 
 def reshape_of_reshape(node: UOp, x: UOp) -> UOp | None:
     """`reshape(reshape(x)) -> reshape(x)`"""
     if x.shape == node.shape:
         return x if x.device == node.device else None
+    if isinstance(x.device, Sharding) and _kept(x, node.arg) is None:
+        return None
     new = UOp(Ops.RESHAPE, node.dtype, (x,), node.arg)
-    if isinstance(x.device, Sharding):
-        if LAYOUT_RULES["RESHAPE"](x.device, x.shape, node.arg) != node.device:
-            return None
-    return new
+    # through the shape between, a layout may have been kept another way
+    return new if new.device == node.device else None
 
 
 def permute_of_permute(node: UOp, inner: UOp) -> UOp:

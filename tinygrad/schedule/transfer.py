@@ -20,7 +20,7 @@ from tinygrad.schedule.prepare import contiguous_range
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.placement import Move, Spmd, TransferArg
+from tinygrad.uop.placement import Move, Reason, Spmd, TransferArg
 
 Layout = str | Sharding
 HOST_SOURCES = ("NPY", "PYTHON", "DISK")
@@ -106,7 +106,7 @@ def moved(value: UOp, order: tuple[int, ...]) -> UOp:
 
 
 def transfer(
-    value: UOp, source: Layout, target: Layout, shape: tuple[sint, ...], kind: str, line: str
+    value: UOp, source: Layout, target: Layout, shape: tuple[sint, ...], reason: Reason
 ) -> UOp:
     """The local value on the devices of `target`. `shape` is the global one."""
     have, want = local_shape(source, shape), local_shape(target, shape)
@@ -120,28 +120,25 @@ def transfer(
     if is_host_source(source) and contiguous_range(packed) is None:
         first = names(target)[0]
         if first == target:
-            return from_host(value, cast(str, source), first, line)
-        value = from_host(value, cast(str, source), first, line)
-        return transfer(value, first, target, shape, kind, line)
+            return from_host(value, cast(str, source), first, reason)
+        value = from_host(value, cast(str, source), first, reason)
+        return transfer(value, first, target, shape, reason)
     target_grid = _grid(want, piece)
     arg = TransferArg(
         device=device_of(target),
         shape=(prod(target_grid), *(cast(int, p) for p in piece)),
         moves=moves,
-        kind=kind,
-        source=str(source),
-        destination=str(target),
-        line=line,
+        reason=reason,
     )
     return interleave(UOp(Ops.COPY, value.dtype, (packed,), arg), target_grid, piece)
 
 
-def from_host(value: UOp, source: str, target: str, line: str) -> UOp:
+def from_host(value: UOp, source: str, target: str, reason: Reason) -> UOp:
     """Copy the memory below, then compute on the device what the host cannot."""
     done: dict[UOp, UOp] = {}
     for node in value.toposort(gate=lambda u: not is_storage(u)):
         if is_storage(node):
-            done[node] = transfer(node, source, target, node.shape, "host", line)
+            done[node] = transfer(node, source, target, node.shape, reason)
         else:
             done[node] = node.replace(src=tuple(done[x] for x in node.src))
     return done[value]

@@ -52,21 +52,30 @@ class Move:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """What a movement between devices is, for people.
+
+    `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
+    of the user's program that asked.
+    """
+
+    kind: str
+    source: str
+    destination: str
+    line: str
+
+
+@dataclass(frozen=True)
 class TransferArg:
     """A COPY of the per-device graph: equal pieces, numbered in memory order, change devices.
 
-    The result is an array of `shape`, `(pieces, *piece)`, on `device`. `kind`, `source`,
-    `destination` and `line` are for people: what moves, between which layouts, and which line of
-    the user's program asked.
+    The result is an array of `shape`, `(pieces, *piece)`, on `device`.
     """
 
     device: str | Spmd
     shape: tuple[int, ...]
     moves: tuple[Move, ...]
-    kind: str
-    source: str
-    destination: str
-    line: str
+    reason: Reason
 
     def piece_size(self, elements: int) -> int:
         """The elements of one piece, of `elements` in all."""
