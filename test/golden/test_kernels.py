@@ -1,4 +1,5 @@
-"""The text of typical kernels, for AVX-512: a change of a heuristic or a renderer shows here in full.
+"""The text of typical kernels, for AVX-512: a change of a heuristic or a renderer shows here in
+full.
 
 `python -m test.golden.test_kernels` writes the files anew.
 """
