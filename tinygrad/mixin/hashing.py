@@ -62,7 +62,7 @@ class HashMixin(GatherMixin, CastMixin):
             block = blocks._along(1, number, number + 1).squeeze(1).contiguous().realize()
             # computed block by block: each is the same schedule as the one before
             state = _permuted(state ^ block).realize()
-        digest = state.bitcast(dtypes.uint8)._along(1, 0, sponge.digest)
+        digest: Self = state.bitcast(dtypes.uint8)._along(1, 0, sponge.digest)
         return digest.reshape((*self.shape[:-1], sponge.digest))
 
     def _padded_blocks(self, sponge: Sponge) -> Self:
