@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
-from tinygrad.helpers import argfix, ceildiv
+from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.core import broadcast_node, canonical_device, const_node, fits, placed
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
@@ -292,7 +292,9 @@ def is_constant(node: UOp) -> bool:
 
 
 def in_own_memory(node: UOp) -> UOp:
-    """`node`, stored in new memory that no equal value shares."""
+    """`node`, stored in new memory that no equal value shares; of symbolic shape, just stored."""
     device = Device.DEFAULT if node.device is None else node.device
-    sizes = tuple(int(size) for size in node.shape)
+    sizes = node.shape
+    if not all_int(sizes):
+        return node.copy_to_device(device).contiguous()
     return UOp.new_buffer(device, sizes, node.dtype).assign(node)

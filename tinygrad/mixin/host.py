@@ -136,7 +136,9 @@ def read_node(node: UOp) -> Array:
     if node.op in {Ops.CONST, Ops.BIND}:
         stored = stored_const(node if node.op is Ops.CONST else node.src[1])
     else:
-        stored = cast(Buffer, node.buffer).numpy().reshape(node.arg.shape)
+        # a buffer of symbolic shape has room for the largest, and is filled from the front
+        shape = _sizes(node.arg.shape)
+        stored = cast(Buffer, node.buffer).numpy()[: prod(shape)].reshape(shape)
     array = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
     for move in reversed(moves):
         array = _moved(array, move)

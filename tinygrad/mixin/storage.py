@@ -226,7 +226,7 @@ class StorageMixin(CreationMixin):
             raise ShardingError(
                 f"shard takes a tuple of devices, not {devices!r}; use .to({devices!r})"
             )
-        names = tuple(Device.canonicalize(name) for name in devices)
+        names = [Device.canonicalize(x) if isinstance(x, str) else x for x in devices]
         return Sharding(names, self._split_axis(axis))
 
     def _split_axis(self, axis: Any) -> Any:
