@@ -83,6 +83,11 @@ class Tensor(
         live_tensors.add(self)
         self.requires_grad = requires_grad
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are values in memory of their own, on the same devices."""
+        place = self.uop.device
+        return _restored, (type(self), self.numpy(), self.dtype, place, self.requires_grad)
+
     def __repr__(self) -> str:
         return f"<Tensor {self.dtype} {self.shape} on {self.device}: {self.uop.op.name}>"
 
@@ -202,3 +207,9 @@ class Tensor(
             traceback: TracebackType | None,
         ) -> None:
             Tensor.training = self.previous
+
+
+def _restored(
+    kind: type[Tensor], values: Any, dtype: DType, place: Any, requires_grad: bool | None
+) -> Tensor:
+    return kind(values, device=place, dtype=dtype, requires_grad=requires_grad)

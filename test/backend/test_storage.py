@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,27 @@ def test_a_gradient_stays_exact_when_its_input_was_computed_meanwhile() -> None:
     y.sum().backward()
     expected = 1 / (1 + np.exp(-1.0)) * (1 - 1 / (1 + np.exp(-1.0)))
     np.testing.assert_allclose(x.grad.numpy(), [0, expected], rtol=1e-5)
+
+
+# ---- copies ----
+
+
+def test_copies_and_pickles_are_values_in_memory_of_their_own(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    x.requires_grad = True
+    for copied in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert (copied.device, copied.requires_grad) == (x.device, True)
+        copied.assign(copied + 1).realize()
+        assert copied.tolist() == [2, 3]
+    assert x.tolist() == [1, 2]
+    narrow = Tensor([1.5, 2.5], dtype=dtypes.bfloat16)
+    assert copy.deepcopy(narrow).dtype == dtypes.bfloat16
+
+
+def test_numpy_numbers_are_operands_on_both_sides() -> None:
+    x = Tensor([1, 2])
+    assert (x * np.int64(3)).tolist() == [3, 6]
+    assert (np.float32(0.5) + x).tolist() == [1.5, 2.5]
+    assert (np.int32(1) < x).tolist() == [False, True]
+    with pytest.raises(TypeError, match="wrap it"):
+        x + np.ones(2)

@@ -176,6 +176,9 @@ class TensorCore:
     """The gradient, once `backward` was called on something that depends on this."""
     _requires_grad: bool | None
 
+    # numpy's own operators leave those with a tensor on the right to the tensor
+    __array_ufunc__ = None
+
     # `==` is elementwise, so tensors are told apart by identity
     __hash__ = object.__hash__
 
@@ -207,6 +210,8 @@ class TensorCore:
             return const_node(x, scalar_dtype(x, self.uop.dtype))
         if isinstance(x, UOp):
             return x.cast(dtypes.default_int) if x.dtype is dtypes.index else x
+        if type(x).__module__ == "numpy" and getattr(x, "shape", None) == ():
+            return self._operand(x.item(), op)
         raise TypeError(
             f"{op} takes a tensor or a number, not {x!r} of type {type(x).__name__}; "
             "wrap it: Tensor(...)"
