@@ -111,12 +111,17 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         sizes, place = _sizes(shape), _place(device, shape)
-        exact = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-        whole = place.replicated() if isinstance(place, Sharding) else place
-        pair = cls.rand(2, *sizes, dtype=exact, device=whole, contiguous=False)
-        angle, radius = (pair._along(0, i, i + 1).squeeze(0) for i in range(2))
+        if 0 in sizes:
+            return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
+        bits = cls._random_bits(sizes, place)
+        if dtype is dtypes.float64:
+            exact, others = dtypes.float64, cls._random_bits(sizes, place)
+        else:
+            # two floats need no more bits than one number has
+            exact, others = dtypes.float32, bits.alu(Ops.SHR, const_node(32, bits.dtype))
+        radius, angle = (cls._new(uniform_node(x, exact), False) for x in (bits, others))
         normal = (2 * math.pi * angle).cos() * (-2 * (1 - radius).log()).sqrt()
-        return cls._random(normal.cast(dtype).uop, place, 0 not in sizes, requires_grad)
+        return cls._random(normal.cast(dtype).uop, place, True, requires_grad)
 
     def randn_like(
         self, dtype: DType | str | None = None, requires_grad: bool | None = None, **kwargs: Any
