@@ -67,8 +67,9 @@ class Compiled:
 
     `renderer` names the renderer of its source code, "" if it runs no kernels. `dtypes` are those
     that kernels can compute with. `is_host_source` says that it only holds data on the way to a
-    device, so that copies from it are no traffic between devices. `replay` makes an object that
-    runs recorded kernels as one call, where the device has that.
+    device, so that copies from it are no traffic between devices. Without `keeps_data`, what is
+    written to it is gone. `replay` makes an object that runs recorded kernels as one call, where
+    the device has that.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Compiled:
         replay: Callable[[], Any] | None = None,
         dtypes: frozenset[DType] = frozenset(),
         is_host_source: bool = False,
+        keeps_data: bool = True,
     ) -> None:
         self.device = device
         self.allocator = allocator
@@ -89,6 +91,7 @@ class Compiled:
         self.replay = replay
         self.dtypes = dtypes
         self.is_host_source = is_host_source
+        self.keeps_data = keeps_data
         self._compiler = compiler
         self._runtime = runtime
 
@@ -444,7 +447,7 @@ def copy_buffer(destination: Buffer, source: Buffer) -> None:
     to, origin = Device[destination.device], Device[source.device]
     if to.allocator.addressable and not origin.allocator.addressable:
         source.copyout(destination.as_memoryview())
-    else:
+    elif to.keeps_data:
         destination.copyin(source.as_memoryview())
     crossed = destination.device != source.device
     if crossed and not to.is_host_source and not origin.is_host_source:

@@ -54,4 +54,5 @@ def open_device(name: str) -> Compiled:
         compiler=str.encode,
         runtime=NullProgram,
         dtypes=frozenset(dtypes.all),
+        keeps_data=False,
     )
