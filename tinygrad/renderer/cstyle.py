@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tinygrad.dtype import PtrDType, dtypes
-from tinygrad.renderer import Renderer, parameters
+from tinygrad.renderer.base import Renderer, parameters
 from tinygrad.renderer.c_types import SCALARS, stored
 from tinygrad.renderer.c_values import (
     define_array,

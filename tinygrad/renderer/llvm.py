@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 
 from tinygrad.dtype import DType
-from tinygrad.renderer import Renderer, parameters
+from tinygrad.renderer.base import Renderer, parameters
 from tinygrad.renderer.llvm_arithmetic import (
     alu,
     bitcast,
@@ -29,6 +29,8 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 SCRATCH_BYTES = 1 << 20
+# tells the compiler that its loop vectoriser has nothing to do; see `runtime/support/llvm.py`
+EXPLICIT_VECTORS = "; explicit vectors"
 
 
 @functools.cache
@@ -86,6 +88,7 @@ def _module(
     rest = [f"{value_type(u.dtype)} %value{i}" for i, u in enumerate(variables)]
     rest += ["i64 %begin", "i64 %end"]
     parts = [
+        *([EXPLICIT_VECTORS] if writer.is_vectorized else []),
         *(f"{slot} = private constant {text}" for text, slot in writer.constants.items()),
         f"define internal void @{name}.body({', '.join(takes + rest)}) #0 {{",
         "entry:",
