@@ -256,7 +256,7 @@ def exchange(
         return whole.view(buffer.size, buffer.dtype, found.offset + offset)
 
     if isinstance(item, BufferCopy):
-        return BufferCopy(item.item, tuple((new(d), new(s)) for d, s in item.pairs))
+        return BufferCopy(item.reason, tuple((new(d), new(s)) for d, s in item.pairs))
     values = item.values | inputs.values
     return ExecItem(item.ast, tuple(new(b) for b in item.bufs), item.device, values, item.runner)
 

@@ -17,11 +17,11 @@ from tinygrad.engine.trace import record_transfer
 from tinygrad.helpers import GlobalCounters, colored
 from tinygrad.renderer import Program as ProgramSpec
 from tinygrad.renderer import find_renderer
-from tinygrad.schedule.plan import TransferItem
 from tinygrad.schedule.rangeify import lower_kernel
 from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
+from tinygrad.uop.placement import Reason
 from tinygrad.uop.spec import KERNEL, verify
 
 
@@ -145,7 +145,7 @@ class ExecItem:
 class BufferCopy:
     """The messages of one movement between devices: pairs of destination and source."""
 
-    item: TransferItem
+    reason: Reason
     pairs: tuple[tuple[Buffer, Buffer], ...]
     ast: None = None
 
@@ -175,9 +175,9 @@ class BufferCopy:
     def count(self, elapsed: float | None) -> None:
         """Show the movement to whoever traces communication, and print a line at DEBUG=2."""
         nbytes = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
-        record_transfer(self.item.reason, nbytes)
+        record_transfer(self.reason, nbytes)
         if DEBUG >= 2 and elapsed is not None:
-            reason = self.item.reason
+            reason = self.reason
             what = f"{reason.kind} {reason.source} -> {reason.destination}"
             print(
                 f"*** {colored(what, 'yellow')} {nbytes} bytes {elapsed * 1e6:.1f} us {reason.line}"

@@ -6,7 +6,7 @@ in. Always true: a graph of the same structure is planned once, whatever buffers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
 
@@ -14,11 +14,11 @@ from tinygrad.device import Buffer, Device, MultiBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.engine.memory import Lifetime, plan
 from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem
-from tinygrad.schedule.canonical import canonicalize
+from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.place import place_constants
-from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan
+from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
 from tinygrad.schedule.simplify import simplify
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
@@ -101,7 +101,7 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     plan_ = get_plan(canonical.sink, len(canonical.buffers))
     storage: list[tuple[Buffer, ...]] = [as_tuple(storage_of(b)) for b in canonical.buffers]
     storage += allocate_temporaries(plan_)
-    items = [_bind(item, storage, canonical.values) for item in plan_.items]
+    items = [_bind(item, storage, canonical) for item in plan_.items]
     # an assignment that ran on the way must not run again
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     for node, parts in zip(wanted, plan_.outputs, strict=True):
@@ -139,8 +139,9 @@ def _buffer(part: Part, storage: list[tuple[Buffer, ...]]) -> Buffer:
 
 
 def _bind(
-    item: Any, storage: list[tuple[Buffer, ...]], values: dict[str, int]
+    item: Item, storage: list[tuple[Buffer, ...]], canonical: Canonical
 ) -> list[ScheduleItem]:
+    values = canonical.values
     if isinstance(item, KernelItem):
         return [
             ExecItem(
@@ -154,7 +155,9 @@ def _bind(
     pairs = tuple(
         (_buffer(t.destination, storage), _buffer(t.source, storage)) for t in item.transfers
     )
-    return [BufferCopy(item, pairs)]
+    line = item.reason.line
+    reason = replace(item.reason, line=canonical.lines[line] if isinstance(line, int) else line)
+    return [BufferCopy(reason, pairs)]
 
 
 # ---- temporaries ----

@@ -61,5 +61,5 @@ def record_transfer(reason: Reason, nbytes: int) -> None:
         return
     for trace in _active:
         trace.records.append(
-            CommRecord(reason.kind, reason.source, reason.destination, nbytes, reason.line)
+            CommRecord(reason.kind, reason.source, reason.destination, nbytes, str(reason.line))
         )

@@ -382,8 +382,6 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
         found = done.get(node)
         x.uop = _rebuilt(node, done) if found is None else found
     carry_over(done)
-    for old, new in done.items():
-        inherit(new, old)
 
 
 def _rebuilt(root: UOp, done: dict[UOp, UOp]) -> UOp:

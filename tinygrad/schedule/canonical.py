@@ -13,19 +13,23 @@ from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
-from tinygrad.uop.placement import inherit
+from tinygrad.uop.placement import origins
 
 _HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """A graph without its particulars; `assignments` are the real ASSIGNs in it."""
+    """A graph without its particulars.
+
+    `assignments` are the real ASSIGNs in it, `lines` the user's lines that caused communication.
+    """
 
     sink: UOp
     buffers: tuple[UOp, ...]
     values: dict[str, int]
     assignments: tuple[UOp, ...]
+    lines: tuple[str, ...]
 
 
 def canonicalize(sink: UOp) -> Canonical:
@@ -38,6 +42,7 @@ def canonicalize(sink: UOp) -> Canonical:
     found: list[UOp] = []
     values: dict[str, int] = {}
     assignments: list[UOp] = []
+    lines: list[str] = []
     for node in sink.toposort():
         op = node.op
         if op is Ops.BUFFER:
@@ -50,11 +55,14 @@ def canonicalize(sink: UOp) -> Canonical:
             src = tuple([done[x] for x in node.src])
             arg = _without_bindings(node.arg, values) if op in _HAS_SIZES else node.arg
             same = src == node.src and arg is node.arg
-            new = node if same else inherit(UOp(op, node.dtype, src, arg), node)
+            new = node if same else UOp(op, node.dtype, src, arg)
         if op is Ops.ASSIGN:
             assignments.append(node)
+        elif op in {Ops.COPY, Ops.ALLREDUCE} and new is not node:
+            origins[new] = len(lines)
+            lines.append(str(origins.get(node, "?")))
         done[node] = new
-    return Canonical(done[sink], tuple(found), values, tuple(assignments))
+    return Canonical(done[sink], tuple(found), values, tuple(assignments), tuple(lines))
 
 
 def _unbind(node: UOp, values: dict[str, int]) -> UOp:

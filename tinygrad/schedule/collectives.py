@@ -46,7 +46,7 @@ def _up(placement: Placement) -> Placement:
 
 
 def all_reduce(
-    value: UOp, source: Sharding, target: Layout, shape: tuple[sint, ...], line: str
+    value: UOp, source: Sharding, target: Layout, shape: tuple[sint, ...], line: str | int
 ) -> UOp:
     """The reduction of the terms of `source`, as `target` wants it.
 

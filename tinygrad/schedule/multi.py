@@ -34,7 +34,7 @@ def local_argument(node: UOp, layout: Sharding) -> Any:
     return node.arg
 
 
-def _line(node: UOp) -> str:
+def _line(node: UOp) -> str | int:
     return origins.get(node, "?")
 
 

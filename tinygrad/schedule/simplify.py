@@ -104,4 +104,4 @@ rules = PatternMatcher(
 
 def simplify(sink: UOp) -> UOp:
     """The tensor graph after all rules."""
-    return graph_rewrite(sink, rules, name="simplify tensor graph")
+    return graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)

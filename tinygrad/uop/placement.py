@@ -56,13 +56,14 @@ class Reason:
     """What a movement between devices is, for people.
 
     `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
-    of the user's program that asked.
+    of the user's program that asked; in a plan, which serves many graphs, the number of that line
+    in `Canonical.lines`.
     """
 
     kind: str
     source: str
     destination: str
-    line: str
+    line: str | int
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class TransferArg:
         return elements // self.shape[0]
 
 
-# the user's line that caused each communication node
-origins: weakref.WeakKeyDictionary[UOp, str] = weakref.WeakKeyDictionary()
+# the user's line that caused each communication node, or its number in `Canonical.lines`
+origins: weakref.WeakKeyDictionary[UOp, str | int] = weakref.WeakKeyDictionary()
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -105,7 +106,7 @@ def inherit(new: UOp, old: UOp) -> UOp:
     """`new`, which takes the place of `old`, and with it the user's line."""
     line = origins.get(old)
     if line is not None and new.op in {Ops.COPY, Ops.ALLREDUCE}:
-        origins.setdefault(new, line)
+        origins[new] = line
     return new
 
 

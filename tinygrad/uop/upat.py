@@ -294,26 +294,35 @@ def graph_rewrite(
     ctx: Any = None,
     bottom_up: bool = False,
     name: str | None = None,
+    rebuilt: Callable[[UOp, UOp], object] | None = None,
 ) -> UOp:
     """Apply `matcher` to every node until nothing changes, and return the new root.
 
     Each node is rewritten after its sources (`bottom_up=True`: before them). A replacement is
     rewritten in turn. Every distinct node is visited once. `name` says which pass this is, in
     errors; under `SPEC=2` every replacement is checked against what the pass of that name may
-    change (`spec.check_replacement`).
+    change (`spec.check_replacement`). `rebuilt(new, old)` is told of nodes that get new sources,
+    where sources come first.
 
     Raises:
         RewriteLoopError: the rules undo each other, or made over `REWRITE_LIMIT` replacements.
     """
-    walk = _rewrite_roots_first if bottom_up else _rewrite_sources_first
-    return walk(sink, matcher, ctx, name or "rewrite", check_replacement if SPEC >= 2 else None)
+    check = check_replacement if SPEC >= 2 else None
+    if bottom_up:
+        return _rewrite_roots_first(sink, matcher, ctx, name or "rewrite", check)
+    return _rewrite_sources_first(sink, matcher, ctx, name or "rewrite", check, rebuilt)
 
 
 Check = Callable[["UOp", "UOp", str], None]
 
 
 def _rewrite_sources_first(
-    sink: UOp, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+    sink: UOp,
+    matcher: PatternMatcher,
+    ctx: Any,
+    name: str,
+    check: Check | None,
+    rebuilt: Callable[[UOp, UOp], object] | None,
 ) -> UOp:
     done: dict[UOp, UOp] = {}
     # a node whose replacement is being rewritten
@@ -347,6 +356,8 @@ def _rewrite_sources_first(
             continue
         src = tuple([done[x] for x in node.src])
         new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg)
+        if rebuilt is not None and new is not node:
+            rebuilt(new, node)
         replacement = None
         for match in rules[new.op]:
             replacement = match(new, ctx)
