@@ -302,6 +302,23 @@ def test_a_trace_names_layouts_and_the_line_that_caused_a_transfer() -> None:
     assert trace.nbytes == record.nbytes == 4 * 3 * 2 * 3 * 4
 
 
+def test_equal_programs_on_two_lines_are_told_apart() -> None:
+    x = placed(array(8, 12), on(0))
+    first = (x * 2).sum(0)
+    with CommTrace() as trace:
+        first.realize()
+        # planned once, run twice, and this time of a value that was lazy when it was moved
+        y = x * 2
+        moved_y = y.to(on(1)) + 1
+        y.realize()
+        moved_y.realize()
+        (x * 2).sum(0).realize()
+    lines = [int(r.line.rpartition(":")[2]) for r in trace.records]
+    assert [r.kind for r in trace.records] == ["all_reduce", "all_to_all", "all_reduce"]
+    assert lines == sorted(lines)
+    assert len(set(lines)) == 3
+
+
 def test_strict_sharding_refuses_transfers_that_nobody_asked_for() -> None:
     x, y = placed(array(8, 12), on(0)), placed(array(8, 12), on(1))
     with Context(SHARDING="strict"):

@@ -19,7 +19,7 @@ from test.sharding.common import (
 from tinygrad import Tensor, nn
 from tinygrad.settings import Context
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+CLOSE: Any = {"rtol": 1e-4, "atol": 1e-4}
 
 
 # ---- normalization ----
