@@ -58,6 +58,15 @@ def test_several_tensors_are_realized_together() -> None:
     assert z.uop.is_realized
 
 
+def test_what_is_not_to_be_counted_is_not() -> None:
+    x = stored([1.0, 2.0])
+    GlobalCounters.reset()
+    (x + 1).realize(do_update_stats=False)
+    assert GlobalCounters.kernel_count == 0
+    (x + 2).realize()
+    assert GlobalCounters.kernel_count == 1
+
+
 def test_realizing_nothing() -> None:
     assert Tensor.realize() is None
     assert Tensor.zeros(0, 3).realize().tolist() == []

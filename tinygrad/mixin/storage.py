@@ -14,6 +14,7 @@ from tinygrad.device import Device
 from tinygrad.engine import realize_tensors, schedule_uops
 from tinygrad.engine.schedule import storage_of
 from tinygrad.gradient import carry_over
+from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.core import TensorCore, canonical_device, live_tensors
 from tinygrad.mixin.creation import CreationMixin, in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
@@ -25,6 +26,7 @@ from tinygrad.uop.placement import inherit
 # ASSIGNs to buffers that others may read; while there are none, nobody need look for them
 _assignments: weakref.WeakSet[UOp] = weakref.WeakSet()
 
+_COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
 _ALIASES = GroupOp.Movement | TRANSPARENT
 # movement whose result is computed, not read from the memory of its source
 _COMPUTED = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
@@ -40,10 +42,16 @@ class StorageMixin(CreationMixin):
     def realize(*tensors: Any, do_update_stats: bool = True) -> Any:
         """Compute this tensor, and others given, at once; returns this one.
 
+        With `do_update_stats=False`, what runs is not counted in `GlobalCounters`.
+
         >>> (Tensor([1, 2]) + 1).realize().uop.is_realized
         True
         """
+        counted = {name: getattr(GlobalCounters, name) for name in _COUNTED}
         realize_all(tensors)
+        if not do_update_stats:
+            for name, value in counted.items():
+                setattr(GlobalCounters, name, value)
         return tensors[0] if tensors else None
 
     def schedule(self, *lst: Self) -> list[Any]:
