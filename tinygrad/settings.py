@@ -168,7 +168,11 @@ def _getenv_cached(key: str, default: Any) -> Any:
     return _parse(key, text, default) if text else default
 
 
-DEBUG = ContextVar("DEBUG", 0, "How much to print: 1 devices, 2 kernels, 3 and more their code.")
+NO_EFFECT = "Accepted for compatibility; no effect."
+
+DEBUG = ContextVar(
+    "DEBUG", 0, "How much to print: 2 each kernel and transfer as it runs, 4 also kernels' source."
+)
 DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")
 CPU_COUNT = ContextVar(
     "CPU_COUNT", 0, "Worker threads of the CPU devices together; 0 is every core we may use."
@@ -179,17 +183,13 @@ CPU_LLVM = ContextVar(
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "The dtype of Python floats and of `rand`.")
 
 JIT = ContextVar("JIT", 1, "0 turns `TinyJit` off, 1 replays a captured step as one call.")
-BEAM = ContextVar("BEAM", 0, "Width of the search over kernel optimisations; 0 takes heuristics.")
+BEAM = ContextVar("BEAM", 0, NO_EFFECT)
 NOOPT = ContextVar("NOOPT", 0, "1 leaves kernels as plain loops.")
 WINO = ContextVar("WINO", 0, "1 computes 3x3 convolutions by Winograd's algorithm.")
-TRANSCENDENTAL = ContextVar(
-    "TRANSCENDENTAL",
-    1,
-    "0 needs the device's exp2, log2 and sin, 1 uses them where it has them, 2 always uses ours.",
-)
+TRANSCENDENTAL = ContextVar("TRANSCENDENTAL", 1, NO_EFFECT)
 SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "1 splits large reductions into two kernels.")
 FUSE_OPTIM = ContextVar("FUSE_OPTIM", 0, "1 updates all parameters of an optimizer as one tensor.")
-IMAGE = ContextVar("IMAGE", 0, "Accepted for compatibility; only 0, no image types.", choices=(0,))
+IMAGE = ContextVar("IMAGE", 0, NO_EFFECT)
 
 SHARDING = ContextVar(
     "SHARDING",
@@ -203,8 +203,8 @@ RING = ContextVar(
 ALL2ALL = ContextVar("ALL2ALL", 1, "1 reduces large tensors by two all-to-all rounds of messages.")
 
 SPEC = ContextVar("SPEC", 0, "Checks graphs: 1 as they enter a stage, 2 after every rewrite too.")
-PROFILE = ContextVar("PROFILE", 0, "1 records when each kernel and copy ran.")
-VIZ = ContextVar("VIZ", 0, "1 records every rewrite, for viewing.")
+PROFILE = ContextVar("PROFILE", 0, NO_EFFECT)
+VIZ = ContextVar("VIZ", 0, NO_EFFECT)
 MEMORY_PLANNER = ContextVar("MEMORY_PLANNER", 1, "1 lets buffers with disjoint lives share memory.")
 SCHEDULE_CACHE = ContextVar("SCHEDULE_CACHE", 1, "1 schedules graphs of the same structure once.")
 CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
@@ -259,7 +259,8 @@ def settings_page() -> str:
     return f"""# Settings
 
 Each is an environment variable, read when the library is imported, and a name in
-`tinygrad.settings`. `with Context(NAME=value):` changes it for a block of code.
+`tinygrad.settings`. `with Context(NAME=value):` changes it for a block of code, but for `DEV`,
+`CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
 This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
 
 {settings_table()}"""
