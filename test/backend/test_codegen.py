@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from test.backend.kernel_oracle import interpret
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
+from tinygrad.codegen.linearize import LoopOrderError, linearize
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.settings import Context
@@ -96,9 +97,12 @@ def test_matmul_with_vectors_of_any_width(vector_bytes: int) -> None:
     check(matmul(40, 70, 90), matmul_arrays(40, 70, 90), vector_bytes=vector_bytes)
 
 
-@pytest.mark.parametrize(("size", "pad", "stride"), [(12, 0, 1), (9, 1, 1), (13, 2, 2), (8, 1, 3)])
-def test_convolution(size: int, pad: int, stride: int) -> None:
-    batch, channels, filters, width = 3, 5, 20, 3
+@pytest.mark.parametrize("width", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("size", "pad", "stride"), [(12, 0, 1), (9, 1, 1), (13, 2, 2), (8, 1, 3), (20, 2, 1)]
+)
+def test_convolution(size: int, pad: int, stride: int, width: int) -> None:
+    batch, channels, filters = 3, 5, 20
     out = (size + 2 * pad - width) // stride + 1
     b = Build()
     z, f, y, x = b.loops(batch, filters, out, out)
@@ -118,7 +122,9 @@ def test_convolution(size: int, pad: int, stride: int) -> None:
         1: random_array(RNG, dtypes.float32, batch * channels * size * size),
         2: random_array(RNG, dtypes.float32, filters * channels * width * width),
     }
-    check(kernel, arrays)
+    runner = check(kernel, arrays)
+    if (width, pad, stride) == (5, 2, 1):
+        assert "windows staged" in runner.program.applied
 
 
 @pytest.mark.parametrize("size", [8, 11])
@@ -444,3 +450,37 @@ def test_elements_at_a_distance_are_loaded_without_reading_past_the_end(
     value = buffer(1, size).index(position).load() + 1.0
     kernel = sink(buffer(0, n).index(i).store(value, i))
     check(kernel, {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, size)})
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float64, dtypes.float32])
+def test_matmul_of_other_floats_accumulates_in_the_wide_type(dtype: DType) -> None:
+    m, n, k = 40, 50, 60
+    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    b = Build()
+    i, j = b.loops(m, n)
+    (term,) = b.reduces(k)
+    left = buffer(1, m * k, dtype).index(flat_index([i, term], [m, k])).load().cast(wide)
+    right = buffer(2, k * n, dtype).index(flat_index([term, j], [k, n])).load().cast(wide)
+    value = (left * right).reduce(Ops.ADD, term).cast(dtype)
+    kernel = sink(buffer(0, m * n, dtype).index(flat_index([i, j], [m, n])).store(value, i, j))
+    sizes = {0: m * n, 1: m * k, 2: k * n}
+    runner = check(kernel, {s: random_array(RNG, dtype, size) for s, size in sizes.items()})
+    assert any("tile" in x for x in runner.program.applied)
+
+
+def test_an_epilogue_may_read_the_output_in_place() -> None:
+    m, n, k = 33, 70, 50
+    plain = matmul(m, n, k).src[0]
+    where, value, *loops = plain.src
+    kernel = sink(where.store(where.load() + value.maximum(0.0), *loops))
+    arrays = matmul_arrays(m, n, k)
+    arrays[0] = random_array(RNG, dtypes.float32, m * n)
+    check(kernel, arrays)
+
+
+def test_loops_that_cannot_be_ordered_are_an_error() -> None:
+    a, b = UOp.range(3, 0), UOp.range(4, 1)
+    first = buffer(0, 12).index(a).store(b.cast(dtypes.float32), a)
+    second = buffer(1, 12).index(b).store(a.cast(dtypes.float32), b)
+    with pytest.raises(LoopOrderError):
+        linearize(UOp.sink(first, second))

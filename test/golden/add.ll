@@ -1,5 +1,6 @@
 ; outputs of loop 0 in 1 x 16 lanes
 ; grid 6251
+; explicit vectors
 define internal void @add.body(ptr noalias %data0, ptr noalias %data1, ptr noalias %data2, i64 %begin, i64 %end) #0 {
 entry:
   %v5 = icmp slt i64 %begin, %end
@@ -41,4 +42,4 @@ attributes #1 = { nounwind }
 !0 = !{!"llvm.loop.unroll.full"}
 !1 = !{!"llvm.loop.unroll.disable"}
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
-!3 = distinct !{!3, !2}
+!3 = distinct !{!3, !1, !2}

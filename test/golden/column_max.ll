@@ -1,5 +1,6 @@
 ; outputs of loop 0 in 8 x 16 lanes
 ; grid 4
+; explicit vectors
 define internal void @column_max.body(ptr noalias %data0, ptr noalias %data1, i64 %begin, i64 %end) #0 {
 entry:
   %acc0 = alloca [8 x <16 x float>], align 64
@@ -96,6 +97,6 @@ attributes #1 = { nounwind }
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
 !3 = distinct !{!3, !0, !2}
 !4 = distinct !{!4, !0, !2}
-!5 = distinct !{!5, !2}
+!5 = distinct !{!5, !1, !2}
 !6 = distinct !{!6, !0, !2}
 !7 = distinct !{!7, !1, !2}

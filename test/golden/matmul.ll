@@ -1,5 +1,6 @@
 ; grid 43
 ; tile 6 of loop 0 by 4 x 16 lanes of loop 1, staged
+; explicit vectors
 define internal void @matmul.body(ptr noalias %data0, ptr noalias %data1, ptr noalias %data2, i64 %begin, i64 %end) #0 {
 entry:
   %acc0 = alloca [24 x <16 x float>], align 64
@@ -215,7 +216,7 @@ attributes #1 = { nounwind }
 !7 = distinct !{!7, !0, !2}
 !8 = distinct !{!8, !0, !2}
 !9 = distinct !{!9, !0, !2}
-!10 = distinct !{!10, !2}
+!10 = distinct !{!10, !1, !2}
 !11 = distinct !{!11, !0, !2}
 !12 = distinct !{!12, !0, !2}
 !13 = distinct !{!13, !1, !2}

@@ -1,5 +1,6 @@
 ; terms of loop 1 in 4 x 16 lanes
 ; grid 512
+; explicit vectors
 define internal void @row_sum.body(ptr noalias %data0, ptr noalias %data1, i64 %begin, i64 %end) #0 {
 entry:
   %acc1 = alloca [1 x <16 x float>], align 64
@@ -116,6 +117,6 @@ attributes #1 = { nounwind }
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
 !3 = distinct !{!3, !0, !2}
 !4 = distinct !{!4, !0, !2}
-!5 = distinct !{!5, !2}
+!5 = distinct !{!5, !1, !2}
 !6 = distinct !{!6, !0, !2}
 !7 = distinct !{!7, !1, !2}

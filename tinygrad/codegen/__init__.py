@@ -10,17 +10,18 @@ few nodes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.codegen.accumulate import lower_reduces
 from tinygrad.codegen.axes import choose_axes
 from tinygrad.codegen.decompositions import decompose
 from tinygrad.codegen.estimates import estimate
 from tinygrad.codegen.expand import expand_vectors
-from tinygrad.codegen.linearize import linearize
+from tinygrad.codegen.linearize import LoopOrderError, linearize
 from tinygrad.codegen.normalize import normalize
 from tinygrad.helpers import to_function_name
 from tinygrad.renderer import Program, Renderer, parameters
+from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
 
@@ -46,6 +47,17 @@ PASSES = (
 
 def get_linear(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
     """The kernel graph after all passes, and its nodes in order of execution."""
+    try:
+        return _run(kernel, renderer)
+    except LoopOrderError as error:
+        # a mistake of a heuristic costs speed, not the result; people see it at DEBUG=3
+        with Context(NOOPT=1):
+            sink, linear = _run(kernel, renderer)
+        info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
+        return sink.replace(arg=replace(info, applied=(f"plain loops: {error}",))), linear
+
+
+def _run(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
     sink = kernel
     for step in PASSES:
         sink = step.run(sink, renderer)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinygrad.codegen.blocking import accumulate_in_memory
+from tinygrad.codegen.footprint import find_footprint
 from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.split import Fit
@@ -39,7 +40,7 @@ PANEL_BYTES = 1 << 18
 ACCUMULATOR_BYTES = 1 << 18
 ROW_BYTES = 1 << 17
 # numbers of scratch arrays
-PANEL, SUMS, ROWS = 0, 1, 2
+PANEL, SUMS, ROWS, WINDOW = 0, 1, 2, 3
 
 
 def tile_contraction(nest: Nest) -> bool:
@@ -50,11 +51,33 @@ def tile_contraction(nest: Nest) -> bool:
     if nest.renderer.vector_bytes < NARROWEST_VECTOR:
         tile_scalars(nest, found)
         return True
+    kept = nest.root
+    found = stage_windows(nest, found)
     tiling = choose_tiling(found, nest.renderer)
     if tiling is None:
+        nest.root = kept
         return False
     _Application(nest, found, tiling).run()
     return True
+
+
+def stage_windows(nest: Nest, found: Contraction) -> Contraction:
+    """Read factors that windows slide over, with conditions, from scratch memory without them."""
+    untiled: frozenset[UOp] = frozenset()
+    for operand in found.operands:
+        for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
+            terms = found.reduce.src[1:]
+            footprint = find_footprint(load, terms, nest.factory, WINDOW)
+            if footprint is not None and not untiled:
+                nest.root = nest.root.substitute({load: footprint.load})
+                nest.note("windows staged")
+                untiled = footprint.outside
+    if nest.stores[0] is found.store:
+        return found
+    again = find_contraction(nest)
+    assert again is not None, "a sum of products stays one when a factor is read elsewhere"
+    again.untiled = untiled
+    return again
 
 
 def find_contraction(nest: Nest) -> Contraction | None:

@@ -21,7 +21,11 @@ from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+# the steps of a contiguous axis that make scattering worth while
 FEWEST_STEPS = 8
+FEWEST_LANES = 4
+# of the widest vectors; narrower machines take several
+VECTOR_BYTES = 64
 
 
 def position_of(axes: list[UOp], padding: int = 0) -> UOp:
@@ -53,31 +57,35 @@ def fill_nest(
     scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory, padding: int
 ) -> UOp:
     """The store nest that fills the scratch memory, with lanes along whatever is contiguous."""
-    lane = axes[-1]
-    free = FreeRanges()
-    along = lane if is_contiguous(operand, lane, free) else contiguous_axis(operand, axes, free)
     clones: list[UOp] = []
     for r in axes:
-        kind = AxisType.LOOP
-        if r is lane and along is lane:
-            kind = AxisType.VECTOR
         size = substitute(r.src[0], dict(zip(axes, clones, strict=False)))
-        clones.append(factory.new(size, kind))
+        clones.append(factory.new(size, AxisType.LOOP))
     table = dict(zip(axes, clones, strict=True))
-    store = scratch.index(position_of(clones, padding)).store(substitute(operand, table), *clones)
-    if along is lane or along is None:
+    free = FreeRanges()
+    lane = axes[-1]
+    along = lane
+    if not is_contiguous(operand, lane, free):
+        # without a long contiguous axis, the lanes are gathered
+        along = contiguous_axis(operand, axes, free, lane)
+    place = scratch.index(position_of(clones, padding))
+    store = place.store(substitute(operand, table), *clones)
+    return vectorize_fill(store, table[along], factory)
+
+
+def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
+    """Make vectors of neighbours along one loop, the innermost of all then."""
+    lanes = VECTOR_BYTES // max(2, store.src[1].dtype.itemsize)
+    while lanes > 1 and lanes >= 2 * extent(along):
+        lanes //= 2
+    if lanes < FEWEST_LANES:
         return store
-    return vectorize_fill(store, table[along], extent(lane), factory)
-
-
-def vectorize_fill(store: UOp, along: UOp, lanes: int, factory: RangeFactory) -> UOp:
-    """Load vectors along `along`, the innermost loop now, and scatter them."""
     root, outer, inner = split_axis(
         UOp.sink(store), along, lanes, AxisType.VECTOR, factory, Fit.MASKED
     )
     store = root.src[0]
     own = [r for r in store.src[2:] if r is not inner]
-    if outer is not None:
+    if outer is not None and own[-1] is not outer:
         # a block of terms of every lane: what is loaded and written stays in the first-level cache
         own.remove(outer)
         own.insert(max(0, len(own) - 2), outer)
@@ -91,10 +99,10 @@ def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
     )
 
 
-def contiguous_axis(operand: UOp, axes: list[UOp], free: FreeRanges) -> UOp | None:
-    """The innermost axis along which the operand is contiguous and long enough for vectors."""
+def contiguous_axis(operand: UOp, axes: list[UOp], free: FreeRanges, default: UOp) -> UOp:
+    """The innermost axis along which the operand is contiguous and long enough, or `default`."""
     for axis in reversed(axes[:-1]):
         long_enough = axis.arg.kind is AxisType.REDUCE and extent(axis) >= FEWEST_STEPS
         if long_enough and is_contiguous(operand, axis, free):
             return axis
-    return None
+    return default

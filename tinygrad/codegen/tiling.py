@@ -49,6 +49,8 @@ class Contraction:
     axes: tuple[list[UOp], list[UOp]]
     shared: list[UOp]
     free: FreeRanges
+    untiled: frozenset[UOp] = frozenset()
+    """Output axes that must stay loops."""
 
     def terms(self) -> int:
         """Number of products in a sum."""
@@ -93,7 +95,7 @@ def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
     for side in (0, 1):
         search = _Search(found, side, renderer)
         for axis in found.axes[side]:
-            if not is_static(axis) or extent(axis) < 3:
+            if not is_static(axis) or extent(axis) < 3 or axis in found.untiled:
                 continue
             tiling = search.along(axis)
             if tiling is not None and (best is None or tiling.cost < best.cost):
@@ -122,12 +124,14 @@ class _Search:
         self.found = found
         self.side = side
         self.panel, self.other = found.operands[side], found.operands[1 - side]
-        self.row_axes = self.by_contiguity([r for r in found.axes[1 - side] if is_static(r)])
+        self.row_axes = self.by_contiguity(
+            [r for r in found.axes[1 - side] if is_static(r) and r not in found.untiled]
+        )
         self.registers = renderer.vector_registers
         self.most_lanes = renderer.vector_bytes // max(
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
-        # what the row side computes is done once, in vectors, before its values are repeated in lanes
+        # what the row side computes is done once, in vectors, before its values fill lanes
         self.rows_staged = _arithmetic(self.other) >= FEWEST_STAGED_OPERATIONS
         guarded = _is_guarded(self.other) and not self.rows_staged
         self.scalar_load = LOAD_SCALAR + (GUARD_SCALAR if guarded else 0)
@@ -151,7 +155,7 @@ class _Search:
         most = min(limit, (self.registers - 1 - vectors) // vectors)
         axes = self.row_axes[:4]
         found: list[_RowTile] = []
-        total = math.prod(extent(r) for r in self.row_axes)
+        total = math.prod(extent(r) for r in self.found.axes[1 - self.side])
         for i, first in enumerate(axes):
             n = extent(first)
             for f in range(1, min(most, n) + 1):

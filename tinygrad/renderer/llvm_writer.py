@@ -21,6 +21,7 @@ _PREFIX = {
 # metadata nodes that every module has
 UNROLL_FULLY, NO_UNROLL, NO_VECTORIZE = "!0", "!1", "!2"
 FIRST_LOOP_TAG = 3
+SHORT_LOOP = 8
 
 
 @dataclass
@@ -131,7 +132,9 @@ class Writer:
         if axis.arg.kind is AxisType.TILE:
             hints = f"{UNROLL_FULLY}, {NO_VECTORIZE}"
         elif self.is_vectorized:
-            hints = NO_VECTORIZE if inner else f"{NO_UNROLL}, {NO_VECTORIZE}"
+            # a short loop is left again and again, and each time the CPU predicts that wrongly
+            short = inner and axis.src[0].op is Ops.CONST and axis.src[0].arg <= SHORT_LOOP
+            hints = NO_VECTORIZE if short else f"{NO_UNROLL}, {NO_VECTORIZE}"
         elif inner:
             return ""
         else:

@@ -37,6 +37,18 @@ class Flags:
 
 DEFAULT_FLAGS = Flags()
 
+# A module that begins with this comment is vectorised and hoisted already. It only needs its marked
+# loops unrolled, arrays put in registers and common values found: half the time of a full pipeline.
+EXPLICIT_VECTORS = "; explicit vectors"
+EXPLICIT_PASSES = (
+    "simplify_cfg",
+    "loop_unroll",
+    "sroa",
+    "instruction_combine",
+    "new_gvn",
+    "simplify_cfg",
+)
+
 
 @dataclass(frozen=True)
 class HostTarget:
@@ -117,7 +129,13 @@ def _optimise(source: str, flags: Flags) -> Any:
     options.slp_vectorization = flags.slp_vectorize
     options.loop_unrolling = flags.unroll
     builder = llvm.create_pass_builder(target.machine, options)
-    builder.getModulePassManager().run(module, builder)
+    if source.startswith(EXPLICIT_VECTORS):
+        passes = llvm.create_new_module_pass_manager()
+        for name in EXPLICIT_PASSES:
+            getattr(passes, f"add_{name}_pass")()
+    else:
+        passes = builder.getModulePassManager()
+    passes.run(module, builder)
     return module
 
 
