@@ -18,7 +18,7 @@ from typing import Any
 from tinygrad.device import Buffer, MultiBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.mixin.core import TensorCore, const_node
-from tinygrad.mixin.storage import remember_assignment
+from tinygrad.mixin.realization import remember_assignment
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers

@@ -7,29 +7,27 @@ computed before that.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.engine import realize_tensors, schedule_uops
-from tinygrad.engine.schedule import storage_of
-from tinygrad.gradient import carry_over
+from tinygrad.engine import schedule_uops
 from tinygrad.helpers import GlobalCounters
-from tinygrad.mixin.core import TensorCore, canonical_device, live_tensors
+from tinygrad.mixin.core import TensorCore, canonical_device
 from tinygrad.mixin.creation import CreationMixin, in_own_memory, is_constant
-from tinygrad.mixin.host import TRANSPARENT
+from tinygrad.mixin.realization import (
+    alias_base,
+    is_memory,
+    realize_all,
+    remember_assignment,
+    repeats_memory,
+    replace_nodes,
+    roots_of,
+)
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.placement import inherit
-
-# ASSIGNs to buffers that others may read; while there are none, nobody need look for them
-_assignments: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
-_ALIASES = GroupOp.Movement | TRANSPARENT
-# movement whose result is computed, not read from the memory of its source
-_COMPUTED = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
 
 
 class StorageMixin(CreationMixin):
@@ -68,7 +66,7 @@ class StorageMixin(CreationMixin):
         >>> (Tensor([1, 2]).realize() + 1).schedule_with_vars()[1]
         {}
         """
-        items, outputs, values = schedule_uops(_roots((self, *lst)))
+        items, outputs, values = schedule_uops(roots_of((self, *lst)))
         replace_nodes(outputs)
         return items, values
 
@@ -139,7 +137,7 @@ class StorageMixin(CreationMixin):
             )
         self._check_same_devices(value)
         target = self.uop.src[0] if self.uop.op is Ops.ASSIGN else self.uop
-        if not _is_memory(target) or _repeats(target):
+        if not is_memory(target) or repeats_memory(target):
             _refuse_gathered(target)
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
             return self
@@ -254,57 +252,10 @@ def _canonical_layout(layout: Sharding) -> Sharding:
     return layout if names == layout.devices else Sharding(names, layout.axes, layout.mesh_shape)
 
 
-# ---- realizing, and what has to follow it ----
-
-
-def remember_assignment(node: UOp) -> None:
-    """Take note of an ASSIGN to a buffer that other tensors may read."""
-    _assignments.add(node)
-
-
-def realize_all(tensors: Any) -> None:
-    """Bring tensors into memory, and every live tensor up to date."""
-    roots = _roots(tensors)
-    if roots:
-        replace_nodes(realize_tensors(roots))
-
-
-def _roots(tensors: Any) -> list[UOp]:
-    """The nodes to compute for these tensors to be in memory."""
-    for x in tensors:
-        if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not _is_number(x.uop):
-            x.uop = in_own_memory(x.uop)
-        base = _alias_base(x.uop)
-        if base.op is Ops.BUFFER and not base.is_realized:
-            storage_of(base).ensure_allocated()
-    roots = [x.uop for x in tensors if not _is_memory(x.uop) and not _is_number(x.uop)]
-    return _with_readers_of_overwritten(list(dict.fromkeys(roots)))
-
-
-def _alias_base(node: UOp) -> UOp:
-    while node.op in _ALIASES:
-        node = node.src[0]
-    return node
-
-
-def _is_memory(node: UOp) -> bool:
-    """Whether a value is a buffer with content, or a view of one."""
-    while node.op in _ALIASES and node.op not in _COMPUTED:
-        node = node.src[0]
-    return node.op is Ops.BUFFER and node.is_realized
-
-
-def _repeats(node: UOp) -> bool:
-    """Whether several elements of a view are one element of memory."""
-    while node.op in _ALIASES and node.op is not Ops.EXPAND:
-        node = node.src[0]
-    return node.op is Ops.EXPAND
-
-
 def _refuse_gathered(target: UOp) -> None:
     """Raises ShardingError for a part of a split axis, which was gathered to be looked at."""
-    base = _alias_base(target)
-    if base is target or base.op is not Ops.COPY or not _is_memory(base.src[0]):
+    base = alias_base(target)
+    if base is target or base.op is not Ops.COPY or not is_memory(base.src[0]):
         return
     layout = base.src[0].device
     if isinstance(layout, Sharding) and isinstance(base.device, Sharding):
@@ -312,101 +263,3 @@ def _refuse_gathered(target: UOp) -> None:
             f"assign: this part of a tensor on {layout} crosses its split axis, so it is a copy; "
             "write x[...] = value instead"
         )
-
-
-def _is_number(node: UOp) -> bool:
-    """Whether every element is one known number, which needs no memory."""
-    while (node.op in _ALIASES and node.op is not Ops.PAD) or node.op is Ops.COPY:
-        node = node.src[0]
-    return node.op in {Ops.CONST, Ops.BIND}
-
-
-def _with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
-    """`roots`, and the live values that read an older content of a buffer that these overwrite."""
-    if not len(_assignments):
-        return roots
-    found = dict.fromkeys(roots)
-    seen: dict[UOp, None] = {}
-    latest: dict[UOp, UOp] = {}
-    fresh = roots
-    while fresh:
-        below = _unseen_below(fresh, seen)
-        for node in below:
-            if node.op is Ops.ASSIGN and node in _assignments:
-                latest[_alias_base(node.src[0])] = node
-        seen |= below
-        # what is computed for being overwritten may overwrite something itself
-        fresh = [node for node in _readers_of_older(latest) if node not in found]
-        found |= dict.fromkeys(fresh)
-    return list(found)
-
-
-def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
-    order = UOp.sink(*roots).toposort(gate=lambda node: node not in seen)
-    return {node: None for node in order if node not in seen}
-
-
-def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
-    """Live values that read one of the buffers (keys) as it was before an assignment (values)."""
-    readers: dict[UOp, None] = {}
-    if not latest:
-        return readers
-    # below a latest assignment everything is as old as that assignment wants it
-    reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
-    for x in live_tensors:
-        node = x.uop
-        is_view = node.op is Ops.BUFFER or _alias_base(node) in latest
-        if not is_view and _reaches(node, latest, reads_old):
-            readers[node] = None
-    return readers
-
-
-def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
-    stack = [] if root in known else [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        # the target of an assignment is not read
-        sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
-        if ready:
-            known[node] = any(known[x] for x in sources)
-        elif node not in known:
-            if node in buffers:
-                known[node] = True
-                continue
-            stack.append((node, True))
-            stack.extend((x, False) for x in sources if x not in known)
-    return known[root]
-
-
-def replace_nodes(table: dict[UOp, UOp]) -> None:
-    """Let every live tensor see nodes (keys) as what they are now (values)."""
-    if not table:
-        return
-    done = dict(table)
-    for x in live_tensors:
-        node = x.uop
-        if node.op is Ops.BUFFER:
-            continue
-        found = done.get(node)
-        x.uop = _rebuilt(node, done) if found is None else found
-    carry_over(done)
-
-
-def _rebuilt(root: UOp, done: dict[UOp, UOp]) -> UOp:
-    """`root` with the keys of `done` replaced; remembers every node it meets."""
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        pending = [x for x in node.src if x not in done]
-        if pending:
-            stack.extend(pending)
-            continue
-        stack.pop()
-        src = tuple([done[x] for x in node.src])
-        done[node] = node if src == node.src else inherit(node.replace(src=src), node)
-        if node.op is Ops.ASSIGN and node in _assignments:
-            _assignments.add(done[node])
-    return done[root]
