@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from test.backend.kernel_oracle import interpret
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
+from tinygrad.codegen import contraction, footprint
 from tinygrad.codegen.linearize import LoopOrderError, linearize
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.llvm import LLVMRenderer
@@ -32,6 +33,7 @@ def check(
     expected = {slot: array.copy() for slot, array in arrays.items()}
     interpret(kernel, expected, values)
     runner = Runner(kernel, LLVMRenderer(vector_bytes))
+    assert not any("plain loops" in x for x in runner.program.applied)
     runner(arrays, values, parts)
     for slot, array in arrays.items():
         numpy.testing.assert_allclose(
@@ -484,3 +486,68 @@ def test_loops_that_cannot_be_ordered_are_an_error() -> None:
     second = buffer(1, 12).index(b).store(a.cast(dtypes.float32), b)
     with pytest.raises(LoopOrderError):
         linearize(UOp.sink(first, second))
+
+
+# ---- random sums of products ----
+
+
+@st.composite
+def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
+    """A sum of products over axes of either operand or both, perhaps with a sliding window."""
+    b = Build()
+    dims = st.integers(1, 21)
+    only_left, only_right, shared = (draw(st.integers(*x)) for x in ((1, 2), (1, 2), (0, 1)))
+    left_axes = b.loops(*[draw(dims) for _ in range(only_left)])
+    right_axes = b.loops(*[draw(dims) for _ in range(only_right)])
+    both = b.loops(*[draw(st.integers(1, 4)) for _ in range(shared)])
+    terms = b.reduces(*[draw(dims) for _ in range(draw(st.integers(1, 3)))])
+    arrays: Arrays = {}
+
+    def load(slot: int, axes: list[UOp], window: bool) -> UOp:
+        order = list(draw(st.permutations(axes)))
+        if window:
+            # the last two axes are read at their sum, shifted into the padding
+            *order, x, k = order
+            pad = draw(st.integers(0, 3))
+            position = x + k - pad
+            size = max(1, int(x.vmax) + int(k.vmax) + 1 - 2 * pad)
+            inside = (position < 0).ne(True) & (position < size)
+            parts, sizes = [*order, position], [*(int(r.vmax) + 1 for r in order), size]
+        else:
+            parts, sizes, inside = list(order), [int(r.vmax) + 1 for r in order], None
+        total = int(numpy.prod(sizes))
+        arrays[slot] = random_array(RNG, dtypes.float32, total)
+        address = buffer(slot, total).index(flat_index(parts, sizes), inside)
+        return address.load() if inside is None else address.load(UOp.const(dtypes.float32, 0.0))
+
+    left = load(1, [*left_axes, *both, *terms], draw(st.booleans()))
+    right = load(2, [*right_axes, *both, *terms], False)
+    if draw(st.booleans()):
+        left = (left * left + 1.0).sqrt()
+    value = (left * right).reduce(Ops.ADD, *terms)
+    if draw(st.booleans()):
+        value = value.maximum(0.0)
+    outputs = list(draw(st.permutations([*left_axes, *right_axes, *both])))
+    sizes = [int(r.vmax) + 1 for r in outputs]
+    total = int(numpy.prod(sizes))
+    arrays[0] = random_array(RNG, dtypes.float32, total)
+    where = buffer(0, total).index(flat_index(outputs, sizes))
+    if draw(st.integers(0, 3)) == 0:
+        value = value + where.load()
+    loops = list(draw(st.permutations(outputs)))
+    return sink(where.store(value, *loops)), arrays
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(contractions(), st.sampled_from([16, 32, 64]), st.sampled_from([256, 4096, 1 << 18]))
+def test_random_sums_of_products(
+    case: tuple[UOp, Arrays], vector_bytes: int, panel_bytes: int
+) -> None:
+    kernel, arrays = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contraction, "FEWEST_PRODUCTS", 1)
+        patch.setattr(contraction, "PANEL_BYTES", panel_bytes)
+        patch.setattr(contraction, "ACCUMULATOR_BYTES", 4 * panel_bytes)
+        patch.setattr(footprint, "LEAST_REUSE", 0)
+        patch.setattr(LLVMRenderer, "parallel_work", 1)
+        check(kernel, arrays, tolerance=2e-3, vector_bytes=vector_bytes)
