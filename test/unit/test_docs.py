@@ -1,0 +1,89 @@
+"""The pages that people read are true: their Python runs and prints what they show.
+
+The blocks of one page run in order, in one namespace, as a reader would type them. A `text` block
+right after a Python block is what it prints; `...` in it stands for anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinygrad.settings import NO_EFFECT, ContextVar
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<output>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)#]+)[^)]*\)")
+
+
+def blocks(page: Path) -> list[re.Match[str]]:
+    return list(BLOCK.finditer((ROOT / page).read_text()))
+
+
+def printed(code: str, page: Path, line: int, names: dict[str, Any]) -> str:
+    """What a block prints, compiled so that an error names its line of the page."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile("\n" * line + code, str(page), "exec"), names)
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=str)
+def test_the_examples_of_a_page_print_what_it_shows(page: Path) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page):
+        line = block.string.count("\n", 0, block.start("code"))
+        output = printed(block["code"], page, line, names)
+        wanted = block["output"] or ""
+        assert doctest.OutputChecker().check_output(wanted, output, doctest.ELLIPSIS), (
+            f"{page}:{line}: the example prints\n{output}and not\n{wanted}"
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_block_of_python_is_found(page: Path) -> None:
+    assert len(blocks(page)) == (ROOT / page).read_text().count("```python")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
+    links = LINK.findall(CODE.sub("", (ROOT / page).read_text()))
+    files = [link for link in links if not link.startswith(("http:", "https:"))]
+    missing = [link for link in files if not (ROOT / page).parent.joinpath(link).exists()]
+    assert not missing, f"{page} links to what is not there: {', '.join(missing)}"
+
+
+def test_the_checks_before_a_change_run_the_test_command_of_the_readme() -> None:
+    command = "pip install -e '.[test]' && SPEC=2 python -m pytest test"
+    assert command in (ROOT / "README.md").read_text().splitlines()
+
+
+SETTINGS = [name for name, setting in ContextVar.declared.items() if setting.meaning]
+
+
+def names_read(path: Path) -> set[str]:
+    """The names whose value a file uses, not counting those it imports only to hand on."""
+    tree = ast.parse(path.read_text())
+    local = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+    if path.name == "settings.py":
+        local = set(SETTINGS)
+    found = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and type(n.ctx) is ast.Load)
+    return local.intersection(found)
+
+
+def test_the_settings_without_effect_are_those_that_nothing_reads() -> None:
+    read = set().union(*(names_read(path) for path in (ROOT / "tinygrad").rglob("*.py")))
+    silent = {name for name in SETTINGS if ContextVar.declared[name].meaning == NO_EFFECT}
+    assert silent == set(SETTINGS) - read
