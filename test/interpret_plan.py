@@ -5,6 +5,8 @@ It checks grouping, layouts and collectives apart from code generation.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from tinygrad.uop.upat import graph_rewrite
 
 Array = np.ndarray[Any, Any]
 Storage = list[list[Array]]
+
+HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
 
 
 def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:
@@ -62,42 +66,40 @@ def _part(part: Part, storage: Storage) -> Array:
     return whole[part.offset : part.offset + nbytes].view(to_numpy_dtype(part.dtype))
 
 
-def _run_kernel(item: KernelItem, storage: Storage, device_number: int) -> None:
-    arrays = [_part(p, storage) for p in item.parts[device_number]]
+def run_kernel(ast: UOp, arrays: Sequence[Array], numbers: dict[str, int]) -> None:
+    """Run a kernel's tensor form on flat arrays, one for each PARAM, under values of Variables."""
     table: dict[UOp, UOp] = {}
     values: dict[UOp, Array] = {}
-    for node in item.ast.toposort():
+    bound = {v: UOp.const(v.dtype, numbers[v.arg[0]]) for v in ast.variables()}
+    for node in ast.toposort():
         if node.op is Ops.PARAM:
-            shape = tuple(size(d) for d in node.arg.shape)
-            table[node] = UOp(Ops.BUFFER, node.dtype, (), BufferArg(node.arg.slot, shape, "CPU"))
-            values[table[node]] = arrays[node.arg.slot].reshape(shape)
-    number = next((v for v in item.ast.variables() if v.arg[0] == "_device_num"), None)
+            shape = tuple(_bind_arg(d, bound) for d in node.arg.shape)
+            arg = BufferArg((node.arg.slot, shape), shape, "CPU")
+            table[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+            values[table[node]] = arrays[node.arg.slot][: math.prod(shape)].reshape(shape)
     results = []
-    for store in item.ast.src:
-        target, value = store.substitute(table).src
-        if number is not None:
-            value = _bind(value, number, device_number)
+    for store in ast.src:
+        target, value = (_bind(x.substitute(table), bound) for x in store.src)
         results.append((target, evaluate(value, values)))
     for target, result in results:
         _store(target, values, result)
 
 
-def _bind(value: UOp, number: UOp, device_number: int) -> UOp:
-    bound = UOp.const(number.dtype, device_number)
+def _bind(value: UOp, bound: dict[UOp, UOp]) -> UOp:
+    if not bound:
+        return value
     done: dict[UOp, UOp] = {}
     for node in value.toposort():
-        arg = _bind_arg(node.arg, number, bound) if node.op in GroupOp.Movement else node.arg
+        arg = _bind_arg(node.arg, bound) if node.op in HAS_SIZES else node.arg
         src = tuple(done[x] for x in node.src)
-        done[node] = bound if node is number else UOp(node.op, node.dtype, src, arg)
+        done[node] = bound.get(node) or UOp(node.op, node.dtype, src, arg)
     return done[value]
 
 
-def _bind_arg(arg: Any, number: UOp, bound: UOp) -> Any:
+def _bind_arg(arg: Any, bound: dict[UOp, UOp]) -> Any:
     if isinstance(arg, tuple):
-        return tuple(_bind_arg(x, number, bound) for x in arg)
-    if isinstance(arg, UOp):
-        return size(arg.substitute({number: bound}))
-    return arg
+        return tuple(_bind_arg(x, bound) for x in arg)
+    return size(arg.substitute(bound)) if isinstance(arg, UOp) else arg
 
 
 def _view(target: UOp, values: dict[UOp, Array]) -> Array:
@@ -128,7 +130,8 @@ def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
     for item in plan.items:
         if isinstance(item, KernelItem):
             for d in range(len(item.devices)):
-                _run_kernel(item, storage, d)
+                arrays = [_part(p, storage) for p in item.parts[d]]
+                run_kernel(item.ast, arrays, {"_device_num": d})
         else:
             for t in item.transfers:
                 _part(t.destination, storage)[...] = _part(t.source, storage)
