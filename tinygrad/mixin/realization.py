@@ -91,7 +91,10 @@ def _with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
         below = _unseen_below(fresh, seen)
         for node in below:
             if node.op is Ops.ASSIGN and node in _assignments:
-                latest[alias_base(node.src[0])] = node
+                memory = alias_base(node.src[0])
+                known = latest.get(memory)
+                if known is None or known.arg <= node.arg:
+                    latest[memory] = node
         seen |= below
         # what is computed for being overwritten may overwrite something itself
         fresh = [node for node in _readers_of_older(latest) if node not in found]
@@ -105,7 +108,9 @@ def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
 
 
 def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
-    """Live values that read one of the buffers (keys) as it was before an assignment (values)."""
+    """Live values that read one of the buffers (keys) as it was before an assignment (values), or
+    after an earlier assignment to it.
+    """
     readers: dict[UOp, None] = {}
     if not latest:
         return readers
@@ -128,7 +133,8 @@ def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool
         if ready:
             known[node] = any(known[x] for x in sources)
         elif node not in known:
-            if node in buffers:
+            memory = alias_base(node.src[0]) if node.op is Ops.ASSIGN else node
+            if memory in buffers:
                 known[node] = True
                 continue
             stack.append((node, True))

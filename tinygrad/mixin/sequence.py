@@ -20,7 +20,6 @@ from tinygrad.dtype import dtypes
 from tinygrad.mixin.core import TensorCore, const_node
 from tinygrad.mixin.realization import remember_assignment
 from tinygrad.sharding import Sharding
-from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers
 
 
@@ -65,8 +64,7 @@ class RandomSequence:
     def _catch_up(self, state: DeviceCount) -> None:
         behind = self.position - state.position
         old = state.count.uop
-        target = old.src[0] if old.op is Ops.ASSIGN else old
-        state.count.uop = target.assign(old + const_node(behind, dtypes.uint64))
+        state.count.uop = old.assign(old + const_node(behind, dtypes.uint64))
         state.position = self.position
         remember_assignment(state.count.uop)
 

@@ -141,7 +141,7 @@ class StorageMixin(CreationMixin):
             _refuse_gathered(target)
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
             return self
-        self.uop = target.assign(value)
+        self.uop = self.uop.assign(value)
         remember_assignment(self.uop)
         return self
 

@@ -43,7 +43,9 @@ def canonicalize(sink: UOp) -> Canonical:
     values: dict[str, int] = {}
     assignments: list[UOp] = []
     lines: list[str] = []
-    for node in sink.toposort():
+    order = sink.toposort()
+    ranks = _ranks([node for node in order if node.op is Ops.ASSIGN])
+    for node in order:
         op = node.op
         if op is Ops.BUFFER:
             arg = BufferArg(-1 - len(found), node.arg.shape, node.arg.device)
@@ -54,6 +56,7 @@ def canonicalize(sink: UOp) -> Canonical:
         else:
             src = tuple([done[x] for x in node.src])
             arg = _without_bindings(node.arg, values) if op in _HAS_SIZES else node.arg
+            arg = ranks.get(node, arg)
             same = src == node.src and arg is node.arg
             new = node if same else UOp(op, node.dtype, src, arg)
         if op is Ops.ASSIGN:
@@ -63,6 +66,14 @@ def canonicalize(sink: UOp) -> Canonical:
             lines.append(str(origins.get(node, "?")))
         done[node] = new
     return Canonical(done[sink], tuple(found), values, tuple(assignments), tuple(lines))
+
+
+def _ranks(assignments: list[UOp]) -> dict[UOp, int]:
+    """The numbers of the assignments to each memory, from 0 on, however many ran before."""
+    numbers: dict[UOp, set[int]] = {}
+    for node in assignments:
+        numbers.setdefault(node.src[0].base, set()).add(node.arg)
+    return {node: sorted(numbers[node.src[0].base]).index(node.arg) for node in assignments}
 
 
 def _unbind(node: UOp, values: dict[str, int]) -> UOp:

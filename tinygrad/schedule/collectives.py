@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.helpers import prod
+from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.transfer import (
     Layout,
     device_number,
     device_of,
+    local_shape,
+    most,
     padded_flat,
+    padded_to_most,
     transfer,
 )
 from tinygrad.settings import ALL2ALL, RING
@@ -52,6 +55,9 @@ def all_reduce(
 
     `value` and the result are local; `shape` is the global one.
     """
+    if not all_int(shape):
+        full = all_reduce(padded_to_most(value), source, target, most(shape), line)
+        return full.shrink(tuple((0, d) for d in local_shape(target, shape)))
     op = Ops[source.partial_ops[0]]
     whole = source.without_partial()
 

@@ -222,6 +222,7 @@ class _Planner:
             if unit.overwrites is not None:
                 writers.setdefault(unit.overwrites, []).append(unit)
         for memory, assignments in writers.items():
+            assignments.sort(key=lambda unit: cast(int, unit.node.arg))
             oldest = readers.get(memory, [])
             for position, unit in enumerate(assignments):
                 after[unit].update(oldest)

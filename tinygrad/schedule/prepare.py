@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.fuse import is_storage, is_transfer
 from tinygrad.settings import SPLIT_REDUCEOP
@@ -39,7 +39,20 @@ def reduce_nothing(node: UOp) -> UOp | None:
     if 0 not in source.shape:
         return None
     value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(node.dtype)}[node.arg.op]
-    return node.const_like(value)
+    return _constant_in_place_of(node, value)
+
+
+def pad_nothing(node: UOp) -> UOp | None:
+    """What is put around no elements is all there is."""
+    return _constant_in_place_of(node, 0) if 0 in node.src[0].shape else None
+
+
+def _constant_in_place_of(node: UOp, value: ConstType) -> UOp:
+    # on the same device: a transfer of it must stay one
+    constant = node.const_like(value)
+    if node.device is None:
+        return constant
+    return UOp(Ops.COPY, node.dtype, (constant,), node.device)
 
 
 def split_reduce(node: UOp) -> UOp | None:
@@ -133,6 +146,7 @@ prepare = PatternMatcher(
         (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop),
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
         (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
+        (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),
         (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
         (UPat(Ops.COPY, name="node"), store_what_is_copied),
         (UPat((Ops.MSELECT, Ops.MSTACK), name="node"), store_what_is_selected),

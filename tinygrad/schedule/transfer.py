@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from tinygrad.helpers import ceildiv, prod
+from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.fuse import is_storage
 from tinygrad.schedule.prepare import contiguous_range
 from tinygrad.sharding import Sharding
@@ -111,7 +111,11 @@ def transfer(
     """The local value on the devices of `target`. `shape` is the global one."""
     have, want = local_shape(source, shape), local_shape(target, shape)
     piece = tuple(_piece(a, b) for a, b in zip(have, want, strict=True))
-    grid = _grid(have, piece)
+    grid, target_grid = _grid(have, piece), _grid(want, piece)
+    if not all_int(shape) and (prod(grid) > 1 or prod(target_grid) > 1):
+        # where a piece starts must not depend on a size that is known when the kernels run
+        whole = transfer(padded_to_most(value), source, target, most(shape), reason)
+        return whole.shrink(tuple((0, d) for d in want))
     moves = _moves(source, target, shape, piece)
     stays = all(names(source)[m.source] == names(target)[m.target] for m in moves)
     if stays and isinstance(source, Sharding) and isinstance(target, Sharding):
@@ -123,7 +127,6 @@ def transfer(
             return from_host(value, cast(str, source), first, reason)
         value = from_host(value, cast(str, source), first, reason)
         return transfer(value, first, target, shape, reason)
-    target_grid = _grid(want, piece)
     arg = TransferArg(
         device=device_of(target),
         shape=(prod(target_grid), *(cast(int, p) for p in piece)),
@@ -193,6 +196,17 @@ def _moves(
             j, source_slot = own[0] if own else options[(k + slot) % len(options)]
             moves.append(Move(k, slot, j, source_slot))
     return tuple(moves)
+
+
+def most(shape: tuple[sint, ...]) -> tuple[int, ...]:
+    """The largest size of each axis."""
+    return tuple(d if isinstance(d, int) else int(d.vmax) for d in shape)
+
+
+def padded_to_most(value: UOp) -> UOp:
+    """`value` with zeros after its axes of symbolic size, which get their largest."""
+    extra = zip(value.shape, most(value.shape), strict=True)
+    return value.pad(tuple((0, 0) if isinstance(d, int) else (0, m - d) for d, m in extra))
 
 
 def padded_flat(value: UOp, multiple: int) -> UOp:

@@ -468,10 +468,15 @@ class UOp(MathMixin):
         return UOp(Ops.DETACH, self.dtype, (self,))
 
     def assign(self, value: UOp) -> UOp:
-        """Store `value` into the buffer that this node is a view of."""
+        """Store `value` into the buffer that this node is a view of.
+
+        `arg` counts the assignments before this one that are not run yet: values that read each of
+        them may still be waited for.
+        """
         if self.device is not None and value.device != self.device:
             value = value.copy_to_device(self.device)
-        return UOp(Ops.ASSIGN, self.dtype, (self, value))
+        target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
+        return UOp(Ops.ASSIGN, self.dtype, (target, value), before)
 
     def gather(self, index: UOp) -> UOp:
         """Rows of axis 0: shape `(*index.shape, *self.shape[1:])`; a row out of range reads as
