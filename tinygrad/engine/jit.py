@@ -11,12 +11,13 @@ import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem, capturing, crosses
 from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.helpers import GlobalCounters
+from tinygrad.mixin.creation import is_constant
 from tinygrad.mixin.random import random_sequence
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.settings import DEBUG, JIT
@@ -34,8 +35,11 @@ class JitError(RuntimeError):
 
 @dataclass
 class Inputs:
-    """The arguments of a call: buffers in order, values of Variables, and what must not change."""
+    """The arguments of a call: BUFFER nodes and their buffers in order, values of Variables, and
+    what must not change.
+    """
 
+    nodes: list[UOp]
     buffers: list[Buffer]
     values: dict[str, int]
     signature: tuple[Any, ...]
@@ -48,16 +52,23 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         JitError: one tensor is passed twice, so that a replay could not tell the two apart.
     """
     named = [(str(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
+    nodes: list[UOp] = []
     buffers: list[Buffer] = []
     values: dict[str, int] = {}
     signature: list[Any] = []
     leaves = [(name, leaf) for name, x in named for leaf in _leaves(x)]
-    Tensor.realize(*(x for _, x in leaves if isinstance(x, Tensor)))
+    tensors = [x for _, x in leaves if isinstance(x, Tensor)]
+    for x in tensors:
+        if is_constant(x.uop):
+            # it gets memory, so that a call may have another value in its place
+            x.replace(x.contiguous())
+    Tensor.realize(*tensors)
     for name, leaf in leaves:
         if isinstance(leaf, Tensor):
             canonical = canonicalize(leaf.uop)
             values |= canonical.values
             signature.append((name, canonical.sink))
+            nodes.extend(canonical.buffers)
             for node in canonical.buffers:
                 buffers.extend(as_tuple(storage_of(node)))
         else:
@@ -67,7 +78,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     roots = [b.base or b for b in buffers]
     if len(set(roots)) < len(roots):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
-    return Inputs(buffers, values, tuple(signature))
+    return Inputs(nodes, buffers, values, tuple(signature))
 
 
 def _leaves(x: Any) -> list[Any]:
@@ -78,6 +89,26 @@ def _leaves(x: Any) -> list[Any]:
     if isinstance(x, dict):
         return [leaf for y in x.values() for leaf in _leaves(y)]
     return []
+
+
+def _views_of_inputs(result: Any, inputs: Inputs) -> dict[int, UOp]:
+    """The nodes of a result's tensors that are views of inputs, by the tensor's id."""
+    tensors = [x for x in _leaves(result) if isinstance(x, Tensor)]
+    nodes = set(inputs.nodes)
+    return {id(x): x.uop for x in tensors if not nodes.isdisjoint(x.uop.toposort())}
+
+
+def _with_views(result: Any, views: dict[int, UOp]) -> Any:
+    """A captured result with the nodes of some tensors, by id, exchanged."""
+    if isinstance(result, Tensor):
+        view = views.get(id(result))
+        return result if view is None else Tensor(view)
+    if isinstance(result, (list, tuple)):
+        new = [_with_views(x, views) for x in result]
+        return type(result)(*new) if hasattr(result, "_fields") else type(result)(new)
+    if isinstance(result, dict):
+        return {name: _with_views(x, views) for name, x in result.items()}
+    return result
 
 
 class _NativeReplay:
@@ -156,6 +187,7 @@ class CapturedJit(Generic[R]):
         self, result: R, items: list[ScheduleItem], inputs: Inputs, drawn: RandomNumbers
     ) -> None:
         self.result = result
+        self.views = _views_of_inputs(result, inputs)
         self.drawn = drawn
         self.jit_cache = items
         self.inputs = inputs
@@ -178,10 +210,14 @@ class CapturedJit(Generic[R]):
         random_sequence.replayed(self.drawn.before, self.drawn.after)
         if self.native is None or DEBUG >= 2:
             self._run_items(inputs)
+        else:
+            self.native.run(inputs)
+            self._count()
+        if not self.views:
             return self.result
-        self.native.run(inputs)
-        self._count()
-        return self.result
+        nodes = dict(zip(self.inputs.nodes, inputs.nodes, strict=True))
+        views = {key: view.substitute(nodes) for key, view in self.views.items()}
+        return cast(R, _with_views(self.result, views))
 
     def _keep_apart(self, inputs: Inputs) -> None:
         """Copy inputs that are results of an earlier replay and would be overwritten while in
@@ -296,8 +332,8 @@ class TinyJit(Generic[P, R]):
 
     The first call runs as it is, the second is captured, later ones replay: Python code inside
     `fxn` does not run again, and the returned tensors are the same objects, overwritten by each
-    call. Inputs are the realized tensors and bound Variables among the arguments (in lists, tuples
-    and dicts too).
+    call (views of inputs are views of that call's). Inputs are the realized tensors and bound
+    Variables among the arguments (in lists, tuples and dicts too).
 
     Raises:
         JitError: inputs differ from the captured ones, or nothing was captured.
