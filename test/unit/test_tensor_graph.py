@@ -255,7 +255,7 @@ def test_a_sharded_model_step_has_the_communication_it_needs_and_no_other() -> N
         (lambda x: x.unsqueeze(5), IndexError, "no axis 5"),
         (lambda x: x.pad((1,)), ValueError, "comes in pairs"),
         (lambda x: x.pad((1, 1), mode="mirror"), NotImplementedError, "mode 'mirror' is none of"),
-        (lambda x: bool(x), TypeError, "neither true nor false"),
+        (bool, TypeError, "neither true nor false"),
         (lambda x: x.item(), ValueError, "item"),
         (lambda x: x & 1, RuntimeError, "integers and bools"),
         (lambda x: x.assign(Tensor([1.0])), ValueError, "does not fit"),
