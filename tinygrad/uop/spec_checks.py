@@ -217,7 +217,8 @@ _MOVEMENT: dict[Ops, Callable[[tuple[Any, ...], Any], bool]] = {
 
 
 def _least(size: Any) -> int:
-    return size if isinstance(size, int) else size.vmin
+    """The least value of a size; what cancels out of a symbolic one does not count."""
+    return size if isinstance(size, int) else int(size.simplify().vmin)
 
 
 def reduce_axes(node: UOp) -> str | None:
