@@ -151,6 +151,14 @@ def test_inputs_that_are_not_realized_are_realized() -> None:
         close(step(tensor(i) * 2), array(i) * 2 + 1)
 
 
+@pytest.mark.parametrize("device", [None, "CPU:1", Sharding(("CPU", "CPU:1"))])
+def test_inputs_that_are_constants(device: Any) -> None:
+    step = TinyJit(lambda x, y: (x + y).realize())
+    for i in range(5):
+        x, y = Tensor.full((3,), i, device=device), Tensor(0.5, device=device)
+        assert step(x, y).tolist() == [i + 0.5] * 3
+
+
 def test_inputs_that_are_views() -> None:
     step = TinyJit(lambda x, y: (x + y).realize())
     for i in range(5):
