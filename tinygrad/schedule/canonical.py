@@ -9,6 +9,7 @@ the same object.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
@@ -48,15 +49,18 @@ def canonicalize(sink: UOp) -> Canonical:
     for node in order:
         op = node.op
         if op is Ops.BUFFER:
-            arg = BufferArg(-1 - len(found), node.arg.shape, node.arg.device)
-            new = UOp(Ops.BUFFER, node.dtype, (), arg)
+            numbered = BufferArg(-1 - len(found), node.arg.shape, node.arg.device)
+            new = UOp(Ops.BUFFER, node.dtype, (), numbered)
             found.append(node)
         elif op is Ops.BIND:
             new = _unbind(node, values)
         else:
             src = tuple([done[x] for x in node.src])
-            arg = _without_bindings(node.arg, values) if op in _HAS_SIZES else node.arg
-            arg = ranks.get(node, arg)
+            arg = node.arg
+            if op in _HAS_SIZES and not _is_known(arg):
+                arg = _without_bindings(arg, values)
+            elif op is Ops.ASSIGN:
+                arg = ranks[node]
             same = src == node.src and arg is node.arg
             new = node if same else UOp(op, node.dtype, src, arg)
         if op is Ops.ASSIGN:
@@ -82,6 +86,12 @@ def _unbind(node: UOp, values: dict[str, int]) -> UOp:
     if values.setdefault(name, value) != value:
         raise ValueError(f"Variable {name} is bound to {values[name]} and to {value} in one graph")
     return variable
+
+
+@lru_cache(maxsize=4096)
+def _is_known(arg: Any) -> bool:
+    """Whether the argument of a movement op has no symbolic size."""
+    return all(map(_is_known, arg)) if isinstance(arg, tuple) else not isinstance(arg, UOp)
 
 
 def _without_bindings(arg: Any, values: dict[str, int]) -> Any:

@@ -64,7 +64,7 @@ def movement_base(node: UOp) -> UOp:
 
 def grows(node: UOp) -> bool:
     """Whether this EXPAND repeats anything."""
-    return node.op is Ops.EXPAND and node.size > node.src[0].size
+    return node.op is Ops.EXPAND and node.shape != node.src[0].shape
 
 
 def is_contraction(node: UOp) -> bool:
@@ -120,6 +120,8 @@ class _Chooser:
                     self.store(x)
             self.reduced[node] = frozenset({node})
             return
+        if not sources:
+            return
         if grows(node) or node.op in {Ops.GATHER, Ops.SCATTER_ADD}:
             for x in sources:
                 self.store(x)
@@ -145,10 +147,11 @@ class _Chooser:
         """A kernel with a contraction has no other reduction: its loops are tiled for that one."""
         carried = {x: self.reduced[x] for x in sources if not self.is_stored(x)}
         everything = frozenset[UOp]().union(*carried.values())
-        contractions = [r for r in everything if is_contraction(r)]
-        if len(everything) < 2 or not contractions:
+        if len(everything) < 2:
             return
-        kept = next(x for x, found in carried.items() if contractions[0] in found)
+        kept = next((x for x, found in carried.items() if any(map(is_contraction, found))), None)
+        if kept is None:
+            return
         for x, found in carried.items():
             if found != carried[kept]:
                 self.store(x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tinygrad.schedule.plan import Part
 from tinygrad.schedule.unit import Unit
@@ -37,16 +37,17 @@ def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:
     """The PARAMs that `value` reads at its own element, and those that it reads elsewhere."""
     aligned = {value}
     elsewhere: set[UOp] = set()
+    params: set[UOp] = set()
     for node in reversed(value.toposort()):
         if node.op is Ops.PARAM:
+            params.add(node)
             continue
         here = node in aligned and node not in elsewhere and node.op in GroupOp.Elementwise
         for x in node.src:
             (aligned if here else elsewhere).add(x)
             if node in elsewhere:
                 elsewhere.add(x)
-    params = {n for n in value.toposort() if n.op is Ops.PARAM}
-    return {p for p in params if p not in elsewhere}, {p for p in params if p in elsewhere}
+    return params - elsewhere, params & elsewhere
 
 
 class _Group:
@@ -76,7 +77,7 @@ class _Group:
             return False
         slots = {parts: i for i, parts in enumerate(mine)}
         table: dict[UOp, UOp] = {}
-        for p in aligned | elsewhere:
+        for p in sorted(aligned | elsewhere, key=lambda p: cast(int, p.arg.slot)):
             parts = unit.params[p.arg.slot]
             if parts in self.written:
                 table[p] = self.written[parts]
