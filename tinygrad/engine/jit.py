@@ -19,6 +19,7 @@ from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.creation import is_constant
 from tinygrad.mixin.random import random_sequence
+from tinygrad.mixin.realization import realize_all
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.settings import DEBUG, JIT
 from tinygrad.tensor import Tensor
@@ -62,7 +63,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         if is_constant(x.uop):
             # it gets memory, so that a call may have another value in its place
             x.replace(x.contiguous())
-    Tensor.realize(*tensors)
+    realize_all(tensors)
     for name, leaf in leaves:
         if isinstance(leaf, Tensor):
             canonical = canonicalize(leaf.uop)
@@ -384,7 +385,7 @@ class TinyJit(Generic[P, R]):
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert self.fxn is not None
         result = self.fxn(*args, **kwargs)
-        Tensor.realize(*(x for x in _leaves(result) if isinstance(x, Tensor)))
+        realize_all([x for x in _leaves(result) if isinstance(x, Tensor)])
         return result
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -393,7 +394,7 @@ class TinyJit(Generic[P, R]):
         capturing.append(items)
         try:
             result = self._call(*args, **kwargs)
-            Tensor.realize(*random_sequence.catch_up(before))
+            realize_all(random_sequence.catch_up(before))
         finally:
             capturing.pop()
         if not items:

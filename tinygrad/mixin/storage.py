@@ -37,7 +37,7 @@ class StorageMixin(CreationMixin):
 
     # ---- into memory ----
 
-    def realize(*tensors: Any, do_update_stats: bool = True) -> Any:
+    def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
         """Compute this tensor, and others given, at once; returns this one.
 
         With `do_update_stats=False`, what runs is not counted in `GlobalCounters`.
@@ -46,11 +46,11 @@ class StorageMixin(CreationMixin):
         True
         """
         counted = {name: getattr(GlobalCounters, name) for name in _COUNTED}
-        realize_all(tensors)
+        realize_all((self, *lst))
         if not do_update_stats:
             for name, value in counted.items():
                 setattr(GlobalCounters, name, value)
-        return tensors[0] if tensors else None
+        return self
 
     def schedule(self, *lst: Self) -> list[Any]:
         """What has to run to compute this tensor, and others: items with `ast`, `bufs`, `run()`.

@@ -384,7 +384,8 @@ def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
     """
     for tensor in tensors:
         tensor.replace(tensor.contiguous())
-    Tensor.realize(*tensors)
+    if tensors:
+        Tensor.realize(*tensors)
     return tensors
 
 
