@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -74,7 +74,7 @@ def run_kernel(ast: UOp, arrays: Sequence[Array], numbers: dict[str, int]) -> No
     for node in ast.toposort():
         if node.op is Ops.PARAM:
             shape = tuple(_bind_arg(d, bound) for d in node.arg.shape)
-            arg = BufferArg((node.arg.slot, shape), shape, "CPU")
+            arg = BufferArg(len(table), shape, "CPU")
             table[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
             values[table[node]] = arrays[node.arg.slot][: math.prod(shape)].reshape(shape)
     results = []
@@ -142,5 +142,5 @@ def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
             results.append(evaluate(root, inputs))
             continue
         arrays = [_part(p, storage).astype(value_dtype(root.dtype)) for p in parts]
-        results.append(unshard(arrays, root.device, root.shape))
+        results.append(unshard(arrays, root.device, cast(tuple[int, ...], root.shape)))
     return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -255,7 +256,7 @@ def test_assign_inside() -> None:
 
 @pytest.mark.parametrize("make", [SGD, Adam])
 def test_optimizer_step_inside(make: Any) -> None:
-    def train(wrap: Any) -> list[float]:
+    def train(wrap: Callable[[Any], Any]) -> list[float]:
         w = tensor(0, (6, 3))
         optimizer = make([w], lr=0.1)
 
@@ -274,7 +275,7 @@ def test_optimizer_step_inside(make: Any) -> None:
 
 
 def test_batchnorm_statistics_advance_inside() -> None:
-    def train(wrap: Any) -> tuple[list[float], Array]:
+    def train(wrap: Callable[[Any], Any]) -> tuple[list[float], Array]:
         norm = nn.BatchNorm(3)
 
         @wrap

@@ -49,7 +49,8 @@ def training_step(name: str, devices: tuple[str, ...]) -> list[ScheduleItem]:
     Tensor.realize(x, *get_parameters(model), *get_parameters(optimizer))
     with Tensor.train():
         loss = (model(x).log_softmax() ** 2).mean().backward()
-        return loss.schedule(*optimizer.schedule_step())
+        items: list[ScheduleItem] = loss.schedule(*optimizer.schedule_step())
+    return items
 
 
 def assert_kernel_is_right(item: ExecItem) -> None:

@@ -30,7 +30,9 @@ class SmallCnn:
         ]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.sequential(self.layers)
+        for layer in self.layers:
+            x = layer(x)
+        return x
 
 
 def losses(
