@@ -25,7 +25,7 @@ from tinygrad.sharding import (
     common_layout,
     transfer_bytes,
 )
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -85,6 +85,8 @@ class TransferArg:
 
 # the user's line that caused each communication node, or its number in `Canonical.lines`
 origins: weakref.WeakKeyDictionary[UOp, str | int] = weakref.WeakKeyDictionary()
+# larger expressions of constants are moved like any other value
+MOST_CONSTANT_NODES = 32
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -152,11 +154,41 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...]) -> tuple[UOp, ...]:
 def moved_base(node: UOp) -> UOp:
     """The smallest node below that `reshard` would move in place of `node`."""
     smallest = node
-    while node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND}:
-        node = node.src[0]
+    while (number := _moved_source(node)) is not None:
+        node = node.src[number]
         if node.size < smallest.size:
             smallest = node
     return smallest
+
+
+def _unplaced(node: UOp) -> UOp | None:
+    """A small expression of placed constants alone, without their placement."""
+    constants: dict[UOp, UOp] = {}
+    stack, met = [node], 0
+    while stack:
+        x = stack.pop()
+        met += 1
+        if x.device is None or x in constants:
+            continue
+        if x.op is Ops.COPY and x.src[0].device is None:
+            constants[x] = x.src[0]
+        elif met <= MOST_CONSTANT_NODES and x.op in GroupOp.Elementwise | GroupOp.Movement:
+            stack.extend(x.src)
+        else:
+            return None
+    return node.substitute(constants)
+
+
+def _moved_source(node: UOp) -> int | None:
+    """The number of the source that can move in place of `node`: of rows that each device can look
+    up, it is their index.
+    """
+    if node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND}:
+        return 0
+    if node.op is Ops.GATHER and isinstance(node.src[1].device, Sharding):
+        table = node.src[0].device
+        return 1 if isinstance(table, Sharding) and table.is_replicated else None
+    return None
 
 
 def reshard(node: UOp, layout: Sharding, op: Ops | None = None) -> UOp:
@@ -166,11 +198,15 @@ def reshard(node: UOp, layout: Sharding, op: Ops | None = None) -> UOp:
     """
     if node.device == layout or not node.shape:
         return node if node.device == layout else copy(node, layout)
+    constant = _unplaced(node)
+    if constant is not None:
+        # each device makes its own part of it
+        return copy(constant, layout)
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
         if inner is not None and inner.devices == node.device.devices:
-            below = reshard(node.src[0], inner, op)
-            return copy(node.replace(src=(below,)), layout)
+            below = reshard(node.src[-1], inner, op)
+            return copy(node.replace(src=(*node.src[:-1], below)), layout)
     if op is not None and SHARDING.value == "strict":
         _refuse_transfer(node, layout, op)
     return copy(node, layout)
@@ -186,7 +222,9 @@ def _refuse_transfer(node: UOp, layout: Sharding, op: Ops) -> None:
 
 def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
     """The layout of the source with which this movement yields `layout`, or the nearest to it."""
-    source = node.src[0]
+    source = node.src[-1]
+    if node.op is Ops.GATHER:
+        return layout.with_axes([p if _is_index_axis(p, source) else None for p in layout.axes])
     if node.op is Ops.PERMUTE:
         return layout.with_axes([node.arg[p] if isinstance(p, int) else p for p in layout.axes])
     if node.op is Ops.EXPAND:
