@@ -18,10 +18,10 @@ from tinygrad.helpers import GlobalCounters, colored
 from tinygrad.renderer import Program as ProgramSpec
 from tinygrad.renderer import find_renderer
 from tinygrad.schedule.rangeify import lower_kernel
-from tinygrad.settings import DEBUG, SPEC
+from tinygrad.settings import DEBUG, NOOPT, SPEC
 from tinygrad.uop import Ops
+from tinygrad.uop.args import Reason
 from tinygrad.uop.ops import UOp, sym_infer
-from tinygrad.uop.placement import Reason
 from tinygrad.uop.spec import KERNEL, verify
 
 
@@ -53,7 +53,7 @@ class CompiledRunner:
         return self.program(*arguments, grid=self.grid(values), values=numbers, wait=wait)
 
 
-_runners: dict[tuple[str, str, UOp], CompiledRunner] = {}
+_runners: dict[tuple[str, str, int, UOp], CompiledRunner] = {}
 # every tensor form that was compiled; tests count these
 compiled_kernels: list[str] = []
 
@@ -62,7 +62,7 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
     """The compiled kernel of a tensor form, for the kind of device that `device` is."""
     kind = device.partition(":")[0]
     renderer = find_renderer(Device[device].renderer)
-    key = (kind, renderer.name, ast)
+    key = (kind, renderer.name, NOOPT.value, ast)
     found = _runners.get(key)
     if found is None:
         kernel = lower_kernel(ast)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from tinygrad.uop.placement import Reason
+from tinygrad.uop.args import Reason
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from tinygrad.schedule.transfer import (
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import Partial, Placement, Sharding
 from tinygrad.uop import Ops
+from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import ReduceArg, UOp, sint
-from tinygrad.uop.placement import Move, Reason, TransferArg
 
 # below this size, one round of messages costs less than the bytes that two rounds save
 DIRECT_NBYTES = 4096

@@ -16,8 +16,8 @@ from tinygrad.schedule.merge import merge_kernels
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
 from tinygrad.schedule.unit import Unit
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.args import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
-from tinygrad.uop.placement import Spmd
 
 Parts = tuple[Part, ...]
 

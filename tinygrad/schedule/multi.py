@@ -16,8 +16,9 @@ from tinygrad.schedule.collectives import all_reduce
 from tinygrad.schedule.transfer import block_start, local_shape, slice_local, transfer
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.args import Reason, Spmd
 from tinygrad.uop.ops import BufferArg, UOp, sint
-from tinygrad.uop.placement import Reason, Spmd, origins
+from tinygrad.uop.placement import origins
 from tinygrad.uop.upat import PatternMatcher, UPat
 
 

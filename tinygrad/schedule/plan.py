@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinygrad.dtype import DType
+from tinygrad.uop.args import Reason
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.placement import Reason
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from tinygrad.schedule.fuse import is_storage
 from tinygrad.schedule.prepare import contiguous_range
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
+from tinygrad.uop.args import Move, Reason, Spmd, TransferArg
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.placement import Move, Reason, Spmd, TransferArg
 
 Layout = str | Sharding
 HOST_SOURCES = ("NPY", "PYTHON", "DISK")

@@ -11,19 +11,29 @@ from __future__ import annotations
 import hashlib
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.helpers import argsort, prod
-from tinygrad.sharding import LAYOUT_RULES, Sharding, reduce_layout
+from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import GroupOp, Ops, placement
+from tinygrad.uop.args import (
+    AxisType,
+    BufferArg,
+    KernelInfo,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    ViewArg,
+    WindowArg,
+)
 from tinygrad.uop.bounds import min_max
+from tinygrad.uop.location import compute_device
 from tinygrad.uop.math import MathMixin
 from tinygrad.uop.render import infix, tree
 from tinygrad.uop.shape import compute_shape
+from tinygrad.uop.sint import resolve, sint, smax, smin, sym_infer, symbolic_args
 from tinygrad.uop.symbolic import symbolic
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
@@ -34,98 +44,6 @@ __all__ = [
     "resolve", "sint", "smax", "smin", "sym_infer", "symbolic_args",
 ]
 # fmt: on
-
-sint: TypeAlias = "int | UOp"
-
-
-class AxisType(Enum):
-    """What a loop of a kernel becomes."""
-
-    GLOBAL = auto()  # the grid: independent items, run in parallel
-    LOCAL = auto()  # the thread group of a GPU
-    LOOP = auto()  # a sequential loop over independent items
-    REDUCE = auto()  # a sequential loop that carries a value
-    TILE = auto()  # a short loop whose values stay in registers
-    VECTOR = auto()  # the lanes of a vector
-
-    def __lt__(self, other: AxisType) -> bool:
-        return int(self.value) < int(other.value)
-
-
-@dataclass(frozen=True)
-class BufferArg:
-    """A stored array: `slot` makes it unique, `shape` is global, `device` where it lives."""
-
-    slot: int
-    shape: tuple[int, ...]
-    device: Any
-
-
-@dataclass(frozen=True)
-class ViewArg:
-    """A contiguous part of a buffer, read as `shape`: `offset` in bytes from the buffer's start."""
-
-    offset: int
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ParamArg:
-    """Argument number `slot` of a kernel, an array of `shape`."""
-
-    slot: int
-    shape: tuple[sint, ...]
-
-
-@dataclass(frozen=True)
-class ReduceArg:
-    """Reduce `axes` (kept as size 1) by `op`."""
-
-    op: Ops
-    axes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class WindowArg:
-    """Sliding windows. For each `(axis, kernel, size, stride, dilation)`:
-
-    WINDOW:   `out(o, k) = in(o * stride + k * dilation, k)`, and `axis` gets `size` elements;
-    UNWINDOW: `out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0.
-
-    `o` and `y` run along `axis`, `k` along `kernel`. Each is the other's adjoint.
-    """
-
-    windows: tuple[tuple[int, int, int, int, int], ...]
-
-    @property
-    def axes(self) -> frozenset[int]:
-        """The axes that take part."""
-        return frozenset(a for w in self.windows for a in w[:2])
-
-    def sizes(self, shape: tuple[sint, ...]) -> tuple[sint, ...]:
-        """`shape` with the sizes of the windowed axes replaced."""
-        new = {axis: size for axis, _, size, _, _ in self.windows}
-        return tuple(new.get(i, d) for i, d in enumerate(shape))
-
-    def resized(self, shape: tuple[sint, ...]) -> WindowArg:
-        """The argument of the adjoint, whose windowed axes have the sizes of `shape`."""
-        return WindowArg(tuple((a, k, cast(int, shape[a]), s, d) for a, k, _, s, d in self.windows))
-
-
-@dataclass(frozen=True)
-class RangeArg:
-    """Loop number `index` of a kernel, and what it becomes."""
-
-    index: int
-    kind: AxisType
-
-
-@dataclass(frozen=True)
-class KernelInfo:
-    """What a kernel's SINK carries: its readable name, and the options applied to it."""
-
-    name: str = "kernel"
-    applied: tuple[Any, ...] = ()
 
 
 class _CacheRef(weakref.ref["UOp"]):
@@ -349,9 +267,9 @@ class UOp(MathMixin):
             if any(x._device is _UNSET for x in self.src):
                 for node in self.toposort(gate=lambda u: u._device is _UNSET):
                     if node._device is _UNSET:
-                        node._device = _compute_device(node)
+                        node._device = compute_device(node)
             else:
-                self._device = _compute_device(self)
+                self._device = compute_device(self)
         return self._device
 
     @property
@@ -671,17 +589,6 @@ class UOp(MathMixin):
         return UOp(Ops.GEP, self.dtype.scalar(), (self,), lane)
 
 
-def symbolic_args(node: UOp) -> Iterator[UOp]:
-    """The expressions in the argument of a movement op, ARANGE or PARAM."""
-    stack = [node.arg.shape if node.op is Ops.PARAM else node.arg]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, UOp):
-            yield x
-        elif isinstance(x, tuple):
-            stack.extend(x)
-
-
 def _is_whole(bounds: tuple[tuple[sint, sint], ...], shape: tuple[sint, ...]) -> bool:
     # `==` between symbolic sizes is identity, since nodes are interned
     return all(
@@ -692,71 +599,3 @@ def _is_whole(bounds: tuple[tuple[sint, sint], ...], shape: tuple[sint, ...]) ->
 
 def _conflicts(srcs: tuple[UOp, ...]) -> bool:
     return len({x.device for x in srcs if x.device is not None}) > 1
-
-
-def _compute_device(node: UOp) -> Any:
-    op = node.op
-    if op is Ops.BUFFER:
-        return node.arg.device
-    if op in {Ops.COPY, Ops.ALLREDUCE}:
-        return node.arg.device if isinstance(node.arg, placement.TransferArg) else node.arg
-    if op is Ops.MSELECT:
-        return node.src[0].device.devices[node.arg]
-    if op is Ops.MSTACK:
-        return placement.stacked_device(node)
-    if op is Ops.REDUCE_AXIS:
-        layout = node.src[0].device
-        if isinstance(layout, Sharding):
-            return reduce_layout(layout, node.arg.axes, node.arg.op.name)
-        return layout
-    if op in GroupOp.Movement:
-        layout = node.src[0].device
-        if isinstance(layout, Sharding):
-            return LAYOUT_RULES[op.name](layout, node.src[0].shape, node.arg)
-        return layout
-    if op is Ops.GATHER:
-        return placement.gather_device(node)
-    if op is Ops.SCATTER_ADD:
-        return placement.scatter_add_device(node)
-    if op is Ops.SINK:
-        return None
-    return next((x.device for x in node.src if x.device is not None), None)
-
-
-def resolve(x: bool | UOp, default: bool = True) -> bool:
-    """The truth of a symbolic condition, or `default` where it is not known."""
-    if isinstance(x, bool):
-        return x
-    simple = x.simplify()
-    return bool(simple.vmin) if simple.vmin == simple.vmax else default
-
-
-def sym_infer(x: sint, values: dict[str, int]) -> int:
-    """The value of a symbolic integer under `values`, by Variable name."""
-    if not isinstance(x, UOp):
-        return x
-    table = {v: UOp.const(v.dtype, values[v.arg[0]]) for v in x.variables()}
-    return int(x.substitute(table))
-
-
-def smax(*values: sint) -> sint:
-    """The largest of some sizes, symbolic ones included."""
-    return _fold(values, lambda a, b: a.maximum(b), max)
-
-
-def smin(*values: sint) -> sint:
-    """The smallest of some sizes, symbolic ones included."""
-    return _fold(values, lambda a, b: a.minimum(b), min)
-
-
-def _fold(
-    values: tuple[sint, ...],
-    symbolic: Callable[[UOp, UOp], UOp],
-    plain: Callable[[Any], Any],
-) -> sint:
-    if all(isinstance(v, int) for v in values):
-        return cast(int, plain(values))
-    result = UOp.const(dtypes.index, values[0])
-    for v in values[1:]:
-        result = symbolic(result, UOp.const(dtypes.index, v))
-    return result.ssimplify()

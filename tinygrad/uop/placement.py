@@ -11,14 +11,12 @@ import itertools
 import os
 import sys
 import weakref
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
     LAYOUT_RULES,
-    Partial,
     Placement,
     Sharding,
     ShardingError,
@@ -26,61 +24,10 @@ from tinygrad.sharding import (
     transfer_bytes,
 )
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.location import is_index_axis
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
-
-
-@dataclass(frozen=True)
-class Spmd:
-    """The device of a node of the per-device graph: the same program on each of `devices`.
-
-    A type of its own, so that no rule can take an already lowered node for one that is not.
-    """
-
-    devices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Move:
-    """Piece `source_slot` of device number `source` becomes piece `target_slot` of `target`."""
-
-    target: int
-    target_slot: int
-    source: int
-    source_slot: int
-
-
-@dataclass(frozen=True)
-class Reason:
-    """What a movement between devices is, for people.
-
-    `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
-    of the user's program that asked; in a plan, which serves many graphs, the number of that line
-    in `Canonical.lines`.
-    """
-
-    kind: str
-    source: str
-    destination: str
-    line: str | int
-
-
-@dataclass(frozen=True)
-class TransferArg:
-    """A COPY of the per-device graph: equal pieces, numbered in memory order, change devices.
-
-    The result is an array of `shape`, `(pieces, *piece)`, on `device`.
-    """
-
-    device: str | Spmd
-    shape: tuple[int, ...]
-    moves: tuple[Move, ...]
-    reason: Reason
-
-    def piece_size(self, elements: int) -> int:
-        """The elements of one piece, of `elements` in all."""
-        return elements // self.shape[0]
 
 
 # the user's line that caused each communication node, or its number in `Canonical.lines`
@@ -224,7 +171,7 @@ def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
     """The layout of the source with which this movement yields `layout`, or the nearest to it."""
     source = node.src[-1]
     if node.op is Ops.GATHER:
-        return layout.with_axes([p if _is_index_axis(p, source) else None for p in layout.axes])
+        return layout.with_axes([p if is_index_axis(p, source) else None for p in layout.axes])
     if node.op is Ops.PERMUTE:
         return layout.with_axes([node.arg[p] if isinstance(p, int) else p for p in layout.axes])
     if node.op is Ops.EXPAND:
@@ -310,23 +257,11 @@ def _one_split_per_mesh_dimension(table: UOp, index: UOp) -> tuple[UOp, UOp]:
     return table, reshard(index, b.replicated(), Ops.GATHER)
 
 
-def gather_device(node: UOp) -> Any:
-    """The layout of a GATHER: a table split along its rows yields partial sums."""
-    table, index = node.src
-    if isinstance(table.device, Sharding) and not table.device.is_replicated:
-        shift = index.ndim - 1
-        axes: list[Placement] = []
-        for p in table.device.axes:
-            axes.append(Partial("ADD") if p == 0 else p + shift if isinstance(p, int) else p)
-        return table.device.with_axes(axes)
-    return index.device if isinstance(index.device, Sharding) else table.device or index.device
-
-
 def scatter_add(values: UOp, index: UOp, rows: int) -> UOp:
     """Add rows by index on one device or several, see `UOp.scatter_add`."""
     a, b = values.device, index.device
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
-        along_index = a.with_axes([p if _is_index_axis(p, index) else None for p in a.axes])
+        along_index = a.with_axes([p if is_index_axis(p, index) else None for p in a.axes])
         if a.is_replicated:
             values = copy(values, b)
         else:
@@ -340,27 +275,3 @@ def scatter_add(values: UOp, index: UOp, rows: int) -> UOp:
     if isinstance(layout, Sharding) and layout.is_partial:
         return node.allreduce(layout.without_partial())
     return node
-
-
-def _is_index_axis(placement: Placement, index: UOp) -> bool:
-    return isinstance(placement, int) and placement < index.ndim
-
-
-def scatter_add_device(node: UOp) -> Any:
-    """The layout of a SCATTER_ADD: rows that are split yield partial sums."""
-    values, index = node.src
-    layout = values.device
-    if not isinstance(layout, Sharding):
-        return layout if layout is not None else index.device
-    axes: list[Placement] = []
-    for p in layout.axes:
-        if _is_index_axis(p, index):
-            axes.append(Partial("ADD"))
-        else:
-            axes.append(p - index.ndim + 1 if isinstance(p, int) else p)
-    return layout.with_axes(axes)
-
-
-def stacked_device(node: UOp) -> Spmd:
-    """The device of an MSTACK: those of its parts."""
-    return Spmd(tuple(cast(str, x.device) for x in node.src))

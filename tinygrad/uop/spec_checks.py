@@ -13,7 +13,7 @@ from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.placement import Spmd, TransferArg
+from tinygrad.uop.args import Spmd, TransferArg
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp

@@ -1,0 +1,152 @@
+"""The arguments of nodes: what an op needs to know besides its sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, cast
+
+from tinygrad.uop import Ops
+from tinygrad.uop.sint import sint
+
+
+class AxisType(Enum):
+    """What a loop of a kernel becomes."""
+
+    GLOBAL = auto()  # the grid: independent items, run in parallel
+    LOCAL = auto()  # the thread group of a GPU
+    LOOP = auto()  # a sequential loop over independent items
+    REDUCE = auto()  # a sequential loop that carries a value
+    TILE = auto()  # a short loop whose values stay in registers
+    VECTOR = auto()  # the lanes of a vector
+
+    def __lt__(self, other: AxisType) -> bool:
+        return int(self.value) < int(other.value)
+
+
+@dataclass(frozen=True)
+class BufferArg:
+    """A stored array: `slot` makes it unique, `shape` is global, `device` where it lives."""
+
+    slot: int
+    shape: tuple[int, ...]
+    device: Any
+
+
+@dataclass(frozen=True)
+class ViewArg:
+    """A contiguous part of a buffer, read as `shape`: `offset` in bytes from the buffer's start."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParamArg:
+    """Argument number `slot` of a kernel, an array of `shape`."""
+
+    slot: int
+    shape: tuple[sint, ...]
+
+
+@dataclass(frozen=True)
+class ReduceArg:
+    """Reduce `axes` (kept as size 1) by `op`."""
+
+    op: Ops
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WindowArg:
+    """Sliding windows. For each `(axis, kernel, size, stride, dilation)`:
+
+    WINDOW:   `out(o, k) = in(o * stride + k * dilation, k)`, and `axis` gets `size` elements;
+    UNWINDOW: `out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0.
+
+    `o` and `y` run along `axis`, `k` along `kernel`. Each is the other's adjoint.
+    """
+
+    windows: tuple[tuple[int, int, int, int, int], ...]
+
+    @property
+    def axes(self) -> frozenset[int]:
+        """The axes that take part."""
+        return frozenset(a for w in self.windows for a in w[:2])
+
+    def sizes(self, shape: tuple[sint, ...]) -> tuple[sint, ...]:
+        """`shape` with the sizes of the windowed axes replaced."""
+        new = {axis: size for axis, _, size, _, _ in self.windows}
+        return tuple(new.get(i, d) for i, d in enumerate(shape))
+
+    def resized(self, shape: tuple[sint, ...]) -> WindowArg:
+        """The argument of the adjoint, whose windowed axes have the sizes of `shape`."""
+        return WindowArg(tuple((a, k, cast(int, shape[a]), s, d) for a, k, _, s, d in self.windows))
+
+
+@dataclass(frozen=True)
+class RangeArg:
+    """Loop number `index` of a kernel, and what it becomes."""
+
+    index: int
+    kind: AxisType
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """What a kernel's SINK carries: its readable name, and the options applied to it."""
+
+    name: str = "kernel"
+    applied: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spmd:
+    """The device of a node of the per-device graph: the same program on each of `devices`.
+
+    A type of its own, so that no rule can take an already lowered node for one that is not.
+    """
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Piece `source_slot` of device number `source` becomes piece `target_slot` of `target`."""
+
+    target: int
+    target_slot: int
+    source: int
+    source_slot: int
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What a movement between devices is, for people.
+
+    `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
+    of the user's program that asked; in a plan, which serves many graphs, the number of that line
+    in `Canonical.lines`.
+    """
+
+    kind: str
+    source: str
+    destination: str
+    line: str | int
+
+
+@dataclass(frozen=True)
+class TransferArg:
+    """A COPY of the per-device graph: equal pieces, numbered in memory order, change devices.
+
+    The result is an array of `shape`, `(pieces, *piece)`, on `device`.
+    """
+
+    device: str | Spmd
+    shape: tuple[int, ...]
+    moves: tuple[Move, ...]
+    reason: Reason
+
+    def piece_size(self, elements: int) -> int:
+        """The elements of one piece, of `elements` in all."""
+        return elements // self.shape[0]
