@@ -123,8 +123,11 @@ def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
 
 def canonical_device(device: Any) -> str | Sharding | None:
     """`str`, `Sharding`, or a sequence of names (a full copy on each), as a device; None stays."""
-    if device is None or isinstance(device, Sharding):
+    if device is None:
         return device
+    if isinstance(device, Sharding):
+        names = [Device.canonicalize(name) for name in device.devices]
+        return Sharding(names, device.axes, device.mesh_shape)
     if isinstance(device, (tuple, list)):
         if len(device) == 1:
             return Device.canonicalize(device[0])
