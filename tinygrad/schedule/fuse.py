@@ -22,7 +22,7 @@ from tinygrad.uop.ops import UOp
 # nodes whose value is in memory by their nature
 STORAGE = frozenset(
     {
-        *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT, Ops.AFTER),
+        *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT),
         *(Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER_ADD),
     }
 )

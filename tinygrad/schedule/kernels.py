@@ -11,7 +11,7 @@ import heapq
 from typing import cast
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.fuse import choose_stored, is_transfer, movement_base
+from tinygrad.schedule.fuse import READS_MEMORY, choose_stored, is_transfer, movement_base
 from tinygrad.schedule.merge import merge_kernels
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
 from tinygrad.schedule.unit import Unit
@@ -71,8 +71,6 @@ class _Planner:
             return (self.parts[node.src[0]][node.arg],)
         if op is Ops.MSTACK:
             return tuple(self.parts[x][0] for x in node.src)
-        if op is Ops.AFTER:
-            return self.parts[node.src[0]]
         if op is Ops.ASSIGN:
             return self.parts[movement_base(node.src[0])]
         return self.new_entry(node)
@@ -90,7 +88,7 @@ class _Planner:
 
     def add_unit(self, node: UOp) -> None:
         op = node.op
-        if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK, Ops.AFTER}:
+        if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK}:
             return
         if 0 in node.shape:
             return
@@ -243,7 +241,7 @@ def contents(node: UOp) -> list[UOp]:
     stack = [node]
     while stack:
         x = stack.pop()
-        if x.op in {Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK, Ops.AFTER}:
+        if x.op in READS_MEMORY:
             stack.extend(movement_base(s) for s in x.src)
         else:
             found.append(x)
@@ -252,7 +250,7 @@ def contents(node: UOp) -> list[UOp]:
 
 def memory_of(node: UOp) -> UOp:
     """The stored value whose memory a view, or what was assigned to one, is in."""
-    while node.op in GroupOp.Movement | {Ops.ASSIGN, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.AFTER}:
+    while node.op in GroupOp.Movement | {Ops.ASSIGN, Ops.BUFFER_VIEW, Ops.MSELECT}:
         node = node.src[0]
     return node
 
@@ -344,7 +342,7 @@ def below_reshapes(node: UOp) -> UOp:
 
 
 def _output_parts(node: UOp, planner: _Planner) -> Parts | None:
-    return None if node.op in {Ops.BUFFER, Ops.ASSIGN, Ops.AFTER} else planner.parts[node]
+    return None if node.op in {Ops.BUFFER, Ops.ASSIGN} else planner.parts[node]
 
 
 def _kernel_item(unit: Unit, planner: _Planner) -> KernelItem:
