@@ -9,28 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.backend.counted import array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, dtypes
 from tinygrad.engine.realize import BufferCopy, ExecItem, run_schedule
 from tinygrad.settings import Context
 from tinygrad.uop.ops import Ops
-
-Array = np.ndarray[Any, Any]
-
-
-def array(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def tensor(*shape: int, seed: int = 0) -> Tensor:
-    return Tensor(array(*shape, seed=seed)).realize()
-
-
-def kernels(*results: Tensor) -> int:
-    """How many kernels it takes to realize the results."""
-    GlobalCounters.reset()
-    Tensor.realize(*results)
-    return GlobalCounters.kernel_count
-
 
 # ---- when ----
 

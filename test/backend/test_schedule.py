@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
+from test.backend.counted import Array, array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, dtypes, nn
 from tinygrad.engine.schedule import _plans
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.settings import Context
-
-Array = np.ndarray[Any, Any]
-
-
-def array(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def tensor(*shape: int, seed: int = 0) -> Tensor:
-    return Tensor(array(*shape, seed=seed)).realize()
-
-
-def kernels(*results: Tensor) -> int:
-    """How many kernels it takes to realize the results."""
-    GlobalCounters.reset()
-    Tensor.realize(*results)
-    return GlobalCounters.kernel_count
-
 
 # ---- counts ----
 
