@@ -5,16 +5,15 @@ dotted names to those tensors, and back. A file format a module.
 """
 
 from tinygrad.nn.state.collect import get_parameters, get_state_dict
+from tinygrad.nn.state.file_bytes import FileFormatError, accept_filename
 from tinygrad.nn.state.load import StateDictError, load_state_dict
-from tinygrad.nn.state.safetensors import (
-    accept_filename,
-    safe_load,
-    safe_load_metadata,
-    safe_save,
-)
+from tinygrad.nn.state.safetensors import safe_load, safe_load_metadata, safe_save
+from tinygrad.nn.state.tensor_io import TensorIO
 
 __all__ = [
+    "FileFormatError",
     "StateDictError",
+    "TensorIO",
     "accept_filename",
     "get_parameters",
     "get_state_dict",
