@@ -25,7 +25,7 @@ LAYERS = (
     {"schedule", "codegen"},
     {"engine"},
     {"tensor", "mixin", "gradient"},
-    {"nn", "apps", "engine.jit"},
+    {"nn", "apps", "engine.jit", "engine.jit_inputs"},
     {"", "__main__"},  # `tinygrad` itself hands out the public names
 )
 
