@@ -225,22 +225,26 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
     if y.arg.op is Ops.ADD:
         return (wide,)
     if y.arg.op is Ops.MUL:
-        return (wide * _product_of_others(x, y.arg.axes),)
-    # equal largest elements share; over a split axis, the result is what all devices agree on
-    layout = _whole_layout(y.device)
-    largest = y if y.device == layout else y.allreduce(layout)
-    is_max = x.eq(largest.expand(x.shape)).cast(g.dtype)
+        return (wide * _product_of_others(x, lambda op, z: z.r(op, y.arg.axes).expand(z.shape)),)
+    # equal largest elements share
+    is_max = x.eq(_agreed(y).expand(x.shape)).cast(g.dtype)
     count = _sum(is_max, y.arg.axes)
     return (is_max * g.alu(Ops.FDIV, count).expand(x.shape),)
 
 
-def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """For each element the product of all the others over `axes`, zeros included."""
+def _agreed(y: UOp) -> UOp:
+    """A reduction as all devices agree on it, where each has a part."""
+    layout = _whole_layout(y.device)
+    return y if y.device == layout else y.allreduce(layout)
+
+
+def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
+    """For each element the product of all the others it is `combined` with, zeros included."""
     zero, one = _number(x, 0), _number(x, 1)
     is_zero = x.eq(zero)
     others = is_zero.where(one, x)
-    product = others.r(Ops.MUL, axes).expand(x.shape)
-    zeros = is_zero.where(one, zero).r(Ops.ADD, axes).expand(x.shape)
+    product = combined(Ops.MUL, others)
+    zeros = combined(Ops.ADD, is_zero.where(one, zero))
     at_zero = zeros.eq(one).where(product, zero)
     elsewhere = zeros.eq(zero).where(product.alu(Ops.FDIV, others), zero)
     return is_zero.where(at_zero, elsewhere)
@@ -314,6 +318,24 @@ def _scatter_add(g: UOp, y: UOp) -> Gradients:
     return g.gather(y.src[1]), None
 
 
+def _scatter_mul(g: UOp, y: UOp) -> Gradients:
+    x, index = y.src
+    scatters = {Ops.MUL: Ops.SCATTER_MUL, Ops.ADD: Ops.SCATTER_ADD}
+
+    def combined(op: Ops, z: UOp) -> UOp:
+        return z.scatter(scatters[op], index, y.arg).gather(index)
+
+    return g.gather(index) * _product_of_others(x, combined), None
+
+
+def _scatter_max(g: UOp, y: UOp) -> Gradients:
+    x, index = y.src
+    # equal largest rows share; one that is out of range is alone
+    is_max = x.eq(_agreed(y).gather(index)).cast(g.dtype)
+    count = is_max.scatter_add(index, y.arg).gather(index).alu(Ops.MAX, _number(g, 1))
+    return is_max * g.gather(index).alu(Ops.FDIV, count), None
+
+
 RULES: dict[Ops, Rule] = {
     **dict.fromkeys(GroupOp.Comparison, _none),
     **dict.fromkeys((Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR), _none),
@@ -349,4 +371,6 @@ RULES: dict[Ops, Rule] = {
     Ops.UNWINDOW: _unwindow,
     Ops.GATHER: _gather,
     Ops.SCATTER_ADD: _scatter_add,
+    Ops.SCATTER_MUL: _scatter_mul,
+    Ops.SCATTER_MAX: _scatter_max,
 }

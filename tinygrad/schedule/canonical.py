@@ -16,7 +16,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 from tinygrad.uop.placement import origins
 
-_HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
+_HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tinygrad.schedule.unit import Unit
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
+from tinygrad.uop.reduction import COMBINES, identity
 
 Parts = tuple[Part, ...]
 
@@ -93,10 +94,11 @@ class _Planner:
         if 0 in node.shape:
             return
         unit = self.transfer_unit(node) if is_transfer(node) else self.kernel_unit(node)
-        if op is Ops.SCATTER_ADD:
-            # rows are added into zeros
-            zeros = UOp(Ops.STORE, node.dtype, (self.param(node, 0), node.const_like(0)))
-            unit.after = Unit(node, reads=[], stores=[zeros], params=[self.parts[node]])
+        if op in GroupOp.Scatter:
+            # rows are combined with what changes none of them
+            start = node.const_like(identity(COMBINES[op], node.dtype))
+            fill = UOp(Ops.STORE, node.dtype, (self.param(node, 0), start))
+            unit.after = Unit(node, reads=[], stores=[fill], params=[self.parts[node]])
             self.units.append(unit.after)
         self.units.append(unit)
         self.writer[node] = unit

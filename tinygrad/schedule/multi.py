@@ -162,7 +162,7 @@ multi_pm = PatternMatcher(
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
         (UPat(Ops.GATHER, name="node"), lower_gather),
-        (UPat(Ops.SCATTER_ADD, name="node"), lower_constant_index),
+        (UPat(tuple(GroupOp.Scatter), name="node"), lower_constant_index),
     ]
 )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import ConstType, dtypes
+from tinygrad.dtype import ConstType
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.fuse import is_storage, is_transfer
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
+from tinygrad.uop.reduction import identity
 from tinygrad.uop.upat import PatternMatcher, UPat
 
 # a reduction to so few elements, of at least so many, is done in two steps
@@ -38,8 +39,7 @@ def reduce_nothing(node: UOp) -> UOp | None:
     source = node.src[0]
     if 0 not in source.shape:
         return None
-    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(node.dtype)}[node.arg.op]
-    return _constant_in_place_of(node, value)
+    return _constant_in_place_of(node, identity(node.arg.op, node.dtype))
 
 
 def pad_nothing(node: UOp) -> UOp | None:

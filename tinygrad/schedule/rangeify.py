@@ -16,6 +16,7 @@ from tinygrad.dtype import AddrSpace, PtrDType, dtypes
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
+from tinygrad.uop.reduction import COMBINES
 from tinygrad.uop.symbolic import symbolic
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
@@ -243,8 +244,8 @@ class _Lowering:
     def store(self, node: UOp) -> UOp:
         """One STORE of the tensor form as a loop nest."""
         target, value = node.src
-        if value.op is Ops.SCATTER_ADD:
-            return self.store_scatter_add(target, value)
+        if value.op in GroupOp.Scatter:
+            return self.store_scatter(target, value)
         # outputs of one shape are written in one loop nest
         if value.shape not in self.loops:
             self.loops[value.shape] = self.ranges(value.shape, AxisType.LOOP)
@@ -253,16 +254,16 @@ class _Lowering:
         ranges = [r for r in index if r.op is Ops.RANGE]
         return address.store(self.value(value, tuple(index)), *ranges)
 
-    def store_scatter_add(self, target: UOp, node: UOp) -> UOp:
-        """Rows are added in order, since two of them may meet; the other axes are independent."""
+    def store_scatter(self, target: UOp, node: UOp) -> UOp:
+        """Rows are put in order, since two of them may meet; the other axes are independent."""
         values, rows = node.src
         outer = self.ranges(rows.shape, AxisType.REDUCE)
         inner = self.ranges(values.shape[rows.ndim :], AxisType.LOOP)
         row = self.value(rows, tuple(outer)).cast(dtypes.index)
         address = address_of(target, (row, *inner), within(row, 0, node.shape[0]))
         old = load_address(address)
-        total = old + self.value(values, (*outer, *inner))
-        return address.store(total, *(r for r in (*outer, *inner) if r.op is Ops.RANGE))
+        new = old.alu(COMBINES[node.op], self.value(values, (*outer, *inner)))
+        return address.store(new, *(r for r in (*outer, *inner) if r.op is Ops.RANGE))
 
 
 def global_pointer(param: UOp) -> UOp:

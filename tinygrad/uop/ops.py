@@ -402,11 +402,17 @@ class UOp(MathMixin):
         """
         return placement.gather(self, index)
 
-    def scatter_add(self, index: UOp, rows: int) -> UOp:
+    def scatter_add(self, index: UOp, rows: sint) -> UOp:
         """Add `self` (`(*index.shape, *rest)`) into zeros of `(rows, *rest)`; out of range is
         dropped.
         """
-        return placement.scatter_add(self, index, rows)
+        return self.scatter(Ops.SCATTER_ADD, index, rows)
+
+    def scatter(self, op: Ops, index: UOp, rows: sint) -> UOp:
+        """As `scatter_add`; rows that meet are combined by `op`, of `GroupOp.Scatter`, with its
+        identity where there is none.
+        """
+        return placement.scatter(op, self, index, rows)
 
     # ---- movement ----
 

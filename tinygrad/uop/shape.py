@@ -49,7 +49,7 @@ def compute_shape(node: UOp) -> Shape | None:
         return tuple(1 if i in node.arg.axes else d for i, d in enumerate(source))
     if op is Ops.GATHER:
         return (*node.src[1].shape, *source[1:])
-    if op is Ops.SCATTER_ADD:
+    if op in GroupOp.Scatter:
         return (node.arg, *source[node.src[1].ndim :])
     if op is Ops.BITCAST and node.dtype.itemsize != node.src[0].dtype.itemsize:
         size = source[-1] * node.src[0].dtype.itemsize // node.dtype.itemsize
