@@ -8,7 +8,9 @@ from tinygrad.nn.state.collect import get_parameters, get_state_dict
 from tinygrad.nn.state.file_bytes import FileFormatError, accept_filename
 from tinygrad.nn.state.load import StateDictError, load_state_dict
 from tinygrad.nn.state.safetensors import safe_load, safe_load_metadata, safe_save
+from tinygrad.nn.state.tar_archive import tar_extract
 from tinygrad.nn.state.tensor_io import TensorIO
+from tinygrad.nn.state.zip_archive import zip_extract
 
 __all__ = [
     "FileFormatError",
@@ -21,4 +23,6 @@ __all__ = [
     "safe_load",
     "safe_load_metadata",
     "safe_save",
+    "tar_extract",
+    "zip_extract",
 ]
