@@ -18,12 +18,12 @@ class ActivationMixin(ElementwiseMixin):
     __slots__ = ()
 
     def relu(self) -> Self:
-        """Zero below zero.
+        """Zero below zero; NaN of NaN. Its gradient at zero is 0.
 
         >>> Tensor([-1.0, 0.0, 2.0]).relu().tolist()
         [0.0, 0.0, 2.0]
         """
-        return (self > 0).where(self, 0)
+        return (self <= 0).where(0, self)
 
     def sigmoid(self) -> Self:
         """`1 / (1 + exp(-x))`.

@@ -303,7 +303,10 @@ class TensorCore:
         """An axis counted from the front; negative ones count from the back.
 
         Raises IndexError if there is none such among `ndim + extra`; a scalar counts as one axis.
+        Raises TypeError for what is no integer.
         """
+        if not hasattr(dim, "__index__"):
+            raise TypeError(f"an axis of shape {self.shape} is an integer, not {dim!r}")
         count = self.ndim + extra
         limit = max(1, count)
         if not -limit <= dim < limit:

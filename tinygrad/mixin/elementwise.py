@@ -285,7 +285,7 @@ class ElementwiseMixin(OperatorMixin):
     # ---- sign and rounding ----
 
     def abs(self) -> Self:
-        """The size without the sign.
+        """The size without the sign. Its gradient at 0 is 0.
 
         >>> Tensor([-1.5, 2.0]).abs().tolist()
         [1.5, 2.0]
@@ -301,7 +301,7 @@ class ElementwiseMixin(OperatorMixin):
         [-1.0, 0.0, 1.0]
         """
         x = self.detach()
-        return (x < 0).where(-1, (x > 0).where(1, x))
+        return (x < 0).where(-1, (x > 0).where(1, x)).cast(self.dtype)
 
     def trunc(self) -> Self:
         """Rounded toward zero.

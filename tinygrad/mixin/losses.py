@@ -48,8 +48,16 @@ class LossMixin(GatherMixin, ActivationMixin):
         return (positive + (1 - Y) * no).neg()._reduced_loss(reduction)
 
     def _picked_class(self, Y: Self) -> Self:
-        """Of log-probabilities with classes last, the one of the target; 0 if out of range."""
+        """Of log-probabilities with classes last, the one of the target; 0 if out of range.
+
+        Raises ValueError unless there is one target for each.
+        """
         classes = self.shape[-1]
+        if Y.shape != self.shape[:-1]:
+            raise ValueError(
+                f"classes of shape {Y.shape} are not one for each prediction: those have shape "
+                f"{self.shape[:-1]}, and an axis of {classes} classes"
+            )
         places = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
         # comparing reads each element once, in the pass that computes it
         return Y.unsqueeze(-1).eq(places).where(self, 0).sum(-1)
@@ -93,11 +101,15 @@ class LossMixin(GatherMixin, ActivationMixin):
         _check_smoothing(label_smoothing)
         axis = 0 if self.ndim == 1 else 1
         classes = self.shape[axis]
-        if Y.ndim == self.ndim - 1:
+        others = (*self.shape[:axis], *self.shape[axis + 1 :])
+        if Y.shape == others:
             expected = Y.one_hot(classes)
             Y = expected.permute((*range(axis), Y.ndim, *range(axis, Y.ndim)))
         elif Y.shape != self.shape:
-            raise ValueError(f"cross_entropy: targets {Y.shape} do not fit logits {self.shape}")
+            raise ValueError(
+                f"cross_entropy: targets {Y.shape} do not fit logits {self.shape}; give classes "
+                f"{others}, or probabilities of the shape of the logits"
+            )
         target = (1 - label_smoothing) * Y + label_smoothing / int(classes)
         return (self.log_softmax(axis) * target).sum(axis).neg()._reduced_loss(reduction)
 

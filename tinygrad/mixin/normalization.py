@@ -56,13 +56,15 @@ class NormalizationMixin(MatmulMixin):
         """Matrices of the last two axes, nearer to orthogonal ones with each of `steps`.
 
         `params` are the coefficients of x, x**3, x**5, ... Raises ValueError for fewer than two
-        axes.
+        axes, and without coefficients.
 
         >>> Tensor([[2.0, 0.0], [0.0, 2.0]]).newton_schulz(1, (2.0, -1.5, 0.5)).shape
         (2, 2)
         """
         if self.ndim < 2:
             raise ValueError(f"newton_schulz is of matrices, not of shape {self.shape}")
+        if not params:
+            raise ValueError("newton_schulz: params=() names no coefficient of x, x**3, ...")
         x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
         wide = x.shape[-2] <= x.shape[-1]
         x = x if wide else x.transpose(-2, -1)
@@ -72,10 +74,9 @@ class NormalizationMixin(MatmulMixin):
 
     def _odd_polynomial(self, params: tuple[float, ...]) -> Self:
         square = self @ self.transpose(-2, -1)
-        total: Self | None = None
         power = self
-        for i, factor in enumerate(params):
-            power = self if i == 0 else square @ power
-            total = power * factor if total is None else total + power * factor
-        assert total is not None, "at least one coefficient"
+        total = power * params[0]
+        for factor in params[1:]:
+            power = square @ power
+            total = total + power * factor
         return total
