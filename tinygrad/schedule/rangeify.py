@@ -230,7 +230,7 @@ class _Lowering:
         ranges = [self.new_range(source.shape[axis], AxisType.REDUCE) for axis in node.arg.axes]
         for axis, r in zip(node.arg.axes, ranges, strict=True):
             inner[axis] = r
-        return [(source, tuple(inner), valid)], lambda v: v[0].reduce(node.arg.op, *ranges)
+        return [(source, tuple(inner), valid)], lambda v: v[0].reduce(*ranges, arg=node.arg.op)
 
     def gather_step(self, point: Point) -> tuple[list[Point], Build]:
         node, index, valid = point
@@ -354,7 +354,7 @@ def contraction(value: UOp) -> UOp:
 def _merge_reduces(outer: UOp, inner: UOp) -> UOp | None:
     if outer.arg is not inner.arg:
         return None
-    return inner.src[0].reduce(outer.arg, *outer.src[1:], *inner.src[1:])
+    return inner.src[0].reduce(*outer.src[1:], *inner.src[1:], arg=outer.arg)
 
 
 def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> UOp | None:
@@ -367,7 +367,7 @@ def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> 
         value = contraction(value)
     else:
         value = condition.where(value, value.const_like(0))
-    return value.reduce(Ops.ADD, *outer.src[1:], *inner.src[1:])
+    return value.reduce(*outer.src[1:], *inner.src[1:], arg=Ops.ADD)
 
 
 # sum over r2 of (sum over r1 of x) is one sum, also where the inner one is padded with zeros

@@ -42,6 +42,8 @@ def compute_device(node: UOp) -> Any:
         return gather_device(node)
     if op in GroupOp.Scatter:
         return scatter_device(node)
+    if op is Ops.CUSTOM_KERNEL:
+        return node.src[node.arg.output].device
     if op is Ops.SINK:
         return None
     return next((x.device for x in node.src if x.device is not None), None)

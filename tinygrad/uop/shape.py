@@ -16,7 +16,7 @@ Shape = tuple[Any, ...]
 SHAPELESS = frozenset(
     {
         *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
-        *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.AFTER, Ops.IF),
+        *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.IF),
         *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.CUSTOM),
     }
 )
@@ -56,6 +56,9 @@ def compute_shape(node: UOp) -> Shape | None:
         return (*source[:-1], size)
     if op is Ops.MSELECT:
         return selected_shape(node)
+    if op is Ops.CUSTOM_KERNEL:
+        written: UOp = node.src[node.arg.output]
+        return written.shape
     return source
 
 
