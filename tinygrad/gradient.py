@@ -311,7 +311,9 @@ def _unwindow(g: UOp, y: UOp) -> Gradients:
 
 def _gather(g: UOp, y: UOp) -> Gradients:
     table, index = y.src
-    return g.scatter_add(index, cast(int, table.shape[0])), None
+    # many rows may be added up
+    wide = g.cast(sum_acc_dtype(g.dtype))
+    return wide.scatter_add(index, table.shape[0]).cast(g.dtype), None
 
 
 def _scatter_add(g: UOp, y: UOp) -> Gradients:
