@@ -101,9 +101,14 @@ def memory_of(tensor: Tensor) -> Buffer:
 
 def read_bytes(t: Tensor, start: int, stop: int) -> bytes:
     """Some of the bytes that `t` holds."""
+    return bytes(peek_bytes(t, start, stop))
+
+
+def peek_bytes(t: Tensor, start: int, stop: int) -> memoryview:
+    """Some of the bytes that `t` holds, in its own memory if the host can address that."""
     if start == stop:
-        return b""
-    return bytes(memory_of(t).view(stop - start, dtypes.uint8, start).as_memoryview())
+        return memoryview(b"")
+    return memory_of(t).view(stop - start, dtypes.uint8, start).as_memoryview()
 
 
 def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Tensor:

@@ -12,14 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 from tinygrad.device import Device
-from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod, round_up
 from tinygrad.nn.state.file_bytes import (
     accept_filename,
     check_shape,
     is_on_disk,
-    memory_of,
     name_of_file,
+    peek_bytes,
     shown,
 )
 from tinygrad.nn.state.ggml import block_format, ggml_data_to_tensor
@@ -82,8 +81,8 @@ def gguf_load_metadata(tensor: Tensor) -> tuple[int, dict[str, Any], dict[str, T
     For who wants the blocks of a tensor and not its numbers. Raises FileFormatError as `gguf_load`.
     """
     size = int(tensor.numel())
-    memory = memory_of(tensor).view(min(size, MAX_HEADER_BYTES), dtypes.uint8, 0)
-    reader = HeaderReader(memory.as_memoryview(), name_of_file(tensor))
+    header = peek_bytes(tensor, 0, min(size, MAX_HEADER_BYTES))
+    reader = HeaderReader(header, name_of_file(tensor))
     _check_version(reader)
     tensor_count = reader.count("the number of tensors", LEAST_TENSOR_BYTES)
     metadata = _metadata(reader)
