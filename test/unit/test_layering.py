@@ -18,9 +18,9 @@ SOURCE = ROOT / "tinygrad"
 
 # from the bottom up; a module may import from its own layer and those below
 LAYERS = (
-    {"settings", "atomic_file", "diskcache", "fetch", "measure", "helpers", "dtype", "sharding"},
+    {"settings", "atomic_file", "diskcache", "fetch", "measure", "text", "helpers", "dtype", "sharding"},
     {"uop"},
-    {"device", "allocator"},
+    {"device", "allocator", "dlpack"},
     {"renderer", "runtime"},
     {"schedule", "codegen"},
     {"engine"},

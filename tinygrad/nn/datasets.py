@@ -179,7 +179,7 @@ def unpickle_arrays(data: bytes) -> Any:
 
     Raises pickle.UnpicklingError if it does.
 
-    >>> unpickle_arrays(numpy.arange(3).dumps())
+    >>> unpickle_arrays(pickle.dumps(numpy.arange(3), protocol=4))
     array([0, 1, 2])
     """
     return _ArrayUnpickler(io.BytesIO(data), encoding="latin1").load()

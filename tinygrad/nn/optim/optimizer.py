@@ -217,16 +217,44 @@ class OptimizerGroup:
         return self.optimizers[index]
 
     def zero_grad(self) -> None:
-        """Forgets the gradients of all parameters."""
+        """Forgets the gradients of all parameters.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.OptimizerGroup(nn.optim.SGD([weight]))
+        >>> _ = (weight * 3).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> weight.grad is None
+        True
+        """
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
     def step(self) -> None:
-        """Updates every parameter and runs it, at once."""
+        """Updates every parameter and runs it, at once.
+
+        >>> slow, fast = Tensor([6.0]), Tensor([6.0])
+        >>> optimizer = nn.optim.OptimizerGroup(
+        ...     nn.optim.SGD([slow], lr=1.0), nn.optim.SGD([fast], lr=2.0)
+        ... )
+        >>> _ = (slow + fast).sum().backward()
+        >>> with Tensor.train():
+        ...     optimizer.step()
+        >>> slow.item(), fast.item()
+        (5.0, 4.0)
+        """
         Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
-        """What the optimizers give, in their order."""
+        """What the optimizers give, in their order.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.OptimizerGroup(nn.optim.SGD([weight], lr=1.0))
+        >>> _ = weight.sum().backward()
+        >>> with Tensor.train():
+        ...     _ = Tensor.realize(*optimizer.schedule_step())
+        >>> weight.item()
+        5.0
+        """
         return [tensor for optimizer in self.optimizers for tensor in optimizer.schedule_step()]
 
 
