@@ -40,7 +40,7 @@ class Execution:
     """Runs graphs on one device, by the operators of one version."""
 
     def __init__(self, device: Any, opsets: Mapping[str, int]) -> None:
-        self.device, self.opset = device, opsets[""]
+        self.device, self.opset = device, opsets.get("", 0)
 
     def run(
         self, graph: Graph, given: dict[str, Value], outer: ChainMap[str, Value] | None = None

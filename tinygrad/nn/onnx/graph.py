@@ -76,9 +76,9 @@ def read_opsets(proto: Any) -> dict[str, int]:
     """The version of each domain's operators. Raises OnnxError for one that is missing or old."""
     opsets = {plain_domain(entry.domain): int(entry.version) for entry in proto.opset_import}
     version = opsets.get("")
-    if version is None:
+    if version is None and not any(plain_domain(node.domain) for node in proto.graph.node):
         raise OnnxError("the model does not say which opset its operators are of (opset_import)")
-    if version < OLDEST_OPSET:
+    if version is not None and version < OLDEST_OPSET:
         raise OnnxUnsupportedError(
             f"the model is of opset {version}, and {OLDEST_OPSET} is the oldest that runs; convert "
             f"it first: onnx.version_converter.convert_version(model, {OLDEST_OPSET})"

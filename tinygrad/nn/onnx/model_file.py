@@ -1,4 +1,4 @@
-"""Models as they are given: a path, bytes, a tensor of bytes, or a message that was read already."""
+"""Models as they are given: a path, bytes, a tensor of bytes, or a message that was read."""
 
 from __future__ import annotations
 

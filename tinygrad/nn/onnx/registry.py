@@ -14,7 +14,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
 from tinygrad.tensor import Tensor
 
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 Key = tuple[str, str]
 
 CONTEXT = frozenset({"device", "opset", "output_count", "run_graph"})
@@ -56,19 +57,17 @@ OPERATORS: dict[Key, Operator] = {}
 HOST_OPERATORS: dict[Key, Operator] = {}
 
 
-def operator(*names: str, domain: str = "") -> Callable[[Function], Function]:
+def operator(*names: str, domain: str = "") -> Callable[[F], F]:
     """Registers a function as the operators of these names."""
     return lambda function: registered(OPERATORS, names, domain, function)
 
 
-def host_operator(*names: str) -> Callable[[Function], Function]:
+def host_operator(*names: str) -> Callable[[F], F]:
     """Registers a function of arrays, which may return NotImplemented for what is too large."""
     return lambda function: registered(HOST_OPERATORS, names, "", function)
 
 
-def registered(
-    table: dict[Key, Operator], names: tuple[str, ...], domain: str, function: Function
-) -> Function:
+def registered(table: dict[Key, Operator], names: tuple[str, ...], domain: str, function: F) -> F:
     """Puts a function into a table; returns the function."""
     for name in names:
         assert (domain, name) not in table, f"{name} is there twice"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ class OnnxRunner:
 
     `model` is the path of a file, its bytes (also as a tensor), or an `onnx.ModelProto`. Calling it
     with a dictionary of the inputs gives a dictionary of the outputs, which are lazy. What follows
-    from shapes and constants is computed by Python while the graph is built; where a *value* decides
-    what is computed, it is read from the device, which cannot be inside TinyJit.
+    from shapes and constants is computed by Python while the graph is built; where a *value*
+    decides what is computed, it is read from the device, which cannot be inside TinyJit.
 
     Attributes: `graph_inputs`, a `ValueSpec` (shape, dtype) by name; `graph_outputs`, names;
     `opset_versions`, by domain ("" is ONNX's own); `weights`, the stored tensors by name; `device`.
@@ -76,7 +75,8 @@ class OnnxRunner:
         execution = Execution(self.device, self.opset_versions)
         results = execution.run(self._graph, values)
         return {
-            name: value.tensor(self.device) if isinstance(value, HostValue) else value
+            # a tensor of its own: those that constants share must not be written to
+            name: Tensor(value.array, self.device) if isinstance(value, HostValue) else value
             for name, value in zip(self.graph_outputs, results)
         }
 

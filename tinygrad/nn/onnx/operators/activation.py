@@ -72,9 +72,14 @@ def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return x * (x * alpha).sigmoid()
 
 
+@operator("SwiGLU")
+def swiglu(a: Tensor, b: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return swish(a, alpha=alpha) * b
+
+
 def exact_gelu(x: Tensor) -> Tensor:
     """`x` times the probability that a normal number is less (arXiv:1606.08415)."""
-    return 0.5 * x * (1 + (x * math.sqrt(0.5)).erf())
+    return x.mul(0.5) * (1 + (x * math.sqrt(0.5)).erf())
 
 
 @operator("Gelu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.nn.onnx.element_types import dtype_of
@@ -37,8 +38,10 @@ def attention(
     *,
     is_causal: int = 0,
     kv_num_heads: int = 0,
+    left_window_size: int = -1,
     q_num_heads: int = 0,
     qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: int | None = None,
@@ -55,7 +58,13 @@ def attention(
     wide = least_upper_dtype(query.dtype, dtypes.float32)
     raw = query.matmul(keys.transpose(-2, -1), dtype=wide) * factor
     capped = raw if softcap == 0 else (raw / softcap).tanh() * softcap
-    masked = with_mask(capped, attn_mask, nonpad_kv_seqlen, past if is_causal else None)
+    lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape((-1, 1, 1, 1))
+    sight = Sight(
+        before=left_window_size if left_window_size >= 0 else None,
+        after=0 if is_causal else right_window_size if right_window_size >= 0 else None,
+        offset=past if lengths is None else lengths - query.shape[2],
+    )
+    masked = with_mask(capped, attn_mask, lengths, sight)
     precision = wide if softmax_precision is None else dtype_of(softmax_precision, "softmax")
     seen = masked.eq(-math.inf).all(-1, keepdim=True).where(0, masked.cast(precision).softmax(-1))
     result = seen.cast(q.dtype) @ values
@@ -66,14 +75,35 @@ def attention(
     return (join_heads(result) if q.ndim == 3 else result), key, value, shown
 
 
-def with_mask(
-    scores: Tensor, mask: Tensor | None, lengths: Tensor | None, past: int | None
-) -> Tensor:
-    """Scores with minus infinity where nothing is to be seen. With `past`, the number of earlier
-    keys, a query sees the keys up to its own; `lengths` are how many keys each batch has.
+@dataclass(frozen=True)
+class Sight:
+    """Which keys a query sees: up to `after` behind its own place and `before` in front of it, all
+    where that is None. Its place counts from `offset`, one number or one a batch.
+    """
+
+    before: int | None
+    after: int | None
+    offset: int | Tensor
+
+    def seen(self, rows: int, columns: int) -> Tensor | None:
+        """Whether each key is seen by each query, or None if all are."""
+        if self.before is None and self.after is None:
+            return None
+        key = Tensor.arange(columns)
+        own = Tensor.arange(rows).reshape((rows, 1)) + self.offset
+        seen = Tensor.full((rows, columns), True)
+        if self.after is not None:
+            seen = seen & (key <= own + self.after)
+        if self.before is not None:
+            seen = seen & (key >= own - self.before)
+        return seen
+
+
+def with_mask(scores: Tensor, mask: Tensor | None, lengths: Tensor | None, sight: Sight) -> Tensor:
+    """Scores with the mask added, or minus infinity where it is false, where there is no key, as
+    `lengths` say for each batch, and out of sight.
     """
     rows, columns = scores.shape[-2:]
-    places = Tensor.arange(columns)
     if mask is not None:
         missing = columns - mask.shape[-1]
         if missing:
@@ -82,14 +112,9 @@ def with_mask(
         is_bool = mask.dtype is dtypes.bool
         scores = mask.where(scores, -math.inf) if is_bool else scores + mask
     if lengths is not None:
-        known = places < lengths.reshape((-1, 1, 1, 1))
-        scores = known.where(scores, -math.inf)
-    if past is not None:
-        own = Tensor.arange(rows).reshape((rows, 1)) + past
-        if lengths is not None:
-            own = own + lengths.reshape((-1, 1, 1, 1)) - rows
-        scores = (places <= own).where(scores, -math.inf)
-    return scores
+        scores = (Tensor.arange(columns) < lengths).where(scores, -math.inf)
+    seen = sight.seen(rows, columns)
+    return scores if seen is None else seen.where(scores, -math.inf)
 
 
 def rotated(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool, dim: int) -> Tensor:

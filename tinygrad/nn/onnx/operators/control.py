@@ -79,7 +79,7 @@ def scan(
     counts = {int(x.shape[axis]) for x, axis in zip(rows, axes)}
     if len(counts) != 1 or not 0 < (count := counts.pop()) <= MOST_TURNS:
         raise OnnxUnsupportedError(
-            f"the scanned axes of {[x.shape for x in inputs]} are not of one size up to {MOST_TURNS}"
+            f"the scanned axes of {[x.shape for x in inputs]} are not all 1 to {MOST_TURNS}"
         )
     outputs = []
     for turn in range(count):

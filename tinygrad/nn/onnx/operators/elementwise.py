@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
@@ -93,25 +94,41 @@ def power(a: Tensor, b: Tensor) -> Tensor:
     return a.cast(least_upper_dtype(a.dtype, b.dtype)).pow(b).cast(a.dtype)
 
 
+def remainder(a: Tensor, b: Tensor) -> Tensor:
+    """What is left of a division that is rounded toward zero; it has the sign of `a`."""
+    if dtypes.is_unsigned(a.dtype):
+        return a.mod(b)
+    rest = a.abs().mod(b.abs())
+    if a.is_floating_point():
+        # a number that is not infinite goes into infinity no time
+        rest = (b.isinf() & a.isfinite()).where(a.abs(), rest)
+    return (a < 0).where(-rest, rest)
+
+
 @operator("Mod")
 def modulo(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     """What is left of a division, with the sign of `b`; with `fmod`, of `a`."""
-    if not fmod:
+    if fmod:
+        return remainder(a, b)
+    if not a.is_floating_point():
         return a.mod(b)
-    # both signs are the same in the remainder of sizes
-    rest = a.abs().mod(b.abs())
-    return (a < 0).where(-rest, rest)
+    rest = remainder(a, b)
+    return (rest.ne(0) & (rest < 0).ne(b < 0)).where(rest + b, rest)
 
 
 @operator("BitShift")
 def bit_shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
-    """Shifted by b bits; by as many as there are, or more, to 0."""
+    """Shifted by b bits; by a negative number, or as many as there are, only the sign is left."""
     if direction not in ("LEFT", "RIGHT"):
         raise OnnxError(f"direction is {direction!r}, not LEFT or RIGHT")
     bits = a.dtype.itemsize * 8
-    by = b.minimum(bits - 1)
-    shifted = a << by if direction == "LEFT" else a >> by
-    return (b < bits).where(shifted, 0).cast(a.dtype)
+    inside = (b >= 0) & (b < bits)
+    by = inside.where(b, bits - 1)
+    if direction == "LEFT":
+        return inside.where(a << by, 0).cast(a.dtype)
+    if dtypes.is_unsigned(a.dtype):
+        return inside.where(a >> by, 0).cast(a.dtype)
+    return a >> by
 
 
 @operator("Max")
@@ -131,7 +148,7 @@ def total(*xs: Tensor) -> Tensor:
 
 @operator("Mean")
 def average(*xs: Tensor) -> Tensor:
-    return total(*xs) / len(xs)
+    return total(*xs).div(len(xs))
 
 
 @operator("Clip")
@@ -151,7 +168,7 @@ def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
     return x.isinf(bool(detect_positive), bool(detect_negative))
 
 
-@operator("Identity", "Optional")
+@operator("Identity")
 def identity(x: Tensor) -> Tensor:
     return x
 
@@ -159,16 +176,19 @@ def identity(x: Tensor) -> Tensor:
 # ---- conversion ----
 
 
+# of each fp8: the largest number, and the least one of float32 that is rounded to none
+FP8_LIMITS = {dtypes.fp8e4m3: (448.0, 464.00003), dtypes.fp8e5m2: (57344.0, 61440.0)}
+
+
 def converted(x: Tensor, dtype: DType, saturate: int) -> Tensor:
-    """`x` as `dtype`; of fp8, with values that are too large as the largest there is."""
-    if dtype not in dtypes.fp8s or not saturate:
+    """`x` as `dtype`. In fp8, numbers that are too large become the largest, or else infinity."""
+    if dtype not in dtypes.fp8s:
         return x.cast(dtype)
-    limit = FP8_LARGEST[dtype]
+    largest_number, overflow = FP8_LIMITS[dtype]
     wide = x.cast(least_upper_dtype(x.dtype, dtypes.float32))
-    return wide.clamp(-limit, limit).cast(dtype)
-
-
-FP8_LARGEST = {dtypes.fp8e4m3: 448.0, dtypes.fp8e5m2: 57344.0}
+    if saturate:
+        return wide.clamp(-largest_number, largest_number).cast(dtype)
+    return (wide.abs() >= overflow).where(wide * math.inf, wide).cast(dtype)
 
 
 @operator("Cast")

@@ -242,20 +242,19 @@ def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Any:
-        if axes is None or axes.size == 0:
-            if noop_with_empty_axes:
-                return data
-            return function(data, axis=None, keepdims=bool(keepdims))
-        names = tuple(axes.tolist())
+        names = None if axes is None or axes.size == 0 else tuple(axes.tolist())
+        if names is None and noop_with_empty_axes:
+            return data
         return function(data, axis=names, keepdims=bool(keepdims)).astype(data.dtype)
 
     return apply
 
 
-for name, reduce_function in {
+REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceMax": np.max,
     "ReduceMin": np.min,
     "ReduceProd": np.prod,
     "ReduceSum": np.sum,
-}.items():
+}
+for name, reduce_function in REDUCTIONS.items():
     host_operator(name)(reduction(reduce_function))

@@ -25,10 +25,10 @@ def gemm(
 ) -> Tensor:
     """`alpha * a @ b + beta * c`, with the matrices transposed first where it says so."""
     product = matmul(a.transpose() if transA else a, b.transpose() if transB else b)
-    product = product if alpha == 1 else (product * alpha).cast(a.dtype)
+    product = product if alpha == 1 else product.mul(alpha).cast(a.dtype)
     if c is None or beta == 0:
         return product
-    return product + (c if beta == 1 else (c * beta).cast(c.dtype))
+    return product.add(c if beta == 1 else (c * beta).cast(c.dtype))
 
 
 @operator("Einsum")

@@ -225,7 +225,7 @@ def wrapped(data: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
     """The elements repeated without end, of which a part is taken, along each axis."""
     for axis, (before, after) in enumerate(pairs):
         size = int(data.shape[axis])
-        if before <= 0 and after <= 0 or not size:
+        if (before <= 0 and after <= 0) or not size:
             continue
         turns = -(-max(before, 0) // size)
         count = turns + 1 + -(-max(after, 0) // size)
@@ -268,12 +268,14 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 
 
 @operator("SpaceToDepth")
-def space_to_depth(x: Tensor, *, blocksize: int) -> Tensor:
+def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Blocks of `blocksize` by `blocksize` positions to channels."""
     batch, channels, height, width = x.shape
     rows, columns = height // blocksize, width // blocksize
     apart = x.reshape((batch, channels, rows, blocksize, columns, blocksize))
-    moved = apart.permute((0, 3, 5, 1, 2, 4))
+    if mode not in ("DCR", "CRD"):
+        raise OnnxError(f"mode is {mode!r}, not DCR or CRD")
+    moved = apart.permute((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
     return moved.reshape((batch, channels * blocksize**2, rows, columns))
 
 

@@ -25,13 +25,21 @@ def wide_float(x: Tensor) -> Tensor:
     return x.cast(least_upper_dtype(x.dtype, dtypes.float32))
 
 
+def mean(x: Tensor, axes: Axes, keepdim: bool) -> Tensor:
+    """The mean; of integers, rounded toward zero."""
+    if x.is_floating_point():
+        return x.mean(axes, keepdim)
+    total = wide(x).sum(axes, keepdim)
+    return total.div(x.numel() // max(1, total.numel()), rounding_mode="trunc")
+
+
 REDUCTIONS: dict[str, Reduction] = {
     "ReduceL1": lambda x, axes, keep: wide(x).abs().sum(axes, keep),
     "ReduceL2": lambda x, axes, keep: wide_float(x).square().sum(axes, keep).sqrt(),
     "ReduceLogSum": lambda x, axes, keep: wide_float(x).sum(axes, keep).log(),
     "ReduceLogSumExp": lambda x, axes, keep: wide_float(x).logsumexp(axes, keep),
     "ReduceMax": lambda x, axes, keep: x.max(axes, keep),
-    "ReduceMean": lambda x, axes, keep: mean(x, axes, keep),
+    "ReduceMean": mean,
     "ReduceMin": lambda x, axes, keep: x.min(axes, keep),
     "ReduceProd": lambda x, axes, keep: x.prod(axes, keep),
     "ReduceSum": lambda x, axes, keep: wide(x).sum(axes, keep),
@@ -44,14 +52,6 @@ ALONE: dict[str, Callable[[Tensor], Tensor]] = {
     "ReduceLogSum": Tensor.log,
     "ReduceSumSquare": Tensor.square,
 }
-
-
-def mean(x: Tensor, axes: Axes, keepdim: bool) -> Tensor:
-    """The mean; of integers, rounded toward zero."""
-    if x.is_floating_point():
-        return x.mean(axes, keepdim)
-    total = wide(x).sum(axes, keepdim)
-    return total.div(x.numel() // max(1, total.numel()), rounding_mode="trunc")
 
 
 def reduction(name: str) -> Callable[..., Tensor]:

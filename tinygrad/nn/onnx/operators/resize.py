@@ -118,14 +118,16 @@ def axis_plans(
 def old_places(plan: AxisResize, mode: str) -> Array:
     """Where each new element lies, counted in old ones."""
     old, new, scale = plan.old, plan.new, plan.scale
+    # how many new elements there were before their number was rounded down
+    exact = old * scale
     x = np.arange(new, dtype=np.float64)
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and new > 1):
         return (x + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
-        offset = old / 2 * (1 - new / (old * scale))
+        offset = old / 2 * (1 - new / exact)
         return offset + (x + 0.5) / scale - 0.5
     if mode == "align_corners":
-        return x * ((old - 1) / (new - 1)) if new > 1 else x * 0
+        return x * ((old - 1) / (exact - 1)) if new > 1 else x * 0
     if mode == "asymmetric":
         return x / scale
     if mode == "tf_crop_and_resize":

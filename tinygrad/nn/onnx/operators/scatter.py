@@ -22,7 +22,7 @@ def put(data: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: st
     return data.scatter_reduce(axis, indices, updates, kind).cast(data.dtype)
 
 
-@operator("ScatterElements", "Scatter")
+@operator("ScatterElements")
 def scatter_elements(
     data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
