@@ -21,8 +21,11 @@ from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
+from tinygrad.mixin.custom import CustomKernelMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.host import data_node, foreign_node
+from tinygrad.mixin.inplace import InplaceMixin
+from tinygrad.mixin.interchange import InterchangeMixin
 from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.losses import LossMixin
 from tinygrad.mixin.normalization import NormalizationMixin
@@ -44,6 +47,9 @@ class Tensor(
     ResizeMixin,
     LinalgMixin,
     HashMixin,
+    CustomKernelMixin,
+    InterchangeMixin,
+    InplaceMixin,
     CastMixin,
 ):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
