@@ -86,17 +86,22 @@ def is_on_disk(t: Tensor) -> bool:
     return isinstance(t.device, str) and t.device.startswith("DISK:")
 
 
-def memory_of(tensor: Tensor) -> Buffer:
-    """Where a tensor on one device is in row-major order; it is put there if need be."""
-    run = contiguous_range(tensor.realize().uop)
-    if run is None or run[0].op is not Ops.BUFFER:
-        # what is realized by a copy is contiguous already
-        run = contiguous_range(tensor.contiguous().realize().uop)
-    assert run is not None, "what was stored as contiguous is one run of memory"
+def stored_run(tensor: Tensor) -> Buffer | None:
+    """The memory of a tensor on one device, if it is one run of a buffer in row-major order."""
+    run = contiguous_range(tensor.uop)
+    if run is None or run[0].op is not Ops.BUFFER or not run[0].is_realized:
+        return None
     node, offset = run
     buffer = node.buffer
     assert isinstance(buffer, Buffer), "a tensor on one device has one buffer"
     return buffer.view(int(tensor.numel()), tensor.dtype, offset * tensor.dtype.itemsize)
+
+
+def memory_of(tensor: Tensor) -> Buffer:
+    """Where a tensor on one device is in row-major order; it is put there if need be."""
+    memory = stored_run(tensor) or stored_run(tensor.contiguous().realize())
+    assert memory is not None, "what was stored as contiguous is one run of memory"
+    return memory
 
 
 def read_bytes(t: Tensor, start: int, stop: int) -> bytes:

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 from dataclasses import dataclass
+from io import BufferedRandom
 from typing import Any
 
 from tinygrad.atomic_file import replacing
@@ -29,6 +30,7 @@ from tinygrad.nn.state.file_bytes import (
     shown,
     view_bytes,
 )
+from tinygrad.nn.state.shards import write_shards
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 
@@ -93,7 +95,11 @@ def safe_load(fn: File) -> dict[str, Tensor]:
 def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """Where the data starts (bytes), what the header says of each tensor, and the free metadata.
 
-    Raises ValueError if the file has no valid header.
+    Raises FileFormatError, a ValueError, if the file has no valid header.
+
+    >>> header = b'{"__metadata__":{"format":"pt"}}'
+    >>> nn.state.safe_load_metadata(Tensor(len(header).to_bytes(8, "little") + header))
+    (40, {}, {'format': 'pt'})
     """
     where, size = name_of_file(t), int(t.numel())
     if size < LENGTH_BYTES:
@@ -125,8 +131,16 @@ def safe_save(
 ) -> None:
     """Writes the tensors to the file `fn`, which is there whole or not at all.
 
-    A sharded tensor is saved as its global value. The host holds one tensor at a time. Raises
-    ValueError for a name or a dtype that the format does not have, OSError if it cannot be written.
+    A sharded tensor is saved as its global value, one device's part after the other; nothing is
+    gathered. The host holds one tensor, or one part of a sharded one, at a time. Raises ValueError
+    for a name or a dtype that the format does not have, OSError if it cannot be written.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.safetensors"
+    ...     nn.state.safe_save({"x": Tensor([1.0, 2.0])}, path)
+    ...     print(nn.state.safe_load(path)["x"].tolist())
+    [1.0, 2.0]
     """
     path = pathlib.Path(fn)
     header = _header(tensors, metadata)
@@ -134,7 +148,7 @@ def safe_save(
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
         for tensor in tensors.values():
-            file.write(_bytes_of(tensor))
+            _write(file, tensor)
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(path.parent)
@@ -173,12 +187,14 @@ def _sync_folder(folder: pathlib.Path) -> None:
         os.close(handle)
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of the global value, row-major."""
+def _write(file: BufferedRandom, tensor: Tensor) -> None:
+    """Writes the bytes of the global value, row-major."""
     if tensor.numel() == 0:
-        return memoryview(b"")
-    whole = tensor.to("CPU") if isinstance(tensor.device, Sharding) else tensor
-    return memory_of(whole).as_memoryview()
+        return
+    if isinstance(tensor.device, Sharding):
+        write_shards(file, tensor, tensor.device)
+    else:
+        file.write(memory_of(tensor).as_memoryview())
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
