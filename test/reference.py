@@ -98,7 +98,7 @@ def size(x: Any) -> int:
 def stored_value(node: UOp) -> Array:
     """The value of a BUFFER, put together from its shards; zeros if nothing was written yet."""
     shape = node.arg.shape
-    if not node.is_realized:
+    if not node.is_realized or 0 in shape:
         return np.zeros(shape, value_dtype(node.dtype))
     storage = node.buffer
     if not isinstance(storage, MultiBuffer):

@@ -114,4 +114,5 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
 
 def _identity(x: ReduceMixin, op: Ops) -> Any:
     """What changes nothing when reduced with other values."""
-    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(x.dtype)}[op]
+    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(x.dtype)}[op]
+    return dtypes.as_const(value, x.dtype)

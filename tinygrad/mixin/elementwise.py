@@ -54,6 +54,10 @@ class ElementwiseMixin(OperatorMixin):
         """The values as floats: themselves, or the default float."""
         return self.uop.cast(least_upper_float(self.uop.dtype))
 
+    def _as_float(self) -> Self:
+        """The values as floats, so that what is computed of them does not wrap around."""
+        return self._derive(self._float_node())
+
     def _unary(self, op: Ops) -> Self:
         return self._derive(self._float_node().alu(op))
 
@@ -214,7 +218,8 @@ class ElementwiseMixin(OperatorMixin):
         >>> round(Tensor([1.0]).sinh().item(), 4)
         1.1752
         """
-        return (self.exp() - self.neg().exp()) / 2
+        x = self._as_float()
+        return (x.exp() - x.neg().exp()) / 2
 
     def cosh(self) -> Self:
         """The hyperbolic cosine.
@@ -222,7 +227,8 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).cosh().tolist()
         [1.0]
         """
-        return (self.exp() + self.neg().exp()) / 2
+        x = self._as_float()
+        return (x.exp() + x.neg().exp()) / 2
 
     def tanh(self) -> Self:
         """The hyperbolic tangent.
@@ -256,7 +262,9 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([1.0]).acosh().tolist()
         [0.0]
         """
-        return (self + (self * self - 1).sqrt()).log()
+        # two roots, not that of the square, which may overflow
+        x = self._as_float()
+        return (x + (x - 1).sqrt() * (x + 1).sqrt()).log()
 
     def atanh(self) -> Self:
         """The inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
@@ -264,7 +272,8 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).atanh().tolist()
         [0.0]
         """
-        return ((1 + self) / (1 - self)).log() / 2
+        x = self._as_float()
+        return ((1 + x) / (1 - x)).log() / 2
 
     def erf(self) -> Self:
         """The error function (Abramowitz and Stegun, 7.1.26). Error 1.5e-7.

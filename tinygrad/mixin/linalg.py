@@ -32,7 +32,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
         True
         """
         m, n = self._matrix_sizes("qr")
-        r = self._derive(self._float_node())
+        r = self._as_float()
         q = self.eye(m, dtype=r.dtype)._broadcast_to((*self.shape[:-2], m, m))
         for k in range(min(m - 1, n)):
             v = r._reflector(k)
@@ -72,7 +72,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
         if m < n:
             u, s, v = self.transpose(-1, -2).svd(full_matrices)
             return v.transpose(-1, -2), s, u.transpose(-1, -2)
-        columns, v = self._derive(self._float_node())._orthogonal_columns(n)
+        columns, v = self._as_float()._orthogonal_columns(n)
         # orthogonal columns have a diagonal R, up to signs
         q, r = columns.qr()
         diagonal = r._along(r.ndim - 2, 0, n)._diagonal_of(r.ndim - 2, r.ndim - 1)
