@@ -274,6 +274,13 @@ def _assign(g: UOp, y: UOp) -> Gradients:
     return None, g
 
 
+def _custom_kernel(g: UOp, y: UOp) -> Gradients:
+    raise RuntimeError(
+        f"custom kernel {y.arg.kernel.arg.name} has no gradient; pass custom_kernel(grad_fxn=...), "
+        "or detach() its inputs if none should flow"
+    )
+
+
 def _reshape(g: UOp, y: UOp) -> Gradients:
     return (g.reshape(y.src[0].shape),)
 
@@ -363,6 +370,7 @@ RULES: dict[Ops, Rule] = {
     Ops.COPY: _moved,
     Ops.ALLREDUCE: _moved,
     Ops.ASSIGN: _assign,
+    Ops.CUSTOM_KERNEL: _custom_kernel,
     Ops.RESHAPE: _reshape,
     Ops.EXPAND: _expand,
     Ops.PERMUTE: _permute,

@@ -23,7 +23,8 @@ _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 class Canonical:
     """A graph without its particulars.
 
-    `assignments` are the real ASSIGNs in it, `lines` the user's lines that caused communication.
+    `assignments` are the real ASSIGNs and CUSTOM_KERNELs in it, `lines` the user's lines that
+    caused communication.
     """
 
     sink: UOp
@@ -63,7 +64,7 @@ def canonicalize(sink: UOp) -> Canonical:
                 arg = ranks[node]
             same = src == node.src and arg is node.arg
             new = node if same else UOp(op, node.dtype, src, arg)
-        if op is Ops.ASSIGN:
+        if op in {Ops.ASSIGN, Ops.CUSTOM_KERNEL}:
             assignments.append(node)
         elif op in {Ops.COPY, Ops.ALLREDUCE} and new is not node:
             origins[new] = len(lines)

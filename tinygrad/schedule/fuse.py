@@ -23,13 +23,15 @@ from tinygrad.uop.ops import UOp
 STORAGE = frozenset(
     {
         *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT),
-        *(Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter),
+        *(Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter, Ops.CUSTOM_KERNEL),
     }
 )
 # of these, the ones whose kernel computes their sources
 COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
+# nodes that are the memory of their sources under another name
+NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
 # nodes that read their sources from memory
-READS_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
+READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL}
 # an expression of more stored arrays than this is stored rather than repeated
 MOST_LEAVES_REPEATED = 4
 MOST_LEAVES_IN_REDUCE = 3

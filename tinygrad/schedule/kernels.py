@@ -11,7 +11,7 @@ import heapq
 from typing import cast
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.fuse import READS_MEMORY, choose_stored, is_transfer, movement_base
+from tinygrad.schedule.fuse import NAMES_MEMORY, choose_stored, is_transfer, movement_base
 from tinygrad.schedule.merge import merge_kernels
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
 from tinygrad.schedule.unit import Unit
@@ -40,6 +40,8 @@ class _Planner:
         self.parts: dict[UOp, Parts] = {}
         self.units: list[Unit] = []
         self.writer: dict[UOp, Unit] = {}
+        # one unit for all that a kernel written by hand writes
+        self.custom: dict[tuple[tuple[UOp, ...], UOp], Unit] = {}
 
     def devices(self, node: UOp) -> tuple[str, ...]:
         device = node.device
@@ -74,6 +76,8 @@ class _Planner:
             return tuple(self.parts[x][0] for x in node.src)
         if op is Ops.ASSIGN:
             return self.parts[movement_base(node.src[0])]
+        if op is Ops.CUSTOM_KERNEL:
+            return self.parts[node.src[node.arg.output]]
         return self.new_entry(node)
 
     def place_buffer(self, node: UOp) -> Parts:
@@ -92,6 +96,12 @@ class _Planner:
         if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK}:
             return
         if 0 in node.shape:
+            return
+        if op is Ops.CUSTOM_KERNEL:
+            self.writer[node] = self.custom_unit(node)
+            return
+        if op is Ops.ASSIGN and node.src[1].op is Ops.CUSTOM_KERNEL:
+            self.custom_unit(node.src[1]).overwrites[memory_of(node)] = node
             return
         unit = self.transfer_unit(node) if is_transfer(node) else self.kernel_unit(node)
         if op in GroupOp.Scatter:
@@ -138,8 +148,18 @@ class _Planner:
             reads=reads,
             stores=[UOp(Ops.STORE, value.dtype, (address, body))],
             params=list(params),
-            overwrites=memory_of(target) if node.op is Ops.ASSIGN else None,
+            overwrites={memory_of(target): node} if node.op is Ops.ASSIGN else {},
         )
+
+    def custom_unit(self, node: UOp) -> Unit:
+        """The unit of a CUSTOM_KERNEL, which its other outputs share."""
+        key = (node.src, node.arg.kernel)
+        if key not in self.custom:
+            params = [self.parts[x] for x in node.src]
+            unit = Unit(node, reads=list(node.src), params=params, kernel=node.arg.kernel)
+            self.custom[key] = unit
+            self.units.append(unit)
+        return self.custom[key]
 
     def param(self, node: UOp, slot: int) -> UOp:
         return UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, node.shape))
@@ -219,15 +239,16 @@ class _Planner:
             for x in unit.reads:
                 for content in contents(x):
                     readers.setdefault(content, []).append(unit)
-            if unit.overwrites is not None:
-                writers.setdefault(unit.overwrites, []).append(unit)
+            for memory in unit.overwrites:
+                writers.setdefault(memory, []).append(unit)
         for memory, assignments in writers.items():
-            assignments.sort(key=lambda unit: cast(int, unit.node.arg))
+            assignments.sort(key=lambda unit: cast(int, unit.overwrites[memory].arg))
             oldest = readers.get(memory, [])
             for position, unit in enumerate(assignments):
                 after[unit].update(oldest)
                 for earlier in assignments[:position]:
-                    after[unit].update(readers.get(earlier.node, ()))
+                    content = content_of(earlier.overwrites[memory])
+                    after[unit].update(readers.get(content, ()))
                     if unit not in oldest:
                         after[unit].add(earlier)
                 after[unit].discard(unit)
@@ -243,11 +264,17 @@ def contents(node: UOp) -> list[UOp]:
     stack = [node]
     while stack:
         x = stack.pop()
-        if x.op in READS_MEMORY:
+        if x.op in NAMES_MEMORY:
             stack.extend(movement_base(s) for s in x.src)
         else:
-            found.append(x)
+            found.append(content_of(x))
     return found
+
+
+def content_of(node: UOp) -> UOp:
+    """What gave a stored value its content; what a kernel wrote in place is assigned already."""
+    is_in_place = node.op is Ops.ASSIGN and node.src[1].op is Ops.CUSTOM_KERNEL
+    return node.src[1] if is_in_place else node
 
 
 def memory_of(node: UOp) -> UOp:
@@ -348,8 +375,9 @@ def _output_parts(node: UOp, planner: _Planner) -> Parts | None:
 
 
 def _kernel_item(unit: Unit, planner: _Planner) -> KernelItem:
-    name = kernel_name(unit.stores[0])
-    ast = UOp.sink(*unit.stores, arg=KernelInfo(name))
+    ast = unit.kernel
+    if ast is None:
+        ast = UOp.sink(*unit.stores, arg=KernelInfo(kernel_name(unit.stores[0])))
     devices = planner.devices(unit.node)
     parts = tuple(tuple(p[d] for p in unit.params) for d in range(len(devices)))
     return KernelItem(ast, devices, parts)

@@ -403,8 +403,15 @@ nested_reduces = PatternMatcher(
 simplify_indices = symbolic + nested_reduces
 
 
+def is_kernel_graph(ast: UOp) -> bool:
+    """Whether a kernel's stores go to addresses, and not to arrays."""
+    return ast.src[0].src[0].op is Ops.INDEX
+
+
 def lower_kernel(ast: UOp) -> UOp:
-    """The kernel graph of a kernel's tensor form."""
+    """The kernel graph of a kernel's tensor form; one that is written by hand is that already."""
+    if is_kernel_graph(ast):
+        return ast
     lowering = _Lowering()
     stores = tuple(lowering.store(x) for x in ast.src)
     sink = UOp(Ops.SINK, dtypes.void, stores, ast.arg)
