@@ -18,7 +18,17 @@ SOURCE = ROOT / "tinygrad"
 
 # from the bottom up; a module may import from its own layer and those below
 LAYERS = (
-    {"settings", "atomic_file", "diskcache", "fetch", "measure", "text", "helpers", "dtype", "sharding"},
+    {
+        "settings",
+        "atomic_file",
+        "diskcache",
+        "fetch",
+        "measure",
+        "text",
+        "helpers",
+        "dtype",
+        "sharding",
+    },
     {"uop"},
     {"device", "allocator", "dlpack"},
     {"renderer", "runtime"},
