@@ -120,6 +120,10 @@ class _Lowering:
             self.values[node] = self.value(node.src[0])
         elif op is Ops.REDUCE or op in GroupOp.Elementwise:
             self.values[node] = self.computed(node)
+        elif op in GroupOp.Movement:
+            raise self.error(
+                f"arithmetic with an array of shape {node.shape}; index it first, as in A[i]"
+            )
         else:
             raise self.error(
                 f"{op.name} is no part of a kernel; it takes elements, arithmetic, reduce(), "
