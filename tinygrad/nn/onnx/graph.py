@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad.dtype import DType
-from tinygrad.nn.onnx.element_types import DTYPES
+from tinygrad.nn.onnx.element_types import PACKED, dtype_of
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.initializers import load_tensor
 from tinygrad.nn.onnx.values import HostValue, Value
@@ -32,8 +32,6 @@ class ValueSpec:
     name: str
     shape: tuple[int | str, ...] | None
     dtype: DType | None
-    is_optional: bool = False
-    is_sequence: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,12 @@ def read_graph(proto: Any, folder: Path | None, outer: frozenset[str] = frozense
         raise OnnxError(f"graph {proto.name!r} has two inputs of the name {', '.join(twice)}")
     known = set(outer) | set(names) | set(initializers)
     made_by = {name: node for node in proto.node for name in node.output}
+    packed = {tensor.name for tensor in proto.initializer if tensor.data_type in PACKED}
     nodes = []
     for node_proto in proto.node:
         node = read_node(node_proto, folder, known, made_by)
+        if not packed.isdisjoint(node.inputs) and node.op != "DequantizeLinear":
+            raise OnnxUnsupportedError(f"{node}: integers of 4 bits can only be dequantized")
         if node.op == "Constant" and not node.domain:
             initializers[node.outputs[0]] = constant(node)
         else:
@@ -127,13 +128,11 @@ def read_graph(proto: Any, folder: Path | None, outer: frozenset[str] = frozense
 
 def read_spec(proto: Any) -> ValueSpec:
     """The name, shape and dtype of a `ValueInfoProto`."""
-    kind = proto.type
-    is_optional = kind.HasField("optional_type")
-    if is_optional:
+    kind, where = proto.type, f"{proto.name!r}, an input or output"
+    if kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
-    is_sequence = kind.HasField("sequence_type")
-    if is_sequence:
-        kind = kind.sequence_type.elem_type
+    if kind.HasField("sequence_type") or kind.HasField("map_type"):
+        raise OnnxUnsupportedError(f"{where}, is a sequence or map; there are tensors only")
     tensor = kind.tensor_type
     shape = None
     if tensor.HasField("shape"):
@@ -141,7 +140,9 @@ def read_spec(proto: Any) -> ValueSpec:
             int(dim.dim_value) if dim.HasField("dim_value") else str(dim.dim_param)
             for dim in tensor.shape.dim
         )
-    return ValueSpec(proto.name, shape, DTYPES.get(tensor.elem_type), is_optional, is_sequence)
+    # 0 says nothing
+    dtype = dtype_of(tensor.elem_type, where) if tensor.elem_type else None
+    return ValueSpec(proto.name, shape, dtype)
 
 
 def read_node(proto: Any, folder: Path | None, known: set[str], made_by: dict[str, Any]) -> Node:
@@ -179,6 +180,7 @@ def read_attribute(proto: Any, node: Node, folder: Path | None, known: frozenset
     if kind == 3:
         return proto.s.decode("utf-8", "replace")
     if kind == 4:
+        dtype_of(proto.t.data_type, f"{node}: attribute {proto.name!r}")
         return load_tensor(proto.t, folder)
     if kind == 5:
         return read_graph(proto.g, folder, known)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tinygrad.dtype import from_numpy_dtype
+from tinygrad.dtype import DType, dtypes, from_numpy_dtype, is_stored_as_bits
 from tinygrad.engine.realize import capturing
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.tensor import Tensor
@@ -79,7 +79,17 @@ def as_array(value: Value, what: str) -> Array:
             "TinyJit it must be a constant of the model or follow from shapes. "
             "Run the model without TinyJit, or make this input an initializer"
         )
-    return value.numpy()
+    return as_own_type(value.numpy(), value.dtype)
+
+
+def as_own_type(array: Array, dtype: DType) -> Array:
+    """What was read of bfloat16 or fp8, float32, in a type of numpy that is of its width."""
+    if not is_stored_as_bits(dtype):
+        return array
+    import ml_dtypes
+
+    names = {dtypes.bfloat16: "bfloat16", dtypes.fp8e4m3: "float8_e4m3fn"}
+    return array.astype(getattr(ml_dtypes, names.get(dtype, "float8_e5m2")))
 
 
 def described(value: Value | None) -> str:

@@ -242,6 +242,8 @@ def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Any:
+        if data.size == 0:
+            return NotImplemented
         names = None if axes is None or axes.size == 0 else tuple(axes.tolist())
         if names is None and noop_with_empty_axes:
             return data
