@@ -145,6 +145,7 @@ def test_limits_of_integers_are_numpys(dtype):
 
 def test_limits_of_other_types():
     assert (dtypes.min(dtypes.half), dtypes.max(dtypes.half)) == (-math.inf, math.inf)
+    assert (dtypes.min(dtypes.fp8e4m3), dtypes.max(dtypes.fp8e4m3)) == (-448, 448)
     assert (dtypes.min(dtypes.bool), dtypes.max(dtypes.bool)) == (False, True)
 
 
