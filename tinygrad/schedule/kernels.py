@@ -14,6 +14,7 @@ from tinygrad.helpers import prod
 from tinygrad.schedule.fuse import NAMES_MEMORY, choose_stored, is_transfer, movement_base
 from tinygrad.schedule.merge import merge_kernels
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
+from tinygrad.schedule.regions import are_apart, views_of
 from tinygrad.schedule.unit import Unit
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd
@@ -136,12 +137,12 @@ class _Planner:
             target, value = node.src
         params: dict[Parts, int] = {self.parts[node]: 0}
         reads: list[UOp] = []
-        if below_reshapes(target) in self.stored:
+        if target is node or below_reshapes(target).op not in GroupOp.Movement:
             # a reshape leaves the memory as it is: the loops follow the value below it
             value = below_reshapes(value)
             address = self.param(value, 0)
         else:
-            address = self.body(target, node, params, [])
+            address = self.view(target, 0)
         body = self.body(value, node, params, reads)
         return Unit(
             node,
@@ -184,8 +185,11 @@ class _Planner:
         if node.op is not Ops.ASSIGN:
             return self.param(node, slot)
         # what was assigned to a view is read through that view
+        return self.view(node.src[0], slot)
+
+    def view(self, target: UOp, slot: int) -> UOp:
+        """A view of a memory as one of the PARAM that stands for that."""
         chain: list[UOp] = []
-        target = node.src[0]
         while target.op in GroupOp.Movement:
             chain.append(target)
             target = target.src[0]
@@ -245,13 +249,34 @@ class _Planner:
             assignments.sort(key=lambda unit: cast(int, unit.overwrites[memory].arg))
             oldest = readers.get(memory, [])
             for position, unit in enumerate(assignments):
-                after[unit].update(oldest)
+                after[unit].update(self.affected(oldest, unit, memory))
                 for earlier in assignments[:position]:
                     content = content_of(earlier.overwrites[memory])
-                    after[unit].update(readers.get(content, ()))
+                    after[unit].update(self.affected(readers.get(content, []), unit, memory))
                     if unit not in oldest:
                         after[unit].add(earlier)
                 after[unit].discard(unit)
+
+    def affected(self, readers: list[Unit], writer: Unit, memory: UOp) -> list[Unit]:
+        """Those of `readers` that may read a part of `memory` that `writer` overwrites."""
+        if not writer.stores:
+            return readers
+        target = writer.stores[0].src[0]
+        views = ((x, self.views(x, memory)) for x in readers if x is not writer)
+        return [
+            reader
+            for reader, found in views
+            if found is None or not all(are_apart(target, view) for view in found)
+        ]
+
+    def views(self, unit: Unit, memory: UOp) -> list[UOp] | None:
+        """The views through which a unit reads a memory; None if that is not known."""
+        parts = self.parts[memory]
+        entries = {p.entry for p in parts}
+        names = [x for x in unit.reads if not entries.isdisjoint(p.entry for p in self.parts[x])]
+        if not unit.stores or any(self.parts[x] != parts for x in names):
+            return None
+        return views_of(unit.stores[0].src[1], unit.params.index(parts))
 
     def makers(self, node: UOp) -> set[Unit]:
         """The units that must run before a stored value can be read."""
