@@ -22,7 +22,7 @@ random = np.random.default_rng(0)
 def node(op: str, inputs: str, outputs: str = "y", domain: str = "", **attributes: Any) -> Any:
     """A node; names are separated by blanks, and "-" stands for one that is left out."""
     names = [["" if name == "-" else name for name in x.split()] for x in (inputs, outputs)]
-    return helper.make_node(op, *names, domain=domain, name=f"the {op}", **attributes)
+    return helper.make_node(op, *names, domain=domain, name=f"{op} of {outputs}", **attributes)
 
 
 def spec(name: str, array: Array, shape: Sequence[Any] | None = None) -> Any:
