@@ -440,6 +440,21 @@ def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
     assert any("transposed" in x for x in runner.program.applied) == (min(m, n) >= 16)
 
 
+def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:
+    rows, columns, size, head = 96, 64, 32, 5
+    b = Build()
+    (i,) = b.loops(rows)
+    (term,) = b.reduces(columns)
+    blocks = rows * columns // size
+    block = i * (columns // size) + term // size
+    value = buffer(1, blocks * (head + size)).index(block * (head + size) + term % size + head)
+    total = (value.load() * buffer(2, columns).index(term).load()).reduce(term, arg=Ops.ADD)
+    kernel = sink(buffer(0, rows).index(i).store(total, i))
+    sizes = {0: rows, 1: blocks * (head + size), 2: columns}
+    runner = check(kernel, {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()})
+    assert any("terms of loop" in x for x in runner.program.applied)
+
+
 @pytest.mark.parametrize("stride", [-1, 2, 3, 4, 5])
 @pytest.mark.parametrize("n", [10, 16, 100])
 def test_elements_at_a_distance_are_loaded_without_reading_past_the_end(
