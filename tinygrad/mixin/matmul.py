@@ -166,6 +166,8 @@ def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
         raise ValueError(f"einsum {formula!r}: axes are named by letters and '...' only")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
+    if any(x.count("...") > 1 for x in (*inputs, output)):
+        raise ValueError(f"einsum {formula!r}: '...' stands once in an operand or the result")
     if len(inputs) != len(counts):
         raise ValueError(f"einsum {formula!r} is of {len(inputs)} operands, not of {len(counts)}")
     # the axes behind "..." get letters of their own, aligned at the last

@@ -113,12 +113,13 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         sizes, place = _sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
-        bits = cls._random_bits(sizes, place)
         if dtype is dtypes.float64:
-            exact, others = dtypes.float64, cls._random_bits(sizes, place)
+            exact, both = dtypes.float64, cls._new(cls._random_bits((2, *sizes), place), False)
+            bits, others = (both._along(0, i, i + 1).squeeze(0).uop for i in range(2))
         else:
             # two floats need no more bits than one number has
-            exact, others = dtypes.float32, bits.alu(Ops.SHR, const_node(32, bits.dtype))
+            exact, bits = dtypes.float32, cls._random_bits(sizes, place)
+            others = bits.alu(Ops.SHR, const_node(32, bits.dtype))
         radius, angle = (cls._new(uniform_node(x, exact), False) for x in (bits, others))
         normal = (2 * math.pi * angle).cos() * (-2 * (1 - radius).log()).sqrt()
         return cls._random(normal.cast(dtype).uop, place, True, requires_grad)
