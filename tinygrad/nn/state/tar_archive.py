@@ -92,7 +92,7 @@ def _member(t: Tensor, position: int, said: dict[str, str]) -> Member | None:
     if not any(header):
         return None
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    if _number(header[148:156], where) != checksum:
+    if _octal(header[148:156]) != checksum:
         raise FileFormatError(
             f"{where}: there is no tar header at byte {position}; this is no tar archive, "
             "it is compressed, or it is damaged"
@@ -138,12 +138,15 @@ def _pax_records(t: Tensor, member: Member) -> dict[str, str]:
 
 def _number(field: bytes, where: str) -> int:
     """A number of a header: octal digits, or binary where the first bit is set."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    digits = field.strip(b" \0")
-    if not all(digit in b"01234567" for digit in digits):
+    found = int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field)
+    if found is None:
         raise FileFormatError(f"{where}: a tar header has {field!r} for a number")
-    return int(digits or b"0", 8)
+    return found
+
+
+def _octal(field: bytes) -> int | None:
+    digits = field.strip(b" \0")
+    return int(digits or b"0", 8) if all(digit in b"01234567" for digit in digits) else None
 
 
 def _decimal(text: str, where: str) -> int:

@@ -10,7 +10,7 @@ from tinygrad.nn.state.file_bytes import bytes_of_file, memory_of
 from tinygrad.tensor import Tensor
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 class TensorIO(io.RawIOBase, io.BufferedIOBase):
@@ -61,6 +61,10 @@ class TensorIO(io.RawIOBase, io.BufferedIOBase):
     def readinto1(self, buffer: WriteableBuffer, /) -> int:
         """As `readinto`."""
         return self.readinto(buffer)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Raises UnsupportedOperation."""
+        raise io.UnsupportedOperation("the bytes of a tensor are only read")
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Goes to a byte, counted from the start, from here or from the end; returns which.
