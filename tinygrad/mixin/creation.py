@@ -31,11 +31,13 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         device: Any = None,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
+        contiguous: bool = False,
     ) -> Self:
         """A new tensor of `node`, with what a creation function was asked for."""
         if dtype is not None:
             node = node.cast(to_dtype(dtype))
-        self = cls._new(placed(node, device))
+        node = placed(node, device)
+        self = cls._new(in_own_memory(node) if contiguous else node)
         self.requires_grad = requires_grad
         return self
 
