@@ -193,7 +193,10 @@ class ArithmeticMixin(TensorCore):
     def _bits(self, op: Ops, x: Any, reverse: bool) -> Self:
         a, b = self._operands(x, reverse, op.name)
         if dtypes.is_float(a.dtype):
-            raise RuntimeError(f"{op.name} is of integers and bools, not of {a.dtype}")
+            raise RuntimeError(
+                f"{op.name} is of integers and bools, not of {a.dtype}; cast both first, as with "
+                ".int()"
+            )
         return self._result(a.alu(op, b), x)
 
     def bitwise_and(self, x: Any, reverse: bool = False) -> Self:

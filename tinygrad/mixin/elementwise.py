@@ -382,13 +382,14 @@ class ElementwiseMixin(OperatorMixin):
         return (self.isinf() | self.isnan()).logical_not()
 
     def isclose(
-        self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+        self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Self:
         """Whether `abs(self - other) <= atol + rtol * abs(other)`; equal infinities are close.
 
         >>> Tensor([1.0, 1.0]).isclose(Tensor([1.0 + 1e-6, 1.1])).tolist()
         [True, False]
         """
+        other = self.ufix(other)
         near = (self - other).abs() <= atol + rtol * other.abs()
         close = (near & self.isfinite() & other.isfinite()) | self.eq(other)
         return close | (self.isnan() & other.isnan()) if equal_nan else close

@@ -1,14 +1,16 @@
 """Losses: how far predictions are from what they should be.
 
 In: predictions, and targets as values or classes. Out: the mean or the sum over samples, or one
-loss each. Everything is computed from logits, without overflow.
+loss each. Raised: TypeError for targets that are no tensor. Everything is computed from logits,
+without overflow.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from tinygrad.mixin.activation import ActivationMixin
+from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.gather import GatherMixin
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -32,6 +34,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([0.5]).binary_crossentropy(Tensor([1.0])).item(), 4)
         0.6931
         """
+        _check_target("binary_crossentropy", Y)
         loss = Y.neg() * self.log() - (1 - Y) * (1 - self).log()
         return loss._reduced_loss(reduction)
 
@@ -43,6 +46,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([0.0]).binary_crossentropy_logits(Tensor([1.0])).item(), 4)
         0.6931
         """
+        _check_target("binary_crossentropy_logits", Y)
         yes, no = self.logsigmoid(), self.neg().logsigmoid()
         positive = Y * yes if pos_weight is None else Y * yes * pos_weight
         return (positive + (1 - Y) * no).neg()._reduced_loss(reduction)
@@ -77,6 +81,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item(), 4)
         0.6931
         """
+        _check_target("sparse_categorical_crossentropy", Y)
         _check_smoothing(label_smoothing)
         if reduction not in _REDUCTIONS:
             raise ValueError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
@@ -98,6 +103,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item(), 4)
         0.6931
         """
+        _check_target("cross_entropy", Y)
         _check_smoothing(label_smoothing)
         axis = 0 if self.ndim == 1 else 1
         classes = self.shape[axis]
@@ -128,6 +134,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
         """
+        _check_target("nll_loss", Y)
         axis = 0 if self.ndim == 1 else 1
         order = (*(i for i in range(self.ndim) if i != axis), axis)
         picked = self.permute(order)._picked_class(Y)
@@ -138,6 +145,14 @@ class LossMixin(GatherMixin, ActivationMixin):
         if reduction == "mean":
             return loss.sum() / share.sum()
         return loss._reduced_loss(reduction)
+
+
+def _check_target(loss: str, target: Any) -> None:
+    if not isinstance(target, TensorCore):
+        raise TypeError(
+            f"{loss} takes a tensor of targets, not {target!r} of type {type(target).__name__}; "
+            "wrap it: Tensor(...)"
+        )
 
 
 def _check_smoothing(label_smoothing: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from tinygrad.helpers import prod
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.reduce import Axis
 
@@ -37,7 +38,7 @@ class NormalizationMixin(MatmulMixin):
         """`(self - mean) * invstd * weight + bias`, by statistics of the axes `axis`.
 
         `invstd` has the shape of `mean`, or is complete already: the shape of this
-        (arXiv:1502.03167).
+        (arXiv:1502.03167). Raises ValueError for statistics of other sizes.
 
         >>> x, one = Tensor([[1.0], [3.0]]), Tensor([1.0])
         >>> x.batchnorm(one, one, Tensor([2.0]), one).tolist()
@@ -45,6 +46,12 @@ class NormalizationMixin(MatmulMixin):
         """
         axes = self._axes(axis)
         shape = tuple(s if i in axes else 1 for i, s in enumerate(self.shape))
+        for x in (weight, bias, mean):
+            if x is not None and x.numel() != prod(shape):
+                raise ValueError(
+                    f"batchnorm: {x.shape} does not fit axes {axes} of shape {self.shape}; weight, "
+                    f"bias and mean have {prod(shape)} elements"
+                )
         centered = self - mean.reshape(shape)
         if weight is not None:
             centered = centered * weight.reshape(shape)

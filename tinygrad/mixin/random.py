@@ -45,10 +45,15 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def threefry(self, seed: Any) -> Self:
         """Threefry-2x32 of 64-bit counters under a 64-bit key: random bits.
 
+        Raises TypeError unless both are uint64.
+
         >>> Tensor([0], dtype=dtypes.uint64).threefry(Tensor([0], dtype=dtypes.uint64)).item()
         11077253088097075545
         """
-        return self._binary(Ops.THREEFRY, seed)
+        a, b = self._operands(seed, False, "threefry")
+        if a.dtype is not dtypes.uint64:
+            raise TypeError(f"threefry is of uint64, not of {a.dtype}; cast both first")
+        return self._result(a.alu(Ops.THREEFRY, b), seed)
 
     @classmethod
     def _random_bits(cls, shape: tuple[int, ...], device: Any) -> UOp:
