@@ -167,14 +167,16 @@ class GatherMixin(IndexingMixin):
         """A new last axis with 1 at the place that each integer names, and 0 elsewhere.
 
         -1 takes as many classes as needed, which computes the values.
-        Raises RuntimeError unless the elements are integers.
+        Raises RuntimeError unless the elements are integers, ValueError for fewer classes.
 
         >>> Tensor([0, 2]).one_hot(3).tolist()
         [[1, 0, 0], [0, 0, 1]]
         """
         if not dtypes.is_int(self.dtype):
             raise RuntimeError(f"one_hot is of integers, not of {self.dtype}")
-        count = int((self.max() + 1).item()) if num_classes == -1 else num_classes
+        if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
+            raise ValueError(f"one_hot({num_classes}) of shape {self.shape}: say how many classes")
+        count = int(self.max().item()) + 1 if num_classes == -1 else num_classes
         places = self.arange(count).reshape((1,) * self.ndim + (count,))
         return self.unsqueeze(-1).eq(places).where(1, 0)
 
