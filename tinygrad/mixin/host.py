@@ -240,7 +240,13 @@ def _shaped(content: Array, buffer: UOp) -> Array:
 
 def _moved_like(array: Array, node: UOp) -> Array:
     """What the movement ops of `node` make of the array below them."""
-    return _moved(_moved_like(array, node.src[0]), node) if _is_move(node) else array
+    moves: list[UOp] = []
+    while _is_move(node):
+        moves.append(node)
+        node = node.src[0]
+    for move in reversed(moves):
+        array = _moved(array, move)
+    return array
 
 
 def stored_const(node: UOp) -> Array:
