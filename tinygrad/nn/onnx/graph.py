@@ -51,9 +51,12 @@ class Node:
         return f"{operator}{known_by} -> {', '.join(self.outputs)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in the order they run, what comes in, what goes out, and what is stored."""
+    """Nodes in the order they run, what comes in, what goes out, and what is stored.
+
+    It has slots, so that `nn.state` does not look into it: stored tensors are state of the runner.
+    """
 
     name: str
     inputs: tuple[ValueSpec, ...]
