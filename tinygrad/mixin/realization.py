@@ -18,6 +18,7 @@ from tinygrad.mixin.core import live_tensors
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.mixin.sharing import Holders
+from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.placement import inherit
@@ -109,17 +110,25 @@ def _written_together(nodes: dict[UOp, None]) -> list[UOp]:
     """All that the kernels written by hand among `nodes` write: each runs once, for all of it."""
     found = [x for node in nodes if node.op is Ops.CUSTOM_KERNEL for x in kernel_outputs(node)]
     for node in found:
-        remember_assignment(node)
+        if node.op is Ops.ASSIGN:
+            remember_assignment(node)
     return found
 
 
 def kernel_outputs(node: UOp) -> list[UOp]:
-    """For each source that a CUSTOM_KERNEL writes, that memory with its new content."""
+    """For each source that a CUSTOM_KERNEL writes, that memory with its new content; of terms, what
+    they add up to.
+    """
     found: list[UOp] = []
     for number in node.arg.written:
         target = node.src[number]
         arg = replace(node.arg, output=number)
-        found.append(target.assign(UOp(Ops.CUSTOM_KERNEL, target.dtype, node.src, arg)))
+        value = UOp(Ops.CUSTOM_KERNEL, target.dtype, node.src, arg)
+        layout = target.device
+        if isinstance(layout, Sharding) and layout.is_partial:
+            found.append(value.allreduce(layout.without_partial()))
+        else:
+            found.append(target.assign(value))
     return found
 
 
