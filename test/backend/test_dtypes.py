@@ -285,7 +285,7 @@ def reachable(name: str) -> set[str]:
 
 
 def joined(*types: DType) -> DType:
-    """The least type above all of them, by the lattice; one that all others common are above."""
+    """The least type above all of them, by the lattice."""
     if dtypes.fp8s[0] in types and dtypes.fp8s[1] in types and dtypes.bfloat16 not in types:
         # float16 and bfloat16 are both least; the narrower exponent is taken
         types = (*types, dtypes.float16)
@@ -303,6 +303,10 @@ def test_promotion_is_the_join_of_the_lattice(a: DType, b: DType, c: DType) -> N
     assert least_upper_dtype(a, b) is least_upper_dtype(b, a) is joined(a, b)
     assert least_upper_dtype(a, a) is a
     assert least_upper_dtype(a, b, c) is joined(a, b, c)
+    # two at a time is the same, but for what takes the default float or the narrower exponent
+    trio = {a, b, c}
+    if not (trio >= set(dtypes.fp8s) or (dtypes.uint64 in trio and trio & set(dtypes.sints))):
+        assert least_upper_dtype(least_upper_dtype(a, b), c) is joined(a, b, c)
 
 
 def test_tensors_promote_as_their_types_do() -> None:
