@@ -460,6 +460,12 @@ def test_isclose(equal_nan: bool) -> None:
     )
 
 
+def test_isclose_of_integers_and_of_a_number() -> None:
+    low, high = Tensor([1, 2], dtype=dtypes.uint8), Tensor([2, 1], dtype=dtypes.uint8)
+    assert low.isclose(high, atol=1).tolist() == [True, True]
+    assert Tensor([1.0, 1.1]).isclose(1).tolist() == [True, False]
+
+
 def test_shapes_that_do_not_broadcast_are_named() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\) and \(4,\) do not broadcast"):
         Tensor.ones(2, 3) + Tensor.ones(4)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from tinygrad.mixin.elementwise import ElementwiseMixin, logistic
+from tinygrad.mixin.elementwise import ElementwiseMixin
+from tinygrad.mixin.formulas import logistic
 
 
 class ActivationMixin(ElementwiseMixin):

@@ -1,0 +1,51 @@
+"""Formulas of nodes of floats that several functions are made of.
+
+In: nodes of a float dtype. Out: nodes of the same dtype and shape.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tinygrad.gradient import with_gradient
+from tinygrad.mixin.core import const_node
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+# Abramowitz and Stegun, 4.4.46 (error 2e-8) and 7.1.26 (error 1.5e-7)
+ARCSINE = (
+    *(-0.0012624911, 0.0066700901, -0.0170881256, 0.0308918810),
+    *(-0.0501743046, 0.0889789874, -0.2145988016, 1.5707963050),
+)
+ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)
+
+
+def times(node: UOp, number: float) -> UOp:
+    """`node * number`, of the dtype of `node`."""
+    return node.alu(Ops.MUL, const_node(number, node.dtype))
+
+
+def plus(node: UOp, number: float) -> UOp:
+    """`node + number`, of the dtype of `node`."""
+    return node.alu(Ops.ADD, const_node(number, node.dtype))
+
+
+def exponential(x: UOp) -> UOp:
+    """e to the power of floats."""
+    node = times(x, 1 / math.log(2)).alu(Ops.EXP2)
+    return with_gradient(node, lambda g, y, _: (g * y,), x)
+
+
+def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
+    """The polynomial with these coefficients, highest power first."""
+    total = const_node(coefficients[0], x.dtype)
+    for coefficient in coefficients[1:]:
+        total = plus(x * total, coefficient)
+    return total
+
+
+def logistic(x: UOp) -> UOp:
+    """`1 / (1 + exp(-x))` of floats; 0 and 1 at the infinities."""
+    y = plus(times(x, -1 / math.log(2)).alu(Ops.EXP2), 1).alu(Ops.RECIPROCAL)
+    # the graph's own gradient is infinity times zero for large negative x
+    return with_gradient(y, lambda g, y, _: (g * y * plus(times(y, -1), 1),), x)
