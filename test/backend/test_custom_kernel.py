@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tinygrad import Context, Tensor, TinyJit, UOp, dtypes
+from tinygrad import Context, Device, Tensor, TinyJit, UOp, dtypes
+from tinygrad.codegen import get_program
 from tinygrad.dtype import AddrSpace
 from tinygrad.engine.realize import compiled_kernels
 from tinygrad.helpers import GlobalCounters
-from tinygrad.schedule.custom import CustomKernelError
+from tinygrad.renderer import find_renderer
+from tinygrad.schedule.custom import CustomKernelError, lower_custom_kernel
 from tinygrad.sharding import ShardingError
 from tinygrad.uop.ops import AxisType, KernelInfo, Ops
 
@@ -217,6 +219,14 @@ def test_a_kernel_in_place_runs_after_readers_of_the_old_content_and_once():
     assert new.tolist() == [101.0] * 4
 
 
+def test_a_kernel_in_place_leaves_equal_values_alone():
+    x = Tensor.zeros(4).contiguous().realize()
+    a, b = x + 1, x + 1
+    Tensor.realize(a, b)
+    assert Tensor.custom_kernel(a, fxn=increment)[0].tolist() == a.tolist() == [2.0] * 4
+    assert b.tolist() == [1.0] * 4
+
+
 def test_a_kernel_follows_assignments_and_is_followed_by_them():
     x = Tensor.zeros(4).contiguous().realize()
     x.assign(x + 5)
@@ -285,6 +295,51 @@ def test_jit_in_place():
 
     results = [step(Tensor([1.0, 2.0]).realize()).tolist() for _ in range(5)]
     assert results == [[float(i), 2.0 * i] for i in range(1, 6)]
+
+
+# ---- loops in the order that they are written in ----
+
+
+def grids(kernel, *shapes: tuple[int, ...]) -> list[str]:
+    """The sizes of the grid of a kernel over arrays of these shapes."""
+    placeholders = tuple(UOp.placeholder(x, dtypes.float, i) for i, x in enumerate(shapes))
+    lowered = lower_custom_kernel(kernel(*placeholders), "kernel", placeholders)
+    applied = get_program(lowered, find_renderer(Device["CPU"].renderer)).applied
+    return [note for note in applied if note.startswith("grid")]
+
+
+def running_sum(y: UOp, x: UOp) -> UOp:
+    i = loop(x.shape[0], 0)
+    total = UOp.placeholder((1,), x.dtype, 0, addrspace=AddrSpace.REG)
+    total = total[0].set(0.0)
+    total = total[0].set(total.after(i)[0] + x[i])
+    return y[i].store(total[0]).end(i).sink()
+
+
+def running_sum_in_memory(y: UOp, x: UOp) -> UOp:
+    i = loop(x.shape[0], 0)
+    before = y.after(i)[(i - 1).valid(i > 0)]
+    return y[i].store(before + x[i]).end(i).sink()
+
+
+def test_a_loop_that_carries_a_value_is_run_in_order():
+    x = array(100_000)
+    for kernel in (running_sum, running_sum_in_memory):
+        y = Tensor.custom_kernel(Tensor.empty(x.size), Tensor(x), fxn=kernel)[0]
+        np.testing.assert_array_equal(y.numpy(), np.cumsum(x))
+
+
+def test_independent_outer_loops_run_in_parallel():
+    n = 256
+    many = (n, n)
+    with Context(NOOPT=0):
+        assert grids(matmul_in_registers, many, many, many)
+        assert grids(matmul_in_memory, many, many, many)
+        assert not grids(running_sum, (n * n * n,), (n * n * n,))
+        assert not grids(running_sum_in_memory, (n * n * n,), (n * n * n,))
+    a, b = array(n, n), array(n, n)
+    c = Tensor.custom_kernel(Tensor.empty(n, n), Tensor(a), Tensor(b), fxn=matmul_in_registers)[0]
+    np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-4, atol=1e-4)
 
 
 # ---- gradients ----

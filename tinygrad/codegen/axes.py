@@ -7,11 +7,12 @@ where they are read often. NOOPT=1 leaves all loops as they are.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from tinygrad.codegen.contraction import tile_contraction
 from tinygrad.codegen.nest import Nest
-from tinygrad.codegen.ranges import RangeFactory
+from tinygrad.codegen.ranges import FreeRanges, RangeFactory
 from tinygrad.codegen.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
 from tinygrad.settings import NOOPT
@@ -22,8 +23,10 @@ from tinygrad.uop.ops import AxisType, KernelInfo, UOp
 def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
     """Apply the heuristics to every group of stores."""
     info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
-    if NOOPT or info.opts_to_apply is not None:
+    if NOOPT:
         return sink
+    if info.opts_to_apply is not None:
+        return run_in_parallel(sink, renderer)
     factory = RangeFactory(sink.toposort())
     stores: list[UOp] = []
     applied: list[str] = []
@@ -31,11 +34,30 @@ def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
         nest = Nest(UOp.sink(*group), renderer, factory)
         if not tile_contraction(nest):
             vectorize_nest(nest)
-            nest.grid_over_prefix()
+            nest.grid_over(nest.prefix())
         stores += nest.stores
         applied += nest.applied
     sink = sink.replace(src=tuple(stores), arg=replace(info, applied=tuple(applied)))
     return share_grid(sink)
+
+
+def run_in_parallel(sink: UOp, renderer: Renderer) -> UOp:
+    """The same loops, in the same order; outermost ones that carry nothing become the grid."""
+    nodes = sink.toposort()
+    nest = Nest(sink, renderer, RangeFactory(nodes))
+    free = FreeRanges()
+    stores = [u for u in nodes if u.op is Ops.STORE]
+    # memory that is read again in every step of a loop was written by an earlier step
+    carried = {
+        r for u in nodes if u.op is Ops.AFTER and u.src[0].op is Ops.DEFINE_GLOBAL for r in u.src
+    }
+
+    def is_independent(loop: UOp) -> bool:
+        inside = all(loop in free[s] or loop in s.src[2:] for s in stores)
+        return inside and loop not in carried
+
+    nest.grid_over(list(itertools.takewhile(is_independent, nest.prefix())))
+    return nest.root.replace(arg=replace(sink.arg, applied=tuple(nest.applied)))
 
 
 def group_stores(sink: UOp) -> list[list[UOp]]:

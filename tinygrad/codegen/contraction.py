@@ -121,7 +121,7 @@ def tile_scalars(nest: Nest, found: Contraction) -> None:
     store = nest.stores[0]
     nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
     nest.note(f"tile {' x '.join([str(SCALAR_TILE)] * len(tile))} scalars")
-    nest.grid_over_prefix()
+    nest.grid_over(nest.prefix())
 
 
 @dataclass

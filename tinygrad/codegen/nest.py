@@ -8,6 +8,7 @@ decisions are noted as text for people.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent
 from tinygrad.codegen.split import Fit, replace_axis, split_axis
@@ -102,13 +103,13 @@ class Nest:
             self.root = replace_axis(self.root, r, position, loops)
         self.note(f"grid {size if isinstance(size, int) else size.render()}")
 
-    def grid_over_prefix(self) -> None:
-        """Run the outermost shared loops in parallel, as many as it takes to have enough items."""
+    def grid_over(self, loops: Sequence[UOp]) -> None:
+        """Run the first of some outermost loops in parallel, as many as give enough items."""
         if self.work() < self.renderer.parallel_work:
             return
         chosen: list[UOp] = []
         items = 1
-        for r in self.prefix():
+        for r in loops:
             if items >= max(self.renderer.enough_items, 4 * thread_count()):
                 break
             chosen.append(r)

@@ -16,6 +16,7 @@ from tinygrad.helpers import all_int, dedup
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.creation import in_own_memory
 from tinygrad.mixin.realization import kernel_outputs, remember_assignment
+from tinygrad.mixin.sharing import take_over
 from tinygrad.schedule.custom import CustomKernelError, lower_custom_kernel, written_slots
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
@@ -82,6 +83,9 @@ class CustomKernelMixin(TensorCore):
         written = written_slots(kernel)
         if rule is not None:
             _check_outputs(kernel.arg.name, written, rule)
+        for i in written:
+            if is_whole_memory(tensors[i].uop):
+                take_over(tensors[i])
         sources = tuple(
             _written_memory(x.uop, device) if i in written else _on(x.uop, device)
             for i, (x, device) in enumerate(zip(tensors, devices, strict=True))

@@ -100,7 +100,8 @@ class RangeArg:
 class KernelInfo:
     """What a kernel's SINK carries: its readable name, and the options applied to it.
 
-    `opts_to_apply` is None where loops are chosen by heuristics, () where they stay as written.
+    `opts_to_apply` is None where loops are chosen by heuristics, () where they stay in the order
+    that they are written in.
     """
 
     name: str = "kernel"
