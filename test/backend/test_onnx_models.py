@@ -4,10 +4,13 @@ computes shapes as exported models do.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from test.backend.onnx_models import (
     assert_same,
@@ -143,6 +146,19 @@ def transformer() -> tuple[Any, dict[str, Any]]:
     inputs = {"ids": integers(2, 7, high=WORDS)}
     shapes = {"ids": ["batch", "length"]}
     return model(nodes, inputs, initializers=weights, shapes=shapes), inputs
+
+
+@given(st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=150)
+def test_a_damaged_file_is_refused_or_runs(changes):
+    """Whatever a file says, nothing but a value or an OnnxError comes of it."""
+    proto, inputs = transformer()
+    data = bytearray(proto.SerializeToString())
+    for place, byte in changes:
+        data[place] = byte
+    with contextlib.suppress(OnnxError):
+        found = OnnxRunner(bytes(data))({name: Tensor(x) for name, x in inputs.items()})
+        assert all(isinstance(x, Tensor) for x in found.values())
 
 
 def test_a_residual_network_gives_what_onnxruntime_gives():

@@ -87,6 +87,13 @@ def read_opsets(proto: Any) -> dict[str, int]:
     return opsets
 
 
+def text(name: str | bytes) -> str:
+    """A name. Raises OnnxError for bytes, which stand for what is no text."""
+    if isinstance(name, bytes):
+        raise OnnxError(f"the name {name!r} is no text (UTF-8): the file is damaged")
+    return name
+
+
 def plain_domain(domain: str) -> str:
     """The domain, "" for the one of ONNX itself, which has two names."""
     return "" if domain == "ai.onnx" else domain
@@ -103,7 +110,7 @@ def read_graph(proto: Any, folder: Path | None, outer: frozenset[str] = frozense
     for tensor in proto.initializer:
         if tensor.name in initializers:
             raise OnnxError(f"graph {proto.name!r} has two initializers {tensor.name!r}")
-        initializers[tensor.name] = load_tensor(tensor, folder)
+        initializers[text(tensor.name)] = load_tensor(tensor, folder)
     inputs = tuple(read_spec(value) for value in proto.input)
     names = [spec.name for spec in inputs]
     twice = {name for name in names if names.count(name) > 1}
@@ -145,13 +152,14 @@ def read_spec(proto: Any) -> ValueSpec:
         )
     # 0 says nothing
     dtype = dtype_of(tensor.elem_type, where) if tensor.elem_type else None
-    return ValueSpec(proto.name, shape, dtype)
+    return ValueSpec(text(proto.name), shape, dtype)
 
 
 def read_node(proto: Any, folder: Path | None, known: set[str], made_by: dict[str, Any]) -> Node:
     """The record of a `NodeProto` that may use the names in `known`."""
-    outputs = tuple(proto.output)
-    bare = Node(proto.op_type, plain_domain(proto.domain), proto.name, tuple(proto.input), outputs)
+    inputs, outputs = (tuple(map(text, names)) for names in (proto.input, proto.output))
+    domain = plain_domain(text(proto.domain))
+    bare = Node(text(proto.op_type), domain, text(proto.name), inputs, outputs)
     for name in bare.inputs:
         if not name or name in known:
             continue
