@@ -193,6 +193,15 @@ def test_assign_to_a_part_writes_into_the_whole() -> None:
     assert x.tolist() == [1, 20, 30, 4]
 
 
+@pytest.mark.parametrize("part", [slice(1, 3), slice(0, 4, 2), (slice(None), slice(1, 3))])
+def test_what_was_assigned_to_a_part_moves_as_that_part(part: Any) -> None:
+    x = stored(np.arange(16, dtype=np.int32).reshape(4, 4))
+    y = x[part]
+    y.assign(Tensor.full(y.shape, -1))
+    assert y.to("CPU:1").tolist() == np.full(y.shape, -1).tolist()
+    assert y[1:].to("CPU:1").tolist() == np.full(y.shape, -1)[1:].tolist()
+
+
 def test_a_tensor_not_in_memory_becomes_what_is_assigned() -> None:
     x = Tensor.zeros(2)
     x.assign(Tensor([1.0, 2.0]))
