@@ -103,13 +103,15 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     close(out, expected)
 
 
-@pytest.mark.parametrize("name", ["stride", "padding of each side", "groups", "one axis"])
-def test_second_order_gradients_of_conv2d(name: str) -> None:
+@pytest.mark.parametrize("wino", [0, 1])
+@pytest.mark.parametrize("name", ["plain", "stride", "padding of each side", "groups", "one axis"])
+def test_second_order_gradients_of_conv2d(name: str, wino: int) -> None:
     x, w, options = conv_case(name)
     windows, groups = conv_windows(x, w, options)
     direction = array(*x.shape, seed=5)
     ours = [Tensor(value, requires_grad=True) for value in (x, w)]
-    (first,) = ours[0].conv2d(ours[1], **options).square().sum().mul(0.5).gradient(ours[0])
+    with Context(WINO=wino):
+        (first,) = ours[0].conv2d(ours[1], **options).square().sum().mul(0.5).gradient(ours[0])
     found = (first * Tensor(direction)).sum().gradient(*ours)
     # with y = conv(x) and e = conv(direction), the sum above is that of y * e
     y, e = conv(x, w, windows, groups), conv(direction, w, windows, groups)
