@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from tinygrad import Tensor, dtypes
+from tinygrad import GlobalCounters, Tensor, dtypes
 from tinygrad.nn.state import (
     FileFormatError,
     TensorIO,
@@ -168,6 +168,13 @@ def test_the_files_of_a_zip_archive(tmp_path, method):
 
 def test_a_zip_archive_behind_other_bytes():
     assert contents(zip_extract(Tensor(b"#!/bin/sh\n" + zip_of(FILES)))) == FILES
+
+
+def test_bytes_that_are_computed_are_computed_once():
+    content = Tensor(tar_of(FILES)) + 0
+    before = GlobalCounters.kernel_count
+    assert contents(tar_extract(content)) == FILES
+    assert GlobalCounters.kernel_count == before + 1
 
 
 @pytest.mark.parametrize(("pack", "extract"), [(tar_of, tar_extract), (zip_of, zip_extract)])

@@ -99,7 +99,8 @@ def stored_run(tensor: Tensor) -> Buffer | None:
 
 def memory_of(tensor: Tensor) -> Buffer:
     """Where a tensor on one device is in row-major order; it is put there if need be."""
-    memory = stored_run(tensor) or stored_run(tensor.contiguous().realize())
+    # realized itself, so that what is asked for often is computed once
+    memory = stored_run(tensor.realize()) or stored_run(tensor.contiguous().realize())
     assert memory is not None, "what was stored as contiguous is one run of memory"
     return memory
 
