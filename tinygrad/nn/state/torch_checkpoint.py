@@ -7,7 +7,8 @@ must lie within its storage, and every storage within the file.
 
 Each storage is a persistent id of the pickle that has the object: `("storage", type, key, device,
 elements)`. In a zip file its bytes are the file `data/<key>`. In a stream they come behind the
-pickle of the keys, each with its number of elements before it.
+pickle of the keys, each with its number of elements before it. Files of PyTorch before 0.1.10,
+which are tar archives, are refused.
 """
 
 from __future__ import annotations
