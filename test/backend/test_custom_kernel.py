@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from tinygrad import Context, Device, Tensor, TinyJit, UOp, dtypes
+from tinygrad import Context, Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.codegen import get_program
 from tinygrad.dtype import AddrSpace
 from tinygrad.engine.realize import compiled_kernels
@@ -340,6 +342,41 @@ def test_independent_outer_loops_run_in_parallel():
     a, b = array(n, n), array(n, n)
     c = Tensor.custom_kernel(Tensor.empty(n, n), Tensor(a), Tensor(b), fxn=matmul_in_registers)[0]
     np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-4, atol=1e-4)
+
+
+# ---- sizes known when a kernel runs ----
+
+
+def sum_rows(size: UOp, y: UOp, x: UOp) -> UOp:
+    j, i = loop(x.shape[1], 0), term(size, 1)
+    return y[j].store(x[i, j].reduce(i, arg=Ops.ADD)).end(j).sink(arg=KernelInfo("sum_rows"))
+
+
+def test_a_bound_variable_ends_a_loop():
+    x = array(10, 4)
+    size, memory = Variable("n", 1, 10), Tensor(x).realize()
+
+    def run(n: UOp) -> Tensor:
+        return Tensor.custom_kernel(Tensor.empty(4), memory, fxn=partial(sum_rows, n))[0]
+
+    step = TinyJit(lambda n: (run(n) + 1).realize())
+    for count in (3, 7, 1, 10):
+        n = size.bind(count)
+        np.testing.assert_allclose(run(n).numpy(), x[:count].sum(0), **CLOSE)
+        np.testing.assert_allclose(step(n).numpy(), x[:count].sum(0) + 1, **CLOSE)
+    with pytest.raises(CustomKernelError, match=r"the Variable n has no value; use n\.bind"):
+        run(size)
+
+
+def test_shapes_of_inputs_may_be_symbolic():
+    x = array(10, 4)
+    for count in (2, 9):
+        part = Tensor(x).realize()[: Variable("n", 1, 10).bind(count)]
+        kernel = partial(sum_rows, part.shape[0])
+        y = Tensor.custom_kernel(Tensor.empty(4), part, fxn=kernel)[0]
+        np.testing.assert_allclose(y.numpy(), x[:count].sum(0), **CLOSE)
+    with pytest.raises(CustomKernelError, match=r"writes tensor 0, .* symbolic shape \(n\[9\], 4\)"):
+        Tensor.custom_kernel(part, fxn=lambda c: c[0, 0].store(1.0).sink())
 
 
 # ---- gradients ----

@@ -13,11 +13,11 @@ from typing import Any, Self, cast
 
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.helpers import all_int, dedup
-from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.core import TensorCore, shown
 from tinygrad.mixin.creation import in_own_memory
 from tinygrad.mixin.realization import kernel_outputs, remember_assignment
 from tinygrad.mixin.sharing import take_over
-from tinygrad.schedule.custom import CustomKernelError, lower_custom_kernel, written_slots
+from tinygrad.schedule.custom import CustomKernelError, bindings, lower_custom_kernel, written_slots
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
 from tinygrad.uop import Ops
@@ -49,6 +49,8 @@ class CustomKernelMixin(TensorCore):
         stores. Tensors that the kernel writes keep the result, as after `assign()`, if they are in
         memory or from `Tensor.empty`; of any other, a copy is written.
 
+        `fxn` may use bound Variables; their values then stand in `kernel.src` behind the tensors.
+
         `grad_fxn(gradient, kernel)` gives, for each tensor in turn, the gradient by its value
         before the kernel, or None. `gradient` is by the output that `kernel` stands for, number
         `kernel.arg.output`; `kernel.src` are the tensors' values. It is called for each output that
@@ -79,11 +81,12 @@ class CustomKernelMixin(TensorCore):
             d.local_shape(x.shape) if isinstance(d, Sharding) else x.shape
             for x, d in zip(tensors, devices, strict=True)
         ]
-        kernel = _kernel_of(fxn, name, tensors, shapes)
+        kernel, variables = _kernel_of(fxn, name, tensors, shapes)
         written = written_slots(kernel)
         if rule is not None:
             _check_outputs(kernel.arg.name, written, rule)
         for i in written:
+            _check_written(kernel.arg.name, i, tensors[i])
             if is_whole_memory(tensors[i].uop):
                 take_over(tensors[i])
         sources = tuple(
@@ -91,7 +94,7 @@ class CustomKernelMixin(TensorCore):
             for i, (x, device) in enumerate(zip(tensors, devices, strict=True))
         )
         arg = CustomKernelArg(kernel, written, written[0])
-        node = UOp(Ops.CUSTOM_KERNEL, sources[written[0]].dtype, sources, arg)
+        node = UOp(Ops.CUSTOM_KERNEL, sources[written[0]].dtype, (*sources, *variables), arg)
         results = [x._derive(source, *tensors) for x, source in zip(tensors, sources, strict=True)]
         for i, value in zip(written, kernel_outputs(node), strict=True):
             if grad_fxn is not None:
@@ -108,11 +111,6 @@ def _check_inputs(name: str, tensors: tuple[TensorCore, ...]) -> None:
     for i, x in enumerate(tensors):
         if not isinstance(x, TensorCore):
             raise TypeError(f"custom kernel {name}: input {i} is {x!r}, not a tensor")
-        if not all_int(x.shape):
-            raise CustomKernelError(
-                f"custom kernel {name}: input {i} has the symbolic shape {x.shape}; pass all of "
-                "its memory, and the length as a tensor of one element"
-            )
 
 
 def _devices(
@@ -157,13 +155,23 @@ def _check_outputs(name: str, written: tuple[int, ...], rule: str) -> None:
         )
 
 
+def _check_written(name: str, number: int, x: TensorCore) -> None:
+    if not all_int(x.shape):
+        raise CustomKernelError(
+            f"custom kernel {name}: it writes tensor {number}, which has the symbolic shape "
+            f"{shown(x.shape)}; pass all of its memory, and let loops or valid() end early"
+        )
+
+
 def _kernel_of(
     fxn: KernelFunction,
     name: str,
     tensors: tuple[TensorCore, ...],
     shapes: Sequence[tuple[int, ...]],
-) -> UOp:
-    """The kernel graph that a user's function writes for tensors like these."""
+) -> tuple[UOp, tuple[UOp, ...]]:
+    """The kernel graph that a user's function writes for tensors like these, and the bound
+    Variables in it.
+    """
     placeholders = tuple(
         UOp.placeholder(shape, x.dtype, i)
         for i, (x, shape) in enumerate(zip(tensors, shapes, strict=True))
@@ -182,7 +190,7 @@ def _kernel_of(
             f"custom kernel {name}: the function returned {found}; end it with .sink(), as in "
             "C[i].store(value).end(i).sink()"
         )
-    return lower_custom_kernel(sink, name, placeholders)
+    return lower_custom_kernel(sink, name, placeholders), bindings(sink)
 
 
 def is_whole_memory(node: UOp) -> bool:

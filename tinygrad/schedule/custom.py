@@ -25,7 +25,7 @@ from tinygrad.schedule.rangeify import (
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.linear import split_sum
-from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint
+from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint, symbolic_args
 from tinygrad.uop.spec_checks import elementwise_dtypes
 from tinygrad.uop.upat import graph_rewrite
 
@@ -52,12 +52,24 @@ def lower_custom_kernel(sink: UOp, name: str, placeholders: tuple[UOp, ...]) -> 
         lowering.lower(node)
     stores = lowering.effects[sink]
     lowering.check_closed(stores)
+    lowering.check_bound(sink, stores)
     kernel = graph_rewrite(UOp.sink(*stores), simplify_indices, name="simplify indices")
     if any(u.op is Ops.AFTER for u in kernel.toposort()):
         # loops whose order was said stay as they are
         info = replace(info, opts_to_apply=())
         lowering.check_order(kernel)
     return kernel.replace(arg=info)
+
+
+def bindings(sink: UOp) -> tuple[UOp, ...]:
+    """The bound Variables that a kernel depends on, in its loops, indices and shapes."""
+    found: dict[UOp, None] = {}
+    for node in sink.toposort():
+        below = [node] if node.op is Ops.BIND else []
+        if node.op in GroupOp.Movement or node.op is Ops.PARAM:
+            below = [y for x in symbolic_args(node) for y in x.toposort()]
+        found.update(dict.fromkeys(x for x in below if x.op is Ops.BIND))
+    return tuple(found)
 
 
 def written_slots(kernel: UOp) -> tuple[int, ...]:
@@ -113,7 +125,10 @@ class _Lowering:
         elif op is Ops.RANGE:
             # whatever a loop was wished to be, its steps are independent, or they are not
             kind = AxisType.REDUCE if node.arg.kind is AxisType.REDUCE else AxisType.LOOP
-            self.values[node] = node.replace(arg=RangeArg(node.arg.index, kind))
+            size = self.value(node.src[0])
+            self.values[node] = node.replace(src=(size,), arg=RangeArg(node.arg.index, kind))
+        elif op is Ops.BIND:
+            self.values[node] = node.src[0]
         elif op in {Ops.CONST, Ops.DEFINE_VAR} or (op is Ops.NOOP and not node.src):
             self.values[node] = node
         elif op is Ops.LOAD and len(node.src) == 1:
@@ -300,6 +315,14 @@ class _Lowering:
                 raise self.error(
                     f"nothing closes the loop {numbers} around a store; use .end() with it, or "
                     ".reduce()"
+                )
+
+    def check_bound(self, sink: UOp, stores: list[UOp]) -> None:
+        bound = {x.src[0] for x in bindings(sink)}
+        for variable in UOp.sink(*stores).variables():
+            if variable not in bound:
+                raise self.error(
+                    f"the Variable {variable.expr} has no value; use {variable.expr}.bind(value)"
                 )
 
     def check_order(self, kernel: UOp) -> None:

@@ -111,7 +111,7 @@ class _Chooser:
         for node in self.order:
             if node.op in READS_MEMORY or is_transfer(node):
                 # movement included: whoever reads memory wants it contiguous
-                self.stored.update(node.src)
+                self.stored.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
             elif not is_storage(node) or node.op in COMPUTED_STORAGE:
                 self._mark(node)
 

@@ -156,8 +156,10 @@ class _Planner:
         """The unit of a CUSTOM_KERNEL, which its other outputs share."""
         key = (node.src, node.arg.kernel)
         if key not in self.custom:
-            params = [self.parts[x] for x in node.src]
-            unit = Unit(node, reads=list(node.src), params=params, kernel=node.arg.kernel)
+            # behind the arrays there may be Variables
+            reads = [x for x in node.src if x.op is not Ops.DEFINE_VAR]
+            params = [self.parts[x] for x in reads]
+            unit = Unit(node, reads=reads, params=params, kernel=node.arg.kernel)
             self.custom[key] = unit
             self.units.append(unit)
         return self.custom[key]

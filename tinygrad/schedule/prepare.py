@@ -141,7 +141,7 @@ def store_what_is_copied(node: UOp) -> UOp | None:
 
 def store_what_is_named(node: UOp) -> UOp | None:
     """MSELECT and MSTACK name memory, they compute nothing; a kernel written by hand indexes it."""
-    src = tuple(as_memory(x) for x in node.src)
+    src = tuple(x if x.op is Ops.DEFINE_VAR else as_memory(x) for x in node.src)
     return None if src == node.src else node.replace(src=src)
 
 

@@ -326,7 +326,8 @@ def custom_output(node: UOp) -> str | None:
         return f"is source {arg.output} of {len(node.src)}; its kernel writes {arg.written}"
     if node.dtype is not node.src[arg.output].dtype:
         return f"has the dtype {node.dtype!r} of a source in {node.src[arg.output].dtype!r}"
-    devices = {getattr(x.device, "devices", x.device) for x in node.src}
+    arrays = [x for x in node.src if x.op not in {Ops.BIND, Ops.DEFINE_VAR}]
+    devices = {getattr(x.device, "devices", x.device) for x in arrays}
     if len(devices) > 1:
         return f"has sources on {' and '.join(sorted(map(str, devices)))}; a COPY is missing"
     return None
