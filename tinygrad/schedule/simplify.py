@@ -13,6 +13,10 @@ from tinygrad.uop.placement import inherit
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 
+def _has_intervals(node: UOp) -> bool:
+    return isinstance(node.device, Sharding) and node.device.has_intervals
+
+
 def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
     return LAYOUT_RULES["RESHAPE"](x.device, x.shape, shape)
 
@@ -41,13 +45,17 @@ def reduce_of_reduce(node: UOp, inner: UOp) -> UOp | None:
     return UOp(Ops.REDUCE_AXIS, node.dtype, inner.src, ReduceArg(node.arg.op, axes))
 
 
-def copy_of_copy(node: UOp, x: UOp) -> UOp:
+def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
     """`copy(copy(x, A), B) -> copy(x, B)`, which is `x` if that is where it was"""
+    if _has_intervals(node) and not _has_intervals(node.src[0]):
+        return None  # `A` is where the neighbours of an element are
     return x if x.device == node.arg else inherit(node.replace(src=(x,)), node)
 
 
-def copy_of_allreduce(node: UOp, x: UOp) -> UOp:
+def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
     """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce"""
+    if _has_intervals(node):
+        return None
     return inherit(UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg), node)
 
 

@@ -76,9 +76,8 @@ def _check_operand(first: Sharding, layout: Sharding) -> None:
 
 
 def _fits(layout: Sharding, shapes: Sequence[Shape]) -> bool:
-    """Every operand is cut evenly along the axes it is not broadcast over."""
-    sizes = ((shape[axis], layout.shards(axis)) for shape in shapes for axis in layout.split_axes)
-    return all(is_int(size) and (size == 1 or size % count == 0) for size, count in sizes)
+    """Every operand can be cut along the axes it is not broadcast over."""
+    return all(is_int(shape[axis]) for shape in shapes for axis in layout.split_axes)
 
 
 def _moved_bytes(candidate: Sharding, layout: Sharding, nbytes: int, shape: Shape) -> int:
