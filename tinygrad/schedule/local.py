@@ -45,17 +45,20 @@ def device_number(count: int) -> UOp:
     return UOp.variable("_device_num", 0, count - 1)
 
 
+def part_number(layout: Sharding, axis: int) -> sint:
+    """The number of the running device's part of a split axis."""
+    number = device_number(len(layout))
+    found: sint = 0
+    for stride, count, weight in layout.offset_terms(axis):
+        coordinate = (number // stride) % count if stride > 1 or count < len(layout) else number
+        found = coordinate * weight + found
+    return found
+
+
 def part_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
     """Where the running device's part of `axis` starts; less than 0 if it starts before it."""
     first, step, _ = layout.span(axis, shape)
-    if not step:
-        return first
-    number = device_number(len(layout))
-    start: sint = first
-    for stride, count, weight in layout.offset_terms(axis):
-        coordinate = (number // stride) % count if stride > 1 or count < len(layout) else number
-        start = coordinate * (weight * step) + start
-    return start
+    return part_number(layout, axis) * step + first if step else first
 
 
 def part_numbers(layout: Layout, axis: int) -> list[int]:
@@ -144,7 +147,7 @@ def padded_flat(value: UOp, multiple: int) -> UOp:
     return flat.pad(((0, extra),))
 
 
-def along(value: UOp, axis: int, start: int, end: int) -> UOp:
+def along(value: UOp, axis: int, start: sint, end: sint) -> UOp:
     """Elements `start` to `end` of one axis."""
     shape = value.shape
     return value.shrink(tuple((start, end) if a == axis else (0, d) for a, d in enumerate(shape)))

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
-from tinygrad.schedule.local import along, local_shape, within
+from tinygrad.schedule.local import along, local_shape, part_number, within
 from tinygrad.sharding import SLIDING, Sharding, Span, moves_along, result_span
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, WindowArg
+from tinygrad.uop.ops import UOp, WindowArg, sint
 
 
 def identity(op: Ops, dtype: DType) -> ConstType:
@@ -52,14 +52,16 @@ def move_locally(node: UOp, value: UOp) -> UOp:
     value, arg = _local_argument(node, value, layout, slid)
     value = UOp(op, node.dtype, (value,), arg) if not _does_nothing(op, arg, value) else value
     for axis, (held, made) in slid.items():
+        device = cast(Sharding, node.device)
+        want = device.span(axis, node.shape)
+        offset: sint = want[0] - made[0]
         if op is Ops.UNWINDOW:
             # the first element made is that of the first window's end
-            stride = _stride(node.arg, axis)
-            offset = made[0] - held[0] * stride
-            value = along(value, axis, offset, offset + made[2])
-        want = cast(Sharding, node.device).span(axis, node.shape)
-        if want != made:
-            value = along(value, axis, want[0] - made[0], want[0] - made[0] + want[2])
+            offset = want[0] - held[0] * _stride(node.arg, axis)
+        if want[1] != made[1]:
+            offset = part_number(layout, axis) * (want[1] - made[1]) + offset
+        if op is Ops.UNWINDOW or want != made:
+            value = along(value, axis, offset, offset + want[2])
     return value
 
 

@@ -6,15 +6,12 @@ also by one that these rules would pass over.
 
 from __future__ import annotations
 
+from tinygrad.schedule.fetch import fetch_runs, is_fetched
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 from tinygrad.uop.placement import inherit
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
-
-
-def _has_intervals(node: UOp) -> bool:
-    return isinstance(node.device, Sharding) and node.device.has_intervals
 
 
 def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
@@ -47,14 +44,14 @@ def reduce_of_reduce(node: UOp, inner: UOp) -> UOp | None:
 
 def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
     """`copy(copy(x, A), B) -> copy(x, B)`, which is `x` if that is where it was"""
-    if _has_intervals(node) and not _has_intervals(node.src[0]):
+    if is_fetched(node) and not is_fetched(node.src[0]):
         return None  # `A` is where the neighbours of an element are
     return x if x.device == node.arg else inherit(node.replace(src=(x,)), node)
 
 
 def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
     """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce"""
-    if _has_intervals(node):
+    if is_fetched(node):
         return None
     return inherit(UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg), node)
 
@@ -112,4 +109,4 @@ rules = PatternMatcher(
 
 def simplify(sink: UOp) -> UOp:
     """The tensor graph after all rules."""
-    return graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
+    return graph_rewrite(fetch_runs(sink), rules, name="simplify tensor graph", rebuilt=inherit)

@@ -11,7 +11,14 @@ from itertools import accumulate, pairwise, permutations
 from math import prod
 from operator import mul
 
-from tinygrad.sharding.layout import Placement, Shape, Sharding, ShardingError, is_int
+from tinygrad.sharding.layout import (
+    Placement,
+    Shape,
+    Sharding,
+    ShardingError,
+    is_int,
+    placement_axis,
+)
 from tinygrad.sharding.transfer import sent_elements
 
 
@@ -52,14 +59,10 @@ def _common_layout(
 
 def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
     """What `layout` asks of an operand of `shape`: full copies along the axes of size 1."""
-    if not any(is_int(shape[axis]) and shape[axis] == 1 for axis in layout.split_axes):
+    ones = [axis for axis in layout.split_axes if is_int(shape[axis]) and shape[axis] == 1]
+    if not ones:
         return layout
-    return layout.with_axes(
-        [
-            None if isinstance(entry, int) and is_int(shape[entry]) and shape[entry] == 1 else entry
-            for entry in layout.axes
-        ]
-    )
+    return layout.with_axes([None if placement_axis(p) in ones else p for p in layout.axes])
 
 
 def _check_operand(first: Sharding, layout: Sharding) -> None:

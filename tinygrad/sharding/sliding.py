@@ -8,7 +8,6 @@ window, the mirrored block for a flip, the picked rows for a slice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from tinygrad.sharding.layout import (
@@ -44,10 +43,11 @@ def new_size(op: str, argument: Any, shape: Shape, axis: int) -> Any:
     return next((size for a, _, size, _, _ in argument.windows if a == axis), shape[axis])
 
 
-def source_span(op: str, argument: Any, shape: Shape, axis: int, result: Span) -> Span | None:
-    """What each device reads along `axis` of a source of `shape` for its part of the result.
-
-    None if these are no equal runs, or if bounds are symbolic.
+def source_span(
+    op: str, argument: Any, shape: Shape, axis: int, result: Span, count: int
+) -> Span | None:
+    """What each of `count` devices reads along `axis` of a source of `shape` for its part of the
+    result; a little more where these would be no equal runs. None if bounds are symbolic.
     """
     first, step, size = result
     if op in ("PAD", "SHRINK"):
@@ -61,10 +61,14 @@ def source_span(op: str, argument: Any, shape: Shape, axis: int, result: Span) -
     stride, reach = window
     if op == "WINDOW":
         return first * stride, step * stride, (size - 1) * stride + reach + 1
-    if step % stride:
-        return None
-    low, high = (first - reach) // stride, (first + size - 1) // stride
-    return low, step // stride, high - low + 1
+    # an element of the result is read from windows that end before it, and start after it
+    each = [first + step * number for number in range(count)]
+    lows = [(start - reach) // stride for start in each]
+    highs = [(start + size - 1) // stride for start in each]
+    apart = step // stride
+    low = min(start - apart * number for number, start in enumerate(lows))
+    high = max(end - apart * number for number, end in enumerate(highs))
+    return low, apart, high - low + 1
 
 
 def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -> Span | None:
@@ -98,7 +102,12 @@ def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sh
         span = result_span(op, argument, shape, axis, layout.span(axis, shape))
         if span is None or span[2] < 1:
             return None
-        moved = span_placement(layout.shards(axis), axis, span, new_size(op, argument, shape, axis))
+        size = new_size(op, argument, shape, axis)
+        count = layout.shards(axis)
+        blocks = _blocks(size, count)
+        if source_span(op, argument, shape, axis, blocks, count) == layout.span(axis, shape):
+            span = blocks  # windows whose stride is not 1 may yield some more elements
+        moved = span_placement(count, axis, span, size)
         if isinstance(moved, Interval) and not isinstance(placement, Interval):
             return None
         axes.append(moved)
@@ -106,16 +115,10 @@ def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sh
 
 
 def span_placement(count: int, axis: int, span: Span, size: int) -> Placement:
-    """Runs of an axis of `size` in `count` parts, by their plainest name: what holds at least a
-    full copy is one, what holds at least equal blocks is those.
-    """
-    first, step, length = span
-    if step == 0 and first <= 0 and first + length >= size:
+    """Runs of an axis of `size` in `count` parts, by their plainest name: full copies, blocks."""
+    if span == (0, 0, size):
         return None
-    block = -(-size // count)
-    if size > 1 and step == block and first <= 0 and first + length >= block:
-        return axis
-    return Interval(axis, first, step, length)
+    return axis if size > 1 and span == _blocks(size, count) else Interval(axis, *span)
 
 
 def sources_to_slide(op: str, layout: Sharding, shape: Shape, argument: Any) -> list[Sharding]:
@@ -129,9 +132,11 @@ def sources_to_slide(op: str, layout: Sharding, shape: Shape, argument: Any) -> 
         size = new_size(op, argument, shape, axis)
         if not is_int(size) or size == 0:
             return []
-        block = -(-size // layout.shards(axis))
-        wanted: Sequence[Span] = [(0, 0, size)] if size == 1 else [(0, block, block), (0, 0, size)]
-        spans = [source_span(op, argument, shape, axis, span) for span in wanted]
+        wanted: list[Span] = [(0, 0, size)]
+        if size > 1:
+            wanted.insert(0, _blocks(size, layout.shards(axis)))
+        count = layout.shards(axis)
+        spans = [source_span(op, argument, shape, axis, span, count) for span in wanted]
         choices = [
             _replaced(choice, axis, span, shape)
             for choice in choices
@@ -150,13 +155,17 @@ def source_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sha
         placement = next(p for p in layout.axes if placement_axis(p) == axis)
         if not isinstance(placement, Interval):
             return None
-        span = source_span(
-            op, argument, shape, axis, (placement.first, placement.step, placement.size)
-        )
+        wanted = (placement.first, placement.step, placement.size)
+        span = source_span(op, argument, shape, axis, wanted, layout.shards(axis))
         if span is None:
             return None
         below = _replaced(below, axis, span, shape)
     return below
+
+
+def _blocks(size: int, count: int) -> Span:
+    block = -(-size // count)
+    return 0, block, block
 
 
 def _replaced(layout: Sharding, axis: int, span: Span, shape: Shape) -> Sharding:
