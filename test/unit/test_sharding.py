@@ -65,7 +65,13 @@ class Symbolic:
 class Windows:
     """What a layout rule reads of the argument of WINDOW and UNWINDOW."""
 
+    windows: tuple[tuple[int, int, int, int, int], ...]
     axes: frozenset[int]
+
+
+def windows(*each: tuple[int, int, int, int, int]) -> Windows:
+    """Of (axis, kernel axis, new size, stride, dilation)."""
+    return Windows(each, frozenset(axis for window in each for axis in window[:2]))
 
 
 # *** the value ***
@@ -275,11 +281,15 @@ def test_every_movement_op_has_a_layout_rule() -> None:
         ("SHRINK", (4, 3), ((1, 4), (0, 3)), None),
         ("FLIP", (4, 3), (False, True), split(2, 0)),
         ("FLIP", (4, 3), (True, False), None),
-        ("WINDOW", (4, 9, 2), Windows(frozenset({1, 2})), split(2, 0)),
-        ("WINDOW", (4, 9, 2), Windows(frozenset({0, 2})), None),
-        ("WINDOW", (4, 9, 2), Windows(frozenset({1, 0})), None),
-        ("UNWINDOW", (4, 8, 2), Windows(frozenset({1, 2})), split(2, 0)),
-        ("UNWINDOW", (4, 8, 2), Windows(frozenset({0, 2})), None),
+        ("PAD", (5, 3), ((0, 1), (0, 0)), split(2, 0)),
+        ("SHRINK", (6, 3), ((0, 5), (0, 3)), split(2, 0)),
+        ("WINDOW", (4, 9, 2), windows((1, 2, 8, 1, 1)), split(2, 0)),
+        ("WINDOW", (8, 9, 2), windows((0, 2, 4, 2, 1)), split(2, 0)),
+        ("WINDOW", (8, 9, 2), windows((0, 2, 7, 1, 1)), None),
+        ("WINDOW", (4, 9, 2), windows((1, 0, 6, 1, 1)), None),
+        ("UNWINDOW", (4, 8, 2), windows((1, 2, 9, 1, 1)), split(2, 0)),
+        ("UNWINDOW", (4, 8, 2), windows((0, 2, 8, 2, 1)), split(2, 0)),
+        ("UNWINDOW", (4, 8, 2), windows((0, 2, 5, 1, 1)), None),
     ],
 )
 def test_movement_of_a_layout_split_on_axis_0(
@@ -506,8 +516,8 @@ X, BIAS, COLUMN = (64, 128), (1, 128), (64, 1)
             [(6, 6), (6, 6)],
             split(6, (0, None), (2, 3)),
         ),
-        # an axis that does not divide is no candidate
-        ([split(4, (0, None), (2, 2)), split(4, (None, 0), (2, 2))], [(2,), (2,)], None),
+        # an axis may be cut into more parts than it has elements
+        ([split(4, (0, None), (2, 2)), split(4, (None, 0), (2, 2))], [(2,), (2,)], split(4, 0)),
     ],
 )
 def test_common_layout(layouts: list[Sharding], shapes: list[Any], chosen: Sharding | None) -> None:

@@ -61,9 +61,9 @@ def source_span(
     stride, reach = window
     if op == "WINDOW":
         return first * stride, step * stride, (size - 1) * stride + reach + 1
-    # an element of the result is read from windows that end before it, and start after it
+    # from the first window that reaches the part, or the last that starts before it, to the last
     each = [first + step * number for number in range(count)]
-    lows = [(start - reach) // stride for start in each]
+    lows = [min(-((reach - start) // stride), start // stride) for start in each]
     highs = [(start + size - 1) // stride for start in each]
     apart = step // stride
     low = min(start - apart * number for number, start in enumerate(lows))
@@ -84,7 +84,9 @@ def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -
         return None
     stride, reach = window
     if op == "UNWINDOW":
-        return first * stride + reach, step * stride, size * stride - reach
+        # where windows before the first that is held still reach, some is missing
+        missing = max(0, reach + 1 - stride)
+        return first * stride + missing, step * stride, size * stride - missing
     if step % stride:
         return None
     low, high = -(-first // stride), (first + size - 1 - reach) // stride
