@@ -28,7 +28,7 @@ from tinygrad.uop.upat import graph_rewrite
 Array = np.ndarray[Any, Any]
 Storage = list[list[Array]]
 
-HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
+HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
 
 def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:

@@ -98,7 +98,7 @@ def size(x: Any) -> int:
 def stored_value(node: UOp) -> Array:
     """The value of a BUFFER, put together from its shards; zeros if nothing was written yet."""
     shape = node.arg.shape
-    if not node.is_realized:
+    if not node.is_realized or 0 in shape:
         return np.zeros(shape, value_dtype(node.dtype))
     storage = node.buffer
     if not isinstance(storage, MultiBuffer):
@@ -276,12 +276,17 @@ def _gather(src: list[Array], node: UOp) -> Array:
     return np.where(mask, rows, np.zeros((), table.dtype))
 
 
-def _scatter_add(src: list[Array], node: UOp) -> Array:
+def _scatter(src: list[Array], node: UOp) -> Array:
     values, index = src
-    rest = values.shape[index.ndim :]
-    result = np.zeros((size(node.arg), *rest), values.dtype)
+    start, combine = {
+        Ops.SCATTER_ADD: (0, np.add),
+        Ops.SCATTER_MUL: (1, np.multiply),
+        Ops.SCATTER_MAX: (dtypes.min(node.dtype), np.maximum),
+    }[node.op]
+    shape = (size(node.arg), *values.shape[index.ndim :])
+    result = np.full(shape, start, values.dtype)
     inside = (index >= 0) & (index < result.shape[0])
-    np.add.at(result, index[inside], values[inside])
+    combine.at(result, index[inside], values[inside])
     return rounded(result, node.dtype)
 
 
@@ -290,5 +295,5 @@ OTHER: dict[Ops, Callable[[list[Array], UOp], Array]] = {
     Ops.BITCAST: _bitcast,
     Ops.REDUCE_AXIS: _reduce,
     Ops.GATHER: _gather,
-    Ops.SCATTER_ADD: _scatter_add,
+    **dict.fromkeys(GroupOp.Scatter, _scatter),
 }

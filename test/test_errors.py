@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -285,3 +286,72 @@ def test_a_layer_of_a_wrong_size() -> None:
 @pytest.mark.parametrize("dtype", [dtypes.int, dtypes.bool])
 def test_a_mean_of_integers_is_a_float(dtype: Any) -> None:
     assert dtypes.is_float(Tensor([1, 0, 1], dtype=dtype).mean().dtype)
+
+
+# ---- by family of operations ----
+
+ELSEWHERE = "live on CPU(:1)? and CPU(:1)?; bring them together first"
+FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    # an axis that is none
+    "sum of axis 1.5": (lambda: zeros(2).sum(1.5), TypeError, r"\(2,\) is an integer, not 1.5"),
+    "sum of axis a": (lambda: zeros(2).sum((0, "a")), TypeError, "is an integer, not 'a'"),
+    "softmax of axis a": (lambda: zeros(2).softmax("a"), TypeError, "is an integer, not 'a'"),
+    "sum of one axis twice": (lambda: zeros(2).sum((0, -1)), ValueError, r"\(0, -1\) names.*twice"),
+    "argmax of two axes": (lambda: zeros(2, 2).argmax((0, 1)), TypeError, r"not \(0, 1\)"),
+    "cumsum of two axes": (lambda: zeros(2, 2).cumsum((0, 1)), TypeError, r"not \(0, 1\)"),
+    "sort of axis 2": (lambda: zeros(2, 3).sort(2), IndexError, r"no axis 2 in shape \(2, 3\)"),
+    "topk of axis 2": (lambda: zeros(2, 3).topk(1, 2), IndexError, r"no axis 2 in shape \(2, 3\)"),
+    "layernorm of axis 2": (lambda: zeros(2).layernorm(2), IndexError, "no axis 2"),
+    # shapes
+    "where": (lambda: zeros(3).where(1, zeros(4)), ValueError, r"\(3,\) and \(4,\) do not broad"),
+    "maximum": (lambda: zeros(3).maximum(zeros(4)), ValueError, r"\(3,\) and \(4,\) do not broad"),
+    "linear": (lambda: zeros(2).linear(zeros(3, 2)), RuntimeError, "size 2, axis -2.* 3"),
+    "batchnorm": (
+        lambda: zeros(3, 4).batchnorm(zeros(3), None, zeros(4), zeros(4)),
+        ValueError,
+        r"batchnorm: \(3,\) does not fit axes \(1,\) of shape \(3, 4\)",
+    ),
+    "loss": (
+        lambda: zeros(3).binary_crossentropy(zeros(4)),
+        ValueError,
+        r"\(4,\) and \(3,\) do not broadcast",
+    ),
+    # types
+    "loss of a number": (lambda: zeros(3).cross_entropy(0), TypeError, "cross_entropy.*not 0"),
+    "loss of a list": (lambda: zeros(3, 2).nll_loss([0]), TypeError, r"nll_loss.*Tensor\(\.\.\.\)"),
+    "bits": (lambda: zeros(2) & 1, RuntimeError, r"AND.*float; cast both first, as with \.int"),
+    "not": (lambda: ~zeros(2), RuntimeError, "XOR.*float"),
+    "quotient": (lambda: zeros(2).idiv(2), TypeError, "idiv is of integers, not of dtypes.float"),
+    "rounding": (lambda: zeros(2).div(2, rounding_mode="up"), RuntimeError, "rounding_mode='up'"),
+    "threefry": (lambda: zeros(2).threefry(1), TypeError, "uint64, not of dtypes.float"),
+    "sum dtype": (lambda: zeros(2).sum(dtype="float33"), TypeError, "'float33' is not a dtype"),
+    "backward": (lambda: Tensor([1]).sum().backward(), RuntimeError, "dtypes.int has no gradient"),
+    "gradient": (lambda: Tensor(True).gradient(zeros(1)), RuntimeError, "dtypes.bool has no grad"),
+    # devices
+    "where elsewhere": (lambda: zeros(2).where(zeros(2), elsewhere()), ShardingError, ELSEWHERE),
+    "maximum elsewhere": (lambda: zeros(2).maximum(elsewhere()), ShardingError, ELSEWHERE),
+    "power elsewhere": (lambda: zeros(2) ** elsewhere(), ShardingError, ELSEWHERE),
+    "loss elsewhere": (lambda: zeros(2).cross_entropy(elsewhere()), ShardingError, ELSEWHERE),
+    "einsum elsewhere": (
+        lambda: Tensor.einsum("i,i", zeros(2), elsewhere()),
+        ShardingError,
+        ELSEWHERE,
+    ),
+    "random elsewhere": (
+        lambda: Tensor.rand(2, device="ABACUS"),
+        DeviceError,
+        "no device 'ABACUS'",
+    ),
+}
+
+
+def elsewhere() -> Tensor:
+    """Two elements on another device."""
+    return zeros(2).to("CPU:1")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_mistake_is_named(name: str) -> None:
+    function, kind, text = FAMILIES[name]
+    with pytest.raises(kind, match=text):
+        function()

@@ -46,6 +46,9 @@ def fetch(
     It is called `name` (a path with a folder is taken as it is) in the folder `subdir` of the
     cache. `gunzip` unpacks it. `sha256` is the checksum of the file as returned, in hexadecimal.
     A `url` that is a path is returned as it is. Raises DownloadError.
+
+    >>> str(fetch("./weights.safetensors"))
+    'weights.safetensors'
     """
     if url.startswith(("/", ".")):
         return Path(url)

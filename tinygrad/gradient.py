@@ -225,22 +225,26 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
     if y.arg.op is Ops.ADD:
         return (wide,)
     if y.arg.op is Ops.MUL:
-        return (wide * _product_of_others(x, y.arg.axes),)
-    # equal largest elements share; over a split axis, the result is what all devices agree on
-    layout = _whole_layout(y.device)
-    largest = y if y.device == layout else y.allreduce(layout)
-    is_max = x.eq(largest.expand(x.shape)).cast(g.dtype)
+        return (wide * _product_of_others(x, lambda op, z: z.r(op, y.arg.axes).expand(z.shape)),)
+    # equal largest elements share
+    is_max = x.eq(_agreed(y).expand(x.shape)).cast(g.dtype)
     count = _sum(is_max, y.arg.axes)
     return (is_max * g.alu(Ops.FDIV, count).expand(x.shape),)
 
 
-def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """For each element the product of all the others over `axes`, zeros included."""
+def _agreed(y: UOp) -> UOp:
+    """A reduction as all devices agree on it, where each has a part."""
+    layout = _whole_layout(y.device)
+    return y if y.device == layout else y.allreduce(layout)
+
+
+def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
+    """For each element the product of all the others it is `combined` with, zeros included."""
     zero, one = _number(x, 0), _number(x, 1)
     is_zero = x.eq(zero)
     others = is_zero.where(one, x)
-    product = others.r(Ops.MUL, axes).expand(x.shape)
-    zeros = is_zero.where(one, zero).r(Ops.ADD, axes).expand(x.shape)
+    product = combined(Ops.MUL, others)
+    zeros = combined(Ops.ADD, is_zero.where(one, zero))
     at_zero = zeros.eq(one).where(product, zero)
     elsewhere = zeros.eq(zero).where(product.alu(Ops.FDIV, others), zero)
     return is_zero.where(at_zero, elsewhere)
@@ -268,6 +272,13 @@ def _whole_layout(device: object) -> object:
 
 def _assign(g: UOp, y: UOp) -> Gradients:
     return None, g
+
+
+def _custom_kernel(g: UOp, y: UOp) -> Gradients:
+    raise RuntimeError(
+        f"custom kernel {y.arg.kernel.arg.name} has no gradient; pass custom_kernel(grad_fxn=...), "
+        "or detach() its inputs if none should flow"
+    )
 
 
 def _reshape(g: UOp, y: UOp) -> Gradients:
@@ -307,11 +318,31 @@ def _unwindow(g: UOp, y: UOp) -> Gradients:
 
 def _gather(g: UOp, y: UOp) -> Gradients:
     table, index = y.src
-    return g.scatter_add(index, cast(int, table.shape[0])), None
+    # many rows may be added up
+    wide = g.cast(sum_acc_dtype(g.dtype))
+    return wide.scatter_add(index, table.shape[0]).cast(g.dtype), None
 
 
 def _scatter_add(g: UOp, y: UOp) -> Gradients:
     return g.gather(y.src[1]), None
+
+
+def _scatter_mul(g: UOp, y: UOp) -> Gradients:
+    x, index = y.src
+    scatters = {Ops.MUL: Ops.SCATTER_MUL, Ops.ADD: Ops.SCATTER_ADD}
+
+    def combined(op: Ops, z: UOp) -> UOp:
+        return z.scatter(scatters[op], index, y.arg).gather(index)
+
+    return g.gather(index) * _product_of_others(x, combined), None
+
+
+def _scatter_max(g: UOp, y: UOp) -> Gradients:
+    x, index = y.src
+    # equal largest rows share; one that is out of range is alone
+    is_max = x.eq(_agreed(y).gather(index)).cast(g.dtype)
+    count = is_max.scatter_add(index, y.arg).gather(index).alu(Ops.MAX, _number(g, 1))
+    return is_max * g.gather(index).alu(Ops.FDIV, count), None
 
 
 RULES: dict[Ops, Rule] = {
@@ -339,6 +370,7 @@ RULES: dict[Ops, Rule] = {
     Ops.COPY: _moved,
     Ops.ALLREDUCE: _moved,
     Ops.ASSIGN: _assign,
+    Ops.CUSTOM_KERNEL: _custom_kernel,
     Ops.RESHAPE: _reshape,
     Ops.EXPAND: _expand,
     Ops.PERMUTE: _permute,
@@ -349,4 +381,6 @@ RULES: dict[Ops, Rule] = {
     Ops.UNWINDOW: _unwindow,
     Ops.GATHER: _gather,
     Ops.SCATTER_ADD: _scatter_add,
+    Ops.SCATTER_MUL: _scatter_mul,
+    Ops.SCATTER_MAX: _scatter_max,
 }

@@ -1,7 +1,7 @@
 """Small functions that know nothing of tensors, and the names that programs import from here.
 
-The functions of this file are pure, the disk cache aside; settings, counters, timers and downloads
-have files of their own.
+The functions of this file are pure, the disk cache aside; text, settings, counters, timers and
+downloads have files of their own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import functools
 import operator
 import os
 import pickle
-import re
-import string
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
@@ -27,7 +25,6 @@ from tinygrad.settings import (
     FUSE_OPTIM,
     IMAGE,
     JIT,
-    NO_COLOR,
     NOOPT,
     PROFILE,
     RING,
@@ -40,6 +37,7 @@ from tinygrad.settings import (
     ContextVar,
     getenv,
 )
+from tinygrad.text import ansilen, ansistrip, colored, strip_parens, to_function_name, word_wrap
 
 if TYPE_CHECKING:
     from tqdm import tqdm, trange
@@ -131,22 +129,38 @@ def prod(x: Iterable[int]) -> int: ...
 @overload
 def prod(x: Iterable[Any]) -> Any: ...
 def prod(x: Iterable[Any]) -> Any:
-    """The product of `x`; 1 if there is nothing in it."""
+    """The product of `x`; 1 if there is nothing in it.
+
+    >>> prod([2, 3, 4])
+    24
+    """
     return functools.reduce(operator.mul, x, 1)
 
 
 def dedup(x: Iterable[T]) -> list[T]:
-    """The different items of `x`, in the order they came first."""
+    """The different items of `x`, in the order they came first.
+
+    >>> dedup([3, 1, 3, 2])
+    [3, 1, 2]
+    """
     return list(dict.fromkeys(x))
 
 
 def flatten(x: Iterable[Iterable[T]]) -> list[T]:
-    """The items of the items: one level of nesting is removed."""
+    """The items of the items: one level of nesting is removed.
+
+    >>> flatten([[1, 2], [3]])
+    [1, 2, 3]
+    """
     return [item for inner in x for item in inner]
 
 
 def fully_flatten(x: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and arrays, left to right; text is a leaf."""
+    """The leaves of nested lists, tuples and arrays, left to right; text is a leaf.
+
+    >>> fully_flatten([1, [2, (3, [4])]])
+    [1, 2, 3, 4]
+    """
     if isinstance(x, (str, bytes)) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
         return [x]
     if getattr(x, "shape", None) == ():  # an array of no dimensions has a length it cannot tell
@@ -155,7 +169,11 @@ def fully_flatten(x: Any) -> list[Any]:
 
 
 def argfix(*x: Any) -> tuple[Any, ...]:
-    """`f(1, 2)` and `f((1, 2))` both as `(1, 2)`. Raises ValueError if a sequence is not alone."""
+    """`f(1, 2)` and `f((1, 2))` both as `(1, 2)`. Raises ValueError if a sequence is not alone.
+
+    >>> argfix(1, 2), argfix((1, 2))
+    ((1, 2), (1, 2))
+    """
     if not x or not isinstance(x[0], (tuple, list)):
         return x
     if len(x) != 1:
@@ -164,28 +182,48 @@ def argfix(*x: Any) -> tuple[Any, ...]:
 
 
 def argsort(x: Sequence[Any]) -> Any:
-    """The order that sorts `x`, as a list or tuple like it; of a permutation, the inverse."""
+    """The order that sorts `x`, as a list or tuple like it; of a permutation, the inverse.
+
+    >>> argsort((2, 0, 1))
+    (1, 2, 0)
+    """
     order = sorted(range(len(x)), key=x.__getitem__)
     return tuple(order) if isinstance(x, tuple) else order
 
 
 def all_same(items: Sequence[Any]) -> bool:
-    """Whether every item equals the first; true of no items."""
+    """Whether every item equals the first; true of no items.
+
+    >>> all_same([1, 1]), all_same([1, 2])
+    (True, False)
+    """
     return all(item == items[0] for item in items)
 
 
 def all_int(items: Sequence[Any]) -> TypeGuard[tuple[int, ...]]:
-    """Whether every item is a Python int."""
+    """Whether every item is a Python int.
+
+    >>> all_int((1, 2)), all_int((1, 2.0))
+    (True, False)
+    """
     return all(isinstance(item, int) for item in items)
 
 
 def make_tuple(x: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """An int as `count` times itself; a sequence as a tuple, whatever its length."""
+    """An int as `count` times itself; a sequence as a tuple, whatever its length.
+
+    >>> make_tuple(3, 2), make_tuple([4, 5], 2)
+    ((3, 3), (4, 5))
+    """
     return (x,) * count if isinstance(x, int) else tuple(x)
 
 
 def partition(items: Iterable[T], predicate: Callable[[T], Any]) -> tuple[list[T], list[T]]:
-    """The items for which the predicate holds, and the others."""
+    """The items for which the predicate holds, and the others.
+
+    >>> partition([1, 2, 3], lambda x: x > 1)
+    ([2, 3], [1])
+    """
     chosen: list[T] = []
     others: list[T] = []
     for item in items:
@@ -194,7 +232,11 @@ def partition(items: Iterable[T], predicate: Callable[[T], Any]) -> tuple[list[T
 
 
 def merge_dicts(dicts: Iterable[dict[K, V]]) -> dict[K, V]:
-    """All entries in one dictionary. Raises ValueError if two give one key different values."""
+    """All entries in one dictionary. Raises ValueError if two give one key different values.
+
+    >>> merge_dicts([{"a": 1}, {"b": 2}])
+    {'a': 1, 'b': 2}
+    """
     merged: dict[K, V] = {}
     for entries in dicts:
         for key, value in entries.items():
@@ -205,7 +247,11 @@ def merge_dicts(dicts: Iterable[dict[K, V]]) -> dict[K, V]:
 
 
 def get_child(obj: Any, key: str) -> Any:
-    """What the dotted path `key` leads to: attributes, dictionary keys and list positions."""
+    """What the dotted path `key` leads to: attributes, dictionary keys and list positions.
+
+    >>> get_child({"layers": [{"bias": 5}]}, "layers.0.bias")
+    5
+    """
     for name in key.split("."):
         if name.isnumeric():
             obj = obj[int(name)]
@@ -217,7 +263,11 @@ def get_child(obj: Any, key: str) -> Any:
 
 
 def unwrap(x: T | None) -> T:
-    """`x`, which our own logic says is not None."""
+    """`x`, which our own logic says is not None.
+
+    >>> unwrap(5)
+    5
+    """
     assert x is not None
     return x
 
@@ -230,7 +280,11 @@ def ceildiv(num: int, amount: int) -> int: ...
 @overload
 def ceildiv(num: Any, amount: Any) -> Any: ...
 def ceildiv(num: Any, amount: Any) -> Any:
-    """`num / amount`, rounded up."""
+    """`num / amount`, rounded up.
+
+    >>> ceildiv(7, 2)
+    4
+    """
     return -(num // -amount)
 
 
@@ -239,7 +293,11 @@ def round_up(num: int, amount: int) -> int: ...
 @overload
 def round_up(num: Any, amount: Any) -> Any: ...
 def round_up(num: Any, amount: Any) -> Any:
-    """The least multiple of `amount` that is `num` or more."""
+    """The least multiple of `amount` that is `num` or more.
+
+    >>> round_up(7, 4)
+    8
+    """
     return (num + amount - 1) // amount * amount
 
 
@@ -248,17 +306,29 @@ def round_down(num: int, amount: int) -> int: ...
 @overload
 def round_down(num: Any, amount: Any) -> Any: ...
 def round_down(num: Any, amount: Any) -> Any:
-    """The greatest multiple of `amount` that is `num` or less."""
+    """The greatest multiple of `amount` that is `num` or less.
+
+    >>> round_down(7, 4)
+    4
+    """
     return num // amount * amount
 
 
 def next_power2(x: int) -> int:
-    """The least power of two that is `x` or more; 1 for 0."""
+    """The least power of two that is `x` or more; 1 for 0.
+
+    >>> next_power2(5)
+    8
+    """
     return 1 if x == 0 else 1 << (x - 1).bit_length()
 
 
 def cdiv(x: int, y: int) -> int:
-    """`x / y` rounded toward zero, as C divides; 0 if `y` is 0."""
+    """`x / y` rounded toward zero, as C divides; 0 if `y` is 0.
+
+    >>> cdiv(-7, 2)
+    -3
+    """
     if y == 0:
         return 0
     quotient = abs(x) // abs(y)
@@ -266,82 +336,32 @@ def cdiv(x: int, y: int) -> int:
 
 
 def cmod(x: int, y: int) -> int:
-    """What `cdiv` leaves, with the sign of `x`, as in C; `x` if `y` is 0."""
+    """What `cdiv` leaves, with the sign of `x`, as in C; `x` if `y` is 0.
+
+    >>> cmod(-7, 2)
+    -1
+    """
     return x - cdiv(x, y) * y
 
 
 def polyN(x: Any, coefficients: Iterable[float]) -> Any:
-    """The polynomial with these coefficients, highest power first, at `x`."""
+    """The polynomial with these coefficients, highest power first, at `x`.
+
+    >>> polyN(2, [3, 0, 1])
+    13.0
+    """
     return functools.reduce(lambda total, coefficient: total * x + coefficient, coefficients, 0.0)
 
 
-# *** text ***
-
-COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def colored(text: str, color: str | None, background: bool = False) -> str:
-    """`text` in a terminal colour; a name in capitals is the bright one, None leaves it alone."""
-    if color is None or NO_COLOR:
-        return text
-    code = 30 + COLORS.index(color.lower()) + 10 * background + 60 * color.isupper()
-    return f"\x1b[{code}m{text}\x1b[0m"
-
-
-def ansistrip(text: str) -> str:
-    """`text` without its colours."""
-    return ANSI.sub("", text)
-
-
-def ansilen(text: str) -> int:
-    """How many columns `text` takes on a terminal."""
-    return len(ansistrip(text))
-
-
-def word_wrap(text: str, width: int = 80) -> str:
-    """`text` with lines cut so that none shows more than `width` characters; colours are free."""
-    return "\n".join(_wrap_line(line, width) for line in text.split("\n"))
-
-
-def _wrap_line(line: str, width: int) -> str:
-    pieces: list[str] = []
-    column = 0
-    for token in re.findall(rf"{ANSI.pattern}|.", line):
-        if not ANSI.fullmatch(token):
-            if column == width:
-                pieces.append("\n")
-                column = 0
-            column += 1
-        pieces.append(token)
-    return "".join(pieces)
-
-
-def strip_parens(text: str) -> str:
-    """`text` without its outer parentheses, if the first one closes at the very end."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for position, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0 and position < len(text) - 1:
-            return text
-    return text[1:-1]
-
-
-IDENTIFIER_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_")
-
-
-def to_function_name(text: str) -> str:
-    """`text` as a C identifier: colours go, other characters become their hexadecimal code."""
-    return "".join(
-        character if character in IDENTIFIER_CHARACTERS else f"{ord(character):02X}"
-        for character in ansistrip(text)
-    )
+# *** files ***
 
 
 def temp(name: str, append_user: bool = False) -> str:
-    """The path of a file called `name` in the folder for temporary files."""
+    """The path of a file called `name` in the folder for temporary files.
+
+    >>> temp("notes.txt").endswith("notes.txt")
+    True
+    """
     if append_user:
         import getpass
 
@@ -353,7 +373,12 @@ def temp(name: str, append_user: bool = False) -> str:
 
 
 def diskcache_get(table: str, key: Any) -> Any:
-    """The value stored under `key` (anything with a stable repr), or None."""
+    """The value stored under `key` (anything with a stable repr), or None.
+
+    >>> _ = diskcache_put("squares", 3, 9)
+    >>> diskcache_get("squares", 3), diskcache_get("squares", 4)
+    (9, None)
+    """
     if CACHELEVEL < 1:
         return None
     data = store.get(table, repr(key))
@@ -361,19 +386,38 @@ def diskcache_get(table: str, key: Any) -> Any:
 
 
 def diskcache_put(table: str, key: Any, value: T) -> T:
-    """Stores a value that can be pickled, and returns it."""
+    """Stores a value that can be pickled, and returns it.
+
+    >>> diskcache_put("squares", 3, 9)
+    9
+    """
     if CACHELEVEL >= 1:
         store.put(table, repr(key), pickle.dumps(value))
     return value
 
 
 def diskcache_clear() -> None:
-    """Empties the disk cache."""
+    """Empties the disk cache.
+
+    >>> _ = diskcache_put("squares", 3, 9)
+    >>> diskcache_clear()
+    >>> diskcache_get("squares", 3) is None
+    True
+    """
     store.clear()
 
 
 def diskcache(function: Callable[..., T]) -> Callable[..., T]:
-    """Makes a pure function remember its results across processes."""
+    """Makes a pure function remember its results across processes.
+
+    >>> runs = []
+    >>> @diskcache
+    ... def remembered_square(x):
+    ...     runs.append(x)
+    ...     return x * x
+    >>> remembered_square(3), remembered_square(3), len(runs) < 2
+    (9, 9, True)
+    """
 
     @functools.wraps(function)
     def remembering(*args: Any, **kwargs: Any) -> T:

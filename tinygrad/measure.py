@@ -16,6 +16,11 @@ class GlobalCounters:
     `global_ops` counts arithmetic operations, `global_mem` the bytes that kernels read and write,
     `bytes_moved` the bytes that crossed devices (of a device: those it sent), `mem_used` the bytes
     allocated.
+
+    >>> GlobalCounters.reset()
+    >>> _ = (Tensor([1.0, 2.0]) * 2).realize()
+    >>> GlobalCounters.kernel_count
+    1
     """
 
     global_ops: ClassVar[int] = 0
@@ -29,7 +34,12 @@ class GlobalCounters:
 
     @staticmethod
     def reset() -> None:
-        """Sets the counters to zero. Memory in use is a state, not a count: it stays."""
+        """Sets the counters to zero. Memory in use is a state, not a count: it stays.
+
+        >>> GlobalCounters.reset()
+        >>> GlobalCounters.kernel_count, GlobalCounters.global_ops
+        (0, 0)
+        """
         GlobalCounters.global_ops = 0
         GlobalCounters.global_mem = 0
         GlobalCounters.time_sum_s = 0.0
@@ -42,6 +52,10 @@ class Timing(contextlib.ContextDecorator):
     """Prints how long a block took: `with Timing("load: "): ...`; `et` is the time in ns.
 
     `on_exit` gets the time in ns and returns text to print after it.
+
+    >>> with Timing("sum: ", on_exit=lambda ns: " in all"):  # doctest: +ELLIPSIS
+    ...     total = sum(range(1000))
+    sum: ... ms in all
     """
 
     def __init__(
@@ -73,6 +87,12 @@ class Profiling(contextlib.ContextDecorator):
     """Prints the Python functions that a block spent its time in.
 
     `sort` is a key of `pstats`, `frac` the part of the functions to print, `fn` a file to save to.
+
+    >>> import contextlib, io
+    >>> with contextlib.redirect_stdout(io.StringIO()) as report, Profiling(frac=0.5):
+    ...     total = sum(range(1000))
+    >>> "function calls" in report.getvalue()
+    True
     """
 
     def __init__(

@@ -29,6 +29,9 @@ class ContextVar(Generic[T]):
     It compares and tests like its value (`DEBUG >= 2`, `if JIT`); `.value` is the value itself.
     Declaring a name a second time gives the first object back, so a program may be re-run in one
     process. Raises SettingError if the environment holds something the setting cannot take.
+
+    >>> BEAM.value, BEAM > 5
+    (0, False)
     """
 
     declared: ClassVar[dict[str, ContextVar[Any]]] = {}
@@ -51,7 +54,11 @@ class ContextVar(Generic[T]):
         return self
 
     def check(self, value: T) -> T:
-        """The value, unchanged. Raises SettingError unless it fits the type and the choices."""
+        """The value, unchanged. Raises SettingError unless it fits the type and the choices.
+
+        >>> BEAM.check(7)
+        7
+        """
         if not isinstance(value, type(self.default)):
             raise SettingError(
                 f"{self.key}={value!r} is a {type(value).__name__}; "
@@ -95,6 +102,12 @@ class Context(contextlib.ContextDecorator):
 
     `with Context(DEBUG=2, BEAM=0): ...` or `@Context(DEBUG=2)`. Raises SettingError for a name that
     is not a setting and for a value that the setting cannot take; then nothing is changed.
+
+    >>> with Context(BEAM=2):
+    ...     BEAM.value
+    2
+    >>> BEAM.value
+    0
     """
 
     def __init__(self, **values: int | str) -> None:
@@ -158,6 +171,9 @@ def getenv(key: str, default: Any = 0) -> Any:
     """A program's own variable (`GPUS`, `BS`, ...), in the type of `default`; read once.
 
     An empty or missing variable gives `default`. Raises SettingError if the text is no such number.
+
+    >>> getenv("EXAMPLE_BATCH", 64)
+    64
     """
     return _getenv_cached(key, default)
 

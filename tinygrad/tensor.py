@@ -21,8 +21,11 @@ from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
+from tinygrad.mixin.custom import CustomKernelMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.host import data_node, foreign_node
+from tinygrad.mixin.inplace import InplaceMixin
+from tinygrad.mixin.interchange import InterchangeMixin
 from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.losses import LossMixin
 from tinygrad.mixin.normalization import NormalizationMixin
@@ -44,6 +47,9 @@ class Tensor(
     ResizeMixin,
     LinalgMixin,
     HashMixin,
+    CustomKernelMixin,
+    InterchangeMixin,
+    InplaceMixin,
     CastMixin,
 ):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
@@ -134,7 +140,8 @@ class Tensor(
 
         A tensor of several elements needs `gradient`, of its shape: what comes after it. Targets
         it does not depend on get zeros with `materialize_grads`.
-        Raises RuntimeError for such a target otherwise, and where `gradient` is missing.
+        Raises RuntimeError for such a target otherwise, where `gradient` is missing, and for a
+        tensor of integers or bools.
 
         >>> x = Tensor([1.0, 2.0])
         >>> (x * x).sum().gradient(x)[0].tolist()
@@ -153,6 +160,11 @@ class Tensor(
         return results
 
     def _root_gradient(self, gradient: Self | None) -> UOp:
+        if not self.is_floating_point():
+            raise RuntimeError(
+                f"a tensor of {self.dtype} has no gradient; cast it to float before the "
+                "operations whose gradient is wanted"
+            )
         if gradient is None:
             if self.shape != ():
                 raise RuntimeError(
@@ -167,7 +179,8 @@ class Tensor(
     def backward(self, gradient: Self | None = None) -> Self:
         """Add the gradient of this tensor to `grad` of all tensors that require one.
 
-        Raises RuntimeError for a tensor of several elements without `gradient`.
+        Raises RuntimeError for a tensor of several elements without `gradient`, and for one of
+        integers or bools.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()

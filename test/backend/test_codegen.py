@@ -55,7 +55,7 @@ def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj", batch: i
         size = int(numpy.prod(sizes))
         return buffer(slot, size).index(flat_index(positions, sizes)).load()
 
-    value = (operand(1, left) * operand(2, right)).reduce(Ops.ADD, term)
+    value = (operand(1, left) * operand(2, right)).reduce(term, arg=Ops.ADD)
     target = buffer(0, batch * m * n).index(flat_index([z, i, j], [batch, m, n]))
     return sink(target.store(value, z, i, j), name="matmul")
 
@@ -118,7 +118,7 @@ def test_convolution(size: int, pad: int, stride: int, width: int) -> None:
     weight = weights.index(flat_index([f, c, ky, kx], [filters, channels, width, width])).load()
     target = buffer(0, batch * filters * out * out)
     where = target.index(flat_index([z, f, y, x], [batch, filters, out, out]))
-    kernel = sink(where.store((pixel * weight).reduce(Ops.ADD, c, ky, kx), z, f, y, x))
+    kernel = sink(where.store((pixel * weight).reduce(c, ky, kx, arg=Ops.ADD), z, f, y, x))
     arrays = {
         0: numpy.zeros(batch * filters * out * out, "f4"),
         1: random_array(RNG, dtypes.float32, batch * channels * size * size),
@@ -140,7 +140,7 @@ def test_weight_gradient_of_a_convolution(size: int) -> None:
     image = buffer(2, batch * channels * size * size)
     a = gradient.index(flat_index([z, f, y, x], [batch, filters, out, out])).load()
     position = flat_index([z, c, y + ky, x + kx], [batch, channels, size, size])
-    value = (a * image.index(position).load()).reduce(Ops.ADD, z, y, x)
+    value = (a * image.index(position).load()).reduce(z, y, x, arg=Ops.ADD)
     sizes = [filters, channels, width, width]
     target = buffer(0, filters * channels * width * width)
     kernel = sink(target.index(flat_index([f, c, ky, kx], sizes)).store(value, f, c, ky, kx))
@@ -176,7 +176,7 @@ def test_reductions_along_each_axis(op: Ops, kept: str, rows: int, columns: int)
     position = flat_index([loops["rows"], loops["columns"]], [rows, columns])
     reduced = [r for name, r in loops.items() if name != kept]
     own = [loops[kept]] if kept != "none" else []
-    value = buffer(1, rows * columns).index(position).load().reduce(op, *reduced)
+    value = buffer(1, rows * columns).index(position).load().reduce(*reduced, arg=op)
     size = sizes.get(kept, 1)
     where = own[0] if own else UOp.const(dtypes.index, 0)
     kernel = sink(buffer(0, size).index(where).store(value, *own))
@@ -198,8 +198,8 @@ def test_two_reductions_of_a_row_feed_its_elements(rows: int, columns: int, shar
     def at(axis: UOp) -> UOp:
         return buffer(1, rows * columns).index(flat_index([i, axis], [rows, columns])).load()
 
-    most = at(k).reduce(Ops.MAX, k)
-    total = (at(other) - most).reduce(Ops.ADD, other)
+    most = at(k).reduce(k, arg=Ops.MAX)
+    total = (at(other) - most).reduce(other, arg=Ops.ADD)
     where = buffer(0, rows * columns).index(flat_index([i, j], [rows, columns]))
     kernel = sink(where.store((at(j) - most) * total, i, j))
     arrays = {
@@ -275,7 +275,7 @@ def test_a_size_known_at_run_time(n: int) -> None:
     b = Build()
     (i,) = b.loops(40)
     (k,) = b.reduces(variable)
-    value = buffer(1, 40 * 512).index(i * 512 + k).load().reduce(Ops.ADD, k)
+    value = buffer(1, 40 * 512).index(i * 512 + k).load().reduce(k, arg=Ops.ADD)
     (j,) = b.loops(variable)
     doubled = buffer(1, 40 * 512).index(j).load() * 2.0
     kernel = sink(buffer(0, 40).index(i).store(value, i), buffer(2, 512).index(j).store(doubled, j))
@@ -373,7 +373,7 @@ def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
         split = draw(st.integers(0, len(terms)))
         for group in (terms[:split], terms[split:]):
             if group:
-                value = value.reduce(draw(st.sampled_from([Ops.ADD, Ops.MAX])), *group)
+                value = value.reduce(*group, arg=draw(st.sampled_from([Ops.ADD, Ops.MAX])))
     if draw(st.booleans()):
         value = value + load(3, outputs)
     sizes = [int(r.src[0].vmax) for r in outputs]
@@ -400,7 +400,7 @@ def test_ranges_may_be_loops_or_terms_in_different_places() -> None:
     b = Build()
     (i,) = b.loops(n)
     row = buffer(1, n * n)
-    total = row.index(i * n).load().reduce(Ops.ADD, i)
+    total = row.index(i * n).load().reduce(i, arg=Ops.ADD)
     kernel = sink(buffer(0, n).index(i).store(row.index(i).load() * total, i))
     arrays = {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, n * n)}
     check(kernel, arrays)
@@ -419,7 +419,7 @@ def test_a_costly_factor_is_computed_once_for_each_element() -> None:
     (term,) = b.reduces(k)
     left = buffer(1, m * k).index(flat_index([i, term], [m, k])).load()
     right = buffer(2, k * n).index(flat_index([term, j], [k, n])).load()
-    value = ((left * 0.5 + 1.0).sqrt() * right).reduce(Ops.ADD, term)
+    value = ((left * 0.5 + 1.0).sqrt() * right).reduce(term, arg=Ops.ADD)
     kernel = sink(buffer(0, m * n).index(flat_index([i, j], [m, n])).store(value, i, j))
     arrays = matmul_arrays(m, n, k)
     arrays[1] = numpy.abs(arrays[1])
@@ -438,6 +438,21 @@ def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
     arrays = {s: random_array(RNG, dtypes.float32, m * n) for s in (0, 1, 2)}
     runner = check(kernel, arrays)
     assert any("transposed" in x for x in runner.program.applied) == (min(m, n) >= 16)
+
+
+def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:
+    rows, columns, size, head = 96, 64, 32, 5
+    b = Build()
+    (i,) = b.loops(rows)
+    (term,) = b.reduces(columns)
+    blocks = rows * columns // size
+    block = i * (columns // size) + term // size
+    value = buffer(1, blocks * (head + size)).index(block * (head + size) + term % size + head)
+    total = (value.load() * buffer(2, columns).index(term).load()).reduce(term, arg=Ops.ADD)
+    kernel = sink(buffer(0, rows).index(i).store(total, i))
+    sizes = {0: rows, 1: blocks * (head + size), 2: columns}
+    runner = check(kernel, {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()})
+    assert any("terms of loop" in x for x in runner.program.applied)
 
 
 @pytest.mark.parametrize("stride", [-1, 2, 3, 4, 5])
@@ -463,7 +478,7 @@ def test_matmul_of_other_floats_accumulates_in_the_wide_type(dtype: DType) -> No
     (term,) = b.reduces(k)
     left = buffer(1, m * k, dtype).index(flat_index([i, term], [m, k])).load().cast(wide)
     right = buffer(2, k * n, dtype).index(flat_index([term, j], [k, n])).load().cast(wide)
-    value = (left * right).reduce(Ops.ADD, term).cast(dtype)
+    value = (left * right).reduce(term, arg=Ops.ADD).cast(dtype)
     kernel = sink(buffer(0, m * n, dtype).index(flat_index([i, j], [m, n])).store(value, i, j))
     sizes = {0: m * n, 1: m * k, 2: k * n}
     runner = check(kernel, {s: random_array(RNG, dtype, size) for s, size in sizes.items()})
@@ -524,7 +539,7 @@ def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
     right = load(2, [*right_axes, *both, *terms], False)
     if draw(st.booleans()):
         left = (left * left + 1.0).sqrt()
-    value = (left * right).reduce(Ops.ADD, *terms)
+    value = (left * right).reduce(*terms, arg=Ops.ADD)
     if draw(st.booleans()):
         value = value.maximum(0.0)
     outputs = list(draw(st.permutations([*left_axes, *right_axes, *both])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -76,6 +76,41 @@ def test_a_result_is_the_same_tensor_overwritten() -> None:
     assert first is second
     close(first, array(2) + 1)
     close(kept, array(1) + 1)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_results_of_any_nesting() -> None:
+    step = TinyJit(lambda x: Pair({"k": x + 1}, [None, (x * 2, 3), {}]))
+    for i in range(5):
+        found = step(tensor(i))
+        assert isinstance(found, Pair)
+        close(found.first["k"], array(i) + 1)
+        nothing, (doubled, three), empty = found.second
+        assert (nothing, three, empty) == (None, 3, {})
+        close(doubled, array(i) * 2)
+
+
+def test_a_result_that_is_an_input_is_that_of_each_call() -> None:
+    step = TinyJit(lambda x, y: (x, [y.T], x + y))
+    for i in range(5):
+        x, y = tensor(i), tensor(i + 10)
+        same, (turned,), total = step(x, y)
+        close(same, array(i))
+        close(turned, array(i + 10).T)
+        close(total, array(i) + array(i + 10))
+
+
+def test_the_count_of_calls_and_the_capture() -> None:
+    step = TinyJit(lambda x: (x + 1).realize())
+    states = []
+    for i in range(3):
+        states.append((step.cnt, step.captured is None, len(step.jit_cache)))
+        step(tensor(i))
+    assert states == [(0, True, 0), (1, True, 0), (2, False, 1)]
 
 
 def test_counters_count_replays() -> None:
@@ -216,6 +251,68 @@ def test_a_cache_grows_inside() -> None:
         close(step(tensor(i, (1, 4)), position.bind(i)), total)
 
 
+# ---- Python values ----
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(1, 2), (1, 1.5), (True, 2), (0.0, -0.0), (2, None), ("a", "b"), (b"a", b"b"), (1, True)],
+    ids=str,
+)
+def test_another_python_value_is_captured_anew(values: tuple[Any, Any]) -> None:
+    seen: list[Any] = []
+
+    @TinyJit
+    def step(x: Tensor, options: dict[str, Any], *, k: Any) -> Tensor:
+        seen.append((options["k"][0], k))
+        return (x + 1).realize()
+
+    for value in values:
+        for i in range(3):
+            close(step(tensor(i), {"k": [value]}, k=0), array(i) + 1)
+    assert repr(seen) == repr([(values[0], 0)] * 2 + [(values[1], 0)])
+    close(step(tensor(0), {"k": [values[1]]}, k=1), array(0) + 1)
+    assert seen[-1][1] == 1
+
+
+def test_numbers_are_never_old() -> None:
+    step = TinyJit(lambda x, k: (x * k).realize())
+    for k in (0, 1, 2, 2, 2, 3.5, 3, 3, 2):
+        close(step(tensor(1), k), array(1) * k)
+
+
+def test_arrays_count_by_content_and_objects_by_identity() -> None:
+    class Scale:
+        by = 2.0
+
+    runs: list[Any] = []
+
+    @TinyJit
+    def step(x: Tensor, array: Array, scale: Scale) -> Tensor:
+        runs.append(None)
+        return (x * float(array[0]) * scale.by).realize()
+
+    numbers, scale = np.array([1.0, 2.0]), Scale()
+    for _ in range(4):
+        close(step(tensor(0), numbers.copy(), scale), array(0) * 2)
+    assert len(runs) == 2
+    numbers[0] = 3
+    close(step(tensor(0), numbers, scale), array(0) * 6)
+    numbers[0] = 5
+    close(step(tensor(0), numbers, scale), array(0) * 10)
+    close(step(tensor(0), numbers, Scale()), array(0) * 10)
+    assert len(runs) == 5
+
+
+def test_training_and_not_are_captured_apart() -> None:
+    step = TinyJit(lambda x: (x.dropout(0.5) + 1).realize())
+    for training in (True, False, True):
+        for _ in range(3):
+            with Tensor.train(training):
+                found = step(Tensor.ones(64)).tolist()
+            assert set(found) == ({1.0, 3.0} if training else {2.0})
+
+
 # ---- state ----
 
 
@@ -238,6 +335,58 @@ def test_random_numbers_inside_and_outside_are_one_sequence() -> None:
 
     for found, expected in zip(draws(TinyJit), draws(lambda function: function), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_a_seed_starts_the_numbers_of_a_capture_again() -> None:
+    def draw(x: Tensor) -> Tensor:
+        return (x + Tensor.rand(4) * Tensor.randn(4)).realize()
+
+    step = TinyJit(draw)
+    for _ in range(3):
+        step(Tensor.zeros(4))
+    for seed in (7, 8, 7):
+        found = []
+        for function in (draw, step):
+            Tensor.manual_seed(seed)
+            found.append([function(Tensor.zeros(4)).tolist() for _ in range(3)])
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+def test_numbers_drawn_before_a_seed_keep_their_values() -> None:
+    step = TinyJit(lambda: Tensor.rand(4).add(0).realize())
+    for _ in range(3):
+        step()
+    Tensor.manual_seed(3)
+    expected = Tensor.rand(4).tolist()
+    Tensor.manual_seed(3)
+    early = Tensor.rand(4)
+    Tensor.manual_seed(4)
+    assert early.tolist() == expected
+    assert step().tolist() != expected
+
+
+def test_a_device_that_fell_behind_draws_what_it_would_without_a_capture() -> None:
+    def draws(wrap: Any) -> list[Any]:
+        Tensor.manual_seed(5)
+        step = wrap(lambda: Tensor.rand(3, device="CPU:1").add(0).realize())
+        found = []
+        for i in range(6):
+            found.append(step().tolist())
+            found += [Tensor.rand(2).tolist() for _ in range(i)]
+        return found
+
+    assert draws(TinyJit) == draws(lambda function: function)
+
+
+def test_a_seed_inside_is_refused() -> None:
+    def draw() -> Tensor:
+        Tensor.manual_seed(1)
+        return Tensor.rand(4).realize()
+
+    step = TinyJit(draw)
+    step()
+    with pytest.raises(JitError, match="manual_seed"):
+        step()
 
 
 def test_assign_inside() -> None:

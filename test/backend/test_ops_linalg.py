@@ -1,17 +1,29 @@
-"""Factors of matrices, resized images, hashes."""
+"""Factors of matrices, and hashes."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from test.backend.oracle import arrays, compare, torch
-from tinygrad import Tensor
+from test.backend.oracle import Array, arrays
+from tinygrad import Tensor, dtypes
 
-SHAPES = [(1, 1), (3, 3), (5, 3), (3, 5), (2, 4, 4), (7, 2)]
+SHAPES = [(1, 1), (3, 3), (5, 3), (3, 5), (2, 4, 4), (7, 2), (2, 3, 2, 3), (1, 4), (4, 1)]
+# matrices that are not of full rank, or whose columns are orthogonal already
+SPECIAL: dict[str, Array] = {
+    "outer product": np.outer([1, 2, 3], [1, 0, 2]),
+    "zeros": np.zeros((3, 2)),
+    "ones": np.ones((4, 4)),
+    "identity": np.eye(4),
+    "diagonal": np.diag([-1.0, 3.0, 0.0, 2.0]),
+    "turned": np.array([[0.0, 2.0], [1.0, 0.0]]),
+    "large": np.array([[3e15, 1e15], [1e15, 2e15]]),
+    "small": np.array([[3e-15, 1e-15], [1e-15, 2e-15]]),
+}
 
 
 def assert_orthogonal(x: Tensor) -> None:
@@ -21,82 +33,120 @@ def assert_orthogonal(x: Tensor) -> None:
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_qr(shape: tuple[int, ...]) -> None:
-    (a,) = arrays([shape])
+def assert_qr(a: Array) -> None:
     q, r = Tensor(a).qr()
-    np.testing.assert_allclose((q @ r).numpy(), a, atol=1e-5)
-    np.testing.assert_allclose(np.tril(r.numpy(), -1), 0, atol=1e-5)
+    assert (q.shape, r.shape) == ((*a.shape[:-1], a.shape[-2]), a.shape)
+    scale = max(np.abs(a).max(), 1e-30)
+    np.testing.assert_allclose((q @ r).numpy() / scale, a / scale, atol=1e-5)
+    np.testing.assert_array_equal(np.tril(r.numpy(), -1), 0)
     assert_orthogonal(q)
 
 
-@pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_svd(shape: tuple[int, ...], full: bool) -> None:
-    (a,) = arrays([shape])
+def assert_svd(a: Array, full: bool) -> None:
     u, s, v = Tensor(a).svd(full_matrices=full)
     expected = np.linalg.svd(a, full_matrices=full)
     assert [x.shape for x in (u, s, v)] == [x.shape for x in expected]
-    np.testing.assert_allclose(s.numpy(), expected[1], rtol=1e-4, atol=1e-5)
-    k = min(shape[-2:])
+    scale = max(np.abs(a).max(), 1e-30)
+    np.testing.assert_allclose(s.numpy() / scale, expected[1] / scale, rtol=1e-4, atol=1e-5)
+    assert (np.diff(s.numpy()) <= 0).all()
+    assert (s.numpy() >= 0).all()
+    k = min(a.shape[-2:])
     product = (u.numpy()[..., :k] * s.numpy()[..., None, :]) @ v.numpy()[..., :k, :]
-    np.testing.assert_allclose(product, a, atol=1e-5)
-    assert_orthogonal(u)
-    assert_orthogonal(v.transpose(-1, -2))
+    np.testing.assert_allclose(product / scale, a / scale, atol=1e-5)
+    if full or a.shape[-2] >= a.shape[-1]:
+        assert_orthogonal(u)
+    if full or a.shape[-2] <= a.shape[-1]:
+        assert_orthogonal(v.transpose(-1, -2))
 
 
-def test_svd_of_a_matrix_that_is_not_of_full_rank() -> None:
-    a = np.outer([1, 2, 3], [1, 0, 2]).astype(np.float32)
-    u, s, v = Tensor(a).svd()
-    np.testing.assert_allclose(s.numpy(), [np.sqrt(14 * 5), 0, 0], atol=1e-5)
-    assert_orthogonal(u)
-    assert_orthogonal(v)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_qr(shape: tuple[int, ...]) -> None:
+    assert_qr(arrays([shape])[0])
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_svd(shape: tuple[int, ...], full: bool) -> None:
+    assert_svd(arrays([shape])[0], full)
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_factors_of_special_matrices(name: str) -> None:
+    a = SPECIAL[name].astype(np.float32)
+    assert_qr(a)
+    assert_svd(a, True)
+
+
+def test_factors_of_float64_of_integers_and_of_views() -> None:
+    a = arrays([(4, 3)])[0].astype(np.float64)
+    q, r = Tensor(a).qr()
+    assert q.dtype == r.dtype == dtypes.float64
+    np.testing.assert_allclose((q @ r).numpy(), a, atol=1e-14)
+    _, s, _ = Tensor(a).svd()
+    np.testing.assert_allclose(s.numpy(), np.linalg.svd(a)[1], rtol=1e-12)
+    integers = np.arange(6).reshape(2, 3)
+    q, r = Tensor(integers).qr()
+    np.testing.assert_allclose((q @ r).numpy(), integers, atol=1e-5)
+    np.testing.assert_allclose(
+        Tensor(integers).T.flip(0).svd()[1].numpy(), np.linalg.svd(integers)[1], atol=1e-5
+    )
+
+
+def test_factors_of_matrices_without_elements() -> None:
+    assert [x.shape for x in Tensor.zeros(0, 2).qr()] == [(0, 0), (0, 2)]
+    assert [x.shape for x in Tensor.zeros(2, 0).svd()] == [(2, 2), (0,), (0, 0)]
 
 
 def test_factors_are_of_matrices() -> None:
     for method in (Tensor.qr, Tensor.svd):
-        with pytest.raises(ValueError, match="is of matrices"):
+        with pytest.raises(ValueError, match=r"is of matrices, not of shape \(1,\)"):
             method(Tensor([1.0]))
 
 
-@pytest.mark.parametrize("size", [(5, 7), (10, 14), (3, 4), (8, 3), (1, 1)])
-@pytest.mark.parametrize(
-    ("mode", "theirs", "settings"),
-    [
-        ("linear", "bilinear", {"align_corners": False}),
-        ("linear", "bilinear", {"align_corners": True}),
-        ("nearest", "nearest", {}),
-        ("nearest-exact", "nearest-exact", {}),
-    ],
-)
-def test_interpolate(size: tuple[int, int], mode: str, theirs: str, settings: Any) -> None:
-    compare(
-        arrays([(2, 3, 5, 7)]),
-        lambda x: torch.nn.functional.interpolate(x, size=size, mode=theirs, **settings),
-        lambda x: x.interpolate(size, mode, **settings),
-    )
+# ---- hashes ----
+
+HASHES: dict[str, Callable[[bytes], bytes]] = {
+    "sha3_224": lambda message: hashlib.sha3_224(message).digest(),
+    "sha3_256": lambda message: hashlib.sha3_256(message).digest(),
+    "shake_128": lambda message: hashlib.shake_128(message).digest(16),
+}
 
 
-def test_interpolation_that_cannot_be() -> None:
-    x = Tensor.ones(2, 3)
-    for arguments in (((4, 4, 4),), ((0,),), ((4,), "cubic"), ((4,), "nearest", True)):
-        with pytest.raises(ValueError, match="interpolate"):
-            x.interpolate(*arguments)
+@pytest.mark.parametrize("name", HASHES)
+@pytest.mark.parametrize("size", [0, 3, 135, 136, 137, 167, 168, 300, 500])
+def test_keccak(size: int, name: str) -> None:
+    message = bytes(i * 7 % 256 for i in range(size))
+    assert Tensor(message).keccak(name).numpy().tobytes() == HASHES[name](message)
 
 
-@pytest.mark.parametrize("message", [b"abc", b"a" * 135, b"b" * 136, b"c" * 300])
-def test_keccak(message: bytes) -> None:
-    x = Tensor(message)
-    assert x.keccak().numpy().tobytes() == hashlib.sha3_256(message).digest()
-    assert x.keccak("sha3_224").numpy().tobytes() == hashlib.sha3_224(message).digest()
-    assert x.keccak("shake_128").numpy().tobytes() == hashlib.shake_128(message).digest(16)
-
-
-def test_keccak_of_several_messages() -> None:
-    messages = np.arange(60, dtype=np.uint8).reshape(3, 2, 10)
+@pytest.mark.parametrize("size", [10, 300])
+def test_keccak_of_several_messages(size: int) -> None:
+    messages = (np.arange(6 * size) * 31 % 256).astype(np.uint8).reshape(3, 2, size)
     found = Tensor(messages).keccak().numpy()
     assert found.shape == (3, 2, 32)
-    assert found[2, 1].tobytes() == hashlib.sha3_256(messages[2, 1].tobytes()).digest()
+    for place in np.ndindex(3, 2):
+        expected = hashlib.sha3_256(messages[place].tobytes()).digest()
+        assert found[place].tobytes() == expected
+
+
+def test_keccak_of_a_view_and_of_no_messages() -> None:
+    message = bytes(range(40))
+    found = Tensor(message).flip(0)[::2].keccak().numpy().tobytes()
+    assert found == hashlib.sha3_256(message[::-1][::2]).digest()
+    assert Tensor.zeros(0, 4, dtype=dtypes.uint8).keccak().shape == (0, 32)
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "kind", "text"),
+    [
+        (Tensor([1.0]), "sha3_256", TypeError, "bytes .uint8., not of dtypes.float"),
+        (Tensor(b"a"), "md5", ValueError, "'md5' is none of sha3_224"),
+        (Tensor(1, dtype=dtypes.uint8), "sha3_256", ValueError, "reshape one byte to"),
+    ],
+)
+def test_what_cannot_be_hashed(message: Tensor, name: str, kind: Any, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        message.keccak(name)
 
 
 @pytest.mark.slow

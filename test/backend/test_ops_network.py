@@ -1,16 +1,15 @@
-"""Matrix products, losses, normalization and attention against torch."""
+"""Matrix products, losses, normalization and attention against numpy."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from test.backend.oracle import arrays, compare, torch
+from test.backend.oracle import Array, arrays, compare, torch
 from tinygrad import Tensor, dtypes
-
-functional = torch.nn.functional
 
 
 @pytest.mark.parametrize(
@@ -24,20 +23,45 @@ functional = torch.nn.functional
         [(2, 3, 4), (2, 4, 5)],
         [(2, 1, 3, 4), (6, 4, 5)],
         [(4,), (2, 4, 5)],
+        [(1, 1), (1, 1)],
+        [(0, 3), (3, 2)],
+        [(2, 0), (0, 3)],
         [(65, 70), (70, 33)],
     ],
+    ids=str,
 )
 def test_matmul(shapes: list[tuple[int, ...]]) -> None:
-    compare(arrays(shapes), torch.matmul, Tensor.matmul, rtol=1e-4, atol=1e-5)
+    second = max(max(shape) for shape in shapes) < 10
+    compare(arrays(shapes), np.matmul, Tensor.matmul, "matmul", second=second, rtol=1e-4, atol=1e-5)
 
 
-def test_matmul_of_integers_and_of_halves() -> None:
-    x = np.arange(12, dtype=np.int32).reshape(3, 4)
-    compare([x, x.T.copy()], torch.matmul, Tensor.matmul)
+def test_matmul_of_views() -> None:
+    x, y = arrays([(4, 3), (8, 4)])
+    compare(
+        [x, y],
+        lambda x, y: x.T[::-1] @ y[::2].T,
+        lambda x, y: x.T.flip(0) @ y[::2].T,
+        rtol=1e-4,
+    )
+    compare([x], lambda x: x.T @ x, lambda x: x.T @ x, second=True, rtol=1e-4)
+
+
+def test_matmul_of_other_types() -> None:
+    for dtype in (np.int8, np.int32, np.uint8, np.int64):
+        x = np.arange(12, dtype=dtype).reshape(3, 4)
+        compare([x, x.T.copy()], np.matmul, Tensor.matmul)
+    assert (Tensor([[True, False]]) @ Tensor([[True], [True]])).tolist() == [[True]]
     a, b = Tensor([[1.0, 2.0]], dtype=dtypes.float16), Tensor([[3.0], [4.0]], dtype=dtypes.float16)
     assert a.matmul(b).dtype == dtypes.float16
     assert a.matmul(b, dtype=dtypes.float32).dtype == dtypes.float32
+    assert a.dot(b.bfloat16()).dtype == dtypes.float32
     assert (Tensor.ones(1, 4096).half() @ Tensor.ones(4096, 1).half()).item() == 4096.0
+    assert a.matmul(b, reverse=True).shape == (2, 2)
+
+
+def test_matmul_of_not_a_number_touches_its_row_alone() -> None:
+    x = np.array([[1, np.nan], [3, np.inf], [5, 6]], np.float32)
+    compare([x, arrays([(2, 2)], 1, 2)[0]], np.matmul, Tensor.matmul, gradient=False)
 
 
 def test_sizes_that_do_not_match_are_named() -> None:
@@ -45,6 +69,10 @@ def test_sizes_that_do_not_match_are_named() -> None:
         RuntimeError, match=r"axis -1 of the first has size 3, axis -2 of the second 4"
     ):
         Tensor.ones(2, 3) @ Tensor.ones(4, 5)
+    with pytest.raises(RuntimeError, match=r"shapes \(\) and \(2,\).*need an axis"):
+        Tensor(1.0) @ Tensor.ones(2)
+    with pytest.raises(TypeError, match="dot takes a tensor, not 3 of type int"):
+        Tensor.ones(2).dot(3)
 
 
 @pytest.mark.parametrize(
@@ -52,31 +80,73 @@ def test_sizes_that_do_not_match_are_named() -> None:
     [
         ("ij,jk->ik", [(2, 3), (3, 4)]),
         ("ij,jk", [(2, 3), (3, 4)]),
+        ("ij,jk->ki", [(2, 3), (3, 4)]),
+        (" i j , jk -> k i ", [(2, 3), (3, 4)]),
         ("bij,bjk->bik", [(5, 2, 3), (5, 3, 4)]),
         ("ij->ji", [(2, 3)]),
+        ("ba", [(2, 3)]),
+        ("bA,Ab", [(2, 3), (3, 2)]),
         ("ij->", [(2, 3)]),
+        ("->", [()]),
+        (",i->i", [(), (3,)]),
         ("ii->i", [(3, 3)]),
         ("ii", [(3, 3)]),
+        ("iji->j", [(3, 2, 3)]),
+        ("iii", [(2, 2, 2)]),
+        ("iijj->ij", [(2, 2, 3, 3)]),
+        ("ii,ii->i", [(3, 3), (3, 3)]),
+        ("i,i", [(3,), (3,)]),
         ("i,j->ij", [(3,), (4,)]),
+        ("ij,ij->ij", [(1, 3), (2, 3)]),
         ("...ij,...jk->...ik", [(2, 5, 2, 3), (5, 3, 4)]),
+        ("...ij,jk", [(2, 2, 3), (3, 4)]),
         ("i...->...", [(3, 4, 2)]),
+        ("i...->...i", [(3, 4, 2)]),
+        ("...ii->...i", [(2, 3, 3)]),
+        ("a...b,b->a...", [(2, 3, 4, 5), (5,)]),
+        ("...,...", [(2, 1), (3,)]),
         ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)]),
         ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]),
+        ("ij,jk->ik", [(2, 0), (0, 3)]),
     ],
 )
 def test_einsum(formula: str, shapes: list[tuple[int, ...]]) -> None:
     compare(
         arrays(shapes),
-        lambda *x: torch.einsum(formula, *x),
+        lambda *x: np.einsum(formula, *x),
         lambda *x: Tensor.einsum(formula, *x),
+        lambda *x: torch.einsum(formula, *x),
+        second=True,
         rtol=1e-4,
+        gradient_rtol=1e-3,
     )
 
 
-@pytest.mark.parametrize("formula", ["ij->k", "ij->ii", "ijk->i", "ij,jk->ik"])
-def test_formula_that_does_not_fit(formula: str) -> None:
-    with pytest.raises(ValueError, match="einsum"):
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("ij->k", "the result must name axes of operands"),
+        ("ij->ii", "each once"),
+        ("ijk->i", "'ijk' does not name 2 axes"),
+        ("ij,jk->ik", "is of 2 operands, not of 1"),
+        ("ii", "axis i has sizes 2 and 3"),
+        ("i....->i", "named by letters"),
+        ("i1->i", "named by letters"),
+        ("i...j...", "stands once"),
+    ],
+)
+def test_formula_that_does_not_fit(formula: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"einsum.*{text}"):
         Tensor.einsum(formula, Tensor.ones(2, 3))
+
+
+def test_einsum_of_one_on_a_diagonal_and_of_types() -> None:
+    with pytest.raises(ValueError, match="axis i has sizes 3 and 1"):
+        Tensor.einsum("ii", Tensor.ones(3, 1))
+    x = Tensor.ones(2, 2, dtype=dtypes.int8)
+    assert Tensor.einsum("ij,jk", x, x).dtype == dtypes.int8
+    assert Tensor.einsum("ij,jk", x, x, dtype=dtypes.float32).dtype == dtypes.float32
+    assert Tensor.einsum("ij,jk", (x, x.half())).dtype == dtypes.float16
 
 
 def test_linear() -> None:
@@ -84,9 +154,12 @@ def test_linear() -> None:
         arrays([(2, 3, 4), (4, 5), (5,)]),
         lambda x, w, b: x @ w + b,
         lambda x, w, b: x.linear(w, b),
+        lambda x, w, b: x @ w + b,
         rtol=1e-4,
     )
     compare(arrays([(2, 4), (4,)]), lambda x, w: x * w, lambda x, w: x.linear(w))
+    half = Tensor.ones(2).linear(Tensor.ones(2, 3), Tensor.ones(3), dtype=dtypes.float16)
+    assert half.dtype == dtypes.float16
 
 
 # ---- losses ----
@@ -94,66 +167,129 @@ def test_linear() -> None:
 LABELS = np.array([0, 3, 2, 2], np.int64)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def log_softmax(x: Array, axis: int = 1) -> Array:
+    shifted = x - x.max(axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+
+
+def reduced(loss: Array, reduction: str) -> Array:
+    return {"mean": np.mean, "sum": np.sum, "none": np.asarray}[reduction](loss)
+
+
+def one_hot(labels: Array, classes: int) -> Array:
+    """(batch, ...) to (batch, classes, ...)."""
+    return np.moveaxis((labels[..., None] == np.arange(classes)).astype(float), -1, 1)
+
+
+def cross_entropy(x: Array, target: Array, reduction: str = "mean", smoothing: float = 0) -> Array:
+    """Of probabilities of each class."""
+    smooth = (1 - smoothing) * target + smoothing / x.shape[1]
+    return reduced(-(log_softmax(x) * smooth).sum(1), reduction)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_cross_entropies(reduction: str, smoothing: float) -> None:
     def expected(x: Any, y: Any) -> Any:
-        return functional.cross_entropy(x, y, reduction=reduction, label_smoothing=smoothing)
+        return cross_entropy(x, one_hot(y, 5), reduction, smoothing)
+
+    def theirs(x: Any, y: Any) -> Any:
+        loss = torch.nn.functional.cross_entropy
+        return loss(x, y, reduction=reduction, label_smoothing=smoothing)
 
     inputs = [*arrays([(4, 5)], -20, 20), LABELS]
     settings: dict[str, Any] = {"reduction": reduction, "label_smoothing": smoothing}
-    compare(inputs, expected, lambda x, y: x.cross_entropy(y, **settings))
-    compare(inputs, expected, lambda x, y: x.sparse_categorical_crossentropy(y, **settings))
+    for loss in (Tensor.cross_entropy, Tensor.sparse_categorical_crossentropy):
+        compare(inputs, expected, lambda x, y, loss=loss: loss(x, y, **settings), theirs)
 
 
-def test_cross_entropy_of_images_and_of_probabilities() -> None:
-    labels = np.random.default_rng(0).integers(0, 5, (2, 3, 3))
-    compare([*arrays([(2, 5, 3, 3)]), labels], functional.cross_entropy, Tensor.cross_entropy)
-    target = arrays([(4, 5)], 0, 1)[0]
-    target /= target.sum(1, keepdims=True)
+def test_second_gradient_of_cross_entropy() -> None:
     compare(
-        [*arrays([(4, 5)]), target],
-        lambda x, y: functional.cross_entropy(x, y.detach()),
-        lambda x, y: x.cross_entropy(y.detach()),
+        [*arrays([(4, 5)]), LABELS],
+        lambda x, y: cross_entropy(x, one_hot(y, 5)),
+        Tensor.cross_entropy,
+        second=True,
     )
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_ignored_class(reduction: str) -> None:
-    inputs = [*arrays([(4, 5)]), LABELS]
+def test_cross_entropy_of_images_of_one_sample_and_of_probabilities() -> None:
+    labels = np.random.default_rng(0).integers(0, 5, (2, 3, 3))
+    expected = lambda x, y: cross_entropy(x, one_hot(y, 5))  # noqa: E731
+    compare([*arrays([(2, 5, 3, 3)]), labels], expected, Tensor.cross_entropy, "cross_entropy")
+    alone = lambda x, y: cross_entropy(x[None], one_hot(y[None], 5))  # noqa: E731
+    compare([*arrays([(5,)]), np.array(3)], alone, Tensor.cross_entropy, "cross_entropy")
+    target = arrays([(4, 5)], 0, 1, seed=7)[0]
+    target /= target.sum(1, keepdims=True)
     compare(
-        inputs,
-        lambda x, y: functional.cross_entropy(x, y, ignore_index=2, reduction=reduction),
+        [*arrays([(4, 5)]), target],
+        cross_entropy,
+        Tensor.cross_entropy,
+        "cross_entropy",
+        second=True,
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ignored_class(reduction: str) -> None:
+    def expected(x: Any, y: Any) -> Any:
+        loss = cross_entropy(x, one_hot(y, 5), "none") * (y != 2)
+        return loss.sum() / (y != 2).sum() if reduction == "mean" else reduced(loss, reduction)
+
+    compare(
+        [*arrays([(4, 5)]), LABELS],
+        expected,
         lambda x, y: x.sparse_categorical_crossentropy(y, ignore_index=2, reduction=reduction),
+        lambda x, y: torch.nn.functional.cross_entropy(x, y, ignore_index=2, reduction=reduction),
     )
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_negative_log_likelihood(reduction: str) -> None:
     weight = np.array([1, 2, 0.5, 3, 1], np.float32)
-    compare(
-        [*arrays([(4, 5)]), LABELS],
-        lambda x, y: functional.nll_loss(
-            x, y, torch.tensor(weight), ignore_index=0, reduction=reduction
-        ),
-        lambda x, y: x.nll_loss(y, Tensor(weight), ignore_index=0, reduction=reduction),
-    )
+
+    def expected(x: Any, y: Any) -> Any:
+        share = np.where(y == 0, 0, weight[y])
+        loss = -(one_hot(y, 5) * x).sum(1) * share
+        return loss.sum() / share.sum() if reduction == "mean" else reduced(loss, reduction)
+
+    ours = {"ignore_index": 0, "reduction": reduction}
+    for shape, labels in (((4, 5), LABELS), ((2, 5, 2), LABELS.reshape(2, 2))):
+        compare(
+            [*arrays([shape]), labels],
+            expected,
+            lambda x, y: x.nll_loss(y, Tensor(weight), **ours),
+            lambda x, y: torch.nn.functional.nll_loss(x, y, torch.tensor(weight), **ours),
+        )
+    assert Tensor([-1.0, -2.0]).nll_loss(Tensor(1)).item() == 2.0
 
 
-def test_binary_cross_entropies() -> None:
-    target = (arrays([(4, 5)])[0] > 0).astype(np.float32)
-    logits = arrays([(4, 5)], -60, 60)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_binary_cross_entropies(reduction: str) -> None:
+    target = (arrays([(4, 5)], seed=3)[0] > 0).astype(np.float32)
+
+    def of_logits(x: Any) -> Any:
+        yes, no = np.logaddexp(0, -x), np.logaddexp(0, x)
+        return reduced(2 * target * yes + (1 - target) * no, reduction)
+
+    def of_chances(x: Any) -> Any:
+        return reduced(-(target * np.log(x) + (1 - target) * np.log(1 - x)), reduction)
+
     compare(
-        logits,
-        lambda x: functional.binary_cross_entropy_with_logits(
-            x, torch.tensor(target), pos_weight=torch.tensor([2.0])
+        arrays([(4, 5)], -60, 60),
+        of_logits,
+        lambda x: x.binary_crossentropy_logits(Tensor(target), reduction, Tensor([2.0])),
+        lambda x: torch.nn.functional.binary_cross_entropy_with_logits(
+            x, torch.tensor(target), pos_weight=torch.tensor([2.0]), reduction=reduction
         ),
-        lambda x: x.binary_crossentropy_logits(Tensor(target), pos_weight=Tensor([2.0])),
     )
     compare(
         arrays([(4, 5)], 0.1, 0.9),
-        lambda x: functional.binary_cross_entropy(x, torch.tensor(target)),
-        lambda x: x.binary_crossentropy(Tensor(target)),
+        of_chances,
+        lambda x: x.binary_crossentropy(Tensor(target), reduction),
+        lambda x: torch.nn.functional.binary_cross_entropy(
+            x, torch.tensor(target), reduction=reduction
+        ),
+        second=True,
     )
 
 
@@ -164,17 +300,32 @@ def test_loss_settings_that_there_are_not(settings: dict[str, Any]) -> None:
             loss(Tensor.ones(2, 3), Tensor([0, 1]), **settings)
 
 
+@pytest.mark.parametrize("shape", [(1,), (3,), (4, 1)])
+def test_classes_that_are_not_one_for_each_prediction(shape: tuple[int, ...]) -> None:
+    x, y = Tensor.ones(4, 5), Tensor.zeros(shape, dtype=dtypes.int)
+    for loss in (Tensor.sparse_categorical_crossentropy, Tensor.nll_loss):
+        with pytest.raises(ValueError, match=r"not one for each prediction.*\(4,\).*5 classes"):
+            loss(x, y)
+    with pytest.raises(ValueError, match=r"do not fit logits \(4, 5\); give classes \(4,\)"):
+        x.cross_entropy(y)
+
+
 # ---- normalization and attention ----
 
 
-@pytest.mark.parametrize("axis", [-1, (-2, -1)])
+def normalized(x: Array, axes: Any) -> Array:
+    centered = x - x.mean(axes, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(axes, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize("axis", [-1, (-2, -1), 0])
 def test_layernorm(axis: Any) -> None:
-    shape = (4, 6) if isinstance(axis, tuple) else (6,)
     compare(
         arrays([(3, 4, 6)]),
-        lambda x: functional.layer_norm(x, shape),
+        lambda x: normalized(x, axis),
         lambda x: x.layernorm(axis),
         gradient_atol=1e-4,
+        second=axis == -1,
     )
 
 
@@ -182,10 +333,14 @@ def test_batchnorm() -> None:
     def ours(x: Any, w: Any, b: Any) -> Any:
         return x.batchnorm(w, b, x.mean((0, 2, 3)), (x.var((0, 2, 3), correction=0) + 1e-5).rsqrt())
 
+    def expected(x: Any, w: Any, b: Any) -> Any:
+        return normalized(x, (0, 2, 3)) * w.reshape(3, 1, 1) + b.reshape(3, 1, 1)
+
     compare(
         arrays([(4, 3, 5, 5), (3,), (3,)]),
-        lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
+        expected,
         ours,
+        lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, training=True),
         rtol=1e-4,
         atol=1e-5,
         gradient_rtol=1e-3,
@@ -193,21 +348,69 @@ def test_batchnorm() -> None:
     )
 
 
-def test_newton_schulz_makes_matrices_orthogonal() -> None:
-    x = Tensor(arrays([(2, 3, 5)])[0]).newton_schulz(20, (2.0, -1.5, 0.5))
-    found = (x @ x.transpose(-1, -2)).numpy()
-    np.testing.assert_allclose(found, np.broadcast_to(np.eye(3), (2, 3, 3)), atol=1e-4)
+def test_batchnorm_over_other_axes_and_without_weights() -> None:
+    x, mean, scale = arrays([(2, 3, 4), (2, 4), (2, 4)])
+    found = Tensor(x).batchnorm(None, None, Tensor(mean), Tensor(scale), axis=(0, 2))
+    expected = (x - mean[:, None]) * scale[:, None]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-ATTENTION = functional.scaled_dot_product_attention
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (2, 3, 5), (1, 1)], ids=str)
+def test_newton_schulz_makes_matrices_orthogonal(shape: tuple[int, ...]) -> None:
+    a = arrays([shape])[0]
+    x = Tensor(a).newton_schulz(25, (2.0, -1.5, 0.5)).numpy()
+    u, _, v = np.linalg.svd(a, full_matrices=False)
+    np.testing.assert_allclose(x, u @ v, atol=1e-4)
 
 
+def test_a_step_of_newton_schulz_is_an_odd_polynomial() -> None:
+    def expected(x: Any) -> Any:
+        x = x / (np.sqrt((x**2).sum()) + 1e-7)
+        square = x @ x.T
+        return 3 * x - 4 * square @ x + 2 * square @ square @ x
+
+    params = (3.0, -4.0, 2.0)
+    compare(arrays([(2, 3)]), expected, lambda x: x.newton_schulz(1, params), rtol=1e-4)
+    with pytest.raises(ValueError, match="no coefficient"):
+        Tensor.ones(2, 2).newton_schulz(1, ())
+    with pytest.raises(ValueError, match="is of matrices"):
+        Tensor.ones(2).newton_schulz(1, params)
+
+
+def attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+    """`mask` is added to the scores."""
+    scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+    scores = scores if mask is None else scores + mask
+    return np.exp(log_softmax(scores, -1)) @ v
+
+
+def hidden(seen: Array) -> Array:
+    return np.where(seen, 0, -np.inf)
+
+
+def in_torch(*inputs: Any, **settings: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(*inputs, **settings)
+
+
+@pytest.mark.parametrize("keys", [7, 5])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_attention(is_causal: bool) -> None:
+def test_attention(is_causal: bool, keys: int) -> None:
+    mask = hidden(np.tri(7, keys, dtype=bool)) if is_causal else None
     compare(
-        arrays([(2, 3, 7, 4)] * 3),
-        lambda q, k, v: ATTENTION(q, k, v, is_causal=is_causal),
+        arrays([(2, 3, 7, 4), (2, 3, keys, 4), (2, 3, keys, 4)]),
+        lambda q, k, v: attention(q, k, v, mask),
         lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=is_causal),
+        lambda q, k, v: in_torch(q, k, v, is_causal=is_causal),
+        rtol=1e-4,
+    )
+
+
+def test_second_gradient_of_attention() -> None:
+    compare(
+        arrays([(3, 4)] * 3),
+        attention,
+        Tensor.scaled_dot_product_attention,
+        second=True,
         rtol=1e-4,
     )
 
@@ -218,8 +421,9 @@ def test_attention_with_a_mask(kind: str) -> None:
     mask = mask if kind == "added" else (mask > -1)
     compare(
         arrays([(2, 3, 7, 4), (2, 3, 5, 4), (2, 3, 5, 4)]),
-        lambda q, k, v: ATTENTION(q, k, v, attn_mask=torch.tensor(mask)),
+        lambda q, k, v: attention(q, k, v, mask if kind == "added" else hidden(mask)),
         lambda q, k, v: q.scaled_dot_product_attention(k, v, attn_mask=Tensor(mask)),
+        lambda q, k, v: in_torch(q, k, v, attn_mask=torch.tensor(mask)),
         rtol=1e-4,
     )
 
@@ -227,13 +431,28 @@ def test_attention_with_a_mask(kind: str) -> None:
 def test_attention_with_fewer_keys_than_heads() -> None:
     compare(
         arrays([(2, 6, 7, 4), (2, 2, 7, 4), (2, 2, 7, 4)]),
-        lambda q, k, v: ATTENTION(q, k, v, enable_gqa=True),
+        lambda q, k, v: attention(q, np.repeat(k, 3, 1), np.repeat(v, 3, 1)),
         lambda q, k, v: q.scaled_dot_product_attention(k, v, enable_gqa=True),
+        lambda q, k, v: in_torch(q, k, v, enable_gqa=True),
         rtol=1e-4,
     )
 
 
-def test_a_mask_and_causality_together_are_an_error() -> None:
+def test_attention_that_cannot_be() -> None:
     q = Tensor.ones(2, 3)
     with pytest.raises(RuntimeError, match="not both"):
         q.scaled_dot_product_attention(q, q, attn_mask=Tensor.ones(2, 2), is_causal=True)
+    q, k = Tensor.ones(3, 4, 5), Tensor.ones(2, 4, 5)
+    with pytest.raises(ValueError, match="3 heads of the query.*2 of the key"):
+        q.scaled_dot_product_attention(k, k, enable_gqa=True)
+
+
+def test_dropout_of_attention_scales_what_stays() -> None:
+    Tensor.manual_seed(3)
+    q, v = Tensor.zeros(1, 64), Tensor.ones(64, 200)
+    with Tensor.train():
+        found = q.scaled_dot_product_attention(Tensor.zeros(64, 64), v, dropout_p=0.5).numpy()
+    # one mask of the weights serves all columns, so each is twice the share that stayed
+    assert (found == found[0, 0]).all()
+    assert 0.5 < found[0, 0] < 1.5
+    assert found[0, 0] * 32 == pytest.approx(round(found[0, 0] * 32), abs=1e-4)

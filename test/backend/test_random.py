@@ -105,6 +105,69 @@ def test_integers_are_even_over_their_range() -> None:
     assert (abs(counts - COUNT / 7) < 300).all()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (0, 256, dtypes.uint8),
+        (-128, 128, dtypes.int8),
+        (-(2**31), 2**31, dtypes.int32),
+        (-(2**40), 2**41, dtypes.int64),
+        (5, 6, dtypes.int32),
+    ],
+)
+def test_integers_reach_both_ends_of_their_range(low: int, high: int, dtype: Any) -> None:
+    found = Tensor.randint(COUNT, low=low, high=high, dtype=dtype)
+    assert found.dtype == dtype
+    values = found.numpy().astype(np.float64)
+    span = high - low
+    assert low <= values.min() <= low + span / 100
+    assert high - 1 - span / 100 <= values.max() <= high - 1
+    # the mean of uniform numbers has a standard error of span / sqrt(12 n)
+    assert abs(values.mean() - (low + high - 1) / 2) < 5 * span / np.sqrt(12 * COUNT) + 1e-9
+
+
+def test_neighbours_are_independent() -> None:
+    x = Tensor.rand(COUNT).numpy().astype(np.float64) - 0.5
+    for distance in (1, 2, 32, 1000):
+        correlation = (x[:-distance] * x[distance:]).mean() * 12
+        assert abs(correlation) < 5 / np.sqrt(COUNT)
+
+
+def test_uniform_numbers_fill_every_part_alike() -> None:
+    counts = np.histogram(Tensor.rand(COUNT).numpy(), 20, (0, 1))[0]
+    # chi squared of 19 degrees of freedom exceeds 50 once in 7000 seeds
+    assert ((counts - COUNT / 20) ** 2 / (COUNT / 20)).sum() < 50
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64])
+def test_normal_numbers_of_other_types(dtype: Any) -> None:
+    x = Tensor.randn(COUNT, dtype=dtype)
+    assert x.dtype == dtype
+    values = x.numpy().astype(np.float64)
+    assert np.isfinite(values).all()
+    assert abs(values.mean()) < 0.04
+    assert abs(values.std() - 1) < 0.03
+
+
+def test_uniform_float64_has_more_bits_than_float32() -> None:
+    values = Tensor.uniform(1000, low=1, high=2, dtype=dtypes.float64).numpy()
+    assert (values != values.astype(np.float32)).mean() > 0.99
+
+
+def test_shapes_and_types_of_random_tensors() -> None:
+    like = Tensor.ones(2, 0, 3, dtype=dtypes.float16)
+    assert like.rand_like().shape == like.randn_like().shape == (2, 0, 3)
+    assert like.rand_like().dtype == like.randn_like().dtype == dtypes.float16
+    assert Tensor.rand().shape == Tensor.randn(()).shape == Tensor.randint(()).shape == ()
+    assert Tensor.rand((2, 3)).shape == Tensor.uniform(2, 3).shape == (2, 3)
+    assert Tensor.normal(2, dtype=dtypes.half).dtype == dtypes.half
+    assert Tensor.uniform(9, low=5, high=9, dtype=dtypes.int).dtype == dtypes.int
+    assert Tensor.rand(2, requires_grad=True).requires_grad
+    for name in ("scaled_uniform", "glorot_uniform", "kaiming_uniform", "kaiming_normal"):
+        assert getattr(Tensor, name)(0, 3).shape == (0, 3)
+        assert getattr(Tensor, name)(3, 0).shape == (3, 0)
+
+
 def test_scaled_distributions() -> None:
     uniform = Tensor.uniform(COUNT, low=2, high=5).numpy()
     assert 2 <= uniform.min() < 2.01
@@ -119,10 +182,19 @@ def test_scaled_distributions() -> None:
     assert abs(Tensor.scaled_uniform(100, 200).numpy()).max() <= 20000**-0.5
 
 
-@pytest.mark.parametrize("count", [1, 10, 300])
+def test_every_order_is_as_likely() -> None:
+    # six orders of three: the first of each of 600 permutations, side by side
+    first = [tuple(Tensor.randperm(3).tolist()) for _ in range(120)]
+    counts = [first.count(order) for order in set(first)]
+    assert len(counts) == 6
+    assert min(counts) > 5
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 300])
 def test_permutation_has_every_number_once(count: int) -> None:
     found = Tensor.randperm(count).tolist()
     assert sorted(found) == list(range(count))
+    assert Tensor.randperm(count, dtype=dtypes.int64).dtype == dtypes.int64
     assert count < 10 or found != list(range(count))
 
 
@@ -135,6 +207,25 @@ def test_choices_follow_the_weights() -> None:
     assert rows.tolist() == [[0, 0, 0], [1, 1, 1]]
     apart = Tensor.ones(20).multinomial(20)
     assert sorted(apart.tolist()) == list(range(20))
+    assert apart.dtype == dtypes.int32
+
+
+def test_choices_without_replacement_follow_the_weights() -> None:
+    weights = Tensor([[1.0, 2.0, 5.0, 0.0]]).expand(4000, 4)
+    found = weights.multinomial(2).numpy()
+    assert (found[:, 0] != found[:, 1]).all()
+    assert (found != 3).all()
+    # the first choice has the odds of one draw, the second those of what is left
+    shares = np.bincount(found[:, 0], minlength=4) / 4000
+    np.testing.assert_allclose(shares, [1 / 8, 2 / 8, 5 / 8, 0], atol=0.04)
+    after_last = found[found[:, 0] == 2, 1]
+    assert abs((after_last == 1).mean() - 2 / 3) < 0.05
+
+
+def test_choices_of_one_of_integer_weights_and_of_halves() -> None:
+    assert Tensor([0, 0, 3]).multinomial().tolist() == [2]
+    assert Tensor([0.0, 2.0], dtype=dtypes.float16).multinomial().tolist() == [1]
+    assert Tensor([[0.0, 2.0]]).multinomial().tolist() == [[1]]
 
 
 def test_dropout_scales_what_stays() -> None:
@@ -175,6 +266,25 @@ def test_the_sequence_knows_what_replays_drew() -> None:
     assert set(after.values()) == {8}
     random_sequence.replayed(before, after)
     assert set(random_sequence.positions().values()) == {16}
+
+
+UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
+    "range": (lambda: Tensor.randint(3, high=300, dtype=dtypes.uint8), "0 to 299 is not within"),
+    "rank": (lambda: Tensor.ones(1, 1, 1).multinomial(), r"1 samples of shape \(1, 1, 1\)"),
+    "no samples": (lambda: Tensor.ones(3).multinomial(0), "0 samples.*one sample or more"),
+    "too many": (lambda: Tensor.ones(3).multinomial(4), "4 samples of 3.*replacement=True"),
+    "negative": (lambda: Tensor.randperm(-1), "-1 is no size"),
+    "no axis": (Tensor.glorot_uniform, r"with an axis.*\(\)"),
+    "chance": (lambda: Tensor.ones(3).dropout(-0.1), "p=-0.1 is not within 0 to 1"),
+    "normal": (lambda: Tensor.rand(2, dtype=dtypes.bool), "rand gives floats, not dtypes.bool"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_cannot_be_drawn_is_named(name: str) -> None:
+    function, text = UNFIT[name]
+    with pytest.raises(ValueError, match=text):
+        function()
 
 
 def test_unfit_arguments_are_named() -> None:

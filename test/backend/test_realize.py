@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from test.backend.counted import array, kernels, tensor
-from tinygrad import GlobalCounters, Tensor, dtypes
+from tinygrad import GlobalCounters, Tensor, Variable, dtypes
 from tinygrad.engine.realize import BufferCopy, ExecItem, run_schedule
 from tinygrad.settings import Context
 from tinygrad.uop.ops import Ops
@@ -186,6 +186,73 @@ def test_swapping_two_tensors() -> None:
     Tensor.realize(x, y)
     np.testing.assert_array_equal(x.numpy(), array(4, seed=1))
     np.testing.assert_array_equal(y.numpy(), array(4))
+
+
+PARTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "rows": (lambda x: x[0], lambda x: x[1]),
+    "columns": (lambda x: x[:, :2], lambda x: x[:, 2:5]),
+    "of one row": (lambda x: x[0, :2], lambda x: x[0, 2:]),
+    "of another shape": (lambda x: x.reshape(8, 3)[0], lambda x: x.reshape(8, 3)[5]),
+    "transposed": (lambda x: x.T[3], lambda x: x.T[:2]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_one_memory_are_changed_together(name: str) -> None:
+    one, other = PARTS[name]
+    expected = array(4, 6)
+    one(expected)[...] *= 2
+    other(expected)[...] -= 1
+    x = tensor(4, 6)
+    a, b = one(x), other(x)
+    a.assign(a * 2)
+    b.assign(b - 1)
+    assert kernels(a, b) == 2
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_parts_at_a_bound_position_are_changed_together() -> None:
+    expected, x = array(2, 8), tensor(2, 8)
+    for position in (1, 5):
+        at = Variable("position", 0, 6).bind(position)
+        a, b = x[0, at : at + 2], x[1, at : at + 2]
+        a.assign(a * 2)
+        b.assign(b - 1)
+        Tensor.realize(a, b)
+        expected[0, position : position + 2] *= 2
+        expected[1, position : position + 2] -= 1
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_what_precedes_a_bound_position_is_read_while_that_is_written() -> None:
+    expected, x = array(8), tensor(8)
+    at = Variable("position", 1, 4).bind(4)
+    a, b = x[at : at + at], x[:at]
+    a.assign(b + 1)
+    b.assign(b * 3)
+    Tensor.realize(a, b)
+    expected[4:] = expected[:4] + 1
+    expected[:4] *= 3
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_parts_of_one_memory_are_swapped() -> None:
+    expected, x = array(4, 6), tensor(4, 6)
+    a, b = x[:2], x[2:]
+    old = a + 0
+    a.assign(b)
+    b.assign(old)
+    Tensor.realize(a, b)
+    np.testing.assert_array_equal(x.numpy(), np.concatenate([expected[2:], expected[:2]]))
+
+
+def test_parts_that_overlap_and_need_each_others_old_content_are_an_error() -> None:
+    x = tensor(6)
+    a, b = x[:4], x[2:]
+    a.assign(a * 2)
+    b.assign(b * 3)
+    with pytest.raises(RuntimeError, match="store the old one first"):
+        Tensor.realize(a, b)
 
 
 def test_setitem_writes_a_part() -> None:

@@ -16,8 +16,7 @@ from tinygrad.renderer.llvm_types import cast_steps, constant, value_type
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
-STORED = [d for d in dtypes.all if d not in dtypes.fp8s]
-HAS_NUMPY_TYPE = [d for d in STORED if d is not dtypes.bfloat16]
+KNOWN = sorted(LLVMRenderer.dtypes, key=lambda dtype: dtype.priority)
 
 
 def elementwise(value: UOp, i: UOp, n: int) -> UOp:
@@ -36,7 +35,6 @@ def elementwise(value: UOp, i: UOp, n: int) -> UOp:
         (dtypes.float32, math.inf, "0x7FF0000000000000"),
         (dtypes.float32, math.nan, "0x7FF8000000000000"),
         (dtypes.float16, 1.0, "0xH3C00"),
-        (dtypes.bfloat16, 1.0, "0xR3F80"),
         (dtypes.float32.vec(4), 0.0, "splat (float 0x0000000000000000)"),
         (dtypes.int32.vec(2), (0, 1), "<i32 0, i32 1>"),
     ],
@@ -45,23 +43,25 @@ def test_constants(dtype: DType, value: object, text: str) -> None:
     assert constant(dtype, value) == text
 
 
-@pytest.mark.parametrize("dtype", dtypes.all)
+@pytest.mark.parametrize("dtype", KNOWN)
 def test_every_dtype_has_a_type(dtype: DType) -> None:
     assert value_type(dtype)
     assert value_type(dtype.vec(4)) == f"<4 x {value_type(dtype)}>"
 
 
-@pytest.mark.parametrize("target", STORED)
-@pytest.mark.parametrize("source", STORED)
+@pytest.mark.parametrize("target", KNOWN)
+@pytest.mark.parametrize("source", KNOWN)
 def test_conversions_end_in_the_target_type(source: DType, target: DType) -> None:
+    if dtypes.is_float(source) and target is dtypes.uint64:
+        pytest.skip("done by way of int64 before it gets here")
     steps = cast_steps(source, target)
     last = steps[-1][1] if steps else source
     assert dtypes.is_bool(target) or value_type(last) == value_type(target)
 
 
 @pytest.mark.parametrize("n", [3, 40])
-@pytest.mark.parametrize("target", HAS_NUMPY_TYPE)
-@pytest.mark.parametrize("source", HAS_NUMPY_TYPE)
+@pytest.mark.parametrize("target", KNOWN)
+@pytest.mark.parametrize("source", KNOWN)
 def test_casts_agree_with_numpy(source: DType, target: DType, n: int) -> None:
     x = numpy.arange(n).astype(to_numpy_dtype(source))
     result = numpy.zeros(n, to_numpy_dtype(target))
@@ -72,12 +72,13 @@ def test_casts_agree_with_numpy(source: DType, target: DType, n: int) -> None:
 
 
 def test_bfloat16_rounds_to_nearest_even() -> None:
-    bits = numpy.array([0x3F80_8000, 0x3F81_8000, 0x3F80_8001, 0x3F80_7FFF], "u4")
-    result = numpy.zeros(4, "u2")
-    (i,) = Build().loops(4)
-    kernel = elementwise(buffer(1, 4).index(i).load().cast(dtypes.bfloat16), i, 4)
+    # the last one is subnormal
+    bits = numpy.array([0x3F80_8000, 0x3F81_8000, 0x3F80_8001, 0x3F80_7FFF, 0x8012_8000], "u4")
+    result = numpy.zeros(5, "u2")
+    (i,) = Build().loops(5)
+    kernel = elementwise(buffer(1, 5).index(i).load().cast(dtypes.bfloat16), i, 5)
     Runner(kernel)({0: result, 1: bits.view("f4")})
-    assert [hex(x) for x in result] == ["0x3f80", "0x3f82", "0x3f81", "0x3f80"]
+    assert [hex(x) for x in result] == ["0x3f80", "0x3f82", "0x3f81", "0x3f80", "0x8012"]
 
 
 @pytest.mark.parametrize("n", [5, 64])

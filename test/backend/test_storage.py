@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import GlobalCounters, Sharding, Tensor, dtypes
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 from tinygrad.mixin.core import live_tensors
 from tinygrad.sharding import ShardingError
 from tinygrad.uop import Ops
@@ -217,6 +217,64 @@ def test_assign_between_layouts_of_the_same_devices() -> None:
     x.assign(stored([3.0, 4.0], Sharding(TWO))).realize()
     assert x.device == Sharding(TWO, 0)
     assert x.tolist() == [3, 4]
+
+
+# ---- equal values, computed once ----
+
+
+def test_writing_to_one_of_two_equal_values_leaves_the_other(place: Any) -> None:
+    x = stored([1.0, 2.0], place)
+    a, b = x + 1, x + 1
+    assert a.uop is b.uop
+    Tensor.realize(a, b)
+    assert a.uop.buffer is b.uop.buffer
+    a.assign(a * 10).realize()
+    assert (a.tolist(), b.tolist()) == ([20, 30], [2, 3])
+    b[0] = 7
+    assert (a.tolist(), b.tolist()) == ([20, 30], [7, 3])
+
+
+def test_views_go_with_the_tensor_they_were_made_of() -> None:
+    x = stored([[1.0, 2.0], [3.0, 4.0]])
+    a, b = x + 1, x + 1
+    ours, theirs = a.T.flatten(0, 0)[0].detach(), b[:, 0]
+    a.realize()
+    a[:, 0] = 50
+    assert (ours.tolist(), theirs.tolist()) == ([50, 50], [2, 4])
+    assert b.tolist() == [[2, 3], [4, 5]]
+
+
+def test_writing_to_a_value_that_nobody_shares_moves_no_memory() -> None:
+    x = stored([1.0, 2.0])
+    a = (x + 1).realize()
+    view, memory = a.reshape(2, 1), a.uop.buffer
+    GlobalCounters.reset()
+    a.assign(a * 10).realize()
+    assert GlobalCounters.kernel_count == 1
+    assert a.uop.buffer is memory
+    assert view.tolist() == [[20], [30]]
+
+
+def test_what_became_another_tensor_is_written_to_alone() -> None:
+    x, y = stored([1.0, 2.0]), Tensor.zeros(2)
+    y.assign(x)
+    y[0] = 7
+    assert (x.tolist(), y.tolist()) == ([1, 2], [7, 2])
+
+
+def test_shared_memory_is_split_in_a_captured_function_too() -> None:
+    @TinyJit
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = (x + 1).realize(), (x + 1).realize()
+        c = x * 2
+        d = x * 2
+        Tensor.realize(c, d)
+        c.assign(c + a + b)
+        return Tensor.realize(c, d), d
+
+    for number in range(4):
+        c, d = step(stored([float(number)]))
+        assert (c.item(), d.item()) == (4 * number + 2, 2 * number)
 
 
 # ---- memory of one's own ----

@@ -52,7 +52,7 @@ def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj") -> Case:
             buffer(slot, m * n * k).index(flat_index([axes[c] for c in order], shape[slot])).load()
             for slot, order in ((1, left), (2, right))
         ]
-        value = (factors[0] * factors[1]).reduce(Ops.ADD, term)
+        value = (factors[0] * factors[1]).reduce(term, arg=Ops.ADD)
         return sink(buffer(0, m * n).index(flat_index([i, j], [m, n])).store(value, i, j))
 
     def theirs(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -115,7 +115,7 @@ def forward(c: Conv) -> Case:
         z, f, y, x = b.loops(*c.result)
         k, ky, kx = b.reduces(c.channels, c.width, c.width)
         product = _load(1, [z, k, y + ky, x + kx], c.image) * _load(2, [f, k, ky, kx], c.weights)
-        return _store([z, f, y, x], c.result, product.reduce(Ops.ADD, k, ky, kx))
+        return _store([z, f, y, x], c.result, product.reduce(k, ky, kx, arg=Ops.ADD))
 
     sizes = {0: c.result, 1: c.image, 2: c.weights}
     return Case(f"conv {c}", kernel, sizes, torch.nn.functional.conv2d, c.gflop)
@@ -129,7 +129,7 @@ def weight_gradient(c: Conv) -> Case:
         f, k, ky, kx = b.loops(*c.weights)
         z, y, x = b.reduces(c.batch, c.out, c.out)
         product = _load(1, [z, f, y, x], c.result) * _load(2, [z, k, y + ky, x + kx], c.image)
-        return _store([f, k, ky, kx], c.weights, product.reduce(Ops.ADD, z, y, x))
+        return _store([f, k, ky, kx], c.weights, product.reduce(z, y, x, arg=Ops.ADD))
 
     def theirs(gradient: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         return torch.nn.grad.conv2d_weight(image, c.weights, gradient)
@@ -149,7 +149,7 @@ def input_gradient(c: Conv) -> Case:
         valid = (row < 0).ne(True) & (row < c.out) & (column < 0).ne(True) & (column < c.out)
         pixel = _load(1, [z, f, row, column], c.result, valid)
         product = pixel * _load(2, [f, k, ky, kx], c.weights)
-        return _store([z, k, y, x], c.image, product.reduce(Ops.ADD, f, ky, kx))
+        return _store([z, k, y, x], c.image, product.reduce(f, ky, kx, arg=Ops.ADD))
 
     def theirs(gradient: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return torch.nn.grad.conv2d_input(c.image, weights, gradient)
@@ -178,7 +178,7 @@ def reduction(n: int, op: Ops, kept: int) -> Case:
         b = Build()
         loop, term = b.loops(n)[0], b.reduces(n)[0]
         axes = [loop, term] if kept == 0 else [term, loop]
-        return _store([loop], (n,), _load(1, axes, (n, n)).reduce(op, term))
+        return _store([loop], (n,), _load(1, axes, (n, n)).reduce(term, arg=op))
 
     theirs = (lambda x: x.sum(1 - kept)) if op is Ops.ADD else (lambda x: x.amax(1 - kept))
     return Case(f"{op.name} keeping axis {kept} of {n}", kernel, {0: (n,), 1: (n, n)}, theirs)
@@ -204,7 +204,7 @@ def max_pool(images: int, size: int) -> Case:
         z, y, x = b.loops(images, half, half)
         ky, kx = b.reduces(2, 2)
         value = _load(1, [z, y * 2 + ky, x * 2 + kx], (images, size, size))
-        return _store([z, y, x], (images, half, half), value.reduce(Ops.MAX, ky, kx))
+        return _store([z, y, x], (images, half, half), value.reduce(ky, kx, arg=Ops.MAX))
 
     sizes = {0: (images, half, half), 1: (images, size, size)}
     return Case(

@@ -35,7 +35,7 @@ def row_sum() -> UOp:
     b = Build()
     (i,) = b.loops(512)
     (k,) = b.reduces(1001)
-    value = buffer(1, 512 * 1001).index(i * 1001 + k).load().reduce(Ops.ADD, k)
+    value = buffer(1, 512 * 1001).index(i * 1001 + k).load().reduce(k, arg=Ops.ADD)
     return sink(buffer(0, 512).index(i).store(value, i), name="row_sum")
 
 
@@ -44,7 +44,7 @@ def column_max() -> UOp:
     b = Build()
     (j,) = b.loops(512)
     (k,) = b.reduces(300)
-    value = buffer(1, 512 * 300).index(k * 512 + j).load().reduce(Ops.MAX, k)
+    value = buffer(1, 512 * 300).index(k * 512 + j).load().reduce(k, arg=Ops.MAX)
     return sink(buffer(0, 512).index(j).store(value, j), name="column_max")
 
 
@@ -56,7 +56,7 @@ def matmul() -> UOp:
     left = buffer(1, 65536).index(flat_index([i, k], [256, 256])).load()
     right = buffer(2, 65536).index(flat_index([k, j], [256, 256])).load()
     where = buffer(0, 65536).index(flat_index([i, j], [256, 256]))
-    return sink(where.store((left * right).reduce(Ops.ADD, k), i, j), name="matmul")
+    return sink(where.store((left * right).reduce(k, arg=Ops.ADD), i, j), name="matmul")
 
 
 def padded_convolution() -> UOp:
@@ -71,7 +71,7 @@ def padded_convolution() -> UOp:
     pixel = buffer(1, 8192).index(position, inside).load(zero)
     weight = buffer(2, 2304).index(flat_index([f, c, ky, kx], [32, 8, 3, 3])).load()
     where = buffer(0, 32768).index(flat_index([z, f, y, x], [16, 32, 8, 8]))
-    value = (pixel * weight).reduce(Ops.ADD, c, ky, kx)
+    value = (pixel * weight).reduce(c, ky, kx, arg=Ops.ADD)
     return sink(where.store(value, z, f, y, x), name="convolution")
 
 

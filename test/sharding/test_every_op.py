@@ -66,7 +66,7 @@ MOVEMENTS: dict[str, Program] = {
 REDUCTIONS: dict[str, Program] = {
     "cumsum 0": lambda x: x.cumsum(0),
     "cumsum 1": lambda x: x.cumsum(1),
-    "cummax": lambda x: x.cummax(0),
+    "cummax": lambda x: x.cummax(0)[0],
     "logcumsumexp": lambda x: x.logcumsumexp(1),
     "softmax 0": lambda x: x.softmax(0),
     "softmax 1": lambda x: x.softmax(1),

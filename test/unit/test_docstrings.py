@@ -1,13 +1,14 @@
 """The examples in the documentation of every module give what they show.
 
-They see the public names of the library, `Ops` and numpy. That every method of `Tensor` has an
-example is tested in `test/backend/test_docstrings.py`.
+They see the public names of the library and of their module, `Ops` and numpy. What programs call by
+name must have an example; for the methods of `Tensor`, `test/backend/test_docstrings.py` says so.
 """
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ import numpy
 import pytest
 
 import tinygrad
+from tinygrad import helpers
 from tinygrad.uop import Ops
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +38,8 @@ def modules_with_examples() -> list[str]:
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:
-    found = doctest.DocTestFinder().find(module, globs=dict(NAMES))
+    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    found = doctest.DocTestFinder().find(module, globs=own | NAMES)
     return [test for test in found if test.examples]
 
 
@@ -48,3 +51,35 @@ def test_the_examples_of_a_module_are_right(name: str) -> None:
     for test in found:
         doctest.DocTestRunner().run(test, out=output.append)
     assert not output, "".join(output)
+
+
+PACKAGES = (tinygrad.nn, tinygrad.nn.optim, tinygrad.nn.datasets, helpers)
+# these download what they give
+WITHOUT_EXAMPLE = frozenset({"mnist", "cifar"})
+
+
+def called_by_programs() -> dict[str, Any]:
+    """Functions and classes of `PACKAGES`, and the public methods of these classes."""
+    found: dict[str, Any] = {"TinyJit": tinygrad.TinyJit}
+    for package in PACKAGES:
+        names = getattr(package, "__all__", None) or vars(package)
+        for name in names:
+            item = getattr(package, name)
+            listed = hasattr(package, "__all__")
+            home = "tinygrad." if listed else package.__name__
+            own = getattr(item, "__module__", "").startswith(home)
+            if own and not name.startswith("_") and (inspect.isclass(item) or callable(item)):
+                found[f"{package.__name__}.{name}"] = item
+    for path, item in list(found.items()):
+        for name, method in vars(item).items() if inspect.isclass(item) else ():
+            if inspect.isfunction(method) and not name.startswith("_"):
+                found[f"{path}.{name}"] = method
+    return found
+
+
+@pytest.mark.parametrize("path", called_by_programs())
+def test_what_programs_call_has_an_example(path: str) -> None:
+    text = inspect.getdoc(called_by_programs()[path])
+    assert text, f"{path} has no documentation"
+    if path.rpartition(".")[2] not in WITHOUT_EXAMPLE:
+        assert ">>> " in text, f"the documentation of {path} has no example"

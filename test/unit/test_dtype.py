@@ -145,6 +145,7 @@ def test_limits_of_integers_are_numpys(dtype):
 
 def test_limits_of_other_types():
     assert (dtypes.min(dtypes.half), dtypes.max(dtypes.half)) == (-math.inf, math.inf)
+    assert (dtypes.min(dtypes.fp8e4m3), dtypes.max(dtypes.fp8e4m3)) == (-448, 448)
     assert (dtypes.min(dtypes.bool), dtypes.max(dtypes.bool)) == (False, True)
 
 
@@ -337,9 +338,12 @@ def test_float16_rounds_as_numpy_does(value: float):
 
 @pytest.mark.parametrize("dtype", BITS_ONLY, ids=repr)
 @given(value=st.floats(width=32) | st.floats(-500, 500, width=32))
-def test_narrow_floats_round_as_ml_dtypes_does(dtype: DType, value: float):
+def test_narrow_floats_round_as_ml_dtypes_does_but_8_bits_saturate(dtype: DType, value: float):
+    limit = truncate[dtype](float(ml_dtypes.finfo(BITS_ONLY[dtype]).max))
+    fits = dtype is dtypes.bfloat16 or math.isinf(value) or abs(value) <= limit or value != value
     with np.errstate(all="ignore"):
-        expected = float(np.array(value, np.float32).astype(BITS_ONLY[dtype]))
+        source = value if fits else math.copysign(limit, value)
+        expected = float(np.array(source, np.float32).astype(BITS_ONLY[dtype]))
     assert same(truncate[dtype](value), expected)
 
 
@@ -351,16 +355,18 @@ def test_a_double_is_rounded_to_bfloat16_once():
 def test_too_large_an_integer_rounds_to_infinity():
     assert truncate[dtypes.half](10**400) == math.inf
     assert truncate[dtypes.half](-(10**400)) == -math.inf
+    assert truncate[dtypes.fp8e4m3](-(10**400)) == -448
 
 
 @pytest.mark.parametrize(
     ("dtype", "value", "expected"),
     [
-        (dtypes.fp8e4m3, 464, 448.0),
-        (dtypes.fp8e4m3, 465, math.nan),
+        (dtypes.fp8e4m3, 465, 448.0),
+        (dtypes.fp8e4m3, -1e300, -448.0),
         (dtypes.fp8e4m3, math.inf, math.nan),
-        (dtypes.fp8e5m2, 61439, 57344.0),
-        (dtypes.fp8e5m2, 61440, math.inf),
+        (dtypes.fp8e5m2, 61440, 57344.0),
+        (dtypes.fp8e5m2, -1e300, -57344.0),
+        (dtypes.fp8e5m2, math.inf, math.inf),
         (dtypes.fp8e5m2, 2**-17, 0.0),
         (dtypes.fp8e5m2, 2**-17 * 1.01, 2**-16),
         (dtypes.half, 65520, math.inf),

@@ -18,14 +18,24 @@ SOURCE = ROOT / "tinygrad"
 
 # from the bottom up; a module may import from its own layer and those below
 LAYERS = (
-    {"settings", "atomic_file", "diskcache", "fetch", "measure", "helpers", "dtype", "sharding"},
+    {
+        "settings",
+        "atomic_file",
+        "diskcache",
+        "fetch",
+        "measure",
+        "text",
+        "helpers",
+        "dtype",
+        "sharding",
+    },
     {"uop"},
-    {"device", "allocator"},
+    {"device", "allocator", "dlpack"},
     {"renderer", "runtime"},
     {"schedule", "codegen"},
     {"engine"},
     {"tensor", "mixin", "gradient"},
-    {"nn", "apps", "engine.jit"},
+    {"nn", "apps", "engine.jit", "engine.jit_inputs"},
     {"", "__main__"},  # `tinygrad` itself hands out the public names
 )
 

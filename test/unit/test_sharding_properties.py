@@ -23,6 +23,7 @@ from tinygrad.sharding import (
     Sharding,
     common_layout,
     cover,
+    moves_along,
     operand_layout,
     reduce_layout,
     sent_per_device,

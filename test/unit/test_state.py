@@ -14,6 +14,7 @@ import safetensors.numpy
 from tinygrad import Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Sharding
 from tinygrad.nn.state import (
+    FileFormatError,
     StateDictError,
     get_parameters,
     get_state_dict,
@@ -322,18 +323,24 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ({"a": GOOD | {"shape": [2.0]}}, "shape"),
         ({"a": GOOD | {"shape": [True, 2]}}, "shape"),
         ({"a": GOOD | {"shape": [3]}}, "takes 12"),
-        ({"a": GOOD | {"shape": [1 << 62, 1 << 62]}}, "takes"),
+        ({"a": GOOD | {"shape": [1 << 62, 1 << 62]}}, "too large for any memory"),
+        ({"a": GOOD | {"shape": [1] * 65}}, "65 axes"),
+        ({"a": GOOD | {"shape": [1 << 40]}}, "takes"),
         ({"a": GOOD | {"data_offsets": [0]}}, r"not \[start, stop\]"),
         ({"a": GOOD | {"data_offsets": [8, 0]}}, r"not \[start, stop\]"),
         ({"a": GOOD | {"data_offsets": [-8, 0]}}, r"not \[start, stop\]"),
         ({"a": GOOD | {"data_offsets": [8, 16]}}, "the file has 12 bytes of data"),
         ({"a": GOOD, "b": GOOD | {"data_offsets": [4, 12]}}, r"'b' at \[4, 12\] overlaps 'a'"),
+        ({"a": GOOD | {"data_offsets": [4, 12]}}, "leaves a gap after the start"),
+        ({"a": GOOD}, "4 bytes of data after 'a' belong to no tensor"),
+        ({"a": json.loads("[" * 900 + "]" * 900)}, r"'a' is \[\[\[.*it needs dtype"),
     ],
 )
 def test_a_wrong_header_names_the_file_the_entry_and_the_values(tmp_path, header, message):
     path = write_file(tmp_path / "wrong.safetensors", header, b"\0" * 12)
     with pytest.raises(ValueError, match=message) as raised:
         safe_load(path)
+    assert isinstance(raised.value, FileFormatError)
     assert "wrong.safetensors" in str(raised.value)
 
 

@@ -15,13 +15,13 @@ from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, substitute
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.reduction import identity
 
 
 def identity_element(op: Ops, dtype: DType) -> UOp:
     """The value that changes nothing under `op`."""
     scalar = dtype.scalar()
-    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(scalar)}[op]
-    return UOp(Ops.CONST, dtype, (), dtypes.as_const(value, scalar))
+    return UOp(Ops.CONST, dtype, (), dtypes.as_const(identity(op, scalar), scalar))
 
 
 def tile_index(tiles: list[UOp]) -> UOp:

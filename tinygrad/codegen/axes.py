@@ -21,7 +21,8 @@ from tinygrad.uop.ops import AxisType, KernelInfo, UOp
 
 def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
     """Apply the heuristics to every group of stores."""
-    if NOOPT:
+    info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
+    if NOOPT or info.opts_to_apply is not None:
         return sink
     factory = RangeFactory(sink.toposort())
     stores: list[UOp] = []
@@ -33,7 +34,6 @@ def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
             nest.grid_over_prefix()
         stores += nest.stores
         applied += nest.applied
-    info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
     sink = sink.replace(src=tuple(stores), arg=replace(info, applied=tuple(applied)))
     return share_grid(sink)
 

@@ -43,7 +43,7 @@ def accumulate_in_memory(
 
     loops = clone(moved, factory)
     table = dict(zip(moved, loops, strict=True))
-    block = substitute(reduce.src[0], table).reduce(op, *inside)
+    block = substitute(reduce.src[0], table).reduce(*inside, arg=op)
     current = UOp(Ops.AFTER, pointer, (scratch, clear, *outside)).index(position_of(loops))
     update = current.store(UOp(op, dtype, (current.load(dtype=dtype), block)), *outside, *loops)
 

@@ -46,7 +46,7 @@ def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> Pa
         rules += PatternMatcher([(_binary(Ops.POW, dtypes.float32), float32_power)])
     if Ops.FDIV in operations:
         rules += divisions
-    return rules + bool_arithmetic + power_of_two_divisions
+    return rules + conversions + bool_arithmetic + power_of_two_divisions
 
 
 @functools.cache
@@ -96,10 +96,10 @@ def _constant_power(x: UOp, y: UOp) -> UOp | None:
     value = constant_value(y)
     if value is None:
         return None
-    exponent = abs(value)
+    exponent = float(abs(value))
     if exponent == 0.5:
         result = x.sqrt()
-    elif exponent == int(exponent) and 0 < exponent <= LARGEST_UNROLLED_POWER:
+    elif exponent.is_integer() and 0 < exponent <= LARGEST_UNROLLED_POWER:
         result = _multiply_out(x, int(exponent))
     else:
         return None
@@ -138,6 +138,17 @@ constant_powers = PatternMatcher(
 
 
 # ---- smaller ones ----
+
+
+def _float_to_uint64(x: UOp, u: UOp) -> UOp:
+    """By way of int64, which wraps negative numbers around; targets differ in what they do there.
+
+    What int64 cannot hold is converted without its highest bit.
+    """
+    wide = x if x.dtype.scalar() in WIDE_FLOATS else x.cast(dtypes.float32)
+    fits = wide < 2.0**63
+    low = fits.where(wide, wide - 2.0**63).cast(dtypes.int64).cast(u.dtype)
+    return low ^ fits.where(u.const_like(0), u.const_like(1 << 63))
 
 
 def _trunc(x: UOp) -> UOp:
@@ -200,6 +211,15 @@ def _divide(x: UOp, y: UOp) -> UOp | None:
     free = FreeRanges()
     return x.alu(Ops.FDIV, y) if free[x] <= free[y] else None
 
+
+conversions = PatternMatcher(
+    [
+        (
+            UPat(Ops.CAST, dtype=dtypes.uint64, src=(UPat.var("x", dtypes.floats),), name="u"),
+            _float_to_uint64,
+        )
+    ]
+)
 
 divisions = PatternMatcher(
     [

@@ -15,29 +15,41 @@ def estimate(sink: UOp) -> Estimates:
     """The estimates of a kernel graph, before anything is done to its loops.
 
     A node runs as often as the loops it depends on have points. Index arithmetic is not counted.
+    Of a buffer no more memory moves than is accessed, as when rows of a table are picked.
     """
     free = FreeRanges()
     flops: sint = 0
     loaded: sint = 0
     stored: sint = 0
-    touched: dict[UOp, None] = {}
+    accessed: dict[UOp, sint] = {}
     for u in sink.toposort():
-        if u.op is Ops.DEFINE_GLOBAL:
-            touched[u] = None
-        elif u.op is Ops.LOAD:
-            loaded = _times(free[u]) * u.dtype.itemsize + loaded
+        if u.op is Ops.LOAD:
+            nbytes = _times(free[u]) * u.dtype.itemsize
+            loaded = nbytes + loaded
+            _add(accessed, u.src[0].src[0], nbytes)
         elif u.op is Ops.STORE:
-            stored = _times(free[u.src[1]].union(u.src[2:])) * u.src[1].dtype.itemsize + stored
+            nbytes = _times(free[u.src[1]].union(u.src[2:])) * u.src[1].dtype.itemsize
+            stored = nbytes + stored
+            _add(accessed, u.src[0].src[0], nbytes)
         elif u.op is Ops.REDUCE:
             flops = _times(free[u.src[0]].union(u.src[1:])) + flops
         elif u.op in GroupOp.ALU and u.dtype is not dtypes.index:
             per_point = 2 if u.op is Ops.MULACC else 1
             if not dtypes.is_bool(u.dtype):
                 flops = _times(free[u]) * per_point + flops
-    memory = sum(
-        u.dtype.nbytes() for u in touched if isinstance(u.dtype, PtrDType) and u.dtype.size > 0
-    )
+    memory = sum(_moved(u, nbytes) for u, nbytes in accessed.items())
     return Estimates(_simple(flops), _simple(loaded), _simple(stored), memory)
+
+
+def _add(table: dict[UOp, sint], pointer: UOp, nbytes: sint) -> None:
+    table[pointer] = nbytes + table.get(pointer, 0)
+
+
+def _moved(pointer: UOp, accessed: sint) -> int:
+    """The bytes of a buffer that a kernel brings in or out, however often it accesses them."""
+    assert isinstance(pointer.dtype, PtrDType)
+    size = pointer.dtype.nbytes()
+    return min(size, accessed) if isinstance(accessed, int) else size
 
 
 def _times(ranges: frozenset[UOp]) -> sint:

@@ -90,22 +90,30 @@ def decode(bits: UOp, form: FloatFormat) -> UOp:
 
 def encode(x: UOp, form: FloatFormat) -> UOp:
     """The bits of float32 values, rounded, as an unsigned integer of the format's width."""
-    word = dtypes.uint32.vec(x.dtype.count)
-    bits = x.bitcast(word)
+    bits = x.bitcast(dtypes.uint32.vec(x.dtype.count))
+    if form is BFLOAT16:
+        return _encode_bfloat(x, bits)
     magnitude = bits & 0x7FFF_FFFF
     sign = (bits & 0x8000_0000) >> (32 - form.total_bits)
-    rounded = _round_bfloat(magnitude) if form is BFLOAT16 else _round(magnitude, form)
-    result = (magnitude > FLOAT32_INFINITY).where(bits.const_like(form.nan_bits), rounded)
+    limit, infinity = (bits.const_like(x) for x in (form.limit_bits, form.overflow_bits))
+    rounded = _round(magnitude, form)
+    result = (limit < rounded).where(limit, rounded)
+    if form.saturates and form.has_infinity:
+        result = magnitude.eq(FLOAT32_INFINITY).where(infinity, result)
+    first_nan = FLOAT32_INFINITY + form.has_infinity
+    result = (magnitude < first_nan).where(result, bits.const_like(form.nan_bits))
     return (result | sign).cast(STORAGE[form.total_bits])
 
 
-def _round_bfloat(magnitude: UOp) -> UOp:
+def _encode_bfloat(x: UOp, bits: UOp) -> UOp:
+    upper = bits >> 16
     # adding just under a half carries into the upper half exactly where rounding goes up
-    return (magnitude + ((magnitude >> 16) & 1) + 0x7FFF) >> 16
+    rounded = (bits + (upper & 1) + 0x7FFF) >> 16
+    return x.ne(x).where(upper | BFLOAT16.nan_bits, rounded).cast(STORAGE[16])
 
 
 def _round(magnitude: UOp, form: FloatFormat) -> UOp:
-    """The rounded bits without sign, `overflow_bits` at most, of a float32's bits without sign."""
+    """The rounded bits without sign of a float32's bits without sign; too large if that is."""
     float32 = dtypes.float32.vec(magnitude.dtype.count)
     shift = FLOAT32_MANTISSA - form.mantissa_bits
     rebias = (FLOAT32_BIAS - form.bias) << FLOAT32_MANTISSA
@@ -117,9 +125,7 @@ def _round(magnitude: UOp, form: FloatFormat) -> UOp:
     rounder = magnitude.bitcast(float32).const_like(2.0 ** (1 - form.bias + shift))
     total = (magnitude.bitcast(float32) + rounder).bitcast(magnitude.dtype)
     subnormal = total.alu(Ops.SUB, rounder.bitcast(magnitude.dtype))
-    result = (magnitude < rebias + (1 << FLOAT32_MANTISSA)).where(subnormal, normal)
-    limit = magnitude.const_like(form.overflow_bits)
-    return (limit < result).where(limit, result)
+    return (magnitude < rebias + (1 << FLOAT32_MANTISSA)).where(subnormal, normal)
 
 
 @dataclass(frozen=True)

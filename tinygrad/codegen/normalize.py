@@ -26,7 +26,9 @@ from tinygrad.uop.ops import AxisType, UOp
 
 
 def normalize(sink: UOp) -> UOp:
-    """All of the module's steps, in order."""
+    """All of the module's steps, in order. Where AFTER says the order of stores, none is taken."""
+    if any(u.op is Ops.AFTER for u in sink.toposort()):
+        return sink
     sink = drop_single_steps(sink)
     sink = separate_ranges(sink)
     sink = merge_ranges(sink)

@@ -3,7 +3,8 @@
 In: Python floats, or numpy arrays of float32. Out: the same numbers rounded to the format (nearest,
 ties to even, subnormals kept), or their bits. What stays true: `encode(decode(bits))` is `bits` for
 all bits but those of a NaN, and arrays give what scalars give. A number too large becomes infinite,
-or NaN in a format that has no infinity, as in IEEE 754 and the OCP 8-bit formats (not saturated).
+as in IEEE 754, but in the 8-bit formats the largest finite number: their range is so small that it
+is often left, and OCP's specification of them allows both. An infinity that a format lacks is NaN.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A sign bit, `exponent_bits`, `mantissa_bits`; subnormals; a NaN, and infinities or not."""
+    """A sign bit, `exponent_bits`, `mantissa_bits`; subnormals; a NaN, and infinities or not.
+
+    One that saturates makes the largest finite number of finite numbers that are too large.
+    """
 
     exponent_bits: int
     mantissa_bits: int
     has_infinity: bool = True
+    saturates: bool = False
 
     @property
     def total_bits(self) -> int:
@@ -46,6 +51,11 @@ class FloatFormat:
             if self.has_infinity
             else all_ones
         )
+
+    @functools.cached_property
+    def limit_bits(self) -> int:
+        """The bits, sign aside, of finite numbers that are too large."""
+        return self.overflow_bits - self.saturates
 
     @functools.cached_property
     def nan_bits(self) -> int:
@@ -69,7 +79,7 @@ class FloatFormat:
         steps = round(math.ldexp(abs(value), self.mantissa_bits - exponent))
         # a subnormal has no implicit bit, and rounding up to the next power carries by itself
         bits = steps + ((exponent + self.bias - 1) << self.mantissa_bits)
-        return sign | min(bits, self.overflow_bits)
+        return sign | min(bits, self.limit_bits)
 
     def decode(self, bits: int) -> float:
         """The value of `bits`, which every Python float can hold exactly."""
@@ -88,7 +98,7 @@ class FloatFormat:
         try:
             return self.decode(self.encode(float(value)))
         except OverflowError:  # an integer that no float can hold
-            return self.decode(self.encode(math.copysign(math.inf, 1 if value > 0 else -1)))
+            return math.copysign(self.decode(self.limit_bits), 1 if value > 0 else -1)
 
     def encode_array(self, values: Array) -> Array:
         """The bits of float32 `values`, of any shape, in the unsigned type of the format's width.
@@ -133,8 +143,8 @@ class FloatFormat:
         exponent = numpy.frexp(numpy.maximum(magnitude, 2.0 ** (1 - self.bias)))[1] - 1
         steps = numpy.rint(numpy.ldexp(magnitude, self.mantissa_bits - exponent))
         bits = steps.astype(numpy.int64) + ((exponent + (self.bias - 1)) << self.mantissa_bits)
+        bits = numpy.minimum(bits, self.limit_bits)
         bits = numpy.where(numpy.isinf(source), self.overflow_bits, bits)
-        bits = numpy.minimum(bits, self.overflow_bits)
         bits = numpy.where(numpy.isnan(source), self.nan_bits, bits)
         encoded: Array = (bits | (numpy.signbit(source).astype(numpy.int64) << 7)).astype(
             numpy.uint8
@@ -149,8 +159,8 @@ class FloatFormat:
         return numpy.array([self.decode(bits) for bits in range(256)], dtype=numpy.float32)
 
 
-FP8E4M3 = FloatFormat(4, 3, has_infinity=False)
-FP8E5M2 = FloatFormat(5, 2)
+FP8E4M3 = FloatFormat(4, 3, has_infinity=False, saturates=True)
+FP8E5M2 = FloatFormat(5, 2, saturates=True)
 FLOAT16 = FloatFormat(5, 10)
 BFLOAT16 = FloatFormat(8, 7)
 FLOAT32 = FloatFormat(8, 23)

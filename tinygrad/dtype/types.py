@@ -224,10 +224,10 @@ class dtypes:
     @staticmethod
     @functools.cache
     def min(dtype: DType) -> ConstType:
-        """The least value; `-inf` for floats."""
+        """The least value; `-inf` for floats, but -448 for fp8e4m3, which has no infinities."""
         scalar = dtype.scalar()
         if dtypes.is_float(scalar):
-            return -builtins.float("inf")
+            return -dtypes.max(scalar)
         if dtypes.is_int(scalar):
             return 0 if dtypes.is_unsigned(scalar) else -1 << (scalar.itemsize * 8 - 1)
         return False
@@ -235,10 +235,10 @@ class dtypes:
     @staticmethod
     @functools.cache
     def max(dtype: DType) -> ConstType:
-        """The greatest value; `inf` for floats."""
+        """The greatest value; `inf` for floats, but 448 for fp8e4m3."""
         scalar = dtype.scalar()
         if dtypes.is_float(scalar):
-            return builtins.float("inf")
+            return 448.0 if scalar is dtypes.fp8e4m3 else builtins.float("inf")
         if dtypes.is_int(scalar):
             bits = scalar.itemsize * 8 - (not dtypes.is_unsigned(scalar))
             return (1 << bits) - 1

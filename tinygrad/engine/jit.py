@@ -1,8 +1,9 @@
 """`TinyJit`: a function's kernels, captured on its second call and replayed from the third on.
 
-In: a function of realized tensors and bound Variables. Out: the same results, for the price of one
-native call. Always true: a call whose inputs differ from the captured ones in shape, dtype, layout
-or number is an error that says so; it never replays onto the wrong memory.
+In: a function of tensors, bound Variables and Python values. Out: the same results, for the price
+of one native call. Always true: a call whose tensors differ from the captured ones in shape, dtype,
+layout or number is an error that says so, and one whose Python values differ is captured again; a
+replay never reads the wrong memory or an old value.
 """
 
 from __future__ import annotations
@@ -14,89 +15,23 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.engine.jit_inputs import Inputs, JitError, difference, find_inputs, tensors_of
 from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem, capturing, crosses
-from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.helpers import GlobalCounters
-from tinygrad.mixin.creation import is_constant
 from tinygrad.mixin.random import random_sequence
 from tinygrad.mixin.realization import realize_all
-from tinygrad.schedule.canonical import canonicalize
 from tinygrad.settings import DEBUG, JIT
 from tinygrad.tensor import Tensor
-from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class JitError(RuntimeError):
-    """A call that a captured function cannot serve."""
-
-
-@dataclass
-class Inputs:
-    """The arguments of a call: BUFFER nodes and their buffers in order, values of Variables, and
-    what must not change.
-    """
-
-    nodes: list[UOp]
-    buffers: list[Buffer]
-    values: dict[str, int]
-    signature: tuple[Any, ...]
-
-
-def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
-    """Collect the tensors and Variables of a call; tensors are realized.
-
-    Raises:
-        JitError: one tensor is passed twice, so that a replay could not tell the two apart.
-    """
-    named = [(str(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
-    nodes: list[UOp] = []
-    buffers: list[Buffer] = []
-    values: dict[str, int] = {}
-    signature: list[Any] = []
-    leaves = [(name, leaf) for name, x in named for leaf in _leaves(x)]
-    tensors = [x for _, x in leaves if isinstance(x, Tensor)]
-    for x in tensors:
-        if is_constant(x.uop):
-            # it gets memory, so that a call may have another value in its place
-            x.replace(x.contiguous())
-    realize_all(tensors)
-    for name, leaf in leaves:
-        if isinstance(leaf, Tensor):
-            canonical = canonicalize(leaf.uop)
-            values |= canonical.values
-            signature.append((name, canonical.sink))
-            nodes.extend(canonical.buffers)
-            for node in canonical.buffers:
-                buffers.extend(as_tuple(storage_of(node)))
-        else:
-            variable, value = leaf.unbind()
-            values[variable.arg[0]] = value
-            signature.append((name, variable))
-    roots = [b.base or b for b in buffers]
-    if len(set(roots)) < len(roots):
-        raise JitError("two arguments share one buffer; pass a .clone() of one of them")
-    return Inputs(nodes, buffers, values, tuple(signature))
-
-
-def _leaves(x: Any) -> list[Any]:
-    if isinstance(x, Tensor) or (isinstance(x, UOp) and x.op is Ops.BIND):
-        return [x]
-    if isinstance(x, (list, tuple)):
-        return [leaf for y in x for leaf in _leaves(y)]
-    if isinstance(x, dict):
-        return [leaf for y in x.values() for leaf in _leaves(y)]
-    return []
-
-
 def _views_of_inputs(result: Any, inputs: Inputs) -> dict[int, UOp]:
     """The nodes of a result's tensors that are views of inputs, by the tensor's id."""
-    tensors = [x for x in _leaves(result) if isinstance(x, Tensor)]
     nodes = set(inputs.nodes)
-    return {id(x): x.uop for x in tensors if not nodes.isdisjoint(x.uop.toposort())}
+    return {id(x): x.uop for x in tensors_of(result) if not nodes.isdisjoint(x.uop.toposort())}
 
 
 def _with_views(result: Any, views: dict[int, UOp]) -> Any:
@@ -180,6 +115,11 @@ class RandomNumbers:
     before: dict[Any, int]
     after: dict[Any, int]
 
+    @property
+    def devices(self) -> list[Any]:
+        """The devices that drew."""
+        return [d for d, end in self.after.items() if d is not None and self.before.get(d) != end]
+
 
 class CapturedJit(Generic[R]):
     """What a capture holds: the items, the result, and how inputs are exchanged."""
@@ -206,8 +146,9 @@ class CapturedJit(Generic[R]):
 
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self.inputs.signature:
-            raise JitError(_difference(self.inputs.signature, inputs.signature))
+            raise JitError(difference(self.inputs.signature, inputs.signature))
         self._keep_apart(inputs)
+        realize_all(random_sequence.align(self.drawn.devices))
         random_sequence.replayed(self.drawn.before, self.drawn.after)
         if self.native is None or DEBUG >= 2:
             self._run_items(inputs)
@@ -298,26 +239,6 @@ def exchange(
     return ExecItem(item.ast, tuple(new(b) for b in item.bufs), item.device, values, item.runner)
 
 
-def _difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
-    if len(old) != len(new):
-        return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
-    name, a, b = next((x[0], x[1], y[1]) for x, y in zip(old, new, strict=True) if x != y)
-    if _describe(a) == _describe(b):
-        return (
-            f"argument {name} is {_describe(a)}, but another view of its memory than was captured; "
-            "pass .contiguous() of it"
-        )
-    return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
-
-
-def _describe(node: UOp) -> str:
-    return (
-        f"{node.dtype} {node.shape} on {node.device}"
-        if node.op is not Ops.DEFINE_VAR
-        else node.expr
-    )
-
-
 def _method(fxn: Callable[..., R] | None, instance: weakref.ref[Any]) -> Callable[..., R]:
     """`fxn` with its first argument, which is not kept alive."""
     assert fxn is not None
@@ -333,11 +254,23 @@ class TinyJit(Generic[P, R]):
 
     The first call runs as it is, the second is captured, later ones replay: Python code inside
     `fxn` does not run again, and the returned tensors are the same objects, overwritten by each
-    call (views of inputs are views of that call's). Inputs are the realized tensors and bound
-    Variables among the arguments (in lists, tuples and dicts too).
+    call (views of inputs are views of that call's). Inputs are the tensors and bound Variables
+    among the arguments (in lists, tuples and dicts too); tensors are realized.
+
+    A call with other Python values than the captured ones, or under another `Tensor.training`, is
+    captured anew: numbers and arrays count by value, other objects by identity. Where a number
+    changes often, a bound Variable or a tensor keeps the one capture. `cnt` counts calls,
+    `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
-        JitError: inputs differ from the captured ones, or nothing was captured.
+        JitError: tensors differ from the captured ones, one is passed twice, nothing was captured,
+            or the function calls `manual_seed`.
+
+    >>> scale = TinyJit(lambda x, factor: (x * factor).realize())
+    >>> [scale(Tensor([1, 2]), 3).tolist() for _ in range(4)][-1]
+    [3, 6]
+    >>> scale(Tensor([1, 2]), 5).tolist()
+    [5, 10]
     """
 
     def __init__(self, fxn: Callable[P, R] | None, captured: CapturedJit[R] | None = None) -> None:
@@ -361,13 +294,25 @@ class TinyJit(Generic[P, R]):
         return found
 
     def reset(self) -> None:
-        """Forget the capture."""
+        """Forget the capture: the next call runs as the first one did.
+
+        >>> step = TinyJit(lambda x: (x + 1).realize())
+        >>> [step(Tensor([i])).item() for i in range(3)]
+        [1, 2, 3]
+        >>> step.reset()
+        >>> step.cnt, step.captured
+        (0, None)
+        """
         self.captured = None
         self.cnt = 0
 
     @property
     def jit_cache(self) -> list[ScheduleItem]:
-        """The captured items."""
+        """The captured items; none before the second call.
+
+        >>> TinyJit(lambda x: x + 1).jit_cache
+        []
+        """
         return self.captured.jit_cache if self.captured is not None else []
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -376,7 +321,7 @@ class TinyJit(Generic[P, R]):
             return self._call(*args, **kwargs)
         inputs = find_inputs(args, kwargs)
         self.cnt += 1
-        if self.captured is not None:
+        if self.captured is not None and self.captured.inputs.fixed == inputs.fixed:
             return self.captured(inputs)
         if self.cnt == 1:
             return self._call(*args, **kwargs)
@@ -385,12 +330,13 @@ class TinyJit(Generic[P, R]):
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert self.fxn is not None
         result = self.fxn(*args, **kwargs)
-        realize_all([x for x in _leaves(result) if isinstance(x, Tensor)])
+        realize_all(tensors_of(result))
         return result
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         items: list[ScheduleItem] = []
-        before = random_sequence.positions()
+        realize_all(random_sequence.align(random_sequence.devices))
+        before, seeds = random_sequence.positions(), random_sequence.seeds
         capturing.append(items)
         try:
             result = self._call(*args, **kwargs)
@@ -399,6 +345,8 @@ class TinyJit(Generic[P, R]):
             capturing.pop()
         if not items:
             raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
+        if random_sequence.seeds != seeds:
+            raise JitError("manual_seed was called inside a captured function; call it outside")
         drawn = RandomNumbers(before, random_sequence.positions())
         self.captured = CapturedJit(result, items, inputs, drawn)
         return result

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.engine.trace import record_transfer
-from tinygrad.helpers import GlobalCounters, colored
+from tinygrad.helpers import GlobalCounters, colored, dedup
 from tinygrad.renderer import Program as ProgramSpec
 from tinygrad.renderer import find_renderer
-from tinygrad.schedule.rangeify import lower_kernel
+from tinygrad.schedule.custom import written_slots
+from tinygrad.schedule.rangeify import is_kernel_graph, lower_kernel
 from tinygrad.settings import DEBUG, NOOPT, SPEC
-from tinygrad.uop import Ops
 from tinygrad.uop.args import Reason
 from tinygrad.uop.ops import UOp, sym_infer
 from tinygrad.uop.spec import KERNEL, verify
@@ -103,8 +103,7 @@ class ExecItem:
     @property
     def written(self) -> list[Buffer]:
         """The buffers that the kernel writes."""
-        slots = {_stored_slot(store) for store in self.ast.src}
-        return [self.bufs[slot] for slot in slots]
+        return [self.bufs[slot] for slot in _stored_slots(self.ast)]
 
     def lower(self) -> CompiledRunner:
         """Compile the kernel, once."""
@@ -184,11 +183,11 @@ class BufferCopy:
             )
 
 
-def _stored_slot(store: UOp) -> int:
-    """The number of the PARAM that a STORE of a kernel's tensor form writes."""
-    target = store.src[0].base
-    assert target.op is Ops.PARAM
-    return int(target.arg.slot)
+def _stored_slots(ast: UOp) -> tuple[int, ...]:
+    """The numbers of the arguments that a kernel writes."""
+    if is_kernel_graph(ast):
+        return written_slots(ast)
+    return tuple(dedup(int(store.src[0].base.arg.slot) for store in ast.src))
 
 
 def crosses(destination: Buffer, source: Buffer) -> bool:

@@ -110,9 +110,11 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
 
 
 def assigned_view(node: UOp) -> UOp:
-    """Where the value of an ASSIGN is once it ran: its target, without the assignments below."""
-    while node.op in {Ops.ASSIGN, Ops.CONTIGUOUS}:
-        node = node.src[0]
+    """Where the value of an ASSIGN, or of a kernel that writes in place, is once it ran: its
+    target, without the assignments below.
+    """
+    while node.op in {Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL}:
+        node = node.src[node.arg.output if node.op is Ops.CUSTOM_KERNEL else 0]
     if node.op in GroupOp.Movement:
         return node.replace(src=(assigned_view(node.src[0]),))
     return node

@@ -18,12 +18,12 @@ class ActivationMixin(ElementwiseMixin):
     __slots__ = ()
 
     def relu(self) -> Self:
-        """Zero below zero.
+        """Zero below zero; NaN of NaN. Its gradient at zero is 0.
 
         >>> Tensor([-1.0, 0.0, 2.0]).relu().tolist()
         [0.0, 0.0, 2.0]
         """
-        return (self > 0).where(self, 0)
+        return (self <= 0).where(0, self)
 
     def sigmoid(self) -> Self:
         """`1 / (1 + exp(-x))`.
@@ -39,7 +39,7 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([-200.0]).logsigmoid().tolist()
         [-200.0]
         """
-        return self.neg().softplus().neg()
+        return self._as_float().neg().softplus().neg()
 
     def softplus(self, beta: float = 1.0) -> Self:
         """`log(1 + exp(beta * x)) / beta`, without overflow (Dugas et al., 2000).
@@ -73,7 +73,8 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([3.0, 6.0]).hardswish().tolist()
         [3.0, 6.0]
         """
-        return self * (self + 3).relu6() * (1 / 6)
+        x = self._as_float()
+        return x * (x + 3).relu6() * (1 / 6)
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
         """Clipped to `min_val` to `max_val`.

@@ -162,9 +162,11 @@ class ArithmeticMixin(TensorCore):
         return self._result(rest + differs.where(b, zero), x)
 
     def pow(self, x: Any, reverse: bool = False) -> Self:
-        """`self ** x`; of integers, by an integer, an integer.
+        """`self ** x`; of integers, by an integer, an integer, which wraps around.
 
-        Raises RuntimeError for an integer to the power of a negative number.
+        What is to the power of 0 is 1, NaN too; floats below 0 to a power that is not whole are
+        NaN. Raises RuntimeError for an integer to the power of a negative number; a tensor of
+        negative exponents gives the quotients rounded toward zero.
 
         >>> Tensor([-1, 2, 3]).pow(2).tolist()
         [1, 4, 9]
@@ -191,7 +193,10 @@ class ArithmeticMixin(TensorCore):
     def _bits(self, op: Ops, x: Any, reverse: bool) -> Self:
         a, b = self._operands(x, reverse, op.name)
         if dtypes.is_float(a.dtype):
-            raise RuntimeError(f"{op.name} is of integers and bools, not of {a.dtype}")
+            raise RuntimeError(
+                f"{op.name} is of integers and bools, not of {a.dtype}; cast both first, as with "
+                ".int()"
+            )
         return self._result(a.alu(op, b), x)
 
     def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
@@ -298,7 +303,7 @@ def _constant_power(base: UOp, exponent: float) -> UOp:
     if abs(exponent) == 0.5:
         root = base.alu(Ops.SQRT)
         return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
-    if exponent == int(exponent) and abs(exponent) <= MOST_MULTIPLIED:
+    if exponent.is_integer() and abs(exponent) <= MOST_MULTIPLIED:
         power = _multiplied(base, int(abs(exponent)))
         return power if exponent > 0 else power.alu(Ops.RECIPROCAL)
     return base.alu(Ops.POW, const_node(exponent, base.dtype))
@@ -318,7 +323,7 @@ def _multiplied(base: UOp, count: int) -> UOp:
 
 
 def _integer_power(base: UOp, exponent: UOp) -> UOp:
-    """Integers to an integer power, wrapping around; 0 where the exponent is negative."""
+    """Integers to an integer power, wrapping around; to a negative one, rounded toward zero."""
     if exponent.op is Ops.CONST:
         if exponent.arg < 0:
             raise RuntimeError(
@@ -326,6 +331,9 @@ def _integer_power(base: UOp, exponent: UOp) -> UOp:
             )
         return _multiplied(base, exponent.arg) if exponent.arg else base.const_like(1)
     one, none = const_node(1, base.dtype), const_node(0, exponent.dtype)
+    # 1 and -1 are their own inverses, so only the lowest bit of the exponent counts
+    is_unit = base.eq(one) | base.eq(const_node(-1, base.dtype))
+    vanishes = (exponent < none) & is_unit.ne(const_node(True, dtypes.bool))
     result = None
     for bit in range(base.dtype.itemsize * 8 - 1):
         is_set = (exponent & const_node(1 << bit, exponent.dtype)).ne(none)
@@ -333,4 +341,4 @@ def _integer_power(base: UOp, exponent: UOp) -> UOp:
         result = factor if result is None else result.alu(Ops.MUL, factor)
         base = base.alu(Ops.MUL, base)
     assert result is not None
-    return (exponent < none).where(const_node(0, result.dtype), result)
+    return vanishes.where(const_node(0, result.dtype), result)

@@ -32,7 +32,8 @@ class AttentionMixin(MatmulMixin, RandomMixin):
 
         `attn_mask` is added, or says as bools what is seen. `is_causal` lets query i see keys up to
         i. With `enable_gqa`, each key and value serves several heads. The softmax is computed in
-        float32 at least. Raises RuntimeError for both a mask and `is_causal`.
+        float32 at least. Raises RuntimeError for both a mask and `is_causal`, ValueError for heads
+        that cannot be shared evenly.
 
         >>> q, k, v = Tensor.randn(2, 4, 8), Tensor.randn(2, 6, 8), Tensor.randn(2, 6, 8)
         >>> q.scaled_dot_product_attention(k, v).shape
@@ -41,7 +42,13 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         if is_causal and attn_mask is not None:
             raise RuntimeError("attention takes attn_mask or is_causal, not both")
         if enable_gqa:
-            repeats = self.shape[-3] // key.shape[-3]
+            heads, shared = self.shape[-3], key.shape[-3]
+            if heads % shared:
+                raise ValueError(
+                    f"attention: {heads} heads of the query are no multiple of the {shared} of the "
+                    "key, so these cannot be shared evenly"
+                )
+            repeats = heads // shared
             key = key.repeat_interleave(repeats, dim=-3)
             value = value.repeat_interleave(repeats, dim=-3)
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)

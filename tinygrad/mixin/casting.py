@@ -1,5 +1,10 @@
 """Other element types: converted values, or the same bits.
 
+Floats round to nearest, ties to even, and keep subnormals; one too large becomes infinite, or of 8
+bits the largest there is. float64 goes to bfloat16 and to 8 bits by way of float32. A float becomes
+an integer toward zero. What does not fit wraps around as long as int32 holds it, or int64 for
+uint32 and wider types; what becomes of others, of infinities and of NaN is the device's own.
+
 The names are those of the types, so nothing else is in this class: its own names hide Python's.
 """
 

@@ -66,7 +66,7 @@ class ConvMixin(WinogradMixin):
         # what is converted is the padded input, so that its gradient is summed before it is rounded
         batch, channels, *sizes = padded.shape
         x = padded.cast(wide).reshape((batch, groups, channels // groups, *sizes))
-        w = weight.cast(wide).reshape((groups, -1, *weight.shape[1:]))
+        w = weight.cast(wide).unflatten(0, (groups, weight.shape[0] // groups))
         unit = all(s == 1 for s in (*strides, *dilations))
         if WINO and kernel == (TAPS, TAPS) and unit and dtypes.is_float(wide):
             result = x._winograd_conv2d(w)
@@ -142,8 +142,9 @@ class ConvMixin(WinogradMixin):
             )
         common = least_upper_dtype(self.dtype, weight.dtype)
         wide = sum_acc_dtype(common)
-        x = self.cast(wide).unflatten(1, (groups, -1))
-        w = weight.cast(wide).reshape((groups, -1, *weight.shape[1:])).transpose(1, 2)
+        each = weight.shape[0] // groups
+        x = self.cast(wide).unflatten(1, (groups, each))
+        w = weight.cast(wide).unflatten(0, (groups, each)).transpose(1, 2)
         starts = tuple(before for before, _ in pairs)
         result = x._spread_conv(w, strides, dilations, starts, sizes)
         result = result.reshape((self.shape[0], groups * weight.shape[1], *sizes))
@@ -222,4 +223,6 @@ class ConvMixin(WinogradMixin):
             )
         if groups < 1 or int(weight.shape[0]) % groups:
             raise ValueError(f"{name}: groups={groups} must divide axis 0 of weight {weight.shape}")
+        if any(size < 1 for size in weight.shape[2:]):
+            raise ValueError(f"{name}: weight {weight.shape} has a kernel without elements")
         return self.ndim - 2

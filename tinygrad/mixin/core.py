@@ -36,7 +36,7 @@ class LiveTensors:
     def add(self, tensor: TensorCore) -> None:
         """Take note of a new tensor."""
         ref = _NumberedRef(tensor, self._forget)
-        ref.number = next(self._numbers)
+        tensor.origin = ref.number = next(self._numbers)
         self._refs[ref.number] = ref
 
     def _forget(self, ref: weakref.ref[TensorCore]) -> None:
@@ -52,6 +52,14 @@ class LiveTensors:
 
 live_tensors = LiveTensors()
 _remember = live_tensors.add
+
+# what reads its source's memory as it is
+VIEWS = frozenset(
+    {
+        *(Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP),
+        *(Ops.DETACH, Ops.CONTIGUOUS_BACKWARD),
+    }
+)
 
 # what takes the shape of its neighbour when it has none of its own
 _SCALARS = frozenset({Ops.CONST, Ops.BIND, Ops.DEFINE_VAR})
@@ -171,12 +179,14 @@ class TensorCore:
     gradient if one of its operands does.
     """
 
-    __slots__ = ("__weakref__", "_requires_grad", "grad", "uop")
+    __slots__ = ("__weakref__", "_requires_grad", "grad", "origin", "uop")
 
     uop: UOp
     """The node of the tensor graph that this tensor is."""
     grad: Self | None
     """The gradient, once `backward` was called on something that depends on this."""
+    origin: int
+    """The number of the tensor that this is a view of; its own number if it is none."""
     _requires_grad: bool | None
 
     # numpy's own operators leave those with a tensor on the right to the tensor
@@ -203,7 +213,17 @@ class TensorCore:
             theirs = other._requires_grad
             if theirs is not False and wanted is not theirs:
                 wanted = theirs
-        return self._new(uop, wanted)
+        return self._view_of(self, uop, wanted)
+
+    @classmethod
+    def _view_of(cls, source: Self, uop: UOp, requires_grad: bool | None) -> Self:
+        """A tensor of `uop`, which has the origin of `source` if it is a view of that."""
+        new = cls._new(uop, requires_grad)
+        while uop.op in VIEWS and uop is not source.uop:
+            uop = uop.src[0]
+        if uop is source.uop:
+            new.origin = source.origin
+        return new
 
     def _operand(self, x: Any, op: str = "this operation") -> UOp:
         """`x` as an operand next to this tensor, with its own dtype if it is a tensor."""
@@ -303,7 +323,10 @@ class TensorCore:
         """An axis counted from the front; negative ones count from the back.
 
         Raises IndexError if there is none such among `ndim + extra`; a scalar counts as one axis.
+        Raises TypeError for what is no integer.
         """
+        if not hasattr(dim, "__index__"):
+            raise TypeError(f"an axis of shape {self.shape} is an integer, not {dim!r}")
         count = self.ndim + extra
         limit = max(1, count)
         if not -limit <= dim < limit:
@@ -327,4 +350,4 @@ class TensorCore:
         >>> Tensor([1.0], requires_grad=True).detach().requires_grad
         False
         """
-        return self._new(self.uop.detach(), False)
+        return self._view_of(self, self.uop.detach(), False)

@@ -6,6 +6,7 @@ that has one: until then they cost nothing.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from tinygrad.device import Device
@@ -30,11 +31,13 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         device: Any = None,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
+        contiguous: bool = False,
     ) -> Self:
         """A new tensor of `node`, with what a creation function was asked for."""
         if dtype is not None:
             node = node.cast(to_dtype(dtype))
-        self = cls._new(placed(node, device))
+        node = placed(node, device)
+        self = cls._new(in_own_memory(node) if contiguous else node)
         self.requires_grad = requires_grad
         return self
 
@@ -166,7 +169,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """`start, start + step, ...`, up to `stop`, which is excluded; with one number, from 0.
 
         Of the default float type if one of the numbers is a float. Raises ValueError for a step
-        of 0.
+        of 0, and for numbers that are not finite.
 
         >>> Tensor.arange(5, 10, 2).tolist()
         [5, 7, 9]
@@ -175,6 +178,8 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
             start, stop = 0, start
         if step == 0:
             raise ValueError(f"arange({start}, {stop}, {step}): the step must not be 0")
+        if not all(isinstance(x, UOp) or math.isfinite(x) for x in (start, stop, step)):
+            raise ValueError(f"arange({start}, {stop}, {step}): the numbers must be finite")
         floats = any(isinstance(x, float) for x in (start, stop, step))
         default = dtypes.default_float if floats else dtypes.default_int
         asked = kwargs.pop("dtype", None)
@@ -194,15 +199,17 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     def linspace(cls, start: float, stop: float, steps: int, **kwargs: Any) -> Self:
         """`steps` numbers from `start` to `stop`, both included, in equal distances.
 
-        Raises ValueError for fewer than 0 steps and for bools.
+        Raises ValueError for steps that are no size and for bools.
 
         >>> Tensor.linspace(0, 10, 5).tolist()
         [0.0, 2.5, 5.0, 7.5, 10.0]
         """
         asked = kwargs.pop("dtype", None)
         dtype = dtypes.default_float if asked is None else to_dtype(asked)
-        if steps < 0 or dtype is dtypes.bool:
-            raise ValueError(f"linspace of {steps} steps of {dtype}: needs numbers, and steps >= 0")
+        if not isinstance(steps, int) or steps < 0 or dtype is dtypes.bool:
+            raise ValueError(
+                f"linspace of {steps} steps of {dtype}: needs an integer from 0 on, and numbers"
+            )
         if steps == 1:
             return cls.full((1,), start, dtype=dtype, **kwargs)
         exact = dtype if dtypes.is_float(dtype) else dtypes.default_float
@@ -226,16 +233,14 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     ) -> Self:
         """`n` rows and `m` columns (by default `n`), 1 on the diagonal and 0 elsewhere.
 
-        Raises ValueError for negative sizes.
+        Raises ValueError for what is no size.
 
         >>> Tensor.eye(2, 3).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
         """
-        m = n if m is None else m
-        if n < 0 or m < 0:
-            raise ValueError(f"eye({n}, {m}): sizes must not be negative")
-        rows = broadcast_node(UOp.arange(n).reshape((n, 1)), (n, m))
-        columns = broadcast_node(UOp.arange(m).reshape((1, m)), (n, m))
+        shape = sizes_of((n, n if m is None else m))
+        rows = broadcast_node(UOp.arange(shape[0]).reshape((shape[0], 1)), shape)
+        columns = broadcast_node(UOp.arange(shape[1]).reshape((1, shape[1])), shape)
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         return cls._created(rows.eq(columns), device, dtype, requires_grad)
 

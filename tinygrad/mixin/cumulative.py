@@ -42,13 +42,23 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         """
         return self._running(axis, Ops.MUL)
 
-    def cummax(self, axis: int = 0) -> Self:
-        """The largest of all elements up to each.
+    def cummax(self, axis: int = 0) -> tuple[Self, Self]:
+        """The largest of all elements up to each, and where the first such is, as int32.
 
-        >>> Tensor([1, 3, 2]).cummax().tolist()
-        [1, 3, 3]
+        From the first NaN on, the largest is that.
+
+        >>> [x.tolist() for x in Tensor([1, 3, 2, 3]).cummax()]
+        [[1, 3, 3, 3], [0, 1, 1, 1]]
         """
-        return self._running(axis, Ops.MAX)
+        values = self._running(axis, Ops.MAX)
+        if not self.ndim:
+            return values, values.zeros_like(dtype=dtypes.int32)
+        x = values.detach().transpose(axis, -1)
+        before = x.pad((1, -1))
+        # the largest changes where it is first met; what was NaN before is not met again
+        is_met = x.ne(before) & before.isnan().logical_not()
+        place = self.arange(x.shape[-1], dtype=dtypes.int32)
+        return values, is_met.where(place, 0)._running(-1, Ops.MAX).transpose(axis, -1)
 
     def logcumsumexp(self, axis: int = 0) -> Self:
         """The logarithm of the running sum of exponentials, without overflow.
@@ -60,7 +70,9 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
             return self._derive(self.uop)
         x = self.transpose(axis, -1)
         n = x.shape[-1]
-        largest = x.detach().cummax(-1)
+        largest = x.detach()._running(-1, Ops.MAX)
+        # an infinite maximum has no difference from itself
+        largest = largest.isinf().where(0, largest)
         before = self._triangle(n, n, 0)
         terms = x.unsqueeze(-2) - largest.unsqueeze(-1)
         total = before.where(terms, -float("inf")).exp().sum(-1)
@@ -102,4 +114,5 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
 
 def _identity(x: ReduceMixin, op: Ops) -> Any:
     """What changes nothing when reduced with other values."""
-    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(x.dtype)}[op]
+    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(x.dtype)}[op]
+    return dtypes.as_const(value, x.dtype)

@@ -54,6 +54,10 @@ class ElementwiseMixin(OperatorMixin):
         """The values as floats: themselves, or the default float."""
         return self.uop.cast(least_upper_float(self.uop.dtype))
 
+    def _as_float(self) -> Self:
+        """The values as floats, so that what is computed of them does not wrap around."""
+        return self._derive(self._float_node())
+
     def _unary(self, op: Ops) -> Self:
         return self._derive(self._float_node().alu(op))
 
@@ -214,7 +218,8 @@ class ElementwiseMixin(OperatorMixin):
         >>> round(Tensor([1.0]).sinh().item(), 4)
         1.1752
         """
-        return (self.exp() - self.neg().exp()) / 2
+        x = self._as_float()
+        return (x.exp() - x.neg().exp()) / 2
 
     def cosh(self) -> Self:
         """The hyperbolic cosine.
@@ -222,7 +227,8 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).cosh().tolist()
         [1.0]
         """
-        return (self.exp() + self.neg().exp()) / 2
+        x = self._as_float()
+        return (x.exp() + x.neg().exp()) / 2
 
     def tanh(self) -> Self:
         """The hyperbolic tangent.
@@ -256,7 +262,9 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([1.0]).acosh().tolist()
         [0.0]
         """
-        return (self + (self * self - 1).sqrt()).log()
+        # two roots, not that of the square, which may overflow
+        x = self._as_float()
+        return (x + (x - 1).sqrt() * (x + 1).sqrt()).log()
 
     def atanh(self) -> Self:
         """The inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
@@ -264,7 +272,8 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).atanh().tolist()
         [0.0]
         """
-        return ((1 + self) / (1 - self)).log() / 2
+        x = self._as_float()
+        return ((1 + x) / (1 - x)).log() / 2
 
     def erf(self) -> Self:
         """The error function (Abramowitz and Stegun, 7.1.26). Error 1.5e-7.
@@ -285,7 +294,7 @@ class ElementwiseMixin(OperatorMixin):
     # ---- sign and rounding ----
 
     def abs(self) -> Self:
-        """The size without the sign.
+        """The size without the sign. Its gradient at 0 is 0.
 
         >>> Tensor([-1.5, 2.0]).abs().tolist()
         [1.5, 2.0]
@@ -301,7 +310,7 @@ class ElementwiseMixin(OperatorMixin):
         [-1.0, 0.0, 1.0]
         """
         x = self.detach()
-        return (x < 0).where(-1, (x > 0).where(1, x))
+        return (x < 0).where(-1, (x > 0).where(1, x)).cast(self.dtype)
 
     def trunc(self) -> Self:
         """Rounded toward zero.
@@ -373,13 +382,14 @@ class ElementwiseMixin(OperatorMixin):
         return (self.isinf() | self.isnan()).logical_not()
 
     def isclose(
-        self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+        self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Self:
         """Whether `abs(self - other) <= atol + rtol * abs(other)`; equal infinities are close.
 
         >>> Tensor([1.0, 1.0]).isclose(Tensor([1.0 + 1e-6, 1.1])).tolist()
         [True, False]
         """
+        other = self.ufix(other)
         near = (self - other).abs() <= atol + rtol * other.abs()
         close = (near & self.isfinite() & other.isfinite()) | self.eq(other)
         return close | (self.isnan() & other.isnan()) if equal_nan else close

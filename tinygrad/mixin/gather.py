@@ -1,17 +1,20 @@
 """Elements picked and put by tensors of positions along one axis.
 
 In: a tensor and, per element of the result or of the source, a position along `dim`. Out: what is
-there, or what was put there. Positions out of range read as 0 and are not written.
+there, or what was put there. Positions out of range read as 0 and are not written. Reading costs
+what is read; what is written to is a new tensor, and costs its size and what is written.
 """
 
 from __future__ import annotations
 
 from typing import Any, Self
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.mixin.arithmetic import reversed_order
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.indexing import IndexingMixin
 from tinygrad.sharding import Sharding
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import resolve
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -98,10 +101,9 @@ class GatherMixin(IndexingMixin):
             kind = "sum" if reduce == "add" else "prod"
             return self.scatter_reduce(dim, index, source, kind)
         axis, source = self._checked_scatter(dim, index, source)
-        last = index._last_along(axis)
-        put = self._scattered_sum(axis, index, last.where(source, 0))
-        counted = self._scattered_sum(axis, index, last.cast(dtypes.int32))
-        return (counted > 0).where(put, self)
+        writer = self._flat_positions(axis, index).flatten()._last_writer(self.numel())
+        put = source._derive(source.flatten().uop.gather(writer.uop)).reshape(self.shape)
+        return (writer >= 0).reshape(self.shape).where(put, self)
 
     def _scatter_source(self, index: Self, src: Any) -> Self:
         if isinstance(src, TensorCore):
@@ -117,21 +119,12 @@ class GatherMixin(IndexingMixin):
             raise ValueError(f"scatter: index {index.shape} is larger than source {src.shape}")
         return axis, src.shrink_to(index.shape)
 
-    def _last_along(self, axis: int) -> Self:
-        """Whether each position is the last of its value along an axis."""
-        n = self.shape[axis]
-        shape = [1] * (self.ndim + 1)
-        shape[axis] = n
-        here = self.arange(n).reshape(tuple(shape))
-        there = self.arange(n).reshape((*shape[:axis], 1, n, *shape[axis + 2 :]))
-        same = self.unsqueeze(axis + 1).eq(self.unsqueeze(axis))
-        return (same & (here < there)).any(axis=axis + 1).logical_not()
-
-    def _scattered_sum(self, axis: int, index: Self, src: Self) -> Self:
-        """Zeros of the shape of this, with `src` added at the positions along `axis`."""
+    def _put_by_index(self, op: Ops, axis: int, index: Self, src: Self) -> Self:
+        """What `src` puts at the positions along `axis`, combined by `op`, in the shape of this."""
         numbers = self._flat_positions(axis, index).flatten()
-        rows: Any = self.numel()
-        return src._derive(src.flatten().uop.scatter_add(numbers.uop, rows)).reshape(self.shape)
+        wide = src.dtype if op is Ops.SCATTER_MAX else sum_acc_dtype(src.dtype)
+        combined = src.flatten().uop.cast(wide).scatter(op, numbers.uop, self.numel())
+        return src._derive(combined.cast(src.dtype)).reshape(self.shape)
 
     def scatter_reduce(
         self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True
@@ -148,35 +141,25 @@ class GatherMixin(IndexingMixin):
         if reduce not in _REDUCTIONS:
             raise RuntimeError(f"scatter_reduce: {reduce!r} is none of {', '.join(_REDUCTIONS)}")
         axis, source = self._checked_scatter(dim, index, src.cast(self.dtype))
-        counts = self._scattered_sum(axis, index, source.ones_like(dtype=dtypes.int32, device=None))
-        base = self
-        if not include_self:
+        base, counts = self, None
+        if not include_self or reduce == "mean":
+            ones = source.ones_like(dtype=dtypes.int32, device=None)
+            counts = self._put_by_index(Ops.SCATTER_ADD, axis, index, ones)
+        if counts is not None and not include_self:
             base = (counts > 0).where(_identity(self, reduce), self)
-        if reduce in ("sum", "mean"):
-            total = base + self._scattered_sum(axis, index, source)
-            if reduce == "sum":
-                return total
-            parts = counts + 1 if include_self else (counts > 0).where(counts, 1)
-            return total.div(parts, rounding_mode=None if total.is_floating_point() else "floor")
-        hits = index._hits(axis, self.shape)
-        whole = source.pad_to(tuple(None if i == axis else s for i, s in enumerate(self.shape)))
-        spread = hits.where(whole.unsqueeze(axis), _identity(self, reduce))
         if reduce == "prod":
-            return base * spread.prod(axis + 1)
+            return base * self._put_by_index(Ops.SCATTER_MUL, axis, index, source)
         if reduce == "amax":
-            return base.maximum(spread.max(axis + 1))
-        return base.minimum(spread.min(axis + 1))
-
-    def _hits(self, axis: int, shape: tuple[Any, ...]) -> Self:
-        """Whether source k, along an axis behind `axis`, goes to each place along `axis`."""
-        sizes = [1] * (self.ndim + 1)
-        sizes[axis] = shape[axis]
-        hits = self.unsqueeze(axis).eq(self.arange(shape[axis]).reshape(tuple(sizes)))
-        pairs = tuple(
-            (0, 0) if i in (axis, axis + 1) else (0, shape[i if i < axis else i - 1] - size)
-            for i, size in enumerate(hits.shape)
-        )
-        return hits._padded(pairs)
+            return base.maximum(self._put_by_index(Ops.SCATTER_MAX, axis, index, source))
+        if reduce == "amin":
+            turned = source._derive(reversed_order(source.uop))
+            largest = self._put_by_index(Ops.SCATTER_MAX, axis, index, turned)
+            return base.minimum(largest._derive(reversed_order(largest.uop)))
+        total = base + self._put_by_index(Ops.SCATTER_ADD, axis, index, source)
+        if counts is None or reduce == "sum":
+            return total
+        parts = counts + 1 if include_self else (counts > 0).where(counts, 1)
+        return total.div(parts, rounding_mode=None if total.is_floating_point() else "floor")
 
     # ---- classes and masks ----
 
@@ -184,14 +167,16 @@ class GatherMixin(IndexingMixin):
         """A new last axis with 1 at the place that each integer names, and 0 elsewhere.
 
         -1 takes as many classes as needed, which computes the values.
-        Raises RuntimeError unless the elements are integers.
+        Raises RuntimeError unless the elements are integers, ValueError for fewer classes.
 
         >>> Tensor([0, 2]).one_hot(3).tolist()
         [[1, 0, 0], [0, 0, 1]]
         """
         if not dtypes.is_int(self.dtype):
             raise RuntimeError(f"one_hot is of integers, not of {self.dtype}")
-        count = int((self.max() + 1).item()) if num_classes == -1 else num_classes
+        if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
+            raise ValueError(f"one_hot({num_classes}) of shape {self.shape}: say how many classes")
+        count = int(self.max().item()) + 1 if num_classes == -1 else num_classes
         places = self.arange(count).reshape((1,) * self.ndim + (count,))
         return self.unsqueeze(-1).eq(places).where(1, 0)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes
+from tinygrad.helpers import prod
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.gather import GatherMixin
 
@@ -46,7 +47,7 @@ class HashMixin(GatherMixin, CastMixin):
         """The digests of messages of bytes along the last axis, (..., n) to (..., digest size).
 
         `cfg` is "sha3_224", "sha3_256" or "shake_128" (16 bytes). Raises ValueError for another,
-        TypeError unless the elements are uint8.
+        and for a tensor without axes, TypeError unless the elements are uint8.
 
         >>> Tensor(b"abc").keccak().numpy().tobytes().hex()[:16]
         '3a985da74fe225b2'
@@ -55,7 +56,10 @@ class HashMixin(GatherMixin, CastMixin):
             raise ValueError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
         if self.dtype is not dtypes.uint8:
             raise TypeError(f"keccak is of bytes (uint8), not of {self.dtype}")
-        sponge, messages = SPONGES[cfg], self.reshape(-1, self.shape[-1])
+        if not self.ndim:
+            raise ValueError("keccak is of bytes along the last axis; reshape one byte to (1,)")
+        sponge, count = SPONGES[cfg], prod(self.shape[:-1])
+        messages = self.reshape(count, self.shape[-1])
         blocks = messages._padded_blocks(sponge).contiguous().realize()
         state = blocks._along(1, 0, 1).squeeze(1).zeros_like().contiguous().realize()
         for number in range(int(blocks.shape[1])):

@@ -1,7 +1,7 @@
 """Numbers of the host as nodes of the tensor graph, and stored nodes as arrays of the host.
 
 In: Python numbers, nested lists, bytes, numpy arrays. Out: BUFFER nodes on the device "NPY" over a
-private copy, on their way to a device; and back.
+private copy, on their way to a device, or on the CPU over memory that is shared; and back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tinygrad.device import Buffer, BufferSpec
 from tinygrad.dtype import (
+    ConstType,
     DType,
     dtypes,
     from_float32_array,
@@ -19,9 +20,10 @@ from tinygrad.dtype import (
     is_stored_as_bits,
     to_float32_array,
     to_numpy_dtype,
+    truncate,
 )
 from tinygrad.helpers import fully_flatten, prod
-from tinygrad.mixin.core import broadcast_node, const_node
+from tinygrad.mixin.core import TensorCore, broadcast_node, const_node
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, buffers, sym_infer
 
@@ -42,23 +44,58 @@ def array_node(array: Array, dtype: DType | None) -> UOp:
     dtype = own if dtype is None else dtype
     if array.size == 0:
         return broadcast_node(const_node(0, dtype), array.shape)
-    if is_stored_as_bits(dtype):
-        stored = array if is_stored_as_bits(own) else from_float32_array(array, dtype)
-        data = np.array(stored, order="C")
-    else:
-        data = np.array(array, dtype=to_numpy_dtype(dtype), order="C")
-    return memory_node(data.reshape(-1).view(np.uint8).data, array.shape, dtype)
+    with np.errstate(all="ignore"):
+        if not is_stored_as_bits(dtype):
+            data = np.array(array, dtype=to_numpy_dtype(dtype), order="C")
+        elif own is dtype:
+            data = np.array(array, order="C")
+        else:
+            data = from_float32_array(array, dtype)
+    return memory_node(_bytes_of(data), array.shape, dtype)
 
 
-def memory_node(data: memoryview, shape: Sequence[int], dtype: DType) -> UOp:
-    """Contiguous bytes of the host, without a copy."""
-    node = UOp.new_buffer("NPY", tuple(shape), dtype)
-    buffers[node] = Buffer.from_memoryview("NPY", dtype, data)
+def memory_node(data: memoryview, shape: Sequence[int], dtype: DType, device: str = "NPY") -> UOp:
+    """Contiguous bytes of the host, without a copy, as a buffer of a host device."""
+    node = UOp.new_buffer(device, tuple(shape), dtype)
+    buffers[node] = Buffer.from_memoryview(device, dtype, data)
     return node
 
 
+def _bytes_of(array: Array) -> memoryview:
+    import numpy as np
+
+    return array.reshape(-1).view(np.uint8).data
+
+
+def shared_node(stored: Array, dtype: DType, copy: bool | None) -> UOp:
+    """An array of stored elements on the CPU, in whatever order of axes.
+
+    `copy=None` copies only where it must: memory that has gaps, is not aligned or must not be
+    written. Raises BufferError for that with `copy=False`.
+    """
+    import numpy as np
+
+    if stored.size == 0:
+        return broadcast_node(const_node(0, dtype), stored.shape)
+    order = tuple(sorted(range(stored.ndim), key=lambda axis: -stored.strides[axis]))
+    dense = stored.transpose(order)
+    usable = dense.flags.c_contiguous and dense.flags.aligned and dense.flags.writeable
+    if copy is False and not usable:
+        raise BufferError(
+            f"{'an' if stored.flags.writeable else 'a read-only'} array of shape {stored.shape} "
+            f"and strides of {stored.strides} bytes cannot be used as it is; leave out copy=False"
+        )
+    if copy or not usable:
+        own = np.array(stored, order="C")
+        return memory_node(_bytes_of(own), own.shape, dtype, "CPU")
+    back = tuple(order.index(axis) for axis in range(stored.ndim))
+    return memory_node(_bytes_of(dense), dense.shape, dtype, "CPU").permute(back)
+
+
 def foreign_node(address: int, shape: Sequence[int], dtype: DType, device: str) -> UOp:
-    """Memory that somebody else owns, on `device`, without a copy."""
+    """Memory that somebody else owns, on `device`, without a copy. Raises ValueError for none."""
+    if not address:
+        raise ValueError("from_blob: there is no memory at address 0")
     node = UOp.new_buffer(device, tuple(shape), dtype)
     spec = BufferSpec(external_ptr=address)
     buffers[node] = Buffer(device, prod(shape), dtype, options=spec).allocate()
@@ -74,19 +111,59 @@ def file_node(path: Path) -> UOp:
     return node
 
 
+def number_node(value: ConstType, dtype: DType | None) -> UOp:
+    """A number. Integers wrap around if `dtype` is given; else ValueError for one too large."""
+    own = dtypes.from_py(value)
+    if dtype is None and own is dtypes.default_int and truncate[own](value) != value:
+        raise ValueError(f"{value} does not fit {own}; give a dtype that holds it")
+    return const_node(value, dtype or own)
+
+
 def list_node(data: Any, dtype: DType | None) -> UOp:
-    """Nested sequences of numbers. Raises ValueError if they are ragged, or hold other things."""
+    """Nested sequences of numbers, or of arrays. Integers wrap around if `dtype` is given.
+
+    Raises ValueError if they are ragged, hold other things, or integers too large for the default.
+    """
     import numpy as np
 
     leaves = fully_flatten(data)
+    if any(isinstance(x, TensorCore) for x in leaves):
+        raise TypeError("no tensor is made of a list of tensors; use Tensor.stack(*tensors)")
+    leaves = [x.item() if isinstance(x, np.generic) else x for x in leaves]
     try:
-        dtype = dtypes.from_py(leaves) if dtype is None else dtype
-        exact = np.dtype(np.float64) if is_stored_as_bits(dtype) else to_numpy_dtype(dtype)
-        if dtypes.is_int(dtype) and any(isinstance(x, float) for x in leaves):
-            return array_node(np.array(data, dtype=np.float64).astype(exact), dtype)
-        return array_node(np.array(data, dtype=exact), dtype)
+        own = dtypes.from_py(leaves)
+        wanted = own if dtype is None else dtype
+        if dtype is not None and dtypes.is_int(dtype):
+            leaves = [truncate[dtype](x) for x in leaves]
+        exact = np.dtype(np.float64) if is_stored_as_bits(wanted) else to_numpy_dtype(wanted)
+        return array_node(np.array(leaves, dtype=exact).reshape(np.shape(data)), wanted)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"no tensor of {dtype} can be made of {_shown(data)}: {error}") from error
+        kind = "" if dtype is None else f"of {dtype} "
+        raise ValueError(f"no tensor {kind}can be made of {_shown(data)}: {error}") from error
+
+
+def bytes_node(data: bytes, dtype: DType) -> UOp:
+    """The stored elements of a vector. Raises ValueError if they are no whole number of them."""
+    if len(data) % dtype.itemsize:
+        raise ValueError(
+            f"{len(data)} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
+        )
+    if not data:
+        return broadcast_node(const_node(0, dtype), (0,))
+    return memory_node(memoryview(data), (len(data) // dtype.itemsize,), dtype)
+
+
+def host_array(data: Any) -> Array:
+    """A numpy array, or what can be seen as one. Raises TypeError if it refuses."""
+    import numpy as np
+
+    try:
+        return np.asarray(data)
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(
+            f"no numpy array can be made of {_shown(data)}: {error}; "
+            "if it speaks DLPack, use Tensor.from_dlpack(...)"
+        ) from error
 
 
 def _shown(data: Any) -> str:
@@ -99,11 +176,9 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
     if data is None:
         return broadcast_node(const_node(0, dtype or dtypes.default_float), (0,))
     if isinstance(data, (bool, int, float)):
-        return const_node(data, dtype or dtypes.from_py(data))
-    if isinstance(data, bytes):
-        import numpy as np
-
-        return array_node(np.frombuffer(data, np.uint8), dtype or dtypes.uint8)
+        return number_node(data, dtype)
+    if isinstance(data, (bytes, bytearray)):
+        return bytes_node(bytes(data), dtype or dtypes.uint8)
     if isinstance(data, (list, tuple)):
         return list_node(data, dtype)
     if isinstance(data, Path):
@@ -111,10 +186,10 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
     if isinstance(data, UOp):
         node = data.cast(dtypes.default_int) if data.dtype is dtypes.index else data
         return node if dtype is None else node.cast(dtype)
-    if type(data).__module__ == "numpy" or hasattr(data, "__array__"):
+    if hasattr(data, "__array__") or isinstance(data, memoryview):
         import numpy as np
 
-        array = np.asarray(data)
+        array = host_array(data)
         if not array.shape and isinstance(data, np.generic):
             return const_node(data.item(), dtype or from_numpy_dtype(array.dtype))
         return array_node(array, dtype)
@@ -129,17 +204,46 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
 
 def read_node(node: UOp) -> Array:
     """The stored value as an array; of bfloat16 and fp8, the values as float32."""
+    base = _below_moves(node)
+    if base.op in {Ops.CONST, Ops.BIND}:
+        stored = stored_const(base if base.op is Ops.CONST else base.src[1])
+    else:
+        stored = _shaped(cast(Buffer, base.buffer).numpy(), base)
+    values = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
+    return _moved_like(values, node)
+
+
+def view_node(node: UOp) -> Array:
+    """The stored elements where they lie in memory, see `to_numpy_dtype`; only of host devices."""
+    import numpy as np
+
+    base = _below_moves(node)
+    content = np.frombuffer(cast(Buffer, base.buffer).as_memoryview(), to_numpy_dtype(node.dtype))
+    return _moved_like(_shaped(content, base), node)
+
+
+def _is_move(node: UOp) -> bool:
+    return node.op in GroupOp.Movement or node.op in TRANSPARENT or node.op is Ops.COPY
+
+
+def _below_moves(node: UOp) -> UOp:
+    while _is_move(node):
+        node = node.src[0]
+    return node
+
+
+def _shaped(content: Array, buffer: UOp) -> Array:
+    # a buffer of symbolic shape has room for the largest, and is filled from the front
+    shape = _sizes(buffer.arg.shape)
+    return content[: prod(shape)].reshape(shape)
+
+
+def _moved_like(array: Array, node: UOp) -> Array:
+    """What the movement ops of `node` make of the array below them."""
     moves: list[UOp] = []
-    while node.op in GroupOp.Movement or node.op in TRANSPARENT or node.op is Ops.COPY:
+    while _is_move(node):
         moves.append(node)
         node = node.src[0]
-    if node.op in {Ops.CONST, Ops.BIND}:
-        stored = stored_const(node if node.op is Ops.CONST else node.src[1])
-    else:
-        # a buffer of symbolic shape has room for the largest, and is filled from the front
-        shape = _sizes(node.arg.shape)
-        stored = cast(Buffer, node.buffer).numpy()[: prod(shape)].reshape(shape)
-    array = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
     for move in reversed(moves):
         array = _moved(array, move)
     return array

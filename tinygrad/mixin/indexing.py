@@ -248,24 +248,19 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
             value = value.permute(order)
         sizes = tuple(self.shape[i] for i in rest)
         rows = prod([self.shape[i] for i in dims])
-        flat = index.flatten()
-        last = flat._last_of_equals()
-        value = value.reshape((flat.shape[0], *sizes))
-        kept = last.reshape((-1, *(1,) * len(sizes))).where(value, 0)
-        written = self._derive(kept.uop.scatter_add(flat.uop, rows))
-        counted = self._derive(last.cast(dtypes.int32).uop.scatter_add(flat.uop, rows)) > 0
-        mask = counted.reshape((rows, *(1,) * len(sizes)))._broadcast_to((rows, *sizes))
+        writer = index.flatten()._last_writer(rows)
+        value = value.reshape((index.numel(), *sizes))
+        written = self._derive(value.uop.gather(writer.uop))
+        mask = (writer >= 0).reshape((rows, *(1,) * len(sizes)))._broadcast_to((rows, *sizes))
         order = (*dims, *rest)
         shape = tuple(self.shape[i] for i in order)
         back = tuple(order.index(i) for i in range(self.ndim))
         return written.reshape(shape).permute(back), mask.reshape(shape).permute(back)
 
-    def _last_of_equals(self) -> Self:
-        """Of a vector, whether each element is the last of its value."""
-        n = self.shape[0]
-        same = self.reshape((n, 1)).eq(self.reshape((1, n)))
-        later = self.arange(n).reshape((n, 1)) < self.arange(n).reshape((1, n))
-        return (same & later).any(axis=1).logical_not()
+    def _last_writer(self, rows: sint) -> Self:
+        """For each of `rows` places the last element of this vector that names it, or below 0."""
+        positions = UOp.arange(self.shape[0])
+        return self._new(positions.scatter(Ops.SCATTER_MAX, self.uop, rows), False)
 
     def _unviewed(self, view: View, part: Self) -> Self:
         """The inverse of `_viewed`: elements put back, zeros elsewhere."""

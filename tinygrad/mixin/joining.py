@@ -31,7 +31,7 @@ class JoiningMixin(CreationMixin):
         >>> Tensor([[1, 2]]).cat(Tensor([[3, 4]]), dim=1).tolist()
         [[1, 2, 3, 4]]
         """
-        axis = self._axis(dim)
+        axis = self._with_axes("cat")._axis(dim)
         for x in args:
             rest = [(a, b) for i, (a, b) in enumerate(zip(self.shape, x.shape)) if i != axis]
             if x.ndim != self.ndim or not all(same_size(a, b) for a, b in rest):
@@ -167,7 +167,7 @@ class JoiningMixin(CreationMixin):
 
     def _border(self, axis: int, count: int, mode: str, before: bool) -> Self:
         size = self.shape[axis]
-        if count and (count > size - (mode == "reflect")) and mode != "replicate":
+        if count and (count > size - (mode == "reflect")) and (mode != "replicate" or not size):
             raise ValueError(f"pad: {count} is too much for an axis of size {size} in mode {mode}")
         if mode == "circular":
             return self._along(axis, size - count, size) if before else self._along(axis, 0, count)

@@ -1,7 +1,7 @@
 """Factors of matrices.
 
-In: matrices in the last two axes, of known sizes. Out: their factors, by methods whose steps are
-tensors too, so that they run where the matrix is.
+In: matrices in the last two axes, of known sizes; integers become floats. Out: their factors, by
+methods whose steps are tensors too, so that they run where the matrix is.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class LinalgMixin(MatmulMixin, SortingMixin):
         True
         """
         m, n = self._matrix_sizes("qr")
-        r = self
-        q = self.eye(m, dtype=self.dtype)._broadcast_to((*self.shape[:-2], m, m))
+        r = self._as_float()
+        q = self.eye(m, dtype=r.dtype)._broadcast_to((*self.shape[:-2], m, m))
         for k in range(min(m - 1, n)):
             v = r._reflector(k)
             r = r._reflected(v).contiguous()
             q = q.transpose(-1, -2)._reflected(v).transpose(-1, -2).contiguous()
-        return q, r
+        # rounding leaves what is not quite 0
+        return q, r.triu()
 
     def _reflector(self, k: int) -> Self:
         """The unit vector (..., m, 1) whose reflection clears column `k` below the diagonal."""
@@ -71,11 +72,11 @@ class LinalgMixin(MatmulMixin, SortingMixin):
         if m < n:
             u, s, v = self.transpose(-1, -2).svd(full_matrices)
             return v.transpose(-1, -2), s, u.transpose(-1, -2)
-        columns, v = self._orthogonal_columns(n)
+        columns, v = self._as_float()._orthogonal_columns(n)
         # orthogonal columns have a diagonal R, up to signs
         q, r = columns.qr()
         diagonal = r._along(r.ndim - 2, 0, n)._diagonal_of(r.ndim - 2, r.ndim - 1)
-        sign = (diagonal < 0).where(-1, 1).cast(self.dtype)
+        sign = (diagonal < 0).where(-1, 1).cast(q.dtype)
         padded = sign.pad(((0, 0),) * (sign.ndim - 1) + ((0, m - n),), value=1)
         u = q * padded.unsqueeze(-2)
         v = v.transpose(-1, -2)

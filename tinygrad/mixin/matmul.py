@@ -11,7 +11,9 @@ from typing import Any, Self
 
 from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.helpers import argfix
+from tinygrad.mixin.core import Shape
 from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.uop.ops import sint
 
 _FIRST_SPARE = ord("\u0100")
 
@@ -33,11 +35,14 @@ class MatmulMixin(ReduceMixin):
 
         (..., n, k) by (..., k, m) gives (..., n, m), where the first axes broadcast; a vector on
         either side loses its axis. `dtype` is that of the sum and of the result.
-        Raises RuntimeError for tensors without axes and for axes that differ in size.
+        Raises RuntimeError for tensors without axes and for axes that differ in size, TypeError for
+        what is no tensor.
 
         >>> Tensor([[1, 2], [3, 4]]).dot(Tensor([1, 10])).tolist()
         [21, 43]
         """
+        if not isinstance(w, MatmulMixin):
+            raise TypeError(f"dot takes a tensor, not {w!r} of type {type(w).__name__}")
         x, dx, dw = self, self.ndim, w.ndim
         if not (dx and dw):
             raise RuntimeError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
@@ -86,22 +91,15 @@ class MatmulMixin(ReduceMixin):
         """The sum of products that `formula` says: letters name axes, those not in the result are
         summed over. Without "->", the result has the letters that occur once, in alphabetic order.
 
-        Raises ValueError for a formula that does not fit the operands.
+        "..." names all other axes, and a letter that an operand has twice its diagonal. Sizes of 1
+        broadcast. Raises ValueError for a formula that does not fit the operands.
 
         >>> Tensor.einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([1, 10])).tolist()
         [21, 43]
         """
         tensors: tuple[Self, ...] = argfix(*operands)
         inputs, output = _parse_einsum(formula, [x.ndim for x in tensors])
-        sizes: dict[str, Any] = {}
-        for letters, x in zip(inputs, tensors):
-            for letter, size in zip(letters, x.shape):
-                if sizes.setdefault(letter, size) != size and 1 not in (size, sizes[letter]):
-                    raise ValueError(
-                        f"einsum {formula!r}: axis {letter} has sizes {sizes[letter]} and {size}"
-                    )
-                sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
-        order = sorted(sizes)
+        order = sorted(_einsum_sizes(formula, inputs, [x.shape for x in tensors]))
         aligned = [x._aligned(letters, order) for letters, x in zip(inputs, tensors)]
         summed = [letter for letter in order if letter not in output]
         order_out = [letter for letter in order if letter in output]
@@ -146,11 +144,30 @@ class MatmulMixin(ReduceMixin):
         return result if dtype is not None else result.cast(common)
 
 
+def _einsum_sizes(formula: str, inputs: list[str], shapes: list[Shape]) -> dict[str, sint]:
+    """The size of each letter. Raises ValueError for letters that have several."""
+    sizes: dict[str, sint] = {}
+    for letters, shape in zip(inputs, shapes):
+        for letter, size in zip(letters, shape):
+            known = sizes.setdefault(letter, size)
+            # sizes of 1 broadcast between operands, but have no diagonal with others
+            differs_within = size != shape[letters.index(letter)]
+            if differs_within or (size != known and 1 not in (size, known)):
+                raise ValueError(f"einsum {formula!r}: axis {letter} has sizes {known} and {size}")
+            sizes[letter] = size if known == 1 else known
+    return sizes
+
+
 def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
     """The letters of each operand and of the result; `...` becomes letters of its own."""
     text = formula.replace(" ", "")
+    names = text.replace("...", "").replace(",", "").replace("->", "", 1)
+    if names and not (names.isascii() and names.isalpha()):
+        raise ValueError(f"einsum {formula!r}: axes are named by letters and '...' only")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
+    if any(x.count("...") > 1 for x in (*inputs, output)):
+        raise ValueError(f"einsum {formula!r}: '...' stands once in an operand or the result")
     if len(inputs) != len(counts):
         raise ValueError(f"einsum {formula!r} is of {len(inputs)} operands, not of {len(counts)}")
     # the axes behind "..." get letters of their own, aligned at the last

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import Shape, TensorCore, broadcast_node, same_size, shown
-from tinygrad.uop.ops import WindowArg, sint, smax
+from tinygrad.uop.ops import UOp, WindowArg, sint, smax
 
 Padding = tuple[tuple[sint, sint], ...]
 
@@ -27,18 +27,24 @@ class MovementMixin(TensorCore):
     def reshape(self, shape: Any, *args: Any) -> Self:
         """The same elements in row-major order; -1 is worked out, None keeps the size of that axis.
 
-        Raises ValueError if the number of elements differs, RuntimeError for more than one -1.
+        Raises ValueError if the number of elements differs or a size is negative, RuntimeError
+        for more than one -1, TypeError for sizes that are no integers.
 
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
         """
         old = self.uop.shape
-        new = tuple(old[i] if s is None else s for i, s in enumerate(argfix(shape, *args)))
+        given = argfix(shape, *args)
+        new = given
+        if None in given:
+            new = tuple(s if s is not None else _kept(old, given, i) for i, s in enumerate(given))
+        new = _integers("reshape", new)
         unknown = [i for i, s in enumerate(new) if isinstance(s, int) and s == -1]
         if len(unknown) > 1:
             raise RuntimeError(f"reshape {old} -> {new}: only one size can be -1")
         if unknown:
             new = _with_inferred_size(old, new, unknown[0])
+        new = _sizes("reshape", new)
         if new == old:
             return self._derive(self.uop)
         if not same_size(prod(old), prod(new)):
@@ -57,12 +63,15 @@ class MovementMixin(TensorCore):
         return self.reshape(shape, *args)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Axes `start_dim` to `end_dim`, both included, as one.
+        """Axes `start_dim` to `end_dim`, both included, as one. Raises ValueError if `start_dim`
+        is behind `end_dim`.
 
         >>> Tensor.arange(8).reshape(2, 2, 2).flatten(1).shape
         (2, 4)
         """
         start, end = self._axis(start_dim), self._axis(end_dim)
+        if start > end:
+            raise ValueError(f"flatten({start_dim}, {end_dim}): the first axis is behind the last")
         shape = self.shape
         return self.reshape((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]))
 
@@ -163,7 +172,7 @@ class MovementMixin(TensorCore):
         )
         if len(new) < len(old):
             raise ValueError(f"expand {old} -> {new}: there are fewer axes; squeeze or sum first")
-        return self._broadcast_to(target)
+        return self._broadcast_to(_sizes("expand", target))
 
     def _broadcast_to(self, shape: Shape) -> Self:
         old = self.uop.shape
@@ -221,6 +230,9 @@ class MovementMixin(TensorCore):
         """Zeros before and after each axis; negative numbers cut elements off."""
         node = self.uop
         if any(isinstance(p, int) and p < 0 for pair in pairs for p in pair):
+            for size, (before, after) in zip(node.shape, pairs, strict=True):
+                if all_int((size, before, after)) and size < -min(before, 0) - min(after, 0):
+                    raise ValueError(f"pad: ({before}, {after}) cuts more than {size} elements off")
             node = node.shrink(
                 tuple(
                     (smax(0, -before), size - smax(0, -after))
@@ -236,7 +248,7 @@ class MovementMixin(TensorCore):
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        counts = argfix(repeats, *args)
+        counts = _sizes("repeat", argfix(repeats, *args))
         if len(counts) < self.ndim:
             raise ValueError(f"repeat{counts} needs at least one count for each of {self.shape}")
         base = (1,) * (len(counts) - self.ndim) + self.shape
@@ -251,13 +263,20 @@ class MovementMixin(TensorCore):
         >>> Tensor([1, 2, 3]).repeat_interleave(2).tolist()
         [1, 1, 2, 2, 3, 3]
         """
-        x = self.flatten() if dim is None else self
+        _sizes("repeat_interleave", (repeats,))
+        x = self.flatten() if dim is None else self._with_axes("repeat_interleave")
         axis = 0 if dim is None else self._axis(dim)
         shape = x.shape
         apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])
         repeated = (*shape[: axis + 1], repeats, *shape[axis + 1 :])
         final = (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
         return x.reshape(apart).expand(repeated).reshape(final)
+
+    def _with_axes(self, op: str) -> Self:
+        """This tensor. Raises ValueError if it has no axis that `op` could work along."""
+        if not self.uop.shape:
+            raise ValueError(f"{op}: a tensor without axes has none to work along; unsqueeze first")
+        return self
 
     # ---- parts as a list, and windows ----
 
@@ -269,10 +288,13 @@ class MovementMixin(TensorCore):
         >>> [x.tolist() for x in Tensor.arange(5).split(2)]
         [[0, 1], [2, 3], [4]]
         """
-        axis = self._axis(dim)
+        axis = self._with_axes("split")._axis(dim)
         size = int(self.shape[axis])
         if isinstance(sizes, int):
+            if sizes < 0 or (sizes == 0 and size):
+                raise ValueError(f"split: parts of {sizes} elements do not make up {size}")
             sizes = [min(sizes, size - i) for i in range(0, max(1, size), max(1, sizes))]
+        _sizes("split", tuple(sizes))
         if sum(sizes) != size:
             raise ValueError(f"split sizes {list(sizes)} add up to {sum(sizes)}, not to {size}")
         stops = list(itertools.accumulate(sizes))
@@ -289,7 +311,7 @@ class MovementMixin(TensorCore):
         """
         if chunks <= 0:
             raise ValueError(f"chunks={chunks} must be positive")
-        size = int(self.shape[self._axis(dim)])
+        size = int(self._with_axes("chunk").shape[self._axis(dim)])
         return list(self.split(-(-size // chunks) if size else [0] * chunks, dim))
 
     def unfold(self, dim: int, size: sint, step: int) -> Self:
@@ -298,7 +320,7 @@ class MovementMixin(TensorCore):
         >>> Tensor.arange(5).unfold(0, 3, 2).tolist()
         [[0, 1, 2], [2, 3, 4]]
         """
-        axis = self._axis(dim)
+        axis = self._with_axes("unfold")._axis(dim)
         length = int(self.shape[axis])
         if not 0 <= int(size) <= length or step <= 0:
             raise RuntimeError(
@@ -339,6 +361,31 @@ class MovementMixin(TensorCore):
         apart = self._padded(pairs).reshape(tuple(flatten(cut))).shrink_to(tuple(flatten(kept)))
         starts = list(itertools.accumulate((len(sizes) for sizes in cut), initial=0))
         return apart.permute(tuple(starts[:-1]) + tuple(starts[axis] + 1 for axis in axes))
+
+
+def _integers(op: str, given: tuple[Any, ...]) -> Shape:
+    """Integers as a node holds them. Raises TypeError for what is none."""
+    if all(size.__class__ is int for size in given):
+        return given
+    if not all(hasattr(size, "__index__") for size in given):
+        raise TypeError(f"{op}: {given} are no sizes; use integers")
+    return tuple(size if isinstance(size, UOp) else int(size) for size in given)
+
+
+def _sizes(op: str, given: tuple[Any, ...]) -> Shape:
+    """Sizes as a node holds them. Raises TypeError for what is no integer, ValueError for what is
+    negative."""
+    sizes = _integers(op, given)
+    if any(isinstance(size, int) and size < 0 for size in sizes):
+        raise ValueError(f"{op}: sizes {shown(sizes)} must not be negative")
+    return sizes
+
+
+def _kept(old: Shape, new: tuple[Any, ...], axis: int) -> sint:
+    """The size that None in place of a new one keeps."""
+    if axis >= len(old):
+        raise ValueError(f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps")
+    return old[axis]
 
 
 def _is_one(size: sint) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from tinygrad.helpers import prod
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.reduce import Axis
 
@@ -37,7 +38,7 @@ class NormalizationMixin(MatmulMixin):
         """`(self - mean) * invstd * weight + bias`, by statistics of the axes `axis`.
 
         `invstd` has the shape of `mean`, or is complete already: the shape of this
-        (arXiv:1502.03167).
+        (arXiv:1502.03167). Raises ValueError for statistics of other sizes.
 
         >>> x, one = Tensor([[1.0], [3.0]]), Tensor([1.0])
         >>> x.batchnorm(one, one, Tensor([2.0]), one).tolist()
@@ -45,6 +46,12 @@ class NormalizationMixin(MatmulMixin):
         """
         axes = self._axes(axis)
         shape = tuple(s if i in axes else 1 for i, s in enumerate(self.shape))
+        for x in (weight, bias, mean):
+            if x is not None and x.numel() != prod(shape):
+                raise ValueError(
+                    f"batchnorm: {x.shape} does not fit axes {axes} of shape {self.shape}; weight, "
+                    f"bias and mean have {prod(shape)} elements"
+                )
         centered = self - mean.reshape(shape)
         if weight is not None:
             centered = centered * weight.reshape(shape)
@@ -56,13 +63,15 @@ class NormalizationMixin(MatmulMixin):
         """Matrices of the last two axes, nearer to orthogonal ones with each of `steps`.
 
         `params` are the coefficients of x, x**3, x**5, ... Raises ValueError for fewer than two
-        axes.
+        axes, and without coefficients.
 
         >>> Tensor([[2.0, 0.0], [0.0, 2.0]]).newton_schulz(1, (2.0, -1.5, 0.5)).shape
         (2, 2)
         """
         if self.ndim < 2:
             raise ValueError(f"newton_schulz is of matrices, not of shape {self.shape}")
+        if not params:
+            raise ValueError("newton_schulz: params=() names no coefficient of x, x**3, ...")
         x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
         wide = x.shape[-2] <= x.shape[-1]
         x = x if wide else x.transpose(-2, -1)
@@ -72,10 +81,9 @@ class NormalizationMixin(MatmulMixin):
 
     def _odd_polynomial(self, params: tuple[float, ...]) -> Self:
         square = self @ self.transpose(-2, -1)
-        total: Self | None = None
         power = self
-        for i, factor in enumerate(params):
-            power = self if i == 0 else square @ power
-            total = power * factor if total is None else total + power * factor
-        assert total is not None, "at least one coefficient"
+        total = power * params[0]
+        for factor in params[1:]:
+            power = square @ power
+            total = total + power * factor
         return total

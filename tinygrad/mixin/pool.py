@@ -142,8 +142,8 @@ class PoolMixin(ReduceMixin):
         """The largest element of each window: (..., height, width) to (..., new height, new width).
 
         Arguments as of `avg_pool2d`; padding is less than any element. With `return_indices`, also
-        where in (height * width) each was found, the first of equals. Equal largest elements share
-        the gradient.
+        where in (height * width) each was found, the first of equals; not-a-number is the largest.
+        Equal largest elements share the gradient.
 
         >>> Tensor.arange(16).reshape(1, 1, 4, 4).max_pool2d().tolist()
         [[[[5, 7], [13, 15]]]]
@@ -165,6 +165,8 @@ class PoolMixin(ReduceMixin):
         # numbers that fall, so that the first place has the largest one, and padding has none
         places = self.arange(total, 0, -1).reshape(windows.sizes)._pool(windows)
         is_largest = values.eq(largest.reshape((*largest.shape, *(1,) * count)))
+        if self.is_floating_point():
+            is_largest = is_largest | values.isnan()
         found = is_largest.where(places, 0).max(axes)
         return largest, total - found
 
@@ -184,8 +186,9 @@ class PoolMixin(ReduceMixin):
 
         `indices` has the shape of this tensor, and counts along the flattened spatial axes of the
         result. `output_size` are their sizes, other axes may stand in front; by default the
-        smallest that were pooled to this. Elements that meet in one place must be equal.
-        Raises ValueError if the shapes differ.
+        smallest that were pooled to this. Elements that meet in one place must be equal, and those
+        whose index is no place are left out.
+        Raises ValueError if the shapes differ or indices are no integers.
 
         >>> x, places = Tensor([[[[1, 2], [3, 4]]]]).max_pool2d(return_indices=True)
         >>> x.max_unpool2d(places).tolist()
@@ -193,6 +196,8 @@ class PoolMixin(ReduceMixin):
         """
         if self.shape != indices.shape:
             raise ValueError(f"max_unpool2d: indices {indices.shape} are not of shape {self.shape}")
+        if not dtypes.is_int(indices.dtype):
+            raise ValueError(f"max_unpool2d: indices are integers, not {indices.dtype}")
         kernel = make_tuple(kernel_size, 2)
         count = len(kernel)
         stride = kernel if stride is None else spatial_tuple(stride, count, "stride")
@@ -219,7 +224,10 @@ class PoolMixin(ReduceMixin):
         """Rows of `count` elements, each added into a row of `size` zeros where `indices` say."""
         rows = int(prod(leading))
         start = self._new(UOp.arange(rows).reshape((rows, 1)), False) * size
-        place = indices.reshape((rows, count)).cast(dtypes.int) + start
+        index = indices.reshape((rows, count)).cast(dtypes.int)
+        inside = (index >= 0) & (index < size)
+        # what is in no place of its own row must not land in that of another
+        place = inside.where(index + start, rows * size)
         node = self.uop.reshape((rows * count,))
         return self._derive(node.scatter_add(place.uop.reshape((rows * count,)), rows * size))
 

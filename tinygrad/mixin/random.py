@@ -45,10 +45,15 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def threefry(self, seed: Any) -> Self:
         """Threefry-2x32 of 64-bit counters under a 64-bit key: random bits.
 
+        Raises TypeError unless both are uint64.
+
         >>> Tensor([0], dtype=dtypes.uint64).threefry(Tensor([0], dtype=dtypes.uint64)).item()
         11077253088097075545
         """
-        return self._binary(Ops.THREEFRY, seed)
+        a, b = self._operands(seed, False, "threefry")
+        if a.dtype is not dtypes.uint64:
+            raise TypeError(f"threefry is of uint64, not of {a.dtype}; cast both first")
+        return self._result(a.alu(Ops.THREEFRY, b), seed)
 
     @classmethod
     def _random_bits(cls, shape: tuple[int, ...], device: Any) -> UOp:
@@ -113,12 +118,13 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         sizes, place = _sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
-        bits = cls._random_bits(sizes, place)
         if dtype is dtypes.float64:
-            exact, others = dtypes.float64, cls._random_bits(sizes, place)
+            exact, both = dtypes.float64, cls._new(cls._random_bits((2, *sizes), place), False)
+            bits, others = (both._along(0, i, i + 1).squeeze(0).uop for i in range(2))
         else:
             # two floats need no more bits than one number has
-            exact, others = dtypes.float32, bits.alu(Ops.SHR, const_node(32, bits.dtype))
+            exact, bits = dtypes.float32, cls._random_bits(sizes, place)
+            others = bits.alu(Ops.SHR, const_node(32, bits.dtype))
         radius, angle = (cls._new(uniform_node(x, exact), False) for x in (bits, others))
         normal = (2 * math.pi * angle).cos() * (-2 * (1 - radius).log()).sqrt()
         return cls._random(normal.cast(dtype).uop, place, True, requires_grad)
@@ -148,7 +154,8 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     ) -> Self:
         """Integers from `low` to `high`, which is excluded, each as likely.
 
-        Raises TypeError for bounds or a dtype that are no integers, ValueError for no range.
+        Raises TypeError for bounds or a dtype that are no integers, ValueError for no range and for
+        one that the dtype cannot hold.
 
         >>> x = Tensor.randint(100, low=5, high=10)
         >>> bool((x >= 5).all().item()), bool((x < 10).all().item())
@@ -159,6 +166,11 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             raise TypeError(f"randint is of integers, not of {low!r} to {high!r} as {dtype}")
         if high <= low:
             raise ValueError(f"randint: there is no integer from {low} to below {high}")
+        if low < dtypes.min(dtype) or high - 1 > dtypes.max(dtype):
+            raise ValueError(
+                f"randint: {low} to {high - 1} is not within {dtype}, which holds "
+                f"{dtypes.min(dtype)} to {dtypes.max(dtype)}; use a wider dtype"
+            )
         sizes, place = _sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
@@ -182,13 +194,14 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Uniform in [low, high).
+        """Uniform in [low, high); `high` itself only by rounding.
 
         >>> bool((Tensor.uniform(100, low=2, high=3) >= 2).all().item())
         True
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
-        unit = cls.rand(*shape, **kwargs)
+        exact = dtypes.float64 if dtype is dtypes.float64 else None
+        unit = cls.rand(*shape, dtype=exact, **kwargs)
         return ((high - low) * unit + low).cast(dtype).requires_grad_(requires_grad)
 
     @classmethod
@@ -228,18 +241,20 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor.scaled_uniform(2, 3).shape
         (2, 3)
         """
-        bound = prod(_sizes(shape)) ** -0.5
+        bound = max(1, prod(_sizes(shape))) ** -0.5
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     @classmethod
     def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Uniform, scaled by the sizes of the first and the other axes.
+        """Uniform, scaled by the sizes of the first and the other axes. Raises ValueError for none.
 
         >>> Tensor.glorot_uniform(2, 3).shape
         (2, 3)
         """
         sizes = _sizes(shape)
-        bound = math.sqrt(6 / (sizes[0] + prod(sizes[1:])))
+        if not sizes:
+            raise ValueError("glorot_uniform is of weights with an axis at least, not of shape ()")
+        bound = math.sqrt(6 / max(1, sizes[0] + prod(sizes[1:])))
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     @classmethod
@@ -289,11 +304,16 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         [1, 1]
         """
         if self.ndim not in (1, 2) or num_samples <= 0:
-            raise ValueError(f"multinomial: {num_samples} samples of shape {self.shape}")
+            raise ValueError(
+                f"multinomial: {num_samples} samples of shape {self.shape}; it takes one sample or "
+                "more of a vector, or of each row of a matrix"
+            )
         weight = self.unsqueeze(0) if self.ndim == 1 else self
         rows, count = weight.shape
         if num_samples > count and not replacement:
-            raise ValueError(f"multinomial: {num_samples} samples of {count} without replacement")
+            raise ValueError(
+                f"multinomial: {num_samples} samples of {count} elements need replacement=True"
+            )
         if replacement or num_samples == 1:
             total = weight.cast(dtypes.float32).cumsum(1)
             chance = self.rand(rows, num_samples, 1, device=self.device)
@@ -331,5 +351,5 @@ def _place(device: Any, shape: tuple[Any, ...]) -> str | Sharding:
 
 
 def _kaiming_deviation(shape: tuple[Any, ...], a: float) -> float:
-    fan_in = prod(argfix(*shape)[1:])
+    fan_in = max(1, prod(argfix(*shape)[1:]))
     return math.sqrt(2.0 / (1 + a**2)) / math.sqrt(fan_in)

@@ -8,6 +8,7 @@ is computed together with what overwrites it, so that it keeps its meaning.
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from tinygrad.engine import realize_tensors
@@ -16,6 +17,8 @@ from tinygrad.gradient import carry_over
 from tinygrad.mixin.core import live_tensors
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
+from tinygrad.mixin.sharing import Holders
+from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.placement import inherit
@@ -97,9 +100,36 @@ def _with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
                     latest[memory] = node
         seen |= below
         # what is computed for being overwritten may overwrite something itself
-        fresh = [node for node in _readers_of_older(latest) if node not in found]
+        needed = [*_readers_of_older(latest), *_written_together(below)]
+        fresh = [node for node in needed if node not in found]
         found |= dict.fromkeys(fresh)
     return list(found)
+
+
+def _written_together(nodes: dict[UOp, None]) -> list[UOp]:
+    """All that the kernels written by hand among `nodes` write: each runs once, for all of it."""
+    found = [x for node in nodes if node.op is Ops.CUSTOM_KERNEL for x in kernel_outputs(node)]
+    for node in found:
+        if node.op is Ops.ASSIGN:
+            remember_assignment(node)
+    return found
+
+
+def kernel_outputs(node: UOp) -> list[UOp]:
+    """For each source that a CUSTOM_KERNEL writes, that memory with its new content; of terms, what
+    they add up to.
+    """
+    found: list[UOp] = []
+    for number in node.arg.written:
+        target = node.src[number]
+        arg = replace(node.arg, output=number)
+        value = UOp(Ops.CUSTOM_KERNEL, target.dtype, node.src, arg)
+        layout = target.device
+        if isinstance(layout, Sharding) and layout.is_partial:
+            found.append(value.allreduce(layout.without_partial()))
+        else:
+            found.append(target.assign(value))
+    return found
 
 
 def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
@@ -147,12 +177,16 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     if not table:
         return
     done = dict(table)
+    holders = Holders()
     for x in live_tensors:
         node = x.uop
         if node.op is Ops.BUFFER:
             continue
         found = done.get(node)
-        x.uop = _rebuilt(node, done) if found is None else found
+        new = _rebuilt(node, done) if found is None else found
+        if new is not node:
+            x.uop = new
+            holders.add(x)
     carry_over(done)
 
 

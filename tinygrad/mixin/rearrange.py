@@ -28,6 +28,9 @@ class RearrangeMixin(MovementMixin):
         names = [name for group in left for name in group]
         apart = _rearrange_sizes(formula, left, self.shape, sizes)
         target = [name for group in right for name in group]
+        unused = [name for name in sizes if name not in names]
+        if unused:
+            raise RuntimeError(f"rearrange {formula!r}: there is no axis {unused[0]}")
         if sorted(names) != sorted(target):
             raise RuntimeError(f"rearrange {formula!r}: both sides must have the same axis names")
         moved = self.reshape(tuple(apart[name] for name in names))

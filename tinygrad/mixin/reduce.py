@@ -1,7 +1,8 @@
 """Sums, products, extremes, and statistics over axes.
 
 In: a tensor, and `axis`: one axis, several, or None for all. Out: a tensor without these axes, or
-with `keepdim` one where they have size 1.
+with `keepdim` one where they have size 1. Raised: IndexError for an axis that there is not,
+ValueError for one named twice, TypeError for what is no integer.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ class ReduceMixin(CreationMixin):
     __slots__ = ()
 
     def _axes(self, axis: Axis) -> tuple[int, ...]:
-        """The axes named, counted from the front. Raises IndexError, ValueError if one is twice."""
+        """The axes named, counted from the front."""
         if axis is None:
             return tuple(range(self.ndim))
-        given = (axis,) if isinstance(axis, int) else tuple(axis)
+        given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
         axes = tuple(self._axis(x) for x in given)
         if len(set(axes)) != len(axes):
             raise ValueError(f"axis {given} names an axis of shape {self.shape} twice")
@@ -61,6 +62,8 @@ class ReduceMixin(CreationMixin):
     ) -> Self:
         """The product, in the dtype of the elements unless `dtype` is given.
 
+        Its gradient is right where elements are 0; the gradient of that gradient is not.
+
         >>> Tensor([[1, 2], [3, 4]]).prod(axis=0).tolist()
         [3, 8]
         """
@@ -68,7 +71,9 @@ class ReduceMixin(CreationMixin):
         return self._derive(self._reduced(node, Ops.MUL, axis, keepdim))
 
     def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The largest element; the least value of the dtype if there is none.
+        """The largest element, NaN if one is NaN; the least value of the dtype if there is none.
+
+        Equal largest elements share the gradient.
 
         >>> Tensor([[1, 4], [3, 2]]).max(axis=0).tolist()
         [3, 4]
@@ -76,7 +81,9 @@ class ReduceMixin(CreationMixin):
         return self._derive(self._reduced(self.uop, Ops.MAX, axis, keepdim))
 
     def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The smallest element; the greatest value of the dtype if there is none.
+        """The smallest element, NaN if one is NaN; the largest value of the dtype if there is none.
+
+        Equal smallest elements share the gradient.
 
         >>> Tensor([[1, 4], [3, 2]]).min(axis=0).tolist()
         [1, 2]
@@ -159,6 +166,8 @@ class ReduceMixin(CreationMixin):
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
         """The position of the first largest element, as int32; None counts in the flat tensor.
 
+        NaN counts as the largest. Raises ValueError if there are no elements.
+
         >>> Tensor([[1, 4], [3, 2]]).argmax(axis=1).tolist()
         [1, 0]
         """
@@ -166,7 +175,14 @@ class ReduceMixin(CreationMixin):
             return self.flatten().argmax(0)
         dim = self._axis(axis)
         size = self.shape[dim] if self.ndim else 1
+        if isinstance(size, int) and size == 0:
+            raise ValueError(
+                f"no element of axis {dim} of shape {self.shape} is the largest or smallest: "
+                "argmax and argmin need an axis that is not empty"
+            )
         is_max = self.eq(self.max(axis, keepdim=True))
+        if self.is_floating_point():
+            is_max = is_max | self.isnan()
         # the first of equals has the largest distance from the end
         shape = tuple(size if i == dim else 1 for i in range(self.ndim))
         distance = self.arange(size).reshape(shape).sub(size, reverse=True)
@@ -175,6 +191,8 @@ class ReduceMixin(CreationMixin):
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
         """The position of the first smallest element, as int32; None counts in the flat tensor.
+
+        NaN counts as the smallest. Raises ValueError if there are no elements.
 
         >>> Tensor([[1, 4], [3, 2]]).argmin(axis=1).tolist()
         [0, 1]

@@ -25,12 +25,14 @@ class ResizeMixin(GatherMixin):
         """The last axes, as many as `size` has, brought to these sizes.
 
         `mode` is "linear", "nearest" or "nearest-exact". `align_corners`, of linear mode, puts the
-        first and last elements where they were. Raises ValueError for other modes, and sizes that
-        do not fit.
+        first and last elements where they were. Raises TypeError for a size that is no sequence,
+        ValueError for other modes, and sizes that do not fit.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).interpolate((1, 1)).tolist()
         [[2.5]]
         """
+        if isinstance(size, int):
+            raise TypeError(f"interpolate: size={size} must have one number an axis: ({size},)")
         if not 0 < len(size) <= self.ndim or any(s <= 0 for s in size):
             raise ValueError(f"interpolate: sizes {size} do not fit shape {self.shape}")
         if mode not in _MODES:

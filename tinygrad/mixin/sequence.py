@@ -5,45 +5,64 @@ In: how many numbers a tensor needs. Out: where its numbers start, as a graph, a
 the seed and on the order of draws, and on nothing else.
 
 Each device keeps the count in memory of its own, which every draw reads and advances, so that it
-advances in a captured function too. A device that did not draw lately is behind; it is brought up
-to date when it draws next.
+advances in a captured function too, and starts again there with a new seed. A device that did not
+draw lately is behind; it is brought up to date when it draws next.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.device import Buffer, MultiBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.mixin.core import TensorCore, const_node
-from tinygrad.mixin.realization import remember_assignment
+from tinygrad.mixin.realization import realize_all, remember_assignment
 from tinygrad.sharding import Sharding
 from tinygrad.uop.ops import UOp, buffers
 
 
 @dataclass
 class DeviceCount:
-    """A device's copy of the key and of the count, each a stored vector of one uint64."""
+    """A device's copy of the key and of the count, each a stored vector of one uint64.
+
+    Captured functions read those of devices that are `captured`, so these stay where they are.
+    """
 
     key: UOp
     count: TensorCore
     position: int
+    captured: bool = False
 
 
 class RandomSequence:
     """How many numbers were drawn since the last `seed`, in all and as each device knows it."""
 
     def __init__(self) -> None:
+        self.devices: dict[Any, DeviceCount] = {}
+        self.seeds = 0
         self.seed(0)
 
     def seed(self, seed: int) -> None:
         """Start again, under the key of `seed`. What was drawn before keeps its values."""
         self.position = 0
+        self.seeds += 1
         digest = hashlib.sha256(str(seed).encode()).digest()
         self.key = int.from_bytes(digest[:8], "little")
-        self.devices: dict[Any, DeviceCount] = {}
+        self.devices = {d: state for d, state in self.devices.items() if state.captured}
+        changed = [x for d, state in self.devices.items() for x in self._restart(d, state)]
+        realize_all(changed)
+
+    def _restart(self, device: Any, state: DeviceCount) -> list[TensorCore]:
+        """Give the memory of a device its new content: tensors to realize."""
+        state.position = 0
+        state.count.uop = state.count.uop.assign(_stored(device, 0))
+        key = TensorCore._new(state.key.assign(_stored(device, self.key)), False)
+        remember_assignment(state.count.uop)
+        remember_assignment(key.uop)
+        return [state.count, key]
 
     def draw(self, device: Any, count: int) -> tuple[UOp, UOp]:
         """The number of the first of the next `count` numbers, and the key, on `device`."""
@@ -81,9 +100,20 @@ class RandomSequence:
         """
         drew = [s for d, s in self.devices.items() if since.get(d, 0) != s.position]
         for state in drew:
+            state.captured = True
             if state.position != self.position:
                 self._catch_up(state)
         return [state.count for state in drew]
+
+    def align(self, devices: Iterable[Any]) -> list[TensorCore]:
+        """Bring those of `devices` that are behind up to date: tensors to realize.
+
+        Done before a capture and before every replay, both find the devices alike.
+        """
+        behind = [self.devices[d] for d in devices if self.devices[d].position != self.position]
+        for state in behind:
+            self._catch_up(state)
+        return [state.count for state in behind]
 
     def replayed(self, before: dict[Any, int], after: dict[Any, int]) -> None:
         """A function that moved from positions `before` to `after` when captured ran again."""

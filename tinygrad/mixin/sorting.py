@@ -1,7 +1,8 @@
 """Elements in order of size.
 
 In: a tensor, and an axis to sort along. Out: the values and where they were, as int32; equal values
-keep their order. Short axes: the place of an element is the number of elements that belong before
+keep their order, and NaN counts as larger than all others. Floats are compared by integers that are
+in the same order. Short axes: the place of an element is the number of elements that belong before
 it. Long ones: a bitonic network (Batcher, 1968) on the next power of two.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.gather import GatherMixin
 
 # up to this length, comparing every element with every other is faster
@@ -50,7 +51,8 @@ class SortingMixin(GatherMixin):
     ) -> tuple[Self, Self]:
         """The `k` largest (or smallest) values along `dim`, and their positions.
 
-        Raises ValueError for more than there are, NotImplementedError for unsorted ones.
+        Raises ValueError for more than there are or fewer than none, NotImplementedError for
+        unsorted ones.
 
         >>> [x.tolist() for x in Tensor([3, 1, 2]).topk(2)]
         [[3, 2], [0, 2]]
@@ -58,16 +60,31 @@ class SortingMixin(GatherMixin):
         if not sorted_:
             raise NotImplementedError("topk gives its values in order; leave out sorted_=False")
         axis = self._axis(dim)
-        if k > self.shape[axis]:
-            raise ValueError(f"topk: {k} values of an axis of size {self.shape[axis]}")
+        size = self.shape[axis] if self.ndim else 1
+        if not 0 <= k <= size:
+            raise ValueError(f"topk: {k} values of an axis of size {size}; use 0 to {size}")
+        if not self.ndim:
+            raise ValueError("topk is of tensors with an axis; reshape one number to (1,)")
         values, order = self.sort(axis, descending=largest)
         cut = tuple(k if i == axis else None for i in range(self.ndim))
         return values.shrink_to(cut), order.shrink_to(cut)
 
+    def _sort_keys(self) -> Self:
+        """Values that are in the order of these, of which every two can be compared."""
+        x = self.detach()
+        if not x.is_floating_point():
+            return x
+        wide = least_upper_dtype(x.dtype, dtypes.float32)
+        integers = dtypes.int64 if wide is dtypes.float64 else dtypes.int32
+        bits = self._new(x.cast(wide).uop.bitcast(integers), False)
+        # below zero, the bits but the sign fall as the values rise; both zeros are equal
+        rising = (bits < 0).where(bits ^ dtypes.max(integers), bits)
+        return x.isnan().where(dtypes.max(integers), x.eq(0).where(0, rising))
+
     def _counted_order(self, descending: bool) -> Self:
         """The positions of the last axis in order of its values."""
         n = self.shape[-1]
-        x = self.detach()
+        x = self._sort_keys()
         mine, other = x.unsqueeze(-1), x.unsqueeze(-2)
         earlier = self.arange(n).reshape(1, n) < self.arange(n).reshape(n, 1)
         before = mine < other if descending else other < mine
@@ -81,7 +98,7 @@ class SortingMixin(GatherMixin):
         """The positions of the last axis in order of its values, by a sorting network."""
         n = int(self.shape[-1])
         stages = (n - 1).bit_length()
-        x = self.detach()
+        x = self._sort_keys()
         last = dtypes.min(x.dtype) if descending else dtypes.max(x.dtype)
         padding = (0, (1 << stages) - n)
         values = x.pad(padding, value=last)

@@ -20,8 +20,10 @@ def spatial_pairs(padding: Sizes, count: int) -> Pairs:
     """Padding as (before, after) of each of `count` spatial axes.
 
     One number is for all sides, `count` numbers are for both sides of each axis, and twice as many
-    are (left, right, top, bottom, ...): the last axis first. Raises ValueError for other lengths.
+    are (left, right, top, bottom, ...): the last axis first. Raises ValueError for other lengths,
+    TypeError for what are no whole numbers.
     """
+    _check_whole(padding, "padding")
     if isinstance(padding, int):
         return ((padding, padding),) * count
     if len(padding) == count:
@@ -35,11 +37,20 @@ def spatial_pairs(padding: Sizes, count: int) -> Pairs:
 
 
 def spatial_tuple(value: Sizes, count: int, name: str, least: int = 1) -> tuple[int, ...]:
-    """One number for each of `count` spatial axes. Raises ValueError for other counts and sizes."""
+    """One number for each of `count` spatial axes. Raises ValueError for other counts and sizes,
+    TypeError for what are no whole numbers.
+    """
+    _check_whole(value, name)
     result = make_tuple(value, count)
     if len(result) != count or any(x < least for x in result):
         raise ValueError(f"{name}={value} must be {count} numbers of at least {least}, or one")
     return result
+
+
+def _check_whole(value: Sizes, name: str) -> None:
+    numbers = value if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(x, int) for x in numbers):
+        raise TypeError(f"{name}={value} must be a whole number, or one for each spatial axis")
 
 
 @dataclass(frozen=True)

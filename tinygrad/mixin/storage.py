@@ -23,6 +23,7 @@ from tinygrad.mixin.realization import (
     replace_nodes,
     roots_of,
 )
+from tinygrad.mixin.sharing import share, take_over
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -113,13 +114,14 @@ class StorageMixin(CreationMixin):
         """
         if self.shape != x.shape and not allow_shape_mismatch:
             raise ValueError(f"replace: shape {x.shape} is not {self.shape}")
-        self.uop = x.uop
+        self.uop, self.origin = x.uop, x.origin
         return self
 
     def assign(self, x: Any) -> Self:
         """Write `x` into the memory of this tensor, when it is realized; returns this tensor.
 
-        Views of that memory see the new content. A tensor that is not in memory yet becomes `x`.
+        Views of that memory see the new content, and so do no others. A tensor that is not in
+        memory yet becomes `x`.
         Raises ValueError if shape or dtype differ, ShardingError if the devices do.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
@@ -140,7 +142,9 @@ class StorageMixin(CreationMixin):
         if not is_memory(target) or repeats_memory(target):
             _refuse_gathered(target)
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
+            share(self.uop)
             return self
+        take_over(self)
         self.uop = self.uop.assign(value)
         remember_assignment(self.uop)
         return self

@@ -18,7 +18,7 @@ from tinygrad.nn.normalization import (
     LayerNorm2d,
     RMSNorm,
 )
-from tinygrad.nn.recurrent import LSTMCell
+from tinygrad.nn.recurrent import GRUCell, LSTMCell
 
 __all__ = [
     "BatchNorm",
@@ -29,6 +29,7 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "Embedding",
+    "GRUCell",
     "GroupNorm",
     "InstanceNorm",
     "LSTMCell",

@@ -16,9 +16,13 @@ class Conv2d:
     """(batch, in_channels, height, width) to (batch, out_channels, new height, new width).
 
     `weight` is (out_channels, in_channels // groups, *kernel_size), `bias` (out_channels,) or None.
-    Both start uniform in +-1/sqrt(n), n being how many inputs one output sums. `padding` is one
-    number, one for each spatial axis, (left, right, top, bottom), or "same". Raises ValueError if
-    `groups` does not divide the channels, and for "same" with a stride other than 1.
+    Both start uniform in +-1/sqrt(in_channels * elements of the kernel). `padding` is one number,
+    one for each spatial axis, (left, right, top, bottom), or "same". Raises ValueError if `groups`
+    does not divide the channels, and for "same" with a stride other than 1.
+
+    >>> layer = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+    >>> layer(Tensor.rand(1, 3, 8, 8)).shape
+    (1, 8, 4, 4)
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Conv2d:
         self.kernel_size = make_tuple(kernel_size, 2)
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = _padding(padding, self.kernel_size, stride, dilation)
-        bound = 1 / math.sqrt(in_channels // groups * prod(self.kernel_size))
+        bound = 1 / math.sqrt(in_channels * prod(self.kernel_size))
         shape = self._weight_shape(in_channels, out_channels)
         self.weight = Tensor.uniform(*shape, low=-bound, high=bound)
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
@@ -60,6 +64,10 @@ class ConvTranspose2d(Conv2d):
     + output_padding + 1, likewise).
 
     `weight` is (in_channels, out_channels // groups, *kernel_size). Raises as `Conv2d` does.
+
+    >>> layer = nn.ConvTranspose2d(8, 3, 3, stride=2, padding=1, output_padding=1)
+    >>> layer(Tensor.rand(1, 8, 4, 4)).shape
+    (1, 3, 8, 8)
     """
 
     def __init__(
@@ -104,7 +112,11 @@ def Conv1d(
     groups: int = 1,
     bias: bool = True,
 ) -> Conv2d:
-    """A `Conv2d` of one spatial axis: (batch, channels, length)."""
+    """A `Conv2d` of one spatial axis: (batch, channels, length).
+
+    >>> nn.Conv1d(2, 4, 3, padding="same")(Tensor.rand(1, 2, 7)).shape
+    (1, 4, 7)
+    """
     return Conv2d(
         in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias
     )
@@ -121,7 +133,11 @@ def ConvTranspose1d(
     groups: int = 1,
     bias: bool = True,
 ) -> ConvTranspose2d:
-    """A `ConvTranspose2d` of one spatial axis: (batch, channels, length)."""
+    """A `ConvTranspose2d` of one spatial axis: (batch, channels, length).
+
+    >>> nn.ConvTranspose1d(2, 4, 2, stride=2)(Tensor.rand(1, 2, 7)).shape
+    (1, 4, 14)
+    """
     return ConvTranspose2d(
         in_channels,
         out_channels,

@@ -178,6 +178,9 @@ def unpickle_arrays(data: bytes) -> Any:
     """Nested lists, tuples and numpy arrays out of a pickle, which can name nothing else.
 
     Raises pickle.UnpicklingError if it does.
+
+    >>> unpickle_arrays(pickle.dumps(numpy.arange(3), protocol=4))
+    array([0, 1, 2])
     """
     return _ArrayUnpickler(io.BytesIO(data), encoding="latin1").load()
 
@@ -213,6 +216,9 @@ def parse_idx(data: bytes) -> Array:
     """The array in an IDX file of bytes: magic number, its sizes as big-endian 32 bits, content.
 
     Raises ValueError if it is no such file.
+
+    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 5, 6]))
+    array([5, 6], dtype=uint8)
     """
     import numpy as np
 

@@ -12,6 +12,10 @@ class Linear:
 
     `weight` is (out_features, in_features), `bias` (out_features,) or None. Both start uniform in
     +-1/sqrt(in_features).
+
+    >>> layer = nn.Linear(3, 2)
+    >>> layer(Tensor.ones(4, 3)).shape
+    (4, 2)
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -29,6 +33,10 @@ class Embedding:
     `weight` is (vocab_size, embed_size) and starts Glorot-uniform. Negative indices count from the
     end; one that is no row gives zeros. A table split over the vocabulary stays where it is: each
     device looks up its own rows.
+
+    >>> layer = nn.Embedding(10, 4)
+    >>> layer(Tensor([[1, 2, 1]])).shape
+    (1, 3, 4)
     """
 
     def __init__(self, vocab_size: int, embed_size: int) -> None:

@@ -19,6 +19,14 @@ class BatchNorm:
     `running_var` (both (sz,)) by `momentum`; otherwise by the running ones. Then multiplies by
     `weight` and adds `bias`, both (sz,), if `affine`. With `track_running_stats=False` the
     statistics are always the batch's. https://arxiv.org/abs/1502.03167
+
+    >>> layer = nn.BatchNorm(2)
+    >>> with Tensor.train():
+    ...     layer(Tensor([[1.0, 10.0], [3.0, 30.0]])).numpy().round(3)
+    array([[-1., -1.],
+           [ 1.,  1.]], dtype=float32)
+    >>> layer.running_mean.numpy().round(3), layer.num_batches_tracked.item()
+    (array([0.2, 2. ], dtype=float32), 1)
     """
 
     def __init__(
@@ -39,7 +47,12 @@ class BatchNorm:
             self.running_var = Tensor.ones(sz, requires_grad=False)
 
     def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and the (biased) variance of each channel to normalize by, each (sz,)."""
+        """The mean and the (biased) variance of each channel to normalize by, each (sz,).
+
+        >>> layer = nn.BatchNorm(1, track_running_stats=False)
+        >>> [x.item() for x in layer.calc_stats(Tensor([[1.0], [3.0]]))]
+        [2.0, 1.0]
+        """
         if self.track_running_stats and not Tensor.training:
             return self.running_mean, self.running_var
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
@@ -71,6 +84,9 @@ class GroupNorm:
     (batch, num_channels, ...) to the same shape; `weight` and `bias` are (num_channels,) if
     `affine`. Raises ValueError if the groups do not divide the channels.
     https://arxiv.org/abs/1803.08494
+
+    >>> nn.GroupNorm(2, 4)(Tensor([[1.0, 3.0, 10.0, 30.0]])).numpy().round(3)
+    array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
     def __init__(
@@ -96,6 +112,10 @@ class InstanceNorm:
     """Normalizes each channel of each sample: (batch, num_features, ...) to the same shape.
 
     `weight` and `bias` are (num_features,) if `affine`. https://arxiv.org/abs/1607.08022
+
+    >>> nn.InstanceNorm(2)(Tensor([[[1.0, 3.0], [10.0, 30.0]]])).numpy().round(3)
+    array([[[-1.,  1.],
+            [-1.,  1.]]], dtype=float32)
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
@@ -115,6 +135,10 @@ class LayerNorm:
 
     `weight` and `bias` are of `normalized_shape` if `elementwise_affine`. Raises ValueError if the
     input ends in other sizes. https://arxiv.org/abs/1607.06450
+
+    >>> nn.LayerNorm(2)(Tensor([[1.0, 3.0], [10.0, 30.0]])).numpy().round(3)
+    array([[-1.,  1.],
+           [-1.,  1.]], dtype=float32)
     """
 
     def __init__(
@@ -139,7 +163,11 @@ class LayerNorm:
 
 
 class LayerNorm2d(LayerNorm):
-    """`LayerNorm` over the channels of images: (batch, channels, height, width)."""
+    """`LayerNorm` over the channels of images: (batch, channels, height, width).
+
+    >>> nn.LayerNorm2d(2)(Tensor([1.0, 3.0]).reshape(1, 2, 1, 1)).flatten().numpy().round(3)
+    array([-1.,  1.], dtype=float32)
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -150,6 +178,9 @@ class RMSNorm:
 
     Computed in float32; then multiplied by `weight`, (dim,), if `elementwise_affine`.
     https://arxiv.org/abs/1910.07467
+
+    >>> nn.RMSNorm(2)(Tensor([1.0, 7.0])).numpy().round(3)
+    array([0.2, 1.4], dtype=float32)
     """
 
     def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True) -> None:

@@ -7,34 +7,86 @@ import math
 from tinygrad.tensor import Tensor
 
 
-class LSTMCell:
+class _RecurrentCell:
+    """The weights of `gates` blocks, each computed from the input and the hidden state.
+
+    `weight_ih` is (gates * hidden_size, input_size), `weight_hh` (gates * hidden_size,
+    hidden_size), both uniform in +-1/sqrt(hidden_size); their biases (gates * hidden_size,) start
+    as zeros, or are None.
+    """
+
+    def __init__(self, gates: int, input_size: int, hidden_size: int, bias: bool) -> None:
+        bound = 1 / math.sqrt(hidden_size)
+        rows = gates * hidden_size
+        self.weight_ih = Tensor.uniform(rows, input_size, low=-bound, high=bound)
+        self.weight_hh = Tensor.uniform(rows, hidden_size, low=-bound, high=bound)
+        self.bias_ih = Tensor.zeros(rows) if bias else None
+        self.bias_hh = Tensor.zeros(rows) if bias else None
+
+    def _blocks(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """What the input and the hidden state give, each (batch, gates * hidden_size)."""
+        return (
+            x.linear(self.weight_ih.transpose(), self.bias_ih),
+            hidden.linear(self.weight_hh.transpose(), self.bias_hh),
+        )
+
+    def _zeros(self, x: Tensor) -> Tensor:
+        return Tensor.zeros(x.shape[0], self.weight_hh.shape[1], dtype=x.dtype, device=x.device)
+
+
+class LSTMCell(_RecurrentCell):
     """One step of a long short-term memory (Hochreiter and Schmidhuber, 1997).
 
-    `weight_ih` is (4 * hidden_size, input_size), `weight_hh` (4 * hidden_size, hidden_size), their
-    biases (4 * hidden_size,) or None; the four blocks are input, forget, cell and output gate. All
-    start uniform in +-1/sqrt(hidden_size).
+    `weight_ih` is (4 * hidden_size, input_size), `weight_hh` (4 * hidden_size, hidden_size), both
+    uniform in +-1/sqrt(hidden_size); their biases (4 * hidden_size,) start as zeros, or are None.
+    The four blocks are input, forget, cell and output gate.
+
+    >>> cell = nn.LSTMCell(3, 5)
+    >>> hidden, memory = cell(Tensor.ones(2, 3))
+    >>> hidden, memory = cell(Tensor.ones(2, 3), (hidden, memory))
+    >>> hidden.shape, memory.shape
+    ((2, 5), (2, 5))
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
-        bound = 1 / math.sqrt(hidden_size)
-        gates = 4 * hidden_size
-        self.weight_ih = Tensor.uniform(gates, input_size, low=-bound, high=bound)
-        self.weight_hh = Tensor.uniform(gates, hidden_size, low=-bound, high=bound)
-        self.bias_ih = Tensor.uniform(gates, low=-bound, high=bound) if bias else None
-        self.bias_hh = Tensor.uniform(gates, low=-bound, high=bound) if bias else None
+        super().__init__(4, input_size, hidden_size, bias)
 
     def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """The new (hidden, cell), each (batch, hidden_size), from x (batch, input_size) and the
-        old ones, which are zeros if not given."""
-        if hc is None:
-            zeros = Tensor.zeros(
-                x.shape[0], self.weight_hh.shape[1], dtype=x.dtype, device=x.device
-            )
-            hc = (zeros, zeros)
-        hidden, cell = hc
-        gates = x.linear(self.weight_ih.transpose(), self.bias_ih)
-        gates = gates + hidden.linear(self.weight_hh.transpose(), self.bias_hh)
-        admit, forget, candidate, emit = gates.chunk(4, dim=1)
+        old ones, which are zeros if not given.
+        """
+        hidden, cell = (self._zeros(x), self._zeros(x)) if hc is None else hc
+        from_x, from_hidden = self._blocks(x, hidden)
+        admit, forget, candidate, emit = (from_x + from_hidden).chunk(4, dim=1)
         cell = forget.sigmoid() * cell + admit.sigmoid() * candidate.tanh()
         hidden = emit.sigmoid() * cell.tanh()
         return hidden.contiguous(), cell.contiguous()
+
+
+class GRUCell(_RecurrentCell):
+    """One step of a gated recurrent unit (Cho et al., 2014, https://arxiv.org/abs/1406.1078).
+
+    `weight_ih` is (3 * hidden_size, input_size), `weight_hh` (3 * hidden_size, hidden_size), both
+    uniform in +-1/sqrt(hidden_size); their biases (3 * hidden_size,) start as zeros, or are None.
+    The three blocks are reset gate, update gate and candidate. As in most libraries, the reset gate
+    multiplies what the hidden state gives, not the hidden state itself.
+
+    >>> cell = nn.GRUCell(3, 5)
+    >>> hidden = cell(Tensor.ones(2, 3))
+    >>> cell(Tensor.ones(2, 3), hidden).shape
+    (2, 5)
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__(3, input_size, hidden_size, bias)
+
+    def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The new hidden state (batch, hidden_size) from x (batch, input_size) and the old one,
+        which is zeros if not given.
+        """
+        hidden = self._zeros(x) if hx is None else hx
+        from_x, from_hidden = (blocks.chunk(3, dim=1) for blocks in self._blocks(x, hidden))
+        reset = (from_x[0] + from_hidden[0]).sigmoid()
+        keep = (from_x[1] + from_hidden[1]).sigmoid()
+        candidate = (from_x[2] + reset * from_hidden[2]).tanh()
+        return ((1 - keep) * candidate + keep * hidden).contiguous()

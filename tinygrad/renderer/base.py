@@ -71,7 +71,7 @@ class Renderer:
     name."""
 
     name: str = ""
-    dtypes: frozenset[DType] = frozenset(dtypes.all) - frozenset(dtypes.fp8s)
+    dtypes: frozenset[DType] = frozenset(dtypes.all)
     """Types whose values it can load, store and convert."""
     operations: frozenset[Ops] = GroupOp.ALU - {Ops.THREEFRY, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW}
     """Arithmetic it can express; the rest is rewritten before it sees it."""

@@ -151,8 +151,7 @@ def _converted(w: CWriter, node: UOp, target: DType) -> str:
 
 def _is_direct(source: DType, target: DType) -> bool:
     """Whether C defines the conversion for all values that wrap around in numpy."""
-    small = dtypes.is_int(target) and target.scalar() is not dtypes.uint64
-    return not (dtypes.is_float(source) and small)
+    return not (dtypes.is_float(source) and dtypes.is_int(target))
 
 
 def _wide_integer(target: DType) -> DType:

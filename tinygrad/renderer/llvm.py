@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from tinygrad.dtype import DType
+from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import Renderer, parameters
 from tinygrad.renderer.llvm_arithmetic import (
     alu,
@@ -23,7 +23,7 @@ from tinygrad.renderer.llvm_arithmetic import (
     vectorize,
 )
 from tinygrad.renderer.llvm_memory import define_array, index, load, store
-from tinygrad.renderer.llvm_types import constant, value_type
+from tinygrad.renderer.llvm_types import SCALARS, constant, value_type
 from tinygrad.renderer.llvm_writer import Writer, grid_bounds
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -48,6 +48,9 @@ class LLVMRenderer(Renderer):
     """The CPU that this process runs on, or one with vectors of `vector_bytes`."""
 
     name = "llvm"
+    # LLVM knows bfloat16, but instructions that convert to it make zeros of subnormals, and only
+    # some CPUs have them
+    dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
     has_shuffle = True
     scratch_bytes = SCRATCH_BYTES
 

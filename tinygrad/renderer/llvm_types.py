@@ -9,7 +9,7 @@ from typing import Any
 from tinygrad.dtype import DType, dtypes, truncate
 from tinygrad.uop import Ops
 
-_SCALARS = {
+SCALARS = {
     dtypes.bool: "i1",
     dtypes.int8: "i8",
     dtypes.uint8: "i8",
@@ -21,12 +21,8 @@ _SCALARS = {
     dtypes.uint64: "i64",
     dtypes.index: "i64",
     dtypes.float16: "half",
-    dtypes.bfloat16: "bfloat",
     dtypes.float32: "float",
     dtypes.float64: "double",
-    # stored as bits; arithmetic on them is rewritten before it gets here
-    dtypes.fp8e4m3: "i8",
-    dtypes.fp8e5m2: "i8",
     dtypes.void: "void",
 }
 _TYPES: dict[DType, str] = {}
@@ -36,7 +32,7 @@ def value_type(dtype: DType) -> str:
     """The type of a value in a register."""
     found = _TYPES.get(dtype)
     if found is None:
-        scalar = _SCALARS[dtype.scalar()]
+        scalar = SCALARS[dtype.scalar()]
         found = scalar if dtype.count == 1 else f"<{dtype.count} x {scalar}>"
         _TYPES[dtype] = found
     return found
@@ -54,8 +50,8 @@ def is_bool(dtype: DType) -> bool:
 
 def mangled(dtype: DType) -> str:
     """The suffix of an overloaded intrinsic."""
-    scalar = _SCALARS[dtype.scalar()]
-    scalar = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(scalar, scalar)
+    scalar = SCALARS[dtype.scalar()]
+    scalar = {"half": "f16", "float": "f32", "double": "f64"}.get(scalar, scalar)
     return scalar if dtype.count == 1 else f"v{dtype.count}{scalar}"
 
 
@@ -81,11 +77,6 @@ def _scalar_constant(dtype: DType, value: Any) -> str:
         return str(number - (1 << bits) if number >> (bits - 1) else number)
     if dtype is dtypes.float16:
         return f"0xH{struct.unpack('<H', struct.pack('<e', truncate[dtype](value)))[0]:04X}"
-    if dtype is dtypes.bfloat16:
-        if math.isnan(value):
-            return "0xR7FC0"
-        bits = struct.unpack("<I", struct.pack("<f", truncate[dtype](value)))[0]
-        return f"0xR{bits >> 16:04X}"
     if math.isnan(value):
         return "0x7FF8000000000000"
     return f"0x{struct.unpack('<Q', struct.pack('<d', truncate[dtype](value)))[0]:016X}"
@@ -101,24 +92,15 @@ def cast_steps(source: DType, target: DType) -> list[tuple[str, DType]]:
     """
     a, b = source.scalar(), target.scalar()
     if dtypes.is_float(a) and dtypes.is_float(b):
-        return _float_steps(a, b)
+        return [("fpext" if b.itemsize > a.itemsize else "fptrunc", b)] if a is not b else []
     if dtypes.is_float(a):
-        if b is dtypes.uint64:
-            return [("fptoui", b)]
+        assert b is not dtypes.uint64, "a signed conversion takes its place"
         wide = dtypes.int32 if b.itemsize < 4 or b is dtypes.int32 else dtypes.int64
         return [("fptosi", wide), *_integer_steps(wide, b)]
     if dtypes.is_float(b):
         unsigned = dtypes.is_unsigned(a) or a is dtypes.bool
         return [("uitofp" if unsigned else "sitofp", b)]
     return _integer_steps(a, b)
-
-
-def _float_steps(a: DType, b: DType) -> list[tuple[str, DType]]:
-    if a is b:
-        return []
-    if a.itemsize == b.itemsize:
-        return [("fpext", dtypes.float32), ("fptrunc", b)]
-    return [("fpext" if b.itemsize > a.itemsize else "fptrunc", b)]
 
 
 def _integer_steps(a: DType, b: DType) -> list[tuple[str, DType]]:

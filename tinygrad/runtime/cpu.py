@@ -70,5 +70,5 @@ def open_device(name: str) -> Compiled:
         compiler=compile_llvm if CPU_LLVM else compile_c,
         runtime=CPUProgram,
         replay=lambda: Replay(worker_pool()),
-        dtypes=frozenset(dtypes.all) - frozenset(dtypes.fp8s),
+        dtypes=frozenset(dtypes.all),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ class DiskFile:
         if size < self.nbytes:
             raise DeviceError(f"{self.path} has {size} bytes, but {self.nbytes} are to be read")
         return self.path.open("rb", buffering=0)
+
+    def read(self, file: Any, offset: int, destination: memoryview) -> None:
+        """Fills `destination` from the open file. Raises DeviceError if that ends before."""
+        file.seek(offset)
+        while destination.nbytes:
+            count = file.readinto(destination)
+            if not count:
+                raise DeviceError(f"{self.path} became shorter while it was read")
+            destination = destination[count:]
 
     def write(self, offset: int, data: memoryview) -> None:
         """Writes bytes, making the file as long as this buffer if it is shorter."""
@@ -80,10 +90,17 @@ class DiskAllocator(Allocator):
         handle.file.write(handle.offset, source)
 
     def copyout(self, destination: memoryview, handle: DiskRegion) -> None:
+        self.copyout_runs(destination, handle, (0,))
+
+    def copyout_runs(
+        self, destination: memoryview, handle: DiskRegion, starts: Sequence[int]
+    ) -> None:
+        """Fills `destination` with runs of bytes of equal length, which start at these offsets."""
+        run_bytes = destination.nbytes // len(starts)
         with contextlib.closing(handle.file.open_for_reading()) as file:
-            file.seek(handle.offset)
-            while destination.nbytes:
-                destination = destination[file.readinto(destination) :]
+            for number, start in enumerate(starts):
+                run = destination[number * run_bytes : (number + 1) * run_bytes]
+                handle.file.read(file, handle.offset + start, run)
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[DiskRegion, Any]:
         return DiskRegion(DiskFile(self.path, nbytes), 0), None

@@ -16,14 +16,15 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 from tinygrad.uop.placement import origins
 
-_HAS_SIZES = GroupOp.Movement | {Ops.ARANGE, Ops.SCATTER_ADD}
+_HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
 
 @dataclass(frozen=True)
 class Canonical:
     """A graph without its particulars.
 
-    `assignments` are the real ASSIGNs in it, `lines` the user's lines that caused communication.
+    `assignments` are the real ASSIGNs and CUSTOM_KERNELs in it, `lines` the user's lines that
+    caused communication.
     """
 
     sink: UOp
@@ -63,7 +64,7 @@ def canonicalize(sink: UOp) -> Canonical:
                 arg = ranks[node]
             same = src == node.src and arg is node.arg
             new = node if same else UOp(op, node.dtype, src, arg)
-        if op is Ops.ASSIGN:
+        if op in {Ops.ASSIGN, Ops.CUSTOM_KERNEL}:
             assignments.append(node)
         elif op in {Ops.COPY, Ops.ALLREDUCE} and new is not node:
             origins[new] = len(lines)

@@ -23,19 +23,23 @@ from tinygrad.uop.ops import UOp
 STORAGE = frozenset(
     {
         *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT),
-        *(Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER_ADD),
+        *(Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter, Ops.CUSTOM_KERNEL),
     }
 )
 # of these, the ones whose kernel computes their sources
-COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER_ADD})
+COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
+# nodes that are the memory of their sources under another name
+NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
 # nodes that read their sources from memory
-READS_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
+READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL}
 # an expression of more stored arrays than this is stored rather than repeated
 MOST_LEAVES_REPEATED = 4
 MOST_LEAVES_IN_REDUCE = 3
 MOST_CONTEXTS = 8
 
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
+# nodes whose second source says which rows
+BY_INDEX = frozenset({Ops.GATHER, *GroupOp.Scatter})
 
 
 class Context(NamedTuple):
@@ -122,7 +126,7 @@ class _Chooser:
             return
         if not sources:
             return
-        if grows(node) or node.op in {Ops.GATHER, Ops.SCATTER_ADD}:
+        if grows(node) or node.op in BY_INDEX:
             for x in sources:
                 self.store(x)
             return
@@ -183,7 +187,7 @@ class _Chooser:
             return {Context(self.path(c.path, op, node.arg), c.in_reduce) for c in contexts}
         if op is Ops.REDUCE_AXIS:
             return {Context(self.path(c.path, node), True) for c in contexts}
-        if op in {Ops.GATHER, Ops.SCATTER_ADD}:
+        if op in BY_INDEX:
             return {Context(self.path(c.path, node, number), c.in_reduce) for c in contexts}
         return contexts
 

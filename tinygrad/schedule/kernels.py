@@ -11,13 +11,15 @@ import heapq
 from typing import cast
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.fuse import READS_MEMORY, choose_stored, is_transfer, movement_base
+from tinygrad.schedule.fuse import NAMES_MEMORY, choose_stored, is_transfer, movement_base
 from tinygrad.schedule.merge import merge_kernels
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
+from tinygrad.schedule.regions import are_apart, views_of
 from tinygrad.schedule.unit import Unit
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
+from tinygrad.uop.reduction import COMBINES, identity
 
 Parts = tuple[Part, ...]
 
@@ -39,6 +41,8 @@ class _Planner:
         self.parts: dict[UOp, Parts] = {}
         self.units: list[Unit] = []
         self.writer: dict[UOp, Unit] = {}
+        # one unit for all that a kernel written by hand writes
+        self.custom: dict[tuple[tuple[UOp, ...], UOp], Unit] = {}
 
     def devices(self, node: UOp) -> tuple[str, ...]:
         device = node.device
@@ -73,6 +77,8 @@ class _Planner:
             return tuple(self.parts[x][0] for x in node.src)
         if op is Ops.ASSIGN:
             return self.parts[movement_base(node.src[0])]
+        if op is Ops.CUSTOM_KERNEL:
+            return self.parts[node.src[node.arg.output]]
         return self.new_entry(node)
 
     def place_buffer(self, node: UOp) -> Parts:
@@ -92,11 +98,18 @@ class _Planner:
             return
         if 0 in node.shape:
             return
+        if op is Ops.CUSTOM_KERNEL:
+            self.writer[node] = self.custom_unit(node)
+            return
+        if op is Ops.ASSIGN and node.src[1].op is Ops.CUSTOM_KERNEL:
+            self.custom_unit(node.src[1]).overwrites[memory_of(node)] = node
+            return
         unit = self.transfer_unit(node) if is_transfer(node) else self.kernel_unit(node)
-        if op is Ops.SCATTER_ADD:
-            # rows are added into zeros
-            zeros = UOp(Ops.STORE, node.dtype, (self.param(node, 0), node.const_like(0)))
-            unit.after = Unit(node, reads=[], stores=[zeros], params=[self.parts[node]])
+        if op in GroupOp.Scatter:
+            # rows are combined with what changes none of them
+            start = node.const_like(identity(COMBINES[op], node.dtype))
+            fill = UOp(Ops.STORE, node.dtype, (self.param(node, 0), start))
+            unit.after = Unit(node, reads=[], stores=[fill], params=[self.parts[node]])
             self.units.append(unit.after)
         self.units.append(unit)
         self.writer[node] = unit
@@ -128,20 +141,30 @@ class _Planner:
             target, value = node.src
         params: dict[Parts, int] = {self.parts[node]: 0}
         reads: list[UOp] = []
-        if below_reshapes(target) in self.stored:
+        if target is node or below_reshapes(target).op not in GroupOp.Movement:
             # a reshape leaves the memory as it is: the loops follow the value below it
             value = below_reshapes(value)
             address = self.param(value, 0)
         else:
-            address = self.body(target, node, params, [])
+            address = self.view(target, 0)
         body = self.body(value, node, params, reads)
         return Unit(
             node,
             reads=reads,
             stores=[UOp(Ops.STORE, value.dtype, (address, body))],
             params=list(params),
-            overwrites=memory_of(target) if node.op is Ops.ASSIGN else None,
+            overwrites={memory_of(target): node} if node.op is Ops.ASSIGN else {},
         )
+
+    def custom_unit(self, node: UOp) -> Unit:
+        """The unit of a CUSTOM_KERNEL, which its other outputs share."""
+        key = (node.src, node.arg.kernel)
+        if key not in self.custom:
+            params = [self.parts[x] for x in node.src]
+            unit = Unit(node, reads=list(node.src), params=params, kernel=node.arg.kernel)
+            self.custom[key] = unit
+            self.units.append(unit)
+        return self.custom[key]
 
     def param(self, node: UOp, slot: int) -> UOp:
         return UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, node.shape))
@@ -166,8 +189,11 @@ class _Planner:
         if node.op is not Ops.ASSIGN:
             return self.param(node, slot)
         # what was assigned to a view is read through that view
+        return self.view(node.src[0], slot)
+
+    def view(self, target: UOp, slot: int) -> UOp:
+        """A view of a memory as one of the PARAM that stands for that."""
         chain: list[UOp] = []
-        target = node.src[0]
         while target.op in GroupOp.Movement:
             chain.append(target)
             target = target.src[0]
@@ -221,18 +247,40 @@ class _Planner:
             for x in unit.reads:
                 for content in contents(x):
                     readers.setdefault(content, []).append(unit)
-            if unit.overwrites is not None:
-                writers.setdefault(unit.overwrites, []).append(unit)
+            for memory in unit.overwrites:
+                writers.setdefault(memory, []).append(unit)
         for memory, assignments in writers.items():
-            assignments.sort(key=lambda unit: cast(int, unit.node.arg))
+            assignments.sort(key=lambda unit: cast(int, unit.overwrites[memory].arg))
             oldest = readers.get(memory, [])
             for position, unit in enumerate(assignments):
-                after[unit].update(oldest)
+                after[unit].update(self.affected(oldest, unit, memory))
                 for earlier in assignments[:position]:
-                    after[unit].update(readers.get(earlier.node, ()))
+                    content = content_of(earlier.overwrites[memory])
+                    after[unit].update(self.affected(readers.get(content, []), unit, memory))
                     if unit not in oldest:
                         after[unit].add(earlier)
                 after[unit].discard(unit)
+
+    def affected(self, readers: list[Unit], writer: Unit, memory: UOp) -> list[Unit]:
+        """Those of `readers` that may read a part of `memory` that `writer` overwrites."""
+        if not writer.stores:
+            return readers
+        target = writer.stores[0].src[0]
+        views = ((x, self.views(x, memory)) for x in readers if x is not writer)
+        return [
+            reader
+            for reader, found in views
+            if found is None or not all(are_apart(target, view) for view in found)
+        ]
+
+    def views(self, unit: Unit, memory: UOp) -> list[UOp] | None:
+        """The views through which a unit reads a memory; None if that is not known."""
+        parts = self.parts[memory]
+        entries = {p.entry for p in parts}
+        names = [x for x in unit.reads if not entries.isdisjoint(p.entry for p in self.parts[x])]
+        if not unit.stores or any(self.parts[x] != parts for x in names):
+            return None
+        return views_of(unit.stores[0].src[1], unit.params.index(parts))
 
     def makers(self, node: UOp) -> set[Unit]:
         """The units that must run before a stored value can be read."""
@@ -245,11 +293,17 @@ def contents(node: UOp) -> list[UOp]:
     stack = [node]
     while stack:
         x = stack.pop()
-        if x.op in READS_MEMORY:
+        if x.op in NAMES_MEMORY:
             stack.extend(movement_base(s) for s in x.src)
         else:
-            found.append(x)
+            found.append(content_of(x))
     return found
+
+
+def content_of(node: UOp) -> UOp:
+    """What gave a stored value its content; what a kernel wrote in place is assigned already."""
+    is_in_place = node.op is Ops.ASSIGN and node.src[1].op is Ops.CUSTOM_KERNEL
+    return node.src[1] if is_in_place else node
 
 
 def memory_of(node: UOp) -> UOp:
@@ -350,8 +404,9 @@ def _output_parts(node: UOp, planner: _Planner) -> Parts | None:
 
 
 def _kernel_item(unit: Unit, planner: _Planner) -> KernelItem:
-    name = kernel_name(unit.stores[0])
-    ast = UOp.sink(*unit.stores, arg=KernelInfo(name))
+    ast = unit.kernel
+    if ast is None:
+        ast = UOp.sink(*unit.stores, arg=KernelInfo(kernel_name(unit.stores[0])))
     devices = planner.devices(unit.node)
     parts = tuple(tuple(p[d] for p in unit.params) for d in range(len(devices)))
     return KernelItem(ast, devices, parts)

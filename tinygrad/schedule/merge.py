@@ -30,7 +30,7 @@ def is_elementwise(unit: Unit) -> bool:
     target, value = unit.stores[0].src
     if target.op is not Ops.PARAM or not all(isinstance(d, int) for d in value.shape):
         return False
-    return all(n.op not in {Ops.REDUCE_AXIS, Ops.SCATTER_ADD} for n in value.toposort())
+    return all(n.op not in {Ops.REDUCE_AXIS, *GroupOp.Scatter} for n in value.toposort())
 
 
 def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:

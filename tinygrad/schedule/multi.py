@@ -152,7 +152,7 @@ def lower_constant_index(node: UOp, ctx: _Lowering) -> UOp | None:
     return UOp(node.op, node.dtype, (ctx.done[first], local), node.arg)
 
 
-def lower_scatter_add(node: UOp, ctx: _Lowering) -> UOp | None:
+def lower_scatter(node: UOp, ctx: _Lowering) -> UOp | None:
     """Rows by index; what lies behind the end of a split axis of the index goes nowhere."""
     values, index = node.src
     lowered = lower_constant_index(node, ctx)
@@ -177,7 +177,7 @@ multi_pm = PatternMatcher(
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
         (UPat(Ops.GATHER, name="node"), lower_gather),
-        (UPat(Ops.SCATTER_ADD, name="node"), lower_scatter_add),
+        (UPat(tuple(GroupOp.Scatter), name="node"), lower_scatter),
     ]
 )
 

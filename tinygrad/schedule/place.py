@@ -1,7 +1,7 @@
 """Values made of constants alone get a device where they need memory.
 
 In: a per-device graph. Out: the same graph, in which whatever is computed from constants and has to
-be stored (a reduction, rows added by index) lives on the devices of each of its readers. Always
+be stored (a reduction, rows combined by index) lives on the devices of each of its readers. Always
 true: a kernel reads memory of its own device; what needs no memory stays without a device.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
-NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, Ops.SCATTER_ADD})
+NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, *GroupOp.Scatter})
 
 
 def place_constants(sink: UOp) -> UOp:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import ConstType, dtypes
+from tinygrad.dtype import ConstType
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.fuse import is_storage, is_transfer
 from tinygrad.settings import SPLIT_REDUCEOP
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
+from tinygrad.uop.reduction import identity
 from tinygrad.uop.upat import PatternMatcher, UPat
 
 # a reduction to so few elements, of at least so many, is done in two steps
@@ -30,7 +31,7 @@ def drop(x: UOp) -> UOp:
 
 def drop_needless_contiguous(x: UOp) -> UOp | None:
     """A value in memory is contiguous; one made of constants has no memory of its own."""
-    return x if is_storage(x) or x.device is None else None
+    return x if (is_storage(x) and not is_part(x)) or x.device is None else None
 
 
 def reduce_nothing(node: UOp) -> UOp | None:
@@ -38,8 +39,7 @@ def reduce_nothing(node: UOp) -> UOp | None:
     source = node.src[0]
     if 0 not in source.shape:
         return None
-    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(node.dtype)}[node.arg.op]
-    return _constant_in_place_of(node, value)
+    return _constant_in_place_of(node, identity(node.arg.op, node.dtype))
 
 
 def pad_nothing(node: UOp) -> UOp | None:
@@ -91,7 +91,21 @@ def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
         elif node.op is not Ops.RESHAPE:
             return None
         node = source
+    if is_part(node):
+        # what was assigned to a part is that part of the memory below
+        found = contiguous_range(node.src[0])
+        return None if found is None else (node, offset + found[1])
     return node, offset
+
+
+def is_part(node: UOp) -> bool:
+    """Whether a value is what was assigned to a part of some memory."""
+    if node.op is not Ops.ASSIGN:
+        return False
+    target = node.src[0]
+    while target.op is Ops.RESHAPE:
+        target = target.src[0]
+    return target.op in GroupOp.Movement
 
 
 def _run_start(shape: tuple[int, ...], bounds: tuple[tuple[int, int], ...]) -> int | None:
@@ -107,7 +121,7 @@ def _run_start(shape: tuple[int, ...], bounds: tuple[tuple[int, int], ...]) -> i
 
 def as_memory(node: UOp) -> UOp:
     """`node` as a run of memory: a view where it is one already, else stored."""
-    if is_storage(node):
+    if is_storage(node) and not is_part(node):
         return node
     found = contiguous_range(node)
     if found is None:
@@ -125,8 +139,8 @@ def store_what_is_copied(node: UOp) -> UOp | None:
     return None if source is node.src[0] else node.replace(src=(source,))
 
 
-def store_what_is_selected(node: UOp) -> UOp | None:
-    """MSELECT and MSTACK name memory, they compute nothing."""
+def store_what_is_named(node: UOp) -> UOp | None:
+    """MSELECT and MSTACK name memory, they compute nothing; a kernel written by hand indexes it."""
     src = tuple(as_memory(x) for x in node.src)
     return None if src == node.src else node.replace(src=src)
 
@@ -149,7 +163,7 @@ prepare = PatternMatcher(
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),
         (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
         (UPat(Ops.COPY, name="node"), store_what_is_copied),
-        (UPat((Ops.MSELECT, Ops.MSTACK), name="node"), store_what_is_selected),
+        (UPat((Ops.MSELECT, Ops.MSTACK, Ops.CUSTOM_KERNEL), name="node"), store_what_is_named),
         (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="node"), bitcast_to_view),
     ]
 )

@@ -16,6 +16,7 @@ from tinygrad.dtype import AddrSpace, PtrDType, dtypes
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
+from tinygrad.uop.reduction import COMBINES
 from tinygrad.uop.symbolic import symbolic
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
@@ -229,7 +230,7 @@ class _Lowering:
         ranges = [self.new_range(source.shape[axis], AxisType.REDUCE) for axis in node.arg.axes]
         for axis, r in zip(node.arg.axes, ranges, strict=True):
             inner[axis] = r
-        return [(source, tuple(inner), valid)], lambda v: v[0].reduce(node.arg.op, *ranges)
+        return [(source, tuple(inner), valid)], lambda v: v[0].reduce(*ranges, arg=node.arg.op)
 
     def gather_step(self, point: Point) -> tuple[list[Point], Build]:
         node, index, valid = point
@@ -243,8 +244,8 @@ class _Lowering:
     def store(self, node: UOp) -> UOp:
         """One STORE of the tensor form as a loop nest."""
         target, value = node.src
-        if value.op is Ops.SCATTER_ADD:
-            return self.store_scatter_add(target, value)
+        if value.op in GroupOp.Scatter:
+            return self.store_scatter(target, value)
         # outputs of one shape are written in one loop nest
         if value.shape not in self.loops:
             self.loops[value.shape] = self.ranges(value.shape, AxisType.LOOP)
@@ -253,16 +254,16 @@ class _Lowering:
         ranges = [r for r in index if r.op is Ops.RANGE]
         return address.store(self.value(value, tuple(index)), *ranges)
 
-    def store_scatter_add(self, target: UOp, node: UOp) -> UOp:
-        """Rows are added in order, since two of them may meet; the other axes are independent."""
+    def store_scatter(self, target: UOp, node: UOp) -> UOp:
+        """Rows are put in order, since two of them may meet; the other axes are independent."""
         values, rows = node.src
         outer = self.ranges(rows.shape, AxisType.REDUCE)
         inner = self.ranges(values.shape[rows.ndim :], AxisType.LOOP)
         row = self.value(rows, tuple(outer)).cast(dtypes.index)
         address = address_of(target, (row, *inner), within(row, 0, node.shape[0]))
         old = load_address(address)
-        total = old + self.value(values, (*outer, *inner))
-        return address.store(total, *(r for r in (*outer, *inner) if r.op is Ops.RANGE))
+        new = old.alu(COMBINES[node.op], self.value(values, (*outer, *inner)))
+        return address.store(new, *(r for r in (*outer, *inner) if r.op is Ops.RANGE))
 
 
 def global_pointer(param: UOp) -> UOp:
@@ -353,7 +354,7 @@ def contraction(value: UOp) -> UOp:
 def _merge_reduces(outer: UOp, inner: UOp) -> UOp | None:
     if outer.arg is not inner.arg:
         return None
-    return inner.src[0].reduce(outer.arg, *outer.src[1:], *inner.src[1:])
+    return inner.src[0].reduce(*outer.src[1:], *inner.src[1:], arg=outer.arg)
 
 
 def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> UOp | None:
@@ -366,7 +367,7 @@ def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> 
         value = contraction(value)
     else:
         value = condition.where(value, value.const_like(0))
-    return value.reduce(Ops.ADD, *outer.src[1:], *inner.src[1:])
+    return value.reduce(*outer.src[1:], *inner.src[1:], arg=Ops.ADD)
 
 
 # sum over r2 of (sum over r1 of x) is one sum, also where the inner one is padded with zeros
@@ -402,8 +403,15 @@ nested_reduces = PatternMatcher(
 simplify_indices = symbolic + nested_reduces
 
 
+def is_kernel_graph(ast: UOp) -> bool:
+    """Whether a kernel's stores go to addresses, and not to arrays."""
+    return ast.src[0].src[0].op is Ops.INDEX
+
+
 def lower_kernel(ast: UOp) -> UOp:
-    """The kernel graph of a kernel's tensor form."""
+    """The kernel graph of a kernel's tensor form; one that is written by hand is that already."""
+    if is_kernel_graph(ast):
+        return ast
     lowering = _Lowering()
     stores = tuple(lowering.store(x) for x in ast.src)
     sink = UOp(Ops.SINK, dtypes.void, stores, ast.arg)

@@ -13,8 +13,9 @@ class Unit:
     """What makes the stored value `node`.
 
     `reads` are the stored nodes it needs; `stores` the kernel's tensor form; `params[i]` the parts,
-    one a device, behind PARAM number i; `overwrites` the stored node whose memory an assignment
-    takes over; `after` a unit that runs before it.
+    one a device, behind PARAM number i; `kernel` the kernel graph, where that was written by hand;
+    `overwrites` the assignments (values) that take over the memory of stored nodes (keys); `after`
+    a unit that runs before it.
     """
 
     node: UOp
@@ -22,5 +23,6 @@ class Unit:
     item: TransferItem | None = None
     stores: list[UOp] = field(default_factory=list)
     params: list[tuple[Part, ...]] = field(default_factory=list)
-    overwrites: UOp | None = None
+    kernel: UOp | None = None
+    overwrites: dict[UOp, UOp] = field(default_factory=dict)
     after: Unit | None = None

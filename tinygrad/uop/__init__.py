@@ -51,6 +51,8 @@ class Ops(Enum):
     REDUCE_AXIS = auto()
     GATHER = auto()
     SCATTER_ADD = auto()
+    SCATTER_MUL = auto()
+    SCATTER_MAX = auto()
 
     # casts
     CAST = auto()
@@ -143,6 +145,7 @@ class GroupOp:
     )
     Associative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR})
     Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
+    Scatter = frozenset({Ops.SCATTER_ADD, Ops.SCATTER_MUL, Ops.SCATTER_MAX})
     # f(0) may differ from 0: a padded value must be masked after the operation, not before
     UnsafePad = frozenset({Ops.RECIPROCAL, Ops.LOG2, Ops.EXP2, Ops.IDIV, Ops.POW, Ops.FDIV})
     # the value is the source's, whatever the layout or the storage

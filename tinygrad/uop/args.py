@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, cast
 
+from tinygrad.dtype import AddrSpace
 from tinygrad.uop import Ops
 from tinygrad.uop.sint import sint
 
@@ -43,10 +44,13 @@ class ViewArg:
 
 @dataclass(frozen=True)
 class ParamArg:
-    """Argument number `slot` of a kernel, an array of `shape`."""
+    """Array number `slot` of a kernel, of `shape`: an argument, unless `addrspace` says it is
+    scratch memory or registers.
+    """
 
     slot: int
     shape: tuple[sint, ...]
+    addrspace: AddrSpace = AddrSpace.GLOBAL
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,26 @@ class RangeArg:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a kernel's SINK carries: its readable name, and the options applied to it."""
+    """What a kernel's SINK carries: its readable name, and the options applied to it.
+
+    `opts_to_apply` is None where loops are chosen by heuristics, () where they stay as written.
+    """
 
     name: str = "kernel"
     applied: tuple[Any, ...] = ()
+    opts_to_apply: tuple[()] | None = None
+
+
+@dataclass(frozen=True)
+class CustomKernelArg:
+    """A kernel written by hand: its graph, and the number of the source that is its value here.
+
+    `written` are the numbers of all sources that it writes.
+    """
+
+    kernel: Any
+    written: tuple[int, ...]
+    output: int
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tinygrad.sharding import LAYOUT_RULES, Partial, Placement, Sharding, reduce_layout
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd, TransferArg
+from tinygrad.uop.reduction import COMBINES
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -39,8 +40,10 @@ def compute_device(node: UOp) -> Any:
         return layout
     if op is Ops.GATHER:
         return gather_device(node)
-    if op is Ops.SCATTER_ADD:
-        return scatter_add_device(node)
+    if op in GroupOp.Scatter:
+        return scatter_device(node)
+    if op is Ops.CUSTOM_KERNEL:
+        return node.src[node.arg.output].device
     if op is Ops.SINK:
         return None
     return next((x.device for x in node.src if x.device is not None), None)
@@ -63,8 +66,8 @@ def is_index_axis(placement: Placement, index: UOp) -> bool:
     return isinstance(placement, int) and placement < index.ndim
 
 
-def scatter_add_device(node: UOp) -> Any:
-    """The layout of a SCATTER_ADD: rows that are split yield partial sums."""
+def scatter_device(node: UOp) -> Any:
+    """The layout of rows combined by index: rows that are split yield partial values."""
     values, index = node.src
     layout = values.device
     if not isinstance(layout, Sharding):
@@ -72,7 +75,7 @@ def scatter_add_device(node: UOp) -> Any:
     axes: list[Placement] = []
     for p in layout.axes:
         if is_index_axis(p, index):
-            axes.append(Partial("ADD"))
+            axes.append(Partial(COMBINES[node.op].name))
         else:
             axes.append(p - index.ndim + 1 if isinstance(p, int) else p)
     return layout.with_axes(axes)

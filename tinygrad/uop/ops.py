@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
-from tinygrad.dtype import ConstType, DType, dtypes
+from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
 from tinygrad.helpers import argsort, prod
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import GroupOp, Ops, placement
@@ -29,6 +29,7 @@ from tinygrad.uop.args import (
     WindowArg,
 )
 from tinygrad.uop.bounds import min_max
+from tinygrad.uop.kernel_language import KernelMixin
 from tinygrad.uop.location import compute_device
 from tinygrad.uop.math import MathMixin
 from tinygrad.uop.render import infix, tree
@@ -73,7 +74,7 @@ def _const_key(value: Any) -> Any:
     return value.__class__, value if value and value == value else repr(value)
 
 
-class UOp(MathMixin):
+class UOp(MathMixin, KernelMixin):
     """One interned node. Build with `UOp(op, dtype, src, arg)` or, better, by the methods below."""
 
     __slots__ = (
@@ -209,9 +210,8 @@ class UOp(MathMixin):
                     node._key = digest.digest()
         return cast(bytes, self._key)
 
-    @staticmethod
     def sink(*src: UOp, arg: Any = None) -> UOp:
-        """Gather several outputs under one root."""
+        """Gather several outputs under one root: `UOp.sink(x, y)`, or `x.sink(y)`."""
         return UOp(Ops.SINK, dtypes.void, src, arg)
 
     @property
@@ -402,11 +402,17 @@ class UOp(MathMixin):
         """
         return placement.gather(self, index)
 
-    def scatter_add(self, index: UOp, rows: int) -> UOp:
+    def scatter_add(self, index: UOp, rows: sint) -> UOp:
         """Add `self` (`(*index.shape, *rest)`) into zeros of `(rows, *rest)`; out of range is
         dropped.
         """
-        return placement.scatter_add(self, index, rows)
+        return self.scatter(Ops.SCATTER_ADD, index, rows)
+
+    def scatter(self, op: Ops, index: UOp, rows: sint) -> UOp:
+        """As `scatter_add`; rows that meet are combined by `op`, of `GroupOp.Scatter`, with its
+        identity where there is none.
+        """
+        return placement.scatter(op, self, index, rows)
 
     # ---- movement ----
 
@@ -417,8 +423,10 @@ class UOp(MathMixin):
             source = placement.reshard_for_movement(self, op, arg)
         return UOp(op, self.dtype, (source,), arg)
 
-    def reshape(self, shape: tuple[sint, ...]) -> UOp:
-        """The same elements in row-major order under another shape."""
+    def reshape(self, shape: tuple[sint, ...] | sint, *sizes: sint) -> UOp:
+        """The same elements in row-major order under another shape, a tuple or several sizes."""
+        if not isinstance(shape, tuple):
+            shape = (shape, *sizes)
         if self.shape == shape:
             return self
         return self._movement(Ops.RESHAPE, shape)
@@ -427,8 +435,10 @@ class UOp(MathMixin):
         """Repeat axes of size 1."""
         return self if self.shape == shape else self._movement(Ops.EXPAND, shape)
 
-    def permute(self, order: tuple[int, ...]) -> UOp:
-        """Axis `i` of the result is axis `order[i]` of the source."""
+    def permute(self, order: tuple[int, ...] | int, *axes: int) -> UOp:
+        """Axis `i` of the result is axis `order[i]` of the source; a tuple or several axes."""
+        if not isinstance(order, tuple):
+            order = (order, *axes)
         if order == tuple(range(len(order))):
             return self
         return self._movement(Ops.PERMUTE, order)
@@ -563,10 +573,20 @@ class UOp(MathMixin):
     # ---- kernels ----
 
     @staticmethod
-    def range(size: sint, index: int, kind: AxisType = AxisType.LOOP) -> UOp:
+    def placeholder(
+        shape: tuple[sint, ...],
+        dtype: DType,
+        slot: int,
+        addrspace: AddrSpace = AddrSpace.GLOBAL,
+    ) -> UOp:
+        """Array number `slot` of a kernel: an argument, scratch memory, or registers."""
+        return UOp(Ops.PARAM, dtype, (), ParamArg(slot, shape, addrspace))
+
+    @staticmethod
+    def range(size: sint, index: int, axis_type: AxisType = AxisType.LOOP) -> UOp:
         """A loop variable `0 <= r < size`."""
         bound = UOp.const(dtypes.index, size)
-        return UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(index, kind))
+        return UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(index, axis_type))
 
     def index(self, idx: UOp, valid: UOp | None = None) -> UOp:
         """The address of element `idx` of this pointer; with `valid`, only where that is true."""
@@ -576,13 +596,18 @@ class UOp(MathMixin):
         """The value at this address; `alt` where the address is not valid."""
         return UOp(Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt))
 
-    def store(self, value: UOp, *ranges: UOp) -> UOp:
+    def store(self, value: UOp | ConstType, *ranges: UOp) -> UOp:
         """Write `value` to this address, once for each value of `ranges`."""
-        return UOp(Ops.STORE, dtypes.void, (self, value, *ranges))
+        written = UOp.const(self.dtype.base, value)
+        return UOp(Ops.STORE, dtypes.void, (self, written, *ranges))
 
-    def reduce(self, op: Ops, *ranges: UOp) -> UOp:
-        """The `op`-reduction of this value over `ranges`."""
-        return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
+    def reduce(self, *ranges: UOp, arg: Ops) -> UOp:
+        """The reduction of this value over `ranges` by the op `arg`."""
+        return UOp(Ops.REDUCE, self.dtype, (self, *ranges), arg)
+
+    def group(*stores: UOp) -> UOp:
+        """Several things that a kernel does, in any order."""
+        return UOp(Ops.NOOP, dtypes.void, stores)
 
     def gep(self, lane: int) -> UOp:
         """One lane of a vector."""

@@ -30,7 +30,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.location import is_index_axis
 
 if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+    from tinygrad.uop.ops import UOp, sint
 
 
 # the user's line that caused each communication node, or its number in `Canonical.lines`
@@ -258,8 +258,8 @@ def _one_split_per_mesh_dimension(table: UOp, index: UOp) -> tuple[UOp, UOp]:
     return table, reshard(index, b.replicated(), Ops.GATHER)
 
 
-def scatter_add(values: UOp, index: UOp, rows: int) -> UOp:
-    """Add rows by index on one device or several, see `UOp.scatter_add`."""
+def scatter(op: Ops, values: UOp, index: UOp, rows: sint) -> UOp:
+    """Combine rows by index on one device or several, see `UOp.scatter`."""
     a, b = values.device, index.device
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
         along_index = a.with_axes([p if is_index_axis(p, index) else None for p in a.axes])
@@ -268,10 +268,10 @@ def scatter_add(values: UOp, index: UOp, rows: int) -> UOp:
         else:
             index = copy(index, along_index)
     elif a is not None and b is not None and a != b:
-        raise _mismatch(Ops.SCATTER_ADD, [a, b])
+        raise _mismatch(op, [a, b])
     elif isinstance(b, Sharding) and not b.is_replicated:
         values = copy(values, b)
-    node = values.replace(op=Ops.SCATTER_ADD, src=(values, index), arg=rows)
+    node = values.replace(op=op, src=(values, index), arg=rows)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
         return node.allreduce(layout.without_partial())

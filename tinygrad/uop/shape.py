@@ -16,7 +16,7 @@ Shape = tuple[Any, ...]
 SHAPELESS = frozenset(
     {
         *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
-        *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.AFTER, Ops.IF),
+        *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.IF),
         *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.CUSTOM),
     }
 )
@@ -49,13 +49,16 @@ def compute_shape(node: UOp) -> Shape | None:
         return tuple(1 if i in node.arg.axes else d for i, d in enumerate(source))
     if op is Ops.GATHER:
         return (*node.src[1].shape, *source[1:])
-    if op is Ops.SCATTER_ADD:
+    if op in GroupOp.Scatter:
         return (node.arg, *source[node.src[1].ndim :])
     if op is Ops.BITCAST and node.dtype.itemsize != node.src[0].dtype.itemsize:
         size = source[-1] * node.src[0].dtype.itemsize // node.dtype.itemsize
         return (*source[:-1], size)
     if op is Ops.MSELECT:
         return selected_shape(node)
+    if op is Ops.CUSTOM_KERNEL:
+        written: UOp = node.src[node.arg.output]
+        return written.shape
     return source
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop import spec_checks as must
+from tinygrad.uop.args import CustomKernelArg
 from tinygrad.uop.render import tree
 from tinygrad.uop.spec_checks import Check
 
@@ -125,9 +126,8 @@ _ARRAYS: dict[Ops, tuple[Check, ...]] = {
     **{op: (must.sources(1), must.keeps_dtype, must.movement_argument) for op in GroupOp.Movement},
     Ops.REDUCE_AXIS: (must.sources(1), must.keeps_dtype, must.reduce_axes),
     Ops.GATHER: (must.sources(2), must.keeps_dtype, must.integer_index),
-    Ops.SCATTER_ADD: (must.sources(2), must.keeps_dtype, must.integer_index),
-    Ops.CUSTOM_KERNEL: (),
-    Ops.AFTER: (),
+    **{op: (must.sources(2), must.keeps_dtype, must.integer_index) for op in GroupOp.Scatter},
+    Ops.CUSTOM_KERNEL: (must.argument(CustomKernelArg), must.custom_output),
 }
 
 TENSOR = Spec(
@@ -156,6 +156,9 @@ KERNEL = Spec(
         **_ELEMENTWISE,
         Ops.SINK: (must.is_void, must.sources_are(Ops.STORE)),
         Ops.DEFINE_GLOBAL: (must.sources(0), must.pointer, must.argument(int)),
+        Ops.DEFINE_LOCAL: (must.sources(0), must.pointer, must.argument(int)),
+        Ops.DEFINE_REG: (must.sources(0), must.pointer, must.argument(int)),
+        Ops.AFTER: (must.pointer, must.keeps_dtype),
         Ops.RANGE: (must.sources(1), must.keeps_dtype),
         Ops.INDEX: (must.index_sources,),
         Ops.LOAD: (must.load_sources,),

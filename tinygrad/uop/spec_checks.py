@@ -26,7 +26,9 @@ FLOAT_OPS = frozenset(
 INTEGER_OPS = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR, Ops.THREEFRY})
 BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 # what a term of a sum over devices may go through before the sum
-PARTIAL_OPS = GroupOp.Elementwise | GroupOp.Movement | {Ops.ALLREDUCE, Ops.REDUCE_AXIS}
+PARTIAL_OPS = (
+    GroupOp.Elementwise | GroupOp.Movement | {Ops.ALLREDUCE, Ops.REDUCE_AXIS, Ops.CUSTOM_KERNEL}
+)
 
 
 def sources(*counts: int) -> Check:
@@ -315,6 +317,19 @@ def select_index(node: UOp) -> str | None:
     if isinstance(node.arg, int) and 0 <= node.arg < len(devices):
         return None
     return f"takes part {node.arg!r} of a value on {len(devices)} devices"
+
+
+def custom_output(node: UOp) -> str | None:
+    """A CUSTOM_KERNEL is a source that its kernel writes; all sources are on its devices."""
+    arg = node.arg
+    if arg.output not in arg.written or arg.written[-1] >= len(node.src):
+        return f"is source {arg.output} of {len(node.src)}; its kernel writes {arg.written}"
+    if node.dtype is not node.src[arg.output].dtype:
+        return f"has the dtype {node.dtype!r} of a source in {node.src[arg.output].dtype!r}"
+    devices = {getattr(x.device, "devices", x.device) for x in node.src}
+    if len(devices) > 1:
+        return f"has sources on {' and '.join(sorted(map(str, devices)))}; a COPY is missing"
+    return None
 
 
 # ---- kernels ----

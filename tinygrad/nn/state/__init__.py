@@ -5,21 +5,30 @@ dotted names to those tensors, and back. A file format a module.
 """
 
 from tinygrad.nn.state.collect import get_parameters, get_state_dict
+from tinygrad.nn.state.file_bytes import FileFormatError, accept_filename
+from tinygrad.nn.state.ggml import ggml_data_to_tensor
+from tinygrad.nn.state.gguf import gguf_load
 from tinygrad.nn.state.load import StateDictError, load_state_dict
-from tinygrad.nn.state.safetensors import (
-    accept_filename,
-    safe_load,
-    safe_load_metadata,
-    safe_save,
-)
+from tinygrad.nn.state.safetensors import safe_load, safe_load_metadata, safe_save
+from tinygrad.nn.state.tar_archive import tar_extract
+from tinygrad.nn.state.tensor_io import TensorIO
+from tinygrad.nn.state.torch_checkpoint import torch_load
+from tinygrad.nn.state.zip_archive import zip_extract
 
 __all__ = [
+    "FileFormatError",
     "StateDictError",
+    "TensorIO",
     "accept_filename",
     "get_parameters",
     "get_state_dict",
+    "ggml_data_to_tensor",
+    "gguf_load",
     "load_state_dict",
     "safe_load",
     "safe_load_metadata",
     "safe_save",
+    "tar_extract",
+    "torch_load",
+    "zip_extract",
 ]

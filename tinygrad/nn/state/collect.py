@@ -24,12 +24,19 @@ def get_state_dict(obj: Any, prefix: str = "", tensor_type: type[Any] = Tensor) 
 
     Looks into objects, dictionaries, lists, tuples and named tuples. A tensor reached by two ways
     has two names. `prefix` starts every name; `tensor_type` is what counts as a tensor.
+
+    >>> list(nn.state.get_state_dict({"layers": [nn.Linear(2, 3)]}))
+    ['layers.0.weight', 'layers.0.bias']
     """
     return dict(_walk(obj, prefix, tensor_type, set()))
 
 
 def get_parameters(obj: Any) -> list[Tensor]:
-    """All tensors in `obj`, in the order of `get_state_dict`."""
+    """All tensors in `obj`, in the order of `get_state_dict`.
+
+    >>> [parameter.shape for parameter in nn.state.get_parameters(nn.Linear(2, 3))]
+    [(3, 2), (3,)]
+    """
     return list(get_state_dict(obj).values())
 
 

@@ -6,6 +6,8 @@ import warnings
 from typing import Any
 
 from tinygrad.nn.state.collect import get_state_dict
+from tinygrad.nn.state.shards import read_shards
+from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 
 LISTED_NAMES = 20
@@ -29,8 +31,14 @@ def load_state_dict(
     `strict`, a name that the dictionary lacks is an error and one that the model lacks a warning;
     without, both are passed over. `verbose` shows progress on a terminal. `consume` takes entries
     out of `state_dict` once they are loaded, so that their memory is free early. `realize=False`
-    loads lazily. Raises StateDictError, before anything is changed, for missing names and for
+    loads lazily. A split tensor takes each device's part from a file alone, unless its axes are
+    reordered there. Raises StateDictError, before anything is changed, for missing names and for
     shapes that differ.
+
+    >>> model = {"weight": Tensor.zeros(2)}
+    >>> loaded = nn.state.load_state_dict(model, {"weight": Tensor([1.0, 2.0])}, verbose=False)
+    >>> model["weight"].tolist()
+    [1.0, 2.0]
     """
     targets = get_state_dict(model)
     _check(targets, state_dict, strict)
@@ -80,9 +88,13 @@ def _listed(what: str, names: list[str]) -> list[str]:
 
 
 def _load(target: Tensor, value: Tensor, realize: bool) -> None:
-    value = value.reshape(target.shape).to(target.device).cast(target.dtype)
-    # into the model's memory if it has any, so that a captured step sees it; a clone, because what
-    # trains the model must not change the dictionary
-    target.assign(value.clone())
+    value = value.reshape(target.shape)
+    layout = target.device
+    # what is in a file goes to each device in part; the graph would read it as a whole
+    read = read_shards(value, layout) if realize and isinstance(layout, Sharding) else None
+    # a clone, because what trains the model must not change the dictionary
+    own = value.to(layout).clone() if read is None else read
+    # into the model's memory if it has any, so that a captured step sees it
+    target.assign(own.cast(target.dtype))
     if realize:
         target.realize()

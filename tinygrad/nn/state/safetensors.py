@@ -8,23 +8,31 @@ fit the file.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from io import BufferedRandom
+from typing import Any
 
 from tinygrad.atomic_file import replacing
-from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod, round_up
+from tinygrad.nn.state.file_bytes import (
+    File,
+    FileFormatError,
+    accept_filename,
+    bytes_of_file,
+    check_shape,
+    memory_of,
+    name_of_file,
+    read_bytes,
+    shown,
+    view_bytes,
+)
+from tinygrad.nn.state.shards import write_shards
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
-from tinygrad.uop.ops import UOp, buffers
-
-R = TypeVar("R")
 
 LENGTH_BYTES = 8
 ALIGNMENT_BYTES = 8
@@ -51,16 +59,6 @@ DTYPES: dict[str, DType] = {
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def accept_filename(func: Callable[[Tensor], R]) -> Callable[[Tensor | str | pathlib.Path], R]:
-    """Lets a function of a tensor of bytes take the name of a file, which is mapped, not read."""
-
-    @functools.wraps(func)
-    def wrapper(fn: Tensor | str | pathlib.Path) -> R:
-        return func(fn if isinstance(fn, Tensor) else Tensor(pathlib.Path(fn)))
-
-    return wrapper
-
-
 @dataclass(frozen=True)
 class Entry:
     """One tensor of a file: its bytes are `start` to `stop` of the data."""
@@ -72,43 +70,59 @@ class Entry:
     stop: int
 
 
-@accept_filename
-def safe_load(t: Tensor) -> dict[str, Tensor]:
+def safe_load(fn: File) -> dict[str, Tensor]:
     """The tensors of a file by name; each stays in the file until it is used or moved.
 
-    Takes a file's name or a tensor of its bytes. Raises ValueError if the file is not valid.
+    Takes a file's name or a tensor of its bytes. Raises FileFormatError, a ValueError, if the file
+    is not valid.
+
+    >>> header = b'{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}'
+    >>> nn.state.safe_load(Tensor(len(header).to_bytes(8, "little") + header + bytes([7, 8])))[
+    ...     "x"
+    ... ].tolist()
+    [7, 8]
     """
+    t = bytes_of_file(fn)
     data_start, header, _ = safe_load_metadata(t)
-    entries = _checked_entries(header, int(t.numel()) - data_start, _where(t))
-    return {entry.name: _view(t, data_start + entry.start, entry) for entry in entries}
+    entries = _checked_entries(header, int(t.numel()) - data_start, name_of_file(t))
+    return {
+        entry.name: view_bytes(t, data_start + entry.start, entry.dtype, entry.shape)
+        for entry in entries
+    }
 
 
 @accept_filename
 def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """Where the data starts (bytes), what the header says of each tensor, and the free metadata.
 
-    Raises ValueError if the file has no valid header.
+    Raises FileFormatError, a ValueError, if the file has no valid header.
+
+    >>> header = b'{"__metadata__":{"format":"pt"}}'
+    >>> nn.state.safe_load_metadata(Tensor(len(header).to_bytes(8, "little") + header))
+    (40, {}, {'format': 'pt'})
     """
-    where, size = _where(t), int(t.numel())
+    where, size = name_of_file(t), int(t.numel())
     if size < LENGTH_BYTES:
-        raise ValueError(f"{where}: {size} bytes are no safetensors file, which starts with 8")
-    length = int.from_bytes(_read(t, 0, LENGTH_BYTES), "little")
+        raise FileFormatError(f"{where}: {size} bytes are no safetensors file, which starts with 8")
+    length = int.from_bytes(read_bytes(t, 0, LENGTH_BYTES), "little")
     data_start = LENGTH_BYTES + length
     if data_start > size or length > MAX_HEADER_BYTES:
-        raise ValueError(
+        raise FileFormatError(
             f"{where}: the header says that it has {length} bytes, but the file has {size} and "
             f"a header at most {MAX_HEADER_BYTES}; this is no safetensors file, or it was cut off"
         )
     try:
-        text = _read(t, LENGTH_BYTES, data_start)
+        text = read_bytes(t, LENGTH_BYTES, data_start)
         header = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: the header is no valid JSON: {error}") from error
+        raise FileFormatError(f"{where}: the header is no valid JSON: {error}") from error
     if not isinstance(header, dict):
-        raise ValueError(f"{where}: the header is a JSON {type(header).__name__}, not an object")
+        raise FileFormatError(
+            f"{where}: the header is a JSON {type(header).__name__}, not an object"
+        )
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict):
-        raise ValueError(f"{where}: {METADATA} is {metadata!r}, not an object")
+        raise FileFormatError(f"{where}: {METADATA} is {shown(metadata)}, not an object")
     return data_start, header, metadata
 
 
@@ -117,8 +131,16 @@ def safe_save(
 ) -> None:
     """Writes the tensors to the file `fn`, which is there whole or not at all.
 
-    A sharded tensor is saved as its global value. The host holds one tensor at a time. Raises
-    ValueError for a name or a dtype that the format does not have, OSError if it cannot be written.
+    A sharded tensor is saved as its global value, one device's part after the other; nothing is
+    gathered. The host holds one tensor, or one part of a sharded one, at a time. Raises ValueError
+    for a name or a dtype that the format does not have, OSError if it cannot be written.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.safetensors"
+    ...     nn.state.safe_save({"x": Tensor([1.0, 2.0])}, path)
+    ...     print(nn.state.safe_load(path)["x"].tolist())
+    [1.0, 2.0]
     """
     path = pathlib.Path(fn)
     header = _header(tensors, metadata)
@@ -126,7 +148,7 @@ def safe_save(
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
         for tensor in tensors.values():
-            file.write(_bytes_of(tensor))
+            _write(file, tensor)
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(path.parent)
@@ -138,9 +160,11 @@ def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> byte
     offset = 0
     for name, tensor in tensors.items():
         if name == METADATA:
-            raise ValueError(f"a tensor cannot be called {METADATA}: safetensors means its own use")
+            raise FileFormatError(
+                f"a tensor cannot be called {METADATA}: safetensors means its own use"
+            )
         if tensor.dtype not in NAMES:
-            raise ValueError(f"{name} is of {tensor.dtype}, which safetensors has no name for")
+            raise FileFormatError(f"{name} is of {tensor.dtype}, which safetensors has no name for")
         stop = offset + tensor.numel() * tensor.dtype.itemsize
         header[name] = {
             "dtype": NAMES[tensor.dtype],
@@ -163,95 +187,74 @@ def _sync_folder(folder: pathlib.Path) -> None:
         os.close(handle)
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of the global value, row-major."""
+def _write(file: BufferedRandom, tensor: Tensor) -> None:
+    """Writes the bytes of the global value, row-major."""
     if tensor.numel() == 0:
-        return memoryview(b"")
-    whole = tensor.to("CPU") if isinstance(tensor.device, Sharding) else tensor
-    return _memory(whole).as_memoryview()
-
-
-def _memory(tensor: Tensor) -> Buffer:
-    """Where a tensor on one device is in row-major order; it is put there if need be."""
-    # what is realized by a copy is contiguous already
-    buffer = tensor.realize().contiguous().realize().uop.buffer
-    assert isinstance(buffer, Buffer), "a tensor on one device has one buffer"
-    return buffer
-
-
-def _where(t: Tensor) -> str:
-    """What a message calls the file."""
-    device = str(t.device)
-    return device.partition(":")[2] if device.startswith("DISK:") else f"a tensor on {device}"
+        return
+    if isinstance(tensor.device, Sharding):
+        write_shards(file, tensor, tensor.device)
+    else:
+        file.write(memory_of(tensor).as_memoryview())
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"it has two entries called {next(n for n in names if names.count(n) > 1)!r}"
-        )
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise FileFormatError(f"it has two entries called {shown(name)}")
+        found[name] = value
     return found
 
 
 def _checked_entries(header: dict[str, Any], data_bytes: int, where: str) -> list[Entry]:
-    """The entries, in the header's order. Raises ValueError unless each fits and none overlap."""
+    """The entries, in the header's order. Raises FileFormatError unless each fits, and all of them
+    cover the data without overlap or gap.
+    """
     entries = [_checked_entry(name, said, data_bytes, where) for name, said in header.items()]
-    previous: Entry | None = None
+    covered, previous = 0, "the start"
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.stop)):
-        if previous is not None and entry.start < previous.stop:
-            raise ValueError(
-                f"{where}: {entry.name!r} at {[entry.start, entry.stop]} overlaps "
-                f"{previous.name!r} at {[previous.start, previous.stop]}"
+        if entry.start != covered:
+            what = "overlaps" if entry.start < covered else "leaves a gap after"
+            raise FileFormatError(
+                f"{where}: {shown(entry.name)} at {[entry.start, entry.stop]} {what} {previous}, "
+                f"which ends at {covered}"
             )
-        previous = entry
+        covered, previous = entry.stop, shown(entry.name)
+    if covered != data_bytes:
+        raise FileFormatError(
+            f"{where}: {data_bytes - covered} bytes of data after {previous} belong to no tensor"
+        )
     return entries
 
 
 def _checked_entry(name: str, said: Any, data_bytes: int, where: str) -> Entry:
     if not isinstance(said, dict) or not {"dtype", "shape", "data_offsets"} <= said.keys():
-        raise ValueError(f"{where}: {name!r} is {said!r}; it needs dtype, shape and data_offsets")
+        raise FileFormatError(
+            f"{where}: {shown(name)} is {shown(said)}; it needs dtype, shape and data_offsets"
+        )
     dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"{where}: {name!r} has dtype {dtype!r}; known are {', '.join(DTYPES)}")
-    if not _is_counts(shape):
-        raise ValueError(f"{where}: {name!r} has shape {shape!r}, which is no list of sizes")
+        raise FileFormatError(
+            f"{where}: {shown(name)} has dtype {shown(dtype)}; known are {', '.join(DTYPES)}"
+        )
+    shape = check_shape(shape, f"{where}: {shown(name)}")
     if not _is_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{where}: {name!r} has data_offsets {offsets!r}, not [start, stop]")
+        raise FileFormatError(
+            f"{where}: {shown(name)} has data_offsets {shown(offsets)}, not [start, stop]"
+        )
     if offsets[1] > data_bytes:
-        raise ValueError(
-            f"{where}: {name!r} has data_offsets {offsets}, but the file has {data_bytes} bytes "
-            "of data; it was cut off or is not valid"
+        raise FileFormatError(
+            f"{where}: {shown(name)} has data_offsets {offsets}, but the file has {data_bytes} "
+            "bytes of data; it was cut off or is not valid"
         )
     needed = prod(shape) * DTYPES[dtype].itemsize
     if offsets[1] - offsets[0] != needed:
-        raise ValueError(
-            f"{where}: {name!r} has data_offsets {offsets}, which are {offsets[1] - offsets[0]} "
-            f"bytes, but {dtype} of shape {shape} takes {needed}"
+        raise FileFormatError(
+            f"{where}: {shown(name)} has data_offsets {offsets}, which are "
+            f"{offsets[1] - offsets[0]} bytes, but {dtype} of shape {list(shape)} takes {needed}"
         )
-    return Entry(name, DTYPES[dtype], tuple(shape), offsets[0], offsets[1])
+    return Entry(name, DTYPES[dtype], shape, offsets[0], offsets[1])
 
 
 def _is_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
-
-
-def _read(t: Tensor, start: int, stop: int) -> bytes:
-    """Some of the bytes that `t` holds."""
-    if start == stop:
-        return b""
-    return bytes(_memory(t).view(stop - start, dtypes.uint8, start).as_memoryview())
-
-
-def _view(t: Tensor, start: int, entry: Entry) -> Tensor:
-    """The tensor of an entry, in the memory of `t`, a tensor of bytes."""
-    if entry.start == entry.stop:
-        return Tensor.empty(*entry.shape, dtype=entry.dtype)
-    memory = _memory(t)
-    if start % entry.dtype.itemsize and not str(t.device).startswith("DISK:"):
-        # kernels need aligned memory, a file does not
-        memory, start = _memory(t[start : start + entry.stop - entry.start].clone()), 0
-    node = UOp.new_buffer(t.device, entry.shape, entry.dtype)
-    buffers[node] = memory.view(prod(entry.shape), entry.dtype, start)
-    return Tensor(node)

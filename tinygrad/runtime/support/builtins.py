@@ -1,9 +1,9 @@
 """LLVM IR of the conversions that LLVM calls by name where the CPU has no instruction for them.
 
 Compilers take these from their own runtime library, which a Python process may not have loaded:
-`__truncsfhf2` (float32 to float16), `__truncdfhf2` (float64 to float16), `__truncsfbf2` and
-`__truncdfbf2` (to bfloat16) and `__extendhfsf2` (float16 to float32). All round to nearest, ties
-to even, in one step, and keep infinities, NaNs and subnormals.
+`__truncsfhf2` (float32 to float16), `__truncdfhf2` (float64 to float16) and `__extendhfsf2`
+(float16 to float32). All round to nearest, ties to even, in one step, and keep infinities, NaNs and
+subnormals.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class FloatFormat:
 
 
 HALF = FloatFormat("half", "hf", 5, 10)
-BFLOAT = FloatFormat("bfloat", "bf", 8, 7)
 FLOAT = FloatFormat("float", "sf", 8, 23)
 DOUBLE = FloatFormat("double", "df", 11, 52)
 
@@ -53,9 +52,8 @@ def _truncate(source: FloatFormat, target: FloatFormat) -> str:
     shift = source.mantissa_bits - target.mantissa_bits
     half = 1 << (shift - 1)
     rebias = (source.bias - target.bias) << source.mantissa_bits
-    same_range = source.exponent_bits == target.exponent_bits
-    # the first magnitude that is normal in the target; with equal exponents every one counts as it
-    underflow = 0 if same_range else rebias + (1 << source.mantissa_bits)
+    # the first magnitude that is normal in the target
+    underflow = rebias + (1 << source.mantissa_bits)
     overflow = rebias + (target.infinity << shift)
     quiet = 1 << (target.mantissa_bits - 1)
     return f"""
@@ -135,10 +133,4 @@ define float @__extendhfsf2(half %value) nounwind {
 }
 """
 
-BUILTINS_IR = (
-    _truncate(FLOAT, HALF)
-    + _truncate(DOUBLE, HALF)
-    + _truncate(FLOAT, BFLOAT)
-    + _truncate(DOUBLE, BFLOAT)
-    + _EXTEND_HALF
-)
+BUILTINS_IR = _truncate(FLOAT, HALF) + _truncate(DOUBLE, HALF) + _EXTEND_HALF

@@ -26,6 +26,19 @@ class Optimizer(ABC):
     `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. With
     `fused`, parameters of one dtype and device are updated as one flat tensor.
     Raises ValueError if there is nothing to train.
+
+    A subclass gives `_step`:
+
+    >>> class Halver(nn.optim.Optimizer):
+    ...     def _step(self, params, grads):
+    ...         return [param / 2 for param in params], []
+    >>> weight = Tensor([6.0])
+    >>> optimizer = Halver([weight], lr=0.1)
+    >>> with Tensor.train():
+    ...     _ = (weight * 3).sum().backward()
+    ...     optimizer.step()
+    >>> weight.tolist()
+    [3.0]
     """
 
     elementwise = True
@@ -49,12 +62,29 @@ class Optimizer(ABC):
         self.lr = self._scalar(lr)
 
     def zero_grad(self) -> None:
-        """Forgets the gradients; without it, the next `backward()` adds to them."""
+        """Forgets the gradients; without it, the next `backward()` adds to them.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.SGD([weight])
+        >>> _ = (weight * 3).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> weight.grad is None
+        True
+        """
         for param in self.params:
             param.grad = None
 
     def step(self) -> None:
-        """Updates every parameter and runs it. Raises as `schedule_step` does."""
+        """Updates every parameter and runs it. Raises as `schedule_step` does.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.SGD([weight], lr=1.0)
+        >>> _ = (weight * 3).sum().backward()
+        >>> with Tensor.train():
+        ...     optimizer.step()
+        >>> weight.tolist()
+        [3.0]
+        """
         Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
@@ -62,6 +92,15 @@ class Optimizer(ABC):
 
         Raises RuntimeError outside `Tensor.train()`, if a parameter has no gradient, and if one
         was moved after the optimizer was made.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.SGD([weight], lr=1.0)
+        >>> loss = (weight * 3).sum()
+        >>> with Tensor.train():
+        ...     loss.backward().realize(*optimizer.schedule_step()).item()
+        18.0
+        >>> weight.tolist()
+        [3.0]
         """
         if not Tensor.training:
             raise RuntimeError(
@@ -91,7 +130,7 @@ class Optimizer(ABC):
 
     def _gradients(self) -> list[Tensor]:
         missing = [
-            f"number {index}, {_describe(param)}"
+            f"number {index}, {describe(param)}"
             for index, param in enumerate(self.params)
             if param.grad is None
         ]
@@ -156,199 +195,14 @@ class Optimizer(ABC):
         return scalar if scalar.device == device else scalar.to(device)
 
 
-class LARS(Optimizer):
-    """Gradient descent with momentum, and a rate for each layer (https://arxiv.org/abs/1708.03888).
-
-    `tcoef` scales the rate of a layer by |parameter| / |gradient|; 0 turns that off. `classic`
-    multiplies by the rate before the momentum, so that an old gradient keeps its old rate.
-    `weight_decay` joins the gradient if `pre_wd`, else shrinks the parameter. `ns_steps` steps of
-    Newton-Schulz with `ns_coefficients` make the update orthogonal, as `Muon` does.
-    """
-
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-4,
-        ns_steps: int = 0,
-        ns_coefficients: tuple[float, float, float] | None = None,
-        nesterov: bool = False,
-        classic: bool = True,
-        pre_wd: bool = True,
-        tcoef: float = 0.001,
-        fused: int | None = None,
-    ) -> None:
-        self.elementwise = tcoef == 0 and ns_coefficients is None
-        super().__init__(params, lr, fused)
-        self.momentum, self.wd, self.tcoef = momentum, weight_decay, tcoef
-        self.ns_steps, self.ns_coefficients = ns_steps, ns_coefficients
-        self.nesterov, self.classic, self.pre_wd = nesterov, classic, pre_wd
-        self.b = self._new_state() if momentum else []
-
-    def _step(
-        self, params: Sequence[Tensor], grads: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        updated = []
-        for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
-            rate = self._beside(self.lr, param)
-            if self.tcoef:
-                size, slope = _norm(param), _norm(grad)
-                rate = rate * _trust(size, slope, self.tcoef * size / (slope + self.wd * size))
-            if self.pre_wd and self.wd:
-                grad = grad + self.wd * param
-            if self.classic:
-                grad = grad * rate
-            if self.momentum:
-                grad = self._with_momentum(index, grad)
-            if self.ns_coefficients is not None:
-                grad = _orthogonal(grad, self.ns_steps, self.ns_coefficients)
-            if not self.pre_wd and self.wd:
-                param = param * (1 - self.wd * self._beside(self.lr, param))
-            updated.append(param - (grad if self.classic else grad * rate))
-        return updated, self.b
-
-    def _with_momentum(self, index: int, grad: Tensor) -> Tensor:
-        """Moves the momentum of a parameter; gives the direction to go."""
-        momentum = self.b[index]
-        momentum.assign((self.momentum * momentum + grad).cast(momentum.dtype))
-        return grad + self.momentum * momentum if self.nesterov else momentum
-
-
-def SGD(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    classic: bool = False,
-    fused: int | None = None,
-) -> LARS:
-    """Gradient descent: `param -= lr * grad`, with momentum and weight decay as in torch.
-
-    `classic` multiplies by the rate before the momentum.
-    """
-    return LARS(
-        params,
-        lr,
-        momentum,
-        weight_decay,
-        nesterov=nesterov,
-        classic=classic,
-        tcoef=0.0,
-        fused=fused,
-    )
-
-
-def Muon(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    momentum: float = 0.95,
-    weight_decay: float = 0.1,
-    ns_steps: int = 5,
-    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
-    nesterov: bool = True,
-    fused: int | None = None,
-) -> LARS:
-    """Momentum made orthogonal, for parameters of two axes or more.
-
-    https://kellerjordan.github.io/posts/muon/. Raises ValueError for a vector, which has no
-    orthogonal form: train those with `AdamW` and put both into an `OptimizerGroup`.
-    """
-    for param in params:
-        if param.ndim < 2 and param.requires_grad is not False:
-            raise ValueError(
-                f"Muon got {_describe(param)}; it trains tensors of two axes or more. "
-                "Use OptimizerGroup(Muon(matrices), AdamW(vectors))"
-            )
-    return LARS(
-        params,
-        lr,
-        momentum,
-        weight_decay,
-        ns_steps,
-        ns_coefficients,
-        nesterov,
-        classic=False,
-        pre_wd=False,
-        tcoef=0.0,
-        fused=fused,
-    )
-
-
-class LAMB(Optimizer):
-    """Adam with a rate for each layer (https://arxiv.org/abs/1904.00962); `adam` turns that off.
-
-    `weight_decay` is decoupled from the gradient, as in AdamW. `m` and `v` are the running mean and
-    mean square of the gradients, `b1_t` and `b2_t` the powers that correct their start at zero.
-    """
-
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        lr: float = 0.001,
-        b1: float = 0.9,
-        b2: float = 0.999,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        adam: bool = False,
-        fused: int | None = None,
-    ) -> None:
-        self.elementwise = adam
-        super().__init__(params, lr, fused)
-        self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
-        self.b1_t, self.b2_t = self._scalar(1.0), self._scalar(1.0)
-        self.m, self.v = self._new_state(), self._new_state()
-
-    def _step(
-        self, params: Sequence[Tensor], grads: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        self.b1_t.assign(self.b1_t * self.b1)
-        self.b2_t.assign(self.b2_t * self.b2)
-        updated = []
-        for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
-            m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
-            v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
-            mean = m / (1 - self._beside(self.b1_t, param))
-            mean_square = v / (1 - self._beside(self.b2_t, param))
-            direction = mean / (mean_square.sqrt() + self.eps)
-            if self.wd:
-                direction = direction + self.wd * param
-            rate = self._beside(self.lr, param)
-            if not self.adam:
-                size, step = _norm(param), _norm(direction)
-                rate = rate * _trust(size, step, size / step)
-            updated.append(param - rate * direction)
-        return updated, [self.b1_t, self.b2_t, *self.m, *self.v]
-
-
-def AdamW(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
-    fused: int | None = None,
-) -> LAMB:
-    """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101)."""
-    return LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, fused=fused)
-
-
-def Adam(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    fused: int | None = None,
-) -> LAMB:
-    """Steps of about `lr` in the direction of the mean gradient (https://arxiv.org/abs/1412.6980)."""
-    return LAMB(params, lr, b1, b2, eps, 0.0, adam=True, fused=fused)
-
-
 class OptimizerGroup:
-    """Several optimizers, for different parameters, that step as one; `group[0]` is the first."""
+    """Several optimizers, for different parameters, that step as one; `group[0]` is the first.
+
+    >>> matrix, vector = Tensor.eye(2), Tensor([1.0, 1.0])
+    >>> optimizer = nn.optim.OptimizerGroup(nn.optim.Muon([matrix]), nn.optim.AdamW([vector]))
+    >>> len(optimizer.params)
+    2
+    """
 
     def __init__(self, *optimizers: Optimizer | OptimizerGroup) -> None:
         self.optimizers = optimizers
@@ -363,17 +217,60 @@ class OptimizerGroup:
         return self.optimizers[index]
 
     def zero_grad(self) -> None:
-        """Forgets the gradients of all parameters."""
+        """Forgets the gradients of all parameters.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.OptimizerGroup(nn.optim.SGD([weight]))
+        >>> _ = (weight * 3).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> weight.grad is None
+        True
+        """
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
     def step(self) -> None:
-        """Updates every parameter and runs it, at once."""
+        """Updates every parameter and runs it, at once.
+
+        >>> slow, fast = Tensor([6.0]), Tensor([6.0])
+        >>> optimizer = nn.optim.OptimizerGroup(
+        ...     nn.optim.SGD([slow], lr=1.0), nn.optim.SGD([fast], lr=2.0)
+        ... )
+        >>> _ = (slow + fast).sum().backward()
+        >>> with Tensor.train():
+        ...     optimizer.step()
+        >>> slow.item(), fast.item()
+        (5.0, 4.0)
+        """
         Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
-        """What the optimizers give, in their order."""
+        """What the optimizers give, in their order.
+
+        >>> weight = Tensor([6.0])
+        >>> optimizer = nn.optim.OptimizerGroup(nn.optim.SGD([weight], lr=1.0))
+        >>> _ = weight.sum().backward()
+        >>> with Tensor.train():
+        ...     _ = Tensor.realize(*optimizer.schedule_step())
+        >>> weight.item()
+        5.0
+        """
         return [tensor for optimizer in self.optimizers for tensor in optimizer.schedule_step()]
+
+
+def describe(param: Tensor) -> str:
+    """A parameter in the words of an error."""
+    return f"a {param.dtype} of shape {param.shape} on {param.device}"
+
+
+def norm(tensor: Tensor) -> Tensor:
+    """The length of a tensor, as one long vector."""
+    return tensor.square().sum().sqrt()
+
+
+def trust_ratio(size: Tensor, slope: Tensor, ratio: Tensor) -> Tensor:
+    """`ratio` where both norms are positive, else 1: a new layer may be all zeros."""
+    return (size > 0).where((slope > 0).where(ratio, 1.0), 1.0)
 
 
 def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
@@ -393,21 +290,3 @@ def _replicated(param: Tensor) -> str | Sharding:
     """Where a full copy on each device of `param` lives."""
     device = param.device
     return device.replicated() if isinstance(device, Sharding) else device
-
-
-def _describe(param: Tensor) -> str:
-    return f"a {param.dtype} of shape {param.shape} on {param.device}"
-
-
-def _norm(tensor: Tensor) -> Tensor:
-    return tensor.square().sum().sqrt()
-
-
-def _orthogonal(grad: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
-    """The nearest (semi-)orthogonal matrix, about; later axes count as one."""
-    return grad.reshape(grad.shape[0], -1).newton_schulz(steps, coefficients).reshape(grad.shape)
-
-
-def _trust(size: Tensor, slope: Tensor, ratio: Tensor) -> Tensor:
-    """`ratio` where both norms are positive, else 1: a new layer may be all zeros."""
-    return (size > 0).where((slope > 0).where(ratio, 1.0), 1.0)

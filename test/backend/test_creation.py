@@ -1,0 +1,134 @@
+"""Tensors made of numbers against numpy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinygrad import Sharding, Tensor, dtypes
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 1), (0, 2), (2, 3, 4)], ids=str)
+def test_constants(shape: tuple[int, ...]) -> None:
+    for x, value in (
+        (Tensor.zeros(shape), 0),
+        (Tensor.ones(*shape), 1),
+        (Tensor.full(shape, 7), 7),
+    ):
+        np.testing.assert_array_equal(x.numpy(), np.full(shape, value))
+        assert x.shape == shape
+    like = Tensor.empty(shape, dtype=dtypes.int8)
+    assert like.zeros_like().dtype == like.ones_like().dtype == like.empty_like().dtype
+    assert like.full_like(3, dtype=dtypes.half).dtype == dtypes.half
+    np.testing.assert_array_equal(like.full_like(3).numpy(), np.full(shape, 3))
+
+
+def test_dtypes_of_constants() -> None:
+    assert Tensor.zeros(2).dtype == Tensor.ones(2).dtype == Tensor.empty(2).dtype == dtypes.float
+    assert Tensor.full((2,), 1).dtype == dtypes.int
+    assert Tensor.full((2,), 1.0).dtype == dtypes.float
+    assert Tensor.full((2,), True).dtype == dtypes.bool
+    assert Tensor.full((2,), 1.7, dtype="int").tolist() == [1, 1]
+    assert Tensor.full((2,), math.inf).tolist() == [math.inf] * 2
+    assert Tensor.full((2,), 300, dtype=dtypes.uint8).tolist() == [44, 44]
+    assert Tensor.full((2,), -1, dtype=dtypes.uint8).tolist() == [255, 255]
+
+
+RANGES: list[tuple[Any, ...]] = [
+    *((5,), (0,), (2, 7), (7, 2), (7, 2, -1), (5, 10, 2), (5, 11, 2), (-3, 3), (10, 0, -3)),
+    *((0, 1, 0.1), (0.5,), (1.5, 4), (3.0, 0.0, -0.7), (-5,), (0, 10, 20)),
+]
+
+
+@pytest.mark.parametrize("arguments", RANGES, ids=str)
+def test_arange(arguments: tuple[Any, ...]) -> None:
+    found = Tensor.arange(*arguments)
+    expected = np.arange(*arguments)
+    assert found.is_floating_point() == (expected.dtype.kind == "f")
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int64, dtypes.float16, dtypes.double])
+def test_arange_of_a_dtype(dtype: Any) -> None:
+    found = Tensor.arange(3, 20, 4, dtype=dtype)
+    assert found.dtype == dtype
+    assert found.tolist() == [3, 7, 11, 15, 19]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "steps"), [(0, 10, 5), (3, -3, 7), (0.1, 0.2, 33), (2, 5, 1), (0, 1, 0)]
+)
+def test_linspace(start: float, stop: float, steps: int) -> None:
+    found = Tensor.linspace(start, stop, steps).numpy()
+    expected = np.linspace(start, stop, steps, dtype=np.float64).astype(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    if steps > 1:
+        assert (found[0], found[-1]) == (np.float32(start), np.float32(stop))
+
+
+def test_linspace_of_integers() -> None:
+    assert Tensor.linspace(0, 10, 3, dtype=dtypes.int).tolist() == [0, 5, 10]
+
+
+@pytest.mark.parametrize("sizes", [(3,), (2, 4), (4, 2), (0,), (0, 3), (1, 1)], ids=str)
+def test_eye(sizes: tuple[int, ...]) -> None:
+    np.testing.assert_array_equal(Tensor.eye(*sizes).numpy(), np.eye(*sizes))
+    assert Tensor.eye(*sizes, dtype=dtypes.bool).dtype == dtypes.bool
+
+
+@pytest.mark.parametrize("diagonal", [-4, -1, 0, 1, 4])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 4, 3), (1, 1), (0, 3)], ids=str)
+def test_triangles(shape: tuple[int, ...], diagonal: int) -> None:
+    x = np.arange(1, 1 + math.prod(shape), dtype=np.int32).reshape(shape)
+    upper, lower = Tensor(x).triu(diagonal), Tensor(x).tril(diagonal)
+    np.testing.assert_array_equal(upper.numpy(), np.triu(x, diagonal))
+    np.testing.assert_array_equal(lower.numpy(), np.tril(x, diagonal))
+
+
+def test_triangles_leave_out_not_a_number_and_pass_the_gradient_of_the_rest() -> None:
+    x = Tensor([[1.0, math.nan], [2.0, 3.0]], requires_grad=True)
+    assert x.tril().tolist() == [[1, 0], [2, 3]]
+    assert x.tril().sum().gradient(x)[0].tolist() == [[1, 0], [1, 1]]
+
+
+def test_constants_on_devices_and_in_layouts() -> None:
+    layout = Sharding(("CPU", "CPU:1"), 0)
+    x = Tensor.ones(4, 2, device=layout)
+    assert x.device is layout
+    assert x.zeros_like().device is layout
+    assert Tensor.arange(4, device="CPU:1").device == "CPU:1"
+    assert Tensor.eye(2, device="CPU:1").device == "CPU:1"
+    # three rows do not divide, so each device has them all
+    assert Tensor.ones(3, device=layout).device == layout.replicated()
+
+
+def test_equal_constants_that_need_gradients_are_told_apart() -> None:
+    x, y = Tensor.ones(2, requires_grad=True), Tensor.ones(2, requires_grad=True)
+    (x * 3 + y * 5).sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([3, 3], [5, 5])
+
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "negative size": (lambda: Tensor.zeros(2, -1), ValueError, r"shape \(2, -1\): -1 is no size"),
+    "float size": (lambda: Tensor.ones(1.5), ValueError, "1.5 is no size; use integers"),
+    "size of eye": (lambda: Tensor.eye(-1), ValueError, "-1 is no size"),
+    "a word": (lambda: Tensor.full((2,), "a"), TypeError, "no dtype for 'a' of type str"),
+    "step of 0": (lambda: Tensor.arange(0, 5, 0), ValueError, r"arange\(0, 5, 0\): the step"),
+    "no end": (lambda: Tensor.arange(math.inf), ValueError, "the numbers must be finite"),
+    "negative steps": (lambda: Tensor.linspace(0, 1, -1), ValueError, "linspace of -1 steps"),
+    "float steps": (lambda: Tensor.linspace(0, 1, 2.5), ValueError, "linspace of 2.5 steps"),
+    "bools": (lambda: Tensor.linspace(0, 1, 2, dtype=dtypes.bool), ValueError, "dtypes.bool"),
+    "triangle": (lambda: Tensor.ones(3).triu(), ValueError, r"matrices, not of shape \(3,\)"),
+    "dtype": (lambda: Tensor.zeros(2, dtype="float33"), TypeError, "float33"),
+    "device": (lambda: Tensor.zeros(2, device=3), TypeError, "device must be a name"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_created_is_named(name: str) -> None:
+    function, kind, text = WRONG[name]
+    with pytest.raises(kind, match=text):
+        function()

@@ -1,0 +1,429 @@
+"""Kernels written by hand, against numpy: the language, gradients, order, JIT, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tinygrad import Context, Tensor, TinyJit, UOp, dtypes
+from tinygrad.dtype import AddrSpace
+from tinygrad.engine.realize import compiled_kernels
+from tinygrad.helpers import GlobalCounters
+from tinygrad.schedule.custom import CustomKernelError
+from tinygrad.sharding import ShardingError
+from tinygrad.uop.ops import AxisType, KernelInfo, Ops
+
+LOG2_E = 1.4426950408889634
+# sums of a few dozen products of numbers around 1, in float32
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+RNG = np.random.default_rng(0)
+
+
+def array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def loop(size: int, number: int) -> UOp:
+    return UOp.range(size, number)
+
+
+def term(size: int, number: int) -> UOp:
+    return UOp.range(size, number, axis_type=AxisType.REDUCE)
+
+
+# ---- kernels ----
+
+
+def add(c: UOp, a: UOp, b: UOp) -> UOp:
+    c, a, b = c.flatten(), a.flatten(), b.flatten()
+    i = loop(c.numel(), 0)
+    return c[i].store(a[i] + b[i]).end(i).sink(arg=KernelInfo(name="custom_add"))
+
+
+def matmul(c: UOp, a: UOp, b: UOp) -> UOp:
+    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
+    product = (a[i, k] * b[k, j]).reduce(k, arg=Ops.ADD)
+    return c[i, j].store(product).end(i, j).sink(arg=KernelInfo(name="custom_matmul"))
+
+
+def matmul_in_memory(c: UOp, a: UOp, b: UOp) -> UOp:
+    """Adds up in the result's own memory."""
+    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
+    c = c[i, j].set(0.0)
+    c = c[i, j].set(c.after(k)[i, j] + a[i, k] * b[k, j], end=k)
+    return c.end(i, j).sink(arg=KernelInfo(name="in_memory", opts_to_apply=()))
+
+
+def matmul_in_registers(c: UOp, a: UOp, b: UOp) -> UOp:
+    """Two rows of the result at a time, in two registers."""
+    i, j, k = loop(c.shape[0] // 2, 0), loop(c.shape[1], 1), term(a.shape[1], 2)
+    clear, row, last = loop(2, 3), loop(2, 4), loop(2, 5)
+    sums = UOp.placeholder((2,), c.dtype, 0, addrspace=AddrSpace.REG)
+    sums = sums.after(i, j)[clear].set(0.0, end=clear)
+    more = sums.after(k)[row] + a[i * 2 + row, k] * b[k, j]
+    sums = sums[row].set(more, end=(k, row))
+    return c[i * 2 + last, j].store(sums[last]).end(i, j, last).sink()
+
+
+def softmax(y: UOp, x: UOp) -> UOp:
+    rows, columns = x.shape
+    i, j, k, out = loop(rows, 0), term(columns, 1), term(columns, 2), loop(columns, 3)
+    largest = x[i, j].reduce(j, arg=Ops.MAX)
+    total = ((x[i, k] - largest) * LOG2_E).exp2().reduce(k, arg=Ops.ADD)
+    return y[i, out].store(((x[i, out] - largest) * LOG2_E).exp2() / total).end(i, out).sink()
+
+
+def attention(o: UOp, q: UOp, k: UOp, v: UOp) -> UOp:
+    """`(q @ k.T) @ v`, with a register inside of the loop of another."""
+    count, dim = q.shape
+    i, column, j, inner = loop(count, 0), loop(dim, 1), term(count, 2), term(dim, 3)
+    score = UOp.placeholder((1,), q.dtype, 0, addrspace=AddrSpace.REG)
+    score = score.after(i, j)[0].set(0.0)
+    score = score[0].set(score.after(inner)[0] + q[i, inner] * k[j, inner], end=inner)
+    total = UOp.placeholder((1,), q.dtype, 1, addrspace=AddrSpace.REG)
+    total = total.after(i, column)[0].set(0.0)
+    total = total[0].set(total.after(j)[0] + score[0] * v[j, column], end=j)
+    return o[i, column].store(total[0]).end(column).end(i).sink()
+
+
+def sum_and_product(c: UOp, d: UOp, a: UOp, b: UOp) -> UOp:
+    i = loop(c.shape[0], 0)
+    return UOp.group(c[i].store(a[i] + b[i]), d[i].store(a[i] * b[i])).end(i).sink()
+
+
+def increment(x: UOp) -> UOp:
+    x = x.flatten()
+    i = loop(x.numel(), 0)
+    return x[i].store(x[i] + 1).end(i).sink(arg=KernelInfo(name="increment"))
+
+
+def copy_and_add(c: UOp, d: UOp, a: UOp) -> UOp:
+    """`c = a + 1` and, in place, `d += a`."""
+    i = loop(c.shape[0], 0)
+    return UOp.group(c[i].store(a[i] + 1), d[i].store(d[i] + a[i])).end(i).sink()
+
+
+# ---- the language ----
+
+
+@pytest.fixture(autouse=True, params=[0, 1], ids=["optimized", "plain loops"])
+def _noopt(request: pytest.FixtureRequest):
+    with Context(NOOPT=request.param):
+        yield
+
+
+def test_elementwise_over_flat_views():
+    a, b = array(16, 16), array(16, 16)
+    results = Tensor.custom_kernel(Tensor.empty(16, 16), Tensor(a), Tensor(b), fxn=add)
+    np.testing.assert_array_equal(results[0].numpy(), a + b)
+    np.testing.assert_array_equal(results[1].numpy(), a)
+    assert len(results) == 3
+    assert "custom_add" in compiled_kernels
+
+
+@pytest.mark.parametrize("kernel", [matmul, matmul_in_memory, matmul_in_registers])
+def test_matmul(kernel):
+    a, b = array(14, 37), array(37, 23)
+    c = Tensor.custom_kernel(Tensor.empty(14, 23), Tensor(a), Tensor(b), fxn=kernel)[0]
+    np.testing.assert_allclose(c.numpy(), a @ b, **CLOSE)
+
+
+def test_softmax():
+    x = array(9, 33)
+    exp = np.exp(x - x.max(1, keepdims=True))
+    y = Tensor.custom_kernel(Tensor.empty(9, 33), Tensor(x), fxn=softmax)[0]
+    np.testing.assert_allclose(y.numpy(), exp / exp.sum(1, keepdims=True), **CLOSE)
+
+
+def test_registers_in_nested_loops():
+    q, k, v = array(7, 5), array(7, 5), array(7, 5)
+    inputs = map(Tensor, (q, k, v))
+    o = Tensor.custom_kernel(Tensor.empty(7, 5), *inputs, fxn=attention)[0]
+    np.testing.assert_allclose(o.numpy(), (q @ k.T) @ v, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_and_views_of_placeholders():
+    def kernel(y, x):
+        i, j = loop(3, 0), term(4, 1)
+        row = x.permute(1, 0)[i, 1:5]
+        return y[i].store(row[j].reduce(j, arg=Ops.ADD)).end(i).sink()
+
+    x = array(6, 3)
+    y = Tensor.custom_kernel(Tensor.empty(3), Tensor(x), fxn=kernel)[0]
+    np.testing.assert_allclose(y.numpy(), x.T[:, 1:5].sum(1), **CLOSE)
+
+
+def test_masked_loads_read_zero_and_masked_stores_are_skipped():
+    def kernel(y, x):
+        i = loop(y.numel(), 0)
+        left = x[(i - 1).valid(i > 0)]
+        return y[i.valid(i.ne(2))].store((i < 5).where(left, -1.0)).end(i).sink()
+
+    x, y = array(7), Tensor.ones(7).contiguous().realize()
+    expected = np.concatenate([[0], x[:4], [-1, -1]]).astype(np.float32)
+    expected[2] = 1
+    np.testing.assert_array_equal(Tensor.custom_kernel(y, Tensor(x), fxn=kernel)[0], expected)
+
+
+def test_casts_and_indices_as_values():
+    def kernel(y, x):
+        i = loop(y.numel(), 0)
+        return y[i].store((x[i] * 2).cast(dtypes.int) + i.cast(dtypes.int)).end(i).sink()
+
+    y = Tensor.empty(4, dtype=dtypes.int)
+    x = Tensor([0.5, 1.5, 2.5, 3.5])
+    assert Tensor.custom_kernel(y, x, fxn=kernel)[0].tolist() == [1, 4, 7, 10]
+
+
+def test_an_index_may_be_loaded():
+    def kernel(y, x, index):
+        i = loop(y.numel(), 0)
+        return y[i].store(x[index[i]]).end(i).sink()
+
+    y, x = Tensor.empty(3, dtype=dtypes.int), Tensor([10, 20, 30])
+    assert Tensor.custom_kernel(y, x, Tensor([2, 0, 2]), fxn=kernel)[0].tolist() == [30, 10, 30]
+
+
+def test_several_outputs_are_one_kernel():
+    a, b = array(16), array(16)
+    inputs = [Tensor.empty(16), Tensor.empty(16), Tensor(a).realize(), Tensor(b).realize()]
+    c, d, *_ = Tensor.custom_kernel(*inputs, fxn=sum_and_product)
+    GlobalCounters.reset()
+    Tensor.realize(c, d)
+    assert GlobalCounters.kernel_count == 1
+    np.testing.assert_array_equal(c.numpy(), a + b)
+    np.testing.assert_array_equal(d.numpy(), a * b)
+
+
+# ---- memory and order ----
+
+
+def test_inputs_may_be_expressions_views_and_constants():
+    x = Tensor.arange(12).reshape(3, 4).float().contiguous().realize()
+    for a, b in [(x * 2, x.T.contiguous().T), (x.flip(0), Tensor.ones(3, 4)), (x[0:3], x + 1)]:
+        c = Tensor.custom_kernel(Tensor.empty(3, 4), a, b, fxn=add)[0]
+        np.testing.assert_array_equal(c.numpy(), a.numpy() + b.numpy())
+
+
+def test_a_kernel_in_place_runs_after_readers_of_the_old_content_and_once():
+    x = Tensor.zeros(4).contiguous().realize()
+    old = x + 10
+    once = Tensor.custom_kernel(x, fxn=increment)[0]
+    new = once + 100
+    twice = Tensor.custom_kernel(once, fxn=increment)[0]
+    assert (twice * 1).tolist() == [2.0] * 4
+    assert x.tolist() == [2.0] * 4
+    assert old.tolist() == [10.0] * 4
+    assert new.tolist() == [101.0] * 4
+
+
+def test_a_kernel_follows_assignments_and_is_followed_by_them():
+    x = Tensor.zeros(4).contiguous().realize()
+    x.assign(x + 5)
+    y = Tensor.custom_kernel(x, fxn=increment)[0]
+    kept = y * 1
+    x.assign(x * 10)
+    assert x.tolist() == [60.0] * 4
+    assert kept.tolist() == [6.0] * 4
+
+
+def test_all_outputs_are_written_when_one_is_asked_for():
+    d = Tensor.ones(4).contiguous().realize()
+    old = d * 3
+    c, new, _ = Tensor.custom_kernel(Tensor.empty(4), d, Tensor([1.0, 2, 3, 4]), fxn=copy_and_add)
+    assert c.tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert d.tolist() == new.tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert old.tolist() == [3.0] * 4
+
+
+def test_what_is_in_no_memory_is_copied_and_stays():
+    zeros = Tensor.zeros(4)
+    assert Tensor.custom_kernel(zeros, fxn=increment)[0].tolist() == [1.0] * 4
+    assert zeros.tolist() == [0.0] * 4
+    big = Tensor.zeros(2, 4).contiguous().realize()
+    assert Tensor.custom_kernel(big[1], fxn=increment)[0].tolist() == [1.0] * 4
+    assert big.tolist() == [[0.0] * 4] * 2
+
+
+def test_what_was_assigned_to_a_part_is_that_part():
+    big = Tensor.zeros(4, 2).contiguous().realize()
+    part = big[2:4]
+    part.assign(Tensor.ones(2, 2))
+    assert (
+        Tensor.custom_kernel(Tensor.empty(2, 2), part, part, fxn=add)[0].tolist() == [[2.0] * 2] * 2
+    )
+
+
+def test_equal_kernels_are_compiled_and_planned_once():
+    def run() -> None:
+        inputs = Tensor(array(5, 5)).realize(), Tensor(array(5, 5)).realize()
+        Tensor.custom_kernel(Tensor.empty(5, 5), *inputs, fxn=add)[0].realize()
+
+    run()
+    before = len(compiled_kernels)
+    run()
+    assert len(compiled_kernels) == before
+
+
+def test_jit():
+    @TinyJit
+    def step(a: Tensor, b: Tensor) -> Tensor:
+        return Tensor.custom_kernel(Tensor.empty(6, 5), a, b + 1, fxn=matmul)[0].realize()
+
+    for _ in range(4):
+        a, b = array(6, 4), array(4, 5)
+        result = step(Tensor(a).realize(), Tensor(b).realize())
+        np.testing.assert_allclose(result.numpy(), a @ (b + 1), **CLOSE)
+
+
+def test_jit_in_place():
+    count = Tensor.zeros(2).contiguous().realize()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return (Tensor.custom_kernel(count, fxn=increment)[0] * x).realize()
+
+    results = [step(Tensor([1.0, 2.0]).realize()).tolist() for _ in range(5)]
+    assert results == [[float(i), 2.0 * i] for i in range(1, 6)]
+
+
+# ---- gradients ----
+
+
+def by_tensors(gradient: UOp, kernel: UOp) -> tuple[UOp | None, ...]:
+    _, a, b = kernel.src
+    return None, (Tensor(gradient) @ Tensor(b).T).uop, (Tensor(a).T @ Tensor(gradient)).uop
+
+
+def by_kernels(gradient: UOp, kernel: UOp) -> tuple[UOp | None, ...]:
+    _, a, b = (Tensor(x) for x in kernel.src)
+    g = Tensor(gradient)
+    by_a = Tensor.custom_kernel(Tensor.empty(*a.shape), g, b.T, fxn=matmul)[0]
+    by_b = Tensor.custom_kernel(Tensor.empty(*b.shape), a.T, g, fxn=matmul)[0]
+    return None, by_a.uop, by_b.uop
+
+
+@pytest.mark.parametrize("grad_fxn", [by_tensors, by_kernels])
+def test_gradient(grad_fxn):
+    left, right = array(6, 4), array(4, 5)
+    a, b = Tensor(left, requires_grad=True), Tensor(right, requires_grad=True)
+    c = Tensor.custom_kernel(Tensor.empty(6, 5), a, b, fxn=matmul, grad_fxn=grad_fxn)[0]
+    loss = (c * c).sum().backward()
+    twice = 2 * (left @ right)
+    np.testing.assert_allclose(loss.item(), ((left @ right) ** 2).sum(), rtol=1e-5)
+    np.testing.assert_allclose(a.grad.numpy(), twice @ right.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(b.grad.numpy(), left.T @ twice, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_by_the_kernels_own_result():
+    def exp2(y, x):
+        i = loop(x.numel(), 0)
+        return y[i].store(x[i].exp2()).end(i).sink()
+
+    def grad_fxn(gradient, kernel):
+        return None, (Tensor(gradient) * Tensor(kernel)).uop
+
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True).realize()
+    y = Tensor.custom_kernel(Tensor.empty(3), x, fxn=exp2, grad_fxn=grad_fxn)[0]
+    y.sum().backward()
+    GlobalCounters.reset()
+    Tensor.realize(y, x.grad)
+    assert x.grad.tolist() == [2.0, 4.0, 8.0]
+    assert GlobalCounters.kernel_count == 2
+
+
+def test_gradients_of_several_outputs_add_up():
+    def grad_fxn(gradient, kernel):
+        g, (a, b) = Tensor(gradient), map(Tensor, kernel.src[2:])
+        if kernel.arg.output == 0:
+            return None, None, g.uop, g.uop
+        return None, None, (g * b).uop, (g * a).uop
+
+    left, right = array(8), array(8)
+    a, b = Tensor(left, requires_grad=True), Tensor(right, requires_grad=True)
+    outputs = Tensor.empty(8), Tensor.empty(8)
+    c, d, *_ = Tensor.custom_kernel(*outputs, a, b, fxn=sum_and_product, grad_fxn=grad_fxn)
+    (c * 2 + d * 3).sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), 2 + 3 * right, **CLOSE)
+    np.testing.assert_allclose(b.grad.numpy(), 2 + 3 * left, **CLOSE)
+
+
+def test_a_gradient_that_nobody_said_is_an_error():
+    a = Tensor(array(4, 4), requires_grad=True)
+    c = Tensor.custom_kernel(Tensor.empty(4, 4), a, a.detach(), fxn=add)[0]
+    with pytest.raises(RuntimeError, match=r"custom_add has no gradient; pass .*grad_fxn"):
+        c.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ((None, None), "returned .* a tuple of 3"),
+        ((None, 1.0, None), "gradient 1 is 1.0; return the .uop"),
+        ((None, Tensor.ones(4).uop, None), r"gradient 1 is .* of shape \(4,\)"),
+    ],
+)
+def test_a_gradient_that_does_not_fit_is_an_error(found, message):
+    a = Tensor(array(4, 4), requires_grad=True)
+    inputs = Tensor.empty(4, 4), a, a
+    c = Tensor.custom_kernel(*inputs, fxn=add, grad_fxn=lambda gradient, kernel: found)[0]
+    with pytest.raises(CustomKernelError, match=message):
+        c.sum().backward()
+
+
+# ---- errors ----
+
+
+def i_of(c: UOp) -> UOp:
+    return loop(c.shape[0], 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c)), "returned END; end it with .sink"),
+        (lambda c, a: None, "returned None; end it with .sink"),
+        (lambda c: c[0].store(1.0).sink(), "given 2 tensors"),
+        (lambda c, a: c[i_of(c)].store(1.0).sink(), "nothing closes the loop 0"),
+        (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c), i_of(c)).sink(), "closed twice"),
+        (lambda c, a: c[i_of(c) + 1].store(1.0).end(i_of(c)).sink(), "goes from 1 to 8, but"),
+        (lambda c, a: c[0].store(a[8]).sink(), "index 8 of axis 0 .* has 8 elements"),
+        (lambda c, a: c[0].store(a[2:4][2]).sink(), "has 2 elements"),
+        (lambda c, a: c[0].store(a[0].cast(dtypes.int)).sink(), "dtypes.int is stored into"),
+        (lambda c, a: c[0].store(a[0] + i_of(c)).end(i_of(c)).sink(), "ADD .*use cast"),
+        (lambda c, a: c[a[0]].store(1.0).sink(), "an index is of integers"),
+        (lambda c, a: c[0].store(a * 2).sink(), "with an array of shape .* index it"),
+        (lambda c, a: c[0].store(a).sink(), "an array of shape .* stands where a number"),
+        (lambda c, a: c.store(1.0).sink(), "store.. goes to one element"),
+        (lambda c, a: a[0].sink(), "INDEX does nothing"),
+        (lambda c, a: UOp.sink(), "stores nothing into its placeholders"),
+        (lambda c, a: c[0].store(a[0].reduce(i_of(c), arg=Ops.SUB)).sink(), "reduce.. is by"),
+        (lambda c, a: UOp.placeholder((8,), c.dtype, 7)[0].store(1.0).sink(), "placeholder 7"),
+        (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is no part of a kernel"),
+    ],
+)
+def test_mistakes_in_a_kernel_are_named(kernel, message):
+    with pytest.raises(CustomKernelError, match=message):
+        Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=kernel)
+
+
+def test_mistakes_in_an_index_are_named():
+    a = UOp.placeholder((4, 4), dtypes.float, 0)
+    with pytest.raises(IndexError, match="3 indices for an array of shape"):
+        a[0, 1, 2]
+    with pytest.raises(TypeError, match="a slice of a kernel's array has no steps"):
+        a[::2]
+    with pytest.raises(TypeError, match="is an int or an expression, not 'x'"):
+        a["x", 0]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(a)
+
+
+def test_tensors_of_a_kernel_live_together():
+    x = Tensor.ones(4).contiguous()
+    with pytest.raises(ShardingError, match=r"live on CPU and CPU:1; bring"):
+        Tensor.custom_kernel(Tensor.empty(4), x, x.to("CPU:1"), fxn=add)
+    with pytest.raises(TypeError, match="input 1 is 3, not a tensor"):
+        Tensor.custom_kernel(Tensor.empty(4), 3, fxn=increment)
+    with pytest.raises(ShardingError, match="are split"):
+        Tensor.custom_kernel(x.shard(("CPU", "CPU:1"), axis=0), fxn=increment)

@@ -1,0 +1,432 @@
+"""Every dtype on the device: conversions, bits, arithmetic, promotion, operators in place.
+
+The oracles are numpy and ml_dtypes. 8-bit floats saturate, which ml_dtypes' do not, and a float
+whose integer part does not fit the integer type wraps around as long as int32, or for wider types
+int64, holds it; what becomes of others, and of infinities and NaN, is the device's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinygrad import Tensor, dtypes
+from tinygrad.device import is_dtype_supported
+from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_numpy_dtype
+
+Array = np.ndarray[Any, Any]
+
+BITS_ONLY = {
+    dtypes.bfloat16: ml_dtypes.bfloat16,
+    dtypes.fp8e4m3: ml_dtypes.float8_e4m3fn,
+    dtypes.fp8e5m2: ml_dtypes.float8_e5m2,
+}
+EDGES = [0.0, -0.0, 0.5, 1.5, 2.5, -2.5, 127.5, 128, 255, -129, 32768, 448, 464, 465, 1e6, -1e6]
+EDGES += [57344, 61440, 65504, 65520, 2**31 - 1, 2**31, 2**32, 2**63, 1.5 * 2**63, -(2**31), 3.4e38]
+EDGES += [-1e300, math.inf, -math.inf, math.nan]
+# halves of the smallest subnormals, which round to even, and a little more
+EDGES += [2.0**-n * f for n in (10, 17, 25, 134, 150) for f in (1, 1.01, 2, 3)]
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(BITS_ONLY.get(dtype) or to_numpy_dtype(dtype))
+
+
+def values_of(dtype: DType) -> Array:
+    """All values of a narrow type; of others, random bits and the edges of all types."""
+    kind = numpy_dtype(dtype)
+    if dtype is dtypes.bool:
+        return np.array([False, True])
+    if kind.itemsize <= 2:
+        return np.arange(1 << (8 * kind.itemsize)).astype(f"u{kind.itemsize}").view(kind)
+    bits = np.random.default_rng(0).integers(0, 256, 300 * kind.itemsize, np.uint8).view(kind)
+    if dtypes.is_int(dtype):
+        low, high = int(dtypes.min(dtype)), int(dtypes.max(dtype))
+        edges = [low, low + 1, high, high - 1, 0, 1, 127, 128, 255, 256, 2**24 + 1, 2**31 - 1]
+        return np.concatenate([bits, np.array(edges, kind)])
+    with np.errstate(all="ignore"):
+        return np.concatenate([bits, np.array(EDGES).astype(kind)])
+
+
+def converted(values: Array, target: DType) -> tuple[Array, Array]:
+    """Values in another type, and for which of them that is defined."""
+    kind = numpy_dtype(target)
+    defined = np.ones(values.shape, bool)
+    is_float = values.dtype.kind not in "biu"
+    with np.errstate(all="ignore"):
+        if is_float and dtypes.is_int(target):
+            whole = values.astype(np.float64)
+            narrow = kind.itemsize < 4 or target is dtypes.int32
+            limit = 2.0**31 if narrow else 2.0**63
+            above = 2 * limit if target is dtypes.uint64 else limit
+            defined = (whole > -limit - narrow) & (whole < above)
+            modulus = 1 << (8 * kind.itemsize)
+            wrapped = [int(x) % modulus for x in np.where(defined, whole, 0)]
+            return np.array(wrapped, f"u{kind.itemsize}").view(kind), defined
+        if target in dtypes.fp8s:
+            limit = float(ml_dtypes.finfo(kind).max)
+            values = values.astype(np.float32)
+            values = np.where(np.isinf(values), values, np.clip(values, -limit, limit))
+        return values.astype(kind), defined
+
+
+def assert_same(found: Array, expected: Array) -> None:
+    """The same values, zeros of the same sign, and NaN where NaN is."""
+    wide = expected.astype(np.float32) if expected.dtype in BITS_ONLY.values() else expected
+    np.testing.assert_array_equal(found, wide)
+    if wide.dtype.kind == "f":
+        numbers = ~np.isnan(wide)
+        np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wide[numbers]))
+
+
+def test_the_cpu_has_every_dtype() -> None:
+    assert all(is_dtype_supported(dtype, "CPU") for dtype in dtypes.all)
+
+
+# ---- conversions and bits ----
+
+
+@pytest.mark.parametrize("source", dtypes.all, ids=repr)
+def test_conversions_to_every_dtype(source: DType) -> None:
+    values = values_of(source)
+    x = Tensor(values).realize()
+    for target in dtypes.all:
+        expected, defined = converted(values, target)
+        found = x.cast(target)
+        assert found.dtype is target
+        assert_same(found.numpy()[defined], expected[defined])
+
+
+@pytest.mark.parametrize("target", dtypes.all, ids=repr)
+def test_conversions_of_constants_are_those_of_memory(target: DType) -> None:
+    for value in (0, -1, 300, 2.5, -2.5, -0.0, 1e-8, 464.5, 1e5):
+        stored = Tensor([value]).realize().cast(target)
+        assert_same(Tensor(value).cast(target).numpy(), stored.numpy()[0])
+
+
+@pytest.mark.parametrize("source", [d for d in dtypes.all if d is not dtypes.bool], ids=repr)
+def test_bits_as_every_dtype(source: DType) -> None:
+    values = values_of(source)
+    values = values[: len(values) // 8 * 8]
+    x = Tensor(values).realize()
+    for target in dtypes.all:
+        if target is not dtypes.bool:
+            kind = numpy_dtype(target)
+            assert_same(x.bitcast(target).numpy(), values.view(kind))
+            assert_same(x.reshape(-1, 8).bitcast(target).numpy(), values.reshape(-1, 8).view(kind))
+
+
+def test_bits_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="sizes do not fit"):
+        Tensor([1, 2, 3], dtype=dtypes.uint8).bitcast(dtypes.uint16)
+    with pytest.raises(RuntimeError, match="sizes do not fit"):
+        Tensor(1, dtype=dtypes.int32).bitcast(dtypes.int8)
+    assert Tensor(1.0).bitcast(dtypes.uint32).item() == 0x3F80_0000
+    assert Tensor([True, False]).bitcast(dtypes.uint8).tolist() == [1, 0]
+
+
+# ---- arithmetic ----
+
+
+@pytest.mark.parametrize("dtype", dtypes.floats, ids=repr)
+def test_arithmetic_of_floats_is_rounded_to_the_dtype(dtype: DType) -> None:
+    kind = numpy_dtype(dtype)
+    a = np.array([0.0, 1.0, 1.5, -2.5, 3.0, 0.0625, 200.0, 1e-3, -7.0]).astype(kind)
+    a, b = (x.ravel() for x in np.meshgrid(a, a[1:]))
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    wide = np.float64 if dtype is dtypes.float64 else np.float32
+    for function in (operator.add, operator.sub, operator.mul, operator.truediv):
+        expected, _ = converted(function(a.astype(wide), b.astype(wide)), dtype)
+        found = function(x, y)
+        assert found.dtype is dtype
+        assert_same(found.numpy(), expected)
+    for function in (operator.lt, operator.eq, operator.ge):
+        np.testing.assert_array_equal(function(x, y).numpy(), function(a, b))
+    assert_same(x.maximum(y).numpy(), np.maximum(a.astype(wide), b.astype(wide)).astype(kind))
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
+def test_sums_are_accumulated_in_the_wide_type(dtype: DType) -> None:
+    # 600 is beyond 8 bits, and beyond what float16 and bfloat16 count to one by one
+    x = Tensor.ones(3, 600, dtype=dtype).contiguous().realize()
+    wide = sum_acc_dtype(dtype)
+    kind = wide if dtypes.is_bool(dtype) or dtypes.is_int(dtype) else dtype
+    found = x.sum(axis=1)
+    assert found.dtype is kind
+    expected, _ = converted(np.full(3, 600.0), kind)
+    assert_same(found.numpy(), expected)
+    assert x.sum(axis=1, dtype=dtypes.float32).tolist() == [600] * 3
+    assert x.max(axis=1).tolist() == [1] * 3
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
+def test_products_of_matrices(dtype: DType) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(0, 3, shape) for shape in ((5, 17), (17, 9)))
+    if dtype is dtypes.bool:
+        a, b = a > 1, b > 1
+    x, y = Tensor(a).cast(dtype).realize(), Tensor(b).cast(dtype).realize()
+    # sums of small integers are exact before they are rounded
+    expected, _ = converted(a @ b, dtype)
+    found = x @ y
+    assert found.dtype is dtype
+    assert_same(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
+def test_integers_wrap_around(dtype: DType) -> None:
+    values = values_of(dtype)[-300:]
+    a, b = values, np.roll(values, 7)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    with np.errstate(all="ignore"):
+        for function in (operator.add, operator.sub, operator.mul, operator.and_, operator.xor):
+            assert_same(function(x, y).numpy(), function(a, b))
+        assert_same((-x).numpy(), (-a))
+        assert_same((~x).numpy(), ~a)
+        assert_same(
+            (x * 3 - 5).numpy(), a * numpy_dtype(dtype).type(3) - numpy_dtype(dtype).type(5)
+        )
+
+
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
+def test_division_rounds_down_and_its_rest_has_the_sign_of_the_divisor(dtype: DType) -> None:
+    low = -9 if dtype in dtypes.sints else 0
+    pairs = list(itertools.product(range(low, 10), [n for n in range(low // 3, 5) if n]))
+    a, b = np.array(pairs).astype(numpy_dtype(dtype)).T
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    for found, expected in (
+        (x // y, a // b),
+        (x % y, a % b),
+        (x.div(y, rounding_mode="floor"), a // b),
+        (x.div(y, rounding_mode="trunc"), np.trunc(a / b).astype(a.dtype)),
+        (x.idiv(y), np.trunc(a / b).astype(a.dtype)),
+        (17 // y, 17 // b),
+        (17 % y, 17 % b),
+    ):
+        assert found.dtype is dtype
+        assert_same(found.numpy(), expected)
+    quotient = x / y
+    assert quotient.dtype is dtypes.float32
+    assert_same(quotient.numpy(), a.astype(np.float32) / b.astype(np.float32))
+    shifts = Tensor(np.arange(8).astype(numpy_dtype(dtype)))
+    one = Tensor([77], dtype=dtype)
+    assert_same((one << shifts).numpy(), np.array([77], a.dtype) << shifts.numpy())
+    assert_same((one >> shifts).numpy(), np.array([77], a.dtype) >> shifts.numpy())
+    assert (1 << shifts).tolist()[:4] == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
+def test_division_by_zero_is_not_an_exception(dtype: DType) -> None:
+    x, zero = Tensor([7, 0], dtype=dtype).realize(), Tensor([0, 0], dtype=dtype).realize()
+    assert x.idiv(zero).tolist() == (x // zero).tolist() == [0, 0]
+    assert (x % zero).tolist() == [7, 0]
+    np.testing.assert_array_equal((x / zero).numpy(), [np.inf, np.nan])
+    if dtype in dtypes.sints:
+        least = int(dtypes.min(dtype))
+        assert Tensor([least], dtype=dtype).idiv(-1).tolist() == [least]
+        assert (Tensor([least], dtype=dtype).realize() % Tensor([-1], dtype=dtype)).item() == 0
+
+
+def test_division_of_floats_rounds_as_pythons() -> None:
+    a, b = np.array(list(itertools.product((-7.5, -1.0, 2.0, 7.5), (-2.0, 0.5, 3.0)))).T
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    assert_same((x // y).numpy(), np.floor(a / b))
+    np.testing.assert_allclose((x % y).numpy(), a % b, atol=0)
+    with pytest.raises(TypeError, match="idiv is of integers"):
+        x.idiv(y)
+
+
+@pytest.mark.parametrize("signed", dtypes.sints, ids=repr)
+@pytest.mark.parametrize("unsigned", dtypes.uints[:3], ids=repr)
+def test_comparison_of_signed_and_unsigned_is_that_of_their_values(
+    signed: DType, unsigned: DType
+) -> None:
+    a = np.array([-1, 0, 1, 127], numpy_dtype(signed))
+    b = np.array([0, 127, 255], numpy_dtype(unsigned))
+    found = Tensor(a).realize().reshape(-1, 1) < Tensor(b).realize()
+    np.testing.assert_array_equal(found.numpy(), a.reshape(-1, 1).astype(int) < b.astype(int))
+
+
+# ---- promotion ----
+
+# JAX's lattice, from its documentation: what lies directly above each type. The two 8-bit floats,
+# which JAX does not promote to each other, lie between integers and the floats of 16 bits.
+ABOVE = {
+    "bool": ("uint8", "int8"),
+    "uint8": ("uint16", "int16"),
+    "uint16": ("uint32", "int32"),
+    "uint32": ("uint64", "int64"),
+    "uint64": ("weak float",),
+    "int8": ("int16",),
+    "int16": ("int32",),
+    "int32": ("int64",),
+    "int64": ("weak float",),
+    "weak float": ("fp8e4m3", "fp8e5m2"),
+    "fp8e4m3": ("float16", "bfloat16"),
+    "fp8e5m2": ("float16", "bfloat16"),
+    "float16": ("float32",),
+    "bfloat16": ("float32",),
+    "float32": ("float64",),
+    "float64": (),
+}
+
+
+def reachable(name: str) -> set[str]:
+    return {name}.union(*(reachable(above) for above in ABOVE[name]))
+
+
+def joined(*types: DType) -> DType:
+    """The least type above all of them, by the lattice."""
+    if dtypes.fp8s[0] in types and dtypes.fp8s[1] in types and dtypes.bfloat16 not in types:
+        # float16 and bfloat16 are both least; the narrower exponent is taken
+        types = (*types, dtypes.float16)
+    names = [next(n for n in ABOVE if dtypes.fields().get(n) is dtype) for dtype in types]
+    common = set.intersection(*(reachable(name) for name in names))
+    (least,) = [name for name in common if common <= reachable(name)]
+    return dtypes.default_float if least == "weak float" else dtypes.fields()[least]
+
+
+ANY = st.sampled_from(dtypes.all)
+
+
+@given(ANY, ANY, ANY)
+def test_promotion_is_the_join_of_the_lattice(a: DType, b: DType, c: DType) -> None:
+    assert least_upper_dtype(a, b) is least_upper_dtype(b, a) is joined(a, b)
+    assert least_upper_dtype(a, a) is a
+    assert least_upper_dtype(a, b, c) is joined(a, b, c)
+    # two at a time is the same, but for what takes the default float or the narrower exponent
+    trio = {a, b, c}
+    if not (trio >= set(dtypes.fp8s) or (dtypes.uint64 in trio and trio & set(dtypes.sints))):
+        assert least_upper_dtype(least_upper_dtype(a, b), c) is joined(a, b, c)
+
+
+def test_tensors_promote_as_their_types_do() -> None:
+    for a, b in itertools.product(dtypes.all, dtypes.all):
+        x, y = Tensor([1], dtype=a), Tensor([1], dtype=b)
+        assert (x + y).dtype is (x * y).dtype is x.maximum(y).dtype is joined(a, b)
+        assert Tensor([True]).where(x, y).dtype is joined(a, b)
+        assert (x < y).dtype is dtypes.bool
+        quotient = joined(a, b)
+        assert (x / y).dtype is (quotient if dtypes.is_float(quotient) else dtypes.default_float)
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
+def test_numbers_take_the_type_of_the_tensor_if_it_can_hold_their_kind(dtype: DType) -> None:
+    is_int, is_float = dtypes.is_int(dtype), dtypes.is_float(dtype)
+    x = Tensor([1], dtype=dtype)
+    for number, result in (
+        (True, dtype),
+        (2, dtype if is_int or is_float else dtypes.default_int),
+        (0.5, dtype if is_float else dtypes.default_float),
+    ):
+        for found in (x + number, number + x, x * number, x.where(x, number), x.maximum(number)):
+            assert found.dtype is result, number
+    assert (x / 2).dtype is (2 / x).dtype is (dtype if is_float else dtypes.default_float)
+    assert (x == 2.5).dtype is dtypes.bool
+
+
+def test_numbers_beyond_the_type_of_the_tensor_wrap_around() -> None:
+    x = Tensor([1], dtype=dtypes.uint8)
+    assert (x + 256).tolist() == [1]
+    assert (x - 2).tolist() == (x + -2).tolist() == [255]
+    assert (Tensor([2**31 - 1]) + 1).tolist() == [-(2**31)]
+
+
+# ---- operators in place ----
+
+INPLACE: dict[str, tuple[Callable[[Any, Any], Any], Any, Any]] = {
+    "+=": (operator.iadd, [5, -7], 3),
+    "-=": (operator.isub, [5, -7], 3),
+    "*=": (operator.imul, [5, -7], 3),
+    "//=": (operator.ifloordiv, [5, -7], 3),
+    "%=": (operator.imod, [5, -7], 3),
+    "**=": (operator.ipow, [5, -7], 3),
+    "&=": (operator.iand, [5, -7], 3),
+    "|=": (operator.ior, [5, -7], 3),
+    "^=": (operator.ixor, [5, -7], 3),
+    "<<=": (operator.ilshift, [5, 7], 3),
+    ">>=": (operator.irshift, [50, -70], 3),
+    "/=": (operator.itruediv, [5.0, -7.0], 2.0),
+    "@=": (operator.imatmul, [[1, 2], [3, 4]], [[0, 1], [1, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", INPLACE)
+def test_operators_in_place_write_to_the_memory_of_the_tensor(name: str) -> None:
+    function, values, other = INPLACE[name]
+    array = np.array(values, np.int32 if isinstance(values[0], (int, list)) else np.float32)
+    x = Tensor(array).realize()
+    same, view, buffer, older = x, x.flip(0), x.uop.buffer, x + 1
+    operand = np.array(other, array.dtype) if isinstance(other, list) else other
+    expected = function(array.copy(), operand)
+    x = function(x, Tensor(other) if isinstance(other, list) else other)
+    assert x is same
+    x.realize()
+    assert x.uop.buffer is buffer
+    assert_same(x.numpy(), expected)
+    assert_same(view.numpy(), np.flip(expected, 0))
+    assert_same(older.numpy(), array + 1)
+
+
+@pytest.mark.parametrize("name", [name for name in INPLACE if name != "@="])
+def test_reflected_operators_take_numbers_on_the_left(name: str) -> None:
+    function = {"/=": operator.truediv}.get(name) or getattr(
+        operator, INPLACE[name][0].__name__[1:] + ("_" if name in ("&=", "|=") else "")
+    )
+    array = np.array([1, 2, 3], np.float32 if name == "/=" else np.int32)
+    found = function(6, Tensor(array).realize())
+    np.testing.assert_allclose(found.numpy(), function(np.int32(6), array), rtol=1e-6)
+
+
+def test_operators_in_place_keep_shape_and_dtype() -> None:
+    x = Tensor([1, 2]).realize()
+    for change in (
+        lambda: operator.itruediv(x, 2),
+        lambda: operator.iadd(x, 1.5),
+        lambda: operator.iadd(x, Tensor([[1], [2]])),
+        lambda: operator.iadd(x, Tensor([1, 2], dtype=dtypes.int64)),
+    ):
+        with pytest.raises(ValueError, match=r"does not fit dtypes.int of shape \(2,\); cast or"):
+            change()
+    assert x.tolist() == [1, 2]
+
+
+def test_operators_in_place_on_what_is_not_in_memory() -> None:
+    x = y = Tensor.zeros(2)
+    x += 1
+    x *= Tensor([2.0, 3.0])
+    assert y is x
+    assert x.tolist() == [2, 3]
+    part = Tensor([1.0, 2.0, 3.0]).realize()
+    part[1:] += 10
+    assert part.tolist() == [1, 12, 13]
+
+
+def test_gradients_flow_through_what_is_added_in_place() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    total = Tensor.zeros(2).contiguous().realize()
+    total += w * 3
+    total *= 2
+    assert total.sum().gradient(w)[0].tolist() == [6, 6]
+
+
+def test_what_tensors_are_not() -> None:
+    x = Tensor([1, 2])
+    with pytest.raises(TypeError, match="neither true nor false"):
+        bool(x)
+    with pytest.raises(TypeError, match="elements cannot be deleted"):
+        del x[0]
+    with pytest.raises(TypeError, match="no len"):
+        len(Tensor(1))
+    with pytest.raises(RuntimeError, match="of integers and bools"):
+        x.float() & 1
+    assert len(Tensor.zeros(3, 2)) == 3

@@ -1,0 +1,136 @@
+"""Files and sharded tensors: which bytes each device reads, and that saving gathers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tinygrad import Mesh, P, Sharding, Tensor
+from tinygrad.engine import CommTrace
+from tinygrad.nn.state import load_state_dict, safe_load, safe_save
+from tinygrad.nn.state.shards import run_starts
+from tinygrad.runtime.disk import DiskFile
+from tinygrad.runtime.support.host import host_address
+
+FOUR = ("CPU", "CPU:1", "CPU:2", "CPU:3")
+MESH = Mesh((2, 2), ("a", "b"), FOUR)
+VALUE = np.arange(4 * 8 * 6, dtype=np.float32).reshape(4, 8, 6)
+LAYOUTS = {
+    "rows": Sharding(FOUR, 0),
+    "columns": Sharding(FOUR, 1),
+    "halves of the last axis": MESH.sharding(P(None, None, "b")),
+    "rows and columns": MESH.sharding(P("a", "b")),
+    "columns and the last axis": MESH.sharding(P(None, "a", "b")),
+    "copies": Sharding(FOUR),
+}
+
+
+@contextmanager
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """Collects where in memory the bytes that are read from files go, and how many they are.
+
+    Reading through a mapping, which nobody can count, is an error.
+    """
+    found: list[tuple[int, int]] = []
+    read = DiskFile.read
+
+    def counted(self: DiskFile, file: Any, offset: int, destination: memoryview) -> None:
+        found.append((host_address(destination), destination.nbytes))
+        read(self, file, offset, destination)
+
+    def refuse(self: DiskFile) -> None:
+        raise AssertionError(f"{self.path} is mapped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskFile, "read", counted)
+        patch.setattr(DiskFile, "mapped", refuse)
+        yield found
+
+
+def parts_of(tensor: Tensor) -> Any:
+    return tensor.uop.base.buffer
+
+
+@pytest.fixture
+def path(tmp_path):
+    before = np.arange(7, dtype=np.uint8)
+    safetensors.numpy.save_file({"before": before, "x": VALUE}, tmp_path / "x.safetensors")
+    return tmp_path / "x.safetensors"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_each_device_reads_its_own_part_of_the_file_and_no_more(monkeypatch, path, layout):
+    model = {"x": Tensor.zeros(4, 8, 6, device=layout)}
+    state = {"x": safe_load(path)["x"]}
+    with reads(monkeypatch) as found, CommTrace() as trace:
+        load_state_dict(model, state, verbose=False)
+    assert model["x"].device == layout
+    np.testing.assert_array_equal(model["x"].numpy(), VALUE)
+    regions = layout.regions(VALUE.shape)
+    for part, region in zip(parts_of(model["x"]), regions, strict=True):
+        into = range(part.address, part.address + part.nbytes)
+        own = sum(nbytes for address, nbytes in found if address in into)
+        # of devices that have the same part, one reads it
+        assert own == part.nbytes or (own == 0 and regions.count(region) > 1)
+    assert sum(nbytes for _, nbytes in found) == VALUE.nbytes
+    assert trace.nbytes == 0
+
+
+def test_a_model_in_memory_is_loaded_in_place_and_keeps_its_dtype(monkeypatch, path):
+    model = {"x": Tensor.zeros(4, 8, 6).half().contiguous().shard(FOUR, axis=1).realize()}
+    parts = list(parts_of(model["x"]))
+    state = safe_load(path)
+    with reads(monkeypatch) as found:
+        load_state_dict(model, state, strict=False, verbose=False)
+    assert list(parts_of(model["x"])) == parts
+    np.testing.assert_array_equal(model["x"].numpy(), VALUE.astype(np.float16))
+    assert sum(nbytes for _, nbytes in found) == VALUE.nbytes
+
+
+def test_what_is_reordered_in_the_file_is_loaded_too(path):
+    model = {"x": Tensor.zeros(6, 8, 4, device=Sharding(FOUR, 1))}
+    load_state_dict(model, {"x": safe_load(path)["x"].permute(2, 1, 0)}, verbose=False)
+    np.testing.assert_array_equal(model["x"].numpy(), VALUE.T)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_a_sharded_tensor_is_saved_part_by_part_without_being_gathered(tmp_path, layout):
+    tensors = {"x": Tensor(VALUE).to(layout).realize(), "after": Tensor([5.0])}
+    with CommTrace() as trace:
+        safe_save(tensors, tmp_path / "saved.safetensors")
+    assert trace.records == []
+    loaded = safetensors.numpy.load_file(tmp_path / "saved.safetensors")
+    np.testing.assert_array_equal(loaded["x"], VALUE)
+    assert loaded["after"].tolist() == [5.0]
+
+
+def test_views_of_sharded_tensors_are_saved_row_major(tmp_path):
+    x = Tensor(VALUE).shard(FOUR, axis=1).realize()
+    tensors = {
+        "turned": x.permute(2, 1, 0),
+        "part": x[1:3],
+        "reshaped": x.reshape(4, 4, 2, 6).realize(),
+        "computed": x + 1,
+        "constant": Tensor.ones(2, 8, device=Sharding(FOUR, 1)),
+    }
+    safe_save(tensors, tmp_path / "saved.safetensors")
+    loaded = safetensors.numpy.load_file(tmp_path / "saved.safetensors")
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(loaded[name], tensor.numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        (((0, 4), (0, 8)), [0]),
+        (((2, 3), (0, 8)), [64]),
+        (((1, 3), (2, 4)), [40, 72]),
+    ],
+)
+def test_the_runs_of_a_box(region, expected):
+    assert run_starts((4, 8), region, 4) == expected

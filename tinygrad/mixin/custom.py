@@ -1,0 +1,237 @@
+"""Kernels written by hand, as operations on tensors.
+
+In: tensors, and a function that writes a kernel over placeholders for them. Out: tensors that hold
+what is in the memory of each of them after the kernel. Always true: a kernel writes to memory that
+somebody asked it to write to, and everything that reads an older content of it runs before.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Self, cast
+
+from tinygrad.gradient import CustomRule, with_gradient
+from tinygrad.helpers import all_int, dedup
+from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.creation import in_own_memory
+from tinygrad.mixin.realization import kernel_outputs, remember_assignment
+from tinygrad.schedule.custom import CustomKernelError, lower_custom_kernel, written_slots
+from tinygrad.sharding import Sharding, ShardingError
+from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
+from tinygrad.uop import Ops
+from tinygrad.uop.args import CustomKernelArg
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.placement import reshard
+
+REDUCTIONS = {"sum": "ADD", "prod": "MUL", "max": "MAX"}
+KernelFunction = Callable[..., UOp]
+GradientFunction = Callable[[UOp, UOp], Sequence[UOp | None]]
+
+
+class CustomKernelMixin(TensorCore):
+    """`custom_kernel`."""
+
+    __slots__ = ()
+
+    def custom_kernel(
+        self,
+        *lst: Self,
+        fxn: KernelFunction,
+        grad_fxn: GradientFunction | None = None,
+        rule: str | None = None,
+        reduce: str = "sum",
+    ) -> list[Self]:
+        """What is in each of some tensors after a kernel that `fxn` writes.
+
+        `fxn` gets a placeholder for each tensor, of its shape and dtype, and returns a `sink()` of
+        stores. Tensors that the kernel writes keep the result, as after `assign()`, if they are in
+        memory or from `Tensor.empty`; of any other, a copy is written.
+
+        `grad_fxn(gradient, kernel)` gives, for each tensor in turn, the gradient by its value
+        before the kernel, or None. `gradient` is by the output that `kernel` stands for, number
+        `kernel.arg.output`; `kernel.src` are the tensors' values. It is called for each output that
+        a gradient comes from.
+
+        Tensors that are split need a `rule` that names their axes, `"m k, k n -> m n"`: inputs and
+        outputs, where the tensors stand outputs first. Axes of one name are split alike, inputs are
+        resharded for that, and `fxn` gets local shapes. Where an output lacks a split axis, each
+        device writes a term, over memory without a content, and `reduce` ("sum", "prod", "max")
+        says how terms are put together. An axis in brackets, `[k]`, is never split.
+
+        Raises CustomKernelError for a kernel that makes no sense, ShardingError for tensors that do
+        not live together, are split without a rule, or do not fit it.
+
+        >>> from tinygrad import UOp
+        >>> def double(result, x):
+        ...     i = UOp.range(x.numel(), 0)
+        ...     return result[i].store(x[i] * 2).end(i).sink()
+        >>> result = Tensor.empty(3, dtype=dtypes.int)
+        >>> result.custom_kernel(Tensor([1, 2, 3]), fxn=double)[0].tolist()
+        [2, 4, 6]
+        """
+        tensors = (self, *lst)
+        name = getattr(fxn, "__name__", "kernel")
+        _check_inputs(name, tensors)
+        devices = _devices(name, tensors, rule, reduce)
+        shapes = [
+            d.local_shape(x.shape) if isinstance(d, Sharding) else x.shape
+            for x, d in zip(tensors, devices, strict=True)
+        ]
+        kernel = _kernel_of(fxn, name, tensors, shapes)
+        written = written_slots(kernel)
+        if rule is not None:
+            _check_outputs(kernel.arg.name, written, rule)
+        sources = tuple(
+            _written_memory(x.uop, device) if i in written else _on(x.uop, device)
+            for i, (x, device) in enumerate(zip(tensors, devices, strict=True))
+        )
+        arg = CustomKernelArg(kernel, written, written[0])
+        node = UOp(Ops.CUSTOM_KERNEL, sources[written[0]].dtype, sources, arg)
+        results = [x._derive(source, *tensors) for x, source in zip(tensors, sources, strict=True)]
+        for i, value in zip(written, kernel_outputs(node), strict=True):
+            if grad_fxn is not None:
+                with_gradient(value.src[-1], _checked(grad_fxn, kernel.arg.name), *sources)
+            if value.op is Ops.ASSIGN:
+                remember_assignment(value)
+            results[i].uop = value
+            if has_no_content(tensors[i].uop) or tensors[i].uop is sources[i]:
+                tensors[i].uop = value
+        return results
+
+
+def _check_inputs(name: str, tensors: tuple[TensorCore, ...]) -> None:
+    for i, x in enumerate(tensors):
+        if not isinstance(x, TensorCore):
+            raise TypeError(f"custom kernel {name}: input {i} is {x!r}, not a tensor")
+        if not all_int(x.shape):
+            raise CustomKernelError(
+                f"custom kernel {name}: input {i} has the symbolic shape {x.shape}; pass all of "
+                "its memory, and the length as a tensor of one element"
+            )
+
+
+def _devices(
+    name: str, tensors: tuple[TensorCore, ...], rule: str | None, reduce: str
+) -> Sequence[Any]:
+    """The device or layout of each tensor for the kernel. Raises ShardingError if there is none."""
+    if reduce not in REDUCTIONS:
+        raise ShardingError(
+            f"custom kernel {name}: reduce={reduce!r} is none of {', '.join(REDUCTIONS)}"
+        )
+    # memory without a content is made where it is needed, unless there is nothing else
+    places = [None if has_no_content(x.uop) else x.uop.device for x in tensors]
+    if all(place is None for place in places):
+        places = [x.device for x in tensors]
+    devices = dedup(place for place in places if place is not None)
+    if rule is not None:
+        parsed, shapes = parse_rule(rule), [x.shape for x in tensors]
+        check_rule(parsed, shapes)
+        if all(isinstance(device, Sharding) for device in devices):
+            nbytes = [x.nbytes() for x in tensors]
+            return rule_layouts(parsed, shapes, places, nbytes, REDUCTIONS[reduce])
+    if len(devices) > 1:
+        raise ShardingError(
+            f"custom kernel {name}: its tensors live on {' and '.join(map(str, devices))}; bring "
+            "them together first with .to() or .shard()"
+        )
+    if isinstance(devices[0], Sharding) and not devices[0].is_replicated:
+        raise ShardingError(
+            f"custom kernel {name}: its tensors are split, {devices[0]}, and nothing says how it "
+            "works on parts; name their axes by rule=, as in rule='m k, k n -> m n', or pass full "
+            "copies, x.to(x.device.replicated())"
+        )
+    return devices * len(tensors)
+
+
+def _check_outputs(name: str, written: tuple[int, ...], rule: str) -> None:
+    count = len(parse_rule(rule).outputs)
+    if written != tuple(range(count)):
+        raise ShardingError(
+            f"custom kernel {name}: it writes the tensors {written}, but by the rule {rule!r} the "
+            f"first {count} are its outputs; name what it writes behind the arrow and pass it first"
+        )
+
+
+def _kernel_of(
+    fxn: KernelFunction,
+    name: str,
+    tensors: tuple[TensorCore, ...],
+    shapes: Sequence[tuple[int, ...]],
+) -> UOp:
+    """The kernel graph that a user's function writes for tensors like these."""
+    placeholders = tuple(
+        UOp.placeholder(shape, x.dtype, i)
+        for i, (x, shape) in enumerate(zip(tensors, shapes, strict=True))
+    )
+    try:
+        inspect.signature(fxn).bind(*placeholders)
+    except TypeError as error:
+        raise CustomKernelError(
+            f"custom kernel {name}: it is given {len(placeholders)} tensors, so the function has "
+            f"to take as many placeholders ({error})"
+        ) from None
+    sink = fxn(*placeholders)
+    if not isinstance(sink, UOp) or sink.op is not Ops.SINK:
+        found = sink.op.name if isinstance(sink, UOp) else repr(sink)
+        raise CustomKernelError(
+            f"custom kernel {name}: the function returned {found}; end it with .sink(), as in "
+            "C[i].store(value).end(i).sink()"
+        )
+    return lower_custom_kernel(sink, name, placeholders)
+
+
+def is_whole_memory(node: UOp) -> bool:
+    """Whether a value is all of a buffer, in order: what is written to it stays there."""
+    while node.op in {Ops.RESHAPE, Ops.ASSIGN}:
+        node = node.src[0]
+    return node.op is Ops.BUFFER
+
+
+def has_no_content(node: UOp) -> bool:
+    """Whether a value is memory that nothing was written to yet."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node.op is Ops.BUFFER and not node.is_realized
+
+
+def _written_memory(node: UOp, device: Any) -> UOp:
+    """Memory on `device` with the content of `node`, its own if it is there; terms need none."""
+    is_partial = isinstance(device, Sharding) and device.is_partial
+    if is_partial or (has_no_content(node) and node.device != device):
+        return UOp.new_buffer(device, cast("tuple[int, ...]", node.shape), node.dtype)
+    node = _on(node, device)
+    return node if is_whole_memory(node) else in_own_memory(node)
+
+
+def _on(node: UOp, device: Any) -> UOp:
+    if isinstance(device, Sharding) and isinstance(node.device, Sharding):
+        return reshard(node, device, Ops.CUSTOM_KERNEL)
+    return node.copy_to_device(device)
+
+
+def _checked(grad_fxn: GradientFunction, name: str) -> CustomRule:
+    """The rule of a CUSTOM_KERNEL: the user's, whose result has to fit."""
+
+    def rule(gradient: UOp, kernel: UOp, *sources: UOp) -> Sequence[UOp | None]:
+        found = grad_fxn(gradient, kernel)
+        if not isinstance(found, (tuple, list)) or len(found) != len(sources):
+            raise CustomKernelError(
+                f"custom kernel {name}: grad_fxn returned {found!r}; it has to return a tuple of "
+                f"{len(sources)}, a gradient or None for each tensor"
+            )
+        for i, (part, source) in enumerate(zip(found, sources, strict=True)):
+            if part is None:
+                continue
+            if not isinstance(part, UOp):
+                raise CustomKernelError(
+                    f"custom kernel {name}: gradient {i} is {part!r}; return the .uop of a tensor"
+                )
+            if part.shape != source.shape or part.dtype != source.dtype:
+                raise CustomKernelError(
+                    f"custom kernel {name}: gradient {i} is {part.dtype} of shape {part.shape}, "
+                    f"but the tensor is {source.dtype} of shape {source.shape}"
+                )
+        return found
+
+    return rule

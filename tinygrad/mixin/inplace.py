@@ -1,0 +1,57 @@
+"""Operators that change a tensor: `x += y` assigns `x + y` to `x`.
+
+In: a tensor, and a tensor or a number. Out: the same tensor. All views of its memory see the new
+content, see `assign`; shape and dtype stay, and ValueError says so if the result has others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.storage import StorageMixin
+
+
+class InplaceMixin(MatmulMixin, StorageMixin):
+    """`+= -= *= /= //= %= **= @= &= |= ^= <<= >>=`."""
+
+    __slots__ = ()
+
+    def __iadd__(self, x: Any) -> Self:
+        return self.assign(self + x)
+
+    def __isub__(self, x: Any) -> Self:
+        return self.assign(self - x)
+
+    def __imul__(self, x: Any) -> Self:
+        return self.assign(self * x)
+
+    def __itruediv__(self, x: Any) -> Self:
+        return self.assign(self / x)
+
+    def __ifloordiv__(self, x: Any) -> Self:
+        return self.assign(self // x)
+
+    def __imod__(self, x: Any) -> Self:
+        return self.assign(self % x)
+
+    def __ipow__(self, x: Any) -> Self:
+        return self.assign(self**x)
+
+    def __imatmul__(self, x: Self) -> Self:
+        return self.assign(self @ x)
+
+    def __iand__(self, x: Any) -> Self:
+        return self.assign(self & x)
+
+    def __ior__(self, x: Any) -> Self:
+        return self.assign(self | x)
+
+    def __ixor__(self, x: Any) -> Self:
+        return self.assign(self ^ x)
+
+    def __ilshift__(self, x: Any) -> Self:
+        return self.assign(self << x)
+
+    def __irshift__(self, x: Any) -> Self:
+        return self.assign(self >> x)

@@ -1,0 +1,145 @@
+"""Tensors as arrays of other libraries and back, in the same memory where that is possible.
+
+In: a tensor in memory that the CPU addresses. Out: a DLPack capsule or a numpy array; and back.
+Memory that is shared is known to each library by its own rules only: what is written on one side is
+seen on the other once it is computed, and what is not computed yet reads what is there then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from tinygrad import dlpack
+from tinygrad.device import Device
+from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
+from tinygrad.mixin.creation import in_own_memory
+from tinygrad.mixin.host import shared_node, view_node
+from tinygrad.mixin.reading import ReadingMixin
+from tinygrad.mixin.realization import is_number
+from tinygrad.sharding import Sharding
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+
+class InterchangeMixin(ReadingMixin):
+    """`from_dlpack`, `__dlpack__`, `__array__`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_dlpack(cls, x: Any, device: Any = None, copy: bool | None = None) -> Self:
+        """The array of another library, or a DLPack capsule, as a tensor in the same memory.
+
+        It lives on the CPU, or is copied to `device`. Memory that has gaps or is read-only is
+        copied, with `copy=True` any. Raises TypeError for what does not speak DLPack; BufferError
+        if `copy=False` cannot be, for arrays of other devices, and for types that there are not.
+
+        >>> array = numpy.zeros(2, dtype=numpy.float32)
+        >>> x = Tensor.from_dlpack(array)
+        >>> x += 1
+        >>> x.realize() is x and array.tolist()
+        [1.0, 1.0]
+        """
+        stored, dtype = dlpack.from_capsule(_capsule_of(x))
+        return cls._created(shared_node(stored, dtype, copy), device)
+
+    def __dlpack__(
+        self,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of the computed value, in the same memory.
+
+        It is copied with `copy=True`, and where one element of memory stands for several or an axis
+        is reversed. Raises BufferError if `copy=False` cannot be, and for memory that is not the
+        CPU's.
+        """
+        if stream is not None:
+            raise BufferError(f"a tensor of the CPU has no streams; leave out stream={stream!r}")
+        if dl_device is not None and tuple(map(int, dl_device)) != dlpack.CPU:
+            raise BufferError(
+                f"a tensor is given to DLPack's device {dlpack.CPU}, the CPU, not to {dl_device}; "
+                "leave out dl_device and copy it there"
+            )
+        stored = self._stored_array()
+        usable = _moves_forward(stored)
+        if copy is False and not usable:
+            raise BufferError(f"{self!r} repeats or reverses memory; use .contiguous() first")
+        own = stored.copy() if copy or not usable else stored
+        return dlpack.to_capsule(own, self.dtype, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number for the CPU. Raises BufferError for a tensor elsewhere."""
+        self._check_addressable()
+        return dlpack.CPU
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """What `numpy()` gives, of another type if asked for.
+
+        With `copy=False`, the memory itself; raises ValueError where it has another type, or is not
+        the CPU's.
+        """
+        if copy is not False:
+            array = self.numpy()
+            return array if dtype is None else array.astype(dtype, copy=False)
+        own = to_numpy_dtype(self.dtype)
+        if is_stored_as_bits(self.dtype) or dtype not in (None, own):
+            raise ValueError(
+                f"an array of {dtype or 'float32'} in the memory of {self!r} cannot be made; "
+                "leave out copy=False"
+            )
+        try:
+            return self._stored_array()
+        except BufferError as error:
+            raise ValueError(f"{error}, or leave out copy=False") from error
+
+    def _stored_array(self) -> Array:
+        """The computed elements in memory. Raises BufferError if that is not the CPU's."""
+        import numpy as np
+
+        self._check_addressable()
+        if 0 in self.shape:
+            return np.empty(self.shape, to_numpy_dtype(self.dtype))
+        if is_number(self.uop):
+            self.uop = in_own_memory(self.uop)
+        return view_node(self.realize().uop)
+
+    def _check_addressable(self) -> None:
+        device = self.device
+        if isinstance(device, Sharding) or not Device[device].allocator.addressable:
+            raise BufferError(
+                f"a tensor on {device} is not one piece of memory of the CPU; "
+                "copy it there first: .to('CPU')"
+            )
+
+
+def _capsule_of(x: Any) -> Any:
+    if type(x).__name__ == "PyCapsule":
+        return x
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(
+            f"from_dlpack takes an array that has __dlpack__, not {x!r} of type "
+            f"{type(x).__name__}; use Tensor(...)"
+        )
+    device_type, number = x.__dlpack_device__()
+    if int(device_type) != dlpack.CPU[0]:
+        raise BufferError(
+            f"from_dlpack: the array lives on DLPack's device ({int(device_type)}, {number}), not "
+            "on the CPU; copy it to the CPU first"
+        )
+    try:
+        return x.__dlpack__(max_version=dlpack.VERSION)
+    except TypeError:
+        # a library older than versions
+        return x.__dlpack__()
+
+
+def _moves_forward(array: Array) -> bool:
+    """Whether every element lies for itself, and none before one with smaller indices."""
+    pairs = zip(array.shape, array.strides, strict=True)
+    return all(size <= 1 or step > 0 for size, step in pairs)

@@ -1,0 +1,107 @@
+"""Running the nodes of a graph, one after the other.
+
+In: values for a graph's inputs. Out: values of its outputs: tensors, which are lazy, and arrays of
+the host. A node whose inputs are all on the host is computed there where it can be.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any
+
+from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
+from tinygrad.nn.onnx.graph import Graph, Node
+from tinygrad.nn.onnx.operators import HOST_OPERATORS, OPERATORS
+from tinygrad.nn.onnx.registry import Call, call_operator
+from tinygrad.nn.onnx.values import HostValue, Value, as_value, described
+
+
+def check_operators(graph: Graph) -> None:
+    """Raises OnnxUnsupportedError that lists all nodes for which there is no operator."""
+    unknown: dict[str, list[str]] = {}
+    for part in graph.subgraphs():
+        for node in part.nodes:
+            if (node.domain, node.op) not in OPERATORS:
+                operator = f"{node.domain}.{node.op}" if node.domain else node.op
+                unknown.setdefault(operator, []).append(node.name or ", ".join(node.outputs))
+    if unknown:
+        listed = "; ".join(
+            f"{operator} ({len(nodes)}: {', '.join(map(repr, nodes[:3]))})"
+            for operator, nodes in unknown.items()
+        )
+        raise OnnxUnsupportedError(
+            f"the model uses operators that are not there: {listed}. "
+            "Export it with others, or register them with tinygrad.nn.onnx.registry.operator"
+        )
+
+
+class Execution:
+    """Runs graphs on one device, by the operators of one version."""
+
+    def __init__(self, device: Any, opsets: Mapping[str, int]) -> None:
+        self.device, self.opset = device, opsets.get("", 0)
+
+    def run(
+        self, graph: Graph, given: dict[str, Value], outer: ChainMap[str, Value] | None = None
+    ) -> list[Value]:
+        """The outputs of a graph, from its inputs by name and the values around it."""
+        around = ChainMap[str, Value]() if outer is None else outer
+        values = ChainMap(dict(given), graph.initializers, *around.maps)
+        for node in graph.nodes:
+            inputs = [values[name] if name else None for name in node.inputs]
+            for name, value in zip(node.outputs, self.run_node(node, inputs, values)):
+                if name:
+                    values[name] = value
+        return [values[spec.name] for spec in graph.outputs]
+
+    def run_node(
+        self, node: Node, inputs: list[Value | None], values: ChainMap[str, Value]
+    ) -> list[Value]:
+        """The outputs of a node. Raises OnnxError, with the node and its inputs, if it fails."""
+
+        def run_graph(graph: Graph, args: list[Value]) -> list[Value]:
+            names = [spec.name for spec in graph.inputs]
+            if len(args) != len(names):
+                raise OnnxError(f"graph {graph.name!r} takes {len(names)} inputs, not {len(args)}")
+            return self.run(graph, dict(zip(names, args)), values)
+
+        call = Call(self.device, self.opset, run_graph)
+        try:
+            results = self.results(node, inputs, call)
+        except OnnxUnsupportedError as error:
+            raise OnnxUnsupportedError(failure(node, inputs, error)) from error
+        except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
+            raise OnnxError(failure(node, inputs, error)) from error
+        wanted = max((i + 1 for i, name in enumerate(node.outputs) if name), default=0)
+        if len(results) < wanted:
+            raise OnnxUnsupportedError(
+                failure(
+                    node,
+                    inputs,
+                    f"{wanted} outputs are asked for, and there are only {len(results)}",
+                )
+            )
+        return results
+
+    def results(self, node: Node, inputs: list[Value | None], call: Call) -> list[Value]:
+        """What the operator gives: of the host, if all inputs are and it can be."""
+        key = (node.domain, node.op)
+        on_host = all(value is None or isinstance(value, HostValue) for value in inputs)
+        if on_host and key in HOST_OPERATORS:
+            found = call_operator(HOST_OPERATORS[key], node, inputs, call)
+            if found[0] is not NotImplemented:
+                return [as_value(result, self.device) for result in found]
+        found = call_operator(OPERATORS[key], node, inputs, call)
+        return [
+            value if isinstance(value, HostValue) else as_value(value, self.device)
+            for value in found
+        ]
+
+
+def failure(node: Node, inputs: list[Value | None], error: object) -> str:
+    """A message that says where it happened, and with what."""
+    given = ", ".join(
+        f"{name or '(none)'}: {described(value)}" for name, value in zip(node.inputs, inputs)
+    )
+    return f"{node}: {error} (inputs: {given or 'none'})"

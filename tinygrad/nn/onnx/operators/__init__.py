@@ -1,0 +1,48 @@
+"""The operators, a family a file. Importing this registers them all."""
+
+from tinygrad.nn.onnx.operators import (
+    activation,
+    attention,
+    contrib,
+    control,
+    conv,
+    creation,
+    elementwise,
+    host,
+    indexing,
+    loss,
+    matmul,
+    movement,
+    normalization,
+    pool,
+    quantization,
+    recurrent,
+    reduction,
+    resize,
+    scatter,
+)
+from tinygrad.nn.onnx.registry import HOST_OPERATORS, OPERATORS
+
+__all__ = [
+    "HOST_OPERATORS",
+    "OPERATORS",
+    "activation",
+    "attention",
+    "contrib",
+    "control",
+    "conv",
+    "creation",
+    "elementwise",
+    "host",
+    "indexing",
+    "loss",
+    "matmul",
+    "movement",
+    "normalization",
+    "pool",
+    "quantization",
+    "recurrent",
+    "reduction",
+    "resize",
+    "scatter",
+]

@@ -1,0 +1,109 @@
+"""Branches and loops. Which branch is taken, and how often a loop runs, is decided while the graph
+is built: by what is known from shapes and constants, or by reading values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
+from tinygrad.nn.onnx.graph import Graph
+from tinygrad.nn.onnx.registry import operator
+from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
+from tinygrad.tensor import Tensor
+
+RunGraph = Callable[[Graph, list[Value]], list[Value]]
+Ints = tuple[int, ...]
+
+# every turn becomes a part of the graph
+MOST_TURNS = 10_000
+
+
+@operator("If")
+def if_(cond: Array, *, then_branch: Graph, else_branch: Graph, run_graph: RunGraph) -> list[Value]:
+    if cond.size != 1:
+        raise OnnxError(f"the condition has shape {cond.shape}, and must be one element")
+    return run_graph(then_branch if cond.item() else else_branch, [])
+
+
+@operator("Loop")
+def loop(
+    m: Array | None = None,
+    cond: Array | None = None,
+    *carried: Value,
+    body: Graph,
+    run_graph: RunGraph,
+    device: Any,
+) -> list[Value]:
+    """The carried values after the last turn, and what each turn gave, stacked."""
+    going = cond is None or bool(cond.item())
+    state, outputs, turn = list(carried), [], 0
+    while going and (m is None or turn < m.item()):
+        if turn == MOST_TURNS:
+            raise OnnxUnsupportedError(f"the loop runs more than {MOST_TURNS} times")
+        number, yes = HostValue(np.array(turn, np.int64)), HostValue(np.array(True))
+        go_on, *found = run_graph(body, [number, yes, *state])
+        state = found[: len(carried)]
+        outputs.append(found[len(carried) :])
+        going = bool(as_array(go_on, "the condition of the loop").item())
+        turn += 1
+    count = len(body.outputs) - 1 - len(carried)
+    if count and not outputs:
+        raise OnnxUnsupportedError("a loop that never runs gives no values to stack")
+    return state + [stacked([row[i] for row in outputs], 0, device) for i in range(count)]
+
+
+@operator("Scan")
+def scan(
+    *values: Value,
+    body: Graph,
+    num_scan_inputs: int,
+    scan_input_axes: Ints = (),
+    scan_input_directions: Ints = (),
+    scan_output_axes: Ints = (),
+    scan_output_directions: Ints = (),
+    run_graph: RunGraph,
+    device: Any,
+) -> list[Value]:
+    """The state after the last element of the inputs' axes, and what each gave, stacked."""
+    first = len(values) - num_scan_inputs
+    state, inputs = list(values[:first]), [tensor(v, device) for v in values[first:]]
+    if not inputs or first < 0:
+        raise OnnxError(f"num_scan_inputs is {num_scan_inputs}, and there are {len(values)} inputs")
+    axes = scan_input_axes or (0,) * len(inputs)
+    turned = scan_input_directions or (0,) * len(inputs)
+    rows = [x.flip(axis) if back else x for x, axis, back in zip(inputs, axes, turned)]
+    counts = {int(x.shape[axis]) for x, axis in zip(rows, axes)}
+    if len(counts) != 1 or not 0 < (count := counts.pop()) <= MOST_TURNS:
+        raise OnnxUnsupportedError(
+            f"the scanned axes of {[x.shape for x in inputs]} are not all 1 to {MOST_TURNS}"
+        )
+    outputs = []
+    for turn in range(count):
+        parts = [x[(slice(None),) * (axis % x.ndim) + (turn,)] for x, axis in zip(rows, axes)]
+        found = run_graph(body, [*state, *parts])
+        state = found[:first]
+        outputs.append(found[first:])
+    results: list[Value] = []
+    for i in range(len(body.outputs) - first):
+        column = [row[i] for row in outputs]
+        back = bool(scan_output_directions) and scan_output_directions[i]
+        axis = scan_output_axes[i] if scan_output_axes else 0
+        results.append(stacked(column[::-1] if back else column, axis, device))
+    return state + results
+
+
+def tensor(value: Value, device: Any) -> Tensor:
+    return value.tensor(device) if isinstance(value, HostValue) else value
+
+
+def stacked(values: list[Value], axis: int, device: Any) -> Value:
+    """Values along a new axis; of the host, if all are."""
+    if all(isinstance(value, HostValue) for value in values):
+        arrays = [value.array for value in values if isinstance(value, HostValue)]
+        return HostValue(np.stack(arrays, axis))
+    first, *rest = (tensor(value, device) for value in values)
+    return first.stack(*rest, dim=axis)

@@ -1,0 +1,200 @@
+"""Operators by name, and how a node's inputs and attributes become the arguments of one.
+
+An operator is a function whose signature is that of the operator in the specification: inputs are
+positional parameters, `Tensor` for what is computed with, `Array` for what decides the graph, and
+`Value` for either; attributes are keywords, by their names and with their defaults. An attribute
+that a later opset made an input is found by its name. Four keywords are no attributes: `device` is
+where new tensors go, `opset` the version of the model's operators, `output_count` how many outputs
+the node has, and `run_graph` runs a graph that is an attribute.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tinygrad.nn.onnx.errors import OnnxError
+from tinygrad.nn.onnx.graph import Graph, Node
+from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
+from tinygrad.tensor import Tensor
+
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+Key = tuple[str, str]
+
+CONTEXT = frozenset({"device", "opset", "output_count", "run_graph"})
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An input: `kind` is `Tensor`, `Array` or `Value`."""
+
+    name: str
+    kind: Any
+    required: bool
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A function and what its signature says."""
+
+    function: Function
+    inputs: tuple[Parameter, ...]
+    variadic: Parameter | None
+    attributes: dict[str, Any]
+    required_attributes: frozenset[str]
+    context: frozenset[str]
+
+
+OPERATORS: dict[Key, Operator] = {}
+# those that numpy computes while the graph is built, where all inputs are on the host
+HOST_OPERATORS: dict[Key, Operator] = {}
+
+
+def operator(*names: str, domain: str = "") -> Callable[[F], F]:
+    """Registers a function as the operators of these names."""
+    return lambda function: registered(OPERATORS, names, domain, function)
+
+
+def host_operator(*names: str) -> Callable[[F], F]:
+    """Registers a function of arrays, which may return NotImplemented for what is too large."""
+    return lambda function: registered(HOST_OPERATORS, names, "", function)
+
+
+def registered(table: dict[Key, Operator], names: tuple[str, ...], domain: str, function: F) -> F:
+    """Puts a function into a table; returns the function."""
+    for name in names:
+        assert (domain, name) not in table, f"{name} is there twice"
+        table[domain, name] = read_signature(function)
+    return function
+
+
+def read_signature(function: Function) -> Operator:
+    """An operator from the parameters of a function and their annotations."""
+    hints = typing.get_type_hints(function)
+    inputs: list[Parameter] = []
+    variadic = None
+    attributes: dict[str, Any] = {}
+    required: set[str] = set()
+    context: set[str] = set()
+    for parameter in inspect.signature(function).parameters.values():
+        name, has_default = parameter.name, parameter.default is not parameter.empty
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            variadic = Parameter(name, kind_of(hints[name]), False)
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            inputs.append(Parameter(name, kind_of(hints[name]), not has_default))
+        elif name in CONTEXT:
+            context.add(name)
+        else:
+            attributes[name] = attribute_type(hints[name])
+            required |= set() if has_default else {name}
+    return Operator(
+        function, tuple(inputs), variadic, attributes, frozenset(required), frozenset(context)
+    )
+
+
+def kind_of(hint: Any) -> Any:
+    """`Tensor`, `Array` or `Value`, with or without None."""
+    parts = [part for part in typing.get_args(hint) or (hint,) if part is not type(None)]
+    if Tensor in parts:
+        return Value if HostValue in parts else Tensor
+    return Array
+
+
+def attribute_type(hint: Any) -> Any:
+    """The type of an attribute's value: a class, where the annotation may say more."""
+    if hint is float | None or hint is float:
+        return float
+    parts = [part for part in typing.get_args(hint) if part is not type(None)]
+    plain = hint if typing.get_origin(hint) not in (typing.Union, type(int | None)) else parts[0]
+    return typing.get_origin(plain) or plain
+
+
+# ---- binding ----
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operator may ask of the model that it runs in."""
+
+    device: Any
+    opset: int
+    run_graph: Callable[[Graph, list[Value]], list[Value]]
+
+
+def call_operator(found: Operator, node: Node, values: list[Value | None], call: Call) -> list[Any]:
+    """The outputs of an operator. Raises OnnxError for inputs and attributes it does not take."""
+    attributes = dict(node.attributes)
+    args = bound_inputs(found, node, values, attributes, call)
+    for name, value in attributes.items():
+        check_attribute(found, node, name, value)
+    missing = found.required_attributes - attributes.keys()
+    if missing:
+        raise OnnxError(f"attribute {', '.join(sorted(missing))} is missing")
+    keywords = {
+        name: value.array if isinstance(value, HostValue) else value
+        for name, value in attributes.items()
+    }
+    offered = {
+        "device": call.device,
+        "opset": call.opset,
+        "output_count": len(node.outputs),
+        "run_graph": call.run_graph,
+    }
+    keywords |= {name: offered[name] for name in found.context}
+    result = found.function(*args, **keywords)
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def bound_inputs(
+    found: Operator,
+    node: Node,
+    values: list[Value | None],
+    attributes: dict[str, Any],
+    call: Call,
+) -> list[Any]:
+    """The positional arguments; takes the attributes that have become inputs."""
+    while values and values[-1] is None:
+        values = values[:-1]
+    if len(values) > len(found.inputs) and found.variadic is None:
+        raise OnnxError(f"it has {len(values)} inputs and takes {len(found.inputs)}")
+    args = []
+    for number, parameter in enumerate(found.inputs):
+        value = values[number] if number < len(values) else None
+        if value is None and parameter.name in attributes:
+            value = HostValue(np.asarray(attributes.pop(parameter.name)))
+        if value is None and parameter.required:
+            raise OnnxError(f"input {number}, {parameter.name}, is missing")
+        args.append(converted(value, parameter, call))
+    if found.variadic is not None:
+        rest = values[len(found.inputs) :]
+        args += [converted(value, found.variadic, call) for value in rest]
+    while args and args[-1] is None and not found.inputs[len(args) - 1].required:
+        args.pop()
+    return args
+
+
+def converted(value: Value | None, parameter: Parameter, call: Call) -> Any:
+    """A value as a parameter takes it."""
+    if value is None or parameter.kind is Value:
+        return value
+    if parameter.kind is Array:
+        return as_array(value, f"input {parameter.name}")
+    return value.tensor(call.device) if isinstance(value, HostValue) else value
+
+
+def check_attribute(found: Operator, node: Node, name: str, value: Any) -> None:
+    """Raises OnnxError for an attribute that there is not, or of another type."""
+    if name not in found.attributes:
+        there = ", ".join(found.attributes) or "none"
+        raise OnnxError(f"it has no attribute {name!r}; there are: {there}")
+    wanted = found.attributes[name]
+    given = value.array if isinstance(value, HostValue) else value
+    if not isinstance(given, wanted):
+        raise OnnxError(f"attribute {name} is {given!r}, not of type {wanted.__name__}")

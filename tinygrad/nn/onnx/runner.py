@@ -1,0 +1,166 @@
+"""`OnnxRunner`: a model from a file, as a function of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinygrad.device import Device
+from tinygrad.dtype import DType, from_numpy_dtype, to_numpy_dtype
+from tinygrad.nn.onnx.errors import OnnxError
+from tinygrad.nn.onnx.execution import Execution, check_operators
+from tinygrad.nn.onnx.graph import Graph, ValueSpec, read_graph, read_opsets
+from tinygrad.nn.onnx.model_file import Model, read_model
+from tinygrad.nn.onnx.values import MOST_HOST_ELEMENTS, Array, HostValue, Value, described
+from tinygrad.tensor import Tensor
+
+
+class OnnxRunner:
+    """A model in the ONNX format, of opset 13 or later.
+
+    `model` is the path of a file, its bytes (also as a tensor), or an `onnx.ModelProto`. Calling it
+    with a dictionary of the inputs gives a dictionary of the outputs, which are lazy. What follows
+    from shapes and constants is computed by Python while the graph is built; where a *value*
+    decides what is computed, it is read from the device, which cannot be inside TinyJit.
+
+    Attributes: `graph_inputs`, a `ValueSpec` (shape, dtype) by name; `graph_outputs`, names;
+    `opset_versions`, by domain ("" is ONNX's own); `weights`, the stored tensors by name; `device`.
+
+    Raises ImportError without the package `onnx`, OnnxError for a file that is not valid, and
+    OnnxUnsupportedError for what is not there, such as unknown operators.
+
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    >>> runner = OnnxRunner(helper.make_model(graph))
+    >>> runner({"x": Tensor([-1.0, 2.0])})["y"].tolist()
+    [0.0, 2.0]
+    """
+
+    def __init__(self, model: Model) -> None:
+        proto, folder = read_model(model)
+        self.opset_versions = read_opsets(proto)
+        graph = read_graph(proto.graph, folder)
+        check_operators(graph)
+        self.graph_name = graph.name
+        self.device: Any = Device.DEFAULT
+        self.graph_inputs = {
+            spec.name: spec for spec in graph.inputs if spec.name not in graph.initializers
+        }
+        self.graph_outputs = tuple(spec.name for spec in graph.outputs)
+        self.weights = stored_tensors(graph)
+        self._graph = graph
+        self._specs = {spec.name: spec for spec in graph.inputs}
+
+    def to(self, device: Any) -> OnnxRunner:
+        """Moves the stored tensors: a name, several (a full copy on each), or a `Sharding`."""
+        for tensor in self.weights.values():
+            tensor.to_(device)
+        self.device = Tensor.empty(1).to(device).device
+        return self
+
+    def __call__(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
+        """The outputs by name, for inputs by name: tensors, numpy arrays, or numbers.
+
+        Small numpy arrays of integers are taken as sizes and positions, which Python knows. Raises
+        OnnxError for inputs that are missing, unknown, or of another dtype or shape.
+        """
+        self._check_names(inputs)
+        sizes: dict[str, tuple[int, str]] = {}
+        values = {}
+        for name, given in inputs.items():
+            values[name] = value = self._value(self._specs[name], given)
+            check_value(self._specs[name], value, sizes)
+        execution = Execution(self.device, self.opset_versions)
+        results = execution.run(self._graph, values)
+        return {
+            # a tensor of its own: those that constants share must not be written to
+            name: Tensor(value.array, self.device) if isinstance(value, HostValue) else value
+            for name, value in zip(self.graph_outputs, results)
+        }
+
+    def _check_names(self, inputs: dict[str, Any]) -> None:
+        missing = [name for name in self.graph_inputs if name not in inputs]
+        unknown = [name for name in inputs if name not in self._specs]
+        if missing or unknown:
+            problems = [f"{', '.join(missing)} missing"] if missing else []
+            problems += [f"{', '.join(unknown)} unknown"] if unknown else []
+            takes = ", ".join(shown(spec) for spec in self.graph_inputs.values()) or "none"
+            raise OnnxError(
+                f"inputs of {self.graph_name!r}: {'; '.join(problems)}. It takes {takes}"
+            )
+
+    def _value(self, spec: ValueSpec, given: Any) -> Value:
+        if isinstance(given, Tensor):
+            return given
+        array = as_input_array(given, spec)
+        if array.dtype.kind in "iub" and array.size <= MOST_HOST_ELEMENTS:
+            return HostValue(array)
+        return Tensor(array, device=self.device)
+
+
+def stored_tensors(graph: Graph) -> dict[str, Tensor]:
+    """The tensors in memory that a graph and those in it hold, by name."""
+    found: dict[str, Tensor] = {}
+    for part in graph.subgraphs():
+        for name, value in part.initializers.items():
+            tensor = value.stored if isinstance(value, HostValue) else value
+            if tensor is not None:
+                found[name if name not in found else f"{part.name}.{name}"] = tensor
+    return found
+
+
+def as_input_array(given: Any, spec: ValueSpec) -> Array:
+    """An input that is no tensor as an array; Python numbers take the dtype they go to."""
+    if isinstance(given, (np.ndarray, np.generic)):
+        return np.asarray(given)
+    try:
+        return np.array(given, None if spec.dtype is None else to_numpy_dtype(spec.dtype))
+    except (ValueError, TypeError) as error:
+        raise OnnxError(
+            f"input {spec.name!r} is a {type(given).__name__}; give a tensor, a numpy array, or "
+            "(nested) lists of numbers"
+        ) from error
+
+
+def check_value(spec: ValueSpec, value: Value, sizes: dict[str, tuple[int, str]]) -> None:
+    """Raises OnnxError for an input of another dtype or shape than the model says.
+
+    `sizes` are those that have a name, with the input that had it first.
+    """
+    dtype, shape = dtype_and_shape(value)
+    if spec.dtype is not None and dtype is not spec.dtype:
+        raise OnnxError(
+            f"input {spec.name!r} is {described(value)}, and the model takes {shown(spec)}; "
+            f"cast it first: x.cast({str(spec.dtype)!r})".replace("'dtypes.", "'")
+        )
+    if spec.shape is None:
+        return
+    fits = len(shape) == len(spec.shape)
+    for size, wanted in zip(shape, spec.shape):
+        if isinstance(wanted, int):
+            fits = fits and size == wanted
+        elif wanted:
+            known, name = sizes.setdefault(wanted, (size, spec.name))
+            if known != size:
+                raise OnnxError(
+                    f"inputs {name!r} and {spec.name!r} have sizes {known} and {size} for "
+                    f"{wanted!r}, which must be equal: {spec.name!r} is {shape}"
+                )
+    if not fits:
+        raise OnnxError(f"input {spec.name!r} has shape {shape}, and the model takes {shown(spec)}")
+
+
+def dtype_and_shape(value: Value) -> tuple[DType, tuple[Any, ...]]:
+    if isinstance(value, HostValue):
+        return from_numpy_dtype(value.array.dtype), value.array.shape
+    return value.dtype, value.shape
+
+
+def shown(spec: ValueSpec) -> str:
+    """An input for messages: its name, dtype and shape."""
+    shape = "any shape"
+    if spec.shape is not None:
+        shape = f"({', '.join(str(size or '?') for size in spec.shape)})"
+    return f"{spec.name}: {spec.dtype or 'any dtype'} {shape}"

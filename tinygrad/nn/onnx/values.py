@@ -1,0 +1,101 @@
+"""Values while a model runs: tensors, and small arrays that stay with Python.
+
+Sizes, axes and positions decide what graph is built, so they must be known while it is built: what
+a model computes from shapes and constants stays a numpy array, and no kernel runs for it. It
+becomes a tensor, once, where an operator needs one.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tinygrad.dtype import DType, dtypes, from_numpy_dtype, is_stored_as_bits
+from tinygrad.engine.realize import capturing
+from tinygrad.nn.onnx.errors import OnnxError
+from tinygrad.tensor import Tensor
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+# what is larger is no shape
+MOST_HOST_ELEMENTS = 1024
+MOST_UPLOADED = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class HostValue:
+    """An array of the host. `stored` is its tensor, where the model keeps one in memory."""
+
+    array: Array
+    stored: Tensor | None = None
+
+    def tensor(self, device: Any) -> Tensor:
+        """The value as a tensor: the stored one, or a constant, or one that is on `device`."""
+        return as_tensor(self.array, device) if self.stored is None else self.stored
+
+
+Value: TypeAlias = Tensor | HostValue
+
+
+def as_tensor(array: Array, device: Any) -> Tensor:
+    """A tensor of an array's values, which must not be written to: equal ones take no memory, and
+    others are put on `device` once, so that calls with equal shapes move nothing.
+    """
+    dtype = from_numpy_dtype(array.dtype)
+    if array.size == 0 or (array == array.flat[0]).all():
+        return Tensor.full(array.shape, array.flat[0].item() if array.size else 0, dtype=dtype)
+    return uploaded(array.tobytes(), array.dtype, array.shape, device)
+
+
+@functools.lru_cache(MOST_UPLOADED)
+def uploaded(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], device: Any) -> Tensor:
+    """A tensor in memory, of the bytes of its elements."""
+    return Tensor(np.frombuffer(data, dtype).reshape(shape), device=device).realize()
+
+
+def as_value(result: Tensor | Array, device: Any) -> Value:
+    """What an operator gave, as a value; large arrays become tensors."""
+    if isinstance(result, Tensor):
+        return result
+    array = np.asarray(result)
+    if array.size > MOST_HOST_ELEMENTS:
+        return as_tensor(array, device)
+    return HostValue(array)
+
+
+def as_array(value: Value, what: str) -> Array:
+    """The value as an array of the host, computed if it is a tensor.
+
+    Raises OnnxError while a TinyJit captures, which would keep this call's value for ever.
+    """
+    if isinstance(value, HostValue):
+        return value.array
+    if capturing:
+        raise OnnxError(
+            f"{what} is a tensor, {described(value)}, whose value decides what is computed; under "
+            "TinyJit it must be a constant of the model or follow from shapes. "
+            "Run the model without TinyJit, or make this input an initializer"
+        )
+    return as_own_type(value.numpy(), value.dtype)
+
+
+def as_own_type(array: Array, dtype: DType) -> Array:
+    """What was read of bfloat16 or fp8, float32, in a type of numpy that is of its width."""
+    if not is_stored_as_bits(dtype):
+        return array
+    import ml_dtypes
+
+    names = {dtypes.bfloat16: "bfloat16", dtypes.fp8e4m3: "float8_e4m3fn"}
+    return array.astype(getattr(ml_dtypes, names.get(dtype, "float8_e5m2")))
+
+
+def described(value: Value | None) -> str:
+    """Dtype and shape, for messages."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, HostValue):
+        return f"{from_numpy_dtype(value.array.dtype)} {value.array.shape}"
+    return f"{value.dtype} {value.shape}"

@@ -1,0 +1,105 @@
+"""Adam and what was made of it: `AdamW`, and `LAMB` with a rate for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
+from tinygrad.tensor import Tensor
+
+
+class LAMB(Optimizer):
+    """Adam with a rate for each layer (https://arxiv.org/abs/1904.00962); `adam` turns that off.
+
+    `weight_decay` is decoupled from the gradient, as in AdamW. `m` and `v` are the running mean and
+    mean square of the gradients, `b1_t` and `b2_t` the powers that correct their start at zero.
+
+    >>> weight = Tensor([3.0, 4.0])
+    >>> optimizer = nn.optim.LAMB([weight], lr=0.1)
+    >>> with Tensor.train():
+    ...     _ = weight.sum().backward()
+    ...     optimizer.step()
+    >>> weight.numpy().round(3)  # by 0.1 * |weight|, in the direction (1, 1) / |(1, 1)|
+    array([2.646, 3.646], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        adam: bool = False,
+        fused: int | None = None,
+    ) -> None:
+        self.elementwise = adam
+        super().__init__(params, lr, fused)
+        self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
+        self.b1_t, self.b2_t = self._scalar(1.0), self._scalar(1.0)
+        self.m, self.v = self._new_state(), self._new_state()
+
+    def _step(
+        self, params: Sequence[Tensor], grads: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        self.b1_t.assign(self.b1_t * self.b1)
+        self.b2_t.assign(self.b2_t * self.b2)
+        updated = []
+        for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
+            m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
+            v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
+            mean = m / (1 - self._beside(self.b1_t, param))
+            mean_square = v / (1 - self._beside(self.b2_t, param))
+            direction = mean / (mean_square.sqrt() + self.eps)
+            if self.wd:
+                direction = direction + self.wd * param
+            rate = self._beside(self.lr, param)
+            if not self.adam:
+                size, step = norm(param), norm(direction)
+                rate = rate * trust_ratio(size, step, size / step)
+            updated.append(param - rate * direction)
+        return updated, [self.b1_t, self.b2_t, *self.m, *self.v]
+
+
+def AdamW(
+    params: Sequence[Tensor],
+    lr: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+    fused: int | None = None,
+) -> LAMB:
+    """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101).
+
+    >>> weight = Tensor([1.0])
+    >>> optimizer = nn.optim.AdamW([weight], lr=0.1, weight_decay=0.5)
+    >>> with Tensor.train():
+    ...     _ = (weight * 7).sum().backward()
+    ...     optimizer.step()
+    >>> weight.numpy().round(3)  # 1 - 0.1 * 1 - 0.1 * 0.5 * 1
+    array([0.85], dtype=float32)
+    """
+    return LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, fused=fused)
+
+
+def Adam(
+    params: Sequence[Tensor],
+    lr: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    fused: int | None = None,
+) -> LAMB:
+    """Steps of about `lr` in the direction of the mean gradient (https://arxiv.org/abs/1412.6980).
+
+    >>> weight = Tensor([1.0])
+    >>> optimizer = nn.optim.Adam([weight], lr=0.1)
+    >>> with Tensor.train():
+    ...     _ = (weight * 7).sum().backward()
+    ...     optimizer.step()
+    >>> weight.numpy().round(3)
+    array([0.9], dtype=float32)
+    """
+    return LAMB(params, lr, b1, b2, eps, 0.0, adam=True, fused=fused)

@@ -1,0 +1,159 @@
+"""Gradient descent with momentum: `SGD`, `LARS` with a rate for each layer, orthogonal `Muon`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinygrad.nn.optim.optimizer import Optimizer, describe, norm, trust_ratio
+from tinygrad.tensor import Tensor
+
+
+class LARS(Optimizer):
+    """Gradient descent with momentum, and a rate for each layer (https://arxiv.org/abs/1708.03888).
+
+    `tcoef` scales the rate of a layer by |parameter| / |gradient|; 0 turns that off. `classic`
+    multiplies by the rate before the momentum, so that an old gradient keeps its old rate.
+    `weight_decay` joins the gradient if `pre_wd`, else shrinks the parameter. `ns_steps` steps of
+    Newton-Schulz with `ns_coefficients` make the update orthogonal, as `Muon` does.
+
+    >>> weight = Tensor([3.0, 4.0])
+    >>> optimizer = nn.optim.LARS([weight], lr=1.0, momentum=0.0, weight_decay=0.0, tcoef=0.1)
+    >>> with Tensor.train():
+    ...     _ = weight.sum().backward()
+    ...     optimizer.step()
+    >>> weight.numpy().round(3)  # by 0.1 * |weight| / |gradient|
+    array([2.646, 3.646], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        ns_steps: int = 0,
+        ns_coefficients: tuple[float, float, float] | None = None,
+        nesterov: bool = False,
+        classic: bool = True,
+        pre_wd: bool = True,
+        tcoef: float = 0.001,
+        fused: int | None = None,
+    ) -> None:
+        self.elementwise = tcoef == 0 and ns_coefficients is None
+        super().__init__(params, lr, fused)
+        self.momentum, self.wd, self.tcoef = momentum, weight_decay, tcoef
+        self.ns_steps, self.ns_coefficients = ns_steps, ns_coefficients
+        self.nesterov, self.classic, self.pre_wd = nesterov, classic, pre_wd
+        self.b = self._new_state() if momentum else []
+
+    def _step(
+        self, params: Sequence[Tensor], grads: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        updated = []
+        for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
+            rate = self._beside(self.lr, param)
+            if self.tcoef:
+                size, slope = norm(param), norm(grad)
+                rate = rate * trust_ratio(size, slope, self.tcoef * size / (slope + self.wd * size))
+            if self.pre_wd and self.wd:
+                grad = grad + self.wd * param
+            if self.classic:
+                grad = grad * rate
+            if self.momentum:
+                grad = self._with_momentum(index, grad)
+            if self.ns_coefficients is not None:
+                grad = _orthogonal(grad, self.ns_steps, self.ns_coefficients)
+            if not self.pre_wd and self.wd:
+                param = param * (1 - self.wd * self._beside(self.lr, param))
+            updated.append(param - (grad if self.classic else grad * rate))
+        return updated, self.b
+
+    def _with_momentum(self, index: int, grad: Tensor) -> Tensor:
+        """Moves the momentum of a parameter; gives the direction to go."""
+        momentum = self.b[index]
+        momentum.assign((self.momentum * momentum + grad).cast(momentum.dtype))
+        return grad + self.momentum * momentum if self.nesterov else momentum
+
+
+def SGD(
+    params: Sequence[Tensor],
+    lr: float = 0.001,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    classic: bool = False,
+    fused: int | None = None,
+) -> LARS:
+    """Gradient descent: `param -= lr * grad`, with momentum and weight decay as in torch.
+
+    `classic` multiplies by the rate before the momentum.
+
+    >>> weight = Tensor([1.0])
+    >>> optimizer = nn.optim.SGD([weight], lr=0.5, momentum=0.5)
+    >>> with Tensor.train():
+    ...     for _ in range(2):
+    ...         optimizer.zero_grad()
+    ...         _ = weight.sum().backward()
+    ...         optimizer.step()
+    >>> weight.tolist()  # 1 - 0.5 * 1 - 0.5 * (0.5 * 1 + 1)
+    [-0.25]
+    """
+    return LARS(
+        params,
+        lr,
+        momentum,
+        weight_decay,
+        nesterov=nesterov,
+        classic=classic,
+        tcoef=0.0,
+        fused=fused,
+    )
+
+
+def Muon(
+    params: Sequence[Tensor],
+    lr: float = 0.001,
+    momentum: float = 0.95,
+    weight_decay: float = 0.1,
+    ns_steps: int = 5,
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+    nesterov: bool = True,
+    fused: int | None = None,
+) -> LARS:
+    """Momentum made orthogonal, for parameters of two axes or more.
+
+    https://kellerjordan.github.io/posts/muon/. Raises ValueError for a vector, which has no
+    orthogonal form: train those with `AdamW` and put both into an `OptimizerGroup`.
+
+    >>> weight = Tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> optimizer = nn.optim.Muon([weight], lr=0.1, weight_decay=0.0)
+    >>> with Tensor.train():
+    ...     _ = (weight * Tensor([[100.0, 0.0], [0.0, 1.0]])).sum().backward()
+    ...     optimizer.step()
+    >>> bool((weight.numpy().diagonal() < 0.95).all())  # both directions take a step of about lr
+    True
+    """
+    for param in params:
+        if param.ndim < 2 and param.requires_grad is not False:
+            raise ValueError(
+                f"Muon got {describe(param)}; it trains tensors of two axes or more. "
+                "Use OptimizerGroup(Muon(matrices), AdamW(vectors))"
+            )
+    return LARS(
+        params,
+        lr,
+        momentum,
+        weight_decay,
+        ns_steps,
+        ns_coefficients,
+        nesterov,
+        classic=False,
+        pre_wd=False,
+        tcoef=0.0,
+        fused=fused,
+    )
+
+
+def _orthogonal(grad: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
+    """The nearest (semi-)orthogonal matrix, about; later axes count as one."""
+    return grad.reshape(grad.shape[0], -1).newton_schulz(steps, coefficients).reshape(grad.shape)

@@ -1,0 +1,142 @@
+"""The bytes of a file as a tensor: some of them read, or seen as a tensor of another type.
+
+In: a file's name, or a one-dimensional tensor of bytes on any device. Out: bytes of the host, and
+tensors in the memory of that tensor. Always true: a file is mapped, and what nobody uses of it is
+not read; no view reaches outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pathlib
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tinygrad.device import Buffer
+from tinygrad.dtype import DType, dtypes
+from tinygrad.helpers import prod
+from tinygrad.schedule.prepare import contiguous_range
+from tinygrad.sharding import Sharding
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, buffers
+
+R = TypeVar("R")
+File = Tensor | str | os.PathLike[str]
+# of which the bytes still count in 64 bits
+MAX_ELEMENTS = (1 << 60) - 1
+MAX_AXES = 64
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 80
+_short.maxlist = _short.maxtuple = MAX_AXES
+
+
+class FileFormatError(ValueError):
+    """A file that is not valid, was cut off, or holds something that is not loaded."""
+
+
+def accept_filename(func: Callable[[Tensor], R]) -> Callable[[File], R]:
+    """Lets a function of a tensor of bytes take the name of a file too, which is mapped, not read.
+
+    >>> @nn.state.accept_filename
+    ... def size_in_bytes(t: Tensor) -> int:
+    ...     return t.numel()
+    >>> size_in_bytes(Tensor(b"four"))
+    4
+    """
+    signature = inspect.signature(func)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **named: Any) -> R:
+        return func(*map(bytes_of_file, signature.bind(*args, **named).args))
+
+    return wrapper
+
+
+def bytes_of_file(file: File) -> Tensor:
+    """A tensor of the bytes of a file. Raises ValueError for a tensor of anything else."""
+    if not isinstance(file, Tensor):
+        return Tensor(pathlib.Path(file))
+    if file.ndim != 1 or file.dtype != dtypes.uint8:
+        raise ValueError(
+            f"a file is a tensor of bytes, (n,) of uint8, not {file.shape} of {file.dtype}"
+        )
+    if isinstance(file.device, Sharding):
+        raise ValueError(f"the bytes of a file live on {file.device}; move them with .to('CPU')")
+    return file
+
+
+def shown(value: Any) -> str:
+    """What a message says of a value out of a file, which may be as large and deep as it likes."""
+    return _short.repr(value)
+
+
+def name_of_file(t: Tensor) -> str:
+    """What a message calls the file."""
+    device = str(t.device)
+    return device.partition(":")[2] if is_on_disk(t) else f"a tensor on {device}"
+
+
+def is_on_disk(t: Tensor) -> bool:
+    """Whether a tensor is in a file."""
+    return isinstance(t.device, str) and t.device.startswith("DISK:")
+
+
+def stored_run(tensor: Tensor) -> Buffer | None:
+    """The memory of a tensor on one device, if it is one run of a buffer in row-major order."""
+    run = contiguous_range(tensor.uop)
+    if run is None or run[0].op is not Ops.BUFFER or not run[0].is_realized:
+        return None
+    node, offset = run
+    buffer = node.buffer
+    assert isinstance(buffer, Buffer), "a tensor on one device has one buffer"
+    return buffer.view(int(tensor.numel()), tensor.dtype, offset * tensor.dtype.itemsize)
+
+
+def memory_of(tensor: Tensor) -> Buffer:
+    """Where a tensor on one device is in row-major order; it is put there if need be."""
+    memory = stored_run(tensor) or stored_run(tensor.contiguous().realize())
+    assert memory is not None, "what was stored as contiguous is one run of memory"
+    return memory
+
+
+def read_bytes(t: Tensor, start: int, stop: int) -> bytes:
+    """Some of the bytes that `t` holds."""
+    return bytes(peek_bytes(t, start, stop))
+
+
+def peek_bytes(t: Tensor, start: int, stop: int) -> memoryview:
+    """Some of the bytes that `t` holds, in its own memory if the host can address that."""
+    if start == stop:
+        return memoryview(b"")
+    return memory_of(t).view(stop - start, dtypes.uint8, start).as_memoryview()
+
+
+def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Tensor:
+    """The tensor whose row-major content is in `t`, a tensor of bytes, from byte `start` on."""
+    size = prod(shape)
+    if size == 0:
+        return Tensor.empty(*shape, dtype=dtype)
+    memory = memory_of(t)
+    if (memory.offset + start) % dtype.itemsize and not is_on_disk(t):
+        # kernels need aligned memory, a file does not
+        memory, start = memory_of(t[start : start + size * dtype.itemsize].clone()), 0
+    node = UOp.new_buffer(t.device, tuple(shape), dtype)
+    buffers[node] = memory.view(size, dtype, start)
+    return Tensor(node)
+
+
+def check_shape(shape: Any, what: str) -> tuple[int, ...]:
+    """A shape out of a file. Raises FileFormatError unless it is one, of a size that can be."""
+    if not isinstance(shape, tuple | list) or not all(type(d) is int and d >= 0 for d in shape):
+        raise FileFormatError(f"{what} has shape {shown(shape)}, which is no list of sizes")
+    if len(shape) > MAX_AXES:
+        raise FileFormatError(f"{what} has {len(shape)} axes; at most {MAX_AXES} are loaded")
+    # sizes beside a 0 are limited too: strides are their products
+    if prod(max(d, 1) for d in shape) > MAX_ELEMENTS:
+        raise FileFormatError(f"{what} has shape {shown(shape)}, which is too large for any memory")
+    return tuple(shape)

@@ -1,0 +1,184 @@
+"""The GGUF format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
+
+A file is a header (metadata by key, then each tensor's type, shape and place) and the data. Loading
+maps the file and reads the header; a tensor is read when it is used. A header is not trusted: what
+it says must fit the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tinygrad.device import Device
+from tinygrad.helpers import prod, round_up
+from tinygrad.nn.state.file_bytes import (
+    accept_filename,
+    check_shape,
+    is_on_disk,
+    name_of_file,
+    peek_bytes,
+    shown,
+)
+from tinygrad.nn.state.ggml import block_format, ggml_data_to_tensor
+from tinygrad.nn.state.gguf_values import MAX_HEADER_BYTES, HeaderReader
+from tinygrad.tensor import Tensor
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MAX_AXES = 4
+ALIGNMENT_KEY = "general.alignment"
+DEFAULT_ALIGNMENT_BYTES = 32
+# the format asks for multiples of it
+SMALLEST_ALIGNMENT_BYTES = 8
+
+# a key, a type and a value; a name, a number of axes, a type and an offset
+LEAST_METADATA_BYTES = 8 + 4 + 1
+LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One tensor of a file: its blocks are `nbytes` bytes, which start at `offset` of the data."""
+
+    name: str
+    shape: tuple[int, ...]
+    ggml_type: int
+    offset: int
+    nbytes: int
+
+
+@accept_filename
+def gguf_load(tensor: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The metadata of a GGUF file by key, and its tensors by name.
+
+    Takes a file's name or a tensor of its bytes. The tensors are lazy. They are where `tensor` is,
+    or on the default device if that is a file, which then is read tensor by tensor. Quantised ones
+    are float32 and are dequantised by what reads them; shapes are row-major, (rows, columns).
+    Raises FileFormatError, a ValueError, if the file is not valid or holds what is not supported.
+
+    >>> a_file_of_nothing = b"GGUF" + (3).to_bytes(4, "little") + bytes(16)
+    >>> nn.state.gguf_load(Tensor(a_file_of_nothing))
+    ({}, {})
+    """
+    data_start, metadata, entries = gguf_load_metadata(tensor)
+    return metadata, {name: _loaded(tensor, data_start, entry) for name, entry in entries.items()}
+
+
+def _loaded(t: Tensor, data_start: int, entry: TensorEntry) -> Tensor:
+    start = data_start + entry.offset
+    data = t[start : start + entry.nbytes]
+    if is_on_disk(t):
+        data = data.to(Device.DEFAULT)
+    return ggml_data_to_tensor(data, prod(entry.shape), entry.ggml_type).reshape(entry.shape)
+
+
+@accept_filename
+def gguf_load_metadata(tensor: Tensor) -> tuple[int, dict[str, Any], dict[str, TensorEntry]]:
+    """Where the data starts (bytes), the metadata by key, and what is said of each tensor by name.
+
+    For who wants the blocks of a tensor and not its numbers. Raises FileFormatError as `gguf_load`.
+    """
+    size = int(tensor.numel())
+    header = peek_bytes(tensor, 0, min(size, MAX_HEADER_BYTES))
+    reader = HeaderReader(header, name_of_file(tensor))
+    _check_version(reader)
+    tensor_count = reader.count("the number of tensors", LEAST_TENSOR_BYTES)
+    metadata = _metadata(reader)
+    alignment = _alignment(reader, metadata)
+    entries: dict[str, TensorEntry] = {}
+    for _ in range(tensor_count):
+        entry = _entry(reader, alignment)
+        if entry.name in entries:
+            raise reader.error(f"the tensor {shown(entry.name)} is there twice")
+        entries[entry.name] = entry
+    data_start = round_up(reader.at, alignment)
+    _check_places(reader, list(entries.values()), size - data_start)
+    return data_start, metadata, entries
+
+
+def _check_version(reader: HeaderReader) -> None:
+    magic = bytes(reader.take(4, "the magic number"))
+    if magic != MAGIC:
+        raise reader.error(f"a GGUF file starts with {MAGIC!r}, not {magic!r}")
+    version = reader.integer("I", "the version")
+    if version & 0xFFFF == 0 and version:
+        raise reader.error("this GGUF file is big-endian; only little-endian ones are supported")
+    if version not in VERSIONS:
+        raise reader.error(f"GGUF version {version} is not supported; {VERSIONS} are")
+
+
+def _metadata(reader: HeaderReader) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for _ in range(reader.count("the number of metadata entries", LEAST_METADATA_BYTES)):
+        key = reader.text("a key")
+        if key in metadata:
+            raise reader.error(f"the key {shown(key)} is there twice")
+        metadata[key] = reader.value(shown(key))
+    return metadata
+
+
+def _alignment(reader: HeaderReader, metadata: dict[str, Any]) -> int:
+    alignment = metadata.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT_BYTES)
+    if type(alignment) is not int or alignment <= 0 or alignment % SMALLEST_ALIGNMENT_BYTES:
+        raise reader.error(
+            f"{ALIGNMENT_KEY} is {shown(alignment)}, "
+            f"not a positive multiple of {SMALLEST_ALIGNMENT_BYTES}"
+        )
+    return alignment
+
+
+# *** tensors ***
+
+
+def _entry(reader: HeaderReader, alignment: int) -> TensorEntry:
+    """What the header says of the next tensor. Raises FileFormatError if no tensor is like that."""
+    name = reader.text("the name of a tensor")
+    what = f"the tensor {shown(name)}"
+    axes = reader.integer("I", what)
+    if axes > MAX_AXES:
+        raise reader.error(f"{what} has {axes} axes; a GGUF file has at most {MAX_AXES}")
+    # the file has the axis of neighbouring elements first
+    shape = tuple(reader.integer("Q", what) for _ in range(axes))[::-1]
+    ggml_type, offset = reader.integer("I", what), reader.integer("Q", what)
+    if offset % alignment:
+        raise reader.error(f"{what} is at {offset} of the data, no multiple of {alignment}")
+    nbytes = _nbytes(reader, what, shape, ggml_type)
+    return TensorEntry(name, shape, ggml_type, offset, nbytes)
+
+
+def _nbytes(reader: HeaderReader, what: str, shape: tuple[int, ...], ggml_type: int) -> int:
+    """The bytes of the blocks of a tensor. Raises FileFormatError if it cannot be in blocks."""
+    check_shape(shape, f"{reader.where}: {what}")
+    try:
+        format = block_format(ggml_type)
+    except ValueError as error:
+        raise reader.error(f"{what}: {error}") from error
+    columns = shape[-1] if shape else 1
+    if columns % format.elements:
+        raise reader.error(
+            f"{what} of shape {shape} has rows that are no whole blocks of {format.elements}, as "
+            f"{format.name} is in"
+        )
+    return prod(shape) // format.elements * format.nbytes
+
+
+def _check_places(reader: HeaderReader, entries: list[TensorEntry], data_bytes: int) -> None:
+    """Raises FileFormatError if a tensor is not inside the data, or two overlap."""
+    # what has no bytes is nowhere
+    filled = sorted((e for e in entries if e.nbytes), key=lambda entry: entry.offset)
+    for entry in filled:
+        if entry.offset + entry.nbytes > data_bytes:
+            raise reader.error(
+                f"{_shown_place(entry)}, but the file has {max(data_bytes, 0)} bytes of data; it "
+                "was cut off or is not valid"
+            )
+    for first, second in pairwise(filled):
+        if second.offset < first.offset + first.nbytes:
+            raise reader.error(f"{_shown_place(first)} and {_shown_place(second)}: they overlap")
+
+
+def _shown_place(entry: TensorEntry) -> str:
+    stop = entry.offset + entry.nbytes
+    return f"the tensor {shown(entry.name)} is at {[entry.offset, stop]} of the data"

@@ -1,0 +1,98 @@
+"""Files and sharded tensors: each device's part goes straight from or to its place in the file.
+
+A part is a box of the row-major array, so in the file it is runs of bytes of equal length. In: a
+tensor in a file, or one on several devices. Out: the other. Always true: the host holds one part at
+a time, and a part that several devices have is read or written once.
+"""
+
+from __future__ import annotations
+
+from io import BufferedRandom
+from typing import Any
+
+import numpy as np
+
+from tinygrad.device import Buffer, Device, MultiBuffer
+from tinygrad.helpers import prod
+from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
+from tinygrad.runtime.disk import DiskAllocator
+from tinygrad.sharding import Sharding
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, buffers
+
+Region = tuple[tuple[int, int], ...]
+
+
+def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
+    """A tensor in a file, laid out over devices; each device's part is read from the file alone.
+
+    None if `value` is in no file, or is not in row-major order there.
+    """
+    memory = stored_run(value) if is_on_disk(value) else None
+    if memory is None or 0 in value.shape:
+        return None
+    allocator = Device[memory.device].allocator
+    assert isinstance(allocator, DiskAllocator), "files are on DISK"
+    local = prod(layout.local_shape(value.shape))
+    parts = [Buffer(device, local, value.dtype).allocate() for device in layout.devices]
+    for region, holders in _holders(layout, value.shape).items():
+        first = parts[holders[0]]
+        content = _host_memory(first)
+        starts = run_starts(value.shape, region, value.dtype.itemsize)
+        allocator.copyout_runs(content, memory.handle, starts)
+        for part in (parts[holder] for holder in holders):
+            if part is not first or not _is_addressable(first):
+                part.copyin(content)
+    node = UOp.new_buffer(layout, value.shape, value.dtype)
+    buffers[node] = MultiBuffer(tuple(parts))
+    return Tensor(node)
+
+
+def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
+    """Writes a tensor on several devices, row-major, from where `file` stands to behind it."""
+    origin = file.tell()
+    node = value.contiguous().realize().uop
+    while node.op is Ops.RESHAPE:
+        # a layout that follows a reshape leaves each device's memory as it is
+        node = node.src[0]
+    for region, holders in _holders(layout, value.shape).items():
+        content = node.buffer[holders[0]].as_memoryview()
+        starts = run_starts(value.shape, region, value.dtype.itemsize)
+        run_bytes = content.nbytes // len(starts)
+        for number, start in enumerate(starts):
+            file.seek(origin + start)
+            file.write(content[number * run_bytes : (number + 1) * run_bytes])
+    file.seek(origin + int(value.numel()) * value.dtype.itemsize)
+
+
+def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[int]:
+    """The bytes where the runs of a box start, in order: runs of equal length, which make it up."""
+    cut = [axis for axis, bounds in enumerate(region) if bounds != (0, shape[axis])]
+    if not cut:
+        return [0]
+    starts: Any = np.zeros(1, np.int64)
+    for axis, (start, stop) in enumerate(region[: cut[-1]]):
+        steps = np.arange(start, stop) * (prod(shape[axis + 1 :]) * itemsize)
+        starts = (starts[:, None] + steps).reshape(-1)
+    last = cut[-1]
+    starts = starts + region[last][0] * prod(shape[last + 1 :]) * itemsize
+    found: list[int] = starts.tolist()
+    return found
+
+
+def _holders(layout: Sharding, shape: tuple[Any, ...]) -> dict[Region, list[int]]:
+    """The numbers of the devices that have each part."""
+    holders: dict[Region, list[int]] = {}
+    for number, region in enumerate(layout.regions(shape)):
+        holders.setdefault(region, []).append(number)
+    return holders
+
+
+def _is_addressable(part: Buffer) -> bool:
+    return Device[part.device].allocator.addressable
+
+
+def _host_memory(part: Buffer) -> memoryview:
+    """Where the host prepares the content of a part: in the part itself, if it can."""
+    return part.as_memoryview() if _is_addressable(part) else memoryview(bytearray(part.nbytes))

@@ -1,0 +1,95 @@
+"""Text for terminals and generated code: colours, line breaks, identifiers."""
+
+from __future__ import annotations
+
+import re
+import string
+
+from tinygrad.settings import NO_COLOR
+
+COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def colored(text: str, color: str | None, background: bool = False) -> str:
+    """`text` in a terminal colour; a name in capitals is the bright one, None leaves it alone.
+
+    >>> text = colored("warm", "red")
+    >>> ansistrip(text)
+    'warm'
+    """
+    if color is None or NO_COLOR:
+        return text
+    code = 30 + COLORS.index(color.lower()) + 10 * background + 60 * color.isupper()
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def ansistrip(text: str) -> str:
+    """`text` without its colours.
+
+    >>> ansistrip("\\x1b[31mred\\x1b[0m")
+    'red'
+    """
+    return ANSI.sub("", text)
+
+
+def ansilen(text: str) -> int:
+    """How many columns `text` takes on a terminal.
+
+    >>> ansilen("\\x1b[31mred\\x1b[0m")
+    3
+    """
+    return len(ansistrip(text))
+
+
+def word_wrap(text: str, width: int = 80) -> str:
+    """`text` with lines cut so that none shows more than `width` characters; colours are free.
+
+    >>> word_wrap("abcde", 2)
+    'ab\\ncd\\ne'
+    """
+    return "\n".join(_wrap_line(line, width) for line in text.split("\n"))
+
+
+def _wrap_line(line: str, width: int) -> str:
+    pieces: list[str] = []
+    column = 0
+    for token in re.findall(rf"{ANSI.pattern}|.", line):
+        if not ANSI.fullmatch(token):
+            if column == width:
+                pieces.append("\n")
+                column = 0
+            column += 1
+        pieces.append(token)
+    return "".join(pieces)
+
+
+def strip_parens(text: str) -> str:
+    """`text` without its outer parentheses, if the first one closes at the very end.
+
+    >>> strip_parens("(a + b)"), strip_parens("(a) + (b)")
+    ('a + b', '(a) + (b)')
+    """
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+IDENTIFIER_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_")
+
+
+def to_function_name(text: str) -> str:
+    """`text` as a C identifier: colours go, other characters become their hexadecimal code.
+
+    >>> to_function_name("a b")
+    'a20b'
+    """
+    return "".join(
+        character if character in IDENTIFIER_CHARACTERS else f"{ord(character):02X}"
+        for character in ansistrip(text)
+    )

@@ -1,0 +1,117 @@
+"""How a kernel is written by hand: arrays are indexed, elements stored, loops closed.
+
+In: placeholders, which are `PARAM`s under movement. Out: a graph for `schedule/custom.py` to check
+and lower. An array has a shape; an element, `A[i, j]`, has none, and is a place to store to or,
+where a value is needed, what is in memory there. `A.after(x)` is the array once `x` is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import argfix, prod
+from tinygrad.uop import Ops
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp
+    from tinygrad.uop.sint import sint
+
+
+class KernelMixin:
+    """The methods of a `UOp` that only kernels written by hand need."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        op: Ops
+        src: tuple[UOp, ...]
+
+        @property
+        def shape(self) -> tuple[sint, ...]: ...
+
+        def replace(self, **kwargs: Any) -> UOp: ...
+
+        def reshape(self, shape: Any, *sizes: Any) -> UOp: ...
+
+        def shrink(self, bounds: tuple[tuple[sint, sint], ...]) -> UOp: ...
+
+        def store(self, value: Any) -> UOp: ...
+
+    # a sequence by `__getitem__` alone would never end
+    __iter__ = None
+
+    def numel(self) -> sint:
+        """The number of elements of an array."""
+        count: sint = prod(self.shape)
+        return count
+
+    def flatten(self) -> UOp:
+        """The elements of an array in row-major order."""
+        return self.reshape((self.numel(),))
+
+    def __getitem__(self, index: Any) -> UOp:
+        """The element at an index of every axis, or, with slices and missing axes, a part.
+
+        Raises IndexError for too many indices, TypeError for slices with steps.
+        """
+        indices = index if isinstance(index, tuple) else (index,)
+        shape = self.shape
+        if len(indices) > len(shape):
+            raise IndexError(
+                f"{len(indices)} indices for an array of shape {shape}; give one for each axis"
+            )
+        indices += (slice(None),) * (len(shape) - len(indices))
+        if not any(isinstance(x, slice) for x in indices):
+            numbers = (self._index(x, d) for x, d in zip(indices, shape, strict=True))
+            return self.replace(op=Ops.INDEX, src=(self, *numbers), arg=None)
+        bounds = tuple(_bounds(x, d) for x, d in zip(indices, shape, strict=True))
+        part = self.shrink(bounds)
+        kept = zip(indices, part.shape, strict=True)
+        return part.reshape(tuple(d for x, d in kept if isinstance(x, slice)))
+
+    def _index(self, x: Any, size: Any) -> UOp:
+        if isinstance(x, int):
+            x = x + size if x < 0 else x
+            return self.replace(op=Ops.CONST, dtype=dtypes.index, src=(), arg=x)
+        if not hasattr(x, "src"):
+            raise TypeError(f"an index of a kernel's array is an int or an expression, not {x!r}")
+        found: UOp = x
+        return found
+
+    def valid(self, condition: UOp) -> UOp:
+        """This index where `condition` is true, else none: loads give 0 there, stores are skipped.
+
+        Stands alone as an index, `A[(i - 1).valid(i > 0)]`.
+        """
+        nothing = self.replace(op=Ops.NOOP, src=(), arg=None)
+        return condition.alu(Ops.WHERE, cast("UOp", self), nothing)
+
+    def set(self, value: Any, end: Any = ()) -> UOp:
+        """The array of this element once `value` is stored there, in loops that `end` closes."""
+        return self.src[0].after(self.store(value).end(*argfix(end)))
+
+    def after(self, *before: UOp) -> UOp:
+        """This array, read and written once `before` are done, and inside of the loops among them.
+
+        A loop keeps what is read in it from being read once, outside.
+        """
+        return self.replace(op=Ops.AFTER, src=(self, *before), arg=None)
+
+    def end(self, *ranges: UOp) -> UOp:
+        """What this does, done for each value of `ranges`, the first of them outermost."""
+        if not ranges:
+            return cast("UOp", self)
+        return self.replace(op=Ops.END, dtype=dtypes.void, src=(self, *ranges), arg=None)
+
+
+def _bounds(x: Any, size: Any) -> tuple[Any, Any]:
+    """The part of an axis that an index or a slice takes."""
+    if not isinstance(x, slice):
+        x = x + size if isinstance(x, int) and x < 0 else x
+        return x, x + 1
+    if x.step not in {None, 1}:
+        raise TypeError(f"a slice of a kernel's array has no steps, but here {x.step}; index it")
+    if isinstance(x.start, int | None) and isinstance(x.stop, int | None):
+        return slice(x.start, x.stop).indices(size)[:2]
+    return 0 if x.start is None else x.start, size if x.stop is None else x.stop
