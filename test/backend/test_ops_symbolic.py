@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, UOp, Variable
+from tinygrad import Tensor, TinyJit, UOp, Variable
 from tinygrad.engine.realize import compiled_kernels
 
 DATA = np.random.default_rng(0).normal(size=(3, 16, 4)).astype(np.float32)
@@ -73,6 +73,123 @@ def test_writing_at_a_position() -> None:
         x[:, at : at + 1] = Tensor(np.full((3, 1, 4), float(position), np.float32))
         expected[:, position] = position
         np.testing.assert_array_equal(x.numpy(), expected)
+
+
+MOVEMENT: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, int], Any]]] = {
+    "from a position on": (lambda x, n: x[:, n - 1 :], lambda x, n: x[:, n - 1 :]),
+    "up to the end": (lambda x, n: x[:, n - 1 : -1], lambda x, n: x[:, n - 1 : -1]),
+    "all but the last": (lambda x, n: x[:, : n - 1], lambda x, n: x[:, : n - 1]),
+    "at a position": (lambda x, n: x[:, n - 1], lambda x, n: x[:, n - 1]),
+    "flip": (lambda x, n: x[:, :n].flip(1), lambda x, n: x[:, :n][:, ::-1]),
+    "flatten": (lambda x, n: x[:, :n].flatten(), lambda x, n: x[:, :n].reshape(-1)),
+    "filled up": (
+        lambda x, n: x[:, :n].pad((None, (0, 16 - n), None), value=7),
+        lambda x, n: np.pad(x[:, :n], ((0, 0), (0, 16 - n), (0, 0)), constant_values=7),
+    ),
+    "repeat": (lambda x, n: x[:, :n].repeat(1, 2, 1), lambda x, n: np.tile(x[:, :n], (1, 2, 1))),
+    "stack": (lambda x, n: x[:, :n].stack(x[:, :n]), lambda x, n: np.stack([x[:, :n]] * 2)),
+    "ones": (lambda x, n: Tensor.ones(n, 2), lambda x, n: np.ones((n, 2))),
+    "arange": (lambda x, n: Tensor.arange(n, n + 3), lambda x, n: np.arange(n, n + 3)),
+    "cat": (
+        lambda x, n: x[:, :n].cat(x[:, : 17 - n], dim=1),
+        lambda x, n: np.concatenate([x[:, :n], x[:, : 17 - n]], 1),
+    ),
+    "last row by index": (
+        lambda x, n: x[:, :n][:, Tensor([-1, 0])],
+        lambda x, n: x[:, :n][:, [-1, 0]],
+    ),
+    "rows out of range": (lambda x, n: x[:, :n][:, Tensor([16])], lambda x, n: x[:, :1] * 0),
+    "elsewhere": (lambda x, n: x[:, :n].to("CPU:1"), lambda x, n: x[:, :n]),
+    "contiguous": (lambda x, n: x[:, :n].contiguous(), lambda x, n: x[:, :n]),
+}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", MOVEMENT)
+def test_movement_by_a_bound_size(name: str, length: int) -> None:
+    function, expected = MOVEMENT[name]
+    found = function(Tensor(DATA).realize(), bound(length))
+    np.testing.assert_allclose(found.numpy(), expected(DATA, length), rtol=1e-6)
+
+
+GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "part": lambda x, n: (x[:, :n] * x[:, :n]).sum(),
+    "position": lambda x, n: (x[:, n - 1] * 3).sum(),
+    "reshape": lambda x, n: (x[:, :n].reshape(-1, 2) * 2).sum(),
+    "matmul": lambda x, n: (x[0, :n] @ x[1, :n].T).sum(),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradient_through_a_bound_size(name: str) -> None:
+    function = GRADIENTS[name]
+    for length in LENGTHS:
+        x, y = Tensor(DATA, requires_grad=True), Tensor(DATA, requires_grad=True)
+        function(x, bound(length)).backward()
+        function(y, length).backward()
+        assert x.grad is not None
+        assert y.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5)
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "position": lambda x, n: x.__setitem__((slice(None), n - 1), 5),
+    "part": lambda x, n: x.__setitem__((slice(None), slice(None, n)), -1),
+    "by rows": lambda x, n: x.__setitem__(([2, 0], slice(None, n)), 4),
+    "moved": lambda x, n: x.__setitem__((slice(None), slice(n - 1, n)), x[:, :1] * 2),
+}
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writing_at_a_bound_position(name: str, lazy: bool) -> None:
+    for length in LENGTHS:
+        expected = DATA.copy()
+        if name == "moved":
+            expected[:, length - 1 : length] = DATA[:, :1] * 2
+        else:
+            WRITES[name](expected, length)
+        x = Tensor(DATA) + 0.0 if lazy else Tensor(DATA).realize()
+        WRITES[name](x, bound(length))
+        np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_a_cache_is_filled_by_a_captured_function() -> None:
+    cache, expected = Tensor.zeros(2, 8, 4).contiguous().realize(), np.zeros((2, 8, 4), np.float32)
+
+    @TinyJit
+    def step(new: Tensor, at: UOp) -> Tensor:
+        keys, values = cache[0, at : at + 1], cache[1, at : at + 1]
+        keys.assign(new)
+        values.assign(values + new * 2)
+        Tensor.realize(keys, values)
+        return cache[:, : at + 1].sum(1).realize()
+
+    for position in range(8):
+        row = np.full((1, 4), position + 1, np.float32)
+        expected[:, position] = row * [[1], [2]]
+        found = step(Tensor(row).realize(), Variable("at", 0, 7).bind(position))
+        np.testing.assert_array_equal(found.numpy(), expected[:, : position + 1].sum(1))
+    np.testing.assert_array_equal(cache.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, n: x[:, :n] + x, r"shapes \(3, length\[3\], 4\) and \(3, 16, 4\) do not broadc"),
+        (lambda x, n: x[:, :n].cat(x, dim=0), r"shapes \(3, length\[3\], 4\) and \(3, 16, 4\)"),
+        (lambda x, n: x[:, :n].reshape(7, n, 4), r"\(3, length\[3\], 4\) -> \(7, length\[3\], 4\)"),
+        (lambda x, n: x[:, :n].reshape(-1, n + 1), "the size for -1 is not known"),
+        (lambda x, n: x[:, : n + 16], r"\(0, \(length\[3\]\+16\)\) is not within an axis of"),
+        (lambda x, n: x[:, :n].split(2, 1), "split: axis 1 .* has no fixed size"),
+        (lambda x, n: x[:, :n].unfold(1, 2, 1), "unfold: axis 1 .* has no fixed size"),
+        (lambda x, n: x[:, :n].assign(x), r"does not fit .*\(3, length\[3\], 4\)"),
+    ],
+)
+def test_sizes_in_messages_are_expressions(function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        function(Tensor(DATA).realize(), bound(3))
+    assert "\n" not in str(error.value)
 
 
 def test_attention_to_a_part_of_a_cache() -> None:

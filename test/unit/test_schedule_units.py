@@ -15,10 +15,11 @@ from tinygrad.schedule import fuse, merge
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.collectives import all_reduce
 from tinygrad.schedule.kernels import hazards, make_plan
+from tinygrad.schedule.local import padded_to_most, slice_local
 from tinygrad.schedule.plan import Part
 from tinygrad.schedule.prepare import as_memory, contiguous_range, prepare
 from tinygrad.schedule.simplify import simplify
-from tinygrad.schedule.transfer import padded_to_most, slice_local, transfer
+from tinygrad.schedule.transfer import transfer
 from tinygrad.schedule.unit import Unit
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial
@@ -367,7 +368,7 @@ def test_a_full_copy_becomes_split_without_messages() -> None:
     local = transfer(buffer(4, 3, device=Spmd(TWO)), whole, split, (4, 3), REASON)
     assert not transfers(local)
     assert local.shape == (2, 3)
-    assert slice_local(buffer(4, 3), whole, whole).shape == (4, 3)
+    assert slice_local(buffer(4, 3), whole, whole, (4, 3)).shape == (4, 3)
 
 
 def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:

@@ -15,6 +15,7 @@ import pytest
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp, resolve, smax, smin, sym_infer
+from tinygrad.uop.render import tree
 
 a, b = UOp.variable("a", 0, 10), UOp.variable("b", 1, 5)
 
@@ -186,7 +187,7 @@ def test_an_expression_reads_like_python(node: UOp, expected: str) -> None:
 
 def test_a_shared_node_is_printed_once() -> None:
     shared = a + b
-    text = repr(shared * shared)
+    text = tree(shared * shared)
     assert text.splitlines() == [
         "MUL index",
         "  #0 ADD index",
@@ -196,11 +197,21 @@ def test_a_shared_node_is_printed_once() -> None:
     ]
 
 
+def test_an_expression_of_sizes_is_one_line() -> None:
+    assert repr((3, a * 2 + b)) == "(3, ((a*2)+b))"
+    assert f"{a.bind(4)}" == "a[4]"
+
+
+def test_keys_tell_variables_of_equal_name_apart() -> None:
+    keys = {UOp.arange(UOp.variable("n", 1, limit)).key for limit in (4, 4, 8)}
+    assert len(keys) == 2
+
+
 def test_a_large_graph_is_cut_short() -> None:
     node = a
     for number in range(10_000):
         node = node * node + number
-    lines = repr(node).splitlines()
+    lines = tree(node).splitlines()
     assert len(lines) < 500
     assert lines[-1].startswith("... ")
     assert "not shown" in lines[-1]

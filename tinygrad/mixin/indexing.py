@@ -159,8 +159,9 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         if not dtypes.is_int(x.dtype):
             hint = "; use masked_select() or where()" if x.dtype is dtypes.bool else ""
             raise IndexError(f"index tensors are of integers, not of {x.dtype}{hint}")
-        narrow = x.dtype.itemsize < 4 or x.dtype is dtypes.uint32
-        return x.cast(dtypes.int32 if narrow else x.dtype)  # type: ignore[no-any-return]
+        if x.dtype.itemsize < 4:
+            return x.cast(dtypes.int32)  # type: ignore[no-any-return]
+        return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
 
     # ---- reading ----
 

@@ -159,15 +159,15 @@ class JoiningMixin(CreationMixin):
         for axis, (first, last) in enumerate(pairs):
             before, after = int(first), int(last)
             x = x._along(axis, max(-before, 0), x.shape[axis] - max(-after, 0))
-            parts = [x._border(axis, max(before, 0), mode, True), x]
-            parts.append(x._border(axis, max(after, 0), mode, False))
-            kept = [part for part in parts if part.shape[axis]]
-            x = kept[0].cat(*kept[1:], dim=axis)
+            first_part = [x._border(axis, before, mode, True)] if before > 0 else []
+            last_part = [x._border(axis, after, mode, False)] if after > 0 else []
+            parts = [*first_part, x, *last_part]
+            x = parts[0].cat(*parts[1:], dim=axis)
         return x
 
     def _border(self, axis: int, count: int, mode: str, before: bool) -> Self:
         size = self.shape[axis]
-        if count and (count > size - (mode == "reflect")) and (mode != "replicate" or not size):
+        if count > size - (mode == "reflect") and (mode != "replicate" or not size):
             raise ValueError(f"pad: {count} is too much for an axis of size {size} in mode {mode}")
         if mode == "circular":
             return self._along(axis, size - count, size) if before else self._along(axis, 0, count)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import Shape, TensorCore, broadcast_node, same_size, shown
-from tinygrad.uop.ops import UOp, WindowArg, sint, smax
+from tinygrad.uop.ops import UOp, WindowArg, resolve, sint, smax
 
 Padding = tuple[tuple[sint, sint], ...]
 
@@ -198,10 +198,13 @@ class MovementMixin(TensorCore):
         shape = self.uop.shape
         if len(arg) != len(shape):
             raise ValueError(f"shrink{tuple(arg)} needs one (start, end) for each axis of {shape}")
-        bounds = tuple((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
+        given = ((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
+        bounds = tuple((start, end) for start, end in (_integers("shrink", (*b,)) for b in given))
         for (start, end), size in zip(bounds, shape, strict=True):
-            if all_int((start, end, size)) and not 0 <= start <= end <= size:
-                raise ValueError(f"shrink: ({start}, {end}) is not within an axis of {shape}")
+            fits = (0 <= start, start <= end, end <= size)
+            if not all(resolve(condition) for condition in fits):
+                part = shown((start, end))
+                raise ValueError(f"shrink: {part} is not within an axis of {shown(shape)}")
         return self._derive(self.uop.shrink(bounds))
 
     def shrink_to(self, shape: Any, *args: Any) -> Self:
@@ -278,6 +281,13 @@ class MovementMixin(TensorCore):
             raise ValueError(f"{op}: a tensor without axes has none to work along; unsqueeze first")
         return self
 
+    def _known_size(self, op: str, axis: int) -> int:
+        """The size of an axis. Raises ValueError if that is an expression of Variables."""
+        size: sint = self.uop.shape[axis]
+        if isinstance(size, UOp):
+            raise ValueError(f"{op}: axis {axis} of shape {shown(self.shape)} has no fixed size")
+        return size
+
     # ---- parts as a list, and windows ----
 
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
@@ -289,7 +299,7 @@ class MovementMixin(TensorCore):
         [[0, 1], [2, 3], [4]]
         """
         axis = self._with_axes("split")._axis(dim)
-        size = int(self.shape[axis])
+        size = self._known_size("split", axis)
         if isinstance(sizes, int):
             if sizes < 0 or (sizes == 0 and size):
                 raise ValueError(f"split: parts of {sizes} elements do not make up {size}")
@@ -311,7 +321,7 @@ class MovementMixin(TensorCore):
         """
         if chunks <= 0:
             raise ValueError(f"chunks={chunks} must be positive")
-        size = int(self._with_axes("chunk").shape[self._axis(dim)])
+        size = self._with_axes("chunk")._known_size("chunk", self._axis(dim))
         return list(self.split(-(-size // chunks) if size else [0] * chunks, dim))
 
     def unfold(self, dim: int, size: sint, step: int) -> Self:
@@ -321,7 +331,7 @@ class MovementMixin(TensorCore):
         [[0, 1, 2], [2, 3, 4]]
         """
         axis = self._with_axes("unfold")._axis(dim)
-        length = int(self.shape[axis])
+        length = self._known_size("unfold", axis)
         if not 0 <= int(size) <= length or step <= 0:
             raise RuntimeError(
                 f"unfold(size={size}, step={step}): needs 0 <= size <= {length} and step > 0"
@@ -402,8 +412,10 @@ def _with_inferred_size(old: Shape, new: Shape, unknown: int) -> Shape:
     # sizes that occur on both sides cancel; what is left are known factors
     left = [s for s in old if not isinstance(s, int)]
     right = [s for i, s in enumerate(new) if i != unknown and not isinstance(s, int)]
-    for size in right:
-        left.remove(size)
     known = prod([s for s in old if isinstance(s, int)])
     divisor = prod([s for i, s in enumerate(new) if i != unknown and isinstance(s, int)])
+    if any(size not in left for size in right) or divisor == 0 or known % divisor:
+        raise ValueError(f"reshape {shown(old)} -> {shown(new)}: the size for -1 is not known")
+    for size in right:
+        left.remove(size)
     return (*new[:unknown], prod(left) * (known // divisor), *new[unknown + 1 :])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import cast
 
 from tinygrad.helpers import all_int, prod
-from tinygrad.schedule.transfer import (
+from tinygrad.schedule.local import (
     Layout,
     device_number,
     device_of,
@@ -20,8 +20,8 @@ from tinygrad.schedule.transfer import (
     most,
     padded_flat,
     padded_to_most,
-    transfer,
 )
+from tinygrad.schedule.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import Partial, Placement, Sharding
 from tinygrad.uop import Ops

@@ -120,11 +120,15 @@ class _Planner:
         size = arg.piece_size(elements(node.shape))
         nbytes = size * node.dtype.itemsize
 
-        def piece(part: Part, slot: int) -> Part:
-            return Part(part.entry, part.device, part.offset + slot * nbytes, size, node.dtype)
+        def pieces(part: Part, slot: int, count: int) -> Part:
+            start = part.offset + slot * nbytes
+            return Part(part.entry, part.device, start, size * count, node.dtype)
 
         transfers = tuple(
-            Transfer(piece(target[m.target], m.target_slot), piece(source[m.source], m.source_slot))
+            Transfer(
+                pieces(target[m.target], m.target_slot, m.count),
+                pieces(source[m.source], m.source_slot, m.count),
+            )
             for m in arg.moves
         )
         item = TransferItem(transfers, arg.reason)

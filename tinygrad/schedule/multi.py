@@ -13,26 +13,15 @@ from typing import Any, cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.collectives import all_reduce
-from tinygrad.schedule.transfer import block_start, local_shape, slice_local, transfer
-from tinygrad.sharding import Sharding
+from tinygrad.schedule.local import part_start, slice_local, spread, within
+from tinygrad.schedule.moving import move_locally, reduce_locally
+from tinygrad.schedule.transfer import transfer
+from tinygrad.sharding import Interval, Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Reason, Spmd
-from tinygrad.uop.ops import BufferArg, UOp, sint
+from tinygrad.uop.ops import BufferArg, UOp
 from tinygrad.uop.placement import origins
 from tinygrad.uop.upat import PatternMatcher, UPat
-
-
-def local_argument(node: UOp, layout: Sharding) -> Any:
-    """The argument of a movement op on one device's part: split axes are as long as they are
-    there.
-    """
-    if node.op in {Ops.RESHAPE, Ops.EXPAND}:
-        return local_shape(layout, node.shape)
-    if node.op is Ops.SHRINK:
-        local = local_shape(cast(Sharding, node.src[0].device), node.src[0].shape)
-        split = layout.split_axes
-        return tuple((0, local[i]) if i in split else b for i, b in enumerate(node.arg))
-    return node.arg
 
 
 def _line(node: UOp) -> str | int:
@@ -49,6 +38,11 @@ def transfer_kind(source: Any, target: Any) -> str:
         return "gather"
     if source.devices != target.devices:
         return "send"
+    if target.has_intervals:
+        intervals = [p for p in target.axes if isinstance(p, Interval)]
+        if all(p.step == 0 for p in intervals):
+            return "broadcast"
+        return "halo" if all(p.step > 0 for p in intervals) else "permute"
     return "all_gather" if target.is_replicated else "all_to_all"
 
 
@@ -63,7 +57,7 @@ class _Lowering:
         below = node.src[number]
         local = self.done[below]
         if isinstance(layout, Sharding) and below.device is None and below.shape:
-            return slice_local(local, None, layout)
+            return slice_local(local, None, layout, below.shape)
         return local
 
     def lower(self, node: UOp) -> UOp:
@@ -74,8 +68,11 @@ class _Lowering:
         src = tuple(self.source(node, i, layout) for i in range(len(node.src)))
         if not isinstance(layout, Sharding):
             return node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        arg = local_argument(node, layout) if node.op in GroupOp.Movement else node.arg
-        return UOp(node.op, node.dtype, src, arg)
+        if node.op in GroupOp.Movement:
+            return move_locally(node, src[0])
+        if node.op is Ops.REDUCE_AXIS:
+            return reduce_locally(node, src[0])
+        return UOp(node.op, node.dtype, src, node.arg)
 
 
 def lower_buffer(node: UOp) -> UOp | None:
@@ -94,7 +91,7 @@ def lower_copy(node: UOp, ctx: _Lowering) -> UOp:
     if source is None:
         if not isinstance(target, Sharding):
             return UOp(Ops.COPY, node.dtype, (value,), target)
-        value = slice_local(value, None, target) if value.shape else value
+        value = slice_local(value, None, target, node.shape) if value.shape else value
         return UOp(Ops.COPY, node.dtype, (value,), Spmd(target.devices))
     kind = transfer_kind(source, target)
     reason = Reason(kind, str(source), str(target), _line(node))
@@ -118,7 +115,8 @@ def lower_allreduce(node: UOp, ctx: _Lowering) -> UOp:
 
 def lower_mselect(node: UOp, ctx: _Lowering) -> UOp:
     """One device's part of a value."""
-    return UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
+    part = UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
+    return part.shrink(tuple((0, size) for size in node.shape))
 
 
 def lower_gather(node: UOp, ctx: _Lowering) -> UOp | None:
@@ -129,30 +127,47 @@ def lower_gather(node: UOp, ctx: _Lowering) -> UOp | None:
     layout = table.device
     if not isinstance(layout, Sharding) or layout.shards(0) == 1:
         return lower_constant_index(node, ctx)
-    start = block_start(layout, 0, cast(int, table.shape[0]))
     rows = ctx.done[index].cast(dtypes.int)
-    offset = UOp.const(dtypes.int, 0) + cast(UOp, start).cast(dtypes.int)
-    shifted = UOp(Ops.SUB, dtypes.int, (rows, _spread(offset, rows.shape)))
+    size = cast(int, table.shape[0])
+    start = part_start(layout, 0, table.shape)
+    shifted = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
+    if size % layout.shards(0):
+        # behind the last row there is something on the last devices
+        exists = rows.alu(Ops.CMPLT, rows.const_like(size))
+        shifted = exists.alu(Ops.WHERE, shifted, shifted.const_like(-1))
     return UOp(Ops.GATHER, node.dtype, (ctx.done[table], shifted))
 
 
 def lower_constant_index(node: UOp, ctx: _Lowering) -> UOp | None:
-    """An index made of constants follows the layout along its own axes."""
+    """An index made of constants follows the layout along its own axes; a table of constants stays
+    whole.
+    """
     first, index = node.src
-    if index.device is not None or not isinstance(node.device, Sharding):
+    if not isinstance(node.device, Sharding) or None not in (first.device, index.device):
         return None
-    layout = node.device if node.op is Ops.GATHER else first.device
-    assert isinstance(layout, Sharding), f"{node.op.name}: a table of constants is on no device"
-    local = slice_local(ctx.done[index], None, _index_axes(layout, index.ndim))
+    local = ctx.done[index]
+    if index.device is None:
+        layout = node.device if node.op is Ops.GATHER else first.device
+        local = slice_local(local, None, _index_axes(layout, index.ndim), index.shape)
     return UOp(node.op, node.dtype, (ctx.done[first], local), node.arg)
+
+
+def lower_scatter(node: UOp, ctx: _Lowering) -> UOp | None:
+    """Rows by index; what lies behind the end of a split axis of the index goes nowhere."""
+    values, index = node.src
+    lowered = lower_constant_index(node, ctx)
+    layout = values.device
+    if not isinstance(layout, Sharding):
+        return lowered
+    rows = lowered.src[1] if lowered is not None else ctx.done[index]
+    for axis in layout.split_axes:
+        if axis < index.ndim:
+            rows = within(rows, layout, axis, index.shape, -1)
+    return UOp(node.op, node.dtype, (ctx.done[values], rows), node.arg)
 
 
 def _index_axes(layout: Sharding, rank: int) -> Sharding:
     return layout.with_axes([p if isinstance(p, int) and p < rank else None for p in layout.axes])
-
-
-def _spread(value: UOp, shape: tuple[sint, ...]) -> UOp:
-    return value.reshape((1,) * len(shape)).expand(shape) if shape else value
 
 
 multi_pm = PatternMatcher(
@@ -162,7 +177,7 @@ multi_pm = PatternMatcher(
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
         (UPat(Ops.GATHER, name="node"), lower_gather),
-        (UPat(tuple(GroupOp.Scatter), name="node"), lower_constant_index),
+        (UPat(tuple(GroupOp.Scatter), name="node"), lower_scatter),
     ]
 )
 

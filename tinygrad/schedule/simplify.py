@@ -6,6 +6,7 @@ also by one that these rules would pass over.
 
 from __future__ import annotations
 
+from tinygrad.schedule.fetch import fetch_runs, is_fetched
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
@@ -41,13 +42,17 @@ def reduce_of_reduce(node: UOp, inner: UOp) -> UOp | None:
     return UOp(Ops.REDUCE_AXIS, node.dtype, inner.src, ReduceArg(node.arg.op, axes))
 
 
-def copy_of_copy(node: UOp, x: UOp) -> UOp:
+def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
     """`copy(copy(x, A), B) -> copy(x, B)`, which is `x` if that is where it was"""
+    if is_fetched(node) and not is_fetched(node.src[0]):
+        return None  # `A` is where the neighbours of an element are
     return x if x.device == node.arg else inherit(node.replace(src=(x,)), node)
 
 
-def copy_of_allreduce(node: UOp, x: UOp) -> UOp:
+def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
     """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce"""
+    if is_fetched(node):
+        return None
     return inherit(UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg), node)
 
 
@@ -104,4 +109,4 @@ rules = PatternMatcher(
 
 def simplify(sink: UOp) -> UOp:
     """The tensor graph after all rules."""
-    return graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
+    return graph_rewrite(fetch_runs(sink), rules, name="simplify tensor graph", rebuilt=inherit)

@@ -1,108 +1,48 @@
 """Moving a value between two layouts, in the per-device graph.
 
 In: the local value on the source's devices, and two layouts without partial sums. Out: the local
-value on the destination's. The array is cut into the largest pieces that lie within one shard on
-both sides; each destination covers its part piece by piece, from its own memory first, then from
-the peers in turn. Broadcast, scatter, gather, all-gather, all-to-all and transfers between meshes
-are all this one function.
+value on the destination's. Each destination covers its part piece by piece, from its own memory
+first, then from the peers in turn. Broadcast, scatter, gather, all-gather, all-to-all, the exchange
+of halos and transfers between meshes are all this one function.
+
+Where all parts are equal blocks, the pieces are the largest boxes that lie within one part on both
+sides. Else they are runs along the axis that is cut differently.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
-from tinygrad.helpers import all_int, ceildiv, prod
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import all_int, argsort, prod
 from tinygrad.schedule.fuse import is_storage
+from tinygrad.schedule.local import (
+    Layout,
+    along,
+    deinterleave,
+    device_of,
+    filled,
+    interleave,
+    is_host_source,
+    local_shape,
+    most,
+    moved,
+    names,
+    padded,
+    padded_to_most,
+    part_numbers,
+    part_starts,
+    slice_local,
+)
 from tinygrad.schedule.prepare import contiguous_range
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, cover, placement_axis, sent_elements
 from tinygrad.uop import Ops
-from tinygrad.uop.args import Move, Reason, Spmd, TransferArg
+from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import UOp, sint
-
-Layout = str | Sharding
-HOST_SOURCES = ("NPY", "PYTHON", "DISK")
-
-
-def is_host_source(layout: Layout) -> bool:
-    """Whether data only passes here on its way to a device: no kernel can run."""
-    return isinstance(layout, str) and layout.partition(":")[0] in HOST_SOURCES
-
-
-def names(layout: Layout) -> tuple[str, ...]:
-    """The devices of a layout."""
-    return layout.devices if isinstance(layout, Sharding) else (layout,)
-
-
-def local_shape(layout: Layout, shape: tuple[sint, ...]) -> tuple[sint, ...]:
-    """What each device holds of a global `shape`."""
-    return layout.local_shape(shape) if isinstance(layout, Sharding) else shape
-
-
-def device_of(layout: Layout) -> str | Spmd:
-    """The layout as a device of the per-device graph."""
-    return Spmd(layout.devices) if isinstance(layout, Sharding) else layout
-
-
-def device_number(count: int) -> UOp:
-    """The number of the device that runs the kernel, known when it runs."""
-    return UOp.variable("_device_num", 0, count - 1)
-
-
-def block_start(layout: Sharding, axis: int, size: int) -> sint:
-    """Where the running device's block of `axis`, of `size` elements in all, starts."""
-    number = device_number(len(layout))
-    block = size // layout.shards(axis)
-    start: sint = 0
-    for stride, count, weight in layout.offset_terms(axis):
-        coordinate = (number // stride) % count if stride > 1 or count < len(layout) else number
-        start = coordinate * (weight * block) + start
-    return start
-
-
-def slice_local(value: UOp, source: Sharding | None, target: Sharding) -> UOp:
-    """Keep the running device's block of a value that it holds more of (None: all of it)."""
-    bounds: list[tuple[sint, sint]] = []
-    for axis, size in enumerate(value.shape):
-        shards = target.shards(axis)
-        held = source.shards(axis) if source is not None else 1
-        if shards == held:
-            bounds.append((0, size))
-            continue
-        whole = cast(int, size) * held
-        start = block_start(target, axis, whole)
-        if held > 1:
-            # what is held starts at a multiple of its size, and contains the target's block
-            start = start % cast(int, size)
-        start = start.simplify() if isinstance(start, UOp) else start
-        bounds.append((start, start + whole // shards))
-    return value.shrink(tuple(bounds))
-
-
-def interleave(value: UOp, outer: Sequence[sint], inner: Sequence[sint]) -> UOp:
-    """`(*outer, *inner)` to `(outer0 * inner0, outer1 * inner1, ...)`."""
-    rank = len(outer)
-    order = tuple(x for d in range(rank) for x in (d, rank + d))
-    value = moved(value.reshape((*outer, *inner)), order)
-    return value.reshape(tuple(a * b for a, b in zip(outer, inner, strict=True)))
-
-
-def deinterleave(value: UOp, outer: Sequence[sint], inner: Sequence[sint]) -> UOp:
-    """`(outer0 * inner0, ...)` to `(*outer, *inner)`: the inverse of `interleave`."""
-    rank = len(outer)
-    pairs = tuple(x for pair in zip(outer, inner, strict=True) for x in pair)
-    return moved(value.reshape(pairs), (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)))
-
-
-def moved(value: UOp, order: tuple[int, ...]) -> UOp:
-    """A permute, as a reshape where only axes of size 1 change places."""
-    shape = value.shape
-    real = [i for i in order if shape[i] != 1]
-    if real == sorted(real):
-        return value.reshape(tuple(shape[i] for i in order))
-    return value.permute(order)
 
 
 def transfer(
@@ -110,30 +50,180 @@ def transfer(
 ) -> UOp:
     """The local value on the devices of `target`. `shape` is the global one."""
     have, want = local_shape(source, shape), local_shape(target, shape)
-    piece = tuple(_piece(a, b) for a, b in zip(have, want, strict=True))
-    grid, target_grid = _grid(have, piece), _grid(want, piece)
-    if not all_int(shape) and (prod(grid) > 1 or prod(target_grid) > 1):
+    if not all_int(shape) and (have != shape or want != shape):
         # where a piece starts must not depend on a size that is known when the kernels run
         whole = transfer(padded_to_most(value), source, target, most(shape), reason)
         return whole.shrink(tuple((0, d) for d in want))
-    moves = _moves(source, target, shape, piece)
-    stays = all(names(source)[m.source] == names(target)[m.target] for m in moves)
-    if stays and isinstance(source, Sharding) and isinstance(target, Sharding):
-        return slice_local(value, source, target)
-    packed = deinterleave(value, grid, piece)
+    if isinstance(target, Sharding) and stays(source, target, shape):
+        return slice_local(value, cast(Sharding, source), target, shape)
+    changed = _changed_axes(source, target, shape)
+    if len(changed) == 1 and not _all_even(source, target, shape):
+        return _transfer_runs(value, source, target, shape, changed[0], reason)
+    blocks = _whole_blocks(source, target, shape)
+    if blocks is not None:
+        return _transfer_pieces(value, source, target, shape, blocks, reason)
+    # one axis after the other
+    assert isinstance(source, Sharding) and isinstance(target, Sharding), "parts of one device"
+    between = source.replicated()
+    if target.has_intervals:
+        pairs = zip(source.axes, target.axes, strict=True)
+        between = source.with_axes([t if placement_axis(t) == changed[0] else s for s, t in pairs])
+    value = transfer(value, source, between, shape, reason)
+    return transfer(value, between, target, shape, reason)
+
+
+def _all_even(source: Layout, target: Layout, shape: tuple[sint, ...]) -> bool:
+    return all(x.is_even(shape) for x in (source, target) if isinstance(x, Sharding))
+
+
+def _whole_blocks(
+    source: Layout, target: Layout, shape: tuple[sint, ...]
+) -> tuple[sint, ...] | None:
+    """`shape` filled up, so that both sides cut it into equal blocks; None if that cannot be."""
+    if any(isinstance(x, Sharding) and x.has_intervals for x in (source, target)):
+        return None
+    filled: list[sint] = []
+    for axis, size in enumerate(shape):
+        counts = {
+            layout.shards(axis): layout.local_shape(shape)[axis]
+            for layout in (source, target)
+            if isinstance(layout, Sharding) and layout.shards(axis) > 1
+        }
+        sizes = {count * block for count, block in counts.items()} or {size}
+        if len(sizes) > 1:
+            return None
+        filled += sizes
+    return tuple(filled)
+
+
+def _changed_axes(source: Layout, target: Layout, shape: tuple[sint, ...]) -> list[int]:
+    """The axes that are cut differently."""
+    axes = range(len(shape))
+    return [axis for axis in axes if _cut(source, axis, shape) != _cut(target, axis, shape)]
+
+
+def _cut(layout: Layout, axis: int, shape: tuple[sint, ...]) -> tuple[Any, ...]:
+    if not isinstance(layout, Sharding):
+        return (), (0, 0, shape[axis])
+    return tuple(layout.offset_terms(axis)), layout.span(axis, shape)
+
+
+def stays(source: Layout, target: Sharding, shape: tuple[sint, ...]) -> bool:
+    """Whether each device's part of `target` is one slice of what it holds."""
+    return (
+        isinstance(source, Sharding)
+        and source.devices == target.devices
+        and not any(sent_elements(source, target, shape))
+        and all(
+            source.shards(axis) == 1
+            or (source.span(axis, shape) == target.span(axis, shape))
+            or (source.is_even(shape) and target.is_even(shape))
+            for axis in range(len(shape))
+        )
+    )
+
+
+def _transfer_pieces(
+    value: UOp,
+    source: Layout,
+    target: Layout,
+    shape: tuple[sint, ...],
+    blocks: tuple[sint, ...],
+    reason: Reason,
+) -> UOp:
+    """Cut the array, filled up to whole `blocks`, into the largest boxes that lie within one part
+    on both sides.
+    """
+    have, want = local_shape(source, blocks), local_shape(target, blocks)
+    piece = tuple(_piece(a, b) for a, b in zip(have, want, strict=True))
+    grid, target_grid = _grid(have, piece), _grid(want, piece)
+    packed = deinterleave(filled(value, have), grid, piece)
     if is_host_source(source) and contiguous_range(packed) is None:
-        first = names(target)[0]
-        if first == target:
-            return from_host(value, cast(str, source), first, reason)
-        value = from_host(value, cast(str, source), first, reason)
-        return transfer(value, first, target, shape, reason)
+        return transfer_from_host(value, cast(str, source), target, shape, reason)
     arg = TransferArg(
         device=device_of(target),
         shape=(prod(target_grid), *(cast(int, p) for p in piece)),
-        moves=moves,
+        moves=_moves(source, target, shape, blocks, piece),
         reason=reason,
     )
-    return interleave(UOp(Ops.COPY, value.dtype, (packed,), arg), target_grid, piece)
+    moved = interleave(UOp(Ops.COPY, value.dtype, (packed,), arg), target_grid, piece)
+    return moved.shrink(tuple((0, size) for size in local_shape(target, shape)))
+
+
+def _transfer_runs(
+    value: UOp, source: Layout, target: Layout, shape: tuple[sint, ...], axis: int, reason: Reason
+) -> UOp:
+    """Runs of elements along `axis`, which alone is cut differently."""
+    if isinstance(target, Sharding) and target.has_intervals and isinstance(source, Sharding):
+        equally_far_apart = source.span(axis, shape)[1] == target.span(axis, shape)[1]
+        if equally_far_apart:
+            return _exchange_halo(value, source, target, shape, axis, reason)
+    order = (axis, *(a for a in range(len(shape)) if a != axis))
+    packed = moved(value, order)
+    if is_host_source(source) and contiguous_range(packed) is None:
+        return transfer_from_host(value, cast(str, source), target, shape, reason)
+    target_starts, source_starts = (part_starts(x, axis, shape) for x in (target, source))
+    moves = []
+    for k, pieces in enumerate(cover(source, target, shape)):
+        for piece in pieces:
+            low, high = piece.region[axis]
+            moves.append(
+                Move(
+                    target=k,
+                    target_slot=low - target_starts[k],
+                    source=piece.source,
+                    source_slot=low - source_starts[piece.source],
+                    count=high - low,
+                )
+            )
+    want = local_shape(target, shape)
+    runs = tuple(cast(int, want[a]) for a in order)
+    arg = TransferArg(device_of(target), runs, tuple(moves), reason)
+    return moved(UOp(Ops.COPY, value.dtype, (packed,), arg), tuple(argsort(order)))
+
+
+def _exchange_halo(
+    value: UOp,
+    source: Sharding,
+    target: Sharding,
+    shape: tuple[sint, ...],
+    axis: int,
+    reason: Reason,
+) -> UOp:
+    """Each device's own block, with the elements around it that its neighbours hold."""
+    block = source.span(axis, shape)[2]
+    first, _, size = target.span(axis, shape)
+    numbers = part_numbers(source, axis)
+    pieces = cover(source, target, shape)
+    parts: list[UOp] = []
+    for distance in range(first // block, (first + size - 1) // block + 1):
+        # what the device that is so far along the axis holds of this one's part
+        low, high = max(first, distance * block), min(first + size, (distance + 1) * block)
+        part = along(value, axis, low - distance * block, high - distance * block)
+        if distance:
+            moves = tuple(
+                Move(k, 0, piece.source, 0)
+                for k, wanted in enumerate(pieces)
+                for piece in wanted
+                if numbers[piece.source] - numbers[k] == distance
+            )
+            arg = TransferArg(
+                device_of(target), (1, *cast(tuple[int, ...], part.shape)), moves, reason
+            )
+            part = UOp(Ops.COPY, value.dtype, (part,), arg).reshape(part.shape)
+        parts.append(padded(part, axis, low - first, first + size - high))
+    join = Ops.OR if value.dtype is dtypes.bool else Ops.ADD
+    whole = functools.reduce(lambda a, b: a.alu(join, b), parts)
+    return UOp(Ops.CONTIGUOUS, value.dtype, (whole,))
+
+
+def transfer_from_host(
+    value: UOp, source: str, target: Layout, shape: tuple[sint, ...], reason: Reason
+) -> UOp:
+    """Data that must be rearranged first goes to the first device as it is."""
+    first = names(target)[0]
+    value = from_host(value, source, first, reason)
+    return value if first == target else transfer(value, first, target, shape, reason)
 
 
 def from_host(value: UOp, source: str, target: str, reason: Reason) -> UOp:
@@ -176,21 +266,29 @@ def _first_cells(
 
 
 def _moves(
-    source: Layout, target: Layout, shape: tuple[sint, ...], piece: tuple[sint, ...]
+    source: Layout,
+    target: Layout,
+    shape: tuple[sint, ...],
+    blocks: tuple[sint, ...],
+    piece: tuple[sint, ...],
 ) -> tuple[Move, ...]:
-    """For every piece of every destination, the source to take it from."""
-    grid = _grid(local_shape(source, shape), piece)
+    """For every piece of every destination, the source to take it from; none for what lies behind
+    the array's end.
+    """
+    grid = _grid(local_shape(source, blocks), piece)
     holders: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for j, first in enumerate(_first_cells(source, shape, piece)):
+    for j, first in enumerate(_first_cells(source, blocks, piece)):
         for slot, cell in enumerate(itertools.product(*map(range, grid))):
             place = tuple(a + b for a, b in zip(first, cell, strict=True))
             holders.setdefault(place, []).append((j, slot))
     source_names, target_names = names(source), names(target)
     moves: list[Move] = []
-    target_grid = _grid(local_shape(target, shape), piece)
-    for k, first in enumerate(_first_cells(target, shape, piece)):
+    target_grid = _grid(local_shape(target, blocks), piece)
+    for k, first in enumerate(_first_cells(target, blocks, piece)):
         for slot, cell in enumerate(itertools.product(*map(range, target_grid))):
             place = tuple(a + b for a, b in zip(first, cell, strict=True))
+            if blocks != shape and _is_behind(place, piece, shape):
+                continue
             options = holders[place]
             own = [x for x in options if source_names[x[0]] == target_names[k]]
             j, source_slot = own[0] if own else options[(k + slot) % len(options)]
@@ -198,20 +296,9 @@ def _moves(
     return tuple(moves)
 
 
-def most(shape: tuple[sint, ...]) -> tuple[int, ...]:
-    """The largest size of each axis."""
-    return tuple(d if isinstance(d, int) else int(d.vmax) for d in shape)
-
-
-def padded_to_most(value: UOp) -> UOp:
-    """`value` with zeros after its axes of symbolic size, which get their largest."""
-    extra = zip(value.shape, most(value.shape), strict=True)
-    return value.pad(tuple((0, 0) if isinstance(d, int) else (0, m - d) for d, m in extra))
-
-
-def padded_flat(value: UOp, multiple: int) -> UOp:
-    """`value` as one axis, padded with zeros to a multiple of `multiple`."""
-    size = prod(cast(tuple[int, ...], value.shape))
-    flat = value.reshape((size,))
-    extra = ceildiv(size, multiple) * multiple - size
-    return flat.pad(((0, extra),))
+def _is_behind(place: tuple[int, ...], piece: tuple[sint, ...], shape: tuple[sint, ...]) -> bool:
+    """Whether a piece starts behind the end of the array along some axis."""
+    return any(
+        isinstance(size, int) and number * cast(int, length) >= size > 0
+        for number, length, size in zip(place, piece, shape)
+    )

@@ -11,7 +11,14 @@ from itertools import accumulate, pairwise, permutations
 from math import prod
 from operator import mul
 
-from tinygrad.sharding.layout import Placement, Shape, Sharding, ShardingError, is_int
+from tinygrad.sharding.layout import (
+    Placement,
+    Shape,
+    Sharding,
+    ShardingError,
+    is_int,
+    placement_axis,
+)
 from tinygrad.sharding.transfer import sent_elements
 
 
@@ -52,14 +59,10 @@ def _common_layout(
 
 def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
     """What `layout` asks of an operand of `shape`: full copies along the axes of size 1."""
-    if not any(is_int(shape[axis]) and shape[axis] == 1 for axis in layout.split_axes):
+    ones = [axis for axis in layout.split_axes if is_int(shape[axis]) and shape[axis] == 1]
+    if not ones:
         return layout
-    return layout.with_axes(
-        [
-            None if isinstance(entry, int) and is_int(shape[entry]) and shape[entry] == 1 else entry
-            for entry in layout.axes
-        ]
-    )
+    return layout.with_axes([None if placement_axis(p) in ones else p for p in layout.axes])
 
 
 def _check_operand(first: Sharding, layout: Sharding) -> None:
@@ -76,9 +79,8 @@ def _check_operand(first: Sharding, layout: Sharding) -> None:
 
 
 def _fits(layout: Sharding, shapes: Sequence[Shape]) -> bool:
-    """Every operand is cut evenly along the axes it is not broadcast over."""
-    sizes = ((shape[axis], layout.shards(axis)) for shape in shapes for axis in layout.split_axes)
-    return all(is_int(size) and (size == 1 or size % count == 0) for size, count in sizes)
+    """Every operand can be cut along the axes it is not broadcast over."""
+    return all(is_int(shape[axis]) for shape in shapes for axis in layout.split_axes)
 
 
 def _moved_bytes(candidate: Sharding, layout: Sharding, nbytes: int, shape: Shape) -> int:

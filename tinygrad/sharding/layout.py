@@ -8,7 +8,7 @@ layouts are the same object; bounds are computed from a shape, never stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -46,8 +46,43 @@ class Partial:
         return f"Partial({self.op})"
 
 
-Placement: TypeAlias = int | Partial | None
-"""Per mesh dimension: split this tensor axis, a full copy on each, or an unreduced term on each."""
+@dataclass(frozen=True)
+class Interval:
+    """The placement of shifted or overlapping parts, as a movement along a split axis reads them.
+
+    Along the mesh dimension, device number c holds `size` elements of tensor axis `axis`, from
+    `first + c * step` on. What of them lies outside the array is unspecified.
+    """
+
+    axis: int
+    first: int
+    step: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.axis}[{self.first}+{self.step}c:+{self.size}]"
+
+
+Placement: TypeAlias = int | Interval | Partial | None
+"""Per mesh dimension: split this tensor axis into equal blocks (an int) or shifted ones, a full
+copy on each device, or an unreduced term on each."""
+
+Span: TypeAlias = tuple[int, int, int]
+"""(first, step, size): device number c holds `size` elements from `first + c * step` on."""
+
+
+def placement_axis(placement: Placement) -> int | None:
+    """The tensor axis that a placement cuts, if it does."""
+    return (
+        placement.axis
+        if isinstance(placement, Interval)
+        else (placement if isinstance(placement, int) else None)
+    )
+
+
+def on_axis(placement: Placement, axis: int) -> Placement:
+    """A placement that cuts an axis, on another axis."""
+    return replace(placement, axis=axis) if isinstance(placement, Interval) else axis
 
 
 @final
@@ -143,7 +178,18 @@ class Sharding:
     @cached_property
     def split_axes(self) -> tuple[int, ...]:
         """The tensor axes that are split, sorted, each once."""
-        return tuple(sorted({entry for entry in self.axes if isinstance(entry, int)}))
+        axes = (placement_axis(entry) for entry in self.axes)
+        return tuple(sorted({axis for axis in axes if axis is not None}))
+
+    @cached_property
+    def interval_axes(self) -> tuple[int, ...]:
+        """Those of them whose parts are shifted, or overlap."""
+        return tuple(sorted({entry.axis for entry in self.axes if isinstance(entry, Interval)}))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Some axis is split into shifted or overlapping parts."""
+        return bool(self.interval_axes)
 
     @cached_property
     def _coordinates(self) -> tuple[tuple[int, ...], ...]:
@@ -156,18 +202,18 @@ class Sharding:
     def shards(self, tensor_axis: int) -> int:
         """Into how many pieces `tensor_axis` is cut: 1 if it is not split."""
         sizes = zip(self.axes, self.mesh_shape, strict=True)
-        return prod(size for placement, size in sizes if placement == tensor_axis)
+        return prod(size for placement, size in sizes if placement_axis(placement) == tensor_axis)
 
     def offset_terms(self, tensor_axis: int) -> list[tuple[int, int, int]]:
         """The (stride, size, weight) of each mesh dimension that splits `tensor_axis`, outer first.
 
-        The block of device number d starts at `sum(((d // stride) % size) * weight) * block`, where
-        `block` is the local size of the axis. Empty if the axis is not split.
+        The part of device number d is number `sum(((d // stride) % size) * weight)` of those that
+        the axis is cut into. Empty if the axis is not split.
         """
         terms: list[tuple[int, int, int]] = []
         stride, weight = 1, 1
         for placement, size in zip(reversed(self.axes), reversed(self.mesh_shape), strict=True):
-            if placement == tensor_axis:
+            if placement_axis(placement) == tensor_axis:
                 terms.append((stride, size, weight))
                 weight *= size
             stride *= size
@@ -190,12 +236,27 @@ class Sharding:
         )
 
     def check(self, shape: Shape) -> None:
-        """Raises ShardingError if a split axis is missing in `shape` or does not divide."""
+        """Raises ShardingError if a split axis is missing in `shape`, or its size is symbolic
+        or 1."""
         _local_shape(self, shape)
 
     def local_shape(self, shape: Shape) -> Shape:
-        """The shape that each device holds of a global `shape`. Raises as `check` does."""
+        """The shape that each device keeps of a global `shape`. Raises as `check` does.
+
+        Where a split axis does not divide, the last devices hold less of the array than that: what
+        is behind its end is unspecified.
+        """
         return _local_shape(self, shape)
+
+    def span(self, axis: int, shape: Shape) -> Span:
+        """Where the parts of `axis` start, how far they are apart, and their size."""
+        return _span(self, axis, shape)
+
+    def is_even(self, shape: Shape) -> bool:
+        """Each device holds a full block: the sizes of all split axes divide."""
+        return not self.has_intervals and all(
+            shape[axis] % self.shards(axis) == 0 for axis in self.split_axes
+        )
 
     def regions(self, shape: Shape) -> tuple[Region, ...]:
         """The box of the global array of each device, in device order. Raises as `check` does."""
@@ -269,7 +330,7 @@ def _checked_axes(
             "dimensions; give one placement (a tensor axis or None) for each mesh dimension"
         )
     for entry in axes:
-        if entry is not None and not isinstance(entry, Partial) and not is_int(entry):
+        if entry is not None and not isinstance(entry, Partial | Interval) and not is_int(entry):
             raise ShardingError(
                 f"axis has the entry {entry!r}; use an int (the tensor axis to split) "
                 "or None (a full copy)"
@@ -302,45 +363,53 @@ def _canonical(
 def _local_shape(layout: Sharding, shape: Shape) -> Shape:
     local = list(shape)
     for axis in layout.split_axes:
-        local[axis] = _block(layout, shape, axis)
+        local[axis] = _span(layout, axis, shape)[2]
     return tuple(local)
 
 
-def _block(layout: Sharding, shape: Shape, axis: int) -> int:
-    """The local size of a split axis: the one place that decides how an axis is cut."""
-    count = layout.shards(axis)
-    what = f"{layout} splits axis {axis} of shape {shape} into {count} pieces"
+def _span(layout: Sharding, axis: int, shape: Shape) -> Span:
+    """How an axis is cut: the one place that decides it."""
+    placement = next((p for p in layout.axes if placement_axis(p) == axis), None)
+    if placement is None:
+        return 0, 0, shape[axis]
+    if isinstance(placement, Interval):
+        return placement.first, placement.step, placement.size
+    block = -(-_checked_size(layout, axis, shape) // layout.shards(axis))
+    return 0, block, block
+
+
+def _checked_size(layout: Sharding, axis: int, shape: Shape) -> int:
+    """The size of an axis that is to be split."""
+    what = f"{layout} splits axis {axis} of shape {shape} into {layout.shards(axis)} pieces"
+    otherwise = "or use axis=None for a full copy on each device"
     if axis >= len(shape):
         raise ShardingError(
             f"{what}, but the shape has {len(shape)} axes; choose an axis below {len(shape)}, "
-            "or axis=None for a full copy on each device"
+            f"{otherwise}"
         )
     size = shape[axis]
     if not is_int(size):
         raise ShardingError(
-            f"{what}, but its size {size} is symbolic; split an axis of known size, "
-            "or use axis=None for a full copy on each device"
+            f"{what}, but its size {size} is symbolic; split an axis of known size, {otherwise}"
         )
-    if size % count:
-        raise ShardingError(
-            f"{what}, but {size} does not divide by {count}; pad the axis to "
-            f"{size + -size % count}, split another axis, or use axis=None for a full copy on each "
-            "device"
-        )
-    return int(size) // count
+    if size == 1:
+        raise ShardingError(f"{what}, but its size is 1; split another axis, {otherwise}")
+    return int(size)
 
 
 @lru_cache(maxsize=4096)
 def _regions(layout: Sharding, shape: Shape) -> tuple[Region, ...]:
     whole = [(0, size) for size in shape]
     cuts = [
-        (axis, _block(layout, shape, axis), layout.offset_terms(axis)) for axis in layout.split_axes
+        (axis, _span(layout, axis, shape), layout.offset_terms(axis)) for axis in layout.split_axes
     ]
     regions: list[Region] = []
     for device in range(len(layout)):
         region = list(whole)
-        for axis, block, terms in cuts:
-            index = sum((device // stride) % size * weight for stride, size, weight in terms)
-            region[axis] = (index * block, (index + 1) * block)
+        for axis, (first, step, length), terms in cuts:
+            number = sum((device // stride) % size * weight for stride, size, weight in terms)
+            start = first + step * number
+            low, high = (min(max(0, at), shape[axis]) for at in (start, start + length))
+            region[axis] = (low, high)
         regions.append(tuple(region))
     return tuple(regions)

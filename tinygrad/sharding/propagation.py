@@ -13,9 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tinygrad.sharding.layout import Partial, Placement, Shape, Sharding, is_int
+from tinygrad.sharding.layout import (
+    Interval,
+    Partial,
+    Placement,
+    Shape,
+    Sharding,
+    is_int,
+    on_axis,
+    placement_axis,
+)
+from tinygrad.sharding.sliding import SLIDING, sliding_layout
 
 LayoutRule: TypeAlias = Callable[[Sharding, Shape, Any], Sharding | None]
 
@@ -28,7 +39,10 @@ def permute_layout(layout: Sharding, order: tuple[int, ...]) -> Sharding | None:
     if not layout.split_axes:
         return layout
     return layout.with_axes(
-        [order.index(entry) if isinstance(entry, int) else entry for entry in layout.axes]
+        [
+            entry if (axis := placement_axis(entry)) is None else on_axis(entry, order.index(axis))
+            for entry in layout.axes
+        ]
     )
 
 
@@ -36,28 +50,6 @@ def permute_layout(layout: Sharding, order: tuple[int, ...]) -> Sharding | None:
 def expand_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Sharding | None:
     """Axes of size 1 grow: kept, since an axis of size 1 is never split."""
     return layout if all(new_shape[a] == old_shape[a] for a in layout.split_axes) else None
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def pad_layout(layout: Sharding, padding: tuple[tuple[Any, Any], ...]) -> Sharding | None:
-    """`padding` holds (before, after) for each axis: kept if no split axis is padded."""
-    if any(op != "ADD" for op in layout.partial_ops):
-        return None
-    return layout if all(_equals(padding[a], (0, 0)) for a in layout.split_axes) else None
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def shrink_layout(
-    layout: Sharding, bounds: tuple[tuple[Any, Any], ...], shape: Shape
-) -> Sharding | None:
-    """`bounds` holds (start, end) for each axis: kept if every split axis stays whole."""
-    return layout if all(_equals(bounds[a], (0, shape[a])) for a in layout.split_axes) else None
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def flip_layout(layout: Sharding, flips: tuple[bool, ...]) -> Sharding | None:
-    """Kept if no split axis is flipped."""
-    return None if any(flips[a] for a in layout.split_axes) else layout
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -72,7 +64,7 @@ def reduce_layout(layout: Sharding, axes: tuple[int, ...], op: str) -> Sharding 
         return layout
     term = Partial(op)
     return layout.with_axes(
-        [term if isinstance(entry, int) and entry in axes else entry for entry in layout.axes]
+        [term if placement_axis(entry) in axes else entry for entry in layout.axes]
     )
 
 
@@ -86,7 +78,8 @@ def reshape_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Shar
 
     A split axis is read as digits, the coordinate in each mesh dimension and then the local index.
     The digits of neighbouring axes, in row-major order, are dealt to the new axes; each must get
-    whole digits or factors of them, those of the mesh first and in the order of the mesh.
+    whole digits or factors of them, those of the mesh first and in the order of the mesh. Blocks of
+    an axis that does not divide stay blocks where each holds as many elements as before.
     """
     if not layout.split_axes:
         return layout
@@ -100,15 +93,14 @@ def reshape_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Shar
         new_sizes = new_shape[new_start:new_end]
         if not all(is_int(size) for size in (*old_shape[old_start:old_end], *new_sizes)):
             return None
-        group = _deal(_digits(layout, old_shape, old_axes), new_sizes, new_start)
+        if all(_is_even(layout, old_shape, axis) for axis in old_axes):
+            group = _deal(_digits(layout, old_shape, old_axes), new_sizes, new_start)
+        else:
+            group = _deal_blocks(layout, old_shape, old_axes, new_shape, range(new_start, new_end))
         if group is None:
             return None
         dealt += group
     return _refined(layout, dealt)
-
-
-def _equals(bounds: tuple[Any, Any], expected: tuple[int, int]) -> bool:
-    return all(is_int(bound) for bound in bounds) and tuple(bounds) == expected
 
 
 class _Digit(NamedTuple):
@@ -119,11 +111,43 @@ class _Digit(NamedTuple):
 
 
 class _Dealt(NamedTuple):
-    """A factor of a mesh dimension that splits a new axis."""
+    """A factor of a mesh dimension that cuts a new axis."""
 
     mesh_dimension: int
     size: int
-    axis: int
+    placement: Placement
+
+
+def _is_even(layout: Sharding, shape: Shape, axis: int) -> bool:
+    """An axis that is not split, or split into equal blocks without a rest."""
+    if axis not in layout.split_axes:
+        return True
+    has_interval = any(isinstance(p, Interval) and p.axis == axis for p in layout.axes)
+    return not has_interval and shape[axis] % layout.shards(axis) == 0
+
+
+def _deal_blocks(
+    layout: Sharding, old_shape: Shape, old_axes: range, new_shape: Shape, new_axes: range
+) -> list[_Dealt] | None:
+    """Deals the mesh dimensions that cut the first of `old_axes` to the first of `new_axes`."""
+    old = next((axis for axis in old_axes if old_shape[axis] != 1), None)
+    new = next((axis for axis in new_axes if new_shape[axis] != 1), None)
+    if old is None or new is None or [a for a in old_axes if a in layout.split_axes] != [old]:
+        return None
+    if old_shape[old] != new_shape[new]:
+        inside = [
+            prod(shape[axis + 1 : axes.stop])
+            for shape, axis, axes in ((old_shape, old, old_axes), (new_shape, new, new_axes))
+        ]
+        block = -(-new_shape[new] // layout.shards(old))
+        old_block = layout.span(old, old_shape)[2] * inside[0]
+        if layout.has_intervals or old_block != block * inside[1]:
+            return None
+    return [
+        _Dealt(dimension, size, on_axis(placement, new))
+        for dimension, (placement, size) in enumerate(zip(layout.axes, layout.mesh_shape))
+        if placement_axis(placement) == old
+    ]
 
 
 def _digits(layout: Sharding, shape: Shape, axes: range) -> list[_Digit]:
@@ -171,9 +195,9 @@ def _refined(layout: Sharding, dealt: list[_Dealt]) -> Sharding:
     """The layout whose split mesh dimensions are cut into the factors that were dealt."""
     factors: list[tuple[Placement, int]] = []
     for dimension, (entry, size) in enumerate(zip(layout.axes, layout.mesh_shape, strict=True)):
-        if isinstance(entry, int):
+        if placement_axis(entry) is not None:
             factors += [
-                (part.axis, part.size) for part in dealt if part.mesh_dimension == dimension
+                (part.placement, part.size) for part in dealt if part.mesh_dimension == dimension
             ]
         else:
             factors.append((entry, size))
@@ -221,39 +245,25 @@ def _permute_rule(layout: Sharding, _shape: Shape, order: tuple[int, ...]) -> Sh
     return permute_layout(layout, order)
 
 
-def _pad_rule(
-    layout: Sharding, _shape: Shape, padding: tuple[tuple[Any, Any], ...]
-) -> Sharding | None:
-    return pad_layout(layout, padding)
+def _sliding_rule(op: str) -> LayoutRule:
+    @lru_cache(maxsize=_CACHE_SIZE)
+    def rule(layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
+        if op == "PAD" and any(term != "ADD" for term in layout.partial_ops):
+            return None
+        return sliding_layout(op, layout, shape, argument)
 
-
-def _shrink_rule(
-    layout: Sharding, shape: Shape, bounds: tuple[tuple[Any, Any], ...]
-) -> Sharding | None:
-    return shrink_layout(layout, bounds, shape)
-
-
-def _flip_rule(layout: Sharding, _shape: Shape, flips: tuple[bool, ...]) -> Sharding | None:
-    return flip_layout(layout, flips)
-
-
-def _window_rule(layout: Sharding, _shape: Shape, arg: Any) -> Sharding | None:
-    return None if arg.axes.intersection(layout.split_axes) else layout
+    return rule
 
 
 LAYOUT_RULES: Final[dict[str, LayoutRule]] = {
     "PERMUTE": _permute_rule,
     "RESHAPE": reshape_layout,
     "EXPAND": expand_layout,
-    "PAD": _pad_rule,
-    "SHRINK": _shrink_rule,
-    "FLIP": _flip_rule,
-    "WINDOW": _window_rule,
-    "UNWINDOW": _window_rule,
+    **{op: _sliding_rule(op) for op in sorted(SLIDING)},
 }
 """Per movement op, `(layout, old global shape, the op's global argument) -> layout | None`.
 
 The argument: PERMUTE the order; RESHAPE and EXPAND the new shape; PAD (before, after) and SHRINK
-(start, end) for each axis; FLIP a bool for each axis; WINDOW and UNWINDOW a value whose `axes` are
-those that the windows slide over.
+(start, end) for each axis; FLIP a bool for each axis; WINDOW and UNWINDOW a value whose `windows`
+hold (axis, kernel axis, new size, stride, dilation) and whose `axes` are all that take part.
 """

@@ -28,7 +28,8 @@ def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple
 
     Where several devices hold a piece, the one that sends least so far is taken, and of equals the
     one whose number follows the destination's: so copies of copies spread over all of them.
-    An array without elements has no pieces.
+    An array without elements has no pieces. Intervals of the source, which may overlap, stay as
+    they are in the destination.
     """
     source, destination = _as_layout(src), _as_layout(dst)
     blocks: dict[Region, list[int]] = {}
@@ -42,7 +43,11 @@ def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple
         zip(destination, destination.regions(shape), strict=True)
     ):
         if wanted not in parts_of:
-            parts = ((_intersection(wanted, block), holders) for block, holders in blocks.items())
+            parts = (
+                (_intersection(wanted, block), holders)
+                for block, holders in blocks.items()
+                if all(wanted[axis] == block[axis] for axis in source.interval_axes)
+            )
             parts_of[wanted] = [(part, holders) for part, holders in parts if part is not None]
         own = numbers.get(name)
         pieces: list[Piece] = []

@@ -133,12 +133,14 @@ class Spmd:
 
 @dataclass(frozen=True)
 class Move:
-    """Piece `source_slot` of device number `source` becomes piece `target_slot` of `target`."""
+    """`count` pieces from `source_slot` on of device number `source` become those from
+    `target_slot` on of `target`."""
 
     target: int
     target_slot: int
     source: int
     source_slot: int
+    count: int = 1
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class UOp(MathMixin, KernelMixin):
         return UOp, (self.op, self.dtype, self.src, self.arg)
 
     def __repr__(self) -> str:
-        return tree(self)
+        return infix(self) if self.dtype is dtypes.index else tree(self)
 
     def __bool__(self) -> bool:
         if self.op is Ops.CONST:
@@ -204,7 +204,8 @@ class UOp(MathMixin, KernelMixin):
         if self._key is _UNSET:
             for node in self.toposort(gate=lambda u: u._key is _UNSET):
                 if node._key is _UNSET:
-                    digest = hashlib.sha256(f"{node.op.name}{node.dtype}{node.arg!r}".encode())
+                    argument = _content(node.arg)
+                    digest = hashlib.sha256(f"{node.op.name}{node.dtype}{argument}".encode())
                     for x in node.src:
                         digest.update(cast(bytes, x._key))
                     node._key = digest.digest()
@@ -612,6 +613,13 @@ class UOp(MathMixin, KernelMixin):
     def gep(self, lane: int) -> UOp:
         """One lane of a vector."""
         return UOp(Ops.GEP, self.dtype.scalar(), (self,), lane)
+
+
+def _content(arg: Any) -> str:
+    """An argument as text that differs where the argument does, symbolic sizes included."""
+    if isinstance(arg, UOp):
+        return arg.key.hex()
+    return f"({','.join(map(_content, arg))})" if type(arg) is tuple else repr(arg)
 
 
 def _is_whole(bounds: tuple[tuple[sint, sint], ...], shape: tuple[sint, ...]) -> bool:

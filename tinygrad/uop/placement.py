@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
     LAYOUT_RULES,
+    SLIDING,
     Placement,
     Sharding,
     ShardingError,
     common_layout,
+    sent_elements,
+    sources_to_slide,
     transfer_bytes,
 )
 from tinygrad.uop import GroupOp, Ops
@@ -200,24 +203,24 @@ def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
     Raises:
         ShardingError: the movement needs a transfer under `SHARDING="strict"`.
     """
-    target = _layout_for_movement(node.device, node.shape, node.dtype.itemsize, op, arg)
-    return reshard(node, target, op)
+    target = _layout_for_movement(node.device, node.shape, op, arg)
+    return copy(node, target) if target.has_intervals else reshard(node, target, op)
 
 
 @lru_cache(maxsize=4096)
-def _layout_for_movement(
-    layout: Sharding, shape: tuple[Any, ...], itemsize: int, op: Ops, arg: Any
-) -> Sharding:
+def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg: Any) -> Sharding:
+    slid = sources_to_slide(op.name, layout, shape, arg) if op.name in SLIDING else []
     options: list[list[Placement]] = [
         [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
         for p in layout.axes
     ]
+    # another axis costs the way there, and most likely the way back
+    others = {layout.with_axes(axes): 2 for axes in itertools.product(*options)}
     best, best_cost = None, 0
-    for axes in itertools.product(*options):
-        candidate = layout.with_axes(axes)
+    for candidate, ways in {**others, **dict.fromkeys(slid, 1)}.items():
         if not _fits(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
             continue
-        cost = transfer_bytes(layout, candidate, shape, itemsize)
+        cost = sum(sent_elements(layout, candidate, shape)) * ways
         if best is None or cost < best_cost:
             best, best_cost = candidate, cost
     assert best is not None, "a full copy can follow every movement"
@@ -225,9 +228,7 @@ def _layout_for_movement(
 
 
 def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
-    return all(
-        isinstance(shape[i], int) and shape[i] % layout.shards(i) == 0 for i in layout.split_axes
-    )
+    return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
 
 
 # ---- indexing by a tensor ----

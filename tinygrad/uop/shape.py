@@ -96,9 +96,12 @@ def _simple(size: Any) -> Any:
 def selected_shape(node: UOp) -> Shape:
     """The shape of one device's part: the local one."""
     source = node.src[0]
-    layout = source.device
-    local = getattr(layout, "local_shape", None)
-    return tuple(local(source.shape)) if local is not None else source.shape
+    regions = getattr(source.device, "regions", None)
+    if regions is None:
+        return source.shape
+    return tuple(
+        end if start == 0 else end - start for start, end in regions(source.shape)[node.arg]
+    )
 
 
 def stacked_shape(node: UOp) -> Shape:

@@ -1,0 +1,273 @@
+"""Reading and writing by every kind of index, against numpy, and what that costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from test.backend.counted import Array, array, tensor
+from tinygrad import GlobalCounters, Tensor, dtypes
+
+SHAPE = (4, 1, 5, 3)
+INDEX_SHAPES = ((), (2,), (3, 1), (1, 2), (3, 2), (0, 1))
+
+
+# ---- indices as they come ----
+
+
+def is_array(item: Any) -> bool:
+    return isinstance(item, np.ndarray)
+
+
+@st.composite
+def slices(draw: st.DrawFn, size: int) -> slice:
+    bound = st.none() | st.integers(-size - 2, size + 2)
+    return slice(draw(bound), draw(bound), draw(st.sampled_from([None, 1, 2, 3, -1, -2])))
+
+
+@st.composite
+def arrays_of_positions(draw: st.DrawFn, size: int) -> Array:
+    shape = draw(st.sampled_from(INDEX_SHAPES[:5]))
+    values = draw(st.lists(st.integers(-size, size - 1), min_size=6, max_size=6))
+    found = np.resize(np.array(values), shape).astype(draw(st.sampled_from([np.int32, np.int64])))
+    is_small = draw(st.booleans()) and bool(np.all(found >= 0))
+    return found.astype(np.uint8) if is_small else found
+
+
+@st.composite
+def indices(draw: st.DrawFn) -> tuple[Any, ...]:
+    count = draw(st.integers(0, len(SHAPE)))
+    behind = draw(st.booleans())
+    sizes = SHAPE[len(SHAPE) - count :] if behind else SHAPE[:count]
+    items: list[Any] = [Ellipsis] if behind else []
+    for size in sizes:
+        if draw(st.integers(0, 5)) == 0:
+            items.append(None)
+        whole = st.integers(-size, size - 1)
+        items.append(draw(whole | slices(size) | arrays_of_positions(size)))
+    return tuple(items)
+
+
+def read(x: Array, index: tuple[Any, ...]) -> Array:
+    """As numpy reads, but integers drop their axis before arrays broadcast."""
+    view = x[tuple(slice(None) if is_array(item) else item for item in index)]
+    found: Array = view[rest(index, x.ndim)]
+    return found
+
+
+def rest(index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+    """What is left of an index once its integers and slices are done."""
+    used = sum(item is not None and item is not Ellipsis for item in index)
+    found: list[Any] = []
+    for item in index:
+        if item is Ellipsis:
+            found += [slice(None)] * (rank - used)
+        elif is_array(item):
+            found.append(item)
+        elif not isinstance(item, int):
+            found.append(slice(None))
+    return tuple(found)
+
+
+def as_tensors(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(Tensor(item) if is_array(item) else item for item in index)
+
+
+@settings(max_examples=120, deadline=None)
+@given(indices())
+def test_reading_by_any_index(index: tuple[Any, ...]) -> None:
+    x = np.arange(60, dtype=np.float32).reshape(SHAPE)
+    expected = read(x, index)
+    source = Tensor(x, requires_grad=True)
+    found = source[as_tensors(index)]
+    if expected.size:
+        weights = np.arange(1, expected.size + 1, dtype=np.float32).reshape(expected.shape)
+        (found * Tensor(weights)).sum().backward()
+        target = np.zeros(60, np.float32)
+        positions = read(np.arange(60).reshape(SHAPE), index)
+        np.add.at(target, positions.reshape(-1), weights.reshape(-1))
+        assert source.grad is not None
+        np.testing.assert_array_equal(source.grad.numpy(), target.reshape(SHAPE))
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(indices(), st.sampled_from(["memory", "lazy", "view", "constant"]), st.booleans())
+def test_writing_by_any_index(index: tuple[Any, ...], kind: str, is_number: bool) -> None:
+    expected = np.arange(60, dtype=np.float32).reshape(SHAPE)
+    if kind == "constant":
+        expected = np.full(SHAPE, 3, np.float32)
+        x = Tensor.full(SHAPE, 3.0)
+    elif kind == "view":
+        whole = Tensor(np.stack([expected.T, expected.T])).realize()
+        x = whole[1].permute(3, 2, 1, 0)
+    else:
+        x = Tensor(expected.copy()).realize()
+        x = x if kind == "memory" else x + 0.5 - 0.5
+    positions = read(np.arange(60).reshape(SHAPE), index)
+    value = np.arange(100, 100 + positions.size, dtype=np.float32).reshape(positions.shape)
+    value = np.full_like(value, 7) if is_number else value
+    x[as_tensors(index)] = 7 if is_number else Tensor(value)
+    # in order, so that of equal positions the last is written
+    flat = expected.reshape(-1).copy()
+    for position, number in zip(positions.reshape(-1), value.reshape(-1), strict=True):
+        flat[position] = number
+    np.testing.assert_array_equal(x.numpy(), flat.reshape(SHAPE))
+    if kind == "view":
+        np.testing.assert_array_equal(whole[1].numpy(), flat.reshape(SHAPE).T)
+        np.testing.assert_array_equal(whole[0].numpy(), expected.T)
+
+
+# ---- kinds of positions ----
+
+
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=str)
+def test_positions_of_every_integer_type(dtype: Any) -> None:
+    x = tensor(4, 3)
+    found = x[Tensor([3, 0, 3], dtype=dtype)]
+    np.testing.assert_array_equal(found.numpy(), array(4, 3)[[3, 0, 3]])
+
+
+def test_positions_beyond_32_bits_are_out_of_range() -> None:
+    x = Tensor([1, 2, 3])
+    assert x[Tensor([2**32, -(2**32), 1], dtype=dtypes.int64)].tolist() == [0, 0, 2]
+    assert x[Tensor([2**32 - 1, 1], dtype=dtypes.uint32)].tolist() == [0, 2]
+    assert x[Tensor([2**64 - 1, 1], dtype=dtypes.uint64)].tolist() == [0, 2]
+
+
+def test_positions_as_numbers_of_numpy_lists_and_tuples() -> None:
+    x, expected = tensor(4, 3), array(4, 3)
+    np.testing.assert_array_equal(x[np.int64(-1)].numpy(), expected[-1])
+    np.testing.assert_array_equal(x[np.array([1, 0])].numpy(), expected[[1, 0]])
+    np.testing.assert_array_equal(x[[[0, 1], [2, 3]]].numpy(), expected[[[0, 1], [2, 3]]])
+    np.testing.assert_array_equal(x[(1, 0), (2, 1)].numpy(), expected[(1, 0), (2, 1)])
+    np.testing.assert_array_equal(x[Tensor(2)].numpy(), expected[2])
+    assert x[[]].shape == (0, 3)
+
+
+def test_positions_out_of_range_are_not_written() -> None:
+    x = Tensor([1, 2, 3]).realize()
+    x[Tensor([3, -4, 1])] = 9
+    assert x.tolist() == [1, 9, 3]
+    x[Tensor([3, 5])] = 9
+    assert x.tolist() == [1, 9, 3]
+
+
+@pytest.mark.parametrize("index", [True, [True, False], np.array([True, False])])
+def test_bools_are_no_positions(index: Any) -> None:
+    with pytest.raises(IndexError, match="bool"):
+        tensor(2, 3)[index]
+    with pytest.raises(IndexError, match="bool"):
+        tensor(2, 3)[index] = 1
+
+
+# ---- values that are written ----
+
+
+@pytest.mark.parametrize("index", [0, [1, 0], slice(None, None, 2)])
+def test_values_take_the_type_of_what_they_are_written_to(index: Any) -> None:
+    for start, value in (
+        (np.array([1, 2], np.int8), 300),
+        (np.array([False, True]), 1),
+        (np.array([5], np.int32), 1.7),
+    ):
+        expected, x = np.resize(start, (2, 3)), Tensor(np.resize(start, (2, 3))).realize()
+        expected[index] = np.asarray(value).astype(start.dtype)
+        x[index] = value
+        np.testing.assert_array_equal(x.numpy(), expected)
+        assert x.numpy().dtype == start.dtype
+
+
+def test_infinities_and_nan_are_written_and_overwritten() -> None:
+    x = Tensor([np.nan, 1.0, np.inf]).realize()
+    x[[0, 1, 1]] = Tensor([2.0, np.nan, np.inf])
+    assert x.tolist() == [2.0, np.inf, np.inf]
+
+
+def test_a_value_that_does_not_broadcast_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"cannot expand \(2,\) to \(3,\)"):
+        tensor(2, 3)[0] = Tensor([1.0, 2.0])
+
+
+def test_rows_are_moved_within_one_tensor() -> None:
+    x, expected = tensor(4, 3), array(4, 3)
+    x[[0, 1, 2, 3]] = x[[3, 2, 1, 0]]
+    np.testing.assert_array_equal(x.numpy(), expected[::-1])
+    x[1:] = x[:-1]
+    np.testing.assert_array_equal(x.numpy(), expected[::-1][[0, 0, 1, 2]])
+
+
+# ---- what it costs ----
+
+ROWS, WIDTH, PICKED = 50_000, 64, 1000
+
+
+def moved(*results: Tensor) -> int:
+    """The bytes that are read and written to realize the results."""
+    GlobalCounters.reset()
+    Tensor.realize(*results)
+    return GlobalCounters.global_mem
+
+
+@pytest.fixture(scope="module")
+def table() -> Tensor:
+    return tensor(ROWS, WIDTH)
+
+
+@pytest.fixture(scope="module")
+def rows() -> Tensor:
+    return Tensor(np.random.default_rng(0).integers(0, ROWS, PICKED).astype(np.int32)).realize()
+
+
+def test_rows_cost_what_is_picked(table: Tensor, rows: Tensor) -> None:
+    assert moved(table[rows]) == PICKED * (2 * WIDTH + 1) * 4
+    assert GlobalCounters.global_ops <= 8 * PICKED * WIDTH
+
+
+def test_the_gradient_of_rows_costs_the_table_once_and_what_was_picked(rows: Tensor) -> None:
+    weight = tensor(ROWS, WIDTH)
+    weight.requires_grad = True
+    (gradient,) = weight[rows].square().sum().gradient(weight)
+    assert moved(gradient) <= (ROWS + 8 * PICKED) * WIDTH * 4
+    assert GlobalCounters.global_ops <= 16 * PICKED * WIDTH
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_million_elements_are_gathered_and_their_gradient_scattered(dim: int) -> None:
+    count = 1000
+    x = tensor(count, count)
+    x.requires_grad = True
+    index = Tensor(np.random.default_rng(0).integers(0, count, (count, count))).realize()
+    found = x.gather(dim, index)
+    (gradient,) = found.sum().gradient(x)
+    assert moved(found) <= 4 * count**2 * 4
+    assert moved(gradient) <= 8 * count**2 * 4
+    assert GlobalCounters.global_ops <= 16 * count**2
+
+
+def test_writing_rows_costs_the_table_and_what_is_written(rows: Tensor) -> None:
+    x, value = tensor(ROWS, WIDTH), tensor(PICKED, WIDTH)
+    GlobalCounters.reset()
+    x[rows] = value
+    assert GlobalCounters.global_mem <= (2 * ROWS + 4 * PICKED) * WIDTH * 4
+    assert GlobalCounters.global_ops <= 4 * ROWS * WIDTH
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin", None])
+def test_scattering_costs_the_result_and_what_is_put(reduce: str | None) -> None:
+    size = 300
+    x, source = tensor(size, size), tensor(size, size, seed=1)
+    index = Tensor(np.random.default_rng(0).integers(0, size, (size, size))).realize()
+    found = x.scatter_reduce(1, index, source, reduce) if reduce else x.scatter(1, index, source)
+    assert moved(found) <= 16 * size**2 * 4
+    assert GlobalCounters.global_ops <= 32 * size**2
+
+
+def test_writing_to_a_part_costs_the_part(table: Tensor) -> None:
+    GlobalCounters.reset()
+    table[100:110] = 0
+    assert GlobalCounters.global_mem <= 10 * WIDTH * 4
