@@ -7,7 +7,6 @@ the host. A node whose inputs are all on the host is computed there where it can
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
 from typing import Any
 
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
@@ -37,10 +36,10 @@ def check_operators(graph: Graph) -> None:
 
 
 class Execution:
-    """Runs graphs on one device, by the operators of one version."""
+    """Runs graphs on one device."""
 
-    def __init__(self, device: Any, opsets: Mapping[str, int]) -> None:
-        self.device, self.opset = device, opsets.get("", 0)
+    def __init__(self, device: Any) -> None:
+        self.device = device
 
     def run(
         self, graph: Graph, given: dict[str, Value], outer: ChainMap[str, Value] | None = None
@@ -66,7 +65,7 @@ class Execution:
                 raise OnnxError(f"graph {graph.name!r} takes {len(names)} inputs, not {len(args)}")
             return self.run(graph, dict(zip(names, args)), values)
 
-        call = Call(self.device, self.opset, run_graph)
+        call = Call(self.device, run_graph)
         try:
             results = self.results(node, inputs, call)
         except OnnxUnsupportedError as error:

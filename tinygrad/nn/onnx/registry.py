@@ -1,11 +1,11 @@
 """Operators by name, and how a node's inputs and attributes become the arguments of one.
 
-An operator is a function whose signature is that of the operator in the specification: inputs are
-positional parameters, `Tensor` for what is computed with, `Array` for what decides the graph, and
-`Value` for either; attributes are keywords, by their names and with their defaults. An attribute
-that a later opset made an input is found by its name. Four keywords are no attributes: `device` is
-where new tensors go, `opset` the version of the model's operators, `output_count` how many outputs
-the node has, and `run_graph` runs a graph that is an attribute.
+An operator is a function whose signature is that of the operator in the specification. Inputs are
+positional parameters: `Tensor` for what is computed with, `Array` for what decides the graph, and
+`Value` for either, with `| None` where one may be left out. Attributes are keywords, by their names
+and with their defaults; one that a later opset made an input is found by its name. Three keywords
+are no attributes: `device` is where new tensors go, `output_count` how many outputs the node has,
+and `run_graph` runs a graph that is an attribute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 Key = tuple[str, str]
 
-CONTEXT = frozenset({"device", "opset", "output_count", "run_graph"})
+CONTEXT = frozenset({"device", "output_count", "run_graph"})
 MICROSOFT = "com.microsoft"
 
 
@@ -88,7 +88,8 @@ def read_signature(function: Function) -> Operator:
         if parameter.kind is parameter.VAR_POSITIONAL:
             variadic = Parameter(name, kind_of(hints[name]), False)
         elif parameter.kind is not parameter.KEYWORD_ONLY:
-            inputs.append(Parameter(name, kind_of(hints[name]), not has_default))
+            optional = type(None) in typing.get_args(hints[name])
+            inputs.append(Parameter(name, kind_of(hints[name]), not optional))
         elif name in CONTEXT:
             context.add(name)
         else:
@@ -124,7 +125,6 @@ class Call:
     """What an operator may ask of the model that it runs in."""
 
     device: Any
-    opset: int
     run_graph: Callable[[Graph, list[Value]], list[Value]]
 
 
@@ -143,7 +143,6 @@ def call_operator(found: Operator, node: Node, values: list[Value | None], call:
     }
     offered = {
         "device": call.device,
-        "opset": call.opset,
         "output_count": len(node.outputs),
         "run_graph": call.run_graph,
     }
@@ -175,8 +174,6 @@ def bound_inputs(
     if found.variadic is not None:
         rest = values[len(found.inputs) :]
         args += [converted(value, found.variadic, call) for value in rest]
-    while args and args[-1] is None and not found.inputs[len(args) - 1].required:
-        args.pop()
     return args
 
 

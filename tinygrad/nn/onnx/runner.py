@@ -72,8 +72,7 @@ class OnnxRunner:
         for name, given in inputs.items():
             values[name] = value = self._value(self._specs[name], given)
             check_value(self._specs[name], value, sizes)
-        execution = Execution(self.device, self.opset_versions)
-        results = execution.run(self._graph, values)
+        results = Execution(self.device).run(self._graph, values)
         return {
             # a tensor of its own: those that constants share must not be written to
             name: Tensor(value.array, self.device) if isinstance(value, HostValue) else value

@@ -5,21 +5,15 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 
 from __future__ import annotations
 
-import math
-
-from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
+from tinygrad.dtype import dtypes
+from tinygrad.nn.onnx.errors import OnnxUnsupportedError
 from tinygrad.nn.onnx.operators.activation import exact_gelu, gelu, swish
-from tinygrad.nn.onnx.operators.attention import join_heads, rotary_embedding, split_heads
 from tinygrad.nn.onnx.operators.normalization import (
     layer_normalization,
     root_mean_square_normalized,
 )
 from tinygrad.nn.onnx.registry import MICROSOFT, operator
 from tinygrad.tensor import Tensor
-
-Ints = tuple[int, ...]
-
 
 operator("Gelu", domain=MICROSOFT)(gelu)
 
@@ -119,88 +113,43 @@ def embed_layer_normalization(
     return layer_normalization(total, gamma, beta, epsilon=epsilon)[0], counts, total
 
 
-@operator("RotaryEmbedding", domain=MICROSOFT)
-def rotary(
-    x: Tensor,
-    position_ids: Tensor,
-    cos_cache: Tensor,
-    sin_cache: Tensor,
-    *,
-    interleaved: int = 0,
-    is_packed_batching: int = 0,
-    num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-    scale: float = 1.0,
-) -> Tensor:
-    """As that of opset 23; a single position is where the sequence starts."""
-    heads = num_heads or int(x.shape[-1]) // (2 * int(cos_cache.shape[-1]))
-    length = x.shape[1] if x.ndim == 3 else x.shape[2]
-    if position_ids.numel() == 1:
-        position_ids = (position_ids.reshape((1, 1)) + Tensor.arange(length)).expand(
-            (x.shape[0], length)
-        )
-    return rotary_embedding(
-        x,
-        cos_cache,
-        sin_cache,
-        position_ids,
-        interleaved=interleaved,
-        num_heads=heads,
-        rotary_embedding_dim=rotary_embedding_dim,
-    )
-
-
-@operator("Attention", domain=MICROSOFT)
-def attention(
-    x: Tensor,
-    weights: Tensor,
+@operator("MatMulNBits", domain=MICROSOFT)
+def matmul_of_few_bits(
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    g_idx: Tensor | None = None,
     bias: Tensor | None = None,
-    mask_index: Tensor | None = None,
-    past: Tensor | None = None,
-    attention_bias: Tensor | None = None,
     *,
-    num_heads: int,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    past_present_share_buffer: int = 0,
-    qkv_hidden_sizes: Ints = (),
-    rotary_embedding_dim: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Attention of a sequence to itself, with one matrix for queries, keys and values; and keys
-    and values for the next call.
+    K: int,
+    N: int,
+    block_size: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    weight_prepacked: int = 0,
+) -> Tensor:
+    """By the transpose of a matrix (N, K) whose rows are blocks of integers of 4 or 8 bits, each
+    block with a scale and a zero point of its own.
     """
-    if do_rotary or past_present_share_buffer:
-        raise OnnxUnsupportedError("do_rotary and past_present_share_buffer are not there")
-    third = int(weights.shape[1]) // 3
-    parts = x.linear(weights, bias).split(list(qkv_hidden_sizes or (third, third, third)), dim=-1)
-    query, key, value = (split_heads(part, num_heads, "the input") for part in parts)
-    if past is not None:
-        key, value = past[0].cat(key, dim=2), past[1].cat(value, dim=2)
-    factor = scale or 1 / math.sqrt(query.shape[-1])
-    wide = least_upper_dtype(x.dtype, dtypes.float32)
-    scores = query.matmul(key.transpose(-2, -1), dtype=wide) * factor
-    if mask_index is not None:
-        scores = scores + filtered(mask_index, scores, mask_filter_value)
-    if unidirectional:
-        rows, columns = scores.shape[-2:]
-        own = Tensor.arange(rows).reshape((rows, 1)) + (columns - rows)
-        scores = (Tensor.arange(columns) <= own).where(scores, mask_filter_value)
-    if attention_bias is not None:
-        scores = scores + attention_bias
-    result = scores.softmax(-1).cast(x.dtype) @ value
-    return join_heads(result), key.stack(value, dim=0)
-
-
-def filtered(mask: Tensor, scores: Tensor, value: float) -> Tensor:
-    """What is added to scores: `value` where the mask is 0, or behind the length of a sequence."""
-    batch, columns = scores.shape[0], scores.shape[-1]
-    if mask.ndim == 1 and mask.shape[0] == batch:
-        seen = Tensor.arange(columns) < mask.reshape((batch, 1, 1, 1))
-    elif mask.ndim in (2, 3, 4):
-        inner = (1,) * (4 - mask.ndim)
-        seen = mask.reshape((mask.shape[0], *inner, *mask.shape[1:])).ne(0)
+    if bits not in (4, 8) or weight_prepacked or g_idx is not None:
+        raise OnnxUnsupportedError("there are 4 and 8 bits only, without g_idx, not prepacked")
+    blocks = -(-K // block_size)
+    quantized = spread_bits(b.reshape((N, -1)), bits).shrink_to((N, blocks * block_size))
+    if zero_points is None:
+        zero: Tensor | int = 1 << (bits - 1)
+    elif zero_points.is_floating_point():
+        zero = zero_points.reshape((N, blocks, 1))
     else:
-        raise OnnxError(f"a mask of shape {mask.shape} is neither lengths nor one for each key")
-    return seen.where(0.0, value)
+        unpacked = spread_bits(zero_points.reshape((N, -1)), bits).shrink_to((N, blocks))
+        zero = unpacked.cast(a.dtype).reshape((N, blocks, 1))
+    centered = quantized.cast(a.dtype).reshape((N, blocks, block_size)) - zero
+    weight = (centered * scales.reshape((N, blocks, 1))).reshape((N, -1)).shrink_to((N, K))
+    return a.linear(weight.transpose(), bias)
+
+
+def spread_bits(x: Tensor, bits: int) -> Tensor:
+    """Bytes (rows, columns) as integers of 4 bits, the low half of a byte first, or as they are."""
+    if bits == 8:
+        return x
+    return (x & 15).stack(x >> 4, dim=-1).flatten(1)
