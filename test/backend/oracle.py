@@ -26,6 +26,21 @@ except ImportError:
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
+# where functions differ that are alike elsewhere
+EDGES = np.array(
+    [0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 1e30, -1e30, 90.0, -90.0, np.inf, -np.inf, np.nan],
+    dtype=np.float32,
+)
+WITH_NAN = np.array(
+    [
+        [3, np.nan, 1, 2],
+        [np.nan, np.nan, -1, np.inf],
+        [-np.inf, 5, 5, np.nan],
+        [np.inf, -np.inf, 0, 1],
+    ],
+    dtype=np.float32,
+)
+
 # the gradient is compared at this many elements of an input, chosen at random
 MOST_DIFFERENCES = 24
 STEP = 1e-6

@@ -51,7 +51,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         [[1, 3, 3, 3], [0, 1, 1, 1]]
         """
         values = self._running(axis, Ops.MAX)
-        if not self.ndim:
+        if not self.ndim or 0 in self.shape:
             return values, values.zeros_like(dtype=dtypes.int32)
         x = values.detach().transpose(axis, -1)
         before = x.pad((1, -1))
