@@ -1,4 +1,4 @@
-"""Kernels written by hand, against numpy: the language, gradients, order, JIT, errors."""
+"""Kernels written by hand, against numpy: the language, gradients, order, JIT."""
 
 from __future__ import annotations
 
@@ -7,105 +7,31 @@ from functools import partial
 import numpy as np
 import pytest
 
+from test.backend.custom_kernels import (
+    CLOSE,
+    add,
+    array,
+    attention,
+    copy_and_add,
+    increment,
+    loop,
+    matmul,
+    matmul_in_memory,
+    matmul_in_registers,
+    running_sum,
+    running_sum_in_memory,
+    softmax,
+    sum_and_product,
+    sum_rows,
+    term,
+)
 from tinygrad import Context, Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.codegen import get_program
-from tinygrad.dtype import AddrSpace
 from tinygrad.engine.realize import compiled_kernels
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import find_renderer
 from tinygrad.schedule.custom import CustomKernelError, lower_custom_kernel
-from tinygrad.sharding import ShardingError
-from tinygrad.uop.ops import AxisType, KernelInfo, Ops
-
-LOG2_E = 1.4426950408889634
-# sums of a few dozen products of numbers around 1, in float32
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-RNG = np.random.default_rng(0)
-
-
-def array(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
-
-
-def loop(size: int, number: int) -> UOp:
-    return UOp.range(size, number)
-
-
-def term(size: int, number: int) -> UOp:
-    return UOp.range(size, number, axis_type=AxisType.REDUCE)
-
-
-# ---- kernels ----
-
-
-def add(c: UOp, a: UOp, b: UOp) -> UOp:
-    c, a, b = c.flatten(), a.flatten(), b.flatten()
-    i = loop(c.numel(), 0)
-    return c[i].store(a[i] + b[i]).end(i).sink(arg=KernelInfo(name="custom_add"))
-
-
-def matmul(c: UOp, a: UOp, b: UOp) -> UOp:
-    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
-    product = (a[i, k] * b[k, j]).reduce(k, arg=Ops.ADD)
-    return c[i, j].store(product).end(i, j).sink(arg=KernelInfo(name="custom_matmul"))
-
-
-def matmul_in_memory(c: UOp, a: UOp, b: UOp) -> UOp:
-    """Adds up in the result's own memory."""
-    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
-    c = c[i, j].set(0.0)
-    c = c[i, j].set(c.after(k)[i, j] + a[i, k] * b[k, j], end=k)
-    return c.end(i, j).sink(arg=KernelInfo(name="in_memory", opts_to_apply=()))
-
-
-def matmul_in_registers(c: UOp, a: UOp, b: UOp) -> UOp:
-    """Two rows of the result at a time, in two registers."""
-    i, j, k = loop(c.shape[0] // 2, 0), loop(c.shape[1], 1), term(a.shape[1], 2)
-    clear, row, last = loop(2, 3), loop(2, 4), loop(2, 5)
-    sums = UOp.placeholder((2,), c.dtype, 0, addrspace=AddrSpace.REG)
-    sums = sums.after(i, j)[clear].set(0.0, end=clear)
-    more = sums.after(k)[row] + a[i * 2 + row, k] * b[k, j]
-    sums = sums[row].set(more, end=(k, row))
-    return c[i * 2 + last, j].store(sums[last]).end(i, j, last).sink()
-
-
-def softmax(y: UOp, x: UOp) -> UOp:
-    rows, columns = x.shape
-    i, j, k, out = loop(rows, 0), term(columns, 1), term(columns, 2), loop(columns, 3)
-    largest = x[i, j].reduce(j, arg=Ops.MAX)
-    total = ((x[i, k] - largest) * LOG2_E).exp2().reduce(k, arg=Ops.ADD)
-    return y[i, out].store(((x[i, out] - largest) * LOG2_E).exp2() / total).end(i, out).sink()
-
-
-def attention(o: UOp, q: UOp, k: UOp, v: UOp) -> UOp:
-    """`(q @ k.T) @ v`, with a register inside of the loop of another."""
-    count, dim = q.shape
-    i, column, j, inner = loop(count, 0), loop(dim, 1), term(count, 2), term(dim, 3)
-    score = UOp.placeholder((1,), q.dtype, 0, addrspace=AddrSpace.REG)
-    score = score.after(i, j)[0].set(0.0)
-    score = score[0].set(score.after(inner)[0] + q[i, inner] * k[j, inner], end=inner)
-    total = UOp.placeholder((1,), q.dtype, 1, addrspace=AddrSpace.REG)
-    total = total.after(i, column)[0].set(0.0)
-    total = total[0].set(total.after(j)[0] + score[0] * v[j, column], end=j)
-    return o[i, column].store(total[0]).end(column).end(i).sink()
-
-
-def sum_and_product(c: UOp, d: UOp, a: UOp, b: UOp) -> UOp:
-    i = loop(c.shape[0], 0)
-    return UOp.group(c[i].store(a[i] + b[i]), d[i].store(a[i] * b[i])).end(i).sink()
-
-
-def increment(x: UOp) -> UOp:
-    x = x.flatten()
-    i = loop(x.numel(), 0)
-    return x[i].store(x[i] + 1).end(i).sink(arg=KernelInfo(name="increment"))
-
-
-def copy_and_add(c: UOp, d: UOp, a: UOp) -> UOp:
-    """`c = a + 1` and, in place, `d += a`."""
-    i = loop(c.shape[0], 0)
-    return UOp.group(c[i].store(a[i] + 1), d[i].store(d[i] + a[i])).end(i).sink()
-
+from tinygrad.uop.ops import Ops
 
 # ---- the language ----
 
@@ -310,20 +236,6 @@ def grids(kernel, *shapes: tuple[int, ...]) -> list[str]:
     return [note for note in applied if note.startswith("grid")]
 
 
-def running_sum(y: UOp, x: UOp) -> UOp:
-    i = loop(x.shape[0], 0)
-    total = UOp.placeholder((1,), x.dtype, 0, addrspace=AddrSpace.REG)
-    total = total[0].set(0.0)
-    total = total[0].set(total.after(i)[0] + x[i])
-    return y[i].store(total[0]).end(i).sink()
-
-
-def running_sum_in_memory(y: UOp, x: UOp) -> UOp:
-    i = loop(x.shape[0], 0)
-    before = y.after(i)[(i - 1).valid(i > 0)]
-    return y[i].store(before + x[i]).end(i).sink()
-
-
 def test_a_loop_that_carries_a_value_is_run_in_order():
     x = array(100_000)
     for kernel in (running_sum, running_sum_in_memory):
@@ -345,11 +257,6 @@ def test_independent_outer_loops_run_in_parallel():
 
 
 # ---- sizes known when a kernel runs ----
-
-
-def sum_rows(size: UOp, y: UOp, x: UOp) -> UOp:
-    j, i = loop(x.shape[1], 0), term(size, 1)
-    return y[j].store(x[i, j].reduce(i, arg=Ops.ADD)).end(j).sink(arg=KernelInfo("sum_rows"))
 
 
 def test_a_bound_variable_ends_a_loop():
@@ -375,7 +282,9 @@ def test_shapes_of_inputs_may_be_symbolic():
         kernel = partial(sum_rows, part.shape[0])
         y = Tensor.custom_kernel(Tensor.empty(4), part, fxn=kernel)[0]
         np.testing.assert_allclose(y.numpy(), x[:count].sum(0), **CLOSE)
-    with pytest.raises(CustomKernelError, match=r"writes tensor 0, .* symbolic shape \(n\[9\], 4\)"):
+    with pytest.raises(
+        CustomKernelError, match=r"writes tensor 0, .* symbolic shape \(n\[9\], 4\)"
+    ):
         Tensor.custom_kernel(part, fxn=lambda c: c[0, 0].store(1.0).sink())
 
 
@@ -461,61 +370,3 @@ def test_a_gradient_that_does_not_fit_is_an_error(found, message):
     c = Tensor.custom_kernel(*inputs, fxn=add, grad_fxn=lambda gradient, kernel: found)[0]
     with pytest.raises(CustomKernelError, match=message):
         c.sum().backward()
-
-
-# ---- errors ----
-
-
-def i_of(c: UOp) -> UOp:
-    return loop(c.shape[0], 0)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "message"),
-    [
-        (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c)), "returned END; end it with .sink"),
-        (lambda c, a: None, "returned None; end it with .sink"),
-        (lambda c: c[0].store(1.0).sink(), "given 2 tensors"),
-        (lambda c, a: c[i_of(c)].store(1.0).sink(), "nothing closes the loop 0"),
-        (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c), i_of(c)).sink(), "closed twice"),
-        (lambda c, a: c[i_of(c) + 1].store(1.0).end(i_of(c)).sink(), "goes from 1 to 8, but"),
-        (lambda c, a: c[0].store(a[8]).sink(), "index 8 of axis 0 .* has 8 elements"),
-        (lambda c, a: c[0].store(a[2:4][2]).sink(), "has 2 elements"),
-        (lambda c, a: c[0].store(a[0].cast(dtypes.int)).sink(), "dtypes.int is stored into"),
-        (lambda c, a: c[0].store(a[0] + i_of(c)).end(i_of(c)).sink(), "ADD .*use cast"),
-        (lambda c, a: c[a[0]].store(1.0).sink(), "an index is of integers"),
-        (lambda c, a: c[0].store(a * 2).sink(), "with an array of shape .* index it"),
-        (lambda c, a: c[0].store(a).sink(), "an array of shape .* stands where a number"),
-        (lambda c, a: c.store(1.0).sink(), "store.. goes to one element"),
-        (lambda c, a: a[0].sink(), "INDEX does nothing"),
-        (lambda c, a: UOp.sink(), "stores nothing into its placeholders"),
-        (lambda c, a: c[0].store(a[0].reduce(i_of(c), arg=Ops.SUB)).sink(), "reduce.. is by"),
-        (lambda c, a: UOp.placeholder((8,), c.dtype, 7)[0].store(1.0).sink(), "placeholder 7"),
-        (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is no part of a kernel"),
-    ],
-)
-def test_mistakes_in_a_kernel_are_named(kernel, message):
-    with pytest.raises(CustomKernelError, match=message):
-        Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=kernel)
-
-
-def test_mistakes_in_an_index_are_named():
-    a = UOp.placeholder((4, 4), dtypes.float, 0)
-    with pytest.raises(IndexError, match="3 indices for an array of shape"):
-        a[0, 1, 2]
-    with pytest.raises(TypeError, match="a slice of a kernel's array has no steps"):
-        a[::2]
-    with pytest.raises(TypeError, match="is an int or an expression, not 'x'"):
-        a["x", 0]
-    with pytest.raises(TypeError, match="not iterable"):
-        iter(a)
-
-
-def test_tensors_of_a_kernel_live_together():
-    x = Tensor.ones(4).contiguous()
-    with pytest.raises(ShardingError, match=r"live on CPU and CPU:1; bring"):
-        Tensor.custom_kernel(Tensor.empty(4), x, x.to("CPU:1"), fxn=add)
-    with pytest.raises(TypeError, match="input 1 is 3, not a tensor"):
-        Tensor.custom_kernel(Tensor.empty(4), 3, fxn=increment)
-    with pytest.raises(ShardingError, match="are split"):
-        Tensor.custom_kernel(x.shard(("CPU", "CPU:1"), axis=0), fxn=increment)

@@ -1,0 +1,66 @@
+"""Mistakes in kernels written by hand: each is named, with the fix, where it is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from test.backend.custom_kernels import add, increment, loop
+from tinygrad import Tensor, UOp, dtypes
+from tinygrad.schedule.custom import CustomKernelError
+from tinygrad.sharding import ShardingError
+from tinygrad.uop.ops import Ops
+
+
+def i_of(c: UOp) -> UOp:
+    return loop(c.shape[0], 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c)), "returned END; end it with .sink"),
+        (lambda c, a: None, "returned None; end it with .sink"),
+        (lambda c: c[0].store(1.0).sink(), "given 2 tensors"),
+        (lambda c, a: c[i_of(c)].store(1.0).sink(), "nothing closes the loop 0"),
+        (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c), i_of(c)).sink(), "closed twice"),
+        (lambda c, a: c[i_of(c) + 1].store(1.0).end(i_of(c)).sink(), "goes from 1 to 8, but"),
+        (lambda c, a: c[0].store(a[8]).sink(), "index 8 of axis 0 .* has 8 elements"),
+        (lambda c, a: c[0].store(a[2:4][2]).sink(), "has 2 elements"),
+        (lambda c, a: c[0].store(a[0].cast(dtypes.int)).sink(), "dtypes.int is stored into"),
+        (lambda c, a: c[0].store(a[0] + i_of(c)).end(i_of(c)).sink(), "ADD .*use cast"),
+        (lambda c, a: c[a[0]].store(1.0).sink(), "an index is of integers"),
+        (lambda c, a: c[0].store(a * 2).sink(), "with an array of shape .* index it"),
+        (lambda c, a: c[0].store(a).sink(), "an array of shape .* stands where a number"),
+        (lambda c, a: c.store(1.0).sink(), "store.. goes to one element"),
+        (lambda c, a: a[0].sink(), "INDEX does nothing"),
+        (lambda c, a: UOp.sink(), "stores nothing into its placeholders"),
+        (lambda c, a: c[0].store(a[0].reduce(i_of(c), arg=Ops.SUB)).sink(), "reduce.. is by"),
+        (lambda c, a: UOp.placeholder((8,), c.dtype, 7)[0].store(1.0).sink(), "placeholder 7"),
+        (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is no part of a kernel"),
+    ],
+)
+def test_mistakes_in_a_kernel_are_named(kernel, message):
+    with pytest.raises(CustomKernelError, match=message):
+        Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=kernel)
+
+
+def test_mistakes_in_an_index_are_named():
+    a = UOp.placeholder((4, 4), dtypes.float, 0)
+    with pytest.raises(IndexError, match="3 indices for an array of shape"):
+        a[0, 1, 2]
+    with pytest.raises(TypeError, match="a slice of a kernel's array has no steps"):
+        a[::2]
+    with pytest.raises(TypeError, match="is an int or an expression, not 'x'"):
+        a["x", 0]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(a)
+
+
+def test_tensors_of_a_kernel_live_together():
+    x = Tensor.ones(4).contiguous()
+    with pytest.raises(ShardingError, match=r"live on CPU and CPU:1; bring"):
+        Tensor.custom_kernel(Tensor.empty(4), x, x.to("CPU:1"), fxn=add)
+    with pytest.raises(TypeError, match="input 1 is 3, not a tensor"):
+        Tensor.custom_kernel(Tensor.empty(4), 3, fxn=increment)
+    with pytest.raises(ShardingError, match="are split"):
+        Tensor.custom_kernel(x.shard(("CPU", "CPU:1"), axis=0), fxn=increment)
