@@ -232,6 +232,16 @@ def test_a_node_that_fails_is_named_with_its_inputs():
     failing([node("Div", "s z", "q"), node("Reshape", "x q")], "division", s=[2], z=[0])
 
 
+def test_sizes_that_no_model_has_are_refused():
+    huge = 1 << 40
+    failing([node("Resize", "x - - s")], "new sizes", s=[2, huge])
+    failing([node("Split", "x", "y z", num_outputs=huge)], "num_outputs is .* 2 outputs")
+    image = [node("Unsqueeze", "x axes", "image")]
+    pool = node("MaxPool", "image", kernel_shape=[huge, huge], pads=[huge] * 4)
+    failing([*image, pool], "are up to", axes=[0, 1])
+    failing([*image, node("LRN", "image", size=huge)], "size is", axes=[0, 1])
+
+
 def test_attributes_that_do_not_fit_are_refused():
     failing([node("Softmax", "x", shape=3)], "no attribute 'shape'; there are: axis")
     failing([node("Softmax", "x", axis=1.5)], "attribute axis is 1.5, not of type int")

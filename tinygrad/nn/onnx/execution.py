@@ -70,7 +70,14 @@ class Execution:
             results = self.results(node, inputs, call)
         except OnnxUnsupportedError as error:
             raise OnnxUnsupportedError(failure(node, inputs, error)) from error
-        except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
+        except (
+            ValueError,
+            TypeError,
+            RuntimeError,
+            LookupError,
+            ArithmeticError,
+            MemoryError,
+        ) as error:
             raise OnnxError(failure(node, inputs, error)) from error
         wanted = max((i + 1 for i, name in enumerate(node.outputs) if name), default=0)
         if len(results) < wanted:

@@ -44,10 +44,13 @@ def as_tensor(array: Array, device: Any) -> Tensor:
     """A tensor of an array's values, which must not be written to: equal ones take no memory, and
     others are put on `device` once, so that calls with equal shapes move nothing.
     """
-    dtype = from_numpy_dtype(array.dtype)
-    if array.size == 0 or (array == array.flat[0]).all():
-        return Tensor.full(array.shape, array.flat[0].item() if array.size else 0, dtype=dtype)
-    return uploaded(array.tobytes(), array.dtype, array.shape, device)
+    dtype, data = from_numpy_dtype(array.dtype), array.tobytes()
+    if array.size == 0:
+        return Tensor.full(array.shape, 0, dtype=dtype)
+    # bytes tell zeros of different sign apart
+    if data == data[: array.itemsize] * array.size:
+        return Tensor.full(array.shape, array.flat[0].item(), dtype=dtype)
+    return uploaded(data, array.dtype, array.shape, device)
 
 
 @functools.lru_cache(MOST_UPLOADED)

@@ -185,8 +185,7 @@ def split(
     num_outputs: int | None = None,
     output_count: int,
 ) -> list[Array]:
-    parts = num_outputs or output_count
-    sizes = split_sizes(data.shape, axis, split, parts)
+    sizes = split_sizes(data.shape, axis, split, output_count)
     return np.split(data, np.cumsum(sizes)[:-1].tolist(), axis)
 
 

@@ -162,7 +162,9 @@ def split(
     num_outputs: int | None = None,
     output_count: int,
 ) -> tuple[Tensor, ...]:
-    return data.split(split_sizes(data.shape, axis, split, num_outputs or output_count), dim=axis)
+    if num_outputs not in (None, output_count):
+        raise OnnxError(f"num_outputs is {num_outputs}, and there are {output_count} outputs")
+    return data.split(split_sizes(data.shape, axis, split, output_count), dim=axis)
 
 
 def slices_of(

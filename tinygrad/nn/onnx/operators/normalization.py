@@ -8,7 +8,7 @@ from __future__ import annotations
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.nn.onnx.element_types import dtype_of
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.windows import Ints
+from tinygrad.nn.onnx.operators.windows import LARGEST, Ints
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 
@@ -150,6 +150,8 @@ def local_response_normalization(
     x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Tensor:
     """Over a power of the mean square of `size` channels around each."""
+    if not 0 < size <= LARGEST:
+        raise OnnxError(f"size is {size}, not 1 to {LARGEST}")
     flat = x.cast(least_upper_dtype(x.dtype, dtypes.float32)).square().flatten(2)
     around = ((size - 1) // 2, size // 2)
     mean = flat.transpose(1, 2).avg_pool2d((size,), 1, 1, around)

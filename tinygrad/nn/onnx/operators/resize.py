@@ -14,6 +14,7 @@ import numpy as np
 
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.nn.onnx.operators.movement import axis_of
+from tinygrad.nn.onnx.operators.windows import LARGEST
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, as_tensor
 from tinygrad.tensor import Tensor
@@ -63,11 +64,13 @@ def resize(
     device: Any,
 ) -> Tensor:
     """New sizes are given, or old ones times `scales`."""
-    if mode not in ("nearest", "linear", "cubic"):
-        raise OnnxError(f"mode is {mode!r}, not nearest, linear or cubic")
     names = [axis_of(axis, x.ndim) for axis in axes or range(x.ndim)]
     old = [int(x.shape[axis]) for axis in names]
     plans = axis_plans(old, scales, sizes, keep_aspect_ratio_policy)
+    if mode not in ("nearest", "linear", "cubic"):
+        raise OnnxError(f"mode is {mode!r}, not nearest, linear or cubic")
+    if any(not 0 <= plan.new <= LARGEST for plan in plans):
+        raise OnnxError(f"new sizes {[plan.new for plan in plans]} are not 0 to {LARGEST}")
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     if crops:
         if roi is None or roi.size != 2 * len(names):

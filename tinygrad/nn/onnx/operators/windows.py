@@ -12,6 +12,9 @@ from tinygrad.nn.onnx.errors import OnnxError
 
 Ints = tuple[int, ...]
 
+# no model has larger ones, and all of them are written down when a graph is built
+LARGEST = 1 << 20
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -73,6 +76,8 @@ def find_windows(
     if any(x < 1 for x in (*kernel, *strides, *dilations)):
         raise OnnxError(f"{kernel=}, {strides=} and {dilations=} are at least 1")
     both = spread("pads", pads, 2 * count, 0)
+    if any(abs(x) > LARGEST for x in (*kernel, *strides, *dilations, *both)):
+        raise OnnxError(f"{kernel=}, {strides=}, {dilations=} and {pads=} are up to {LARGEST}")
     windows = Windows(sizes, kernel, strides, dilations, both[:count], both[count:])
     if auto_pad in ("", "NOTSET"):
         return windows
