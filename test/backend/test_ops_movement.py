@@ -72,6 +72,46 @@ def test_slices_backwards(step: int) -> None:
     np.testing.assert_array_equal(Tensor(x)[3:0:step, 4::step].numpy(), x[3:0:step, 4::step])
 
 
+def test_triangles_keep_the_type_and_drop_infinities() -> None:
+    x = Tensor([[True, True], [True, True]])
+    assert x.tril().dtype == dtypes.bool
+    assert x.triu().tolist() == [[True, True], [False, True]]
+    assert Tensor([[1.0, np.inf], [np.nan, 2.0]]).tril().triu().tolist() == [[1, 0], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda x: x.reshape(-2, -3), ValueError, "reshape: .* must not be negative"),
+        (lambda x: x.reshape(2.0, 3), TypeError, "reshape: .* are no sizes"),
+        (lambda x: x.reshape(2, 3, None), ValueError, "no axis 2 whose size None keeps"),
+        (lambda x: x.expand(-2, 3), ValueError, "expand: .* must not be negative"),
+        (lambda x: x.repeat(-1, 1), ValueError, "repeat: .* must not be negative"),
+        (lambda x: x.repeat_interleave(-1), ValueError, "repeat_interleave: .* negative"),
+        (lambda x: x.flatten(1, 0), ValueError, "flatten"),
+        (lambda x: x.split(0), ValueError, "split: parts of 0 elements do not make up 2"),
+        (lambda x: x.split([3, -1]), ValueError, "split: .* must not be negative"),
+        (lambda x: x.pad((-2, -2)), ValueError, r"pad: \(-2, -2\) cuts more than 3"),
+        (lambda x: x.sum().cat(x.sum()), ValueError, "cat: a tensor without axes"),
+        (lambda x: x.sum().chunk(2), ValueError, "chunk: a tensor without axes"),
+        (lambda x: x[:0].pad((0, 0, 1, 0), mode="replicate"), ValueError, "pad: 1 is too much"),
+        (lambda x: x.cast(dtypes.int).one_hot(-2), ValueError, "say how many classes"),
+        (lambda x: x.rearrange("a b -> b a", c=2), RuntimeError, "there is no axis c"),
+    ],
+)
+def test_movement_that_does_not_fit(function: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        function(Tensor.arange(6).reshape(2, 3))
+
+
+def test_numbers_of_numpy_are_sizes() -> None:
+    x = Tensor.arange(6).reshape(np.int64(2), np.int32(-1))
+    assert x.shape == (2, 3)
+    assert all(type(size) is int for size in x.shape)
+    bounds: Any = ((np.int64(0), np.int64(1)), None)
+    assert x.shrink(bounds).tolist() == [[0, 1, 2]]
+
+
 def test_flip() -> None:
     compare(arrays([(3, 4)]), lambda x: x.flip(0, 1), lambda x: x.flip(0, 1))
     compare(arrays([(3, 4)]), lambda x: x.flip(-1), lambda x: x.flip(-1))

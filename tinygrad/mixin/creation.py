@@ -257,7 +257,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
         [[1, 2], [0, 4]]
         """
-        return self._below(diagonal - 1).where(0, self)
+        return self._below(diagonal - 1).where(self.zeros_like(device=None), self)
 
     def tril(self, diagonal: sint = 0) -> Self:
         """The elements on and below a diagonal of the last two axes; the others are 0.
@@ -265,7 +265,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([[1, 2], [3, 4]]).tril().tolist()
         [[1, 0], [3, 4]]
         """
-        return self._below(diagonal).where(self, 0)
+        return self._below(diagonal).where(self, self.zeros_like(device=None))
 
     def _below(self, diagonal: sint) -> Self:
         if self.ndim < 2:

@@ -79,7 +79,9 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
     def __setitem__(self, indices: Index, v: Any) -> None:
         """Write `v`, broadcast, to the elements that `indices` say; of equal positions the last.
 
-        A tensor in memory is written to at once, and all views of it see it.
+        A tensor in memory is written to at once, and all views of it see it. A part given by
+        ints and slices of step 1 costs that part; steps and index tensors cost the whole tensor
+        once, and what is written.
         Raises NotImplementedError for a tensor that requires a gradient.
 
         >>> x = Tensor([1, 2, 3])
