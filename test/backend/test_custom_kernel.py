@@ -27,6 +27,7 @@ from test.backend.custom_kernels import (
 )
 from tinygrad import Context, Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.codegen import get_program
+from tinygrad.dtype import AddrSpace
 from tinygrad.engine.realize import compiled_kernels
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import find_renderer
@@ -70,6 +71,40 @@ def test_registers_in_nested_loops():
     inputs = map(Tensor, (q, k, v))
     o = Tensor.custom_kernel(Tensor.empty(7, 5), *inputs, fxn=attention)[0]
     np.testing.assert_allclose(o.numpy(), (q @ k.T) @ v, rtol=1e-4, atol=1e-4)
+
+
+def test_phases_over_scratch_memory():
+    def reverse_doubled(y, x):
+        n = x.shape[0]
+        i, j = loop(n, 0), loop(n, 1)
+        scratch = UOp.placeholder((n,), x.dtype, 0, addrspace=AddrSpace.LOCAL)
+        filled = scratch.after(scratch[i].store(x[i] * 2).end(i))
+        return y[j].store(filled[n - 1 - j]).end(j).sink()
+
+    y = Tensor.custom_kernel(Tensor.empty(3), Tensor([1.0, 2, 3]), fxn=reverse_doubled)[0]
+    assert y.tolist() == [6.0, 4.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.half, dtypes.bfloat16, dtypes.int8, dtypes.uint64])
+def test_registers_of_other_dtypes(dtype):
+    def double(y, x):
+        i = loop(x.shape[0], 0)
+        kept = UOp.placeholder((1,), x.dtype, 0, addrspace=AddrSpace.REG).after(i)[0].set(x[i])
+        return y[i].store(kept[0] + x[i]).end(i).sink()
+
+    x = Tensor([1, 2, 3]).cast(dtype)
+    y = Tensor.custom_kernel(Tensor.empty(3, dtype=dtype), x, fxn=double)[0]
+    assert y.tolist() == [2, 4, 6]
+
+
+def test_arrays_without_axes_and_without_elements():
+    def total(y, x):
+        i = term(x.shape[0], 0)
+        return y[()].store(x[i].reduce(i, arg=Ops.ADD)).sink()
+
+    assert Tensor.custom_kernel(Tensor.empty(()), Tensor([1.0, 2, 4]), fxn=total)[0].item() == 7
+    none = Tensor.empty(0, 2)
+    assert Tensor.custom_kernel(none, Tensor.empty(0, 2), none, fxn=add)[0].tolist() == []
 
 
 def test_parts_and_views_of_placeholders():

@@ -8,7 +8,7 @@ from test.backend.custom_kernels import add, increment, loop
 from tinygrad import Tensor, UOp, dtypes
 from tinygrad.schedule.custom import CustomKernelError
 from tinygrad.sharding import ShardingError
-from tinygrad.uop.ops import Ops
+from tinygrad.uop.ops import KernelInfo, Ops
 
 
 def i_of(c: UOp) -> UOp:
@@ -42,6 +42,22 @@ def i_of(c: UOp) -> UOp:
 def test_mistakes_in_a_kernel_are_named(kernel, message):
     with pytest.raises(CustomKernelError, match=message):
         Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=kernel)
+
+
+def test_loops_without_an_order_are_named():
+    def one_loop_for_two_phases(y: UOp, x: UOp) -> UOp:
+        i = i_of(x)
+        once = y.after(y[i].store(x[i]).end(i))
+        return y[i].store(once[7 - i]).end(i).sink()
+
+    with pytest.raises(CustomKernelError, match=r"its loops have no order: .* of its own"):
+        Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=one_loop_for_two_phases)
+
+
+@pytest.mark.parametrize("arg", ["name", KernelInfo("name", opts_to_apply=("unroll",))])
+def test_what_a_sink_takes_is_named(arg):
+    with pytest.raises(CustomKernelError, match=r"it takes KernelInfo\(name\), with opts_to_apply"):
+        Tensor.custom_kernel(Tensor.empty(8), fxn=lambda c: c[0].store(1.0).sink(arg=arg))
 
 
 def test_mistakes_in_an_index_are_named():

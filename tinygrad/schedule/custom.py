@@ -46,7 +46,12 @@ def lower_custom_kernel(sink: UOp, name: str, placeholders: tuple[UOp, ...]) -> 
     Raises CustomKernelError for loops that stay open, indices out of range, stores of another
     dtype, and whatever else has no place in a kernel.
     """
-    info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo(name)
+    info = KernelInfo(name) if sink.arg is None else sink.arg
+    if not isinstance(info, KernelInfo) or info.opts_to_apply:
+        raise CustomKernelError(
+            f"custom kernel {name}: sink(arg={info!r}); it takes KernelInfo(name), with "
+            "opts_to_apply=() where loops keep their order"
+        )
     lowering = _Lowering(info.name, placeholders)
     for node in sink.toposort():
         lowering.lower(node)
@@ -297,7 +302,8 @@ class _Lowering:
         terms, _ = split_sum(simple)
         is_exact = all(x.op is Ops.RANGE for x in terms)
         outside = (low < 0 or high >= most) if is_exact else (high < 0 or low >= most)
-        if outside:
+        # what has no elements is not computed
+        if outside and 0 not in array.shape:
             raise self.error(
                 f"index {simple.render()} of axis {axis} goes from {low} to {high}, but that axis "
                 f"of {array.shape} has {most} elements; shorten the loop, or say where the index "
