@@ -17,6 +17,7 @@ from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.placement import whole_along
 
 Shape: TypeAlias = tuple[sint, ...]
 
@@ -151,7 +152,7 @@ def canonical_device(device: Any) -> str | Sharding | None:
 def placed(node: UOp, device: Any) -> UOp:
     """A newly created value on `device` (None: nowhere yet, if it is made of constants).
 
-    A layout whose split axis the shape lacks, or does not divide, becomes a full copy on each.
+    A layout whose split axis the shape lacks, or has with size 1, becomes a full copy on each.
     """
     device = canonical_device(device)
     if device is None:
@@ -162,14 +163,11 @@ def placed(node: UOp, device: Any) -> UOp:
 
 
 def fits(layout: Sharding, shape: Shape) -> bool:
-    """Whether every split axis exists in `shape` and divides."""
-    for axis in layout.split_axes:
-        if axis >= len(shape):
-            return False
-        size = shape[axis]
-        if not isinstance(size, int) or size % layout.shards(axis):
-            return False
-    return True
+    """Whether every split axis exists in `shape`, and can be split."""
+    return all(
+        axis < len(shape) and isinstance(shape[axis], int) and shape[axis] != 1
+        for axis in layout.split_axes
+    )
 
 
 class TensorCore:
@@ -224,6 +222,10 @@ class TensorCore:
         if uop is source.uop:
             new.origin = source.origin
         return new
+
+    def _whole_along(self, axis: int, by: str) -> Self:
+        """The same value with `axis` whole on each device, as the operation `by` needs it."""
+        return self._derive(whole_along(self.uop, axis, by))
 
     def _operand(self, x: Any, op: str = "this operation") -> UOp:
         """`x` as an operand next to this tensor, with its own dtype if it is a tensor."""

@@ -12,6 +12,7 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 
 BLOCK = 32
@@ -68,7 +69,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         """
         if not self.ndim:
             return self._derive(self.uop)
-        x = self.transpose(axis, -1)
+        x = self._whole_along(self._axis(axis), "logcumsumexp").transpose(axis, -1)
         n = x.shape[-1]
         largest = x.detach()._running(-1, Ops.MAX)
         # an infinite maximum has no difference from itself
@@ -82,7 +83,24 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         dim = self._axis(axis)
         if not self.ndim or 0 in self.shape:
             return self._derive(self.uop)
-        return self.transpose(dim, -1)._running_last(op).transpose(dim, -1)
+        x = self.transpose(dim, -1)
+        layout = x.uop.device
+        shards = layout.shards(x.ndim - 1) if isinstance(layout, Sharding) else 1
+        last = x._running_last(op) if shards == 1 else x._running_over_shards(op, shards)
+        return last.transpose(dim, -1)
+
+    def _running_over_shards(self, op: Ops, shards: int) -> Self:
+        """Over a split last axis: each device reduces its own block, and only the blocks' totals
+        cross.
+        """
+        block = -(-self.shape[-1] // shards)
+        others = (None,) * (self.ndim - 1)
+        x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._running_last(op)
+        totals = (
+            x._along(x.ndim - 1, block - 1, block).squeeze(-1)._whole_along(x.ndim - 2, "cumsum")
+        )
+        before = totals._running_last(op).pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
+        return x._combined(op, before).flatten(-2).shrink_to(*others, self.shape[-1])
 
     def _running_last(self, op: Ops) -> Self:
         n = int(self.shape[-1])

@@ -218,7 +218,7 @@ def _written_memory(node: UOp, device: Any) -> UOp:
 
 def _on(node: UOp, device: Any) -> UOp:
     if isinstance(device, Sharding) and isinstance(node.device, Sharding):
-        return reshard(node, device, Ops.CUSTOM_KERNEL)
+        return reshard(node, device, Ops.CUSTOM_KERNEL.name)
     return node.copy_to_device(device)
 
 

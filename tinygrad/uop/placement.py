@@ -98,7 +98,7 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...]) -> tuple[UOp, ...]:
         [moved_base(x).nbytes for x in wide],
         [x.shape for x in wide],
     )
-    return tuple(x if x.device is None else reshard(x, target, op) for x in srcs)
+    return tuple(x if x.device is None else reshard(x, target, op.name) for x in srcs)
 
 
 def moved_base(node: UOp) -> UOp:
@@ -141,10 +141,10 @@ def _moved_source(node: UOp) -> int | None:
     return None
 
 
-def reshard(node: UOp, layout: Sharding, op: Ops | None = None) -> UOp:
+def reshard(node: UOp, layout: Sharding, by: str | None = None) -> UOp:
     """`node` in another layout over the same devices, moving as few bytes as possible.
 
-    `op` names the operation that needs it, if the transfer is implicit.
+    `by` names the operation that needs it, if the transfer is implicit.
     """
     if node.device == layout or not node.shape:
         return node if node.device == layout else copy(node, layout)
@@ -155,17 +155,17 @@ def reshard(node: UOp, layout: Sharding, op: Ops | None = None) -> UOp:
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
         if inner is not None and inner.devices == node.device.devices:
-            below = reshard(node.src[-1], inner, op)
+            below = reshard(node.src[-1], inner, by)
             return copy(node.replace(src=(*node.src[:-1], below)), layout)
-    if op is not None and SHARDING.value == "strict":
-        _refuse_transfer(node, layout, op)
+    if by is not None and SHARDING.value == "strict":
+        _refuse_transfer(node, layout, by)
     return copy(node, layout)
 
 
-def _refuse_transfer(node: UOp, layout: Sharding, op: Ops) -> None:
+def _refuse_transfer(node: UOp, layout: Sharding, by: str) -> None:
     if transfer_bytes(node.device, layout, node.shape, node.dtype.itemsize):
         raise ShardingError(
-            f"{user_line()}: {op.name} needs {node.device} {node.shape} as {layout}; "
+            f"{user_line()}: {by} needs {node.device} {node.shape} as {layout}; "
             f"say so with .to({layout})"
         )
 
@@ -204,7 +204,7 @@ def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
         ShardingError: the movement needs a transfer under `SHARDING="strict"`.
     """
     target = _layout_for_movement(node.device, node.shape, op, arg)
-    return copy(node, target) if target.has_intervals else reshard(node, target, op)
+    return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
 
 
 @lru_cache(maxsize=4096)
@@ -231,6 +231,23 @@ def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
     return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
 
 
+def whole_along(node: UOp, axis: int, by: str) -> UOp:
+    """`node` with `axis` whole on each device, for `by`: another axis is split, if there is one.
+
+    Raises:
+        ShardingError: bytes would move under `SHARDING="strict"`.
+    """
+    layout = node.device
+    if not isinstance(layout, Sharding) or axis not in layout.split_axes:
+        return node
+    others = [None, *(i for i in range(node.ndim) if i != axis)]
+    options = [others if p == axis else [p] for p in layout.axes]
+    candidates = (layout.with_axes(axes) for axes in itertools.product(*options))
+    fitting = [candidate for candidate in candidates if _fits(candidate, node.shape)]
+    best = min(fitting, key=lambda candidate: sum(sent_elements(layout, candidate, node.shape)))
+    return reshard(node, best, by)
+
+
 # ---- indexing by a tensor ----
 
 
@@ -254,8 +271,8 @@ def _one_split_per_mesh_dimension(table: UOp, index: UOp) -> tuple[UOp, UOp]:
         return table, index
     # an index is usually far smaller than what it looks into
     if table.nbytes < index.nbytes:
-        return reshard(table, a.replicated(), Ops.GATHER), index
-    return table, reshard(index, b.replicated(), Ops.GATHER)
+        return reshard(table, a.replicated(), Ops.GATHER.name), index
+    return table, reshard(index, b.replicated(), Ops.GATHER.name)
 
 
 def scatter(op: Ops, values: UOp, index: UOp, rows: sint) -> UOp:
