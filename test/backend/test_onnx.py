@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,13 @@ def test_functions_of_the_model_are_inlined():
     proto.functions.append(twice)
     proto.opset_import.append(helper.make_opsetid("own", 1))
     assert OnnxRunner(proto)({"x": Tensor([1.0, 2.0, 3.0])})["y"].tolist() == [2.0, 4.0, 6.0]
+
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+    data = scaled_sum().SerializeToString()
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"tinygrad-sharding\[onnx\]"):
+        OnnxRunner(data)
 
 
 # ---- inputs that are refused ----

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tinygrad import Mesh, P, Tensor, UOp
+from tinygrad import Mesh, P, Tensor, TinyJit, UOp
 from tinygrad.engine import CommTrace
 from tinygrad.engine.realize import compiled_kernels
+from tinygrad.nn.optim import SGD
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial, Sharding, ShardingError
 from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
@@ -99,6 +100,37 @@ def test_gradients_of_a_matmul(left, right):
     np.testing.assert_allclose(b.grad.numpy(), LEFT.T @ twice, rtol=1e-4, atol=1e-3)
     assert a.grad.device == a.device
     assert b.grad.device == b.device
+
+
+def losses_of_training(*, split: bool) -> list[float]:
+    """Steps of a network of two matrices, the first split by columns, the second by rows."""
+    rng = np.random.default_rng(1)
+    shapes = [(8, 16), (16, 4), (12, 8), (12, 4)]
+    w1, w2, x, y = (Tensor(rng.standard_normal(s, dtype=np.float32)).realize() for s in shapes)
+    if split:
+        for tensor, axis in [(w1, 1), (w2, 0), (x, None), (y, None)]:
+            tensor.shard_(DEVICES, axis)
+    optimizer = SGD([w1, w2], lr=0.01)
+
+    def linear(x: Tensor, w: Tensor) -> Tensor:
+        inputs = Tensor.empty(x.shape[0], w.shape[1]), x, w
+        return Tensor.custom_kernel(*inputs, fxn=matmul, grad_fxn=matmul_gradient, rule=RULE)[0]
+
+    @TinyJit
+    @Tensor.train()
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = ((linear(linear(x, w1).relu(), w2) - y) ** 2).mean().backward()
+        optimizer.step()
+        return loss.realize()
+
+    return [step().item() for _ in range(4)]
+
+
+def test_training_on_split_weights_equals_that_on_one_device():
+    on_one = losses_of_training(split=False)
+    assert on_one[-1] < on_one[0]
+    np.testing.assert_allclose(losses_of_training(split=True), on_one, rtol=1e-4)
 
 
 def test_a_mesh_splits_rows_and_terms():

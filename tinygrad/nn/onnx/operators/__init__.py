@@ -20,6 +20,7 @@ from tinygrad.nn.onnx.operators import (
     recurrent,
     reduction,
     resize,
+    sampling,
     scatter,
 )
 from tinygrad.nn.onnx.registry import HOST_OPERATORS, OPERATORS
@@ -46,5 +47,6 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
+    "sampling",
     "scatter",
 ]
