@@ -600,10 +600,10 @@ def test_meshes_and_specs_are_values() -> None:
             lambda: MESH.sharding(P("dp", None), 1),
             "2 entries for a tensor of 1 axes; drop the last",
         ),
-        (lambda: MESH.sharding("dp"), r"takes a spec like P\('dp', None\), got 'dp'"),  # type: ignore[arg-type]
+        (lambda: MESH.sharding("dp"), r"takes a spec like P\('dp'\), got 'dp'"),  # type: ignore[arg-type]
         (lambda: P(0), "P has the entry 0; use a mesh name"),  # type: ignore[arg-type]
         (lambda: P(("dp", None)), r"P has the entry \('dp', None\)"),  # type: ignore[arg-type]
-        (lambda: Mesh((), (), cpus(1)), "mesh shape must be a tuple of positive ints"),
+        (lambda: Mesh((), (), cpus(2)), "has 1 places for 2 devices"),
         (lambda: Mesh((2, 0), ("a", "b"), cpus(2)), "mesh shape must be a tuple of positive ints"),
         (lambda: Mesh((2,), ("a", "b"), cpus(2)), "names .* do not fit mesh shape .*one name for"),
         (lambda: Mesh((2,), ("",), cpus(2)), "names must be non-empty strings"),

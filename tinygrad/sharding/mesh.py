@@ -1,13 +1,14 @@
 """Named meshes: `Mesh((2, 4), ("dp", "tp"), devices).sharding(P("dp", None, "tp"))`.
 
 In: names for the dimensions of a mesh, and for each tensor axis the names that split it.
-Out: a `Sharding`.
+Out: a `Sharding`. Parts of a mesh, such as the stages of a pipeline, are meshes themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import TypeAlias
 
@@ -59,6 +60,7 @@ class Mesh:
         mesh = Mesh((2, 4), ("dp", "tp"), tuple(f"CPU:{i}" for i in range(8)))
         mesh.sharding(P("dp", "tp"))        # rows by 2, columns by 4
 
+    One without dimensions is one device, as what is left of the last dimension when it is split.
     Raises ShardingError for sizes, names or devices that do not fit together.
     """
 
@@ -68,7 +70,7 @@ class Mesh:
 
     def __init__(self, shape: Sequence[int], names: Sequence[str], devices: Sequence[str]) -> None:
         shape, names = tuple(shape), (names,) if isinstance(names, str) else tuple(names)
-        if not shape or not all(is_int(size) and size > 0 for size in shape):
+        if not all(is_int(size) and size > 0 for size in shape):
             raise ShardingError(f"mesh shape must be a tuple of positive ints, got {shape}")
         if len(names) != len(shape):
             raise ShardingError(
@@ -81,16 +83,103 @@ class Mesh:
             raise ShardingError(f"mesh names {names} repeat a name; name each dimension once")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "names", names)
-        object.__setattr__(self, "devices", Sharding(devices, mesh=shape).devices)
+        object.__setattr__(self, "devices", Sharding(devices, mesh=shape or (1,)).devices)
 
     def __str__(self) -> str:
-        sizes = ", ".join(
-            f"{name}={size}" for name, size in zip(self.names, self.shape, strict=True)
-        )
-        return f"Mesh({sizes}, {device_range(self.devices)})"
+        pairs = zip(self.names, self.shape, strict=True)
+        sizes = [f"{name}={size}" for name, size in pairs]
+        return f"Mesh({', '.join([*sizes, device_range(self.devices)])})"
 
     def __len__(self) -> int:
         return prod(self.shape)
+
+    # ---- parts, and other orders ----
+
+    def axis_size(self, name: str) -> int:
+        """The number of devices along a dimension. Raises ShardingError for a name it has not.
+
+        >>> Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3")).axis_size("tp")
+        2
+        """
+        return self.shape[self._dimension(name)]
+
+    def select(self, **places: int | slice) -> Mesh:
+        """The part of the mesh at the given places along the named dimensions.
+
+        A number picks one place, and the dimension is gone; a slice keeps the dimension with the
+        places in it. Raises ShardingError for a name that the mesh has not, and for no place.
+
+        >>> mesh = Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
+        >>> print(mesh.select(dp=1), mesh.select(tp=0), mesh.select(tp=slice(0, 1)))
+        Mesh(tp=2, CPU:2-3) Mesh(dp=2, CPU:0, CPU:2) Mesh(dp=2, tp=1, CPU:0, CPU:2)
+        """
+        kept: list[Sequence[int]] = [range(size) for size in self.shape]
+        gone: set[int] = set()
+        for name, place in places.items():
+            number = self._dimension(name)
+            kept[number] = self._places(name, place)
+            if not isinstance(place, slice):
+                gone.add(number)
+        device_at = dict(zip(self._coordinates(), self.devices, strict=True))
+        left = [number for number in range(len(self.shape)) if number not in gone]
+        return Mesh(
+            [len(kept[number]) for number in left],
+            [self.names[number] for number in left],
+            [device_at[place] for place in product(*kept)],
+        )
+
+    def split(self, name: str) -> tuple[Mesh, ...]:
+        """The parts along a dimension, such as the stages of a pipeline: `select` of each place.
+
+        >>> mesh = Mesh((2, 2), ("pp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
+        >>> [str(stage) for stage in mesh.split("pp")]
+        ['Mesh(tp=2, CPU:0-1)', 'Mesh(tp=2, CPU:2-3)']
+        """
+        return tuple(self.select(**{name: place}) for place in range(self.axis_size(name)))
+
+    def permute(self, *names: str) -> Mesh:
+        """The same devices with the dimensions in another order, which must name each once.
+
+        >>> mesh = Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
+        >>> print(mesh.permute("tp", "dp"))
+        Mesh(tp=2, dp=2, CPU:0, CPU:2, CPU:1, CPU:3)
+        """
+        if sorted(names) != sorted(self.names):
+            raise ShardingError(
+                f"permute{names} of {self}: give each of {', '.join(self.names)} once"
+            )
+        order = [self._dimension(name) for name in names]
+        pairs = zip(self._coordinates(), self.devices, strict=True)
+        moved = sorted(
+            (tuple(place[number] for number in order), device) for place, device in pairs
+        )
+        return Mesh([self.shape[number] for number in order], names, [d for _, d in moved])
+
+    def _coordinates(self) -> Iterator[tuple[int, ...]]:
+        return product(*(range(size) for size in self.shape))
+
+    def _dimension(self, name: str) -> int:
+        if name not in self.names:
+            raise ShardingError(
+                f"{self} has no dimension {name!r}; use one of {', '.join(self.names)}"
+            )
+        return self.names.index(name)
+
+    def _places(self, name: str, place: int | slice) -> Sequence[int]:
+        """The places that a number or a slice picks along a dimension, at least one."""
+        every = range(self.axis_size(name))
+        if isinstance(place, slice):
+            if not every[place]:
+                raise ShardingError(f"select: {name}={place} is no place of {self}")
+            return every[place]
+        if not is_int(place) or not -len(every) <= place < len(every):
+            raise ShardingError(
+                f"select: {name}={place!r} is no place of {self}; "
+                f"use a number below {len(every)}, or a slice"
+            )
+        return (every[place],)
+
+    # ---- layouts ----
 
     def sharding(self, spec: P, ndim: int | None = None) -> Sharding:
         """The layout of a tensor of `ndim` axes (not checked if None) that is split as `spec` says.
@@ -99,9 +188,8 @@ class Mesh:
         entry that are not in mesh order, or more entries than axes.
         """
         if not isinstance(spec, P):
-            raise ShardingError(
-                f"a mesh takes a spec like P('{self.names[0]}', None), got {spec!r}"
-            )
+            example = repr(self.names[0]) if self.names else ""
+            raise ShardingError(f"a mesh takes a spec like P({example}), got {spec!r}")
         if ndim is not None and len(spec) > ndim:
             raise ShardingError(
                 f"{spec} has {len(spec)} entries for a tensor of {ndim} axes; drop the last ones"
@@ -112,6 +200,8 @@ class Mesh:
                 self._check_name(spec, name, axis_of)
                 axis_of[name] = tensor_axis
             self._check_order(spec, spec.names(tensor_axis))
+        if not self.names:
+            return Sharding(self.devices)
         return Sharding(self.devices, [axis_of.get(name) for name in self.names], self.shape)
 
     def _check_name(self, spec: P, name: str, used: dict[str, int]) -> None:
