@@ -6,6 +6,7 @@ The names that programs import from here; everything else is in the modules belo
 from tinygrad import nn
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
+from tinygrad.engine import CommTrace
 from tinygrad.engine.jit import TinyJit
 from tinygrad.helpers import Context, GlobalCounters, fetch, getenv
 from tinygrad.sharding import Mesh, P, Sharding
@@ -15,6 +16,7 @@ from tinygrad.uop.ops import UOp
 Variable = UOp.variable
 
 __all__ = [
+    "CommTrace",
     "Context",
     "Device",
     "GlobalCounters",

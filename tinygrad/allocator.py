@@ -194,5 +194,4 @@ class Allocator:
             ) from error
 
     def _count(self, nbytes: int) -> None:
-        GlobalCounters.mem_used += nbytes
-        GlobalCounters.mem_used_per_device[self.device] += nbytes
+        GlobalCounters.count_memory(self.device, nbytes)

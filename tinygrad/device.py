@@ -451,5 +451,4 @@ def copy_buffer(destination: Buffer, source: Buffer) -> None:
         destination.copyin(source.as_memoryview())
     crossed = destination.device != source.device
     if crossed and not to.is_host_source and not origin.is_host_source:
-        GlobalCounters.bytes_moved += source.nbytes
-        GlobalCounters.bytes_moved_per_device[source.device] += source.nbytes
+        GlobalCounters.count_message(source.device, source.nbytes)

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 
 class GlobalCounters:
-    """What has run since the last reset, and the memory in use now.
+    """What has run since the last reset, and the memory in use now and at most since then.
 
     `global_ops` counts arithmetic operations, `global_mem` the bytes that kernels read and write,
     `bytes_moved` the bytes that crossed devices (of a device: those it sent), `mem_used` the bytes
-    allocated.
+    allocated now, `mem_peak` the most that were. What ends in `_per_device` has device names as
+    keys.
 
     >>> GlobalCounters.reset()
     >>> _ = (Tensor([1.0, 2.0]) * 2).realize()
@@ -31,10 +32,13 @@ class GlobalCounters:
     bytes_moved_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
     mem_used: ClassVar[int] = 0
     mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
+    mem_peak: ClassVar[int] = 0
+    mem_peak_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
 
     @staticmethod
     def reset() -> None:
-        """Sets the counters to zero. Memory in use is a state, not a count: it stays.
+        """Sets the counters to zero. Memory in use is a state, not a count: it stays, and peaks
+        start from it.
 
         >>> GlobalCounters.reset()
         >>> GlobalCounters.kernel_count, GlobalCounters.global_ops
@@ -46,6 +50,40 @@ class GlobalCounters:
         GlobalCounters.kernel_count = 0
         GlobalCounters.bytes_moved = 0
         GlobalCounters.bytes_moved_per_device.clear()
+        GlobalCounters.mem_peak = GlobalCounters.mem_used
+        GlobalCounters.mem_peak_per_device.clear()
+        GlobalCounters.mem_peak_per_device.update(GlobalCounters.mem_used_per_device)
+
+    @staticmethod
+    def count_memory(device: str, nbytes: int) -> None:
+        """Takes note of bytes that were allocated on a device, or, below 0, given back.
+
+        >>> GlobalCounters.count_memory("NULL:9", 64)
+        >>> GlobalCounters.count_memory("NULL:9", -64)
+        >>> GlobalCounters.mem_used_per_device["NULL:9"]
+        0
+        >>> GlobalCounters.mem_peak_per_device["NULL:9"]
+        64
+        """
+        GlobalCounters.mem_used += nbytes
+        here = GlobalCounters.mem_used_per_device[device] + nbytes
+        GlobalCounters.mem_used_per_device[device] = here
+        if nbytes > 0:
+            GlobalCounters.mem_peak = max(GlobalCounters.mem_peak, GlobalCounters.mem_used)
+            peaks = GlobalCounters.mem_peak_per_device
+            peaks[device] = max(peaks[device], here)
+
+    @staticmethod
+    def count_message(source: str, nbytes: int) -> None:
+        """Takes note of bytes that a device sent to another one.
+
+        >>> GlobalCounters.reset()
+        >>> GlobalCounters.count_message("NULL:9", 64)
+        >>> GlobalCounters.bytes_moved
+        64
+        """
+        GlobalCounters.bytes_moved += nbytes
+        GlobalCounters.bytes_moved_per_device[source] += nbytes
 
 
 class Timing(contextlib.ContextDecorator):

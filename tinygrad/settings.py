@@ -187,7 +187,10 @@ def _getenv_cached(key: str, default: Any) -> Any:
 NO_EFFECT = "Accepted for compatibility; no effect."
 
 DEBUG = ContextVar(
-    "DEBUG", 0, "How much to print: 2 each kernel and transfer as it runs, 4 also kernels' source."
+    "DEBUG",
+    0,
+    "How much to print: 2 each kernel and movement between devices as it runs, 3 also how a kernel "
+    "was optimized, 4 also its source.",
 )
 DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")
 CPU_COUNT = ContextVar(

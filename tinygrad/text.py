@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+import sys
 
 from tinygrad.settings import NO_COLOR
 
@@ -22,6 +23,15 @@ def colored(text: str, color: str | None, background: bool = False) -> str:
         return text
     code = 30 + COLORS.index(color.lower()) + 10 * background + 60 * color.isupper()
     return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def highlighted(text: str, color: str) -> str:
+    """`text` in a colour if it is printed to a terminal, else, as in a pipe or a file, as it is.
+
+    >>> print(highlighted("warm", "red"))
+    warm
+    """
+    return colored(text, color) if sys.stdout.isatty() else text
 
 
 def ansistrip(text: str) -> str:

@@ -43,6 +43,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "TinyJit(function)": captured_function,
     "TinyJit(function).captured, after the second call": lambda: captured_function().captured,
     "GlobalCounters": lambda: tinygrad.GlobalCounters,
+    "CommTrace": tinygrad.CommTrace,
 }
 
 

@@ -185,8 +185,7 @@ class CapturedJit(Generic[R]):
         for item in self.copies:
             for destination, source in item.pairs:
                 if crosses(destination, source):
-                    GlobalCounters.bytes_moved += source.nbytes
-                    GlobalCounters.bytes_moved_per_device[source.device] += source.nbytes
+                    GlobalCounters.count_message(source.device, source.nbytes)
             item.count(None)
 
 
@@ -234,7 +233,9 @@ def exchange(
         return whole.view(buffer.size, buffer.dtype, found.offset + offset)
 
     if isinstance(item, BufferCopy):
-        return BufferCopy(item.reason, tuple((new(d), new(s)) for d, s in item.pairs))
+        return BufferCopy(
+            item.collective, item.number, tuple((new(d), new(s)) for d, s in item.pairs)
+        )
     values = item.values | inputs.values
     return ExecItem(item.ast, tuple(new(b) for b in item.bufs), item.device, values, item.runner)
 

@@ -13,13 +13,14 @@ from typing import Any, Protocol
 
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
-from tinygrad.engine.trace import record_transfer
-from tinygrad.helpers import GlobalCounters, colored, dedup
+from tinygrad.engine.trace import Collective
+from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import Program as ProgramSpec
 from tinygrad.renderer import find_renderer
 from tinygrad.schedule.custom import written_slots
 from tinygrad.schedule.rangeify import is_kernel_graph, lower_kernel
 from tinygrad.settings import DEBUG, NOOPT, SPEC
+from tinygrad.text import highlighted
 from tinygrad.uop.args import Reason
 from tinygrad.uop.ops import UOp, sym_infer
 from tinygrad.uop.spec import KERNEL, verify
@@ -69,6 +70,8 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
         if SPEC:
             verify(kernel, KERNEL)
         spec = get_program(kernel, renderer)
+        if DEBUG >= 3:
+            print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:
             print(spec.source)
         found = _runners[key] = CompiledRunner(spec, device)
@@ -135,18 +138,26 @@ class ExecItem:
                 if elapsed
                 else ""
             )
-            name = colored(f"{spec.name:40s}", "cyan")
+            name = highlighted(f"{spec.name:40s}", "cyan")
             number = GlobalCounters.kernel_count
             print(f"*** {self.device:7s} {number:5d} {name} {elapsed * 1e6:10.1f} us {rate}")
 
 
 @dataclass(eq=False)
 class BufferCopy:
-    """The messages of one movement between devices: pairs of destination and source."""
+    """One round of messages: pairs of destination and source. It is round number `number` of the
+    movement `collective`.
+    """
 
-    reason: Reason
+    collective: Collective
+    number: int
     pairs: tuple[tuple[Buffer, Buffer], ...]
     ast: None = None
+
+    @property
+    def reason(self) -> Reason:
+        """What the movement is."""
+        return self.collective.reason
 
     @property
     def bufs(self) -> tuple[Buffer, ...]:
@@ -172,15 +183,10 @@ class BufferCopy:
         return elapsed if wait else None
 
     def count(self, elapsed: float | None) -> None:
-        """Show the movement to whoever traces communication, and print a line at DEBUG=2."""
-        nbytes = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
-        record_transfer(self.reason, nbytes)
-        if DEBUG >= 2 and elapsed is not None:
-            reason = self.reason
-            what = f"{reason.kind} {reason.source} -> {reason.destination}"
-            print(
-                f"*** {colored(what, 'yellow')} {nbytes} bytes {elapsed * 1e6:.1f} us {reason.line}"
-            )
+        """Add this round to the movement that it is a part of."""
+        crossed = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
+        carried = sum(d.nbytes for d, s in self.pairs if d.device != s.device)
+        self.collective.ran(self.number, crossed, carried, elapsed)
 
 
 def _stored_slots(ast: UOp) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from tinygrad.device import Buffer, Device, MultiBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.engine.memory import Lifetime, plan
 from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem
+from tinygrad.engine.trace import Collective
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.kernels import make_plan
 from tinygrad.schedule.multi import lower_layouts
@@ -24,6 +25,7 @@ from tinygrad.schedule.simplify import simplify
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.args import Reason
 from tinygrad.uop.ops import UOp, buffers
 from tinygrad.uop.spec import PER_DEVICE, TENSOR, verify
 from tinygrad.uop.upat import graph_rewrite
@@ -101,7 +103,8 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     plan_ = get_plan(canonical.sink, len(canonical.buffers))
     storage: list[tuple[Buffer, ...]] = [as_tuple(storage_of(b)) for b in canonical.buffers]
     storage += allocate_temporaries(plan_)
-    items = [_bind(item, storage, canonical) for item in plan_.items]
+    collectives: dict[Reason, Collective] = {}
+    items = [_bind(item, storage, canonical, collectives) for item in plan_.items]
     # an assignment that ran on the way must not run again
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     for node, parts in zip(wanted, plan_.outputs, strict=True):
@@ -141,7 +144,10 @@ def _buffer(part: Part, storage: list[tuple[Buffer, ...]]) -> Buffer:
 
 
 def _bind(
-    item: Item, storage: list[tuple[Buffer, ...]], canonical: Canonical
+    item: Item,
+    storage: list[tuple[Buffer, ...]],
+    canonical: Canonical,
+    collectives: dict[Reason, Collective],
 ) -> list[ScheduleItem]:
     values = canonical.values
     if isinstance(item, KernelItem):
@@ -157,9 +163,13 @@ def _bind(
     pairs = tuple(
         (_buffer(t.destination, storage), _buffer(t.source, storage)) for t in item.transfers
     )
-    line = item.reason.line
-    reason = replace(item.reason, line=canonical.lines[line] if isinstance(line, int) else line)
-    return [BufferCopy(reason, pairs)]
+    # rounds of one movement have one reason, with the number of its node's line
+    collective = collectives.get(item.reason)
+    if collective is None:
+        line = item.reason.line
+        shown = canonical.lines[line] if isinstance(line, int) else line
+        collective = collectives[item.reason] = Collective(replace(item.reason, line=shown))
+    return [BufferCopy(collective, collective.add_round(), pairs)]
 
 
 # ---- temporaries ----

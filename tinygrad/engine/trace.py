@@ -1,10 +1,17 @@
-"""`CommTrace`: every movement of data between devices, as records."""
+"""What moves between devices: `CommTrace` collects it, and `DEBUG=2` prints it as it happens.
+
+In: the rounds of messages that a schedule runs. Out: one record and one line for each movement that
+the program asked for, however many rounds it takes.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from tinygrad.settings import DEBUG
+from tinygrad.text import highlighted
 from tinygrad.uop.args import Reason
 
 
@@ -23,7 +30,16 @@ class CommRecord:
 
 @dataclass
 class CommTrace:
-    """Collects what moves between devices: `with CommTrace() as trace: ...; trace.records`."""
+    """Collects what moves between devices: `with CommTrace() as trace: ...; trace.records`.
+
+    `print(trace)` shows a table of it.
+
+    >>> x = Tensor.arange(4).shard(("CPU", "CPU:1"), axis=0).realize()
+    >>> with CommTrace() as trace:
+    ...     _ = x.to(("CPU", "CPU:1")).realize()
+    >>> trace.kinds()
+    {'all_gather': 16}
+    """
 
     records: list[CommRecord] = field(default_factory=list)
 
@@ -51,15 +67,99 @@ class CommTrace:
             totals[r.kind] = totals.get(r.kind, 0) + r.nbytes
         return totals
 
+    def table(self) -> str:
+        """The movements as text: equal ones in one row, with their count and bytes in all, in the
+        order of their first.
+        """
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for r in self.records:
+            where = f"{r.source} -> {r.destination}"
+            groups.setdefault((r.kind, where, short_line(r.line)), []).append(r.nbytes)
+        rows = [
+            (kind, str(len(sizes)), f"{sum(sizes):,}", where, line)
+            for (kind, where, line), sizes in groups.items()
+        ]
+        total = ("total", str(len(self.records)), f"{self.nbytes:,}", "", "")
+        return _aligned([("kind", "count", "bytes", "from -> to", "line"), *rows, total])
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+# the columns of numbers, which are aligned at their right ends
+_NUMBERS = frozenset({1, 2})
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in _NUMBERS else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def short_line(line: str) -> str:
+    """`file:line`, the file relative to the current folder where it lies below that."""
+    folder = os.getcwd() + os.sep
+    return line.removeprefix(folder)
+
 
 _active: list[CommTrace] = []
 
 
-def record_transfer(reason: Reason, nbytes: int) -> None:
-    """Add a movement to every open trace, if a byte crossed devices."""
-    if not nbytes:
-        return
-    for trace in _active:
-        trace.records.append(
-            CommRecord(reason.kind, reason.source, reason.destination, nbytes, str(reason.line))
+@dataclass
+class Collective:
+    """The rounds of messages that make up one movement, counted together as they run."""
+
+    reason: Reason
+    rounds: int = 0
+    crossed: int = 0
+    carried: int = 0
+    elapsed_s: float = 0.0
+
+    def add_round(self) -> int:
+        """The number of one more round, from 0 on."""
+        self.rounds += 1
+        return self.rounds - 1
+
+    def ran(self, number: int, crossed: int, carried: int, elapsed_s: float | None) -> None:
+        """Round `number` was run: it sent `crossed` bytes between devices, and copied `carried` in
+        all. After the last one, every open trace gets a record, and DEBUG=2 prints a line.
+        """
+        if number == 0:
+            # a run that was cut off by an error left its counts behind
+            self.crossed, self.carried, self.elapsed_s = 0, 0, 0.0
+        self.crossed += crossed
+        self.carried += carried
+        self.elapsed_s += elapsed_s or 0.0
+        if number == self.rounds - 1:
+            self._record()
+            if DEBUG >= 2 and elapsed_s is not None:
+                print(self._line())
+
+    def _record(self) -> None:
+        if not self.crossed:
+            return
+        reason = self.reason
+        for trace in _active:
+            trace.records.append(
+                CommRecord(
+                    *(reason.kind, reason.source, reason.destination),
+                    *(self.crossed, str(reason.line)),
+                )
+            )
+
+    def _line(self) -> str:
+        """In the columns of the lines of kernels."""
+        reason = self.reason
+        what = f"{self.carried:,} bytes" + (f" in {self.rounds} rounds" if self.rounds > 1 else "")
+        rate = f"{self.carried / self.elapsed_s * 1e-9:24.1f} GB/s" if self.elapsed_s else ""
+        return (
+            f"*** {highlighted(f'{reason.kind:14s}', 'yellow')}{what:40s} "
+            f"{self.elapsed_s * 1e6:10.1f} us {rate} {reason.source} -> {reason.destination} "
+            f"{short_line(str(reason.line))}"
         )
