@@ -353,8 +353,16 @@ def test_creation_on_a_layout(name: str) -> None:
 
 
 def test_creation_on_a_layout_that_does_not_fit_makes_full_copies() -> None:
-    assert Tensor.arange(6, device=ROWS).device is REPLICATED
+    assert Tensor.arange(1, device=ROWS).device is REPLICATED
     assert Tensor.zeros(8, device=on(1)).device is REPLICATED
+
+
+def test_creation_on_a_layout_that_does_not_divide_splits_unevenly() -> None:
+    x = Tensor.arange(6, device=ROWS).contiguous()
+    assert x.device is ROWS
+    assert x.tolist() == list(range(6))
+    # what lies behind the end is unspecified
+    assert [part.tolist() for part in parts(x.realize())[:3]] == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_creation_like_another_keeps_its_layout() -> None:

@@ -101,8 +101,8 @@ def test_constants_on_devices_and_in_layouts() -> None:
     assert x.zeros_like().device is layout
     assert Tensor.arange(4, device="CPU:1").device == "CPU:1"
     assert Tensor.eye(2, device="CPU:1").device == "CPU:1"
-    # three rows do not divide, so each device has them all
-    assert Tensor.ones(3, device=layout).device == layout.replicated()
+    # one row cannot be split, so each device has it
+    assert Tensor.ones(1, device=layout).device == layout.replicated()
 
 
 def test_equal_constants_that_need_gradients_are_told_apart() -> None:

@@ -38,7 +38,8 @@ def test_an_explicit_device_is_kept() -> None:
 def test_a_layout_that_does_not_fit_a_new_tensor_becomes_full_copies() -> None:
     layout = Sharding(TWO, 0)
     assert Tensor.zeros(4, device=layout).device == layout
-    assert Tensor.zeros(3, device=layout).device == layout.replicated()
+    assert Tensor.zeros(3, device=layout).device == layout
+    assert Tensor.zeros(1, device=layout).device == layout.replicated()
     assert Tensor.full((), 1, device=layout).device == layout.replicated()
     assert Tensor.empty(3, device=layout).device == layout.replicated()
 
