@@ -41,7 +41,7 @@ def test_a_layout_that_does_not_fit_a_new_tensor_becomes_full_copies() -> None:
     assert Tensor.zeros(3, device=layout).device == layout
     assert Tensor.zeros(1, device=layout).device == layout.replicated()
     assert Tensor.full((), 1, device=layout).device == layout.replicated()
-    assert Tensor.empty(3, device=layout).device == layout.replicated()
+    assert Tensor.empty(3, device=layout).device == layout
 
 
 def test_a_range_is_one_leaf() -> None:
