@@ -70,8 +70,9 @@ def all_reduce(
         moved = transfer(terms, stacked(source), target, (count, *shape), reason("reduce"))
         return reduce_first(moved, op).reshape(shape)
     if target.devices != source.devices:
-        here = all_reduce(value, source, whole, shape, line)
-        return transfer(here, whole, target, shape, reason("send"))
+        cut = _on_devices_of(source, target)
+        here = all_reduce(value, source, cut, shape, line)
+        return transfer(here, cut, target, shape, reason("send"))
     if target == whole and count > 1 and value.nbytes > DIRECT_NBYTES:
         if (RING or not ALL2ALL) and len(source.mesh_shape) == 1:
             return _ring(value, count, op, whole, reason("all_reduce"))
@@ -80,6 +81,15 @@ def all_reduce(
     kind = "all_reduce" if target == whole else "reduce_scatter"
     moved = transfer(terms, stacked(source), up, (count, *shape), reason(kind))
     return reduce_first(moved, op).reshape(target.local_shape(shape))
+
+
+def _on_devices_of(source: Sharding, target: Sharding) -> Sharding:
+    """The layout in which terms are reduced to be sent to other devices: each sends its block, if
+    they are as many.
+    """
+    if target.is_replicated or len(target) != len(source):
+        return source.without_partial()
+    return Sharding(source.devices, target.axes, target.mesh_shape)
 
 
 def _group_size(source: Sharding) -> int:
