@@ -1,0 +1,173 @@
+"""Movement along a split axis: right values and gradients, and only the elements that must move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.sharding.common import (
+    DEVICES,
+    REPLICATED,
+    Array,
+    array,
+    assert_same_as_on_one_device,
+    moved,
+    on,
+    placed,
+)
+from tinygrad import Tensor
+from tinygrad.device import Sharding
+
+IMAGE = (2, 3, 16, 16)
+KERNEL = (4, 3, 3, 3)
+ROW = 2 * 3 * 16 * 4
+"""The bytes of one row, or column, of a batch of images."""
+
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {},
+    {"padding": 1},
+    {"padding": 1, "stride": 2},
+    {"padding": 2, "dilation": 2},
+]
+LAYOUTS = [
+    on(2),
+    on(3, devices=DEVICES[:3]),
+    on((2, 3), (2, 2)),
+    on((0, 2), (2, 2)),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
+def test_convolution_along_a_split_axis(options: dict[str, Any], layout: Sharding) -> None:
+    assert_same_as_on_one_device(
+        lambda x, w: x.conv2d(w, **options),
+        [array(*IMAGE), array(*KERNEL, seed=1)],
+        [layout, layout.replicated()],
+        rtol=1e-4,
+        atol=1e-3,
+    )
+
+
+def images() -> Tensor:
+    return placed(array(*IMAGE), on(2))
+
+
+def test_a_convolution_fetches_the_rows_beside_its_block() -> None:
+    w = placed(array(*KERNEL, seed=1), REPLICATED)
+    # three borders between four devices, a row over each in both directions
+    assert moved(images().conv2d(w, padding=1)) == {"halo": 3 * 2 * ROW}
+
+
+def test_the_gradients_of_a_convolution_fetch_rows_of_its_factors() -> None:
+    x, w = images(), placed(array(*KERNEL, seed=1), REPLICATED)
+    weight = placed(array(2, 4, 16, 16, seed=2), on(2))
+    dx, dw = (x.conv2d(w, padding=1) * weight).sum().gradient(x, w)
+    # the gradient of the output has 4 channels in place of 3
+    assert moved(dx) == {"halo": 3 * 2 * ROW * 4 // 3}
+    # that of the kernel looks at the rows of x again; terms of it are added up, directly or not
+    kinds = moved(dw)
+    assert kinds.pop("halo") == 3 * 2 * ROW
+    assert set(kinds) == {"all_reduce"}
+    assert dx.device is x.device
+    assert dw.device is w.device
+
+
+@pytest.mark.parametrize("program", [lambda x: x.max_pool2d(2), lambda x: x[:, :, ::2]])
+def test_windows_that_do_not_overlap_need_no_neighbour(program: Callable[..., Tensor]) -> None:
+    x = images()
+    y = program(x)
+    assert y.device is x.device
+    assert moved(y, *y.square().sum().gradient(x)) == {}
+
+
+ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "one row, to the three others": (lambda x: x[:, :, 5], 3 * ROW),
+    # four blocks of one row; the first is where it was
+    "a block, over all": (lambda x: x[:, :, :4], 3 * ROW),
+    # each block but the last lacks its last row
+    "all rows but the first": (lambda x: x[:, :, 1:], 3 * ROW),
+    # all rows stay where they are
+    "all rows but the last": (lambda x: x[:, :, :-1], 0),
+    "each block, to its mirror image": (lambda x: x.flip(2), 16 * ROW),
+    # each device but the last sends its last row
+    "a shift": (lambda x: x.pad((0, 0, 1, 0))[:, :, :16], 3 * ROW),
+    # a total of each of four blocks, to the three others
+    "a running sum": (lambda x: x.cumsum(2), 3 * 4 * ROW // 2),
+    # an all-to-all: of each of four blocks, three quarters
+    "a sort": (lambda x: x.sort(2)[0], 16 * ROW * 3 // 4),
+}
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_what_moves_along_a_split_axis(name: str) -> None:
+    program, nbytes = ALONG[name]
+    y = program(images())
+    assert sum(moved(y).values()) <= nbytes
+    expected = program(Tensor(array(*IMAGE))).numpy()
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+# ---- sizes that do not divide ----
+
+UNEVEN = [on(0), on(0, devices=DEVICES[:3]), on((0, 1), (2, 2)), on((0, None), (2, 2))]
+
+
+def parts_of(layout: Sharding, shape: tuple[int, ...]) -> list[int]:
+    return [region[0][1] - region[0][0] for region in layout.regions(shape)]
+
+
+def test_blocks_have_the_size_rounded_up() -> None:
+    assert parts_of(on(0), (10,)) == [3, 3, 3, 1]
+    assert parts_of(on(0), (2,)) == [1, 1, 0, 0]
+    assert parts_of(on(0), (9,)) == [3, 3, 3, 0]
+    assert on(0).local_shape((10, 4)) == (3, 4)
+
+
+PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda x: x.sum(0),
+    "mean of all": lambda x: x.mean(),
+    "max of negatives": lambda x: (-x.abs() - 1).max(0),
+    "min of positives": lambda x: (x.abs() + 1).min(),
+    "prod": lambda x: (x * 0.25 + 1).prod(0),
+    "softmax": lambda x: x.softmax(0),
+    "var": lambda x: x.var(0),
+    "argmax": lambda x: (-x.abs() - 1).argmax(0),
+    "flat": lambda x: x.flatten() * 2,
+    "rows of three": lambda x: x.reshape(x.shape[0], 3, 2).sum(1),
+    "transposed": lambda x: x.T @ x,
+    "exponentials, whose sum over nothing would show": lambda x: x.exp().sum(0),
+}
+
+
+@pytest.mark.parametrize("rows", [10, 5, 2])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_that_do_not_divide(name: str, rows: int) -> None:
+    value = array(rows, 6)
+    for layout in UNEVEN:
+        assert_same_as_on_one_device(PROGRAMS[name], [value], [layout], 1e-4, 1e-4)
+
+
+def test_uneven_matmul_in_data_and_tensor_parallel() -> None:
+    arguments: list[Array] = [array(10, 6), array(6, 7, seed=1)]
+    for layouts in ([on(0), REPLICATED], [REPLICATED, on(1)], [on(1), on(0)], [on(0), on(0)]):
+        assert_same_as_on_one_device(lambda x, w: x @ w, arguments, layouts, 1e-4, 1e-4)
+
+
+def test_an_uneven_split_moves_no_more_than_an_even_one() -> None:
+    w = placed(array(6, 7, seed=1), REPLICATED)
+    x = placed(array(10, 6), on(0))
+    assert moved((x @ w).relu()) == {}
+    assert moved(x.sum(0)) == moved(placed(array(12, 6), on(0)).sum(0))
+    # an all-gather: each row to the three others
+    assert moved(x.to(REPLICATED)) == {"all_gather": 3 * 10 * 6 * 4}
+
+
+def test_an_uneven_split_refines_no_mesh_but_keeps_its_blocks() -> None:
+    x = placed(array(9, 4), on(0))
+    assert x.reshape(9, 2, 2).device is x.device
+    assert x.reshape(3, 3, 4).device is x.device  # one row of three a device
+    assert moved(x.reshape(3, 3, 4)) == {}
