@@ -10,7 +10,7 @@ from tinygrad.schedule.fetch import fetch_runs, is_fetched
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
-from tinygrad.uop.placement import inherit
+from tinygrad.uop.placement import inherit, unplaced
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 
@@ -47,6 +47,12 @@ def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
     if is_fetched(node) and not is_fetched(node.src[0]):
         return None  # `A` is where the neighbours of an element are
     return x if x.device == node.arg else inherit(node.replace(src=(x,)), node)
+
+
+def copy_of_constants(node: UOp, x: UOp) -> UOp | None:
+    """`copy(f(copy(1, A)), B) -> copy(f(1), B)`: each device makes its own part of it"""
+    constant = None if x.device is None else unplaced(x)
+    return None if constant is None else inherit(node.replace(src=(constant,)), node)
 
 
 def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
@@ -97,6 +103,7 @@ rules = PatternMatcher(
             reduce_of_reduce,
         ),
         (UPat(Ops.COPY, src=(_over(Ops.COPY),), name="node"), copy_of_copy),
+        (UPat(Ops.COPY, src=(UPat.var("x"),), name="node"), copy_of_constants),
         (UPat(Ops.COPY, src=(_over(Ops.ALLREDUCE),), name="node"), copy_of_allreduce),
         (
             UPat(Ops.ADD, src=(UPat(Ops.ALLREDUCE, name="a"), UPat(Ops.ALLREDUCE, name="b"))),

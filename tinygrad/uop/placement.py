@@ -111,8 +111,10 @@ def moved_base(node: UOp) -> UOp:
     return smallest
 
 
-def _unplaced(node: UOp) -> UOp | None:
-    """A small expression of placed constants alone, without their placement."""
+def unplaced(node: UOp) -> UOp | None:
+    """A small expression of placed constants alone, without their placement: each device can make
+    its own part of it.
+    """
     constants: dict[UOp, UOp] = {}
     stack, met = [node], 0
     while stack:
@@ -148,10 +150,8 @@ def reshard(node: UOp, layout: Sharding, by: str | None = None) -> UOp:
     """
     if node.device == layout or not node.shape:
         return node if node.device == layout else copy(node, layout)
-    constant = _unplaced(node)
-    if constant is not None:
-        # each device makes its own part of it
-        return copy(constant, layout)
+    if unplaced(node) is not None:
+        return copy(node, layout)
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
         if inner is not None and inner.devices == node.device.devices:
