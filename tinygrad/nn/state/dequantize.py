@@ -1,9 +1,10 @@
 """The numbers that GGML's quantised blocks stand for, a function for each type of block.
 
-In: blocks as bytes, (blocks, bytes of one). Out: float32, (blocks, elements of one), as GGML
-defines them: https://github.com/ggml-org/ggml. Always true: a result is elementwise in the bytes
-with affine indices, so that it becomes part of the kernel that reads it. Nothing is stored, and no
-kernel looks into a table in memory.
+In: blocks as bytes, (..., bytes of one). Out: float32, (..., elements of one), as GGML defines
+them: https://github.com/ggml-org/ggml. Always true: a result is elementwise in the bytes with
+affine indices, so that it becomes part of the kernel that reads it. Nothing is stored, no kernel
+looks into a table in memory, and axes before the last stay, so that blocks may be split over
+devices along any of them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 8
 
 
 def half(blocks: Tensor, byte: int) -> Tensor:
-    """The float16 at this even place in each block, (blocks, 1), as float32."""
+    """The float16 at this even place in each block, (..., 1), as float32."""
     # all of the block is seen as float16: that is a view of its memory, and two bytes of it are not
     index = byte // 2
-    return blocks.bitcast(dtypes.float16)[:, index : index + 1].float()
+    return blocks.bitcast(dtypes.float16)[..., index : index + 1].float()
 
 
 def bit_fields(x: Tensor, bits: int) -> Tensor:
@@ -40,7 +41,7 @@ def bit_fields_in_order(x: Tensor, bits: int) -> Tensor:
 
 
 def four_bits(x: Tensor) -> Tensor:
-    """Of 16 bytes, the low halves and then the high ones: (blocks, 16) to (blocks, 32)."""
+    """Of 16 bytes, the low halves and then the high ones: (..., 16) to (..., 32)."""
     return bit_fields(x, 4).flatten(-2)
 
 
@@ -52,9 +53,9 @@ def signed(x: Tensor) -> Tensor:
 def fifth_bits(blocks: Tensor, byte: int) -> Tensor:
     """One bit for each element, from the 4 bytes at `byte`, at its place above 4 other bits."""
     index = byte // 2
-    words = blocks.bitcast(dtypes.uint16)[:, index : index + 2].unsqueeze(-1)
+    words = blocks.bitcast(dtypes.uint16)[..., index : index + 2].unsqueeze(-1)
     bits = (words >> Tensor.arange(16, dtype=dtypes.uint16)) & 1
-    return bits.cast(dtypes.uint8).flatten(1) << 4
+    return bits.cast(dtypes.uint8).flatten(-2) << 4
 
 
 # *** blocks of 32 with one scale ***
@@ -62,29 +63,29 @@ def fifth_bits(blocks: Tensor, byte: int) -> Tensor:
 
 def q4_0(blocks: Tensor) -> Tensor:
     """scale, 32 x 4 bits: (q - 8) scale."""
-    return (signed(four_bits(blocks[:, 2:])) - 8) * half(blocks, 0)
+    return (signed(four_bits(blocks[..., 2:])) - 8) * half(blocks, 0)
 
 
 def q4_1(blocks: Tensor) -> Tensor:
     """scale, minimum, 32 x 4 bits: q scale + minimum."""
-    return four_bits(blocks[:, 4:]) * half(blocks, 0) + half(blocks, 2)
+    return four_bits(blocks[..., 4:]) * half(blocks, 0) + half(blocks, 2)
 
 
 def q5_0(blocks: Tensor) -> Tensor:
     """scale, 32 x the fifth bit, 32 x 4 bits: (q - 16) scale."""
-    q = four_bits(blocks[:, 6:]) | fifth_bits(blocks, 2)
+    q = four_bits(blocks[..., 6:]) | fifth_bits(blocks, 2)
     return (signed(q) - 16) * half(blocks, 0)
 
 
 def q5_1(blocks: Tensor) -> Tensor:
     """scale, minimum, 32 x the fifth bit, 32 x 4 bits: q scale + minimum."""
-    q = four_bits(blocks[:, 8:]) | fifth_bits(blocks, 4)
+    q = four_bits(blocks[..., 8:]) | fifth_bits(blocks, 4)
     return q * half(blocks, 0) + half(blocks, 2)
 
 
 def q8_0(blocks: Tensor) -> Tensor:
     """scale, 32 x int8: q scale."""
-    return signed(blocks[:, 2:]) * half(blocks, 0)
+    return signed(blocks[..., 2:]) * half(blocks, 0)
 
 
 # *** blocks of 256 whose parts have scales of few bits ***
@@ -92,66 +93,66 @@ def q8_0(blocks: Tensor) -> Tensor:
 
 def q2_k(blocks: Tensor) -> Tensor:
     """16 x (4 bits scale, 4 bits minimum), 256 x 2 bits, scale, minimum."""
-    q = bit_fields(blocks[:, 16:80].reshape(-1, 2, 32), 2)
-    scale = half(blocks, 80) * (blocks[:, :16] & 15)
-    minimum = half(blocks, 82) * (blocks[:, :16] >> 4)
+    q = bit_fields(blocks[..., 16:80].unflatten(-1, (2, 32)), 2)
+    scale = half(blocks, 80) * (blocks[..., :16] & 15)
+    minimum = half(blocks, 82) * (blocks[..., :16] >> 4)
     return _in_parts(q, scale, minimum)
 
 
 def q3_k(blocks: Tensor) -> Tensor:
     """256 x the third bit, 256 x 2 bits, 16 x 6 bits of scale, scale."""
-    low = bit_fields(blocks[:, 32:96].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
-    q = low | (bit_fields(blocks[:, :32], 1) << 2)
-    scales = bit_fields(blocks[:, 96:104], 4) | _upper_bits_of_scales(blocks[:, 104:108])
-    scale = half(blocks, 108) * (signed(scales.flatten(1)) - 32)
+    low = bit_fields(blocks[..., 32:96].unflatten(-1, (2, 32)), 2).flatten(-3, -2)
+    q = low | (bit_fields(blocks[..., :32], 1) << 2)
+    scales = bit_fields(blocks[..., 96:104], 4) | _upper_bits_of_scales(blocks[..., 104:108])
+    scale = half(blocks, 108) * (signed(scales.flatten(-2)) - 32)
     return _in_parts(signed(q) - 4, scale)
 
 
 def _upper_bits_of_scales(x: Tensor) -> Tensor:
-    """Bits 4 and 5 of Q3_K's scales, (blocks, 4) to (blocks, 2, 8)."""
-    return (bit_fields(x, 2) << 4).reshape(-1, 2, 8)
+    """Bits 4 and 5 of Q3_K's scales, (..., 4) to (..., 2, 8)."""
+    return (bit_fields(x, 2) << 4).flatten(-2).unflatten(-1, (2, 8))
 
 
 def q4_k(blocks: Tensor) -> Tensor:
     """scale, minimum, 8 x (6 bits scale, 6 bits minimum), 256 x 4 bits."""
-    q = bit_fields(blocks[:, 16:].reshape(-1, 4, 32), 4)
+    q = bit_fields(blocks[..., 16:].unflatten(-1, (4, 32)), 4)
     return _in_parts(q, *_scales_and_minima(blocks))
 
 
 def q5_k(blocks: Tensor) -> Tensor:
     """scale, minimum, 8 x (6 bits scale, 6 bits minimum), 256 x the fifth bit, 256 x 4 bits."""
-    low = bit_fields(blocks[:, 48:].reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
-    q = low | (bit_fields(blocks[:, 16:48], 1) << 4)
+    low = bit_fields(blocks[..., 48:].unflatten(-1, (4, 32)), 4).flatten(-3, -2)
+    q = low | (bit_fields(blocks[..., 16:48], 1) << 4)
     return _in_parts(q, *_scales_and_minima(blocks))
 
 
 def _scales_and_minima(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """The 8 scales and the 8 minima of Q4_K and Q5_K, each (blocks, 8).
+    """The 8 scales and the 8 minima of Q4_K and Q5_K, each (..., 8).
 
     Of 12 bytes, four are scales 0 to 3 and four are minima 0 to 3, in 6 bits. The low halves of the
     last four are the lower bits of scales 4 to 7, the high halves those of minima 4 to 7; the upper
     bits of both are the two that the first eight have to spare.
     """
-    scales, minima, lower = (blocks[:, start : start + 4].unsqueeze(1) for start in (4, 8, 12))
+    scales, minima, lower = (blocks[..., start : start + 4].unsqueeze(-2) for start in (4, 8, 12))
     is_first_four = Tensor.arange(2).reshape(2, 1) == 0
     scale = is_first_four.where(scales & 63, (lower & 15) | ((scales >> 6) << 4))
     minimum = is_first_four.where(minima & 63, (lower >> 4) | ((minima >> 6) << 4))
-    return half(blocks, 0) * scale.flatten(1), half(blocks, 2) * minimum.flatten(1)
+    return half(blocks, 0) * scale.flatten(-2), half(blocks, 2) * minimum.flatten(-2)
 
 
 def q6_k(blocks: Tensor) -> Tensor:
     """256 x 4 bits, 256 x the upper 2 bits, 16 x int8 scale, scale."""
-    low = bit_fields(blocks[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 8, 32)
-    high = bit_fields(blocks[:, 128:192].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
-    scale = half(blocks, 208) * signed(blocks[:, 192:208])
+    low = bit_fields(blocks[..., :128].unflatten(-1, (2, 64)), 4).flatten(-3).unflatten(-1, (8, 32))
+    high = bit_fields(blocks[..., 128:192].unflatten(-1, (2, 32)), 2).flatten(-3, -2)
+    scale = half(blocks, 208) * signed(blocks[..., 192:208])
     return _in_parts(signed(low | (high << 4)) - 32, scale)
 
 
 def _in_parts(q: Tensor, scale: Tensor, minimum: Tensor | None = None) -> Tensor:
     """q scale - minimum, for blocks in as many parts as `scale` and `minimum` have columns."""
-    count, parts = scale.shape
-    value = q.reshape(count, parts, -1) * scale.unsqueeze(-1)
-    return (value if minimum is None else value - minimum.unsqueeze(-1)).flatten(1)
+    q = q.flatten(scale.ndim - 1)
+    value = q.unflatten(-1, (scale.shape[-1], -1)) * scale.unsqueeze(-1)
+    return (value if minimum is None else value - minimum.unsqueeze(-1)).flatten(-2)
 
 
 # *** 4 bits that stand for unevenly spaced numbers ***
@@ -159,15 +160,15 @@ def _in_parts(q: Tensor, scale: Tensor, minimum: Tensor | None = None) -> Tensor
 
 def iq4_nl(blocks: Tensor) -> Tensor:
     """scale, 32 x 4 bits: IQ4_VALUES[q] scale."""
-    return _iq4_value(four_bits(blocks[:, 2:])) * half(blocks, 0)
+    return _iq4_value(four_bits(blocks[..., 2:])) * half(blocks, 0)
 
 
 def iq4_xs(blocks: Tensor) -> Tensor:
     """scale, 8 x the upper 2 bits of a scale, 8 x the lower 4 bits, 256 x 4 bits."""
-    lower = bit_fields_in_order(blocks[:, 4:8], 4)
-    scales = lower | (bit_fields_in_order(blocks[:, 2:4], 2) << 4)
+    lower = bit_fields_in_order(blocks[..., 4:8], 4)
+    scales = lower | (bit_fields_in_order(blocks[..., 2:4], 2) << 4)
     scale = half(blocks, 0) * (signed(scales) - 32)
-    return _in_parts(_iq4_value(bit_fields(blocks[:, 8:].reshape(-1, 8, 16), 4)), scale)
+    return _in_parts(_iq4_value(bit_fields(blocks[..., 8:].unflatten(-1, (8, 16)), 4)), scale)
 
 
 def _iq4_value(q: Tensor) -> Tensor:
@@ -180,10 +181,10 @@ def _iq4_value(q: Tensor) -> Tensor:
 
 def mxfp4(blocks: Tensor) -> Tensor:
     """The power of two 2^(e - 127), 32 x the 4-bit float E2M1 of the OCP microscaling formats."""
-    q = four_bits(blocks[:, 1:]).cast(dtypes.uint16)
+    q = four_bits(blocks[..., 1:]).cast(dtypes.uint16)
     # as float16 with an exponent of the same two bits: smaller by 2^14, subnormal in the same way
     value = (((q & 8) << 12) | ((q & 7) << 9)).bitcast(dtypes.float16).float()
-    e = blocks[:, :1].cast(dtypes.uint32)
+    e = blocks[..., :1].cast(dtypes.uint32)
     # half the power: 2^128 is none in float32, and 2^-127 and 2^-128 are subnormal
     subnormal = Tensor(1 << 21, dtype=dtypes.uint32) << e
     half_power = (e < 2).where(subnormal, (e - 1) << 23).bitcast(dtypes.float32)

@@ -16,7 +16,7 @@ from tinygrad.tensor import Tensor
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A type of GGML: `dequantize` makes (blocks, elements) of (blocks, nbytes) of uint8."""
+    """A type of GGML: `dequantize` makes (..., elements) of (..., nbytes) of uint8."""
 
     name: str
     elements: int
