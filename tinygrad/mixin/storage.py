@@ -171,7 +171,7 @@ class StorageMixin(CreationMixin):
         target = Device.DEFAULT if device is None else canonical_device(device)
         if self.uop.device == target:
             return self
-        moved = self._derive(self.uop.copy_to_device(target))
+        moved = self._derive(_moved_node(self.uop, target))
         if self.grad is not None:
             moved.grad = self.grad.to(target)
         return moved
@@ -187,7 +187,8 @@ class StorageMixin(CreationMixin):
     def _become(self, moved: Self) -> Self:
         if self.grad is not None and moved.grad is not None:
             self.grad.uop = moved.grad.uop
-        self.uop = moved.uop
+        constant = _waiting_constant(self.uop) if moved.device != self.device else None
+        self.uop = moved.uop if constant is None else _stored_at(constant, moved.device)
         return self
 
     def shard(self, devices: Any, axis: Any = None) -> Self:
@@ -201,7 +202,7 @@ class StorageMixin(CreationMixin):
         0
         """
         layout = self._layout(devices, axis)
-        moved = self._derive(self.uop.copy_to_device(layout))
+        moved = self._derive(_moved_node(self.uop, layout))
         if self.grad is not None:
             moved.grad = self.grad.shard(layout)
         return moved
@@ -248,6 +249,28 @@ class StorageMixin(CreationMixin):
                 "use axis=None for a full copy on each device"
             )
         return axis % self.ndim
+
+
+def _moved_node(node: UOp, target: str | Sharding) -> UOp:
+    """A value elsewhere; memory that nothing was written to is not moved, but made there."""
+    if node.op is Ops.BUFFER and not node.is_realized and node.device != target:
+        if isinstance(target, Sharding):
+            target.check(node.shape)
+        return UOp.new_buffer(target, node.arg.shape, node.dtype)
+    return node.copy_to_device(target)
+
+
+def _waiting_constant(node: UOp) -> UOp | None:
+    """What is about to be written to new memory, if that is made of constants alone."""
+    if node.op is not Ops.ASSIGN or node.src[0].op is not Ops.BUFFER or node.src[0].is_realized:
+        return None
+    return node.src[1] if is_constant(node.src[1]) else None
+
+
+def _stored_at(constant: UOp, target: str | Sharding) -> UOp:
+    while constant.op is Ops.COPY:
+        constant = constant.src[0]
+    return in_own_memory(constant.copy_to_device(target))
 
 
 def _canonical_layout(layout: Sharding) -> Sharding:

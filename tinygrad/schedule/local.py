@@ -93,7 +93,7 @@ def slice_local(
         length, start = target.span(axis, shape)[2], part_start(target, axis, shape)
         if source is not None and source.shards(axis) > 1:
             # what is held starts at a multiple of its size, and contains the target's block
-            start = start % cast(int, held)
+            start = start % max(cast(int, held), 1)
         else:
             each = part_starts(target, axis, shape)
             before, after = max(0, -min(each)), max(0, max(each) + length - cast(int, held))

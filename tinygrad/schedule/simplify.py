@@ -7,6 +7,7 @@ also by one that these rules would pass over.
 from __future__ import annotations
 
 from tinygrad.schedule.fetch import fetch_runs, is_fetched
+from tinygrad.schedule.spread import spread
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
@@ -116,4 +117,5 @@ rules = PatternMatcher(
 
 def simplify(sink: UOp) -> UOp:
     """The tensor graph after all rules."""
-    return graph_rewrite(fetch_runs(sink), rules, name="simplify tensor graph", rebuilt=inherit)
+    sink = spread(fetch_runs(sink))
+    return graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
