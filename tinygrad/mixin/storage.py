@@ -251,7 +251,7 @@ class StorageMixin(CreationMixin):
         return axis % self.ndim
 
 
-def _moved_node(node: UOp, target: str | Sharding) -> UOp:
+def _moved_node(node: UOp, target: Any) -> UOp:
     """A value elsewhere; memory that nothing was written to is not moved, but made there."""
     if node.op is Ops.BUFFER and not node.is_realized and node.device != target:
         if isinstance(target, Sharding):
