@@ -219,7 +219,12 @@ SHARDING = ContextVar(
 RING = ContextVar(
     "RING", 0, "1 reduces large tensors around a ring; 0 only does so where ALL2ALL is 0 too."
 )
-ALL2ALL = ContextVar("ALL2ALL", 1, "1 reduces large tensors by two all-to-all rounds of messages.")
+ALL2ALL = ContextVar(
+    "ALL2ALL",
+    1,
+    "1 reduces large tensors by two all-to-all rounds of messages, inside of nodes and across them "
+    "where there are nodes; 2 does so in two rounds in any case.",
+)
 
 SPEC = ContextVar("SPEC", 0, "Checks graphs: 1 as they enter a stage, 2 after every rewrite too.")
 PROFILE = ContextVar("PROFILE", 0, NO_EFFECT)

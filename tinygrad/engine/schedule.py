@@ -23,7 +23,7 @@ from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
 from tinygrad.schedule.simplify import simplify
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Reason
 from tinygrad.uop.ops import UOp, buffers
@@ -80,7 +80,8 @@ _plans: dict[tuple[Any, ...], Plan] = {}
 
 def get_plan(sink: UOp, inputs: int) -> Plan:
     """The plan of a canonical graph, from the cache if its like was planned before."""
-    key = (sink, Device.DEFAULT, RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
+    settings = (RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
+    key = (sink, Device.DEFAULT, settings, current_topology())
     found = _plans.get(key) if SCHEDULE_CACHE else None
     if found is None:
         if SPEC:

@@ -3,12 +3,16 @@
 A partial value is the stack of its terms along a new axis that the mesh dimensions of the group
 split. Reducing it is then a change of layout of the stack and a local reduction: *direct* sends
 every term to everyone, *all-to-all* scatters pieces of the terms, reduces them and gathers the
-results, *ring* passes pieces on around a ring and adds on the way. All three work group by group on
-a mesh.
+results, *hierarchical* does so inside of each node, with the pieces across nodes before it gathers,
+*ring* passes pieces on around a ring and adds on the way. The first three work group by group on a
+mesh. Which is the fastest, how the devices are linked says.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.helpers import all_int, prod
@@ -23,13 +27,17 @@ from tinygrad.schedule.local import (
 )
 from tinygrad.schedule.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
-from tinygrad.sharding import Partial, Placement, Sharding
+from tinygrad.sharding import (
+    Partial,
+    Placement,
+    Sharding,
+    current_topology,
+    fastest_allreduce,
+    node_size,
+)
 from tinygrad.uop import Ops
 from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import ReduceArg, UOp, sint
-
-# below this size, one round of messages costs less than the bytes that two rounds save
-DIRECT_NBYTES = 4096
 
 
 def reduce_first(value: UOp, op: Ops) -> UOp:
@@ -73,10 +81,14 @@ def all_reduce(
         cut = _on_devices_of(source, target)
         here = all_reduce(value, source, cut, shape, line)
         return transfer(here, cut, target, shape, reason("send"))
-    if target == whole and count > 1 and value.nbytes > DIRECT_NBYTES:
-        if (RING or not ALL2ALL) and len(source.mesh_shape) == 1:
+    if target == whole and count > 1:
+        algorithm = choose_algorithm(source, value.nbytes)
+        if algorithm == "ring":
             return _ring(value, count, op, whole, reason("all_reduce"))
-        return _scatter_and_gather(value, source, count, op, reason("all_reduce"))
+        if algorithm != "direct":
+            inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
+            levels = _levels(source, inner or count)
+            return _scatter_and_gather(value, levels, op, reason("all_reduce"))
     up = target.with_axes([_up(p) for p in target.axes])
     kind = "all_reduce" if target == whole else "reduce_scatter"
     moved = transfer(terms, stacked(source), up, (count, *shape), reason(kind))
@@ -97,22 +109,89 @@ def _group_size(source: Sharding) -> int:
     return prod([size for p, size in sizes if isinstance(p, Partial)])
 
 
-def _scatter_and_gather(value: UOp, source: Sharding, count: int, op: Ops, reason: Reason) -> UOp:
-    """Scatter pieces of the terms within each group, reduce them, gather the results."""
-    group = [isinstance(p, Partial) for p in source.axes]
-    others = len(source) // count
+def choose_algorithm(source: Sharding, nbytes: int) -> str:
+    """How terms of `nbytes` are reduced to full copies: the fastest way, or the one asked for.
 
-    def layout(axis: int | None) -> Sharding:
-        return source.with_axes([axis if member else 1 for member in group])
+    Settings choose among the ways of many bytes; few are always sent to everyone at once.
+    """
+    fastest = fastest_allreduce(current_topology(), source, nbytes)
+    if fastest == "direct":
+        return fastest
+    if (RING or not ALL2ALL) and len(source.mesh_shape) == 1:
+        return "ring"
+    return "all2all" if ALL2ALL > 1 or RING or not ALL2ALL else fastest
 
-    flat = padded_flat(value, count)
-    length = cast(int, flat.shape[0])
-    terms = flat.reshape((1, 1, length))
-    shape = (count, others, length)
-    pieces = transfer(terms, layout(0), layout(2), shape, reason)
-    reduced = reduce_first(pieces, op)
-    full = transfer(reduced, layout(2), layout(None), (1, others, length), reason)
-    return full.reshape((length,)).shrink(((0, value.size),)).reshape(value.shape)
+
+@dataclass(frozen=True)
+class _Levels:
+    """A mesh whose partial dimensions belong to levels of a hierarchy, number 0 inside.
+
+    `level[i]` is that of mesh dimension i, None for one that is not reduced over.
+    """
+
+    devices: tuple[str, ...]
+    mesh: tuple[int, ...]
+    level: tuple[int | None, ...]
+
+    @property
+    def counts(self) -> list[int]:
+        """How many devices reduce together in each level."""
+        sizes = list(zip(self.level, self.mesh, strict=True))
+        numbers = sorted({level for level in self.level if level is not None})
+        return [prod([size for level, size in sizes if level == n]) for n in numbers]
+
+    def layout(self, axes: Sequence[int | None], others: int) -> Sharding:
+        """Dimensions of level n split `axes[n]`, those that are not reduced over split `others`."""
+        placements = [others if level is None else axes[level] for level in self.level]
+        return Sharding(self.devices, placements, self.mesh)
+
+
+def _levels(source: Sharding, inner: int) -> _Levels:
+    """The last `inner` devices of each group are level 0, what remains of the group level 1."""
+    mesh: list[int] = []
+    level: list[int | None] = []
+    for placement, size in zip(reversed(source.axes), reversed(source.mesh_shape), strict=True):
+        within = math.gcd(size, inner) if isinstance(placement, Partial) else 1
+        if not isinstance(placement, Partial):
+            parts: list[tuple[int, int | None]] = [(size, None)]
+        else:
+            parts = [(within, 0), (size // within, 1)]
+            inner //= within
+        for part, number in parts:
+            if part > 1:
+                mesh.append(part)
+                level.append(number)
+    return _Levels(source.devices, tuple(reversed(mesh)), tuple(reversed(level)))
+
+
+def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, reason: Reason) -> UOp:
+    """Scatter pieces of the terms within each group, reduce them, gather the results.
+
+    With several levels, pieces are scattered and reduced level by level and gathered on the way
+    back. The axes are: a term of each level, the groups, a piece of each level, the elements.
+    """
+    counts = levels.counts
+    depth = len(counts)
+    others = len(levels.devices) // prod(counts)
+    flat = padded_flat(value, prod(counts))
+    length = cast(int, flat.shape[0]) // prod(counts)
+    terms = flat.reshape((*(1 for _ in counts), 1, *counts, length))
+    axes: list[int | None] = list(range(depth))
+    shape = [*counts, others, *counts, length]
+
+    def move(local: UOp, level: int, axis: int | None) -> UOp:
+        source = levels.layout(axes, depth)
+        axes[level] = axis
+        return transfer(local, source, levels.layout(axes, depth), tuple(shape), reason)
+
+    for level in range(depth):
+        pieces = move(terms, level, depth + 1 + level)
+        terms = UOp(Ops.REDUCE_AXIS, value.dtype, (pieces,), ReduceArg(op, (level,)))
+        shape[level] = 1
+    for level in reversed(range(depth)):
+        terms = move(terms, level, None)
+    full = terms.reshape((length * prod(counts),))
+    return full.shrink(((0, value.size),)).reshape(value.shape)
 
 
 def _ring(value: UOp, count: int, op: Ops, whole: Sharding, reason: Reason) -> UOp:

@@ -1,6 +1,7 @@
 """Which layout the operands of one op are brought to, when theirs differ.
 
-In: each operand's layout, bytes and shape. Out: the layout that moves the fewest bytes.
+In: each operand's layout, bytes and shape, and how the devices are linked. Out: the layout that
+moves the fewest bytes, each weighed by how slow its link is.
 """
 
 from __future__ import annotations
@@ -19,29 +20,33 @@ from tinygrad.sharding.layout import (
     is_int,
     placement_axis,
 )
-from tinygrad.sharding.transfer import sent_elements
+from tinygrad.sharding.topology import Link, Topology, current_topology, sent_over
 
 
 def common_layout(
     layouts: Sequence[Sharding], nbytes: Sequence[int], shapes: Sequence[Shape]
 ) -> Sharding:
-    """The layout for all operands that moves the fewest bytes, without `Partial`.
+    """The layout for all operands that keeps links busy the least, without `Partial`.
 
-    `shapes` have one size for each axis of the result; a size of 1 is broadcast there and never
-    split, so an operand costs its own bytes, not those of its expansion. Candidates are the
-    operands' layouts, and each pair of them combined: one split where the other keeps full copies.
-    Equal costs keep the larger operand, then the first. Equal layouts are returned as they are.
+    Where all devices are linked alike, that is the one that moves the fewest bytes. `shapes` have
+    one size for each axis of the result; a size of 1 is broadcast there and never split, so an
+    operand costs its own bytes, not those of its expansion. Candidates are the operands' layouts,
+    and each pair of them combined: one split where the other keeps full copies. Equal costs keep
+    the larger operand, then the first. Equal layouts are returned as they are.
 
     Raises ShardingError if the operands live on different devices, or one holds unreduced terms.
     """
     if all(layout is layouts[0] for layout in layouts):
         return layouts[0]
-    return _common_layout(tuple(layouts), tuple(nbytes), tuple(shapes))
+    return _common_layout(current_topology(), tuple(layouts), tuple(nbytes), tuple(shapes))
 
 
 @lru_cache(maxsize=4096)
 def _common_layout(
-    layouts: tuple[Sharding, ...], nbytes: tuple[int, ...], shapes: tuple[Shape, ...]
+    topology: Topology,
+    layouts: tuple[Sharding, ...],
+    nbytes: tuple[int, ...],
+    shapes: tuple[Shape, ...],
 ) -> Sharding:
     for layout in layouts:
         _check_operand(layouts[0], layout)
@@ -51,8 +56,12 @@ def _common_layout(
     candidates = dict.fromkeys([*own, *(layout for layout in combined if layout is not None)])
     operands = list(zip(layouts, nbytes, shapes, strict=True))
 
-    def cost(candidate: Sharding) -> int:
-        return sum(_moved_bytes(candidate, *operand) for operand in operands)
+    def cost(candidate: Sharding) -> float:
+        moved: dict[Link, int] = {}
+        for operand in operands:
+            for link, count in _moved_bytes(topology, candidate, *operand):
+                moved[link] = moved.get(link, 0) + count
+        return sum(count / link.bandwidth for link, count in moved.items())
 
     return min((entry for entry in candidates if _fits(entry, shapes)), key=cost)
 
@@ -83,13 +92,14 @@ def _fits(layout: Sharding, shapes: Sequence[Shape]) -> bool:
     return all(is_int(shape[axis]) for shape in shapes for axis in layout.split_axes)
 
 
-def _moved_bytes(candidate: Sharding, layout: Sharding, nbytes: int, shape: Shape) -> int:
-    elements = sum(sent_elements(layout, operand_layout(candidate, shape), shape))
-    if not elements:
-        return 0
+def _moved_bytes(
+    topology: Topology, candidate: Sharding, layout: Sharding, nbytes: int, shape: Shape
+) -> list[tuple[Link, int]]:
+    """The bytes that cross each link when one operand is brought to the candidate."""
+    moved = sent_over(topology, layout, operand_layout(candidate, shape), shape)
     # by share of the elements, so that symbolic sizes, never split, cancel out
     known_elements: int = prod(size for size in shape if is_int(size))
-    return nbytes * elements // known_elements
+    return [(link, nbytes * elements // known_elements) for link, elements in moved if elements]
 
 
 def _combined(first: Sharding, second: Sharding) -> Sharding | None:

@@ -1,0 +1,358 @@
+"""How devices are linked, and how long moves between them take.
+
+In: device names, layouts, shapes. Out: seconds, by the alpha-beta model: a round of messages takes
+the latency of its link (alpha) and, for the device with most to send or receive, its bytes over
+the bandwidth (beta); all messages of a round run at once, and links of different classes side by
+side. Always true: where all devices are linked alike and messages are large, fewest seconds are
+fewest bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import prod
+from types import TracebackType
+from typing import Final
+
+from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError, is_int
+from tinygrad.sharding.transfer import cover, sent_elements
+
+ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
+"""Of an all-reduce, those with fewer rounds first."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A class of connections: seconds until a message starts to arrive, bytes a second then."""
+
+    name: str
+    latency_s: float
+    bandwidth: float
+
+    def seconds(self, nbytes: float) -> float:
+        """The time of one round in which a device sends, or receives, at most `nbytes`."""
+        return self.latency_s + nbytes / self.bandwidth if nbytes else 0.0
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What a device computes and reads: operations, and bytes of its own memory, a second."""
+
+    flops: float
+    bandwidth: float
+
+
+SAME_MEMORY: Final = Link("same memory", 2e-6, 20e9)
+PEER: Final = Link("peer", 5e-6, 300e9)
+HOST: Final = Link("host", 10e-6, 20e9)
+NETWORK: Final = Link("network", 15e-6, 25e9)
+
+HOST_PROCESSOR: Final = Processor(flops=50e9, bandwidth=8e9)
+ACCELERATOR: Final = Processor(flops=400e12, bandwidth=2e12)
+
+# kinds of devices that are one processor and share its memory
+SHARED_MEMORY: Final = frozenset({"CPU"})
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Which link connects two devices.
+
+    Devices of one kind are peers, or share the host's memory; those of different kinds meet in the
+    host. `nodes` are groups of devices; what lies in two of them, or in one and in none, is linked
+    by the network. `with topology:` makes it the one that layouts and algorithms are chosen by.
+
+    >>> names = tuple(f"NULL:{i}" for i in range(4))
+    >>> topology = Topology(nodes=(names[:2], names[2:]))
+    >>> topology.link("NULL:0", "NULL:1").name, topology.link("NULL:1", "NULL:2").name
+    ('peer', 'network')
+
+    Raises ShardingError for a device that is in two nodes.
+    """
+
+    nodes: tuple[tuple[str, ...], ...] = ()
+    same_memory: Link = SAME_MEMORY
+    peer: Link = PEER
+    host: Link = HOST
+    network: Link = NETWORK
+    host_processor: Processor = HOST_PROCESSOR
+    accelerator: Processor = ACCELERATOR
+    _left: list[Topology] = field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = [_plain(name) for node in self.nodes for name in node]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ShardingError(
+                f"the nodes of a topology repeat {', '.join(repeated)}; "
+                "name each device in one node, once"
+            )
+
+    @cached_property
+    def _hash(self) -> int:
+        links = (self.same_memory, self.peer, self.host, self.network)
+        return hash((self.nodes, links, self.host_processor, self.accelerator))
+
+    def __hash__(self) -> int:
+        # caches of layouts have a topology in their keys, so it is asked for often
+        return self._hash
+
+    @classmethod
+    def of_nodes(cls, devices: Sequence[str], per_node: int) -> Topology:
+        """Devices in nodes of `per_node` consecutive ones, with the usual links.
+
+        >>> Topology.of_nodes(("NULL", "NULL:1", "NULL:2", "NULL:3"), 2).nodes
+        (('NULL', 'NULL:1'), ('NULL:2', 'NULL:3'))
+        """
+        starts = range(0, len(devices), per_node)
+        return cls(tuple(tuple(devices[start : start + per_node]) for start in starts))
+
+    @cached_property
+    def _node_of(self) -> dict[str, int]:
+        return {_plain(name): i for i, node in enumerate(self.nodes) for name in node}
+
+    def link(self, first: str, second: str) -> Link:
+        """The link between two devices."""
+        if self.nodes:
+            nodes = self._node_of
+            if nodes.get(_plain(first), -1) != nodes.get(_plain(second), -1):
+                return self.network
+        kind = _kind(first)
+        if kind != _kind(second):
+            return self.host
+        return self.same_memory if kind in SHARED_MEMORY else self.peer
+
+    def processor(self, device: str) -> Processor:
+        """How fast a device is."""
+        return self.host_processor if _kind(device) in SHARED_MEMORY else self.accelerator
+
+    def __enter__(self) -> Topology:
+        self._left.append(declare(self))
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        declare(self._left.pop())
+
+
+def _plain(name: str) -> str:
+    """A device's name, where number 0 is not written."""
+    return name.removesuffix(":0")
+
+
+def _kind(name: str) -> str:
+    return name.partition(":")[0]
+
+
+_current = Topology()
+
+
+def current_topology() -> Topology:
+    """The topology that layouts and algorithms are chosen by."""
+    return _current
+
+
+def declare(topology: Topology) -> Topology:
+    """Choose layouts and algorithms by `topology` from now on; returns the one before."""
+    global _current
+    previous, _current = _current, topology
+    return previous
+
+
+# ---- moves ----
+
+
+def transfer_seconds(
+    src: Sharding | str,
+    dst: Sharding | str,
+    shape: Shape,
+    itemsize: int,
+    topology: Topology | None = None,
+) -> float:
+    """The time of a move between two layouts without `Partial`, as one round of messages.
+
+    A symbolic size counts as 1.
+
+    >>> four = tuple(f"CPU:{i}" for i in range(4))
+    >>> transfer_seconds(Sharding(four), Sharding(four, 0), (1024, 1024), 4)
+    0.0
+    """
+    loads = busiest(topology or _current, src, dst, shape)
+    return max((link.seconds(count * itemsize) for link, count in loads), default=0.0)
+
+
+@lru_cache(maxsize=4096)
+def busiest(
+    topology: Topology, src: Sharding | str, dst: Sharding | str, shape: Shape
+) -> tuple[tuple[Link, int], ...]:
+    """For each link of a move, the most elements that one device sends or receives over it."""
+    if src is dst:
+        return ()
+    loads: dict[tuple[Link, bool, str], int] = {}
+    for source, target, count in _messages(src, dst, shape):
+        link = topology.link(source, target)
+        for end in ((link, True, source), (link, False, target)):
+            loads[end] = loads.get(end, 0) + count
+    most: dict[Link, int] = {}
+    for (link, _, _), count in loads.items():
+        most[link] = max(most.get(link, 0), count)
+    return tuple(most.items())
+
+
+@lru_cache(maxsize=4096)
+def sent_over(
+    topology: Topology, src: Sharding, dst: Sharding, shape: Shape
+) -> tuple[tuple[Link, int], ...]:
+    """The elements that cross each link in a move, over all devices; a symbolic size counts as
+    1.
+    """
+    links = _most_peers(topology, src.devices)
+    if src.devices == dst.devices and len(links) == 1:
+        return ((links[0][0], sum(sent_elements(src, dst, shape))),)
+    sent: dict[Link, int] = {}
+    for source, target, count in _messages(src, dst, shape):
+        link = topology.link(source, target)
+        sent[link] = sent.get(link, 0) + count
+    return tuple(sent.items())
+
+
+def _messages(
+    src: Sharding | str, dst: Sharding | str, shape: Shape
+) -> Iterator[tuple[str, str, int]]:
+    """Who sends how many elements to whom."""
+    sources = src.devices if isinstance(src, Sharding) else (src,)
+    targets = dst.devices if isinstance(dst, Sharding) else (dst,)
+    for target, pieces in zip(targets, cover(src, dst, shape), strict=True):
+        for piece in pieces:
+            if sources[piece.source] != target:
+                count = prod(stop - start for start, stop in piece.region if is_int(stop))
+                yield sources[piece.source], target, count
+
+
+# ---- all-reduce ----
+
+
+def allreduce_seconds(
+    source: Sharding, nbytes: int, algorithm: str = "", topology: Topology | None = None
+) -> float:
+    """The time until terms of `nbytes` on each device are reduced to full copies.
+
+    Groups along the partial mesh dimensions work side by side. Each device reads the terms that it
+    adds from its own memory. `algorithm` is one of `ALGORITHMS`, "" the fastest of them.
+
+    >>> four = Sharding(tuple(f"CPU:{i}" for i in range(4)), Partial("ADD"))
+    >>> allreduce_seconds(four, 1 << 20, "all2all") < allreduce_seconds(four, 1 << 20, "direct")
+    True
+    """
+    topology = topology or _current
+    return _allreduce_seconds(
+        topology, source, nbytes, algorithm or fastest_allreduce(topology, source, nbytes)
+    )
+
+
+@lru_cache(maxsize=4096)
+def fastest_allreduce(topology: Topology, source: Sharding, nbytes: int) -> str:
+    """The algorithm that takes the least time; of equals, the one of fewest rounds."""
+    spans_levels = node_size(topology, source) is not None
+    # around a ring go as many bytes as in two rounds of messages, in more rounds
+    names = ("direct", "all2all", "hierarchical") if spans_levels else ("direct", "all2all")
+    return min(names, key=lambda name: _allreduce_seconds(topology, source, nbytes, name))
+
+
+def _allreduce_seconds(topology: Topology, source: Sharding, nbytes: int, algorithm: str) -> float:
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"no all-reduce algorithm {algorithm!r}; use {', '.join(ALGORITHMS)}")
+    groups = partial_groups(source)
+    return max(_group_seconds(topology, group, nbytes, algorithm) for group in groups)
+
+
+@lru_cache(maxsize=4096)
+def _group_seconds(
+    topology: Topology, group: tuple[str, ...], nbytes: int, algorithm: str
+) -> float:
+    count = len(group)
+    if count == 1:
+        return 0.0
+    memory = topology.processor(group[0]).bandwidth
+    piece = nbytes / count
+    if algorithm == "direct":
+        return _round(topology, group, nbytes) + count * nbytes / memory
+    if algorithm == "all2all":
+        return 2 * _round(topology, group, piece) + nbytes / memory
+    if algorithm == "ring":
+        pairs = zip(group, (*group[1:], group[0]), strict=True)
+        step = max(topology.link(first, second).seconds(piece) for first, second in pairs)
+        return (count - 1) * (step + 2 * piece / memory) + _round(topology, group, piece)
+    inner = _node_size(topology, group)
+    if inner is None:
+        return _group_seconds(topology, group, nbytes, "all2all")
+    inside = 2 * _round(topology, group[:inner], nbytes / inner) + nbytes / memory
+    return inside + _group_seconds(topology, group[::inner], -(-nbytes // inner), "all2all")
+
+
+def _round(topology: Topology, group: tuple[str, ...], nbytes: float) -> float:
+    """The time in which each device of a group sends `nbytes` to each of the others."""
+    return max(link.seconds(peers * nbytes) for link, peers in _most_peers(topology, group))
+
+
+@lru_cache(maxsize=4096)
+def _most_peers(topology: Topology, group: tuple[str, ...]) -> tuple[tuple[Link, int], ...]:
+    """For each link of a group, the most devices that one of them reaches over it."""
+    most: dict[Link, int] = {}
+    for device in group:
+        peers: dict[Link, int] = {}
+        for other in group:
+            if other != device:
+                link = topology.link(device, other)
+                peers[link] = peers.get(link, 0) + 1
+        for link, count in peers.items():
+            most[link] = max(most.get(link, 0), count)
+    return tuple(most.items())
+
+
+@lru_cache(maxsize=4096)
+def partial_groups(source: Sharding) -> tuple[tuple[str, ...], ...]:
+    """The devices whose terms add up, group by group."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    partial = [isinstance(placement, Partial) for placement in source.axes]
+    for number, name in enumerate(source):
+        place = zip(source.coordinates(number), partial, strict=True)
+        groups.setdefault(tuple(-1 if member else c for c, member in place), []).append(name)
+    return tuple(map(tuple, groups.values()))
+
+
+@lru_cache(maxsize=4096)
+def node_size(topology: Topology, source: Sharding) -> int | None:
+    """How many consecutive devices of each group lie in one node, where groups span several.
+
+    None where all members of a group are linked alike, or groups are cut differently.
+    """
+    sizes = {_node_size(topology, group) for group in partial_groups(source)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+@lru_cache(maxsize=4096)
+def _node_size(topology: Topology, group: tuple[str, ...]) -> int | None:
+    links = sorted({link for link, _ in _most_peers(topology, group)}, key=lambda x: -x.bandwidth)
+    if len(links) < 2:
+        return None
+    for size in range(len(group) // 2, 1, -1):
+        if len(group) % size == 0 and _are_nodes(topology, group, size, links[0]):
+            return size
+    return None
+
+
+def _are_nodes(topology: Topology, group: tuple[str, ...], size: int, fast: Link) -> bool:
+    """Whether devices are linked by `fast` just where they are in one run of `size`."""
+    return all(
+        (topology.link(first, second) == fast) == (i // size == j // size)
+        for i, first in enumerate(group)
+        for j, second in enumerate(group)
+        if i != j
+    )
