@@ -225,7 +225,8 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
     if y.arg.op is Ops.ADD:
         return (wide,)
     if y.arg.op is Ops.MUL:
-        return (wide * _product_of_others(x, lambda op, z: z.r(op, y.arg.axes).expand(z.shape)),)
+        others = _product_of_others(x, lambda op, z: z.r(op, y.arg.axes).expand(z.shape))
+        return (with_gradient(wide * others, _product_by_halves(y), g, x),)
     # equal largest elements share
     is_max = x.eq(_agreed(y).expand(x.shape)).cast(g.dtype)
     count = _sum(is_max, y.arg.axes)
@@ -248,6 +249,35 @@ def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
     at_zero = zeros.eq(one).where(product, zero)
     elsewhere = zeros.eq(zero).where(product.alu(Ops.FDIV, others), zero)
     return is_zero.where(at_zero, elsewhere)
+
+
+def _product_by_halves(y: UOp) -> CustomRule:
+    """The second-order gradient of a product: that of products two by two.
+
+    Where a factor is zero, the quotient that `_product_of_others` takes has no right gradient.
+    """
+
+    def halved(x: UOp, axis: int) -> UOp:
+        def part(start: int, stop: int) -> UOp:
+            return x.shrink(tuple((0, size) if i != axis else (start, stop) for i, size in sizes))
+
+        sizes = list(enumerate(x.shape))
+        length = cast(int, x.shape[axis])
+        if length < 2:
+            return x
+        half = length // 2
+        product = halved(part(0, half) * part(half, 2 * half), axis)
+        return product * part(length - 1, length) if length % 2 else product
+
+    def rule(gg: UOp, node: UOp, g: UOp, x: UOp) -> Sequence[UOp | None]:
+        product = x
+        for axis in y.arg.axes:
+            product = halved(product, axis)
+        first = compute_gradient(product, g, [x])[x]
+        second = compute_gradient(first, gg, [g, x])
+        return second.get(g), second.get(x)
+
+    return rule
 
 
 def _contiguous_backward(g: UOp, y: UOp) -> Gradients:

@@ -132,3 +132,8 @@ def test_what_cannot_be_created_is_named(name: str) -> None:
     function, kind, text = WRONG[name]
     with pytest.raises(kind, match=text):
         function()
+
+
+def test_sizes_may_be_integers_of_numpy() -> None:
+    assert Tensor.zeros(np.int64(2), np.uint8(3)).shape == (2, 3)
+    assert all(type(size) is int for size in Tensor.rand(np.int32(4)).shape)

@@ -211,3 +211,20 @@ def test_a_variable_is_a_number() -> None:
     assert Tensor.ones(n, 2).sum().item() == 10
     assert Tensor.arange(n).tolist() == [0, 1, 2, 3, 4]
     assert Tensor.full((2,), n).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda x: x.sort(), r"sort along axis 0 of \(n\[5\],\)"),
+        (lambda x: x.topk(2), r"topk along axis 0 of \(n\[5\],\)"),
+        (lambda x: x.cumsum(), r"a running reduction along axis 0 of \(n\[5\],\)"),
+        (lambda x: x.logcumsumexp(), r"logcumsumexp along axis 0 of \(n\[5\],\)"),
+        (lambda x: Tensor.rand(*x.shape), r"new memory of symbolic shape \(n\[5\]\)"),
+        (lambda x: Tensor.empty(*x.shape), r"new memory of symbolic shape \(n\[5\]\)"),
+    ],
+)
+def test_what_takes_a_known_size_says_so(run: Callable[[Tensor], object], message: str) -> None:
+    x = Tensor.arange(10)[: Variable("n", 1, 10).bind(5)]
+    with pytest.raises(ValueError, match=message):
+        run(x)

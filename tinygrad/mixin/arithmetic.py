@@ -286,14 +286,15 @@ def _quotient(a: UOp, b: UOp) -> UOp:
 
 
 def _floor_division(a: UOp, b: UOp) -> UOp:
-    """Integers divided and rounded down."""
+    """Integers divided and rounded down; by zero it is zero, as `IDIV` has it."""
     quotient = a.alu(Ops.IDIV, b)
     if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
         return quotient
     zero = const_node(0, a.dtype)
     inexact = a.alu(Ops.MOD, b).ne(zero)
     differs = (a < zero).ne(b < zero)
-    return quotient + (inexact & differs).where(const_node(-1, a.dtype), zero)
+    lower = inexact & differs & b.ne(zero)
+    return quotient + lower.where(const_node(-1, a.dtype), zero)
 
 
 def _constant_power(base: UOp, exponent: float) -> UOp:

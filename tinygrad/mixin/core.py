@@ -337,6 +337,16 @@ class TensorCore:
             )
         return dim + count if dim < 0 and count else max(dim, 0)
 
+    def _known_axis(self, dim: int, name: str) -> int:
+        """`_axis` for the operation `name`, which is not of symbolic sizes. Raises ValueError."""
+        axis = self._axis(dim)
+        if self.ndim and not isinstance(self.shape[axis], int):
+            raise ValueError(
+                f"{name} along axis {axis} of {self.shape}: it takes a size that is known when the "
+                "graph is built; fill up to the greatest with pad_to"
+            )
+        return axis
+
     def cast(self, dtype: DType | str) -> Self:
         """The values converted to `dtype`.
 

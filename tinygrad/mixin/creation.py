@@ -7,7 +7,7 @@ that has one: until then they cost nothing.
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tinygrad.device import Device
 from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
@@ -116,7 +116,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor.empty(2, 3).shape
         (2, 3)
         """
-        sizes = tuple(int(size) for size in sizes_of(shape))
+        sizes = known_sizes(shape)
         layout = canonical_device(device) or Device.DEFAULT
         if isinstance(layout, Sharding) and not fits(layout, sizes):
             layout = layout.replicated()
@@ -276,9 +276,20 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
     sizes = argfix(*shape)
     for size in sizes:
-        if not isinstance(size, (int, UOp)) or (isinstance(size, int) and size < 0):
+        if not hasattr(size, "__index__") or (not isinstance(size, UOp) and size < 0):
             raise ValueError(f"shape {sizes}: {size!r} is no size; use integers from 0 on")
-    return sizes
+    return tuple(size if isinstance(size, UOp) else int(size) for size in sizes)
+
+
+def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes of new memory. Raises ValueError for symbolic ones."""
+    sizes = sizes_of(shape)
+    if not all_int(sizes):
+        shown = ", ".join(str(size) for size in sizes)
+        raise ValueError(
+            f"new memory of symbolic shape ({shown}): use the greatest sizes, and shrink it"
+        )
+    return cast(tuple[int, ...], sizes)
 
 
 def _range_length(span: Any, step: Any) -> sint:

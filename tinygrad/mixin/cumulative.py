@@ -69,7 +69,9 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         """
         if not self.ndim:
             return self._derive(self.uop)
-        x = self._whole_along(self._axis(axis), "logcumsumexp").transpose(axis, -1)
+        x = self._whole_along(self._known_axis(axis, "logcumsumexp"), "logcumsumexp").transpose(
+            axis, -1
+        )
         n = x.shape[-1]
         largest = x.detach()._running(-1, Ops.MAX)
         # an infinite maximum has no difference from itself
@@ -80,7 +82,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         return (total.log() + largest).transpose(axis, -1)
 
     def _running(self, axis: int, op: Ops) -> Self:
-        dim = self._axis(axis)
+        dim = self._known_axis(axis, "a running reduction")
         if not self.ndim or 0 in self.shape:
             return self._derive(self.uop)
         x = self.transpose(dim, -1)

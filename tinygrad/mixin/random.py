@@ -14,7 +14,7 @@ from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import argfix, prod
 from tinygrad.mixin.core import canonical_device, const_node, fits
-from tinygrad.mixin.creation import sizes_of
+from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.cumulative import CumulativeMixin
 from tinygrad.mixin.sequence import RandomSequence
 from tinygrad.mixin.sorting import SortingMixin
@@ -86,7 +86,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if not dtypes.is_float(dtype):
             raise ValueError(f"rand gives floats, not {dtype}; use randint")
-        sizes, place = _sizes(shape), _place(device, shape)
+        sizes, place = known_sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
         node = uniform_node(cls._random_bits(sizes, place), dtype)
@@ -115,7 +115,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         (2, 3)
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
-        sizes, place = _sizes(shape), _place(device, shape)
+        sizes, place = known_sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
         if dtype is dtypes.float64:
@@ -171,7 +171,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
                 f"randint: {low} to {high - 1} is not within {dtype}, which holds "
                 f"{dtypes.min(dtype)} to {dtypes.max(dtype)}; use a wider dtype"
             )
-        sizes, place = _sizes(shape), _place(device, shape)
+        sizes, place = known_sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
         bits, span = cls._random_bits(sizes, place), high - low
@@ -241,7 +241,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor.scaled_uniform(2, 3).shape
         (2, 3)
         """
-        bound = max(1, prod(_sizes(shape))) ** -0.5
+        bound = max(1, prod(known_sizes(shape))) ** -0.5
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     @classmethod
@@ -251,7 +251,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor.glorot_uniform(2, 3).shape
         (2, 3)
         """
-        sizes = _sizes(shape)
+        sizes = known_sizes(shape)
         if not sizes:
             raise ValueError("glorot_uniform is of weights with an axis at least, not of shape ()")
         bound = math.sqrt(6 / max(1, sizes[0] + prod(sizes[1:])))
@@ -338,14 +338,10 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
     return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
 
 
-def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple(int(size) for size in sizes_of(shape))
-
-
 def _place(device: Any, shape: tuple[Any, ...]) -> str | Sharding:
     """Where random numbers are stored: a layout that does not fit becomes full copies."""
     place = canonical_device(device) or Device.DEFAULT
-    if isinstance(place, Sharding) and not fits(place, _sizes(shape)):
+    if isinstance(place, Sharding) and not fits(place, known_sizes(shape)):
         return place.replicated()
     return place
 

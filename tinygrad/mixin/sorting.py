@@ -28,7 +28,7 @@ class SortingMixin(GatherMixin):
         >>> [x.tolist() for x in Tensor([3, 1, 2]).sort()]
         [[1, 2, 3], [1, 2, 0]]
         """
-        axis = self._axis(dim)
+        axis = self._known_axis(dim, "sort")
         if not self.ndim or self.shape[axis] <= 1:
             return self._derive(self.uop), self.zeros_like(dtype=dtypes.int32)
         x = self._whole_along(axis, "sort").transpose(axis, -1)
@@ -59,7 +59,7 @@ class SortingMixin(GatherMixin):
         """
         if not sorted_:
             raise NotImplementedError("topk gives its values in order; leave out sorted_=False")
-        axis = self._axis(dim)
+        axis = self._known_axis(dim, "topk")
         size = self.shape[axis] if self.ndim else 1
         if not 0 <= k <= size:
             raise ValueError(f"topk: {k} values of an axis of size {size}; use 0 to {size}")
