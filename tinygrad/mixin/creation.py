@@ -7,7 +7,7 @@ that has one: until then they cost nothing.
 from __future__ import annotations
 
 import math
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
@@ -289,7 +289,7 @@ def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
         raise ValueError(
             f"new memory of symbolic shape ({shown}): use the greatest sizes, and shrink it"
         )
-    return cast(tuple[int, ...], sizes)
+    return sizes
 
 
 def _range_length(span: Any, step: Any) -> sint:
