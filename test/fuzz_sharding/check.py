@@ -1,0 +1,146 @@
+"""A program on several devices against itself on one: values, gradients, and what it costs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from test.fuzz_sharding.program import Array, Program, Step, execute
+from tinygrad import Sharding, Tensor, dtypes
+from tinygrad.engine import CommTrace
+
+# what rounds is computed in float64; gradients may be large whole numbers that round a little
+TOLERANCE = {dtypes.double: 1e-9, dtypes.float: 1e-3, dtypes.half: 2e-2, dtypes.bfloat16: 1e-1}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, in one line, and the program that shows it."""
+
+    kind: str
+    message: str
+    program: Program
+
+    def __str__(self) -> str:
+        return f"# {self.kind}: {self.message}\n{self.program}"
+
+
+class Refused(Exception):
+    """The program does not run on one device, so there is nothing to compare."""
+
+
+def tensors(program: Program, sharded: bool) -> list[Tensor]:
+    """The lazy results of the program, then the gradients of its inputs."""
+    names = program.namespace(sharded)
+    for step in program.steps:
+        execute(step, names)
+    results = [names[name] for name in program.results()]
+    targets = [names[x.name] for x in program.inputs if x.has_gradient]
+    floats = [x for x in results if x.is_floating_point()]
+    if floats and targets:
+        terms = [(x * (Tensor.arange(x.numel()).reshape(x.shape) * 0.25 + 1)).sum() for x in floats]
+        loss = terms[0]
+        for term in terms[1:]:
+            loss = loss + term
+        results += loss.gradient(*targets, materialize_grads=True)
+    return results
+
+
+def arrays(program: Program, sharded: bool) -> list[tuple[Array, float]]:
+    """The numbers of all results, with the tolerance of each."""
+    results = tensors(program, sharded)
+    Tensor.realize(*results)
+    return [(x.numpy(), TOLERANCE.get(x.dtype, 0.0)) for x in results]
+
+
+def difference(found: Array, expected: Array, tolerance: float) -> str | None:
+    """What differs between two arrays, if something does."""
+    if found.shape != expected.shape:
+        return f"shape {found.shape} instead of {expected.shape}"
+    if found.dtype != expected.dtype:
+        return f"dtype {found.dtype} instead of {expected.dtype}"
+    wide = np.float64 if tolerance else found.dtype
+    a, b = found.astype(wide), expected.astype(wide)
+    finite = np.abs(b[np.isfinite(b)]) if tolerance else b
+    scale = tolerance * max(1.0, float(finite.max(initial=0))) if tolerance else 0.0
+    wrong = ~np.isclose(a, b, rtol=0, atol=scale, equal_nan=True)
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} differ, at {place} {a[place]} instead of {b[place]}"
+
+
+def compare(program: Program) -> Finding | None:
+    """Values and gradients.
+
+    Raises:
+        Refused: it fails on one device.
+    """
+    try:
+        expected = arrays(program, False)
+    except Exception as error:
+        raise Refused(str(error)) from error
+    try:
+        found = arrays(program, True)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
+        return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
+    for number, ((a, tolerance), (b, _)) in enumerate(zip(found, expected, strict=True)):
+        message = difference(a, b, tolerance)
+        if message is not None:
+            kind = "value" if number < len(program.results()) else "gradient"
+            return Finding(f"wrong {kind}", f"result {number}: {message}", program)
+    return None
+
+
+# ---- what it costs ----
+
+
+def check_bytes(program: Program) -> Finding | None:
+    """No step moves what its layout has already, nor more than two full copies of all everywhere.
+
+    Every step is realized alone.
+    """
+    names = program.namespace(True)
+    count = max(layout.count for layout in program.layouts.values())
+    for step in program.steps:
+        with CommTrace() as trace:
+            execute(step, names).realize()
+        used = [names[name] for name in step.uses]
+        if trace.nbytes and needs_nothing(step, used):
+            message = f"{step.text} moves {trace.kinds()} of {[str(x.device) for x in used]}"
+            return Finding("needless bytes", message, program)
+        most = 2 * gathered(*used, names[step.name])
+        if needed_bytes(trace, count) > most:
+            message = f"{step.text} moves {trace.kinds()}, {most} would gather everything twice"
+            return Finding("more bytes than two full copies everywhere", message, program)
+    return None
+
+
+def needed_bytes(trace: CommTrace, count: int) -> float:
+    """The bytes moved if all reductions over `count` devices took the fewest bytes.
+
+    Terms of little are sent from everyone to everyone: n (n - 1) of them, where 2 (n - 1) would do.
+    """
+    kinds = trace.kinds()
+    reduced = kinds.pop("all_reduce", 0)
+    return sum(kinds.values()) + reduced * min(1, 2 / count)
+
+
+def needs_nothing(step: Step, used: Sequence[Tensor]) -> bool:
+    """Each device has all that its part of the result is made of."""
+    first = used[0].device
+    if step.along is None or any(x.device != first or x.shape != used[0].shape for x in used):
+        return False
+    return not isinstance(first, Sharding) or step.along.isdisjoint(first.split_axes)
+
+
+def gathered(*values: Tensor) -> int:
+    """The bytes of full copies on all devices of each value."""
+    return sum(
+        int(x.nbytes()) * (len(x.device) if isinstance(x.device, Sharding) else 1) for x in values
+    )

@@ -1,0 +1,258 @@
+"""What is computed element by element, reductions, and what goes along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from test.fuzz_sharding.generate import SMALL, Generator, Unsuitable, Value, op
+
+EXACT = {
+    "-{x}": 1,
+    "{x}.abs()": 1,
+    "{x}.relu()": 1,
+    "{x} * 2": 2,
+    "{x} + 1": 2,
+    "3 - {x}": 4,
+    "{x}.sign()": 1,
+    "{x}.maximum(1)": 1,
+    "{x}.clip(-2, 1)": 1,
+    "{x}.contiguous()": 1,
+    "{x}.detach()": 1,
+    "{x}.clone()": 1,
+    "{x}.realize()": 1,
+}
+WHOLE = {
+    "({x} % 3)": 2,
+    "({x} // 2)": 1,
+    "({x} > 0)": 1,
+    "({x} == 1)": 1,
+    "{x}.cast(dtypes.int)": 1,
+    "{x}.cast(dtypes.float)": 1,
+    "{x}.cast(dtypes.double)": 1,
+    "{x}.cast(dtypes.short)": 1,
+    "{x}.cast(dtypes.bool)": 1,
+    "({x} > 0).where({x}, -1)": 1,
+    "{x}.masked_fill({x} > 1, 2)": 2,
+    "{x}.round()": 1,
+    "{x}.cast(dtypes.int) & 5": 5,
+    "{x}.cast(dtypes.uint8)": 255,
+    "{x}.cast(dtypes.int).bitcast(dtypes.uint).cast(dtypes.uint8)": 255,
+}
+SMOOTH = {
+    "{x}.sigmoid()": 1,
+    "{x}.tanh()": 1,
+    "{x}.sin()": 1,
+    "({x}.tanh() * 2).exp()": 9,
+    "({x}.abs() + 1).log()": 9,
+    "({x}.abs() + 1).sqrt()": 99,
+    "({x}.square() + 1).rsqrt()": 1,
+    "1 / ({x}.abs() + 1)": 1,
+    "{x}.tanh().erf()": 1,
+    "{x}.gelu()": 0,
+    "{x}.softplus()": 0,
+    "{x}.silu()": 0,
+    "{x}.softsign()": 1,
+    "{x} / 3": 0,
+    "{x}.leaky_relu(0.1)": 0,
+}
+BINARY: dict[str, Callable[[float, float], float]] = {
+    "{x} + {y}": lambda a, b: a + b,
+    "{x} - {y}": lambda a, b: a + b,
+    "{x} * {y}": lambda a, b: a * b,
+    "{x}.maximum({y})": max,
+    "{x}.minimum({y})": max,
+}
+COMPARED: dict[str, Callable[[float, float], float]] = {
+    "({x} < {y})": lambda a, b: 1,
+    "({x} == {y})": lambda a, b: 1,
+    "({x} > {y}).where({x}, {y})": max,
+    "({x} > {y}).where({y}, 0)": max,
+}
+
+
+def is_exact(x: Value) -> bool:
+    return x.is_exact
+
+
+def is_number(x: Value) -> bool:
+    return not x.is_bool
+
+
+def is_whole_number(x: Value) -> bool:
+    return x.is_exact and not x.is_bool
+
+
+@op
+def exact_function(g: Generator) -> None:
+    x = g.any(is_number, least=0)
+    text = g.pick(list(EXACT))
+    g.step(text.format(x=x), x, along=(), bound=x.bound * EXACT[text] + 4)
+
+
+@op
+def whole_function(g: Generator) -> None:
+    x = g.any(is_whole_number, least=0)
+    text = g.pick(list(WHOLE))
+    g.step(text.format(x=x), x, along=(), bound=max(x.bound, WHOLE[text]))
+
+
+@op
+def bitcast(g: Generator) -> None:
+    x = g.any(is_whole_number)
+    text = g.pick(["{x}.int().bitcast(dtypes.uint8)", "{x}.short().bitcast(dtypes.uint8)"])
+    g.step(text.format(x=x), x, along=(), bound=255)
+
+
+@op
+def smooth_function(g: Generator) -> None:
+    x = g.double(g.any(is_number, least=0))
+    text = g.pick(list(SMOOTH))
+    g.step(text.format(x=x), x, along=(), bound=SMOOTH[text] or x.bound, exact=False)
+
+
+def broadcast_partner(g: Generator, x: Value) -> Value:
+    """A value of the shape of `x`, or of one that is broadcast to it."""
+    shape = x.shape
+    if g.maybe(0.4):
+        shape = tuple(1 if g.maybe(0.4) else size for size in shape)
+        shape = shape[g.number(0, len(shape)) :] if g.maybe() else shape
+    return g.like(shape, is_number)
+
+
+@op
+def binary(g: Generator) -> None:
+    x = g.any(is_number, least=0)
+    y = broadcast_partner(g, x)
+    if g.maybe(0.2):
+        x, y = y, x
+    table = COMPARED if x.is_exact and y.is_exact and g.maybe(0.3) else BINARY
+    text = g.pick(list(table))
+    g.step(text.format(x=x, y=y), x, y, bound=table[text](x.bound, y.bound))
+
+
+@op
+def outer(g: Generator) -> None:
+    x = g.bounded(g.any(is_number, rank=1))
+    y = g.bounded(g.any(is_number, rank=1))
+    g.step(f"{x}.reshape(-1, 1) * {y}", x, y, bound=x.bound * y.bound)
+
+
+@op
+def with_ramp(g: Generator) -> None:
+    """Constants, which are on no device or on that of `x`."""
+    x = g.any(is_number)
+    size = x.shape[-1]
+    text = g.pick(
+        [
+            f"{x} + Tensor.arange({size})",
+            f"{x} + Tensor.arange({size}, device={x}.device)",
+            f"{x} * Tensor.full({x.shape}, 2)",
+            f"{x} + {x}.full_like(3)",
+            f"{x} + Tensor.eye({size})[0]",
+            f"(Tensor.arange({size}) < 2).where({x}, 0)",
+            f"{x} + Tensor.arange({prod(x.shape)}).reshape({x.shape})",
+            f"{x} + Tensor.ones({size}, device={x}.device).cumsum()",
+        ]
+    )
+    g.step(text, x, along=(), bound=x.bound * 2 + 1024)
+
+
+# ---- reductions ----
+
+
+@op
+def reduce(g: Generator) -> None:
+    x = g.any(is_number)
+    axes = g.axes(x)
+    keep = g.maybe(0.3)
+    count = prod(x.shape[axis] for axis in axes)
+    name = g.pick(["sum", "sum", "max", "min", "mean", "var", "logsumexp"])
+    if name in ("mean", "var", "logsumexp"):
+        x = g.double(x)
+        bound = {"mean": x.bound, "var": (2 * x.bound) ** 2 * 2, "logsumexp": x.bound + 9}[name]
+        more = ", correction=0" if name == "var" else ""
+        text = f"{x}.{name}({axes}, keepdim={keep}{more})"
+        g.step(text, x, along=axes, bound=bound, exact=False)
+        return
+    if name != "sum" and not x.is_exact:
+        raise Unsuitable
+    bound = x.bound * (count if name == "sum" else 1)
+    g.step(f"{x}.{name}({axes}, keepdim={keep})", x, along=axes, bound=bound)
+
+
+@op
+def reduce_all(g: Generator) -> None:
+    x = g.any(is_number, is_exact)
+    text, bound = g.pick([("sum", x.bound * prod(x.shape)), ("max", x.bound), ("min", x.bound)])
+    g.step(f"{x}.{text}()", x, bound=bound)
+
+
+@op
+def product(g: Generator) -> None:
+    x = g.any(is_number, is_exact)
+    axis = g.axis(x)
+    if x.shape[axis] > 12:
+        raise Unsuitable
+    g.step(f"{x}.clip(-1, 2).prod({axis})", x, along=[axis], bound=2 ** x.shape[axis])
+
+
+@op
+def arg_of_reduce(g: Generator) -> None:
+    x = g.any(is_exact)
+    axis = g.axis(x)
+    name = g.pick(["argmax", "argmin", "any", "all"])
+    g.step(f"{x}.{name}({axis})", x, along=[axis], bound=max(x.shape))
+
+
+@op
+def running(g: Generator) -> None:
+    x = g.any(is_number)
+    axis = g.axis(x)
+    name = g.pick(["cumsum", "cumsum", "cummax", "cumprod", "logcumsumexp"])
+    if name == "cumsum":
+        g.step(f"{x}.cumsum({axis})", x, along=[axis], bound=x.bound * x.shape[axis])
+    elif name == "logcumsumexp":
+        x = g.double(x)
+        g.step(f"{x}.logcumsumexp({axis})", x, along=[axis], bound=x.bound + 9, exact=False)
+    elif not x.is_exact:
+        raise Unsuitable
+    elif name == "cummax":
+        g.step(f"{x}.cummax({axis})[{g.number(0, 1)}]", x, along=[axis], bound=x.bound + 12)
+    elif x.shape[axis] <= 12:
+        bound = 2 ** x.shape[axis]
+        g.step(f"{x}.clip(-1, 2).cumprod({axis})", x, along=[axis], bound=bound)
+
+
+@op
+def normalized(g: Generator) -> None:
+    x = g.double(g.any(is_number))
+    axis = g.axis(x)
+    name = g.pick(["softmax", "log_softmax", "layernorm"])
+    bound = 2 * x.bound + 9
+    g.step(f"{x}.{name}({axis})", x, along=[axis], bound=bound, exact=False)
+
+
+@op
+def centered(g: Generator) -> None:
+    """A sum that goes back to where it came from."""
+    x = g.any(is_number)
+    axes = g.axes(x)
+    bound = x.bound * (prod(x.shape[axis] for axis in axes) + 1)
+    g.step(f"{x} - {x}.sum({axes}, keepdim=True)", x, along=axes, bound=bound)
+
+
+@op
+def sorting(g: Generator) -> None:
+    x = g.any(is_exact)
+    axis = g.axis(x)
+    down = g.maybe()
+    text = g.pick(
+        [
+            f"{x}.sort({axis}, {down})[0]",
+            f"{x}.sort({axis}, {down})[1]",
+            f"{x}.argsort({axis}, {down})",
+            f"{x}.topk({g.number(1, x.shape[axis])}, {axis}, {down})[{g.number(0, 1)}]",
+        ]
+    )
+    g.step(text, x, along=[axis], bound=max(x.bound, SMALL + 12))

@@ -1,0 +1,215 @@
+"""Products, convolution, pooling, and what models are made of."""
+
+from __future__ import annotations
+
+from math import prod
+
+from test.fuzz_sharding.elementwise import is_exact, is_number
+from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
+from test.fuzz_sharding.program import Shape
+
+
+def factor(g: Generator, x: Value) -> Value:
+    """`x` as a float factor of a product, with small whole numbers."""
+    x = g.bounded(x)
+    return x if x.is_float else g.double(x)
+
+
+@op
+def matmul(g: Generator) -> None:
+    x = factor(g, g.any(is_number))
+    inner = x.shape[-1]
+    shape: Shape = (inner, g.number(1, 8)) if g.maybe(0.8) else (inner,)
+    if x.ndim > 2 and g.maybe():
+        shape = (*x.shape[:-2], inner, g.number(1, 6))
+    y = factor(g, g.like(shape, is_number))
+    g.step(f"{x} @ {y}", x, y, bound=x.bound * y.bound * inner)
+
+
+@op
+def gram(g: Generator) -> None:
+    x = factor(g, g.any(is_number, least=2))
+    text = g.pick([f"{x} @ {x}.transpose(-2, -1)", f"{x}.transpose(-2, -1) @ {x}"])
+    g.step(text, x, bound=x.bound**2 * max(x.shape))
+
+
+@op
+def einsum(g: Generator) -> None:
+    """A product over letters of which each has a size."""
+    x = factor(g, g.any(is_number))
+    letters = "abcdef"[: x.ndim]
+    shared = g.rng.sample(letters, g.number(1, x.ndim))
+    more = g.rng.sample("xyz", g.number(0, 1))
+    second = [*shared, *more]
+    g.rng.shuffle(second)
+    sizes = {**dict(zip(letters, x.shape)), **{letter: g.number(1, 5) for letter in more}}
+    y = factor(g, g.like(tuple(sizes[letter] for letter in second), is_number))
+    kept = [letter for letter in sizes if g.maybe(0.6)]
+    g.rng.shuffle(kept)
+    formula = f"{letters},{''.join(second)}->{''.join(kept)}"
+    bound = x.bound * y.bound * prod(sizes.values())
+    g.step(f"Tensor.einsum({formula!r}, {x}, {y})", x, y, bound=bound)
+
+
+@op
+def linear(g: Generator) -> None:
+    x = factor(g, g.any(is_number))
+    outputs = g.number(1, 6)
+    weight = factor(g, g.like((x.shape[-1], outputs), is_number))
+    bias = factor(g, g.like((outputs,), is_number))
+    bound = x.bound * weight.bound * x.shape[-1] + bias.bound
+    g.step(f"{x}.linear({weight}, {bias})", x, weight, bias, bound=bound)
+
+
+def image(g: Generator) -> Value:
+    """A batch of images (or of rows), which may be a new one."""
+    if g.maybe(0.3):
+        return factor(g, g.any(is_number, least=3))
+    shape = (g.number(1, 3), g.pick([1, 2, 4]), g.number(3, 9), g.number(3, 8))
+    return factor(g, g.like(shape if g.maybe(0.8) else shape[:3], is_number))
+
+
+def sizes(g: Generator, count: int, low: int, high: int) -> object:
+    return tuple(g.number(low, high) for _ in range(count)) if g.maybe() else g.number(low, high)
+
+
+@op
+def conv(g: Generator) -> None:
+    x = image(g)
+    count, channels = x.ndim - 2, x.shape[1]
+    groups = g.pick([1, 1, 1, *[d for d in (2, 4) if channels % d == 0]])
+    outputs = groups * g.number(1, 3)
+    kernel = tuple(g.number(1, 3) for _ in range(count))
+    weight = factor(g, g.input((outputs, channels // groups, *kernel), "double"))
+    arguments = (
+        f"groups={groups}, stride={sizes(g, count, 1, 3)}, "
+        f"dilation={sizes(g, count, 1, 2)}, padding={sizes(g, count, 0, 2)}"
+    )
+    bound = x.bound * weight.bound * channels * prod(kernel)
+    g.step(f"{x}.conv2d({weight}, {arguments})", x, weight, bound=bound)
+
+
+@op
+def conv_transpose(g: Generator) -> None:
+    x = image(g)
+    count, channels = x.ndim - 2, x.shape[1]
+    groups = g.pick([1, 1, *[d for d in (2,) if channels % d == 0]])
+    kernel = tuple(g.number(1, 3) for _ in range(count))
+    weight = factor(g, g.input((channels, g.number(1, 3), *kernel), "double"))
+    stride = g.number(1, 3)
+    arguments = (
+        f"groups={groups}, stride={stride}, dilation={g.number(1, 2)}, "
+        f"padding={g.number(0, 1)}, output_padding={g.number(0, stride - 1)}"
+    )
+    bound = x.bound * weight.bound * channels * prod(kernel)
+    g.step(f"{x}.conv_transpose2d({weight}, {arguments})", x, weight, bound=bound)
+
+
+@op
+def max_pool(g: Generator) -> None:
+    x = image(g)
+    if not x.is_exact:
+        raise Unsuitable
+    count = x.ndim - 2
+    kernel = tuple(g.number(1, 3) for _ in range(count))
+    arguments = (
+        f"{kernel}, stride={sizes(g, count, 1, 3)}, dilation={sizes(g, count, 1, 2)}, "
+        f"padding={g.number(0, min(kernel) // 2)}, ceil_mode={g.maybe()}"
+    )
+    if g.maybe(0.2):
+        text = f"{x}.max_pool2d({arguments}, return_indices=True)[1]"
+        g.step(text, x, bound=prod(x.shape), along=range(2, x.ndim))
+    else:
+        g.step(f"{x}.max_pool2d({arguments})", x, along=range(2, x.ndim))
+
+
+@op
+def average_pool(g: Generator) -> None:
+    x = g.double(image(g))
+    count = x.ndim - 2
+    kernel = tuple(g.number(1, 3) for _ in range(count))
+    arguments = (
+        f"{kernel}, stride={sizes(g, count, 1, 3)}, padding={g.number(0, min(kernel) // 2)}, "
+        f"ceil_mode={g.maybe()}, count_include_pad={g.maybe()}"
+    )
+    g.step(f"{x}.avg_pool2d({arguments})", x, along=range(2, x.ndim), exact=False)
+
+
+@op
+def interpolate(g: Generator) -> None:
+    x = g.double(image(g))
+    count = g.number(1, x.ndim - 1)
+    size = tuple(g.number(1, 10) for _ in range(count))
+    mode = g.pick(["linear", "nearest", "nearest-exact"])
+    corners = ", align_corners=True" if mode == "linear" and g.maybe() else ""
+    along = range(x.ndim - count, x.ndim)
+    exact = x.is_exact and mode != "linear"
+    g.step(f"{x}.interpolate({size}, {mode!r}{corners})", x, along=along, exact=exact)
+
+
+@op
+def batchnorm(g: Generator) -> None:
+    x = g.double(image(g))
+    channels = (x.shape[1],)
+    scale, shift = g.input(channels, "double"), g.input(channels, "double")
+    around = tuple(i for i in range(x.ndim) if i != 1)
+    mean = f"{x}.mean({around})"
+    spread = f"({x}.var({around}, correction=0) + 1).rsqrt()"
+    text = f"{x}.batchnorm({scale}, {shift}, {mean}, {spread})"
+    g.step(text, x, scale, shift, bound=4 * x.bound + 9, exact=False)
+
+
+@op
+def loss(g: Generator) -> None:
+    x = g.double(g.any(is_number, rank=2))
+    classes = x.shape[1]
+    reduction = g.pick(["mean", "sum", "none"])
+    kind = g.number(0, 3)
+    if kind < 2:
+        labels = g.input((x.shape[0],), "int", 0, classes - 1)
+        smoothing = g.pick([0.0, 0.25])
+        name = ["sparse_categorical_crossentropy", "cross_entropy"][kind]
+        text = f"{x}.{name}({labels}, label_smoothing={smoothing}, reduction={reduction!r})"
+    elif kind == 2:
+        labels = g.input((x.shape[0],), "int", 0, classes - 1)
+        text = f"{x}.log_softmax().nll_loss({labels}, reduction={reduction!r})"
+    else:
+        labels = g.input(x.shape, "double", 0, 1)
+        text = f"{x}.binary_crossentropy_logits({labels}, reduction={reduction!r})"
+    g.step(text, x, labels, bound=(x.bound + 9) * 2 * prod(x.shape), exact=False)
+
+
+@op
+def attention(g: Generator) -> None:
+    rank = g.pick([3, 4])
+    x = g.double(g.any(is_number, rank=rank))
+    keys = (*x.shape[:-2], g.number(1, 6), x.shape[-1])
+    key, value = g.double(g.like(keys, is_number)), g.double(g.like(keys, is_number))
+    causal = g.maybe()
+    text = f"{x}.scaled_dot_product_attention({key}, {value}, is_causal={causal})"
+    g.step(text, x, key, value, bound=value.bound, exact=False)
+
+
+@op
+def embedding(g: Generator) -> None:
+    """Rows of a table by a matrix of tokens, and a product with the table."""
+    tokens = g.input((g.number(1, 4), g.number(1, 6)), "int", 0, 8)
+    table = factor(g, g.input((9, g.number(1, 8)), "double"))
+    bound = table.bound**2 * table.shape[1]
+    g.step(f"{table}[{tokens}] @ {table}.T", table, tokens, bound=bound)
+
+
+@op
+def random_numbers(g: Generator) -> None:
+    """Those of one device, whatever the layout."""
+    x = g.any()
+    text = f"Tensor.manual_seed(7)\nOUT = {x} + Tensor.rand(*{x.shape}, device={x}.device)"
+    g.step(text, x, bound=x.bound + 1, exact=False)
+
+
+@op
+def selected(g: Generator) -> None:
+    """The largest of each row, by the place where it is."""
+    x = g.any(is_number, is_exact, rank=2)
+    text = f"{x}.gather(1, {x}.argmax(1, keepdim=True))"
+    g.step(text, x, along=[1])

@@ -1,0 +1,7 @@
+"""All families of ops; to import it is to declare them."""
+
+from __future__ import annotations
+
+from test.fuzz_sharding import elementwise, indexing, layers, movement
+
+__all__ = ["elementwise", "indexing", "layers", "movement"]
