@@ -1,0 +1,171 @@
+"""Tokenizers: the tokens of the `tokenizers` package, text given back, errors that say why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test.llm.vocabularies import TEXT, metadata_of, trained
+from tinygrad.apps.language.pretokenize import EXPRESSIONS, splitter
+from tinygrad.apps.language.tokenizer import SimpleTokenizer, TokenizerError
+
+# what the words of texts are made of: cases, contractions, digits, spaces, signs, scripts, emoji
+PARTS = st.sampled_from(
+    [
+        *"aZ 1.\n\r\t'#/{_é日本²Ⅷहि\u0301\u00a0\u2003\x1c\x85\u200bǅ",
+        *("'ll", "'S", "  ", "\r\n", "hello", "World", "THE", "12345", "...", "}}"),
+        *("😀", "👍🏽", "süße", "книгу", "日本語"),
+    ]
+)
+TEXTS = st.lists(PARTS, max_size=30).map("".join) | st.text(max_size=20)
+WHOLE_WORDS = ("llama-bpe", "gpt-4o")
+
+
+def byte_level(pre: str) -> tuple[SimpleTokenizer, Any]:
+    """A tokenizer with the words of `pre`, and the oracle's."""
+    pytest.importorskip("tokenizers")
+    from tokenizers import Regex, pre_tokenizers
+
+    cuts = [pre_tokenizers.Split(Regex(one), "isolated") for one in EXPRESSIONS[pre]]
+    oracle = trained(sentence_piece=False, pre_tokenizer=pre_tokenizers.Sequence(cuts))
+    oracle.model.ignore_merges = pre in WHOLE_WORDS
+    return SimpleTokenizer.from_gguf_kv(metadata_of(oracle, pre)), oracle
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe", "qwen2", "gpt-4o", "deepseek-v3"])
+def test_byte_level_tokens_are_those_of_the_oracle(pre: str) -> None:
+    tokenizer, oracle = byte_level(pre)
+
+    @given(TEXTS)
+    def check(text: str) -> None:
+        tokens = tokenizer.encode(text, special=False)
+        assert tokens == oracle.encode(text, add_special_tokens=False).ids
+        assert tokenizer.decode(tokens) == text
+
+    check()
+    assert tokenizer.encode(TEXT) == oracle.encode(TEXT, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("pre", sorted(EXPRESSIONS))
+@given(text=TEXTS)
+def test_the_words_of_a_text_are_the_text(pre: str, text: str) -> None:
+    assert "".join(splitter(pre)(text)) == text
+
+
+def sentence_piece() -> tuple[SimpleTokenizer, Any]:
+    oracle = trained(sentence_piece=True)
+    return SimpleTokenizer.from_gguf_kv(metadata_of(oracle, None)), oracle
+
+
+def test_sentence_piece_tokens_are_those_of_the_oracle() -> None:
+    tokenizer, oracle = sentence_piece()
+
+    @given(TEXTS.filter(lambda text: "\u2581" not in text))
+    def check(text: str) -> None:
+        tokens = tokenizer.encode(text, special=False)
+        expected = oracle.encode(" " + text, add_special_tokens=False).ids if text else []
+        assert tokens == expected
+        assert tokenizer.decode(tokens) == text
+
+    check()
+
+
+def test_a_continuation_in_sentence_piece_keeps_its_space() -> None:
+    tokenizer, _ = sentence_piece()
+    first, second = tokenizer.encode("the lazy", add_bos=True), tokenizer.encode("dog")
+    assert first[0] == tokenizer.bos_id
+    stream = tokenizer.stream()
+    assert "".join(map(stream.push, second)) == " dog"
+    assert tokenizer.decode(first, special=False) == "the lazy"
+
+
+@pytest.mark.parametrize("text", ["x 🧮 𝔸 ኣ", "\U0001f468\u200d\U0001f469\u200d\U0001f467"])
+@pytest.mark.parametrize("kind", ["byte level", "SentencePiece"])
+def test_a_stream_gives_whole_characters(text: str, kind: str) -> None:
+    tokenizer, _ = byte_level("gpt-2") if kind == "byte level" else sentence_piece()
+    stream = tokenizer.stream(starts_text=True)
+    parts = [stream.push(token) for token in tokenizer.encode(text)]
+    assert "" in parts  # some characters came in several tokens
+    assert "".join(parts) == text
+    assert all("\ufffd" not in part for part in parts)
+    assert stream.finish() == ""
+
+
+def test_what_ends_within_a_character_ends_in_a_replacement_character() -> None:
+    tokenizer, _ = sentence_piece()
+    tokens = tokenizer.encode("é\U0001f9ff", special=False)
+    assert tokenizer.decode(tokens[:-1]) == "é\ufffd"
+
+
+TOY = SimpleTokenizer(
+    {character: number for number, character in enumerate("abcd<|>/_im")}, {"<|im|>": 20, "": 21}
+)
+
+
+def test_control_tokens_come_out_of_text_unless_it_is_plain() -> None:
+    assert TOY.encode("a<|im|>b") == [0, 20, 1]
+    assert 20 not in TOY.encode("a<|im|>b", special=False)
+    assert TOY.decode([0, 20, 1]) == "a<|im|>b"
+    assert TOY.decode([0, 20, 1], special=False) == "ab"
+
+
+@given(st.lists(st.sampled_from(["a", "<|im|>", "<|", "im", "|>", "<", "\ufdd0"])).map("".join))
+def test_a_template_takes_no_control_token_out_of_plain_text(text: str) -> None:
+    tokens = TOY.encode_template("<|im|>" + TOY.as_plain(text) + "<|im|>")
+    assert tokens[0] == tokens[-1] == 20
+    assert 20 not in tokens[1:-1]
+    assert TOY.decode(tokens[1:-1]) == text.replace("\ufdd0", "")
+
+
+def test_half_of_a_surrogate_pair_becomes_a_replacement_character() -> None:
+    tokenizer, _ = byte_level("gpt-2")
+    assert tokenizer.decode(tokenizer.encode("a\ud83d")) == "a\ufffd\ufffd\ufffd"
+
+
+def test_a_long_run_of_one_character_takes_no_quadratic_time() -> None:
+    tokenizer, oracle = byte_level("gpt-2")
+    text = "a" * 50_000
+    assert tokenizer.encode(text) == oracle.encode(text).ids
+
+
+def gguf(**changes: Any) -> dict[str, Any]:
+    """Metadata of a vocabulary of three tokens; a value of None leaves a key out."""
+    values = {"model": "gpt2", "tokens": ["a", "b", "ab"], "merges": ["a b"]} | changes
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": None}, "no tokenizer.ggml.model"),
+        ({"model": "t5"}, "'t5'.*'gpt2' .*'llama' .* are supported"),
+        ({"tokens": None}, "no tokenizer.ggml.tokens"),
+        ({"tokens": [1]}, "holds 1, not only str"),
+        ({"tokens": "abc"}, "is 'abc', not list"),
+        ({"token_type": [1]}, "has 1 entries for 3 tokens"),
+        ({"merges": ["ab"]}, r"merges\[0\] is 'ab', not two pieces"),
+        ({"eos_token_id": 3}, "is 3, but there are 3 tokens"),
+        ({"add_bos_token": 1}, "is 1, not bool"),
+        ({"pre": "unheard-of"}, "'unheard-of' is not supported; these are: .*qwen2"),
+        ({"model": "llama", "token_type": [1, 1, 6]}, "'ab' is of type byte, but names none"),
+    ],
+)
+def test_a_vocabulary_that_is_wrong_says_so(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SimpleTokenizer.from_gguf_kv(gguf(**changes))
+
+
+def test_a_token_that_is_missing_is_named() -> None:
+    tokenizer = SimpleTokenizer.from_gguf_kv(gguf())
+    with pytest.raises(TokenizerError, match="no token for the byte 'c'"):
+        tokenizer.encode("abc")
+    with pytest.raises(TokenizerError, match="3 is no token"):
+        tokenizer.decode([0, 3])
+
+
+def test_a_number_that_says_there_is_no_token_is_none() -> None:
+    tokenizer = SimpleTokenizer.from_gguf_kv(gguf(bos_token_id=2**32 - 1, eos_token_id=2))
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.end_ids) == (None, 2, {2})

@@ -1,0 +1,1 @@
+"""Language models: text to tokens, tokens to probabilities, and programs to talk with them."""

@@ -1,0 +1,154 @@
+"""The vocabulary in the metadata of a GGUF file, checked.
+
+In: metadata by key. Out: a `Vocabulary`. What stays true: every list has one entry a token, every
+number names a token, and no value has another type than the format says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+PREFIX = "tokenizer.ggml."
+MODELS = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
+# where a turn or a text ends
+END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type`."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class TokenizerError(ValueError):
+    """A vocabulary that is not valid or not supported, or a token that it does not have."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a file says of its tokens; a token's number is its place in `tokens`."""
+
+    model: str
+    pre: str
+    tokens: list[str]
+    types: list[int]
+    merges: list[str]
+    scores: dict[int, float]
+    bos_id: int | None
+    eos_id: int | None
+    unknown_id: int | None
+    end_ids: frozenset[int]
+    adds_bos: bool
+    adds_eos: bool
+    space_prefix: bool
+
+    @classmethod
+    def from_gguf_kv(cls, kv: Mapping[str, Any]) -> Vocabulary:
+        """Raises TokenizerError if what is there is missing, wrong or not supported."""
+        read = Reader(kv)
+        model = read.value("model", str)
+        if model not in MODELS:
+            known = " and ".join(f"{name!r} ({kind})" for name, kind in MODELS.items())
+            raise TokenizerError(f"the vocabulary is of kind {model!r}; {known} are supported")
+        tokens = read.list_of("tokens", str)
+        count = len(tokens)
+        types = read.list_of("token_type", int, [int(TokenType.NORMAL)] * count)
+        scores = read.list_of("scores", float, [0.0] * count)
+        for key, values in (("token_type", types), ("scores", scores)):
+            if len(values) != count:
+                raise TokenizerError(f"{PREFIX}{key} has {len(values)} entries for {count} tokens")
+        sentence_piece = model == "llama"
+        ends = (read.number(key, count) for key in END_KEYS)
+        return cls(
+            model=model,
+            pre=read.value("pre", str, "default"),
+            tokens=tokens,
+            types=types,
+            merges=[] if sentence_piece else read.list_of("merges", str),
+            scores=dict(enumerate(scores)),
+            bos_id=read.number("bos_token_id", count),
+            eos_id=read.number("eos_token_id", count),
+            unknown_id=read.number("unknown_token_id", count),
+            end_ids=frozenset(number for number in ends if number is not None),
+            adds_bos=read.value("add_bos_token", bool, sentence_piece),
+            adds_eos=read.value("add_eos_token", bool, False),
+            space_prefix=read.value("add_space_prefix", bool, sentence_piece),
+        )
+
+    def of_type(self, *types: TokenType) -> dict[str, int]:
+        """The tokens of some types by text; of two with the same text, the first."""
+        places = (number for number, kind in enumerate(self.types) if kind in types)
+        found: dict[str, int] = {}
+        for number in places:
+            found.setdefault(self.tokens[number], number)
+        return found
+
+    def merge_order(self) -> dict[tuple[str, str], int]:
+        """The pairs that merge, and when."""
+        order: dict[tuple[str, str], int] = {}
+        for place, pair in enumerate(self.merges):
+            # the first may itself be a space in old files, so the pair is cut behind it
+            left, gap, right = pair[:1], *pair[1:].partition(" ")[1:]
+            left += pair[1:].partition(" ")[0]
+            if not (gap and right):
+                raise TokenizerError(f"{PREFIX}merges[{place}] is {pair!r}, not two pieces")
+            order.setdefault((left, right), place)
+        return order
+
+    def byte_tokens(self) -> dict[int, int]:
+        """The token of each byte, such as `<0x0A>`."""
+        return {self._byte(text): number for text, number in self.of_type(TokenType.BYTE).items()}
+
+    def _byte(self, text: str) -> int:
+        try:
+            if len(text) == len("<0x0A>") and text.startswith("<0x") and text.endswith(">"):
+                return int(text[3:5], 16)
+        except ValueError as error:
+            raise TokenizerError(f"the token {text!r} is of type byte, but names none") from error
+        raise TokenizerError(f"the token {text!r} is of type byte, but names none")
+
+
+class Reader:
+    """Values of metadata, checked against the type that they must have."""
+
+    def __init__(self, kv: Mapping[str, Any]) -> None:
+        self._kv = kv
+
+    def value(self, key: str, kind: type, default: Any = None) -> Any:
+        """One value of a type; `default` if it is not there. Raises TokenizerError."""
+        found = self._kv.get(PREFIX + key, default)
+        if found is None:
+            raise TokenizerError(
+                f"the file has no {PREFIX}{key}: it has no vocabulary, or is no language model"
+            )
+        if type(found) is not kind:
+            raise TokenizerError(f"{PREFIX}{key} is {found!r:.60}, not {kind.__name__}")
+        return found
+
+    def list_of(self, key: str, kind: type, default: list[Any] | None = None) -> list[Any]:
+        """A list of values of one type. Raises TokenizerError."""
+        found: list[Any] = self.value(key, list, default)
+        wrong = next((item for item in found if type(item) is not kind), None)
+        if wrong is not None:
+            raise TokenizerError(f"{PREFIX}{key} holds {wrong!r:.60}, not only {kind.__name__}")
+        return found
+
+    def number(self, key: str, count: int) -> int | None:
+        """The number of a token, if there is one. Raises TokenizerError if no token has it."""
+        if self._kv.get(PREFIX + key) is None:
+            return None
+        found: int = self.value(key, int)
+        # files without such a token say so by the greatest number there is
+        if found == 2**32 - 1:
+            return None
+        if not 0 <= found < count:
+            raise TokenizerError(f"{PREFIX}{key} is {found}, but there are {count} tokens")
+        return found
