@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from test.sharding.common import array, moved, placed
-from tinygrad import Tensor
+from tinygrad import CommTrace, Tensor
 from tinygrad.schedule.collectives import choose_algorithm
 from tinygrad.settings import Context
 from tinygrad.sharding import (
@@ -206,6 +207,16 @@ def test_a_plan_is_made_anew_for_another_topology() -> None:
             np.testing.assert_allclose(x.sum(0).numpy(), expected, rtol=1e-4, atol=1e-5)
         copies = [item for item in items if item.ast is None]
         assert len(copies) == (4 if topology.nodes else 2)
+
+
+def test_a_record_and_its_line_say_which_algorithm_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    small, large = (placed(array(8, n), Sharding(EIGHT, 0)) for n in (2, 9000))
+    with CommTrace() as trace, Context(DEBUG=2), Topology():
+        small.sum(0).realize()
+        large.sum(0).realize()
+    names = [(record.kind, record.algorithm) for record in trace.records]
+    assert names == [("all_reduce", "direct"), ("all_reduce", "all2all")]
+    assert "504,000 bytes in 2 rounds (all2all)" in re.sub(" +", " ", capsys.readouterr().out)
 
 
 # ---- operands ----

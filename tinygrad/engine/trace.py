@@ -17,8 +17,8 @@ from tinygrad.uop.args import Reason
 
 @dataclass(frozen=True)
 class CommRecord:
-    """One movement: what kind, between which layouts, the bytes that crossed, and the user's
-    line.
+    """One movement: what kind, between which layouts, the bytes that crossed, the user's line,
+    and of an all-reduce the algorithm.
     """
 
     kind: str
@@ -26,6 +26,7 @@ class CommRecord:
     destination: str
     nbytes: int
     line: str
+    algorithm: str = ""
 
 
 @dataclass
@@ -149,7 +150,7 @@ class Collective:
             trace.records.append(
                 CommRecord(
                     *(reason.kind, reason.source, reason.destination),
-                    *(self.crossed, str(reason.line)),
+                    *(self.crossed, str(reason.line), reason.algorithm),
                 )
             )
 
@@ -157,6 +158,7 @@ class Collective:
         """In the columns of the lines of kernels."""
         reason = self.reason
         what = f"{self.carried:,} bytes" + (f" in {self.rounds} rounds" if self.rounds > 1 else "")
+        what += f" ({reason.algorithm})" if reason.algorithm else ""
         rate = f"{self.carried / self.elapsed_s * 1e-9:24.1f} GB/s" if self.elapsed_s else ""
         return (
             f"*** {highlighted(f'{reason.kind:14s}', 'yellow')}{what:40s} "

@@ -69,8 +69,8 @@ def all_reduce(
     op = Ops[source.partial_ops[0]]
     whole = source.without_partial()
 
-    def reason(kind: str) -> Reason:
-        return Reason(kind, str(source), str(target), line)
+    def reason(kind: str, algorithm: str = "") -> Reason:
+        return Reason(kind, str(source), str(target), line, algorithm)
 
     terms = value.reshape((1, *value.shape))
     count = _group_size(source)
@@ -81,17 +81,18 @@ def all_reduce(
         cut = _on_devices_of(source, target)
         here = all_reduce(value, source, cut, shape, line)
         return transfer(here, cut, target, shape, reason("send"))
-    if target == whole and count > 1:
+    if target == whole:
         algorithm = choose_algorithm(source, value.nbytes)
+        why = reason("all_reduce", algorithm)
         if algorithm == "ring":
-            return _ring(value, count, op, whole, reason("all_reduce"))
+            return _ring(value, count, op, whole, why)
         if algorithm != "direct":
             inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
-            levels = _levels(source, inner or count)
-            return _scatter_and_gather(value, levels, op, reason("all_reduce"))
+            return _scatter_and_gather(value, _levels(source, inner or count), op, why)
+    else:
+        why = reason("reduce_scatter")
     up = target.with_axes([_up(p) for p in target.axes])
-    kind = "all_reduce" if target == whole else "reduce_scatter"
-    moved = transfer(terms, stacked(source), up, (count, *shape), reason(kind))
+    moved = transfer(terms, stacked(source), up, (count, *shape), why)
     return reduce_first(moved, op).reshape(target.local_shape(shape))
 
 

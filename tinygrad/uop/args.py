@@ -149,13 +149,14 @@ class Reason:
 
     `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
     of the user's program that asked; in a plan, which serves many graphs, the number of that line
-    in `Canonical.lines`.
+    in `Canonical.lines`. `algorithm` is how, where there is a choice.
     """
 
     kind: str
     source: str
     destination: str
     line: str | int
+    algorithm: str = ""
 
 
 @dataclass(frozen=True)
