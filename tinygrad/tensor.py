@@ -55,9 +55,9 @@ class Tensor(
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
 
     `data` is a number, a (nested) list of numbers, bytes, a numpy array, the path of a file (its
-    bytes), or None (no elements). A number lives nowhere until it meets a tensor that does;
-    everything else goes to `device`, by default `Device.DEFAULT`. Raises TypeError and ValueError
-    for data that is no array of numbers.
+    bytes), None (no elements), or a tensor, whose memory is shared. A number lives nowhere until
+    it meets a tensor that does; everything else goes to `device`, by default `Device.DEFAULT`.
+    Raises TypeError and ValueError for data that is no array of numbers.
 
     >>> Tensor([[1, 2], [3, 4]], dtype=dtypes.float).numpy()
     array([[1., 2.],
@@ -87,6 +87,9 @@ class Tensor(
         self.grad = None
         self._requires_grad = None
         live_tensors.add(self)
+        if isinstance(data, Tensor) and self.uop is data.uop:
+            # not a copy, so what is written to one is seen in the other
+            self.origin = data.origin
         self.requires_grad = requires_grad
 
     def __reduce__(self) -> tuple[Any, ...]:

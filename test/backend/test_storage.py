@@ -253,6 +253,17 @@ def test_views_go_with_the_tensor_they_were_made_of() -> None:
     assert b.tolist() == [[2, 3], [4, 5]]
 
 
+def test_a_tensor_made_of_a_tensor_sees_what_is_written_to_that() -> None:
+    x, equal = Tensor([1, 2, 3]) + 1, Tensor([1, 2, 3]) + 1
+    same, converted = Tensor(x), Tensor(x, dtype="float")
+    Tensor.realize(x, equal, converted)
+    same[0] = 9
+    converted[1] = 7
+    assert x.tolist() == same.tolist() == [9, 3, 4]
+    assert equal.tolist() == [2, 3, 4]
+    assert converted.tolist() == [2.0, 7.0, 4.0]
+
+
 def test_writing_to_a_value_that_nobody_shares_moves_no_memory() -> None:
     x = stored([1.0, 2.0])
     a = (x + 1).realize()
