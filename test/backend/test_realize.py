@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import functools
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -64,6 +66,25 @@ def test_equal_graphs_are_one_node() -> None:
     a, b = x + 1, x + 1
     assert a.uop is b.uop
     assert kernels(a, b) == 1
+
+
+def calls_to_realize_one_by_one(count: int) -> int:
+    """The calls of Python functions that it takes to compute lazy tensors, one after the other."""
+    lazy = [
+        functools.reduce(Tensor.add, range(40), Tensor(array(8)).realize()) for _ in range(count)
+    ]
+    profile = cProfile.Profile()
+    profile.enable()
+    for x in lazy:
+        x.realize()
+    profile.disable()
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_the_cost_of_realizing_many_tensors_one_by_one_grows_with_their_number() -> None:
+    calls_to_realize_one_by_one(8)
+    few, many = (calls_to_realize_one_by_one(count) for count in (25, 100))
+    assert many < 8 * few
 
 
 # ---- constants ----

@@ -8,6 +8,7 @@ is computed together with what overwrites it, so that it keeps its meaning.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tinygrad.mixin.core import live_tensors
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.mixin.sharing import Holders
+from tinygrad.mixin.users import Users
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -25,6 +27,9 @@ from tinygrad.uop.placement import inherit
 
 # ASSIGNs to buffers that others may read; while there are none, nobody need look for them
 _assignments: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+# who has to change when a node is computed, or what reads a buffer
+_users = Users()
 
 _ALIASES = GroupOp.Movement | TRANSPARENT
 # movement whose result is computed, not read from the memory of its source
@@ -146,12 +151,19 @@ def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
         return readers
     # below a latest assignment everything is as old as that assignment wants it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
-    for x in live_tensors:
-        node = x.uop
+    for node in _live_above(latest):
         is_view = node.op is Ops.BUFFER or alias_base(node) in latest
         if not is_view and _reaches(node, latest, reads_old):
             readers[node] = None
     return readers
+
+
+def _live_above(nodes: Iterable[UOp]) -> list[UOp]:
+    """What live tensors are, of `nodes` and all that is built on them."""
+    live = [x.uop for x in live_tensors]
+    _users.note(live)
+    above = _users.above(nodes)
+    return [node for node in live if node in above]
 
 
 def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
@@ -176,34 +188,36 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     """Let every live tensor see nodes (keys) as what they are now (values)."""
     if not table:
         return
+    live = list(live_tensors)
+    _users.note(x.uop for x in live)
+    changed = _users.above(table)
     done = dict(table)
     holders = Holders()
-    for x in live_tensors:
-        node = x.uop
-        if node.op is Ops.BUFFER:
-            continue
-        found = done.get(node)
-        new = _rebuilt(node, done) if found is None else found
-        if new is not node:
-            x.uop = new
-            holders.add(x)
+    for x in live:
+        if x.uop in changed:
+            new = _rebuilt(x.uop, changed, done)
+            if new is not x.uop:
+                x.uop = new
+                holders.add(x)
     carry_over(done)
 
 
-def _rebuilt(root: UOp, done: dict[UOp, UOp]) -> UOp:
-    """`root` with the keys of `done` replaced; remembers every node it meets."""
+def _rebuilt(root: UOp, changed: set[UOp], done: dict[UOp, UOp]) -> UOp:
+    """`root` with the keys of `done` replaced, which only nodes in `changed` are built on; adds
+    every such node it meets to `done`.
+    """
     stack = [root]
     while stack:
         node = stack[-1]
         if node in done:
             stack.pop()
             continue
-        pending = [x for x in node.src if x not in done]
+        pending = [x for x in node.src if x in changed and x not in done]
         if pending:
             stack.extend(pending)
             continue
         stack.pop()
-        src = tuple([done[x] for x in node.src])
+        src = tuple([done.get(x, x) for x in node.src])
         done[node] = node if src == node.src else inherit(node.replace(src=src), node)
         if node.op is Ops.ASSIGN and node in _assignments:
             _assignments.add(done[node])
