@@ -275,7 +275,7 @@ class _Planner:
             if found is None or not all(are_apart(target, view) for view in found)
         ]
 
-    def views(self, unit: Unit, memory: UOp) -> list[UOp] | None:
+    def views(self, unit: Unit, memory: UOp) -> tuple[UOp, ...] | None:
         """The views through which a unit reads a memory; None if that is not known."""
         parts = self.parts[memory]
         entries = {p.entry for p in parts}

@@ -19,6 +19,7 @@ from tinygrad.uop.ops import RangeArg, UOp, resolve, sint
 Intervals: TypeAlias = tuple[tuple[sint, sint], ...]
 
 
+@lru_cache(maxsize=4096)
 def are_apart(a: UOp, b: UOp) -> bool:
     """Whether two views of PARAMs of one shape have no element in common."""
     if a.base.shape != b.base.shape:
@@ -56,7 +57,8 @@ def bounds_below(view: UOp) -> Intervals:
     return bounds
 
 
-def views_of(value: UOp, slot: int) -> list[UOp]:
+@lru_cache(maxsize=4096)
+def views_of(value: UOp, slot: int) -> tuple[UOp, ...]:
     """The views through which a kernel's tensor form reads PARAM number `slot`."""
     found: dict[UOp, None] = {}
     whole: list[UOp] = [value]
@@ -66,4 +68,4 @@ def views_of(value: UOp, slot: int) -> list[UOp]:
     for x in whole:
         if x.base.op is Ops.PARAM and x.base.arg.slot == slot:
             found[x] = None
-    return list(found)
+    return tuple(found)
