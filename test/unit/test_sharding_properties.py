@@ -23,6 +23,7 @@ from tinygrad.sharding import (
     Sharding,
     common_layout,
     cover,
+    lacking_elements,
     moves_along,
     operand_layout,
     reduce_layout,
@@ -445,6 +446,8 @@ def test_cover_tiles_every_destination_and_sends_nothing_that_is_there(
         cut(expected, wanted)[...] = 1
         np.testing.assert_array_equal(filled, expected)
     assert transfer_bytes(source, target, shape, 2) == 2 * received
+    if source.devices == target.devices:
+        assert lacking_elements(source, target, shape) == received
     assert sum(sent_per_device(source, target, shape, 2)) == 2 * received
 
 

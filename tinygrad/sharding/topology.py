@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from math import prod
 from types import TracebackType
 from typing import Final
 
-from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError, is_int
-from tinygrad.sharding.transfer import cover, sent_elements
+from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
+from tinygrad.sharding.transfer import as_layout, cover, known_volume, lacking_elements, scaled_down
 
 ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
 """Of an all-reduce, those with fewer rounds first."""
@@ -183,17 +182,20 @@ def transfer_seconds(
     >>> transfer_seconds(Sharding(four), Sharding(four, 0), (1024, 1024), 4)
     0.0
     """
-    loads = busiest(topology or _current, src, dst, shape)
-    return max((link.seconds(count * itemsize) for link, count in loads), default=0.0)
+    if src is dst:
+        return 0.0
+    source, target = as_layout(src), as_layout(dst)
+    smallest, factor = scaled_down(source, target, shape)
+    loads = _busiest(topology or _current, source, target, smallest)
+    nbytes = factor * itemsize
+    return max((link.seconds(count * nbytes) for link, count in loads), default=0.0)
 
 
 @lru_cache(maxsize=4096)
-def busiest(
-    topology: Topology, src: Sharding | str, dst: Sharding | str, shape: Shape
+def _busiest(
+    topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
     """For each link of a move, the most elements that one device sends or receives over it."""
-    if src is dst:
-        return ()
     loads: dict[tuple[Link, bool, str], int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
@@ -214,7 +216,15 @@ def sent_over(
     """
     links = _most_peers(topology, src.devices)
     if src.devices == dst.devices and len(links) == 1:
-        return ((links[0][0], sum(sent_elements(src, dst, shape))),)
+        return ((links[0][0], lacking_elements(src, dst, shape)),)
+    smallest, factor = scaled_down(src, dst, shape)
+    return tuple((link, factor * count) for link, count in _sent_over(topology, src, dst, smallest))
+
+
+@lru_cache(maxsize=4096)
+def _sent_over(
+    topology: Topology, src: Sharding, dst: Sharding, shape: Shape
+) -> tuple[tuple[Link, int], ...]:
     sent: dict[Link, int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
@@ -222,17 +232,12 @@ def sent_over(
     return tuple(sent.items())
 
 
-def _messages(
-    src: Sharding | str, dst: Sharding | str, shape: Shape
-) -> Iterator[tuple[str, str, int]]:
+def _messages(src: Sharding, dst: Sharding, shape: Shape) -> Iterator[tuple[str, str, int]]:
     """Who sends how many elements to whom."""
-    sources = src.devices if isinstance(src, Sharding) else (src,)
-    targets = dst.devices if isinstance(dst, Sharding) else (dst,)
-    for target, pieces in zip(targets, cover(src, dst, shape), strict=True):
+    for target, pieces in zip(dst, cover(src, dst, shape), strict=True):
         for piece in pieces:
-            if sources[piece.source] != target:
-                count = prod(stop - start for start, stop in piece.region if is_int(stop))
-                yield sources[piece.source], target, count
+            if src.devices[piece.source] != target:
+                yield src.devices[piece.source], target, known_volume(piece.region)
 
 
 # ---- all-reduce ----

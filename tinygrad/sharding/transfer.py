@@ -7,6 +7,7 @@ pieces of a device tile its region exactly, and what a device holds already is n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -31,7 +32,7 @@ def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple
     An array without elements has no pieces. Intervals of the source, which may overlap, stay as
     they are in the destination.
     """
-    source, destination = _as_layout(src), _as_layout(dst)
+    source, destination = as_layout(src), as_layout(dst)
     blocks: dict[Region, list[int]] = {}
     for index, region in enumerate(source.regions(shape)):
         blocks.setdefault(region, []).append(index)
@@ -56,7 +57,7 @@ def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple
                 pieces.insert(0, Piece(own, part))
                 continue
             chosen = _least_loaded(holders, sent, index)
-            sent[chosen] += _known_volume(part)
+            sent[chosen] += known_volume(part)
             pieces.append(Piece(chosen, part))
         covers.append(tuple(pieces))
     return tuple(covers)
@@ -81,15 +82,50 @@ def transfer_bytes(src: Sharding | str, dst: Sharding | str, shape: Shape, items
 @lru_cache(maxsize=4096)
 def sent_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[int, ...]:
     """The elements that each device of `src` sends to others, a symbolic size counted as 1."""
-    source, destination = _as_layout(src), _as_layout(dst)
-    sent = [0] * len(source)
+    source, destination = as_layout(src), as_layout(dst)
     if source is destination:
-        return tuple(sent)
+        return (0,) * len(source)
+    smallest, factor = scaled_down(source, destination, shape)
+    return tuple(factor * count for count in _sent_elements(src, dst, smallest))
+
+
+@lru_cache(maxsize=4096)
+def _sent_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[int, ...]:
+    source, destination = as_layout(src), as_layout(dst)
+    sent = [0] * len(source)
     for name, pieces in zip(destination, cover(src, dst, shape), strict=True):
         for piece in pieces:
             if source[piece.source] != name:
-                sent[piece.source] += _known_volume(piece.region)
+                sent[piece.source] += known_volume(piece.region)
     return tuple(sent)
+
+
+def lacking_elements(src: Sharding, dst: Sharding, shape: Shape) -> int:
+    """The elements that the devices of `src`, which are those of `dst`, receive in a move, in all:
+    the sum of `sent_elements`, for which nobody needs to know who sends them.
+    """
+    lacking = 0
+    for own, wanted in zip(src.regions(shape), dst.regions(shape), strict=True):
+        kept = _intersection(own, wanted)
+        lacking += known_volume(wanted) - (0 if kept is None else known_volume(kept))
+    return lacking
+
+
+def scaled_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]:
+    """The smallest shape that both layouts cut like `shape`, and how many elements of that are one
+    of it. What is sent of the one tells what is sent of the other, and many shapes share it.
+    """
+    kept = {*src.interval_axes, *dst.interval_axes}
+    sizes: list[object] = []
+    factor = 1
+    for axis, size in enumerate(shape):
+        parts = math.lcm(src.shards(axis), dst.shards(axis))
+        if axis in kept or not is_int(size) or size % parts:
+            sizes.append(size)
+        else:
+            sizes.append(parts)
+            factor *= size // parts
+    return tuple(sizes), factor
 
 
 def allreduce_bytes(n: int, nbytes: int, algorithm: str) -> int:
@@ -104,7 +140,8 @@ def allreduce_bytes(n: int, nbytes: int, algorithm: str) -> int:
     raise ValueError(f"no all-reduce algorithm {algorithm!r}; use direct, ring or all2all")
 
 
-def _as_layout(device: Sharding | str) -> Sharding:
+def as_layout(device: Sharding | str) -> Sharding:
+    """A place without unreduced terms as a layout, also one device. Raises ShardingError."""
     layout = Sharding((device,)) if isinstance(device, str) else device
     if layout.is_partial:
         raise ShardingError(f"{layout} holds unreduced terms; reduce them with ALLREDUCE, not COPY")
@@ -129,6 +166,6 @@ def _intersection(first: Region, second: Region) -> Region | None:
     return tuple(box)
 
 
-def _known_volume(region: Region) -> int:
+def known_volume(region: Region) -> int:
     """The elements of a box over the axes of known size."""
     return prod(stop - start for start, stop in region if is_int(stop))
