@@ -326,8 +326,10 @@ class UOp(MathMixin, KernelMixin):
         return self if self.dtype == dtype else UOp(Ops.CAST, dtype, (self,))
 
     def bitcast(self, dtype: DType) -> UOp:
-        """The same bits read as `dtype`, of equal size."""
-        return self if self.dtype == dtype else UOp(Ops.BITCAST, dtype, (self,))
+        """The same bits read as `dtype`; if its size differs, so does that of the last axis."""
+        if self.dtype == dtype:
+            return self
+        return UOp(Ops.BITCAST, dtype, (placement.source_of_bitcast(self, dtype),))
 
     def r(self, op: Ops, axes: tuple[int, ...]) -> UOp:
         """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE

@@ -30,6 +30,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.location import is_index_axis
 
 if TYPE_CHECKING:
+    from tinygrad.dtype import DType
     from tinygrad.uop.ops import UOp, sint
 
 
@@ -246,6 +247,17 @@ def whole_along(node: UOp, axis: int, by: str) -> UOp:
     fitting = [candidate for candidate in candidates if _fits(candidate, node.shape)]
     best = min(fitting, key=lambda candidate: sum(sent_elements(layout, candidate, node.shape)))
     return reshard(node, best, by)
+
+
+def source_of_bitcast(node: UOp, dtype: DType) -> UOp:
+    """`node` in a layout under which the blocks of the result are the bits of its own blocks."""
+    layout, last = node.device, node.ndim - 1
+    old, new = node.dtype.itemsize, dtype.itemsize
+    if old == new or not isinstance(layout, Sharding) or last not in layout.split_axes:
+        return node
+    pieces, size = layout.shards(last), node.shape[last]
+    is_even = size % pieces == 0 and (size * old // new) % pieces == 0
+    return node if is_even else whole_along(node, last, Ops.BITCAST.name)
 
 
 # ---- indexing by a tensor ----
