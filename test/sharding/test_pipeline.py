@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.sharding.common import DEVICES, GRID, KIB, TWO, array, moved, on, parts, placed
+from test.sharding.common import DEVICES, GRID, KIB, TWO, array, parts, placed
 from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.engine import CommTrace
@@ -27,74 +27,6 @@ from tinygrad.nn.state import get_parameters
 SCHEDULES = ("gpipe", "1f1b")
 OTHERS = DEVICES[2:]
 BATCH = (64, 128)
-
-
-# ---- transfers between meshes ----
-
-
-def messages(x: Tensor) -> list[tuple[str, str, int]]:
-    """(source, destination, bytes) of everything that is sent to make `x`."""
-    return [
-        (source.device, destination.device, destination.nbytes)
-        for item in x.schedule()
-        for destination, source in getattr(item, "pairs", ())
-    ]
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "expected"),
-    [
-        # split alike: each block goes to one device
-        (Sharding(TWO, 1), Sharding(OTHERS, 1), [("CPU", "CPU:2"), ("CPU:1", "CPU:3")]),
-        # split differently: each pair shares a quarter
-        (
-            Sharding(TWO, 0),
-            Sharding(OTHERS, 1),
-            [("CPU", "CPU:2"), ("CPU:1", "CPU:2"), ("CPU", "CPU:3"), ("CPU:1", "CPU:3")],
-        ),
-        # to fewer and more devices
-        (Sharding(TWO, 0), "CPU:2", [("CPU", "CPU:2"), ("CPU:1", "CPU:2")]),
-        ("CPU:3", Sharding(TWO, 0), [("CPU:3", "CPU"), ("CPU:3", "CPU:1")]),
-    ],
-    ids=["alike", "differently", "to one", "from one"],
-)
-def test_between_meshes_each_block_is_sent_once(
-    source: Any, target: Any, expected: list[tuple[str, str]]
-) -> None:
-    x = placed(array(*BATCH), source)
-    nbytes = 32 * KIB // len(expected)
-    assert sorted(messages(x.to(target))) == sorted((a, b, nbytes) for a, b in expected)
-    assert sum(moved(x.to(target)).values()) == 32 * KIB
-    np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
-
-
-def test_gradients_flow_back_to_the_first_mesh() -> None:
-    x, factor = placed(array(*BATCH), Sharding(TWO, 0)), array(*BATCH, seed=1)
-    there = Sharding(OTHERS, 1)
-    (gradient,) = (x.to(there) * placed(factor, there)).sum().gradient(x)
-    assert gradient.device is x.device
-    assert moved(gradient) == {"send": 32 * KIB}
-    np.testing.assert_array_equal(gradient.numpy(), factor)
-
-
-def test_from_the_layout_of_training_to_that_of_inference() -> None:
-    mesh = Mesh(GRID, ("dp", "tp"), DEVICES)
-    w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))
-    # columns dealt out in the order of the devices that have them: each sends half of its block
-    columns = mesh.permute("tp", "dp").sharding(P(None, ("tp", "dp")))
-    assert moved(w.to(columns)) == {"send": 4 * 32 * KIB}
-    # in the order of the devices: 1 and 2 hold no column of their own
-    assert moved(w.to(on(1))) == {"all_to_all": (32 + 64 + 64 + 32) * KIB}
-    for layout in (columns, on(1)):
-        np.testing.assert_array_equal(w.to(layout).numpy(), array(128, 512))
-
-
-def test_terms_on_their_way_to_a_split_of_other_devices_are_scattered_first() -> None:
-    x, w = placed(array(*BATCH), Sharding(TWO, 1)), placed(array(128, 64) * 0.1, Sharding(TWO, 0))
-    out = (x @ w).to(Sharding(OTHERS, 1))
-    # (64, 64) is 16: each device sends half of it to its neighbour, then half of it on
-    assert moved(out) == {"reduce_scatter": 16 * KIB, "send": 16 * KIB}
-    np.testing.assert_allclose(out.numpy(), array(*BATCH) @ array(128, 64) * 0.1, atol=1e-4)
 
 
 # ---- the timetable ----

@@ -1,0 +1,146 @@
+"""What moves between different meshes: to other devices, another order, fewer and more of them.
+
+In KiB, of float32: `x` (64, 128) is 32, `w` (128, 512) is 256.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, moved, on, placed
+from tinygrad import Mesh, P, Tensor
+from tinygrad.device import Sharding
+
+OTHERS = DEVICES[2:]
+BATCH = (64, 128)
+SIX = (*DEVICES, "CPU:4", "CPU:5")
+
+
+def messages(x: Tensor) -> list[tuple[str, str, int]]:
+    """(source, destination, bytes) of everything that is sent to make `x`."""
+    return [
+        (source.device, destination.device, destination.nbytes)
+        for item in x.schedule()
+        for destination, source in getattr(item, "pairs", ())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        # split alike: each block goes to one device
+        (Sharding(TWO, 1), Sharding(OTHERS, 1), [("CPU", "CPU:2"), ("CPU:1", "CPU:3")]),
+        # split differently: each pair shares a quarter
+        (
+            Sharding(TWO, 0),
+            Sharding(OTHERS, 1),
+            [("CPU", "CPU:2"), ("CPU:1", "CPU:2"), ("CPU", "CPU:3"), ("CPU:1", "CPU:3")],
+        ),
+        # to fewer and more devices
+        (Sharding(TWO, 0), "CPU:2", [("CPU", "CPU:2"), ("CPU:1", "CPU:2")]),
+        ("CPU:3", Sharding(TWO, 0), [("CPU:3", "CPU"), ("CPU:3", "CPU:1")]),
+    ],
+    ids=["alike", "differently", "to one", "from one"],
+)
+def test_between_meshes_each_block_is_sent_once(
+    source: Any, target: Any, expected: list[tuple[str, str]]
+) -> None:
+    x = placed(array(*BATCH), source)
+    nbytes = 32 * KIB // len(expected)
+    assert sorted(messages(x.to(target))) == sorted((a, b, nbytes) for a, b in expected)
+    assert sum(moved(x.to(target)).values()) == 32 * KIB
+    np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
+
+
+def test_gradients_flow_back_to_the_first_mesh() -> None:
+    x, factor = placed(array(*BATCH), Sharding(TWO, 0)), array(*BATCH, seed=1)
+    there = Sharding(OTHERS, 1)
+    (gradient,) = (x.to(there) * placed(factor, there)).sum().gradient(x)
+    assert gradient.device is x.device
+    assert moved(gradient) == {"send": 32 * KIB}
+    np.testing.assert_array_equal(gradient.numpy(), factor)
+
+
+def test_from_the_layout_of_training_to_that_of_inference() -> None:
+    mesh = Mesh(GRID, ("dp", "tp"), DEVICES)
+    w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))
+    # columns dealt out in the order of the devices that have them: each sends half of its block
+    columns = mesh.permute("tp", "dp").sharding(P(None, ("tp", "dp")))
+    assert moved(w.to(columns)) == {"send": 4 * 32 * KIB}
+    # in the order of the devices: 1 and 2 hold no column of their own
+    assert moved(w.to(on(1))) == {"all_to_all": (32 + 64 + 64 + 32) * KIB}
+    for layout in (columns, on(1)):
+        np.testing.assert_array_equal(w.to(layout).numpy(), array(128, 512))
+
+
+def test_terms_on_their_way_to_a_split_of_other_devices_are_scattered_first() -> None:
+    x, w = placed(array(*BATCH), Sharding(TWO, 1)), placed(array(128, 64) * 0.1, Sharding(TWO, 0))
+    out = (x @ w).to(Sharding(OTHERS, 1))
+    # (64, 64) is 16: each device sends half of it to its neighbour, then half of it on
+    assert moved(out) == {"reduce_scatter": 16 * KIB, "send": 16 * KIB}
+    np.testing.assert_allclose(out.numpy(), array(*BATCH) @ array(128, 64) * 0.1, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "nbytes"),
+    [
+        # a mesh to a row of the same devices: each has half of its block; in the other order, none
+        (on((0, 1), GRID), on(0), 16 * KIB),
+        (on((0, 1), GRID), on(0, devices=DEVICES[::-1]), 32 * KIB),
+        # to one of them, which has a quarter, and to another
+        (on((0, 1), GRID), "CPU:2", 24 * KIB),
+        (on((0, 1), GRID), "CPU:5", 32 * KIB),
+        # halves to the part of the mesh that has the other copies of them: nothing
+        (on((0, None), GRID), Sharding(("CPU", "CPU:2"), 0), 0),
+        (on((0, None), GRID), Sharding(("CPU:1", "CPU:3"), 0), 0),
+        # from copies, each of two devices gets its half
+        (on(None, devices=TWO), Sharding(OTHERS, 1), 32 * KIB),
+    ],
+    ids=str,
+)
+def test_devices_get_what_they_lack(source: Any, target: Any, nbytes: int) -> None:
+    x = placed(array(*BATCH), source)
+    assert sum(moved(x.to(target)).values()) == nbytes
+    np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> str | Sharding:
+    """One device, or some of six in any order, as a row or a grid."""
+    mesh = draw(st.sampled_from([(1,), (2,), (4,), (6,), (2, 2), (2, 3), (3, 2)]))
+    devices = draw(st.permutations(SIX))[: int(np.prod(mesh))]
+    if len(devices) == 1:
+        return devices[0]
+    return Sharding(devices, [draw(st.sampled_from([0, 1, None])) for _ in mesh], mesh)
+
+
+def held(layout: str | Sharding, shape: tuple[int, int]) -> dict[str, Array]:
+    """For each device, which elements it has."""
+    if isinstance(layout, str):
+        return {layout: np.ones(shape, bool)}
+    found = {}
+    for device, (rows, columns) in zip(layout.devices, layout.regions(shape), strict=True):
+        found[device] = np.zeros(shape, bool)
+        found[device][slice(*rows), slice(*columns)] = True
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(source=layouts(), target=layouts(), shape=st.sampled_from([(12, 24), (7, 5)]))
+def test_between_any_layouts_devices_get_just_what_they_lack(
+    source: Any, target: Any, shape: tuple[int, int]
+) -> None:
+    value = array(*shape)
+    x = placed(value, source)
+    np.testing.assert_array_equal(x.to(target).numpy(), value)
+    nbytes = sum(moved(x.to(target)).values())
+    before, nothing = held(source, shape), np.zeros(shape, bool)
+    lacking = [mine & ~before.get(device, nothing) for device, mine in held(target, shape).items()]
+    least = 4 * sum(int(elements.sum()) for elements in lacking)
+    # blocks of sizes that do not divide are sent with what lies behind the end
+    assert nbytes == least if shape == (12, 24) else nbytes >= least
