@@ -251,10 +251,11 @@ def whole_along(node: UOp, axis: int, by: str) -> UOp:
 
 def source_of_bitcast(node: UOp, dtype: DType) -> UOp:
     """`node` in a layout under which the blocks of the result are the bits of its own blocks."""
-    layout, last = node.device, node.ndim - 1
+    layout = node.device
     old, new = node.dtype.itemsize, dtype.itemsize
-    if old == new or not isinstance(layout, Sharding) or last not in layout.split_axes:
+    if old == new or not isinstance(layout, Sharding) or node.ndim - 1 not in layout.split_axes:
         return node
+    last = node.ndim - 1
     pieces, size = layout.shards(last), node.shape[last]
     is_even = size % pieces == 0 and (size * old // new) % pieces == 0
     return node if is_even else whole_along(node, last, Ops.BITCAST.name)
