@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,13 @@ def difference(found: Array, expected: Array, tolerance: float) -> str | None:
     return f"{int(wrong.sum())} of {wrong.size} differ, at {place} {a[place]} instead of {b[place]}"
 
 
+def failure(error: Exception, program: Program) -> Finding:
+    """What runs on one device is refused on several."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
+    return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
+
+
 def compare(program: Program) -> Finding | None:
     """Values and gradients.
 
@@ -88,9 +95,7 @@ def compare(program: Program) -> Finding | None:
     try:
         found = arrays(program, True)
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
-        return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
+        return failure(error, program)
     for number, ((a, tolerance), (b, _)) in enumerate(zip(found, expected, strict=True)):
         message = difference(a, b, tolerance)
         if message is not None:
@@ -107,19 +112,28 @@ def check_bytes(program: Program) -> Finding | None:
 
     Every step is realized alone.
     """
-    names = program.namespace(True)
-    count = max(layout.count for layout in program.layouts.values())
-    for step in program.steps:
-        with CommTrace() as trace:
-            execute(step, names).realize()
-        used = [names[name] for name in step.uses]
-        if trace.nbytes and needs_nothing(step, used):
-            message = f"{step.text} moves {trace.kinds()} of {[str(x.device) for x in used]}"
-            return Finding("needless bytes", message, program)
-        most = 2 * gathered(*used, names[step.name])
-        if step.op not in COMPOSED and needed_bytes(trace, count) > most:
-            message = f"{step.text} moves {trace.kinds()}, {most} would gather everything twice"
-            return Finding("more bytes than two full copies everywhere", message, program)
+    try:
+        names = program.namespace(True)
+        for step in program.steps:
+            with CommTrace() as trace:
+                execute(step, names).realize()
+            complaint = waste(step, names, trace)
+            if complaint is not None:
+                return Finding(complaint, f"{step.text} moves {trace.kinds()}", program)
+    except Exception as error:
+        return failure(error, program)
+    return None
+
+
+def waste(step: Step, names: Mapping[str, Any], trace: CommTrace) -> str | None:
+    """What is wrong with the bytes that a step has moved, if something is."""
+    used = [names[name] for name in step.uses]
+    if trace.nbytes and needs_nothing(step, used):
+        return "needless bytes"
+    values = [*used, names[step.name]]
+    count = max(len(x.device) for x in values if isinstance(x.device, Sharding))
+    if step.op not in COMPOSED and needed_bytes(trace, count) > 2 * gathered(values):
+        return "more bytes than two full copies everywhere"
     return None
 
 
@@ -141,7 +155,7 @@ def needs_nothing(step: Step, used: Sequence[Tensor]) -> bool:
     return not isinstance(first, Sharding) or step.along.isdisjoint(first.split_axes)
 
 
-def gathered(*values: Tensor) -> int:
+def gathered(values: Sequence[Tensor]) -> int:
     """The bytes of full copies on all devices of each value."""
     return sum(
         int(x.nbytes()) * (len(x.device) if isinstance(x.device, Sharding) else 1) for x in values
