@@ -44,6 +44,7 @@ def is_stored_as_bits(dtype: DType) -> bool:
     return dtypes.is_float(dtype) and dtype.fmt is None
 
 
+@functools.cache
 def to_numpy_dtype(dtype: DType) -> numpy.dtype[Any]:
     """The numpy type of the stored elements; see `is_stored_as_bits`. Raises TypeError for void."""
     import numpy
@@ -57,6 +58,7 @@ def to_numpy_dtype(dtype: DType) -> numpy.dtype[Any]:
     return numpy.dtype(f"={dtype.fmt}")
 
 
+@functools.cache
 def from_numpy_dtype(dtype: Any) -> DType:
     """The type of a numpy type's elements, ml_dtypes' included. Raises TypeError if none is."""
     import numpy
