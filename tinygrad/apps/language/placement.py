@@ -1,0 +1,76 @@
+"""Where the parts of a model live: on one device, or on a mesh.
+
+In: one device's name, names, or a `Mesh` with a dimension "tp" and perhaps "dp". Out: the layouts
+of weights, which "tp" splits, and of batches, which "dp" splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tinygrad.device import Device
+from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+
+Devices: TypeAlias = str | Sequence[str] | Mesh | None
+
+TENSORS, BATCHES = "tp", "dp"
+
+
+class Placement:
+    """The layouts of a model on its devices.
+
+    >>> from tinygrad.apps.language.placement import Placement
+    >>> pair = Placement(("CPU:0", "CPU:1"))
+    >>> pair.count, str(pair.split(1))
+    (2, 'Sharding(CPU:0-1, axis=1)')
+    >>> Placement(None).split(1) == Device.DEFAULT
+    True
+    """
+
+    def __init__(self, devices: Devices) -> None:
+        """Raises ShardingError for a mesh that has other dimensions than "dp" and "tp"."""
+        if not isinstance(devices, Mesh):
+            names = (devices,) if isinstance(devices, str) or devices is None else tuple(devices)
+            names = tuple(Device.canonicalize(name) for name in names)
+            devices = Mesh((len(names),), (TENSORS,), names)
+        if not {TENSORS, BATCHES}.issuperset(devices.names):
+            raise ShardingError(
+                f"a language model is laid out over the mesh dimensions {TENSORS!r} and "
+                f"{BATCHES!r}, not over {devices}"
+            )
+        self.mesh = devices
+        self.is_single = len(devices) == 1
+
+    def _size(self, name: str) -> int:
+        return self.mesh.axis_size(name) if name in self.mesh.names else 1
+
+    def _layout(self, name: str | None, axis: int) -> str | Sharding:
+        if self.is_single:
+            return self.mesh.devices[0]
+        entry = name if name in self.mesh.names else None
+        return self.mesh.sharding(P(*[None] * axis, entry))
+
+    @property
+    def count(self) -> int:
+        """The number of parts that a weight is split in."""
+        return self._size(TENSORS)
+
+    @property
+    def batches(self) -> int:
+        """The number of parts that a batch is split in."""
+        return self._size(BATCHES)
+
+    @property
+    def copies(self) -> str | Sharding:
+        """A full copy on each device."""
+        return self._layout(None, 0)
+
+    @property
+    def batch(self) -> str | Sharding:
+        """Axis 0 is split as batches are."""
+        return self._layout(BATCHES, 0)
+
+    def split(self, axis: int) -> str | Sharding:
+        """One axis of a weight is split."""
+        return self._layout(TENSORS, axis)

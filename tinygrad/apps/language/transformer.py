@@ -1,0 +1,232 @@
+"""Language models of GGUF files: tokens to the logits of the next one.
+
+In: tokens, and the cache of each sequence. Out: logits. Always true: a prompt is read in chunks of
+one size and tokens are then added one by one, so that there is one captured step for prompts and
+one for each number of sequences that grow together, whatever their positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tinygrad.apps.language.architecture import Config, read_config
+from tinygrad.apps.language.attention import Attention, Span
+from tinygrad.apps.language.cache import KVCache
+from tinygrad.apps.language.feed_forward import Experts, FeedForward
+from tinygrad.apps.language.generate import check_tokens, generate
+from tinygrad.apps.language.norm import Norm
+from tinygrad.apps.language.placement import Devices, Placement
+from tinygrad.apps.language.rotary import Rotary
+from tinygrad.apps.language.sampling import Generated, Sampling
+from tinygrad.apps.language.weights import ROWS, Split, WeightFile
+from tinygrad.engine.jit import TinyJit
+from tinygrad.helpers import round_up
+from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp
+
+# tokens of a prompt that are read at once
+CHUNK = 64
+# so many are rather read one by one
+FEW = 4
+DEFAULT_CONTEXT = 4096
+
+
+class Layer:
+    """Attention and what follows it, each added to what it was given."""
+
+    def __init__(self, file: WeightFile, config: Config, number: int, rotary: Rotary) -> None:
+        name = f"blk.{number}."
+        self.rotary = rotary
+        self.attention = Attention(file, config, number, rotary)
+        is_mixture = f"{name}ffn_gate_inp.weight" in file
+        self.feed_forward = (Experts if is_mixture else FeedForward)(file, config, number)
+
+        def norm(kind: str) -> Norm | None:
+            known = f"{name}{kind}.weight" in file
+            return (
+                Norm(file.vector(f"{name}{kind}.weight"), config.epsilon, config.dim)
+                if known
+                else None
+            )
+
+        self.norms = [norm(kind) for kind in ("attn_norm", "post_attention_norm")]
+        self.feed_norms = [norm(kind) for kind in ("ffn_norm", "post_ffw_norm")]
+
+    def __call__(self, x: Tensor, span: Span) -> Tensor:
+        """Vectors (rows, length, dim) to the same."""
+        angles = self.rotary.angles(span.starts, span.length)
+        before, after = self.norms
+        x = x + _applied(after, self.attention(_applied(before, x), angles, span))
+        before, after = self.feed_norms
+        return x + _applied(after, self.feed_forward(_applied(before, x)))
+
+
+def _applied(norm: Norm | None, x: Tensor) -> Tensor:
+    return x if norm is None else norm(x)
+
+
+class Transformer:
+    """A decoder of the family that its GGUF file names.
+
+    `config` has its sizes, `max_context` is the most tokens of a sequence.
+    """
+
+    def __init__(self, file: WeightFile, config: Config, max_context: int) -> None:
+        self.config, self.max_context = config, max_context
+        self.vocab_size = config.vocab_size
+        self.placement = file.placement
+        # weights are views of its memory
+        self.file = file
+        rotary, local = self._rotaries(file)
+        self.layers = [
+            Layer(file, config, number, local if config.is_local(number) else rotary)
+            for number in range(config.layers)
+        ]
+        vocabulary = Split(ROWS, config.vocab_size)
+        self.embedding = file.matrix("token_embd.weight", vocabulary)
+        self.norm = Norm(file.vector("output_norm.weight"), config.epsilon, config.dim)
+        tied = "output.weight" not in file
+        self.output = self.embedding if tied else file.matrix("output.weight", vocabulary)
+        self.steps: dict[tuple[int, int], TinyJit[Any, Tensor]] = {}
+
+    @classmethod
+    def from_gguf(
+        cls, gguf: Tensor | str | Path, max_context: int | None = None, devices: Devices = None
+    ) -> tuple[Transformer, dict[str, Any]]:
+        """The model of a GGUF file, and the file's metadata.
+
+        `devices`: one name, several (the model is split over them), or a `Mesh` with a dimension
+        "tp", which splits the model, and perhaps "dp", which splits batches. Without `max_context`,
+        the context is the model's own, but at most 4096. Raises UnsupportedModelError for a model
+        that is not known, FileFormatError for a file that is not valid.
+        """
+        file = WeightFile(gguf, Placement(devices))
+        config = read_config(file.metadata, file.shape("token_embd.weight")[0])
+        if max_context is None:
+            max_context = min(config.context_length, DEFAULT_CONTEXT)
+        if max_context < 1:
+            raise ValueError(f"max_context is {max_context}; it must be 1 or more")
+        return cls(file, config, max_context), file.metadata
+
+    def _rotaries(self, file: WeightFile) -> tuple[Rotary, Rotary]:
+        """The rotary positions of ordinary layers and of those with a window."""
+        config, device = self.config, file.placement.copies
+        is_long = self.max_context > config.original_context
+        for name in ("rope_freqs", "rope_factors_long" if is_long else "rope_factors_short"):
+            if f"{name}.weight" in file:
+                factors = file.vector(f"{name}.weight")
+                break
+        else:
+            factors = None
+        positions = self.max_context + CHUNK
+        rotary = Rotary(config.rope, positions, device, factors)
+        if config.window is None or config.local_rope == config.rope:
+            return rotary, rotary
+        return rotary, Rotary(config.local_rope, positions, device)
+
+    # ---- logits of whole sequences ----
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """The logits (batch, length, vocab) at all positions of tokens (batch, length).
+
+        Uses no cache. Over a mesh, the batch is split by "dp".
+        """
+        tokens = tokens.to(self.placement.batch)
+        length = int(tokens.shape[1])
+        return self._logits(self._hidden(tokens, Span(length, [0] * int(tokens.shape[0]))))
+
+    def _hidden(self, tokens: Tensor, span: Span) -> Tensor:
+        """The vectors (rows, length, dim) after all layers."""
+        x = self.embedding[tokens].values() * self.config.embedding_scale
+        for layer in self.layers:
+            # equal layers are planned once if each is a plan of its own
+            x = layer(x, span).realize()
+        return x
+
+    def _logits(self, x: Tensor) -> Tensor:
+        logits = self.output(self.norm(x))
+        cap = self.config.logit_cap
+        return logits if cap is None else (logits / cap).tanh() * cap
+
+    # ---- logits of sequences that grow ----
+
+    def new_cache(self) -> KVCache:
+        """A cache without tokens, for one sequence of at most `max_context`."""
+        config, placement = self.config, self.placement
+        heads = round_up(config.kv_heads, placement.count)
+        shape = (config.layers, 2, heads, self.max_context + CHUNK, config.head_dim)
+        return KVCache(Tensor.empty(*shape, device=placement.split(2)), self.max_context)
+
+    def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
+        """Makes `cache` hold these tokens; returns the logits (vocab,) after the last of them.
+
+        What the cache holds of them already, from the start on, is not computed again. Raises
+        ValueError for no tokens or unknown ones, ContextOverflowError for too many.
+        """
+        tokens = check_tokens(tokens, self.vocab_size)
+        cache.check_fits(len(tokens))
+        # the last one is computed always: its logits are asked for
+        at = cache.keep_prefix(tokens[:-1])
+        while len(tokens) - at > FEW:
+            part = tokens[at : at + CHUNK]
+            logits = self._step([part], [cache], CHUNK)
+            at += len(part)
+        for token in tokens[at:]:
+            logits = self._step([[token]], [cache], 1)
+        return logits[0]
+
+    def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor:
+        """One more token for each sequence; the logits (batch, vocab) after them.
+
+        Raises ValueError for unknown tokens or another number of them than of caches,
+        ContextOverflowError if a cache is full; no cache is changed then.
+        """
+        tokens = check_tokens(tokens, self.vocab_size)
+        if len(tokens) != len(caches):
+            raise ValueError(
+                f"decode of {len(tokens)} tokens and {len(caches)} caches; give as many"
+            )
+        for cache in caches:
+            cache.check_fits(len(cache.tokens) + 1)
+        return self._step([[token] for token in tokens], caches, 1)
+
+    def _step(self, parts: Sequence[list[int]], caches: Sequence[KVCache], length: int) -> Tensor:
+        """Adds tokens to caches, up to `length` to each; the logits (rows, vocab) after them."""
+        key = (len(parts), length)
+        if key not in self.steps:
+            self.steps[key] = TinyJit(self._forward)
+        padded = [part + [0] * (length - len(part)) for part in parts]
+        starts = [
+            self._variable(f"start{row}", self.max_context - 1, len(cache.tokens))
+            for row, cache in enumerate(caches)
+        ]
+        last: int | UOp = 0
+        if length > 1:
+            last = self._variable("last", length - 1, len(parts[0]) - 1)
+        memories = [cache.memory for cache in caches]
+        logits = self.steps[key](Tensor(padded), starts, memories, last)
+        for part, cache in zip(parts, caches, strict=True):
+            cache.tokens.extend(part)
+        return logits
+
+    def _variable(self, name: str, most: int, value: int) -> UOp:
+        return UOp.variable(name, 0, most).bind(value)
+
+    def _forward(
+        self, tokens: Tensor, starts: list[UOp], memories: list[Tensor], last: int | UOp
+    ) -> Tensor:
+        """The logits (rows, vocab) of token number `last` of each row."""
+        span = Span(int(tokens.shape[1]), starts, memories)
+        x = self._hidden(tokens.to(self.placement.copies), span)
+        return self._logits(x[:, last : last + 1]).squeeze(1).realize()
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        sampling: Sampling | None = None,
+        cache: KVCache | None = None,
+    ) -> Iterator[Generated]:
+        """The tokens that follow `tokens`, see `generate.generate`."""
+        return generate(self, tokens, sampling, cache)

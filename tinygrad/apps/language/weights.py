@@ -1,0 +1,188 @@
+"""The weights of a GGUF file, left in its blocks and laid out over devices.
+
+In: a file and a `Placement`. Out: matrices whose numbers are made of their blocks inside the
+kernels that multiply by them, and vectors. Always true: on one device of this process the blocks
+are the file's own memory, mapped; on several, each device's part is read from its place in the
+file. No array holds the numbers of a whole quantised weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinygrad.apps.language.placement import Placement
+from tinygrad.device import Device
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import round_up
+from tinygrad.nn.state.file_bytes import (
+    FileFormatError,
+    bytes_of_file,
+    is_on_disk,
+    memory_of,
+    view_bytes,
+)
+from tinygrad.nn.state.ggml import BlockFormat, block_format
+from tinygrad.nn.state.gguf import TensorEntry, gguf_load_metadata
+from tinygrad.nn.state.shards import read_shards
+from tinygrad.sharding import Sharding
+from tinygrad.tensor import Tensor
+
+ROWS, COLUMNS = 0, 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """How devices share a matrix: an axis, of units that stay whole.
+
+    Where the units are no multiple of the number of devices, units of zeros are added.
+    """
+
+    axis: int
+    units: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix (rows, columns), or several (count, rows, columns), as blocks along the columns."""
+
+    blocks: Tensor
+    format: BlockFormat
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The product with vectors: (..., columns) to (..., rows)."""
+        return x.dot(self.values().transpose(-1, -2))
+
+    def __getitem__(self, index: Tensor) -> Matrix:
+        """The entries of axis 0 that an index names: rows, or whole matrices."""
+        return Matrix(self.blocks[index], self.format)
+
+    def values(self) -> Tensor:
+        """The numbers, float32, as part of what reads them."""
+        return self.format.dequantize(self.blocks).flatten(-2).float()
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A matrix, and a vector that is added to its products."""
+
+    matrix: Matrix
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        product = self.matrix(x)
+        return product if self.bias is None else product + self.bias
+
+
+class WeightFile:
+    """A GGUF file whose weights are laid out as they are taken.
+
+    `metadata` has its values by key. The memory that weights are views of is kept by `self`.
+    """
+
+    def __init__(self, gguf: Tensor | str | Path, placement: Placement) -> None:
+        self.bytes = bytes_of_file(gguf)
+        self.placement = placement
+        self.data_start, self.metadata, self.entries = gguf_load_metadata(self.bytes)
+        if placement.is_single and is_on_disk(self.bytes):
+            self.bytes, self.mapping = _mapped(self.bytes, placement.mesh.devices[0])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight. Raises FileFormatError if the file lacks it."""
+        return self._entry(name).shape
+
+    def elements_per_block(self, name: str) -> int:
+        """In how many columns a weight may be cut at the least."""
+        return block_format(self._entry(name).ggml_type).elements
+
+    def matrix(
+        self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
+    ) -> Matrix:
+        """A weight with two axes or three; with `rows`, some of its rows.
+
+        Raises FileFormatError if it is not there or has other axes.
+        """
+        entry = self._entry(name)
+        if len(entry.shape) not in (2, 3):
+            raise FileFormatError(f"the weight {name} has the shape {entry.shape}, not of a matrix")
+        format = block_format(entry.ggml_type)
+        *count, height, columns = entry.shape
+        row_bytes = columns // format.elements * format.nbytes
+        start, stop = rows or (0, height)
+        shape = (*count, stop - start, columns // format.elements, format.nbytes)
+        place = self.data_start + entry.offset + start * row_bytes
+        return Matrix(self._laid_out(place, shape, split, len(count)), format)
+
+    def projection(
+        self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
+    ) -> Projection:
+        """The weight `name.weight` with the bias `name.bias`, if the file has that."""
+        bias = None
+        if f"{name}.bias" in self:
+            # products with some of the columns are added up before the bias is
+            is_split = split is not None and split.axis == ROWS
+            bias = self.vector(f"{name}.bias", split if is_split else None, rows)
+        return Projection(self.matrix(f"{name}.weight", split, rows), bias)
+
+    def vector(
+        self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
+    ) -> Tensor:
+        """A weight with one axis, as float32; with `rows`, some of its elements."""
+        entry = self._entry(name)
+        format = block_format(entry.ggml_type)
+        if len(entry.shape) != 1 or format.elements != 1:
+            raise FileFormatError(
+                f"the weight {name} has the shape {entry.shape} in {format.name}, and is no vector"
+            )
+        start, stop = rows or (0, entry.shape[0])
+        place = self.data_start + entry.offset + start * format.nbytes
+        shape = (stop - start, format.nbytes)
+        return Matrix(self._laid_out(place, shape, split, 0), format).values()
+
+    def _entry(self, name: str) -> TensorEntry:
+        if name not in self.entries:
+            raise FileFormatError(f"the file has no weight {name}, which its architecture needs")
+        return self.entries[name]
+
+    def _laid_out(
+        self, place: int, shape: tuple[int, ...], split: Split | None, first: int
+    ) -> Tensor:
+        """The bytes at a place of the file, (..., nbytes), on the model's devices."""
+        placement = self.placement
+        if placement.is_single or split is None:
+            return _moved(view_bytes(self.bytes, place, dtypes.uint8, shape), placement.copies)
+        axis = first + split.axis
+        units, size = split.units, shape[axis]
+        assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
+        cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
+        view = view_bytes(self.bytes, place, dtypes.uint8, cut)
+        value = _moved(view, placement.split(axis))
+        missing = round_up(units, placement.count) - units
+        if missing:
+            padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
+            value = value.pad(padding).contiguous().realize()
+        return value.reshape(*shape[:axis], -1, *shape[axis + 1 :])
+
+
+def _moved(value: Tensor, layout: str | Sharding) -> Tensor:
+    """A tensor of the file, on its devices in memory of its own, or as it is if it is there."""
+    found = read_shards(value, layout) if isinstance(layout, Sharding) else None
+    return found if found is not None else value.to(layout).realize()
+
+
+def _mapped(file: Tensor, device: str) -> tuple[Tensor, Any]:
+    """A file on disk as memory of a device, and what keeps that memory mapped.
+
+    A device that does not share the memory of this process gets a copy.
+    """
+    if not Device[device].allocator.addressable:
+        return file.to(device).realize(), None
+    mapping = memory_of(file).as_memoryview()
+    address = np.frombuffer(mapping, np.uint8).ctypes.data
+    return Tensor.from_blob(address, (mapping.nbytes,), dtype=dtypes.uint8, device=device), mapping
