@@ -272,8 +272,8 @@ def _moves(
     blocks: tuple[sint, ...],
     piece: tuple[sint, ...],
 ) -> tuple[Move, ...]:
-    """For every piece of every destination, the source to take it from; none for what lies behind
-    the array's end.
+    """For every piece of every destination, the source to take it from, which sends least so far;
+    none for what lies behind the array's end.
     """
     grid = _grid(local_shape(source, blocks), piece)
     holders: dict[tuple[int, ...], list[tuple[int, int]]] = {}
@@ -282,6 +282,7 @@ def _moves(
             place = tuple(a + b for a, b in zip(first, cell, strict=True))
             holders.setdefault(place, []).append((j, slot))
     source_names, target_names = names(source), names(target)
+    sent = [0] * len(source_names)
     moves: list[Move] = []
     target_grid = _grid(local_shape(target, blocks), piece)
     for k, first in enumerate(_first_cells(target, blocks, piece)):
@@ -291,7 +292,10 @@ def _moves(
                 continue
             options = holders[place]
             own = [x for x in options if source_names[x[0]] == target_names[k]]
-            j, source_slot = own[0] if own else options[(k + slot) % len(options)]
+            turn = (k + slot) % len(options)
+            others = options[turn:] + options[:turn]
+            j, source_slot = own[0] if own else min(others, key=lambda x: sent[x[0]])
+            sent[j] += not own
             moves.append(Move(k, slot, j, source_slot))
     return tuple(moves)
 
