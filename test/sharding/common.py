@@ -81,6 +81,45 @@ def moved(*results: Tensor) -> dict[str, int]:
     return trace.kinds()
 
 
+def brought(x: Tensor, layout: Sharding) -> Tensor:
+    """`x` in another layout; on one device, as it is."""
+    return x.to(layout) if isinstance(x.device, Sharding) else x
+
+
+def sent(kinds: dict[str, int]) -> dict[str, float]:
+    """What `moved` says, as KiB that each of four devices sends."""
+    return {kind: nbytes / len(DEVICES) / KIB for kind, nbytes in kinds.items()}
+
+
+Sent: TypeAlias = dict[str, float]
+
+
+def traffic(
+    program: Program, arrays: Sequence[Array], layouts: Sequence[Any]
+) -> tuple[Sent, Sent, Tensor]:
+    """KiB that each device sends, by kind: in `program`, and in it with all gradients of it.
+
+    Value and gradients are those of one device; gradients are laid out like what they are of. The
+    third result is the value.
+    """
+    forward = sent(moved(program(*(placed(a, layout) for a, layout in zip(arrays, layouts)))))
+    results: list[list[Tensor]] = []
+    for layout_of in (lambda i: layouts[i], lambda i: None):
+        arguments = [placed(a, layout_of(i)) for i, a in enumerate(arrays)]
+        out = program(*arguments)
+        weight = placed(array(*out.shape, seed=99), layout_of(0) and layout_of(0).replicated())
+        wanted = [x for x in arguments if x.is_floating_point()]
+        gradients = (out * weight).sum().gradient(*wanted)
+        assert [x.device for x in gradients] == [x.device for x in wanted]
+        results.append([out, *gradients])
+        if layout_of(0) is not None:
+            training = sent(moved(*results[0]))
+    for found, expected in zip(*([x.numpy() for x in group] for group in results), strict=True):
+        scale = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * scale)
+    return forward, training, results[0][0]
+
+
 def parts(x: Tensor) -> list[Array]:
     """What each device holds of a realized tensor, in its local shape."""
     layout = x.device

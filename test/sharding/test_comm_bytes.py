@@ -24,7 +24,7 @@ from test.sharding.common import (
     on,
     placed,
 )
-from tinygrad import Tensor, TinyJit, Variable
+from tinygrad import Tensor
 from tinygrad.device import Sharding
 from tinygrad.engine import CommTrace
 from tinygrad.settings import Context
@@ -259,31 +259,6 @@ def test_a_pipeline_has_one_transfer_a_stage_and_microbatch() -> None:
         out = (out @ w).tanh()
     for one, other in zip(found, out.sum().gradient(*plain), strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-3, atol=1e-3)
-
-
-# ---- a cache under the JIT ----
-
-
-def test_a_cache_split_over_heads_is_written_and_read_without_a_byte() -> None:
-    layout = on(1)
-    cache = placed(np.zeros((1, 4, 8, 4), np.float32), layout)
-    position = Variable("position", 0, 7)
-    steps = [array(1, 4, 1, 4, seed=i) for i in range(6)]
-
-    @TinyJit
-    def step(new: Tensor, start: Any) -> Tensor:
-        cache[:, :, start : start + 1].assign(new).realize()
-        return cache[:, :, : start + 1].sum(2).realize()
-
-    with CommTrace() as trace:
-        for i, value in enumerate(steps):
-            new = placed(value, layout)
-            out = step(new, position.bind(i))
-            np.testing.assert_allclose(
-                out.numpy(), sum(s[:, :, 0] for s in steps[: i + 1]), rtol=1e-5, atol=1e-5
-            )
-    # reading the result gathers it; the cache itself stays where it is
-    assert set(trace.kinds()) <= {"gather"}
 
 
 # ---- what a user sees ----

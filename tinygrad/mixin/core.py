@@ -217,9 +217,12 @@ class TensorCore:
     def _view_of(cls, source: Self, uop: UOp, requires_grad: bool | None) -> Self:
         """A tensor of `uop`, which has the origin of `source` if it is a view of that."""
         new = cls._new(uop, requires_grad)
-        while uop.op in VIEWS and uop is not source.uop:
-            uop = uop.src[0]
-        if uop is source.uop:
+        below = uop
+        # on the way there may be copies that a movement along a split axis needs
+        passed = VIEWS | {Ops.COPY} if uop.op in VIEWS else VIEWS
+        while below is not source.uop and below.op in passed:
+            below = below.src[0]
+        if below is source.uop:
             new.origin = source.origin
         return new
 

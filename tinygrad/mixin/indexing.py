@@ -52,6 +52,11 @@ class View:
     result: tuple[int | None, ...]
     tensors: dict[int, Any]
 
+    @property
+    def shape(self) -> tuple[sint, ...]:
+        """The shape of the part, before tensors pick from it."""
+        return tuple(1 if axis is None else self.axes[axis].count for axis in self.result)
+
 
 class IndexingMixin(JoiningMixin, ReadingMixin):
     """`__getitem__`, `__setitem__`, and what they are made of."""
@@ -94,19 +99,19 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         view = self._parsed(indices)
         if not isinstance(v, TensorCore):
             v = type(self)(v, dtype=self.dtype)  # type: ignore[call-arg]
-        shape = self._viewed(view)._picked_shape(view.tensors)
-        value: Self = v.cast(self.dtype)._broadcast_to(shape)
+        value: Self = v.cast(self.dtype)._broadcast_to(_picked_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
-        if writable and self.realize()._is_in_memory():
+        if writable and self.realize()._is_in_memory() and not self._cuts_split_axis(view):
+            reads_itself = self.uop.base in value.uop.toposort()
             target = self._viewed(view)
-            # a part of a split axis is gathered: what is written there is written by a mask
-            if target.uop.base is self.uop.base:
-                reads_itself = self.uop.base in value.uop.toposort()
-                target.assign(value.contiguous() if reads_itself else value).realize()
-                return
+            target.assign(value.contiguous() if reads_itself else value).realize()
+            return
         written, mask = self._placed_back(view, value)
-        new = mask.where(written, self)
-        self.assign(new).realize() if self._is_in_memory() else self.replace(new)
+        # no tensor of the new value stays: it would be one that reads the old content
+        if self._is_in_memory():
+            self.assign(mask.where(written, self)).realize()
+        else:
+            self.replace(mask.where(written, self))
 
     def __delitem__(self, indices: Index) -> None:
         """Raises TypeError: a tensor has a fixed number of elements."""
@@ -114,6 +119,13 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
 
     def _is_in_memory(self) -> bool:
         return self.uop.base.op is Ops.BUFFER and self.uop.is_realized
+
+    def _cuts_split_axis(self, view: View) -> bool:
+        """Whether a view is of a part of an axis that is split over devices."""
+        layout = self.device
+        if not isinstance(layout, Sharding):
+            return False
+        return any(not _is_whole(view.axes[i], self.shape[i]) for i in layout.split_axes)
 
     # ---- what an index says ----
 
@@ -175,8 +187,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         for axis, a in enumerate(view.axes):
             if a.stride != 1:
                 x = x._strided(axis, a.stride)
-        sizes = tuple(1 if axis is None else view.axes[axis].count for axis in view.result)
-        return x.reshape(sizes)
+        return x.reshape(view.shape)
 
     def _strided(self, axis: int, stride: int) -> Self:
         """Every `stride`-th element of an axis."""
@@ -185,15 +196,6 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         pairs = tuple((0, count * stride - size if i == axis else 0) for i in range(self.ndim))
         apart = self._padded(pairs).unflatten(axis, (count, stride))
         return apart._along(axis + 1, 0, 1).squeeze(axis + 1)
-
-    def _picked_shape(self, tensors: dict[int, Any]) -> tuple[sint, ...]:
-        if not tensors:
-            return self.shape
-        common = broadcast_shape(*(t.shape for t in tensors.values()))
-        dims = sorted(tensors)
-        rest = [size for i, size in enumerate(self.shape) if i not in tensors]
-        at = dims[0] if _adjacent(dims) else 0
-        return (*rest[:at], *common, *rest[at:])
 
     def _picked(self, tensors: dict[int, Any]) -> Self:
         """The rows that index tensors name, by axis."""
@@ -279,6 +281,21 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         x = x.flip(flips) if flips else x
         pairs = tuple((a.start, size - a.end) for a, size in zip(view.axes, self.shape))
         return x._padded(pairs)
+
+
+def _picked_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[sint, ...]:
+    """The shape of what index tensors pick from a part of `shape`."""
+    if not tensors:
+        return shape
+    common = broadcast_shape(*(t.shape for t in tensors.values()))
+    dims = sorted(tensors)
+    rest = [size for i, size in enumerate(shape) if i not in tensors]
+    at = dims[0] if _adjacent(dims) else 0
+    return (*rest[:at], *common, *rest[at:])
+
+
+def _is_whole(axis: AxisView, size: sint) -> bool:
+    return isinstance(axis.count, int) and axis.count == size
 
 
 def _is_array(item: Any) -> bool:

@@ -12,10 +12,9 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.engine import schedule_uops
 from tinygrad.helpers import GlobalCounters
-from tinygrad.mixin.core import TensorCore, canonical_device
+from tinygrad.mixin.core import VIEWS, TensorCore, canonical_device, live_tensors
 from tinygrad.mixin.creation import CreationMixin, in_own_memory, is_constant
 from tinygrad.mixin.realization import (
-    alias_base,
     is_memory,
     realize_all,
     remember_assignment,
@@ -23,10 +22,11 @@ from tinygrad.mixin.realization import (
     replace_nodes,
     roots_of,
 )
-from tinygrad.mixin.sharing import share, take_over
+from tinygrad.mixin.sharing import memory_below, share, take_over
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.writing import written_back
 
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
 
@@ -121,7 +121,8 @@ class StorageMixin(CreationMixin):
         """Write `x` into the memory of this tensor, when it is realized; returns this tensor.
 
         Views of that memory see the new content, and so do no others. A tensor that is not in
-        memory yet becomes `x`.
+        memory yet becomes `x`. A part of an axis that is split over devices is written at once, and
+        becomes `x` too.
         Raises ValueError if shape or dtype differ, ShardingError if the devices do.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
@@ -139,15 +140,30 @@ class StorageMixin(CreationMixin):
             )
         self._check_same_devices(value)
         target = self.uop.src[0] if self.uop.op is Ops.ASSIGN else self.uop
-        if not is_memory(target) or repeats_memory(target):
-            _refuse_gathered(target)
+        if not is_memory(target) or repeats_memory(target) or _cuts_split_axis(target):
             self.uop = value if value.device is not None else value.copy_to_device(self.device)
             share(self.uop)
+            memory = self._gathered_from(target)
+            if memory is not None:
+                whole = self._new(memory, False)
+                whole.origin = self.origin
+                whole.assign(whole._derive(written_back(target, memory, value))).realize()
             return self
         take_over(self)
         self.uop = self.uop.assign(value)
         remember_assignment(self.uop)
         return self
+
+    def _gathered_from(self, node: UOp) -> UOp | None:
+        """The memory that this tensor, a view of a split axis, was gathered from to be looked
+        at.
+        """
+        while node.op in VIEWS or node.op is Ops.COPY:
+            node = node.src[0]
+        if node.op is not Ops.BUFFER or not isinstance(node.device, Sharding):
+            return None
+        held = (x for x in live_tensors if x.origin == self.origin and x is not self)
+        return node if any(memory_below(x.uop) is node for x in held) else None
 
     def _check_same_devices(self, value: UOp) -> None:
         mine, theirs = self.device, value.device
@@ -279,14 +295,15 @@ def _canonical_layout(layout: Sharding) -> Sharding:
     return layout if names == layout.devices else Sharding(names, layout.axes, layout.mesh_shape)
 
 
-def _refuse_gathered(target: UOp) -> None:
-    """Raises ShardingError for a part of a split axis, which was gathered to be looked at."""
-    base = alias_base(target)
-    if base is target or base.op is not Ops.COPY or not is_memory(base.src[0]):
-        return
-    layout = base.src[0].device
-    if isinstance(layout, Sharding) and isinstance(base.device, Sharding):
-        raise ShardingError(
-            f"assign: this part of a tensor on {layout} crosses its split axis, so it is a copy; "
-            "write x[...] = value instead"
-        )
+def _cuts_split_axis(view: UOp) -> bool:
+    """Whether devices hold elements behind the end of a view of a split axis, which it is not
+    of.
+    """
+    while view.op in VIEWS:
+        below = view.src[0]
+        if view.op is Ops.SHRINK and isinstance(below.device, Sharding):
+            axes = below.device.split_axes
+            if any(view.arg[axis] != (0, below.shape[axis]) for axis in axes):
+                return True
+        view = below
+    return False

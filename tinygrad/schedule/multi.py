@@ -3,25 +3,29 @@
 In: a graph of global shapes whose devices are names, `Sharding`s, or none. Out: one graph that
 every device runs, of local shapes, whose devices are names, `Spmd`s, or none. Always true: the walk
 meets each node once, and what it makes is of another device type, so nothing is lowered twice. Only
-COPY, ALLREDUCE, MSELECT and indexing by a tensor need a rule of their own; every other op is the
-same op on local shapes.
+COPY, ALLREDUCE, MSELECT, indexing by a tensor and writing to a part need a rule of their own; every
+other op is the same op on local shapes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from tinygrad.dtype import dtypes
+from tinygrad.helpers import all_int
 from tinygrad.schedule.collectives import all_reduce
 from tinygrad.schedule.local import part_start, slice_local, spread, within
 from tinygrad.schedule.moving import move_locally, reduce_locally
 from tinygrad.schedule.transfer import transfer
+from tinygrad.schedule.writing import assign_part
 from tinygrad.sharding import Interval, Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Reason, Spmd
 from tinygrad.uop.ops import BufferArg, UOp
 from tinygrad.uop.placement import origins
 from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.writing import written_part
 
 
 def _line(node: UOp) -> str | int:
@@ -46,11 +50,14 @@ def transfer_kind(source: Any, target: Any) -> str:
     return "all_gather" if target.is_replicated else "all_to_all"
 
 
-class _Lowering:
+class Lowering:
     """The memoised walk: `done[node]` is the local form of a node."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: Iterable[UOp], rules: PatternMatcher) -> None:
+        self.rules = rules
         self.done: dict[UOp, UOp] = {}
+        # assignments whose value something else is computed from
+        self.read = {x for node in order if node.op is not Ops.SINK for x in node.src}
 
     def source(self, node: UOp, number: int, layout: Any) -> UOp:
         """A source in local form. What is made of constants is cut to the device's block here."""
@@ -61,7 +68,7 @@ class _Lowering:
         return local
 
     def lower(self, node: UOp) -> UOp:
-        rewritten = multi_pm.rewrite(node, self)
+        rewritten = self.rules.rewrite(node, self)
         if rewritten is not None:
             return rewritten
         layout = node.device
@@ -84,7 +91,7 @@ def lower_buffer(node: UOp) -> UOp | None:
     return UOp(Ops.BUFFER, node.dtype, (), BufferArg(arg.slot, shape, Spmd(arg.device.devices)))
 
 
-def lower_copy(node: UOp, ctx: _Lowering) -> UOp:
+def lower_copy(node: UOp, ctx: Lowering) -> UOp:
     """A change of layout becomes messages; of constants, it is only a placement."""
     source, target = node.src[0].device, node.arg
     value = ctx.done[node.src[0]]
@@ -98,7 +105,7 @@ def lower_copy(node: UOp, ctx: _Lowering) -> UOp:
     return transfer(value, source, target, node.shape, reason)
 
 
-def lower_allreduce(node: UOp, ctx: _Lowering) -> UOp:
+def lower_allreduce(node: UOp, ctx: Lowering) -> UOp:
     """A reduction over devices; a movement that was raised above it goes below again."""
     below = node.src[0]
     target = node.arg
@@ -113,13 +120,13 @@ def lower_allreduce(node: UOp, ctx: _Lowering) -> UOp:
     return value
 
 
-def lower_mselect(node: UOp, ctx: _Lowering) -> UOp:
+def lower_mselect(node: UOp, ctx: Lowering) -> UOp:
     """One device's part of a value."""
     part = UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
     return part.shrink(tuple((0, size) for size in node.shape))
 
 
-def lower_gather(node: UOp, ctx: _Lowering) -> UOp | None:
+def lower_gather(node: UOp, ctx: Lowering) -> UOp | None:
     """Rows of a table that is split along its rows: each device finds its own, the others read
     0.
     """
@@ -138,7 +145,7 @@ def lower_gather(node: UOp, ctx: _Lowering) -> UOp | None:
     return UOp(Ops.GATHER, node.dtype, (ctx.done[table], shifted))
 
 
-def lower_constant_index(node: UOp, ctx: _Lowering) -> UOp | None:
+def lower_constant_index(node: UOp, ctx: Lowering) -> UOp | None:
     """An index made of constants follows the layout along its own axes; a table of constants stays
     whole.
     """
@@ -152,7 +159,7 @@ def lower_constant_index(node: UOp, ctx: _Lowering) -> UOp | None:
     return UOp(node.op, node.dtype, (ctx.done[first], local), node.arg)
 
 
-def lower_scatter(node: UOp, ctx: _Lowering) -> UOp | None:
+def lower_scatter(node: UOp, ctx: Lowering) -> UOp | None:
     """Rows by index; what lies behind the end of a split axis of the index goes nowhere."""
     values, index = node.src
     lowered = lower_constant_index(node, ctx)
@@ -164,6 +171,14 @@ def lower_scatter(node: UOp, ctx: _Lowering) -> UOp | None:
         if axis < index.ndim:
             rows = within(rows, layout, axis, index.shape, -1)
     return UOp(node.op, node.dtype, (ctx.done[values], rows), node.arg)
+
+
+def lower_assign(node: UOp, ctx: Lowering) -> UOp | None:
+    """What is written to a part of a split axis is written by the devices that have it."""
+    part = written_part(node) if isinstance(node.device, Sharding) else None
+    if part is None or node in ctx.read or not all_int(part.value.shape):
+        return None
+    return assign_part(node, ctx.done[node.src[0]], ctx.done[part.value], part)
 
 
 def _index_axes(layout: Sharding, rank: int) -> Sharding:
@@ -178,13 +193,17 @@ multi_pm = PatternMatcher(
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
         (UPat(Ops.GATHER, name="node"), lower_gather),
         (UPat(tuple(GroupOp.Scatter), name="node"), lower_scatter),
+        (UPat(Ops.ASSIGN, name="node"), lower_assign),
     ]
 )
 
 
-def lower_layouts(sink: UOp) -> UOp:
-    """The per-device graph of a tensor graph."""
-    lowering = _Lowering()
-    for node in sink.toposort():
+def lower_layouts(sink: UOp, rules: PatternMatcher = multi_pm) -> UOp:
+    """The per-device graph of a tensor graph. `rules` say which ops are not the same op on local
+    shapes.
+    """
+    order = sink.toposort()
+    lowering = Lowering(order, rules)
+    for node in order:
         lowering.done[node] = lowering.lower(node)
     return lowering.done[sink]

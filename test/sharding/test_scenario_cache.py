@@ -1,0 +1,138 @@
+"""Scenario 21: a key-value cache on four devices, at a symbolic position, under the JIT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.sharding.common import (
+    GRID,
+    REPLICATED,
+    Array,
+    array,
+    moved,
+    on,
+    parts,
+)
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
+from tinygrad.device import Sharding
+from tinygrad.engine import CommTrace
+from tinygrad.settings import Context
+
+HEADS, LENGTH, DIM = 4, 16, 8
+BY_HEAD, BY_POSITION = on(1), on(2)
+
+
+def stored(value: Array, layout: Any) -> Tensor:
+    """A realized tensor without a gradient."""
+    return (Tensor(value) if layout is None else Tensor(value).to(layout)).contiguous().realize()
+
+
+def decoded(layout: Sharding | None, steps: int) -> tuple[list[Array], list[dict[str, int]], int]:
+    """Attention over a growing cache: outputs, bytes moved in each step, and calls of Python."""
+    cache = stored(np.zeros((2, HEADS, LENGTH, DIM), np.float32), layout and on(layout.axes[0]))
+    beside = layout and (layout if layout is BY_HEAD else REPLICATED)
+    position = Variable("position", 0, LENGTH - 1)
+    calls = 0
+
+    @TinyJit
+    def step(query: Tensor, new: Tensor, start: Any) -> Tensor:
+        nonlocal calls
+        calls += 1
+        cache[:, :, start : start + 1].assign(new).realize()
+        seen = Tensor.arange(LENGTH) <= start
+        return query.scaled_dot_product_attention(cache[:1], cache[1:], attn_mask=seen).realize()
+
+    outputs, kinds = [], []
+    for i in range(steps):
+        query = stored(array(1, HEADS, 1, DIM, seed=i), beside)
+        new = stored(array(2, HEADS, 1, DIM, seed=i + 50), beside)
+        with CommTrace() as trace:
+            out = step(query, new, position.bind(i))
+        kinds.append(trace.kinds())
+        outputs.append(out.numpy())
+    return outputs, kinds, calls
+
+
+def test_21_a_cache_split_over_heads_moves_nothing() -> None:
+    expected, _, _ = decoded(None, 6)
+    found, kinds, calls = decoded(BY_HEAD, 6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert kinds == [{}] * 6
+    # a call as it is, and a captured one
+    assert calls == 2
+
+
+def test_21_a_cache_split_over_positions_stays_where_it_is() -> None:
+    expected, _, _ = decoded(None, 6)
+    found, kinds, calls = decoded(BY_POSITION, 6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # the maximum, the sum and the mean of the values for each head; nothing of the cache
+    assert kinds == [{"all_reduce": 4 * 3 * 4 * (HEADS + HEADS + HEADS * DIM)}] * 6
+    assert calls == 2
+
+
+def test_21_only_the_owner_of_a_position_writes() -> None:
+    cache = stored(np.zeros((1, HEADS, 4096, DIM), np.float32), BY_POSITION)
+    position = Variable("position", 0, 4095).bind(3000)
+    new = stored(array(1, HEADS, 1, DIM), REPLICATED)
+    GlobalCounters.reset()
+    with CommTrace() as trace:
+        cache[:, :, position : position + 1] = new
+    assert trace.records == []
+    # on each device, as much is read and stored as is written; the block is 512 times that
+    assert GlobalCounters.global_mem == 4 * 3 * new.nbytes()
+    blocks = parts(cache)
+    np.testing.assert_array_equal(blocks[2][:, :, 3000 - 2048], new.numpy()[:, :, 0])
+    blocks[2][:, :, 3000 - 2048] = 0
+    assert not any(block.any() for block in blocks)
+
+
+# ---- writing to a part of a split axis, in general ----
+
+WRITES: dict[str, Any] = {
+    "item": lambda x, part, v: x.__setitem__(part, v),
+    "assign": lambda x, part, v: x[part].assign(v).realize(),
+    "assign to a view": lambda x, part, v: x[part].T.flip(1).assign(v.flip(0).T).realize(),
+}
+LAYOUTS = [on(0), on(1), on((0, 1), GRID), on((0, None), GRID), on((0, 0), GRID)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("how", WRITES)
+def test_writing_to_a_part_of_a_split_axis(how: str, layout: Sharding) -> None:
+    random = np.random.default_rng(0)
+    for rows in (3, 8, 10):
+        count = int(random.integers(2, rows))
+        start = int(random.integers(0, rows - count + 1))
+        position = Variable("start", 0, rows - count).bind(start)
+        expected, value = array(rows, 6), array(count, 4, seed=1)
+        expected[start : start + count, 1:5] = value
+        for first in [start, position] if how != "assign to a view" else [start]:
+            for given in (layout.replicated(), layout):
+                x, v = stored(array(rows, 6), layout), stored(value, given)
+                beside = x * 1
+                with Context(SPEC=2):
+                    WRITES[how](x, (slice(first, first + count), slice(1, 5)), v)
+                np.testing.assert_array_equal(x.numpy(), expected)
+                # what was computed from the old content keeps it
+                np.testing.assert_array_equal(beside.numpy(), array(rows, 6))
+
+
+def test_what_is_written_in_full_copies_moves_nothing() -> None:
+    x, v = stored(array(8, 6), on(0)), stored(array(3, 6), REPLICATED)
+    with CommTrace() as trace, Context(SHARDING="strict"):
+        x[2:5] = v
+        x[7] = 1.0
+        x[5:6].assign(v[:1])
+    assert trace.records == []
+    assert moved(x) == {}
+
+
+def test_a_part_of_a_copy_is_no_part_of_the_tensor() -> None:
+    x, v = stored(array(8, 6), on(0)), stored(array(3, 6, seed=1), REPLICATED)
+    part = x.to(on(1))[2:5].assign(v)
+    np.testing.assert_array_equal(part.numpy(), v.numpy())
+    np.testing.assert_array_equal(x.numpy(), array(8, 6))

@@ -1,0 +1,72 @@
+"""What is written to a part of a value, as a new value of the whole.
+
+In: a view of a value, and what is to be there. Out: `where(mask, written, whole)`, whose `written`
+and `mask` are the new part and trues, put back to where the view took them from. That is the one
+form in which a part of an axis that is split over devices is written: no view could be of it, but
+each device can tell what lies in its block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tinygrad.dtype import dtypes
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+
+class WrittenPart(NamedTuple):
+    """`value` goes behind `padding[axis][0]` elements of each axis of what it is written to."""
+
+    value: UOp
+    padding: tuple[tuple[Any, Any], ...]
+
+
+def written_back(view: UOp, whole: UOp, value: UOp) -> UOp:
+    """`whole` with `value` in place of `view`, a chain of movement and copies above it."""
+    mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
+    while view is not whole:
+        below = view.src[0]
+        value, mask = _undone(view, value), _undone(view, mask)
+        view = below
+    return mask.alu(Ops.WHERE, value, whole)
+
+
+def _undone(node: UOp, value: UOp) -> UOp:
+    """`value`, in the shape of a movement op's result, in the shape of its source."""
+    shape = node.src[0].shape
+    if node.op is Ops.SHRINK:
+        return value.pad(tuple((low, d - high) for (low, high), d in zip(node.arg, shape)))
+    if node.op is Ops.PERMUTE:
+        return value.permute(node.inverse_permute())
+    if node.op is Ops.RESHAPE:
+        return value.reshape(shape)
+    if node.op is Ops.FLIP:
+        return value.flip(node.arg)
+    assert node.op not in GroupOp.Movement, f"{node.op.name} is no view of memory"
+    return value
+
+
+def written_part(node: UOp) -> WrittenPart | None:
+    """What an ASSIGN writes, if it is a part that is whole on each device, and its target stays as
+    it was elsewhere.
+    """
+    target, value = node.src
+    if value.op is not Ops.WHERE or value.src[2] is not target:
+        return None
+    mask, written = value.src[:2]
+    while written.op is Ops.COPY:
+        written = written.src[0]
+    if mask.op is not Ops.PAD or written.op is not Ops.PAD or mask.arg != written.arg:
+        return None
+    part = written.src[0]
+    layout = part.device
+    whole = layout is None or (isinstance(layout, Sharding) and layout.is_replicated)
+    return WrittenPart(part, written.arg) if whole and _is_true(mask.src[0]) else None
+
+
+def _is_true(node: UOp) -> bool:
+    while node.op in {Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP}:
+        node = node.src[0]
+    return node.op is Ops.CONST and node.arg is True
