@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tinygrad.apps.language.encoders import (
@@ -187,8 +187,12 @@ class SimpleTokenizer:
         stream = self.stream(special, starts_text=True)
         return "".join([stream.push(number) for number in ids] + [stream.finish()])
 
-    def stream(self, special: bool = False, starts_text: bool = False) -> TextStream:
+    def stream(
+        self, special: bool | Collection[str] = False, starts_text: bool = False
+    ) -> TextStream:
         """A decoder for tokens as they come; `starts_text` if they are no continuation of others.
+
+        Control tokens are left out but for those of `special`.
 
         >>> stream = SimpleTokenizer({"Ã": 0, "¤": 1}, {}).stream()
         >>> stream.push(0), stream.push(1)
@@ -197,16 +201,18 @@ class SimpleTokenizer:
         spelled = functools.partial(self.piece, special=special)
         return TextStream(spelled, starts_text and self._space_prefix)
 
-    def piece(self, number: int, special: bool = False) -> bytes:
-        """The bytes that a token stands for; none for a control token, unless `special`.
+    def piece(self, number: int, special: bool | Collection[str] = False) -> bytes:
+        """The bytes that a token stands for; none for a control token that is not in `special`.
 
         Raises TokenizerError for a number that is no token.
 
         >>> SimpleTokenizer({"Ġa": 0}, {}).piece(0)
         b' a'
         """
-        if number in self._control_texts:
-            return self._control_texts[number].encode() if special else b""
+        control = self._control_texts.get(number)
+        if control is not None:
+            shown = special if isinstance(special, bool) else control in special
+            return control.encode() if shown else b""
         found = self._pieces.get(number)
         if found is None:
             raise TokenizerError(f"{number} is no token of this vocabulary")

@@ -1,0 +1,103 @@
+"""A model that says what a test tells it to, by the interface that the engine asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy
+
+from tinygrad import Tensor
+from tinygrad.apps.language.cache import KVCache
+from tinygrad.apps.language.encoders import spelling_of_bytes
+from tinygrad.apps.language.tokenizer import SimpleTokenizer
+
+START, END, PYTHON_TAG = 256, 257, 258
+CONTROL = {"<|im_start|>": START, "<|im_end|>": END, "<|python_tag|>": PYTHON_TAG}
+VOCABULARY = 259
+
+# the tokens of a reply, by the tokens of the prompt
+Script = Callable[[list[int]], list[int]]
+
+
+def tokenizer() -> SimpleTokenizer:
+    """A token for each byte, and some control tokens."""
+    bytes_ = {spelling_of_bytes(bytes([byte])): byte for byte in range(256)}
+    return SimpleTokenizer(bytes_, CONTROL)
+
+
+def checksum(tokens: Sequence[int]) -> str:
+    """A text that is another one for other tokens."""
+    value = 7
+    for token in tokens:
+        value = (value * 131 + token + 1) % 1_000_003
+    return f"sum{value}"
+
+
+def answers_with_checksum(tokens: list[int]) -> list[int]:
+    return list(checksum(tokens).encode())
+
+
+def says(text: str) -> Script:
+    """A reply that is always the same."""
+    return lambda tokens: tokenizer().encode(text)
+
+
+@dataclass
+class FakeCache(KVCache):
+    """Besides its tokens, what is going to be said, and from which token on."""
+
+    planned: list[int] = field(default_factory=list)
+    planned_from: int = 0
+
+
+class FakeModel:
+    """Follows `script`, then says END. A step takes `step_s`; `fails` is raised once, if set."""
+
+    vocab_size = VOCABULARY
+
+    def __init__(
+        self, script: Script = answers_with_checksum, max_context: int = 2048, step_s: float = 0
+    ) -> None:
+        self.script, self.max_context, self.step_s = script, max_context, step_s
+        self.fails: Exception | None = None
+        self.read: list[int] = []
+        self.batches: list[int] = []
+        self.caches: list[FakeCache] = []
+
+    def new_cache(self) -> FakeCache:
+        self.caches.append(FakeCache(Tensor.empty(1), self.max_context))
+        return self.caches[-1]
+
+    def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
+        assert isinstance(cache, FakeCache)
+        self._step()
+        kept = cache.keep_prefix(list(tokens)[:-1])
+        self.read.append(len(tokens) - kept)
+        cache.tokens = list(tokens)
+        cache.planned, cache.planned_from = self.script(list(tokens)), len(tokens)
+        return self._logits([cache])[0]
+
+    def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor:
+        self._step()
+        assert len({id(cache) for cache in caches}) == len(caches) == len(tokens)
+        self.batches.append(len(caches))
+        for token, cache in zip(tokens, caches, strict=True):
+            assert len(cache.tokens) < cache.capacity
+            cache.tokens.append(token)
+        return self._logits(caches)
+
+    def _step(self) -> None:
+        time.sleep(self.step_s)
+        if self.fails is not None:
+            error, self.fails = self.fails, None
+            raise error
+
+    def _logits(self, caches: Sequence[KVCache]) -> Tensor:
+        rows = numpy.zeros((len(caches), VOCABULARY), numpy.float32)
+        for row, cache in enumerate(caches):
+            assert isinstance(cache, FakeCache)
+            said = len(cache.tokens) - cache.planned_from
+            rows[row, cache.planned[said] if said < len(cache.planned) else END] = 20
+        return Tensor(rows)

@@ -1,0 +1,192 @@
+"""The engine: tokens go to who asked for them, slots are freed, what was read is not read again."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from test.llm.fake_model import END, FakeModel, checksum, says
+from tinygrad.apps.language.engine import (
+    Engine,
+    EngineClosedError,
+    Finished,
+    Generation,
+    QueueFullError,
+    Reason,
+    Request,
+)
+from tinygrad.apps.language.sampling import Generated, Sampling
+
+TIMEOUT_S = 20
+ENDLESS = says("x" * 5000)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Engine]]:
+    """Starts engines that are closed after the test."""
+    engines: list[Engine] = []
+
+    def starting(model: FakeModel, **options: int) -> Engine:
+        engines.append(Engine(model, **options))
+        return engines[-1]
+
+    yield starting
+    for engine in engines:
+        engine.close()
+
+
+class Asked:
+    """A request, and what comes of it."""
+
+    def __init__(self, engine: Engine, prompt: str, max_tokens: int = 100) -> None:
+        self.events: queue.SimpleQueue[Generated | Finished] = queue.SimpleQueue()
+        tokens = list(prompt.encode())
+        request = Request(tokens, Sampling(), max_tokens, frozenset([END]))
+        self.generation: Generation = engine.submit(request, self.events.put)
+
+    def next(self) -> Generated | Finished:
+        return self.events.get(timeout=TIMEOUT_S)
+
+    def result(self) -> tuple[str, Finished]:
+        """The rest of the text, and how it ended."""
+        text = b""
+        while isinstance(event := self.next(), Generated):
+            text += bytes([event.token])
+        assert self.events.empty()
+        return text.decode(), event
+
+
+def test_sequences_that_run_together_get_their_own_tokens(start: Callable[..., Engine]) -> None:
+    model = FakeModel()
+    engine = start(model, max_running=4)
+    prompts = [f"prompt {number} " * (number % 7 + 1) for number in range(40)]
+    asked = [Asked(engine, prompt) for prompt in prompts]
+    for prompt, one in zip(prompts, asked, strict=True):
+        text, finished = one.result()
+        assert (text, finished.reason) == (checksum(prompt.encode()), Reason.STOP)
+    assert max(model.batches) == 4
+    assert len(model.caches) == 4
+    assert engine.load == (0, 0)
+
+
+def test_a_length_ends_a_sequence(start: Callable[..., Engine]) -> None:
+    engine = start(FakeModel(ENDLESS))
+    assert Asked(engine, "a", max_tokens=3).result() == ("xxx", Finished(Reason.LENGTH))
+
+
+def test_a_full_context_ends_a_sequence(start: Callable[..., Engine]) -> None:
+    engine = start(FakeModel(ENDLESS, max_context=10))
+    text, finished = Asked(engine, "12345678").result()
+    assert (text, finished.reason) == ("xxx", Reason.LENGTH)
+    text, finished = Asked(engine, "1234567890").result()
+    assert (text, finished.reason) == ("x", Reason.LENGTH)
+    with pytest.raises(ValueError, match="11 tokens, and the context of the model 10; shorten"):
+        Asked(engine, "12345678901")
+    with pytest.raises(ValueError, match="no tokens to go on from"):
+        Asked(engine, "")
+
+
+def test_what_was_read_is_not_read_again(start: Callable[..., Engine]) -> None:
+    model = FakeModel()
+    engine = start(model, max_running=2)
+    first, second = "first " * 30, "second " * 30
+    for conversation in (first, second):
+        Asked(engine, conversation).result()
+    model.read.clear()
+    for conversation in (first, second):
+        longer = conversation + checksum(conversation.encode()) + " and then"
+        text, finished = Asked(engine, longer).result()
+        assert text == checksum(longer.encode())
+        # the last token of the reply had not been read
+        assert finished.cached_tokens == len(longer) - len("N and then") + 1
+    assert model.read == [len(" and then")] * 2
+    assert len(model.caches) == 2
+
+
+def test_a_conversation_is_not_lost_to_one_that_starts_alike(start: Callable[..., Engine]) -> None:
+    model = FakeModel()
+    engine = start(model, max_running=3)
+    system = "be brief. "
+    Asked(engine, system + "a" * 100).result()
+    Asked(engine, system + "b" * 100).result()
+    _, finished = Asked(engine, system + "a" * 100).result()
+    assert finished.cached_tokens == 109
+
+
+def test_a_long_prompt_does_not_stop_others(start: Callable[..., Engine]) -> None:
+    events: list[str] = []
+
+    class Noting(FakeModel):
+        def prefill(self, tokens, cache):
+            events.append("read")
+            return super().prefill(tokens, cache)
+
+        def decode(self, tokens, caches):
+            events.append("write")
+            return super().decode(tokens, caches)
+
+    engine = start(Noting(ENDLESS, max_context=4096, step_s=0.002))
+    writing = Asked(engine, "a", max_tokens=1000)
+    writing.next()
+    reading = Asked(engine, "b" * 2000, max_tokens=2)
+    assert reading.result()[0] == "xx"
+    writing.generation.cancel()
+    parts = "".join(event[0] for event in events).strip("w")
+    assert parts.count("r") >= 8
+    assert "rr" not in parts
+
+
+def test_a_cancelled_sequence_frees_its_slot(start: Callable[..., Engine]) -> None:
+    engine = start(FakeModel(ENDLESS, step_s=0.001), max_running=1)
+    first, second = Asked(engine, "a", 4000), Asked(engine, "b", 2)
+    first.next()
+    first.generation.cancel()
+    assert first.result()[1].reason == Reason.CANCELLED
+    assert second.result()[0] == "xx"
+
+
+def test_one_that_is_cancelled_while_it_waits_never_runs(start: Callable[..., Engine]) -> None:
+    model = FakeModel(ENDLESS, step_s=0.001)
+    engine = start(model, max_running=1, max_waiting=1)
+    first = Asked(engine, "a", 4000)
+    first.next()
+    second = Asked(engine, "b")
+    with pytest.raises(QueueFullError, match="1 requests are waiting already; try again later"):
+        Asked(engine, "c")
+    second.generation.cancel()
+    assert second.result() == ("", Finished(Reason.CANCELLED))
+    Asked(engine, "d")  # there is room again
+    first.generation.cancel()
+
+
+def test_a_step_that_fails_fails_its_own_sequences_only(start: Callable[..., Engine]) -> None:
+    model = FakeModel()
+    engine = start(model, max_running=1)
+    model.fails = RuntimeError("out of memory")
+    text, finished = Asked(engine, "a").result()
+    assert (text, finished.reason, str(finished.error)) == ("", Reason.ERROR, "out of memory")
+    assert Asked(engine, "a").result()[0] == checksum(b"a")
+
+
+def test_who_asked_may_be_gone(start: Callable[..., Engine]) -> None:
+    engine = start(FakeModel(), max_running=1)
+
+    def deliver(event: Generated | Finished) -> None:
+        raise RuntimeError("the loop is closed")
+
+    engine.submit(Request([1], Sampling(), 9), deliver)
+    assert Asked(engine, "a").result()[0] == checksum(b"a")
+
+
+def test_an_engine_that_is_closed_answers_nobody(start: Callable[..., Engine]) -> None:
+    engine = start(FakeModel(ENDLESS, step_s=0.001), max_running=1)
+    running, waiting = Asked(engine, "a", 4000), Asked(engine, "b")
+    running.next()
+    engine.close()
+    for one in (running, waiting):
+        finished = one.result()[1]
+        assert isinstance(finished.error, EngineClosedError)
+    with pytest.raises(EngineClosedError, match="shutting down"):
+        Asked(engine, "c")
