@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 import sys
+from collections.abc import Collection, Sequence
 
 from tinygrad.settings import NO_COLOR
 
@@ -72,6 +73,24 @@ def _wrap_line(line: str, width: int) -> str:
             column += 1
         pieces.append(token)
     return "".join(pieces)
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
+    """Rows of equal length as a table; the columns in `numbers` are aligned at their right ends.
+
+    >>> print(aligned([("a", "long"), ("10", "b")], numbers={0}))
+     a  long
+    10  b
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in numbers else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def strip_parens(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from tinygrad.settings import DEBUG
-from tinygrad.text import highlighted
+from tinygrad.text import aligned, highlighted
 from tinygrad.uop.args import Reason
 
 
@@ -81,26 +81,11 @@ class CommTrace:
             for (kind, where, line), sizes in groups.items()
         ]
         total = ("total", str(len(self.records)), f"{self.nbytes:,}", "", "")
-        return _aligned([("kind", "count", "bytes", "from -> to", "line"), *rows, total])
+        heading = ("kind", "count", "bytes", "from -> to", "line")
+        return aligned([heading, *rows, total], numbers={1, 2})
 
     def __str__(self) -> str:
         return self.table()
-
-
-# the columns of numbers, which are aligned at their right ends
-_NUMBERS = frozenset({1, 2})
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if number in _NUMBERS else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 def short_line(line: str) -> str:

@@ -12,7 +12,8 @@ draw lately is behind; it is brought up to date when it draws next.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,19 @@ class RandomSequence:
         state.count.uop = old.assign(old + const_node(behind, dtypes.uint64))
         state.position = self.position
         remember_assignment(state.count.uop)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """What is drawn in this block, of which nothing is computed, is drawn again after it."""
+        position = self.position
+        before = {d: (state.count.uop, state.position) for d, state in self.devices.items()}
+        try:
+            yield
+        finally:
+            self.position = position
+            self.devices = {d: state for d, state in self.devices.items() if d in before}
+            for device, state in self.devices.items():
+                state.count.uop, state.position = before[device]
 
     # ---- for functions that are captured and replayed ----
 
