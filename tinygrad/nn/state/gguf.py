@@ -21,7 +21,7 @@ from tinygrad.nn.state.file_bytes import (
     peek_bytes,
     shown,
 )
-from tinygrad.nn.state.ggml import block_format, ggml_data_to_tensor
+from tinygrad.nn.state.ggml import block_format
 from tinygrad.nn.state.gguf_values import MAX_HEADER_BYTES, HeaderReader
 from tinygrad.tensor import Tensor
 
@@ -67,11 +67,16 @@ def gguf_load(tensor: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _loaded(t: Tensor, data_start: int, entry: TensorEntry) -> Tensor:
+    format = block_format(entry.ggml_type)
+    if entry.nbytes == 0:
+        return Tensor.empty(*entry.shape, dtype=format.dtype)
     start = data_start + entry.offset
-    data = t[start : start + entry.nbytes]
+    # with the axes of the tensor, so that what splits these splits the blocks
+    blocks = (*entry.shape[:-1], -1, format.nbytes)
+    data = t[start : start + entry.nbytes].reshape(blocks)
     if is_on_disk(t):
         data = data.to(Device.DEFAULT)
-    return ggml_data_to_tensor(data, prod(entry.shape), entry.ggml_type).reshape(entry.shape)
+    return format.dequantize(data).reshape(entry.shape)
 
 
 @accept_filename

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tinygrad.nn.state.collect import get_state_dict
-from tinygrad.nn.state.shards import read_shards
+from tinygrad.nn.state.parts import computed_in_parts
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 
@@ -31,8 +31,8 @@ def load_state_dict(
     `strict`, a name that the dictionary lacks is an error and one that the model lacks a warning;
     without, both are passed over. `verbose` shows progress on a terminal. `consume` takes entries
     out of `state_dict` once they are loaded, so that their memory is free early. `realize=False`
-    loads lazily. A split tensor takes each device's part from a file alone, unless its axes are
-    reordered there. Raises StateDictError, before anything is changed, for missing names and for
+    loads lazily. Of a tensor in a file, quantised or not, a device of a layout reads its own part
+    alone. Raises StateDictError, before anything is changed, for missing names and for
     shapes that differ.
 
     >>> model = {"weight": Tensor.zeros(2)}
@@ -91,9 +91,11 @@ def _load(target: Tensor, value: Tensor, realize: bool) -> None:
     value = value.reshape(target.shape)
     layout = target.device
     # what is in a file goes to each device in part; the graph would read it as a whole
-    read = read_shards(value, layout) if realize and isinstance(layout, Sharding) else None
+    in_parts = (
+        computed_in_parts(value, layout) if realize and isinstance(layout, Sharding) else None
+    )
     # a clone, because what trains the model must not change the dictionary
-    own = value.to(layout).clone() if read is None else read
+    own = value.to(layout).clone() if in_parts is None else in_parts.to(layout)
     # into the model's memory if it has any, so that a captured step sees it
     target.assign(own.cast(target.dtype))
     if realize:

@@ -34,13 +34,17 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
         return None
     allocator = Device[memory.device].allocator
     assert isinstance(allocator, DiskAllocator), "files are on DISK"
-    local = prod(layout.local_shape(value.shape))
-    parts = [Buffer(device, local, value.dtype).allocate() for device in layout.devices]
+    block = layout.local_shape(value.shape)
+    parts = [Buffer(device, prod(block), value.dtype).allocate() for device in layout.devices]
     for region, holders in _holders(layout, value.shape).items():
         first = parts[holders[0]]
         content = _host_memory(first)
         starts = run_starts(value.shape, region, value.dtype.itemsize)
-        allocator.copyout_runs(content, memory.handle, starts)
+        box = _box(content, block, region, value.dtype.itemsize)
+        own = box if box.flags.c_contiguous else np.empty_like(box, order="C")
+        allocator.copyout_runs(own.reshape(-1).data, memory.handle, starts)
+        if own is not box:
+            box[...] = own
         for part in (parts[holder] for holder in holders):
             if part is not first or not _is_addressable(first):
                 part.copyin(content)
@@ -56,8 +60,11 @@ def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
     while node.op is Ops.RESHAPE:
         # a layout that follows a reshape leaves each device's memory as it is
         node = node.src[0]
+    block = layout.local_shape(value.shape)
     for region, holders in _holders(layout, value.shape).items():
-        content = node.buffer[holders[0]].as_memoryview()
+        whole = node.buffer[holders[0]].as_memoryview()
+        box = _box(whole, block, region, value.dtype.itemsize)
+        content = np.ascontiguousarray(box).reshape(-1).data
         starts = run_starts(value.shape, region, value.dtype.itemsize)
         run_bytes = content.nbytes // len(starts)
         for number, start in enumerate(starts):
@@ -82,11 +89,20 @@ def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[in
 
 
 def _holders(layout: Sharding, shape: tuple[Any, ...]) -> dict[Region, list[int]]:
-    """The numbers of the devices that have each part."""
+    """The numbers of the devices that have each part; those that have none are left out."""
     holders: dict[Region, list[int]] = {}
     for number, region in enumerate(layout.regions(shape)):
-        holders.setdefault(region, []).append(number)
+        if all(start < stop for start, stop in region):
+            holders.setdefault(region, []).append(number)
     return holders
+
+
+def _box(content: memoryview, block: tuple[int, ...], region: Region, itemsize: int) -> Any:
+    """The bytes of a device's memory that are elements of the array: all but the padding of the
+    last blocks.
+    """
+    sizes = tuple(slice(stop - start) for start, stop in region)
+    return np.frombuffer(content, np.uint8).reshape(*block, itemsize)[sizes]
 
 
 def _is_addressable(part: Buffer) -> bool:

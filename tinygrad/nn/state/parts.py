@@ -1,0 +1,94 @@
+"""A value that is computed from a file, computed by each device from its own part of the file.
+
+In: a lazy value made of one tensor in a file by what works element by element and by movement, such
+as the numbers that quantised blocks stand for, and the layout where it is wanted. Out: the same
+value made of parts of that tensor. Always true: no device gets the file's tensor as a whole, unless
+it is to have a full copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import cast
+
+from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
+from tinygrad.nn.state.shards import read_shards
+from tinygrad.sharding import Placement, Sharding
+from tinygrad.tensor import Tensor
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.placement import source_of_bitcast
+
+# what computes each element of its result from the elements at one place of its sources
+_FOLLOWED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH}
+
+
+def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
+    """`value` on the devices of `layout`, and in that layout if it can be computed so.
+
+    None if it is not made of one tensor in a file, or no way to cut that leads to a cut of `value`.
+    """
+    stored = _stored_below(value.uop)
+    if stored is None:
+        return None
+    for option in _layouts(layout, stored):
+        empty = UOp.new_buffer(option, cast(tuple[int, ...], stored.shape), stored.dtype)
+        node = _made_of(value.uop, stored, empty)
+        if node is not None and (node.device.split_axes or not layout.split_axes):
+            parts = read_shards(_in_file(stored), option)
+            assert parts is not None, "it is a run of a file"
+            return Tensor(node.substitute({empty: parts.uop}))
+    return None
+
+
+def _in_file(node: UOp) -> Tensor:
+    """What a tensor was before it was copied from its file."""
+    return Tensor(node.src[0] if node.op is Ops.COPY else node)
+
+
+def _is_stored(node: UOp) -> bool:
+    """Whether a node is a run of a file, or a copy of one."""
+    below = _in_file(node)
+    return is_on_disk(below) and stored_run(below) is not None
+
+
+def _stored_below(value: UOp) -> UOp | None:
+    """The one tensor in a file that a value is made of, and the constants beside it."""
+    below = value.toposort(gate=lambda x: x.op in _FOLLOWED and not _is_stored(x))
+    placed = [x for x in below if x.device is not None]
+    stored = [x for x in placed if _is_stored(x)]
+    others = [x for x in placed if x.op not in _FOLLOWED and x not in stored]
+    return stored[0] if len(stored) == 1 and not others else None
+
+
+def _layouts(layout: Sharding, stored: UOp) -> Iterator[Sharding]:
+    """How the tensor in the file may be cut: as its value first, if it has the same axes."""
+    splittable = [axis for axis, size in enumerate(stored.shape) if size != 1]
+    options: list[list[Placement]] = [
+        [None] if placement is None else [*splittable] for placement in layout.axes
+    ]
+    for axes in dict.fromkeys([layout.axes, *product(*options)]):
+        candidate = layout.with_axes(axes)
+        if all(axis in splittable for axis in candidate.split_axes):
+            yield candidate
+
+
+def _made_of(value: UOp, stored: UOp, instead: UOp) -> UOp | None:
+    """`value` with another node in the place of `stored`; None if its layout is lost on the way."""
+    done = {stored: instead}
+    for node in value.toposort(gate=lambda x: x is not stored):
+        if node in done:
+            continue
+        src = tuple(done[x] for x in node.src)
+        new = node if src == node.src else node.replace(src=src)
+        layouts = {x.device for x in src if x.device is not None}
+        if layouts and (len(layouts) > 1 or new.device is None or not _keeps_blocks(new)):
+            return None
+        done[node] = new
+    return done[value]
+
+
+def _keeps_blocks(node: UOp) -> bool:
+    """Whether a layout of parts is left alone where the size of elements changes."""
+    return node.op is not Ops.BITCAST or source_of_bitcast(node.src[0], node.dtype) is node.src[0]
