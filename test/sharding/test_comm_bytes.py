@@ -69,6 +69,30 @@ def test_a_weight_used_twice_is_reduced_once() -> None:
     assert moved(gradient) == {"all_reduce": 4 * 96 * KIB}
 
 
+@pytest.mark.parametrize("layout", [REPLICATED, on((None, 0), GRID)], ids=str)
+@pytest.mark.parametrize(
+    "uses",
+    [
+        lambda g: [g, g * g],
+        lambda g: [g.T * 2, g.reshape(-1) + 1, g],
+        lambda g: [g.reshape(64, 2, 128).permute(1, 0, 2) * 3, g.T],
+    ],
+    ids=["itself", "views", "views of views"],
+)
+def test_a_gradient_is_reduced_once_for_all_that_use_it(layout: Sharding, uses: Any) -> None:
+    rows = on(0) if layout is REPLICATED else on((0, None), GRID)
+    x, w = placed(array(64, 128), rows), placed(array(128, 128), layout)
+    (gradient,) = gradients(x @ w.T, w)
+    results = uses(gradient)
+    # of 64 KiB in four devices, or 32 in each pair of them
+    nbytes = 4 * 96 * KIB if layout is REPLICATED else 4 * 32 * KIB
+    assert moved(*results) == {"all_reduce": nbytes}
+    expected = 2 * (array(64, 128) @ array(128, 128).T).T @ array(64, 128)
+    for found, wanted in zip(results, uses(Tensor(expected)), strict=True):
+        # the squares are of some hundreds, of which float32 has five digits
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-3, atol=0.2)
+
+
 def test_zero_scatters_gradients_and_gathers_weights() -> None:
     # the weight that is trained is split, the one that is used is its full copy
     x, master = placed(array(*X), on(0)), placed(array(*W1), on(0))

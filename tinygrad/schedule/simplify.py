@@ -118,4 +118,54 @@ rules = PatternMatcher(
 def simplify(sink: UOp) -> UOp:
     """The tensor graph after all rules."""
     sink = spread(fetch_runs(sink))
-    return graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
+    sink = graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
+    return reduce_once(sink)
+
+
+def reduce_once(sink: UOp) -> UOp:
+    """`allreduce(x), allreduce(reshape(x)) -> allreduce(x), reshape(allreduce(x))`: of several
+    views of the same terms, as raised for different users, one is reduced and the others are read
+    from that.
+    """
+    done: dict[UOp, UOp] = {}
+    reduced: dict[UOp, list[UOp]] = {}
+    for node in sink.toposort():
+        src = tuple(done[x] for x in node.src)
+        new = node if src == node.src else inherit(node.replace(src=src), node)
+        if node.op is Ops.ALLREDUCE:
+            alike = reduced.setdefault(_moved_from(new.src[0])[-1], [])
+            views = [view for first in alike if (view := _seen_in(first, new)) is not None]
+            if views:
+                new = views[0]
+            else:
+                alike.append(new)
+        done[node] = new
+    return done[sink]
+
+
+def _moved_from(node: UOp) -> list[UOp]:
+    """`node`, and what it is a reshape or permute of, down to what is none."""
+    found = [node]
+    while found[-1].op in _RAISED:
+        found.append(found[-1].src[0])
+    return found
+
+
+def _seen_in(first: UOp, node: UOp) -> UOp | None:
+    """An all-reduce as a view of another one of the same terms, if its layout is kept."""
+    back = [_inverse(moved) for moved in _moved_from(first.src[0])[:-1]]
+    forth = [(moved.op, moved.arg) for moved in reversed(_moved_from(node.src[0])[:-1])]
+    view = first
+    for op, arg in (*back, *forth):
+        layout = view.device
+        if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, view.shape, arg) is None:
+            return None
+        view = UOp(op, view.dtype, (view,), arg)
+    return view if view.device == node.device else None
+
+
+def _inverse(moved: UOp) -> tuple[Ops, tuple[sint, ...]]:
+    """The reshape or permute that takes another one back."""
+    if moved.op is Ops.RESHAPE:
+        return moved.op, moved.src[0].shape
+    return moved.op, tuple(moved.arg.index(axis) for axis in range(len(moved.arg)))
