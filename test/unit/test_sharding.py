@@ -536,6 +536,22 @@ def test_the_narrower_of_two_operands_moves() -> None:
     assert common_layout(layouts, [2 * 64 * 128, 4 * 64 * 128], [X, X]) is layouts[1]
 
 
+def test_what_a_sum_moves_counts_where_operands_move() -> None:
+    # (64, 1, 128) by (1, 512, 128), summed over the last axis
+    rows, weight = split(4, 0), split(4, 2)
+    sizes, shapes = [4 * 64 * 128, 4 * 512 * 128], [(64, 1, 128), (1, 512, 128)]
+    # the smaller operand would move, but terms of (64, 512) are more than the weight
+    assert common_layout([rows, weight], sizes, shapes) is weight
+    assert common_layout([rows, weight], sizes, shapes, (2,)) is rows
+    # terms of (8, 512) are fewer
+    few = [(8, 1, 128), (1, 512, 128)]
+    assert common_layout([rows, weight], [4 * 8 * 128, sizes[1]], few, (2,)) is weight
+    # where no operand moves, terms are reduced, however many
+    wide = [(4096, 1, 128), (1, 512, 128)]
+    whole = rows.replicated()
+    assert common_layout([whole, weight], [4 * 4096 * 128, sizes[1]], wide, (2,)) is weight
+
+
 def test_operand_layout_keeps_full_copies_along_broadcast_axes() -> None:
     layout = split(4, (0, 1), (2, 2))
     assert operand_layout(layout, BIAS) is split(4, (None, 1), (2, 2))

@@ -20,6 +20,7 @@ from tinygrad.mixin.core import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.placement import common_sources
 
 # a power up to this is written as multiplications
 MOST_MULTIPLIED = 32
@@ -50,6 +51,16 @@ class ArithmeticMixin(TensorCore):
     def _binary(self, op: Ops, x: Any, reverse: bool = False) -> Self:
         a, b = self._operands(x, reverse, op.name)
         return self._result(a.alu(op, b), x)
+
+    def _product_to_sum(self, x: Self, axes: tuple[int, ...]) -> Self:
+        """`self * x`, of which the sum over `axes` is wanted: what that moves counts where the
+        layouts of the two are brought together.
+        """
+        factors = self._operands(x, False, Ops.MUL.name)
+        ndim = max(node.ndim for node in factors)
+        summed = tuple(axis % ndim for axis in axes)
+        a, b = common_sources(Ops.MUL, factors, summed)
+        return self._result(a.alu(Ops.MUL, b), x)
 
     def alu(self, op: Ops, *src: Self) -> Self:
         """The elementwise operation `op` on this and `src`, broadcast but not promoted.

@@ -96,7 +96,8 @@ class ConvMixin(WinogradMixin):
         groups, out, *rest = weight.shape
         ones = (1,) * (self.ndim - 3 - len(rest))
         w = weight.reshape((1, groups, out, *ones, *rest))
-        return (self * w).sum(tuple(range(-count - 1, 0)), dtype=self.dtype)
+        axes = tuple(range(-count - 1, 0))
+        return self._product_to_sum(w, axes).sum(axes, dtype=self.dtype)
 
     def conv_transpose2d(
         self,

@@ -27,7 +27,8 @@ class MatmulMixin(ReduceMixin):
         """`(self * other).sum(axis)`, multiplied and added in a type wide enough for both."""
         common = least_upper_dtype(self.dtype, other.dtype)
         wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
-        result = (self.cast(wide) * other.cast(wide)).sum(axis, dtype=wide)
+        product = self.cast(wide)._product_to_sum(other.cast(wide), (axis,))
+        result = product.sum(axis, dtype=wide)
         return result if dtype is not None else result.cast(common)
 
     def dot(self, w: Self, dtype: DType | str | None = None) -> Self:
@@ -139,7 +140,7 @@ class MatmulMixin(ReduceMixin):
             wide = sum_acc_dtype(common)
         product = self.cast(wide)
         for other in others:
-            product = product * other.cast(wide)
+            product = product._product_to_sum(other.cast(wide), axes)
         result = product.sum(axes, dtype=wide) if axes else product
         return result if dtype is not None else result.cast(common)
 

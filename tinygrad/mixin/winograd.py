@@ -88,7 +88,7 @@ class WinogradMixin(ReduceMixin):
         out = weight.shape[1]
         kernel = weight.permute((3, 4, 0, 1, 2))._both_axes(WEIGHT)
         kernel = kernel.reshape((TILE * TILE, groups, out, channels, 1, 1, 1))
-        products = (image * kernel).sum(3, dtype=self.dtype)
+        products = image._product_to_sum(kernel, (3,)).sum(3, dtype=self.dtype)
         result = products.reshape((TILE, TILE, groups, out, batch, *tiles))._both_axes(RESULT)
         result = result.reshape((RESULTS, RESULTS, groups, out, batch, *tiles))
         # (batch, groups, out, tile row, row, tile column, column)

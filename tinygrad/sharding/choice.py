@@ -13,6 +13,7 @@ from math import prod
 from operator import mul
 
 from tinygrad.sharding.layout import (
+    Partial,
     Placement,
     Shape,
     Sharding,
@@ -20,11 +21,16 @@ from tinygrad.sharding.layout import (
     is_int,
     placement_axis,
 )
+from tinygrad.sharding.propagation import reduce_layout
 from tinygrad.sharding.topology import Link, Topology, current_topology, sent_over
 
 
 def common_layout(
-    layouts: Sequence[Sharding], nbytes: Sequence[int], shapes: Sequence[Shape]
+    layouts: Sequence[Sharding],
+    nbytes: Sequence[int],
+    shapes: Sequence[Shape],
+    summed: tuple[int, ...] = (),
+    itemsize: int = 4,
 ) -> Sharding:
     """The layout for all operands that keeps links busy the least, without `Partial`.
 
@@ -34,11 +40,15 @@ def common_layout(
     and each pair of them combined: one split where the other keeps full copies. Equal costs keep
     the larger operand, then the first. Equal layouts are returned as they are.
 
+    The result, of `itemsize` bytes an element, will be summed over the axes `summed`. Where an
+    operand has to move in any case, the all-reduce that the sum would need counts too.
+
     Raises ShardingError if the operands live on different devices, or one holds unreduced terms.
     """
     if all(layout is layouts[0] for layout in layouts):
         return layouts[0]
-    return _common_layout(current_topology(), tuple(layouts), tuple(nbytes), tuple(shapes))
+    operands = (tuple(layouts), tuple(nbytes), tuple(shapes))
+    return _common_layout(current_topology(), *operands, summed, itemsize)
 
 
 @lru_cache(maxsize=4096)
@@ -47,6 +57,8 @@ def _common_layout(
     layouts: tuple[Sharding, ...],
     nbytes: tuple[int, ...],
     shapes: tuple[Shape, ...],
+    summed: tuple[int, ...],
+    itemsize: int,
 ) -> Sharding:
     for layout in layouts:
         _check_operand(layouts[0], layout)
@@ -57,13 +69,15 @@ def _common_layout(
     operands = list(zip(layouts, nbytes, shapes, strict=True))
 
     def cost(candidate: Sharding) -> float:
-        moved: dict[Link, int] = {}
-        for operand in operands:
-            for link, count in _moved_bytes(topology, candidate, *operand):
-                moved[link] = moved.get(link, 0) + count
-        return sum(count / link.bandwidth for link, count in moved.items())
+        moves = [_moved_bytes(topology, candidate, *operand) for operand in operands]
+        return sum(count / link.bandwidth for sent in moves for link, count in sent)
 
-    return min((entry for entry in candidates if _fits(entry, shapes)), key=cost)
+    costs = {entry: cost(entry) for entry in candidates if _fits(entry, shapes)}
+    if summed and all(costs.values()):
+        for entry in costs:
+            sent = _reduced_elements(topology, entry, shapes, summed)
+            costs[entry] += sum(count * itemsize / link.bandwidth for link, count in sent)
+    return min(costs, key=lambda entry: costs[entry])
 
 
 def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
@@ -100,6 +114,32 @@ def _moved_bytes(
     # by share of the elements, so that symbolic sizes, never split, cancel out
     known_elements: int = prod(size for size in shape if is_int(size))
     return [(link, nbytes * elements // known_elements) for link, elements in moved if elements]
+
+
+def _reduced_elements(
+    topology: Topology, layout: Sharding, shapes: Sequence[Shape], summed: tuple[int, ...]
+) -> list[tuple[Link, float]]:
+    """The elements that cross each link when what is laid out so is summed over axes to full
+    copies: terms are scattered in pieces, then these are gathered.
+    """
+    partial = reduce_layout(layout, summed, "ADD")
+    if partial is None or not partial.is_partial:
+        return []
+    sizes = [[size for size in axis if is_int(size)] for axis in zip(*shapes, strict=True)]
+    result = [1 if i in summed else max(axis, default=1) for i, axis in enumerate(sizes)]
+    terms = [isinstance(p, Partial) for p in partial.axes]
+    count = prod(n for n, term in zip(partial.mesh_shape, terms, strict=True) if term)
+    by_term, by_piece = (
+        partial.with_axes([axis if term else None for term in terms]) for axis in (0, 1)
+    )
+    whole = partial.with_axes([None] * len(terms))
+    sent = (
+        *sent_over(topology, by_term, by_piece, (count, count)),
+        *sent_over(topology, by_term, whole, (count,)),
+    )
+    # `count` elements stand for all that a device holds
+    scale = prod(int(size) for size in partial.local_shape(tuple(result))) / count
+    return [(link, elements * scale) for link, elements in sent]
 
 
 def _combined(first: Sharding, second: Sharding) -> Sharding | None:

@@ -131,7 +131,11 @@ def rule_layouts(
         for layout, size, own in zip(layouts, nbytes, rule.operands, strict=True)
         if layout is not None
     ]
-    common = common_layout(*map(list, zip(*placed, strict=True)))
+    common = common_layout(
+        [layout for layout, _, _ in placed],
+        [size for _, size, _ in placed],
+        [shape for _, _, shape in placed],
+    )
     count = len(rule.outputs)
     return tuple(
         common.with_axes(

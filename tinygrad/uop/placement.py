@@ -79,8 +79,10 @@ def _mismatch(op: Ops, devices: list[Any]) -> ShardingError:
     )
 
 
-def common_sources(op: Ops, srcs: tuple[UOp, ...]) -> tuple[UOp, ...]:
+def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ()) -> tuple[UOp, ...]:
     """The sources of an elementwise op, all on the layout that moves the fewest bytes.
+
+    What a sum of the result over the axes `summed` moves counts too.
 
     Raises:
         ShardingError: the devices differ, or a transfer is needed under `SHARDING="strict"`.
@@ -98,6 +100,8 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...]) -> tuple[UOp, ...]:
         [x.device for x in wide],
         [moved_base(x).nbytes for x in wide],
         [x.shape for x in wide],
+        summed,
+        wide[0].dtype.itemsize,
     )
     return tuple(x if x.device is None else reshard(x, target, op.name) for x in srcs)
 
