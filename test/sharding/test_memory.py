@@ -1,0 +1,255 @@
+"""A model whose parameters are split over eight devices is never whole anywhere.
+
+What a device holds at most, from the first number drawn to the file that is saved, is its part of
+the state and a small allowance, named below.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.models.transformer import Transformer
+from test.sharding.common import KIB
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
+from tinygrad.engine import CommTrace
+from tinygrad.nn.optim import Adam
+from tinygrad.nn.state import (
+    get_parameters,
+    get_state_dict,
+    ggml_data_to_tensor,
+    load_state_dict,
+    safe_load,
+    safe_save,
+)
+
+EIGHT = ("CPU", *(f"CPU:{i}" for i in range(1, 8)))
+ROWS = Sharding(EIGHT, 0)
+
+# the seeds that each tensor's random numbers are drawn from, and where in the sequence they start
+SEEDS = 4 * KIB
+# the learning rate and the powers of the decay rates
+SCALARS = KIB
+# what the layers of the small transformer compute for two tokens, which each device has whole
+ACTIVATIONS = 26 * KIB
+# objects of Python: names, shapes, open files
+PYTHON = 192 * KIB
+
+
+class Usage:
+    """The most bytes that each device held, beyond those it held before."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        GlobalCounters.reset()
+        self.before = dict(GlobalCounters.mem_used_per_device)
+
+    def peak(self, device: str) -> int:
+        return GlobalCounters.mem_peak_per_device[device] - self.before.get(device, 0)
+
+    @property
+    def most(self) -> int:
+        return max(self.peak(device) for device in EIGHT)
+
+
+@contextmanager
+def watched() -> Iterator[Usage]:
+    """Nothing but the eight devices gets memory in the block."""
+    usage = Usage()
+    yield usage
+    others = {
+        device: usage.peak(device)
+        for device in GlobalCounters.mem_peak_per_device
+        if device not in EIGHT and usage.peak(device)
+    }
+    assert not others
+
+
+def sharded(model: Any, layout: Sharding = ROWS) -> Any:
+    """A model whose tensors were moved before anything was computed."""
+    for parameter in get_parameters(model):
+        parameter.shard_(layout if parameter.shape else layout.replicated())
+    return model
+
+
+def transformer() -> Any:
+    return Transformer(vocab=512, dim=128, layers=2, seq=8)
+
+
+def convolutions() -> Any:
+    return [
+        nn.Conv2d(16, 64, 3),
+        nn.BatchNorm(64),
+        nn.ConvTranspose2d(64, 64, 3),
+        nn.GroupNorm(8, 64),
+    ]
+
+
+def recurrent() -> Any:
+    return nn.LSTMCell(64, 128)
+
+
+def nbytes(model: Any) -> int:
+    return sum(parameter.nbytes() for parameter in get_parameters(model))
+
+
+def largest_bytes(model: Any) -> int:
+    return max(parameter.nbytes() for parameter in get_parameters(model))
+
+
+def realize_together(parameters: list[Tensor]) -> None:
+    Tensor.realize(*parameters)
+
+
+def realize_one_by_one(parameters: list[Tensor]) -> None:
+    for parameter in parameters:
+        parameter.realize()
+
+
+# ---- from the first number ----
+
+
+@pytest.mark.parametrize("make", [transformer, convolutions, recurrent])
+@pytest.mark.parametrize("realize", [realize_together, realize_one_by_one])
+def test_initial_weights_are_drawn_in_parts(
+    make: Callable[[], Any], realize: Callable[[list[Tensor]], None]
+) -> None:
+    model = sharded(make())
+    with watched() as usage, CommTrace() as trace:
+        realize(get_parameters(model))
+    assert nbytes(model) // 16 < usage.most <= nbytes(model) // 8 + SEEDS
+    assert trace.nbytes <= SEEDS
+
+
+DRAWS: dict[str, Callable[[], Tensor]] = {
+    "uniform": lambda: Tensor.uniform(512, 256),
+    "normal": lambda: Tensor.normal(512, 256, std=0.02),
+    "glorot": lambda: Tensor.glorot_uniform(512, 256),
+    "kaiming": lambda: Tensor.kaiming_normal(512, 256),
+    "half": lambda: (Tensor.randn(512, 256) / 50).cast(dtypes.half),
+    "transposed": lambda: Tensor.randn(256, 512).T,
+    "clipped": lambda: Tensor.randn(512, 256).clamp(-2, 2),
+    "joined": lambda: Tensor.cat(Tensor.rand(256, 256), Tensor.randn(256, 256)),
+    "a table of angles": lambda: (
+        (Tensor.arange(512).reshape(512, 1) / 10000).sin().expand(512, 256)
+    ),
+    "a triangle": lambda: Tensor.ones(512, 256).tril(),
+    "rows that do not divide": lambda: Tensor.randn(500, 256),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_what_is_drawn_and_then_split_is_the_same_and_never_whole(
+    draw: Callable[[], Tensor], axis: int
+) -> None:
+    Tensor.manual_seed(7)
+    expected = draw().numpy()
+    Tensor.manual_seed(7)
+    with watched() as usage:
+        x = draw().shard_(EIGHT, axis).contiguous().realize()
+    part = max(1, -(-x.shape[axis] // 8)) * x.nbytes() // x.shape[axis]
+    assert usage.most <= part + SEEDS
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+# ---- to the step ----
+
+
+def test_the_state_of_an_optimizer_is_split_as_its_parameters() -> None:
+    model = sharded(transformer())
+    Tensor.realize(*get_parameters(model))
+    with watched() as usage:
+        optimizer = Adam(get_parameters(model))
+        Tensor.realize(*get_parameters(optimizer))
+    assert usage.most <= 2 * nbytes(model) // 8 + SCALARS
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_step_holds_an_eighth_of_the_state_and_of_the_gradients(
+    jit: bool,
+) -> None:
+    model = sharded(transformer())
+    Tensor.realize(*get_parameters(model))
+    before = nbytes(model) // 8
+    tokens = Tensor(np.arange(2, dtype=np.int32).reshape(1, 2)).shard(EIGHT).realize()
+    with watched() as usage, Tensor.train():
+        optimizer = Adam(get_parameters(model))
+
+        def step(tokens: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(tokens).square().mean().backward()
+            return loss.realize(*optimizer.schedule_step())
+
+        run = TinyJit(step) if jit else step
+        for _ in range(4):
+            run(tokens)
+    state, gradients = 3 * nbytes(model), nbytes(model)
+    # a gradient that is split along another axis than its parameter is packed, sent and received
+    in_transit = 2 * largest_bytes(model)
+    most = before + usage.most
+    assert most <= (state + gradients + in_transit) // 8 + SCALARS + ACTIVATIONS
+
+
+# ---- to files and back ----
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    safe_save(get_state_dict(transformer()), path)
+    return path
+
+
+def test_a_model_is_loaded_in_parts(saved: Path) -> None:
+    model, state = sharded(transformer()), safe_load(saved)
+    with watched() as usage, CommTrace() as trace:
+        load_state_dict(model, state, verbose=False)
+    assert nbytes(model) // 16 < usage.most <= nbytes(model) // 8
+    assert trace.nbytes == 0
+
+
+def test_loading_over_a_model_in_memory_takes_a_part_of_two_weights_more(saved: Path) -> None:
+    model, state = sharded(transformer()), safe_load(saved)
+    Tensor.realize(*get_parameters(model))
+    with watched() as usage:
+        load_state_dict(model, state, verbose=False)
+    assert usage.most <= 2 * largest_bytes(model) // 8
+
+
+def test_quantised_weights_are_read_and_computed_in_parts(tmp_path: Path) -> None:
+    blocks = np.random.default_rng(0).integers(0, 50, (512, 4 * 18), np.uint8)
+    (tmp_path / "q4_0").write_bytes(blocks.tobytes())
+    in_file = Tensor(tmp_path / "q4_0").reshape(512, 4, 18)
+    q4_0 = 2
+    state = {
+        str(i): ggml_data_to_tensor(in_file.to("CPU").flatten(), 512 * 128, q4_0).reshape(512, 128)
+        for i in range(3)
+    }
+    model = sharded({name: Tensor.empty(512, 128) for name in state})
+    with watched() as usage, CommTrace() as trace:
+        load_state_dict(model, state, verbose=False)
+    assert usage.most <= (nbytes(model) + blocks.nbytes) // 8
+    assert trace.nbytes == 0
+
+
+def test_saving_takes_no_memory(tmp_path: Path) -> None:
+    model = sharded(transformer())
+    optimizer = Adam(get_parameters(model))
+    state = {**get_state_dict(model), **get_state_dict(optimizer, "optimizer.")}
+    Tensor.realize(*state.values())
+    with watched() as usage, CommTrace() as trace:
+        tracemalloc.start()
+        safe_save(state, tmp_path / "all.safetensors")
+        _, on_the_host = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert usage.most == 0
+    assert trace.nbytes == 0
+    assert on_the_host < PYTHON < nbytes(model) // 8
