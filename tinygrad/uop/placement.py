@@ -157,6 +157,11 @@ def reshard(node: UOp, layout: Sharding, by: str | None = None) -> UOp:
         return node if node.device == layout else copy(node, layout)
     if unplaced(node) is not None:
         return copy(node, layout)
+    if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
+        # a view of what was moved is free, and others may need just that
+        below = _exact_layout_below(node, layout)
+        if below is not None and below.devices == node.device.devices:
+            return node.replace(src=(reshard(node.src[0], below, by),))
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
         if inner is not None and inner.devices == node.device.devices:
@@ -197,6 +202,17 @@ def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
             return None
         return below
     return None
+
+
+def _exact_layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+    """The layout of a reshape's or permute's source that yields just `layout`, at equal cost."""
+    source = node.src[0]
+    below = _layout_below(node, layout)
+    if below is None or not isinstance(source.device, Sharding) or not _fits(below, source.shape):
+        return None
+    above = LAYOUT_RULES[node.op.name](below, source.shape, node.arg)
+    back = LAYOUT_RULES[node.op.name](source.device, source.shape, node.arg)
+    return below if above is layout and back is node.device else None
 
 
 # ---- movement that a layout cannot follow ----
