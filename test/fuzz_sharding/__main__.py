@@ -8,12 +8,13 @@ import sys
 import time
 
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
-from test.fuzz_sharding.check import Refused, check_bytes, compare
+from test.fuzz_sharding.check import Refused, check_bytes, check_replay, compare
 from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.shrink import shrink
 from tinygrad.settings import Context
 
-BYTES_SHARE = 0.15  # of the programs are checked for what they move
+CHECKS = (compare, check_replay, check_bytes)
+SHARES = (0.7, 0.15, 0.15)
 
 
 def search(minutes: float, seed: int, ops: list[str]) -> int:
@@ -23,7 +24,7 @@ def search(minutes: float, seed: int, ops: list[str]) -> int:
     while time.monotonic() < start + minutes * 60:
         rng = random.Random(seed)
         program = random_program(rng, ops)
-        check = check_bytes if rng.random() < BYTES_SHARE else compare
+        check = rng.choices(CHECKS, SHARES)[0]
         try:
             found = check(program)
         except Refused:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from test.fuzz_sharding.program import Array, Program, Step, execute
-from tinygrad import Sharding, Tensor, dtypes
+from tinygrad import Sharding, Tensor, TinyJit, dtypes
 from tinygrad.engine import CommTrace
 
 # whose intermediate values may be larger than what they start from and what they make
 COMPOSED = {"interpolate"}
 # what rounds is computed in float64; gradients may be large whole numbers that round a little
 TOLERANCE = {dtypes.double: 1e-9, dtypes.float: 1e-3, dtypes.half: 2e-2, dtypes.bfloat16: 1e-1}
+
+# numbers, and how far off they may be
+Result: TypeAlias = tuple[Array, float]
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,33 @@ def tensors(program: Program, sharded: bool) -> list[Tensor]:
     return results
 
 
-def arrays(program: Program, sharded: bool) -> list[tuple[Array, float]]:
-    """The numbers of all results, with the tolerance of each."""
+def arrays(program: Program, sharded: bool) -> list[Result]:
+    """All results and gradients."""
     results = tensors(program, sharded)
     Tensor.realize(*results)
+    return numbers(results)
+
+
+def replayed(program: Program, sharded: bool) -> list[Result]:
+    """The results of the last of some calls under the JIT, each with other inputs."""
+    names = program.namespace(sharded)
+
+    @TinyJit
+    def run(*inputs: Tensor) -> list[Tensor]:
+        inside = {**names, **dict(zip((x.name for x in program.inputs), inputs, strict=True))}
+        for step in program.steps:
+            execute(step, inside)
+        results = [inside[name].contiguous() for name in program.results()]
+        Tensor.realize(*results)
+        return results
+
+    for turn in range(4):
+        turned = program.namespace(sharded, turn)
+        results = run(*(turned[x.name] for x in program.inputs))
+    return numbers(results)
+
+
+def numbers(results: Iterable[Tensor]) -> list[Result]:
     return [(x.numpy(), TOLERANCE.get(x.dtype, 0.0)) for x in results]
 
 
@@ -83,18 +109,21 @@ def failure(error: Exception, program: Program) -> Finding:
     return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
 
 
-def compare(program: Program) -> Finding | None:
+def compare(
+    program: Program, run: Callable[[Program, bool], list[Result]] = arrays
+) -> Finding | None:
     """Values and gradients.
 
     Raises:
         Refused: it fails on one device.
     """
     try:
-        expected = arrays(program, False)
+        expected = run(program, False)
     except Exception as error:
         raise Refused(str(error)) from error
     try:
-        found = arrays(program, True)
+        with program.context():
+            found = run(program, True)
     except Exception as error:
         return failure(error, program)
     for number, ((a, tolerance), (b, _)) in enumerate(zip(found, expected, strict=True)):
@@ -103,6 +132,16 @@ def compare(program: Program) -> Finding | None:
             kind = "value" if number < len(program.results()) else "gradient"
             return Finding(f"wrong {kind}", f"result {number}: {message}", program)
     return None
+
+
+def check_replay(program: Program) -> Finding | None:
+    """Values under the JIT. The program that is printed is without it.
+
+    Raises:
+        Refused: it fails on one device.
+    """
+    found = compare(program, replayed)
+    return found and replace(found, kind=f"{found.kind} under the JIT")
 
 
 # ---- what it costs ----
@@ -114,13 +153,14 @@ def check_bytes(program: Program) -> Finding | None:
     Every step is realized alone.
     """
     try:
-        names = program.namespace(True)
-        for step in program.steps:
-            with CommTrace() as trace:
-                execute(step, names).realize()
-            complaint = waste(step, names, trace)
-            if complaint is not None:
-                return Finding(complaint, f"{step.text} moves {trace.kinds()}", program)
+        with program.context():
+            names = program.namespace(True)
+            for step in program.steps:
+                with CommTrace() as trace:
+                    execute(step, names).realize()
+                complaint = waste(step, names, trace)
+                if complaint is not None:
+                    return Finding(complaint, f"{step.text} moves {trace.kinds()}", program)
     except Exception as error:
         return failure(error, program)
     return None

@@ -25,6 +25,7 @@ EXACT = {
 WHOLE = {
     "({x} % 3)": 2,
     "({x} // 2)": 1,
+    "({x}.cast(dtypes.int) + 1).mod(4)": 4,
     "({x} > 0)": 1,
     "({x} == 1)": 1,
     "{x}.cast(dtypes.int)": 1,
@@ -36,6 +37,10 @@ WHOLE = {
     "{x}.masked_fill({x} > 1, 2)": 2,
     "{x}.round()": 1,
     "{x}.cast(dtypes.int) & 5": 5,
+    "{x}.cast(dtypes.int) ^ 3": 3,
+    "{x}.cast(dtypes.int) << 1": 2,
+    "{x}.isclose(1)": 1,
+    "{x}.trunc()": 1,
     "{x}.cast(dtypes.uint8)": 255,
     "{x}.cast(dtypes.int).bitcast(dtypes.uint).cast(dtypes.uint8)": 255,
 }
@@ -55,6 +60,11 @@ SMOOTH = {
     "{x}.softsign()": 1,
     "{x} / 3": 0,
     "{x}.leaky_relu(0.1)": 0,
+    "{x}.tanh().atan()": 1,
+    "{x}.elu()": 0,
+    "{x}.mish()": 0,
+    "({x}.abs() + 1) ** 0.5": 99,
+    "{x}.hardswish()": 0,
 }
 BINARY: dict[str, Callable[[float, float], float]] = {
     "{x} + {y}": lambda a, b: a + b,
@@ -62,6 +72,7 @@ BINARY: dict[str, Callable[[float, float], float]] = {
     "{x} * {y}": lambda a, b: a * b,
     "{x}.maximum({y})": max,
     "{x}.minimum({y})": max,
+    "{x} * 3 - {y} * 2": lambda a, b: 3 * a + 2 * b,
 }
 COMPARED: dict[str, Callable[[float, float], float]] = {
     "({x} < {y})": lambda a, b: 1,
@@ -166,14 +177,7 @@ def reduce(g: Generator) -> None:
     axes = g.axes(x)
     keep = g.maybe(0.3)
     count = prod(x.shape[axis] for axis in axes)
-    name = g.pick(["sum", "sum", "max", "min", "mean", "var", "logsumexp"])
-    if name in ("mean", "var", "logsumexp"):
-        x = g.double(x)
-        bound = {"mean": x.bound, "var": (2 * x.bound) ** 2 * 2, "logsumexp": x.bound + 9}[name]
-        more = ", correction=0" if name == "var" else ""
-        text = f"{x}.{name}({axes}, keepdim={keep}{more})"
-        g.step(text, x, along=axes, bound=bound, exact=False)
-        return
+    name = g.pick(["sum", "sum", "max", "min"])
     if name != "sum" and not x.is_exact:
         raise Unsuitable
     bound = x.bound * (count if name == "sum" else 1)
@@ -181,10 +185,28 @@ def reduce(g: Generator) -> None:
 
 
 @op
+def moment(g: Generator) -> None:
+    x = g.double(g.any(is_number))
+    axes = g.axes(x)
+    arguments = f"{axes}, keepdim={g.maybe(0.3)}"
+    text, bound = g.pick(
+        [
+            (f"{x}.mean({arguments})", x.bound),
+            (f"{x}.var({arguments}, correction=0)", 8 * x.bound**2),
+            (f"({x}.var({arguments}, correction=0) + 1).sqrt()", 3 * x.bound + 1),
+            (f"{x}.var_mean({arguments}, correction=0)[1]", x.bound),
+            (f"{x}.logsumexp({arguments})", x.bound + 9),
+        ]
+    )
+    g.step(text, x, along=axes, bound=bound, exact=False)
+
+
+@op
 def reduce_all(g: Generator) -> None:
     x = g.any(is_number, is_exact)
-    text, bound = g.pick([("sum", x.bound * prod(x.shape)), ("max", x.bound), ("min", x.bound)])
-    g.step(f"{x}.{text}()", x, bound=bound)
+    size = prod(x.shape)
+    name, bound = g.pick([("sum", x.bound * size), ("max", x.bound), ("argmax", size)])
+    g.step(f"{x}.{name}()", x, bound=bound)
 
 
 @op

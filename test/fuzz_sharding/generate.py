@@ -24,14 +24,18 @@ from test.fuzz_sharding.program import (
     Step,
     evaluate,
     execute,
+    random_contexts,
+    random_devices,
     random_layout,
 )
 from tinygrad import Tensor, dtypes
 
 MOST_ELEMENTS = 1024
+MOST_OF_LARGE = 8192
 MOST_AXES = 5
 DTYPES = ["double"] * 8 + ["float"] * 6 + ["int"] * 3 + ["half", "bfloat16", "long", "short"]
 SIZES = [1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12]
+LARGE_SIZES = [1, 2, 3, 8, 16, 17, 24, 30, 33]
 # whole numbers up to this stay exact, products of two of them included where the dtype allows it
 LARGEST = {dtypes.half: 2**10, dtypes.bfloat16: 2**7, dtypes.float: 2**20}
 LARGEST_OF_OTHERS = 2**30
@@ -90,13 +94,16 @@ class Generator:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.count = rng.choice([1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 8, 8])
+        count = rng.choice([1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 8, 8])
+        self.devices = random_devices(rng, count)
         self.layouts: dict[str, Layout] = {}
         self.inputs: list[Input] = []
         self.steps: list[Step] = []
         self.values: list[Value] = []
         self.names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
         self.refused: list[tuple[str, str, Exception]] = []
+        is_large = rng.random() < 0.07
+        self.sizes, self.most = (LARGE_SIZES, MOST_OF_LARGE) if is_large else (SIZES, MOST_ELEMENTS)
         self._current = ""
 
     # ---- operands ----
@@ -125,7 +132,7 @@ class Generator:
         name = f"v{len(self.inputs) + len(self.steps)}"
         layout = self.layout(shape)
         drawn = Input(name, shape, dtype, low, high, layout)
-        tensor = evaluate(str(drawn), self.names)
+        tensor = evaluate(drawn.text(), self.names)
         if not tensor.is_floating_point():
             drawn = Input(name, shape, dtype, low, high, layout, False)
         self.inputs.append(drawn)
@@ -142,9 +149,9 @@ class Generator:
             made = self.input(shape, "double")
         return made
 
-    def layout(self, shape: Shape, count: int | None = None) -> str:
+    def layout(self, shape: Shape, devices: tuple[int, ...] | None = None) -> str:
         """The name of a layout that fits `shape`."""
-        drawn = random_layout(self.rng, shape, count or self.count)
+        drawn = random_layout(self.rng, shape, devices or self.devices)
         for name, known in self.layouts.items():
             if known == drawn:
                 return name
@@ -199,7 +206,7 @@ class Generator:
             self.refused.append((self._current, statements, error))
             raise Unsuitable from error
         value = Value(name, tensor, bound, exact)
-        if prod(value.shape) > MOST_ELEMENTS or 0 in value.shape or value.ndim > MOST_AXES:
+        if prod(value.shape) > self.most or 0 in value.shape or value.ndim > MOST_AXES:
             raise Unsuitable
         if bound > value.largest:
             raise Unsuitable
@@ -229,8 +236,8 @@ class Generator:
     def grow(self, names: Sequence[str], length: int) -> Program:
         """Adds steps of these ops until there are `length`."""
         rank = self.rng.choice([1, 2, 2, 2, 3, 3, 4])
-        shape = tuple(self.rng.choice(SIZES) for _ in range(rank))
-        while prod(shape) > MOST_ELEMENTS // 2:
+        shape = tuple(self.rng.choice(self.sizes) for _ in range(rank))
+        while prod(shape) > self.most // 2:
             shape = shape[:-1]
         self.input(shape)
         for _ in range(8 * length):
@@ -245,7 +252,8 @@ class Generator:
                 continue
         used = {name for step in self.steps for name in step.uses}
         inputs = tuple(x for x in self.inputs if x.name in used)
-        return Program(self.layouts, inputs, tuple(self.steps))
+        contexts = random_contexts(self.rng, self.devices)
+        return Program(self.layouts, inputs, tuple(self.steps), contexts)
 
 
 def random_program(rng: random.Random, names: Sequence[str] | None = None) -> Program:

@@ -26,7 +26,8 @@ def rows(g: Generator) -> None:
     axis = g.axis(x)
     rank = g.pick([1, 1, 2])
     shape = tuple(g.number(1, 5) for _ in range(rank))
-    index = indices(g, shape, x.shape[axis])
+    # what is not there is 0, and a negative number counts from the end
+    index = indices(g, shape, x.shape[axis] + (2 if g.maybe(0.2) else 0))
     g.step(f"{x}[{':, ' * axis}{index}]", x, index)
 
 
@@ -126,6 +127,14 @@ def masked(g: Generator) -> None:
     g.step(text, x, mask, bound=max(x.bound, 2) * (prod(x.shape) if "select" in text else 1))
 
 
+@op
+def selection(g: Generator) -> None:
+    """As many elements as are wanted, which only their values tell."""
+    x = g.any(is_number)
+    mask = g.like(x.shape, is_exact)
+    g.step(f"{x}.detach().masked_select({mask} > 0)", x, mask)
+
+
 # ---- writing ----
 
 
@@ -160,6 +169,40 @@ def write_rows(g: Generator) -> None:
     y = g.like(shape, lambda y: y.tensor.dtype == x.tensor.dtype)
     text = f"OUT = {x}.clone()\nOUT[{':, ' * axis}{index}] = {y}"
     g.step(text, x, y)
+
+
+@op
+def write_elements(g: Generator) -> None:
+    x = g.any(is_number, least=2)
+    first = indices(g, (3,), x.shape[0])
+    second = indices(g, (3,), x.shape[1])
+    text = f"OUT = {x}.clone()\nOUT[{first}, {second}] = -3"
+    g.step(text, x, first, second, bound=max(x.bound, 3))
+
+
+@op
+def write_seen_by_a_view(g: Generator) -> None:
+    """Memory is written in part, twice, and read through a view from before.
+
+    The view is of all elements: a part of an axis that is split is none.
+    """
+    x = g.any(is_number, is_exact)
+    first, second = (
+        ", ".join(random_index(g, size) if g.maybe(0.7) else ":" for size in x.shape)
+        for _ in range(2)
+    )
+    change = g.pick([f"OUT[{second}] = 1", f"OUT[{second}].assign(1)", f"OUT[{second}] += 1"])
+    text = (
+        f"OUT = {x}.clone().realize()\nOUT_view = OUT.transpose(0, -1)\nOUT[{first}] = 2\n"
+        f"{change}\nOUT = OUT - OUT_view.max()"
+    )
+    g.step(text, x, bound=2 * x.bound + 9)
+
+
+@op
+def moved_in_place(g: Generator) -> None:
+    x = g.any()
+    g.step(f"OUT = {x}.clone()\nOUT.to_({g.layout(x.shape)})", x)
 
 
 @op

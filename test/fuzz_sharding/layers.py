@@ -52,6 +52,15 @@ def einsum(g: Generator) -> None:
 
 
 @op
+def einsum_of_three(g: Generator) -> None:
+    x, y = (factor(g, g.any(is_number, rank=2)) for _ in range(2))
+    z = factor(g, g.like((x.shape[1], y.shape[0]), is_number))
+    bound = x.bound * y.bound * z.bound * prod(z.shape)
+    formula = g.pick(["ab,cd,bc->ad", "ab,cd,bc->dab", "ab,cd,bc->c"])
+    g.step(f"Tensor.einsum({formula!r}, {x}, {y}, {z})", x, y, z, bound=bound * x.shape[0])
+
+
+@op
 def linear(g: Generator) -> None:
     x = factor(g, g.any(is_number))
     outputs = g.number(1, 6)
@@ -85,8 +94,13 @@ def conv(g: Generator) -> None:
         f"groups={groups}, stride={sizes(g, count, 1, 3)}, "
         f"dilation={sizes(g, count, 1, 2)}, padding={sizes(g, count, 0, 2)}"
     )
-    bound = x.bound * weight.bound * channels * prod(kernel)
-    g.step(f"{x}.conv2d({weight}, {arguments})", x, weight, bound=bound)
+    bound = x.bound * weight.bound * channels * prod(kernel) + 4
+    if g.maybe(0.3):
+        bias = g.input((outputs,), "double")
+        text = f"{x}.conv2d({weight}, {bias}, {arguments})"
+        g.step(text, x, weight, bias, bound=bound)
+    else:
+        g.step(f"{x}.conv2d({weight}, {arguments})", x, weight, bound=bound)
 
 
 @op
@@ -121,6 +135,18 @@ def max_pool(g: Generator) -> None:
         g.step(text, x, bound=prod(x.shape), along=range(2, x.ndim))
     else:
         g.step(f"{x}.max_pool2d({arguments})", x, along=range(2, x.ndim))
+
+
+@op
+def max_unpool(g: Generator) -> None:
+    x = image(g)
+    if not x.is_exact or x.ndim != 4:
+        raise Unsuitable
+    text = (
+        f"OUT, places = {x}.max_pool2d((2, 2), return_indices=True)\n"
+        f"OUT = OUT.max_unpool2d(places, (2, 2), output_size={x.shape})"
+    )
+    g.step(text, x, along=(2, 3))
 
 
 @op
@@ -160,6 +186,31 @@ def batchnorm(g: Generator) -> None:
 
 
 @op
+def grouped_norm(g: Generator) -> None:
+    x = g.double(image(g))
+    groups = g.pick([d for d in (1, 2, 4) if x.shape[1] % d == 0])
+    text = f"{x}.reshape({x.shape[0]}, {groups}, -1).layernorm().reshape({x.shape})"
+    g.step(text, x, bound=4 * x.bound + 9, exact=False)
+
+
+@op
+def root_mean_square_norm(g: Generator) -> None:
+    x = g.double(g.any(is_number))
+    text = f"{x} * ({x}.square().mean(-1, keepdim=True) + 1).rsqrt()"
+    g.step(text, x, along=[x.ndim - 1], bound=x.bound + 9, exact=False)
+
+
+@op
+def factorization(g: Generator) -> None:
+    """Factors are not unique, but their product is."""
+    x = g.double(g.any(is_number, rank=2))
+    if max(x.shape) > 4:
+        raise Unsuitable
+    text = f"OUT, right = {x}.detach().qr()\nOUT = OUT @ right"
+    g.step(text, x, exact=False)
+
+
+@op
 def loss(g: Generator) -> None:
     x = g.double(g.any(is_number, rank=2))
     classes = x.shape[1]
@@ -185,8 +236,24 @@ def attention(g: Generator) -> None:
     x = g.double(g.any(is_number, rank=rank))
     keys = (*x.shape[:-2], g.number(1, 6), x.shape[-1])
     key, value = g.double(g.like(keys, is_number)), g.double(g.like(keys, is_number))
-    causal = g.maybe()
-    text = f"{x}.scaled_dot_product_attention({key}, {value}, is_causal={causal})"
+    if g.maybe(0.4):
+        mask = g.input((x.shape[-2], keys[-2]), "double", 0, 3)
+        given = mask if g.maybe() else f"{mask} > 0"
+        text = f"{x}.scaled_dot_product_attention({key}, {value}, attn_mask={given})"
+        g.step(text, x, key, value, mask, bound=value.bound, exact=False)
+    else:
+        text = f"{x}.scaled_dot_product_attention({key}, {value}, is_causal={g.maybe()})"
+        g.step(text, x, key, value, bound=value.bound, exact=False)
+
+
+@op
+def grouped_attention(g: Generator) -> None:
+    """Several heads of queries share one of keys and values."""
+    x = g.double(g.any(is_number, rank=4))
+    heads = g.pick([d for d in range(1, x.shape[1] + 1) if x.shape[1] % d == 0])
+    keys = (x.shape[0], heads, g.number(1, 5), x.shape[3])
+    key, value = g.double(g.like(keys, is_number)), g.double(g.like(keys, is_number))
+    text = f"{x}.scaled_dot_product_attention({key}, {value}, enable_gqa=True)"
     g.step(text, x, key, value, bound=value.bound, exact=False)
 
 
@@ -203,8 +270,17 @@ def embedding(g: Generator) -> None:
 def random_numbers(g: Generator) -> None:
     """Those of one device, whatever the layout."""
     x = g.any()
-    text = f"Tensor.manual_seed(7)\nOUT = {x} + Tensor.rand(*{x.shape}, device={x}.device)"
-    g.step(text, x, bound=x.bound + 1, exact=False)
+    size = x.shape[0]
+    text = g.pick(
+        [
+            f"OUT = {x} + Tensor.rand(*{x.shape}, device={x}.device)",
+            f"OUT = {x} + Tensor.randn(*{x.shape}, dtype=dtypes.double, device={x}.device)",
+            f"OUT = {x} + {x}.rand_like(dtype=dtypes.float)",
+            f"OUT = {x}[Tensor.randperm({size}, device={x}.device)]",
+            f"with Tensor.train():\n    OUT = {x}.double().dropout(0.5)",
+        ]
+    )
+    g.step(f"Tensor.manual_seed(7)\n{text}", x, bound=2 * x.bound + 9, exact=False)
 
 
 @op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from test.fuzz_sharding.generate import Generator, Value, op
-from test.fuzz_sharding.program import Shape
+from test.fuzz_sharding.program import Shape, random_devices
 
 
 def factors(g: Generator, size: int) -> Shape:
@@ -256,7 +256,7 @@ def to_layout(g: Generator) -> None:
     layout = g.layout(x.shape)
     where = g.pick([f".to({layout})"] * 4 + [f".to('CPU').to({layout})"])
     if g.maybe(0.2):
-        away = g.layout(x.shape, g.pick([2, 3, 4, 6, 8]))
+        away = g.layout(x.shape, random_devices(g.rng, g.pick([2, 3, 4, 6, 8])))
         where = f".to({away}).to({layout})"
     g.step(f"{x}{where}", x, along=None)
 

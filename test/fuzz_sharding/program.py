@@ -7,24 +7,27 @@ person runs to see a finding again.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tinygrad import Sharding, Tensor, dtypes
+from tinygrad import Context, Sharding, Tensor, dtypes
+from tinygrad.sharding import Link, Topology
 
 Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 ONE_DEVICE = "CPU"
+MOST_DEVICES = 8
 NAMES = (
     *("bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong"),
     *("half", "bfloat16", "float", "double"),
 )
 DTYPE_NAMES = {getattr(dtypes, name): name for name in NAMES}
+CONTEXTS: dict[str, Any] = {"Context": Context, "Link": Link, "Topology": Topology}
 MESHES: dict[int, list[tuple[int, ...]]] = {
     1: [(1,)],
     2: [(2,)],
@@ -39,30 +42,48 @@ MESHES: dict[int, list[tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """A `Sharding` over the first devices, as the text that makes it."""
+    """A `Sharding` over the devices of these numbers, as the text that makes it."""
 
     mesh: tuple[int, ...]
     axes: tuple[int | None, ...]
-
-    @property
-    def count(self) -> int:
-        return prod(self.mesh)
+    numbers: tuple[int, ...]
 
     def build(self) -> Sharding:
-        devices = [f"CPU:{i}" if i else "CPU" for i in range(self.count)]
-        return Sharding(devices, self.axes, self.mesh)
+        return Sharding([f"CPU:{i}" for i in self.numbers], self.axes, self.mesh)
 
     def __str__(self) -> str:
-        devices = f"[f'CPU:{{i}}' if i else 'CPU' for i in range({self.count})]"
-        return f"Sharding({devices}, {self.axes}, {self.mesh})"
+        count = len(self.numbers)
+        numbers = f"range({count})" if self.numbers == tuple(range(count)) else self.numbers
+        return f"Sharding([f'CPU:{{i}}' for i in {numbers}], {self.axes}, {self.mesh})"
 
 
-def random_layout(rng: random.Random, shape: Shape, count: int) -> Layout:
-    """Some layout over `count` devices that fits an array of `shape`."""
-    mesh = rng.choice(MESHES[count])
+def random_devices(rng: random.Random, count: int) -> tuple[int, ...]:
+    """Numbers of devices: the first ones in order, or others in any."""
+    if rng.random() < 0.7:
+        return tuple(range(count))
+    return tuple(rng.sample(range(MOST_DEVICES), count))
+
+
+def random_layout(rng: random.Random, shape: Shape, numbers: tuple[int, ...]) -> Layout:
+    """Some layout over these devices that fits an array of `shape`."""
+    mesh = rng.choice(MESHES[len(numbers)])
     long = [axis for axis, size in enumerate(shape) if size > 1]
     options = [*long, *long, None]
-    return Layout(mesh, tuple(rng.choice(options) for _ in mesh))
+    return Layout(mesh, tuple(rng.choice(options) for _ in mesh), numbers)
+
+
+def random_contexts(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, ...]:
+    """Ways in which devices are said to be linked, and terms to be added up."""
+    contexts = []
+    if rng.random() < 0.3:
+        contexts.append(rng.choice(["Context(RING=1)", "Context(ALL2ALL=0)", "Context(ALL2ALL=2)"]))
+    if rng.random() < 0.4:
+        # without latency, messages are as small as in large programs
+        half = len(numbers) // 2
+        names = [tuple(f"CPU:{i}" for i in part) for part in (numbers[:half], numbers[half:])]
+        nodes = tuple(names) if half and rng.random() < 0.5 else ()
+        contexts.append(f"Topology({nodes}, same_memory=Link('free', 0.0, 1e9))")
+    return tuple(contexts)
 
 
 @dataclass(frozen=True)
@@ -77,13 +98,11 @@ class Input:
     layout: str
     has_gradient: bool = True
 
-    def array(self) -> str:
-        """The text of its numbers, which depend on its name alone."""
-        draw = f"np.random.default_rng({int(self.name[1:])})"
-        return f"{draw}.integers({self.low}, {self.high + 1}, {self.shape})"
-
-    def __str__(self) -> str:
-        return f"Tensor({self.array()}, dtype=dtypes.{self.dtype}).to({self.layout}).realize()"
+    def text(self, turn: int = 0) -> str:
+        """What makes it; its numbers depend on its name and the turn alone."""
+        draw = f"np.random.default_rng({int(self.name[1:]) + 1000 * turn})"
+        array = f"{draw}.integers({self.low}, {self.high + 1}, {self.shape})"
+        return f"Tensor({array}, dtype=dtypes.{self.dtype}).to({self.layout}).realize()"
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,33 @@ class Step:
     is_exact: bool = True
 
 
+TEMPLATE = """\
+import numpy as np
+from tinygrad import Context, Sharding, Tensor, TinyJit, dtypes
+from tinygrad.sharding import Link, Topology
+
+def run({layouts}):
+{lines}
+    results = [{results}]
+    targets = [{targets}]
+    floats = [x for x in results if x.is_floating_point()]
+    if floats and targets:
+        ramps = [Tensor.arange(x.numel()).reshape(x.shape) * 0.25 + 1 for x in floats]
+        loss = sum((x * ramp).sum() for x, ramp in zip(floats, ramps))
+        results += loss.gradient(*targets, materialize_grads=True)
+    Tensor.realize(*results)
+    return [x.numpy() for x in results]
+
+one = run({one})
+with {contexts}:
+    many = run(
+{many}
+    )
+for x, y in zip(many, one):
+    np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
+"""
+
+
 @dataclass(frozen=True)
 class Program:
     """Every value is the result of an input or a step before it."""
@@ -109,56 +155,42 @@ class Program:
     layouts: Mapping[str, Layout]
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
+    contexts: tuple[str, ...] = ()
 
     def results(self) -> list[str]:
         """The values that nothing uses."""
         used = {name for step in self.steps for name in step.uses}
         return [step.name for step in self.steps if step.name not in used]
 
-    def namespace(self, sharded: bool) -> dict[str, Any]:
+    def namespace(self, sharded: bool, turn: int = 0) -> dict[str, Any]:
         """What the text sees: the inputs are there and realized."""
         names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
         for name, layout in self.layouts.items():
             names[name] = layout.build() if sharded else ONE_DEVICE
         for x in self.inputs:
-            names[x.name] = evaluate(str(x), names)
+            names[x.name] = evaluate(x.text(turn), names)
         return names
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """What holds while it runs on several devices."""
+        with ExitStack() as stack:
+            for text in self.contexts:
+                stack.enter_context(evaluate(text, CONTEXTS))
+            yield
 
     def __str__(self) -> str:
         """A program that shows whether the results agree."""
-        layouts = [f"    {name}={layout}," for name, layout in self.layouts.items()]
-        inputs = [f"    {x.name} = {x}" for x in self.inputs]
-        lines = [f"    {line}" for step in self.steps for line in step.text.splitlines()]
-        names = ", ".join(self.layouts)
-        targets = ", ".join(x.name for x in self.inputs if x.has_gradient)
-        outputs = ", ".join(self.results())
-        return "\n".join(
-            [
-                "import numpy as np",
-                "from tinygrad import Sharding, Tensor, dtypes",
-                "",
-                f"def run({names}):",
-                *inputs,
-                *lines,
-                f"    results = [{outputs}]",
-                f"    targets = [{targets}]",
-                "    floats = [x for x in results if x.is_floating_point()]",
-                "    if floats and targets:",
-                "        ramps = [Tensor.arange(x.numel()).reshape(x.shape) * 0.25 + 1 "
-                "for x in floats]",
-                "        loss = sum((x * ramp).sum() for x, ramp in zip(floats, ramps))",
-                "        results += loss.gradient(*targets, materialize_grads=True)",
-                "    Tensor.realize(*results)",
-                "    return [x.numpy() for x in results]",
-                "",
-                f"one = run({', '.join(repr(ONE_DEVICE) for _ in self.layouts)})",
-                "many = run(",
-                *layouts,
-                ")",
-                "for x, y in zip(many, one):",
-                "    np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)",
-                "",
-            ]
+        lines = [f"{x.name} = {x.text()}" for x in self.inputs]
+        lines += [line for step in self.steps for line in step.text.splitlines()]
+        return TEMPLATE.format(
+            layouts=", ".join(self.layouts),
+            lines="\n".join(f"    {line}" for line in lines),
+            results=", ".join(self.results()),
+            targets=", ".join(x.name for x in self.inputs if x.has_gradient),
+            one=", ".join(repr(ONE_DEVICE) for _ in self.layouts),
+            contexts=", ".join(self.contexts or ("Context()",)),
+            many="\n".join(f"        {name}={x}," for name, x in self.layouts.items()),
         )
 
 

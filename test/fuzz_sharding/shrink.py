@@ -68,7 +68,7 @@ def only_for(program: Program, results: Set[str]) -> Program:
     inputs = tuple(x for x in program.inputs if x.name in needed)
     text = " ".join([*(step.text for step in steps), *(x.layout for x in inputs)])
     layouts = {name: layout for name, layout in program.layouts.items() if name in text}
-    return Program(layouts, inputs, tuple(steps))
+    return Program(layouts, inputs, tuple(steps), program.contexts)
 
 
 def with_input(program: Program, name: str) -> Iterator[Program]:
@@ -85,13 +85,14 @@ def with_input(program: Program, name: str) -> Iterator[Program]:
     if isinstance(value.device, Sharding):
         layout = f"L{max((int(known[1:]) for known in layouts), default=-1) + 1}"
         axes = tuple(p if isinstance(p, int) else None for p in value.device.axes)
-        layouts[layout] = Layout(value.device.mesh_shape, axes)
+        numbers = tuple(int(f"{name}:0".split(":")[1]) for name in value.device.devices)
+        layouts[layout] = Layout(value.device.mesh_shape, axes, numbers)
     shape = tuple(int(size) for size in value.shape)
     is_float = value.is_floating_point()
     low, high = (-4, 4) if is_float else (0, 1)
     made = Input(name, shape, DTYPE_NAMES[value.dtype], low, high, layout, is_float)
     steps = tuple(step for step in program.steps if step.name != name)
-    changed = Program(layouts, (*program.inputs, made), steps)
+    changed = Program(layouts, (*program.inputs, made), steps, program.contexts)
     yield only_for(changed, set(program.results()))
 
 
@@ -104,19 +105,31 @@ def with_fewer_gradients(program: Program) -> Iterator[Program]:
 
 
 def with_plainer_layouts(program: Program) -> Iterator[Program]:
-    """Fewer devices, meshes of one dimension, full copies."""
-    counts = {layout.count for layout in program.layouts.values()}
+    """No contexts, fewer devices, the first ones, meshes of one dimension, full copies."""
+    if program.contexts:
+        yield replace(program, contexts=())
+    counts = {len(layout.numbers) for layout in program.layouts.values()}
     for count in range(2, max(counts)) if len(counts) == 1 else ():
         changed = {
-            name: Layout((count,), (next((a for a in layout.axes if a is not None), None),))
+            name: Layout((count,), (_first_axis(layout),), tuple(range(count)))
             for name, layout in program.layouts.items()
         }
         yield replace(program, layouts=changed)
+    ordered = {
+        name: replace(layout, numbers=tuple(range(len(layout.numbers))))
+        for name, layout in program.layouts.items()
+    }
+    if ordered != program.layouts:
+        yield replace(program, layouts=ordered)
     for name, layout in program.layouts.items():
         for axis in (None, *dict.fromkeys(layout.axes)):
-            plain = Layout((layout.count,), (axis,))
+            plain = Layout((len(layout.numbers),), (axis,), layout.numbers)
             if _complexity(plain) < _complexity(layout):
                 yield replace(program, layouts={**program.layouts, name: plain})
+
+
+def _first_axis(layout: Layout) -> int | None:
+    return next((axis for axis in layout.axes if axis is not None), None)
 
 
 def _complexity(layout: Layout) -> tuple[int, int]:
