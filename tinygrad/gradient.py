@@ -291,6 +291,11 @@ def _moved(g: UOp, y: UOp) -> Gradients:
     return (g.copy_to_device(_whole_layout(source)),)
 
 
+def _reduced(g: UOp, y: UOp) -> Gradients:
+    # each term needs all of it: what went forward as a reduce-scatter comes back as an all-gather
+    return (g if g.device is None else g.copy_to_device(_whole_layout(y.src[0].device)),)
+
+
 def _same_devices(a: object, b: object) -> bool:
     both = isinstance(a, Sharding) and isinstance(b, Sharding)
     return both and set(cast(Sharding, a)) == set(cast(Sharding, b))
@@ -398,7 +403,7 @@ RULES: dict[Ops, Rule] = {
     Ops.CONTIGUOUS: _pass,
     Ops.CONTIGUOUS_BACKWARD: _contiguous_backward,
     Ops.COPY: _moved,
-    Ops.ALLREDUCE: _moved,
+    Ops.ALLREDUCE: _reduced,
     Ops.ASSIGN: _assign,
     Ops.CUSTOM_KERNEL: _custom_kernel,
     Ops.RESHAPE: _reshape,

@@ -157,6 +157,22 @@ def test_sequence_parallel() -> None:
     assert moved(out) == {"all_gather": 4 * 24 * KIB, "reduce_scatter": 4 * 24 * KIB}
 
 
+def test_what_is_scattered_forward_is_gathered_on_the_way_back() -> None:
+    x, w1, w2 = (
+        placed(array(*X), on(0)),
+        placed(array(128, 32), on(1)),
+        placed(array(32, 128), on(0)),
+    )
+    out = (x.to(REPLICATED) @ w1 @ w2).to(on(0))
+    # the gradient of the result, though the second weight is smaller, as its own gradient needs it
+    found = gradients(out, x, w1, w2)
+    each_way = 4 * 24 * KIB
+    assert moved(out, *found) == {"all_gather": 2 * each_way, "reduce_scatter": 2 * each_way}
+    hidden = array(*X) @ array(128, 32)
+    expected = 2 * hidden.T @ hidden @ array(32, 128)
+    np.testing.assert_allclose(found[2].numpy(), expected, rtol=1e-3, atol=1e-4 * expected.max())
+
+
 # ---- a mesh ----
 
 
