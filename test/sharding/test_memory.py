@@ -198,6 +198,19 @@ def test_a_step_holds_an_eighth_of_the_state_and_of_the_gradients(
     assert most <= (state + gradients + in_transit) // 8 + SCALARS + ACTIVATIONS
 
 
+@pytest.mark.parametrize("rows", [4096, 4001])
+def test_the_gradient_of_a_split_table_is_made_in_parts(rows: int) -> None:
+    table = Tensor.randn(rows, 16).shard(EIGHT, 0).realize()
+    index = Tensor([5, rows - 1, 5, 0]).shard(EIGHT).realize()
+    looked_up_bytes = 4 * 16 * 4
+    with watched() as usage:
+        gradient = (table[index] * 3).sum().gradient(table)[0].realize()
+    assert usage.most <= -(-rows // 8) * 16 * 4 + 2 * looked_up_bytes
+    expected = np.zeros((rows, 16), np.float32)
+    expected[[0, 5, rows - 1]] = [[3], [6], [3]]
+    np.testing.assert_array_equal(gradient.numpy(), expected)
+
+
 # ---- to files and back ----
 
 

@@ -18,6 +18,7 @@ from tinygrad.uop.ops import UOp, sint
 
 Layout = str | Sharding
 HOST_SOURCES = ("NPY", "PYTHON", "DISK")
+_DEVICE_NUMBER = "_device_num"
 
 
 def is_host_source(layout: Layout) -> bool:
@@ -42,7 +43,14 @@ def device_of(layout: Layout) -> str | Spmd:
 
 def device_number(count: int) -> UOp:
     """The number of the device that runs the kernel, known when it runs."""
-    return UOp.variable("_device_num", 0, count - 1)
+    return UOp.variable(_DEVICE_NUMBER, 0, count - 1)
+
+
+def is_of_device(bound: sint) -> bool:
+    """Whether a bound depends on which device runs the kernel."""
+    return isinstance(bound, UOp) and any(
+        x.op is Ops.DEFINE_VAR and x.arg[0] == _DEVICE_NUMBER for x in bound.toposort()
+    )
 
 
 def part_number(layout: Sharding, axis: int) -> sint:

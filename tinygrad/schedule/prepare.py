@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import ConstType
+from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.fuse import is_storage, is_transfer
+from tinygrad.schedule.local import is_of_device, spread
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
@@ -145,6 +146,29 @@ def store_what_is_named(node: UOp) -> UOp | None:
     return None if src == node.src else node.replace(src=src)
 
 
+def scatter_to_part(node: UOp, x: UOp) -> UOp | None:
+    """`shrink(scatter(values, index)) -> scatter(values, index - start)`: a device that is to have
+    a part of the rows makes no others. Rows out of range go nowhere.
+    """
+    values, index = x.src
+    (start, _), *rest = node.arg
+    if all_int(sum(node.arg, ())) or not isinstance(node.shape[0], int):
+        return None
+    values = values.shrink((*((0, size) for size in index.shape), *rest))
+    if not isinstance(start, int) or start:
+        rows = index.cast(dtypes.int)
+        index = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
+    return UOp(x.op, x.dtype, (values, index), node.shape[0])
+
+
+def scatter_to_padded_part(node: UOp, pad: UOp, x: UOp) -> UOp | None:
+    """`scatter_to_part` where the last part is padded: what is there is unspecified."""
+    (before, _), *others = pad.arg
+    if before != 0 or any(amounts != (0, 0) for amounts in others):
+        return None
+    return scatter_to_part(node, x) if is_of_device(node.arg[0][0]) else None
+
+
 def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
     """A bitcast that changes the element size reads the same memory with another shape."""
     if node.dtype.itemsize == x.dtype.itemsize:
@@ -162,6 +186,18 @@ prepare = PatternMatcher(
         (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),
         (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
+        (
+            UPat(Ops.SHRINK, src=(UPat(tuple(GroupOp.Scatter), name="x"),), name="node"),
+            scatter_to_part,
+        ),
+        (
+            UPat(
+                Ops.SHRINK,
+                src=(UPat(Ops.PAD, src=(UPat(tuple(GroupOp.Scatter), name="x"),), name="pad"),),
+                name="node",
+            ),
+            scatter_to_padded_part,
+        ),
         (UPat(Ops.COPY, name="node"), store_what_is_copied),
         (UPat((Ops.MSELECT, Ops.MSTACK, Ops.CUSTOM_KERNEL), name="node"), store_what_is_named),
         (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="node"), bitcast_to_view),
