@@ -159,9 +159,9 @@ def reshard(node: UOp, layout: Sharding, by: str | None = None) -> UOp:
         return copy(node, layout)
     if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
         # a view of what was moved is free, and others may need just that
-        below = _exact_layout_below(node, layout)
-        if below is not None and below.devices == node.device.devices:
-            return node.replace(src=(reshard(node.src[0], below, by),))
+        exact = _exact_layout_below(node, layout)
+        if exact is not None and exact.devices == node.device.devices:
+            return node.replace(src=(reshard(node.src[0], exact, by),))
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
         if inner is not None and inner.devices == node.device.devices:

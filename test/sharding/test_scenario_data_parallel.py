@@ -1,0 +1,161 @@
+"""Scenarios 1, 2, 3, 16 and 25: batches are split, and weights are full copies, or split too.
+
+In KiB that each of four devices sends, of float32: `x` (64, 128) is 32, `w1` (128, 512) is 256. Of
+S, an all-gather or a reduce-scatter sends 3/4, an all-reduce 3/2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.sharding.common import (
+    REPLICATED,
+    Array,
+    array,
+    brought,
+    moved,
+    on,
+    parts,
+    placed,
+    sent,
+    traffic,
+)
+from tinygrad import Tensor, nn
+from tinygrad.nn.optim import SGD, Adam
+
+X, W1 = (64, 128), (128, 512)
+ROWS = on(0)
+
+
+def test_01_data_parallel_reduces_the_gradient_of_the_weight() -> None:
+    forward, training, out = traffic(Tensor.matmul, [array(*X), array(*W1)], [ROWS, REPLICATED])
+    assert out.device is ROWS
+    assert forward == {}
+    assert training == {"all_reduce": 384}
+
+
+@pytest.mark.parametrize("make", [SGD, Adam])
+def test_02_zero_scatters_gradients_and_gathers_weights(make: Callable[..., Any]) -> None:
+    def trained(layout: Any) -> tuple[Array, dict[str, float]]:
+        """The weight after two steps, and what the second one moves."""
+        master, x = placed(array(*W1) * 0.1, layout), placed(array(*X), layout).detach()
+        optimizer = make([master], lr=0.01)
+        with Tensor.train():
+            for _ in range(2):
+                optimizer.zero_grad()
+                (x @ brought(master, REPLICATED)).tanh().square().mean().backward()
+                kinds = sent(moved(*optimizer.schedule_step()))
+        assert layout is None or all(part.shape == (32, 512) for part in parts(master))
+        return master.numpy(), kinds
+
+    found, kinds = trained(ROWS)
+    np.testing.assert_allclose(found, trained(None)[0], rtol=1e-4, atol=1e-5)
+    assert kinds == {"all_gather": 192, "reduce_scatter": 192}
+
+
+def test_02_a_gradient_is_scattered_where_a_split_one_is_asked_for() -> None:
+    # the weight is a full copy; the state of its optimizer is not
+    x, w = placed(array(*X), ROWS), placed(array(*W1), REPLICATED)
+    (gradient,) = (x @ w).square().sum().gradient(w)
+    shard = gradient.to(ROWS)
+    stepped = (w.to(ROWS) - 0.1 * shard).to(REPLICATED)
+    assert sent(moved(stepped)) == {"reduce_scatter": 192, "all_gather": 192}
+    expected = array(*W1) - 0.2 * array(*X).T @ (array(*X) @ array(*W1))
+    np.testing.assert_allclose(stepped.numpy(), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_03_fsdp_gathers_the_weight_and_scatters_its_gradient() -> None:
+    forward, training, out = traffic(Tensor.matmul, [array(*X), array(*W1)], [ROWS, ROWS])
+    assert out.device is ROWS
+    assert forward == {"all_gather": 192}
+    assert training == {"all_gather": 192, "reduce_scatter": 192}
+
+
+def test_03_fsdp_of_few_rows_moves_the_rows() -> None:
+    # 4 KiB of rows are brought to the weight's blocks and the terms of 16 KiB are added up: less
+    # than to gather the weight
+    forward, training, _ = traffic(Tensor.matmul, [array(8, 128), array(*W1)], [ROWS, ROWS])
+    assert forward == {"all_to_all": 0.75, "all_reduce": 24}
+    assert sum(training.values()) < 192
+
+
+# ---- batch normalization ----
+
+IMAGES = (8, 16, 8, 8)
+CHANNEL = 16 * 4 / 1024
+
+
+def normalized(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    layer = nn.BatchNorm(16, track_running_stats=False)
+    layer.weight, layer.bias = weight, bias
+    with Tensor.train():
+        return layer(x)
+
+
+def test_16_synced_batch_norm_reduces_statistics_only() -> None:
+    arrays = [array(*IMAGES), array(16, seed=1), array(16, seed=2)]
+    forward, training, out = traffic(normalized, arrays, [ROWS, REPLICATED, REPLICATED])
+    assert out.device is ROWS
+    # mean and variance of 16 channels; terms of so few bytes go to the three others at once
+    assert forward == {"all_reduce": 2 * 3 * CHANNEL}
+    # and the gradients by these two, by the weight and by the bias
+    assert training == {"all_reduce": 6 * 3 * CHANNEL}
+
+
+def test_16_batch_norm_of_each_device_moves_nothing() -> None:
+    def alone(x: Tensor) -> Tensor:
+        layer = nn.BatchNorm(64, affine=False, track_running_stats=False)
+        with Tensor.train():
+            # (device, batch there, channels, ...) as (batch there, device * channels, ...)
+            apart = x.reshape(4, 2, 16, 8, 8).transpose(0, 1).reshape(2, 64, 8, 8)
+            return layer(apart).reshape(2, 4, 16, 8, 8).transpose(0, 1).reshape(IMAGES)
+
+    forward, training, out = traffic(alone, [array(*IMAGES)], [ROWS])
+    assert forward == training == {}
+    # each device normalized its own two images
+    layer = nn.BatchNorm(16, affine=False, track_running_stats=False)
+    with Tensor.train():
+        expected = [layer(Tensor(part)).numpy() for part in np.split(array(*IMAGES), 4)]
+    np.testing.assert_allclose(out.numpy(), np.concatenate(expected), rtol=1e-4, atol=1e-5)
+
+
+# ---- what is summed before it is reduced ----
+
+
+def test_25_gradients_that_are_accumulated_are_reduced_once() -> None:
+    def accumulated(layout: Any) -> Tensor:
+        w = placed(array(*W1), layout and REPLICATED)
+        for seed in range(4):
+            x = placed(array(*X, seed=seed), layout)
+            (x @ w).square().sum().backward()
+        assert w.grad is not None
+        return w.grad
+
+    gradient = accumulated(ROWS)
+    assert sent(moved(gradient)) == {"all_reduce": 384}
+    expected = accumulated(None).numpy()
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_25_a_weight_used_twice_is_reduced_once() -> None:
+    def twice(x: Tensor, w: Tensor) -> Tensor:
+        return (x @ w).relu() @ w
+
+    arrays = [array(*X), array(128, 128, seed=1) * 0.1]
+    forward, training, _ = traffic(twice, arrays, [ROWS, REPLICATED])
+    assert forward == {}
+    assert training == {"all_reduce": 96}
+
+
+def test_25_split_weights_have_their_sums_scattered_once() -> None:
+    def accumulated(x: Tensor, y: Tensor, master: Tensor) -> Tensor:
+        w = brought(master, REPLICATED)
+        return (x @ w).square() + ((y @ w).relu() @ w.T) @ w
+
+    arrays = [array(*X), array(*X, seed=1), array(*W1) * 0.1]
+    _, training, _ = traffic(accumulated, arrays, [ROWS] * 3)
+    assert training == {"all_gather": 192, "reduce_scatter": 192}
