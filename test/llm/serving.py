@@ -1,0 +1,86 @@
+"""A server with a fake model, on a port of its own, in a thread of the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from test.llm.fake_model import FakeModel, tokenizer
+from tinygrad.apps.language.chat import ChatTemplate
+from tinygrad.apps.language.engine import Engine
+from tinygrad.apps.language.server import application
+from tinygrad.apps.language.service import Service
+
+TIMEOUT_S = 20
+TEMPLATE = """{% if tools %}<tool_call> for {{ tools | tojson }}
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.a }}{% endfor %}<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
+
+
+def service_of(model: FakeModel, engine: Engine, template: str | None = TEMPLATE) -> Service:
+    spelled = tokenizer()
+    chat = None if template is None else ChatTemplate(template, spelled)
+    return Service("fake", engine, spelled, chat)
+
+
+class Site:
+    """Where the server is, and plain requests to it."""
+
+    def __init__(self, port: int, engine: Engine) -> None:
+        self.port, self.engine = port, engine
+        self.url = f"http://127.0.0.1:{port}"
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """The status and the JSON of an answer; a body that is no bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.request(
+                method, path, data, {"Content-Type": "application/json", **(headers or {})}
+            )
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    def wait_until_idle(self) -> None:
+        """Returns when nothing runs or waits."""
+        until = time.monotonic() + TIMEOUT_S
+        while self.engine.load != (0, 0):
+            assert time.monotonic() < until, f"still busy: {self.engine.load}"
+            time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def served(
+    model: FakeModel, template: str | None = TEMPLATE, api_key: str | None = None, **limits: int
+) -> Iterator[Site]:
+    """A server of `model` that is up."""
+    uvicorn = pytest.importorskip("uvicorn")
+    pytest.importorskip("starlette")
+    pytest.importorskip("jinja2")
+    engine = Engine(model, **limits)
+    app = application(service_of(model, engine, template), api_key)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until = time.monotonic() + TIMEOUT_S
+        while not server.started:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        yield Site(server.servers[0].sockets[0].getsockname()[1], engine)
+    finally:
+        server.should_exit = True
+        engine.close()
+        thread.join()

@@ -1,0 +1,412 @@
+"""The server: the official client gets what it expects, others errors that say what is wrong."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import math
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from test.llm.fake_model import FakeModel, checksum, says, tokenizer
+from test.llm.serving import TIMEOUT_S, Site, served
+from tinygrad.apps.language.server import MAX_BODY_BYTES
+
+openai = pytest.importorskip("openai")
+
+USER = {"role": "user", "content": "Hi"}
+CHAT = "/v1/chat/completions"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "adds",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
+}
+
+
+def prompt_of(text: str) -> list[int]:
+    """The tokens of a conversation of one message, by the template of the tests."""
+    return tokenizer().encode(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant")
+
+
+def client_of(site: Site, key: str = "unused") -> Any:
+    return openai.OpenAI(base_url=f"{site.url}/v1", api_key=key, timeout=TIMEOUT_S, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A model that answers with a checksum of its prompt."""
+    with served(FakeModel(), max_running=4, max_waiting=64) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def client(site: Site) -> Any:
+    return client_of(site)
+
+
+# *** what the official client does ***
+
+
+def test_a_conversation_is_replied_to(client: Any) -> None:
+    answer = client.chat.completions.create(model="fake", messages=[USER])
+    assert answer.object == "chat.completion"
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].message.content == checksum(prompt_of("Hi"))
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.prompt_tokens == len(prompt_of("Hi"))
+    assert answer.usage.completion_tokens == len(checksum(prompt_of("Hi")))
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_a_reply_streams(client: Any) -> None:
+    options = {"include_usage": True}
+    chunks = list(
+        client.chat.completions.create(
+            model="fake", messages=[USER], stream=True, stream_options=options
+        )
+    )
+    assert chunks[0].choices[0].delta.role == "assistant"
+    texts = [chunk.choices[0].delta.content for chunk in chunks[1:-2]]
+    assert texts == list(checksum(prompt_of("Hi")))
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert (chunks[-1].choices, chunks[-1].usage.completion_tokens) == ([], len(texts))
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_texts_and_tokens_are_continued(client: Any) -> None:
+    answer = client.completions.create(model="fake", prompt=["one", "two"])
+    assert [choice.text for choice in answer.choices] == [checksum(b"one"), checksum(b"two")]
+    assert answer.usage.prompt_tokens == 6
+    stream = client.completions.create(model="fake", prompt=[1, 2, 3], stream=True)
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == checksum([1, 2, 3])
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_models_are_listed(client: Any) -> None:
+    assert [model.id for model in client.models.list()] == ["fake"]
+    assert client.models.retrieve("fake").object == "model"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
+        client.models.retrieve("other")
+
+
+def test_a_stop_ends_a_reply(client: Any) -> None:
+    whole = checksum(prompt_of("Hi"))
+    answer = client.chat.completions.create(model="fake", messages=[USER], stop=[whole[4:6], "#"])
+    assert answer.choices[0].message.content == whole[: whole.find(whole[4:6])]
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_a_length_ends_a_reply(client: Any) -> None:
+    answer = client.chat.completions.create(model="fake", messages=[USER], max_tokens=2)
+    assert answer.choices[0].message.content == "su"
+    assert answer.choices[0].finish_reason == "length"
+
+
+def test_logprobs_are_those_of_the_tokens(client: Any) -> None:
+    answer = client.chat.completions.create(
+        model="fake", messages=[USER], logprobs=True, top_logprobs=2
+    )
+    found = answer.choices[0].logprobs.content
+    assert "".join(token.token for token in found) == answer.choices[0].message.content
+    expected = -math.log1p(258 * math.exp(-20))
+    for token in found:
+        assert token.logprob == pytest.approx(expected, abs=1e-6)
+        assert (token.bytes, len(token.top_logprobs)) == (list(token.token.encode()), 2)
+        assert token.top_logprobs[0].token == token.token
+    stream = client.chat.completions.create(
+        model="fake", messages=[USER], logprobs=True, stream=True
+    )
+    parts = [chunk.choices[0].logprobs for chunk in stream]
+    streamed = [token for part in parts if part for token in part.content]
+    assert [token.token for token in streamed] == [token.token for token in found]
+
+
+def test_logprobs_of_a_text(client: Any) -> None:
+    found = client.completions.create(model="fake", prompt="a", logprobs=1).choices[0].logprobs
+    assert "".join(found.tokens) == checksum(b"a")
+    assert found.text_offset == list(range(len(found.tokens)))
+    assert [list(top) for top in found.top_logprobs] == [[token] for token in found.tokens]
+
+
+def test_several_replies_are_told_apart(client: Any) -> None:
+    stream = client.chat.completions.create(model="fake", messages=[USER], n=3, stream=True)
+    texts = ["", "", ""]
+    for chunk in stream:
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [checksum(prompt_of("Hi"))] * 3
+
+
+REASONED_CALL = (
+    '<think>\nadd\n</think>\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_is_called(stream: bool) -> None:
+    prompts: list[str] = []
+
+    def script(tokens: list[int]) -> list[int]:
+        prompts.append(tokenizer().decode(tokens))
+        return tokenizer().encode(REASONED_CALL if "<|im_start|>tool" not in prompts[-1] else "2")
+
+    with served(FakeModel(script)) as site:
+        client = client_of(site)
+        arguments = {"model": "fake", "tools": [TOOL]}
+        messages: list[Any] = [USER]
+        if stream:
+            with client.chat.completions.stream(messages=messages, **arguments) as events:
+                message = events.get_final_completion().choices[0].message
+        else:
+            answer = client.chat.completions.create(messages=messages, **arguments)
+            message = answer.choices[0].message
+            assert answer.choices[0].finish_reason == "tool_calls"
+            assert message.reasoning_content == "add"
+        call = message.tool_calls[0]
+        assert (call.type, call.function.name) == ("function", "add")
+        assert json.loads(call.function.arguments) == {"a": 1}
+        assert '"name": "add"' in prompts[0]
+        result = {"role": "tool", "tool_call_id": call.id, "content": "2"}
+        messages += [message.model_dump(exclude_none=True), result]
+        answer = client.chat.completions.create(messages=messages, **arguments)
+        assert answer.choices[0].message.content == "2"
+        assert "<|im_start|>assistant\n1<|im_end|>" in prompts[-1]
+
+
+def test_a_call_is_text_if_there_are_no_tools() -> None:
+    with served(FakeModel(says("<tool_call>{}</tool_call>"))) as site:
+        answer = client_of(site).chat.completions.create(model="fake", messages=[USER])
+        assert answer.choices[0].message.content == "<tool_call>{}</tool_call>"
+
+
+def test_a_character_comes_whole() -> None:
+    with served(FakeModel(says("aé日👍🏽"))) as site:
+        stream = client_of(site).chat.completions.create(model="fake", messages=[USER], stream=True)
+        parts = [chunk.choices[0].delta.content for chunk in stream]
+        assert [part for part in parts if part] == list("aé日👍🏽")
+
+
+def test_an_asynchronous_client_streams(site: Site) -> None:
+    import asyncio
+
+    async def text_of(client: Any, prompt: str) -> str:
+        messages = [{"role": "user", "content": prompt}]
+        stream = await client.chat.completions.create(model="fake", messages=messages, stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def ask_all() -> list[str]:
+        options = {"base_url": f"{site.url}/v1", "api_key": "x", "max_retries": 0}
+        async with openai.AsyncOpenAI(**options) as client:
+            return await asyncio.gather(*(text_of(client, f"{n}" * n) for n in range(1, 20)))
+
+    assert asyncio.run(ask_all()) == [checksum(prompt_of(f"{n}" * n)) for n in range(1, 20)]
+
+
+# *** many clients ***
+
+
+def test_many_clients_get_their_own_replies(client: Any, site: Site) -> None:
+    def ask(number: int) -> str:
+        messages = [{"role": "user", "content": f"client {number}"}]
+        stream = client.chat.completions.create(
+            model="fake", messages=messages, stream=number % 2 == 0
+        )
+        if number % 2:
+            return stream.choices[0].message.content
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(ask, range(48)))
+    assert replies == [checksum(prompt_of(f"client {number}")) for number in range(48)]
+    assert site.engine.load == (0, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_frees_its_slot(stream: bool) -> None:
+    model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
+    with served(model, max_running=1, max_waiting=1) as site:
+        body = json.dumps({"messages": [USER], "stream": stream}).encode()
+        for _ in range(2):  # one that runs and one that waits
+            with socket.create_connection(("127.0.0.1", site.port)) as connection:
+                head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+                connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+                if stream:
+                    assert connection.recv(100).startswith(b"HTTP/1.1 200")
+                else:
+                    while site.engine.load == (0, 0):
+                        pass
+        site.wait_until_idle()
+
+
+def test_a_full_queue_is_said(client: Any) -> None:
+    model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
+    with served(model, max_running=1, max_waiting=1) as site:
+        client = client_of(site)
+        streams = []
+        for _ in range(2):
+            streams.append(
+                client.chat.completions.create(model="fake", messages=[USER], stream=True)
+            )
+            if len(streams) == 1:
+                next(streams[0])
+        with pytest.raises(openai.RateLimitError, match="1 requests are waiting already"):
+            client.chat.completions.create(model="fake", messages=[USER])
+        for stream in streams:
+            stream.close()
+        site.wait_until_idle()
+
+
+# *** what is refused ***
+
+
+def bad(**changes: Any) -> dict[str, Any]:
+    return {"model": "fake", "messages": [USER], **changes}
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        (bad(model="other"), "model", "no model 'other' here, only 'fake'"),
+        (bad(model=3), "model", "model must be a text, not 3"),
+        (bad(messages=[]), "messages", "at least one message"),
+        (bad(messages="Hi"), "messages", "must be a list, not 'Hi'"),
+        (bad(messages=["Hi"]), "messages", "must be a list of objects"),
+        (bad(messages=[{"role": "king"}]), "messages[0].role", "one of system, .*, not 'king'"),
+        (bad(messages=[{"role": "user"}]), "messages[0].content", "a text.*, not null"),
+        (bad(messages=[{**USER, "content": 7}]), "messages[0].content", "a list, not 7"),
+        (bad(messages=[{**USER, "content": [{"type": "image_url"}]}]),
+         "messages[0].content[0].type", "'text': this model reads text only"),
+        (bad(messages=[{"role": "assistant", "tool_calls": [{"function": {}}]}]),
+         "messages[0].tool_calls[0].function.name", "a text that is not empty"),
+        (bad(temperature="hot"), "temperature", "must be a number, not 'hot'"),
+        (bad(temperature=9), "temperature", "a number from 0 to 2, not 9"),
+        (bad(temperature=True), "temperature", "must be a number, not True"),
+        (bad(top_p=0), "top_p", "a number from"),
+        (bad(max_tokens=0), "max_tokens", "from 1"),
+        (bad(max_tokens=1.5), "max_tokens", "a whole number, not 1.5"),
+        (bad(max_tokens=10**400), "max_tokens", "from 1"),
+        (bad(n=99), "n", "from 1 to 8"),
+        (bad(stop=[""]), "stop", "not empty"),
+        (bad(stop=["a"] * 17), "stop", "at most 16"),
+        (bad(stream="yes"), "stream", "true or false, not 'yes'"),
+        (bad(stream_options={"include_usage": 1}), "stream_options.include_usage", "true or"),
+        (bad(top_logprobs=2), "top_logprobs", "needs logprobs"),
+        (bad(logprobs=True, top_logprobs=21), "top_logprobs", "from 0 to 20"),
+        (bad(response_format={"type": "json_object"}), "response_format", "is not supported"),
+        (bad(logit_bias={"1": 5}), "logit_bias", "is not supported"),
+        (bad(tools=[{"type": "shell"}]), "tools[0].type", "'function'"),
+        (bad(tools=[{"type": "function"}]), "tools[0].function.name", "not empty"),
+        (bad(tools=[TOOL], tool_choice="required"), "tool_choice", "cannot be made to call"),
+    ],
+)  # fmt: skip
+def test_a_wrong_parameter_is_named(site: Site, body: Any, param: str, message: str) -> None:
+    import re
+
+    status, answer = site.ask("POST", CHAT, body)
+    assert status == (404 if body["model"] == "other" else 400)
+    assert answer["error"]["param"] == param
+    assert re.search(message, answer["error"]["message"])
+    assert answer["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("prompt", [None, 3, [], [[]], [1, "a"], [True], {"a": 1}])
+def test_a_prompt_that_is_none_is_refused(site: Site, prompt: Any) -> None:
+    status, answer = site.ask("POST", "/v1/completions", {"prompt": prompt})
+    assert (status, answer["error"]["param"]) == (400, "prompt")
+
+
+def test_tokens_that_are_none_are_refused(site: Site) -> None:
+    status, answer = site.ask("POST", "/v1/completions", {"prompt": [1, 999]})
+    assert (status, answer["error"]["param"]) == (400, "prompt")
+    assert "999 is no token" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b'{"messages": NaN}', 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 100_000, 400),
+        (b'{"n": ' + b"9" * 10_000 + b"}", 400),
+        (b" " * (MAX_BODY_BYTES + 1), 413),
+    ],
+    ids=["none", "cut off", "a list", "not a number", "no UTF-8", "deep", "long number", "huge"],
+)
+def test_a_body_that_cannot_be_read_is_refused(site: Site, body: bytes, status: int) -> None:
+    found, answer = site.ask("POST", CHAT, body)
+    assert found == status
+    assert answer["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/v2", {}, 404),
+        ("GET", "/v1/../etc/passwd", {}, 404),
+        ("GET", CHAT, {}, 405),
+        ("POST", "/health", {}, 405),
+        ("POST", CHAT, {"Content-Type": "text/plain"}, 415),
+        ("GET", "/v1/models", {"Host": "evil.example"}, 403),
+        ("GET", "/", {"Host": "127.0.0.1.evil.example:80"}, 403),
+    ],
+)
+def test_a_request_that_is_none_of_ours_is_refused(
+    site: Site, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    found, answer = site.ask(method, path, b"{}" if method == "POST" else None, headers)
+    assert found == status
+    assert answer["error"]["message"]
+
+
+def test_a_prompt_that_is_too_long_is_refused(client: Any) -> None:
+    messages = [{"role": "user", "content": "a" * 3000}]
+    with pytest.raises(openai.BadRequestError, match="the context of the model 2048") as caught:
+        client.chat.completions.create(model="fake", messages=messages)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_a_model_without_template_only_continues() -> None:
+    with served(FakeModel(), template=None) as site:
+        status, answer = site.ask("POST", CHAT, bad())
+        assert status == 400
+        assert "use /v1/completions" in answer["error"]["message"]
+        assert site.ask("POST", "/v1/completions", {"prompt": "a"})[0] == 200
+
+
+def test_a_template_that_refuses_says_so() -> None:
+    with served(FakeModel(), template="{{ raise_exception('no system') }}") as site:
+        status, answer = site.ask("POST", CHAT, bad())
+        assert (status, answer["error"]["param"]) == (400, "messages")
+        assert "refuses: no system" in answer["error"]["message"]
+
+
+def test_a_model_that_fails_is_an_error_of_the_server() -> None:
+    model = FakeModel()
+    with served(model) as site:
+        client = client_of(site)
+        model.fails = RuntimeError("out of memory")
+        with pytest.raises(openai.InternalServerError, match="the model failed: out of memory"):
+            client.chat.completions.create(model="fake", messages=[USER])
+        model.fails = RuntimeError("out of memory")
+        with pytest.raises(openai.APIError, match="the model failed: out of memory"):
+            list(client.chat.completions.create(model="fake", messages=[USER], stream=True))
+        assert client.chat.completions.create(model="fake", messages=[USER]).choices
+
+
+def test_a_key_is_asked_for() -> None:
+    with served(FakeModel(), api_key="sécret") as site:
+        with pytest.raises(openai.AuthenticationError, match="API key is missing or wrong"):
+            client_of(site, "wrong").models.list()
+        assert site.ask("GET", "/v1/models")[0] == 401
+        assert site.ask("GET", "/health") == (200, {"status": "ok", "running": 0, "waiting": 0})
+        authorized = {"Authorization": "Bearer sécret".encode().decode("latin-1")}
+        assert site.ask("GET", "/v1/models", headers=authorized)[0] == 200
