@@ -17,7 +17,7 @@ from test.sharding.common import DEVICES, GRID, KIB, TWO, array, parts, placed
 from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.engine import CommTrace
-from tinygrad.engine.realize import ExecItem, ScheduleItem, capturing
+from tinygrad.engine.realize import Capture, ExecItem, ScheduleItem, capturing
 from tinygrad.engine.schedule import _plans
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.pipeline import Pipeline, Task, make_timetable
@@ -197,9 +197,9 @@ def test_tasks_of_a_tick_touch_nothing_that_others_of_the_tick_write(
     do = _Batch.do
 
     def recorded(self: _Batch, stage: int, task: Task) -> None:
-        capturing.append([])
+        capturing.append(Capture())
         do(self, stage, task)
-        items[stage, task] = capturing.pop()
+        items[stage, task] = capturing.pop().items
 
     monkeypatch.setattr(_Batch, "do", recorded)
     pipeline.step(mean_squared, *batch(DEVICES[0], DEVICES[-1]))

@@ -16,7 +16,14 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.engine.jit_inputs import Inputs, JitError, difference, find_inputs, tensors_of
-from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem, capturing, crosses
+from tinygrad.engine.realize import (
+    BufferCopy,
+    Capture,
+    ExecItem,
+    ScheduleItem,
+    capturing,
+    crosses,
+)
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.random import random_sequence
 from tinygrad.mixin.realization import realize_all
@@ -57,7 +64,8 @@ class _NativeReplay:
         # a record's offset counts from the captured buffer's base
         self.slots = [(self.native.slot_of(b), b.offset) for b in inputs.buffers]
         self.variables: list[tuple[int, str]] = []
-        self.grids: list[tuple[int, ExecItem]] = []
+        # records by the kernel and the captured values that their grid follows from
+        self.grids: dict[tuple[Any, ...], tuple[ExecItem, list[int]]] = {}
         self.keep: list[Buffer] = []
         for item in items:
             if isinstance(item, BufferCopy):
@@ -82,7 +90,9 @@ class _NativeReplay:
             runner.program, bufs, numbers, grid=grid, parallel=grid > 1 and work > SERIAL_WORK
         )
         if isinstance(runner.spec.grid, UOp):
-            self.grids.append((record, item))
+            known = (item.values[v.arg[0]] for v in runner.spec.grid.variables())
+            key = (runner, *known)
+            self.grids.setdefault(key, (item, []))[1].append(record)
 
     def run(self, inputs: Inputs) -> None:
         for (slot, offset), buffer in zip(self.slots, inputs.buffers, strict=True):
@@ -91,8 +101,10 @@ class _NativeReplay:
             # a Variable that was bound inside the function stays as it was
             if name in inputs.values:
                 self.native.set_value(number, inputs.values[name])
-        for record, item in self.grids:
-            self.native.set_grid(record, item.lower().grid(item.values | inputs.values))
+        for item, records in self.grids.values():
+            grid = item.lower().grid(item.values | inputs.values)
+            for record in records:
+                self.native.set_grid(record, grid)
         # the buffers must outlive the call
         self.keep = inputs.buffers
         self.native.run()
@@ -335,19 +347,19 @@ class TinyJit(Generic[P, R]):
         return result
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
-        items: list[ScheduleItem] = []
+        capture = Capture()
         realize_all(random_sequence.align(random_sequence.devices))
         before, seeds = random_sequence.positions(), random_sequence.seeds
-        capturing.append(items)
+        capturing.append(capture)
         try:
             result = self._call(*args, **kwargs)
             realize_all(random_sequence.catch_up(before))
         finally:
             capturing.pop()
-        if not items:
+        if not capture.items:
             raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
         if random_sequence.seeds != seeds:
             raise JitError("manual_seed was called inside a captured function; call it outside")
         drawn = RandomNumbers(before, random_sequence.positions())
-        self.captured = CapturedJit(result, items, inputs, drawn)
+        self.captured = CapturedJit(result, capture.items, inputs, drawn)
         return result

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.dtype import dtypes
 from tinygrad.engine.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import Program as ProgramSpec
@@ -205,8 +206,27 @@ def crosses(destination: Buffer, source: Buffer) -> bool:
 
 ScheduleItem = ExecItem | BufferCopy
 
-# the list that TinyJit fills while it captures, innermost last
-capturing: list[list[ScheduleItem]] = []
+
+@dataclass
+class Capture:
+    """What TinyJit collects: the items that run, and the memory of their temporaries.
+
+    No temporary outlives its plan, so the plans of a capture share one arena a device.
+    """
+
+    items: list[ScheduleItem] = field(default_factory=list)
+    arenas: dict[str, Buffer] = field(default_factory=dict)
+
+    def arena(self, device: str, nbytes: int) -> Buffer:
+        """At least so many bytes of a device."""
+        found = self.arenas.get(device)
+        if found is None or found.nbytes < nbytes:
+            found = self.arenas[device] = Buffer(device, nbytes, dtypes.uint8)
+        return found
+
+
+# the captures that are going on, innermost last
+capturing: list[Capture] = []
 
 
 def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
@@ -216,4 +236,4 @@ def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
     for item in schedule:
         item.run()
     if capturing:
-        capturing[-1].extend(schedule)
+        capturing[-1].items.extend(schedule)

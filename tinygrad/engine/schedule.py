@@ -11,9 +11,8 @@ from functools import cache
 from typing import Any, cast
 
 from tinygrad.device import Buffer, Device, MultiBuffer
-from tinygrad.dtype import dtypes
 from tinygrad.engine.memory import Lifetime, plan
-from tinygrad.engine.realize import BufferCopy, ExecItem, ScheduleItem
+from tinygrad.engine.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
 from tinygrad.engine.trace import Collective
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.kernels import make_plan
@@ -230,7 +229,8 @@ def memory_layout(found: Plan, share: bool) -> Layout:
 def allocate_temporaries(found: Plan) -> list[tuple[Buffer, ...]]:
     """Buffers for a plan's own entries."""
     layout = memory_layout(found, bool(MEMORY_PLANNER))
-    arenas = {device: Buffer(device, size, dtypes.uint8) for device, size in layout.arenas.items()}
+    capture = capturing[-1] if capturing else Capture()
+    arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}
 
     def allocate(place: Place) -> Buffer:
         size, dtype = place.entry.size, place.entry.dtype
