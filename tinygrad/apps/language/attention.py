@@ -76,7 +76,7 @@ class Attention:
         query = self._heads(self.query(x), self.query_norm, self.shared_by)
         key = self._heads(self.key(x), self.key_norm, 1)
         value = self._heads(self.value(x), None, 1)
-        query = self.rotary.turned(query, angles) * self.config.score_scale
+        query = self.rotary.turned(query * self.config.score_scale, angles)
         key = self.rotary.turned(key, angles)
         # from (rows, length, groups, heads, dim) to (rows, groups, heads, length, dim)
         query, key, value = (t.permute(0, 2, 3, 1, 4) for t in (query, key, value))
@@ -102,8 +102,10 @@ class Attention:
         """Writes keys and values (2, groups, length, dim) to a row's cache; all that it holds."""
         start, memory = span.starts[row], span.memories[row]
         stop = start + span.length
-        memory[self.layer, :, :, start:stop] = pairs
-        keys, values = (memory[self.layer, i, :, :stop].unsqueeze(0).unsqueeze(2) for i in (0, 1))
+        # a number that kernels are given, so that those of all layers are the same
+        layer = UOp.variable("layer", 0, self.config.layers - 1).bind(self.layer)
+        memory[layer, :, :, start:stop] = pairs
+        keys, values = (memory[layer, i, :, :stop].unsqueeze(0).unsqueeze(2) for i in (0, 1))
         return keys, values, start
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, start: int | UOp) -> Tensor:
