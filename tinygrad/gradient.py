@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, sent_elements
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -285,10 +285,23 @@ def _contiguous_backward(g: UOp, y: UOp) -> Gradients:
 
 
 def _moved(g: UOp, y: UOp) -> Gradients:
-    source, destination = y.src[0].device, y.device
-    if source is None or _same_devices(source, destination):
-        return (None if source is None else g,)
-    return (g.copy_to_device(_whole_layout(source)),)
+    source = y.src[0].device
+    if source is None:
+        return (None,)
+    target = _whole_layout(source)
+    # where bytes would move, the gradient waits until it meets a value; terms that were reduced to
+    # full copies are scattered here
+    if _same_devices(source, y.device) and _sends(g, target):
+        return (g,)
+    return (g.copy_to_device(target),)
+
+
+def _sends(g: UOp, target: object) -> bool:
+    """Whether bytes cross devices where a gradient goes to another layout of its devices."""
+    layout = g.device
+    if not isinstance(layout, Sharding) or not isinstance(target, Sharding):
+        return True
+    return layout.devices != target.devices or any(sent_elements(layout, target, g.shape))
 
 
 def _reduced(g: UOp, y: UOp) -> Gradients:

@@ -62,6 +62,14 @@ VIEWS = frozenset(
     }
 )
 
+
+def seen_through(node: UOp) -> UOp:
+    """What a value is a view of, also by way of copies that movement along a split axis needs."""
+    while node.op in VIEWS or node.op is Ops.COPY:
+        node = node.src[0]
+    return node
+
+
 # what takes the shape of its neighbour when it has none of its own
 _SCALARS = frozenset({Ops.CONST, Ops.BIND, Ops.DEFINE_VAR})
 
@@ -217,12 +225,7 @@ class TensorCore:
     def _view_of(cls, source: Self, uop: UOp, requires_grad: bool | None) -> Self:
         """A tensor of `uop`, which has the origin of `source` if it is a view of that."""
         new = cls._new(uop, requires_grad)
-        below = uop
-        # on the way there may be copies that a movement along a split axis needs
-        passed = VIEWS | {Ops.COPY} if uop.op in VIEWS else VIEWS
-        while below is not source.uop and below.op in passed:
-            below = below.src[0]
-        if below is source.uop:
+        if uop is source.uop or (uop.op in VIEWS and seen_through(uop) is seen_through(source.uop)):
             new.origin = source.origin
         return new
 

@@ -12,7 +12,13 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.engine import schedule_uops
 from tinygrad.helpers import GlobalCounters
-from tinygrad.mixin.core import VIEWS, TensorCore, canonical_device, live_tensors
+from tinygrad.mixin.core import (
+    VIEWS,
+    TensorCore,
+    canonical_device,
+    live_tensors,
+    seen_through,
+)
 from tinygrad.mixin.creation import CreationMixin, in_own_memory, is_constant
 from tinygrad.mixin.realization import (
     is_memory,
@@ -158,8 +164,7 @@ class StorageMixin(CreationMixin):
         """The memory that this tensor, a view of a split axis, was gathered from to be looked
         at.
         """
-        while node.op in VIEWS or node.op is Ops.COPY:
-            node = node.src[0]
+        node = seen_through(node)
         if node.op is not Ops.BUFFER or not isinstance(node.device, Sharding):
             return None
         held = (x for x in live_tensors if x.origin == self.origin and x is not self)
