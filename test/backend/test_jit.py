@@ -202,6 +202,15 @@ def test_inputs_that_are_views() -> None:
         close(found, array(i, (5, 4, 6))[2] + array(i + 10, (6, 4)).T)
 
 
+@pytest.mark.parametrize("device", [None, Sharding(("CPU", "CPU:1"), axis=0)])
+def test_results_that_are_the_bits_of_inputs(device: Any) -> None:
+    step = TinyJit(lambda x: ((x + 1).realize(), x.bitcast(dtypes.short).realize().reshape(2, 4)))
+    for i in range(5):
+        numbers = np.arange(4, dtype=np.int32) + i
+        _, bits = step(Tensor(numbers).to(device).realize())
+        np.testing.assert_array_equal(bits.numpy(), numbers.view(np.int16).reshape(2, 4))
+
+
 def test_variables_bound_inside_stay_as_they_were() -> None:
     n = Variable("n", 1, 4)
     step = TinyJit(lambda x: (x[: n.bind(2)] + 1).sum().realize())

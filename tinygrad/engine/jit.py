@@ -24,21 +24,38 @@ from tinygrad.engine.realize import (
     capturing,
     crosses,
 )
+from tinygrad.engine.schedule import as_tuple, storage_of, stored_in
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.random import random_sequence
 from tinygrad.mixin.realization import realize_all
 from tinygrad.settings import DEBUG, JIT
 from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sym_infer
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _views_of_inputs(result: Any, inputs: Inputs) -> dict[int, UOp]:
-    """The nodes of a result's tensors that are views of inputs, by the tensor's id."""
-    nodes = set(inputs.nodes)
-    return {id(x): x.uop for x in tensors_of(result) if not nodes.isdisjoint(x.uop.toposort())}
+def _buffers(node: UOp) -> tuple[Buffer, ...]:
+    return as_tuple(storage_of(node))
+
+
+def _views_of_inputs(
+    result: Any, replaced: dict[Buffer, int]
+) -> tuple[dict[int, UOp], dict[UOp, None]]:
+    """The nodes of a result's tensors that are views of inputs, by the tensor's id, and the BUFFERs
+    below: inputs, and what reads the bits of an input as another dtype.
+    """
+    views: dict[int, UOp] = {}
+    memory: dict[UOp, None] = {}
+    for x in tensors_of(result):
+        stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
+        below = [n for n in stored if any((b.base or b) in replaced for b in _buffers(n))]
+        if below:
+            views[id(x)] = x.uop
+            memory |= dict.fromkeys(below)
+    return views, memory
 
 
 def _with_views(result: Any, views: dict[int, UOp]) -> Any:
@@ -140,12 +157,12 @@ class CapturedJit(Generic[R]):
         self, result: R, items: list[ScheduleItem], inputs: Inputs, drawn: RandomNumbers
     ) -> None:
         self.result = result
-        self.views = _views_of_inputs(result, inputs)
         self.drawn = drawn
         self.jit_cache = items
         self.inputs = inputs
         self.native = _NativeReplay(items, inputs) if can_replay(items) else None
         self.replaced = {b.base or b: i for i, b in enumerate(inputs.buffers)}
+        self.views, self.viewed = _views_of_inputs(result, self.replaced)
         self.uses = _uses(items, inputs)
         kernels = [x for x in items if isinstance(x, ExecItem)]
         self.kernel_count = len(kernels)
@@ -169,9 +186,15 @@ class CapturedJit(Generic[R]):
             self._count()
         if not self.views:
             return self.result
-        nodes = dict(zip(self.inputs.nodes, inputs.nodes, strict=True))
+        nodes = {node: self._anew(node, inputs) for node in self.viewed}
+        nodes |= dict(zip(self.inputs.nodes, inputs.nodes, strict=True))
         views = {key: view.substitute(nodes) for key, view in self.views.items()}
         return cast(R, _with_views(self.result, views))
+
+    def _anew(self, node: UOp, inputs: Inputs) -> UOp:
+        """A BUFFER in captured inputs, in the same place of a call's."""
+        found = (_exchanged(b, self.replaced, self.inputs, inputs) for b in _buffers(node))
+        return stored_in(UOp.new_buffer(node.device, node.arg.shape, node.dtype), tuple(found))
 
     def _keep_apart(self, inputs: Inputs) -> None:
         """Copy inputs that are results of an earlier replay and would be overwritten while in
@@ -234,15 +257,7 @@ def exchange(
     """An item with the captured inputs' buffers and values exchanged for a call's."""
 
     def new(buffer: Buffer) -> Buffer:
-        number = replaced.get(buffer.base or buffer)
-        if number is None:
-            return buffer
-        found = inputs.buffers[number]
-        offset = buffer.offset - captured.buffers[number].offset
-        if offset == 0 and (buffer.size, buffer.dtype) == (found.size, found.dtype):
-            return found
-        whole = found.base or found
-        return whole.view(buffer.size, buffer.dtype, found.offset + offset)
+        return _exchanged(buffer, replaced, captured, inputs)
 
     if isinstance(item, BufferCopy):
         return BufferCopy(
@@ -250,6 +265,20 @@ def exchange(
         )
     values = item.values | inputs.values
     return ExecItem(item.ast, tuple(new(b) for b in item.bufs), item.device, values, item.runner)
+
+
+def _exchanged(
+    buffer: Buffer, replaced: dict[Buffer, int], captured: Inputs, inputs: Inputs
+) -> Buffer:
+    number = replaced.get(buffer.base or buffer)
+    if number is None:
+        return buffer
+    found = inputs.buffers[number]
+    offset = buffer.offset - captured.buffers[number].offset
+    if offset == 0 and (buffer.size, buffer.dtype) == (found.size, found.dtype):
+        return found
+    whole = found.base or found
+    return whole.view(buffer.size, buffer.dtype, found.offset + offset)
 
 
 def _method(fxn: Callable[..., R] | None, instance: weakref.ref[Any]) -> Callable[..., R]:

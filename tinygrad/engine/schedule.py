@@ -131,9 +131,13 @@ def as_tuple(storage: Any) -> tuple[Buffer, ...]:
 def _output(node: UOp, parts: tuple[Part, ...], storage: list[tuple[Buffer, ...]]) -> UOp:
     device = Device.DEFAULT if node.device is None else node.device
     new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
-    bound = tuple(_buffer(p, storage) for p in parts)
-    buffers[new] = MultiBuffer(bound) if isinstance(device, Sharding) else bound[0]
-    return new
+    return stored_in(new, tuple(_buffer(p, storage) for p in parts))
+
+
+def stored_in(node: UOp, parts: tuple[Buffer, ...]) -> UOp:
+    """A BUFFER node, in the memory of these buffers, one a device."""
+    buffers[node] = MultiBuffer(parts) if isinstance(node.device, Sharding) else parts[0]
+    return node
 
 
 def _buffer(part: Part, storage: list[tuple[Buffer, ...]]) -> Buffer:
