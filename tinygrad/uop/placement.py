@@ -99,11 +99,21 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ())
     target = common_layout(
         [x.device for x in wide],
         [moved_base(x).nbytes for x in wide],
-        [x.shape for x in wide],
+        [_shape_before_broadcast(x) for x in wide],
         summed,
         wide[0].dtype.itemsize,
     )
     return tuple(x if x.device is None else reshard(x, target, op.name) for x in srcs)
+
+
+def _shape_before_broadcast(node: UOp) -> tuple[Any, ...]:
+    """The shape of a node, but 1 along the axes that it was expanded to."""
+    if node.op is Ops.EXPAND:
+        return _shape_before_broadcast(node.src[0])
+    if node.op is Ops.PERMUTE:
+        shape = _shape_before_broadcast(node.src[0])
+        return tuple(shape[axis] for axis in node.arg)
+    return node.shape
 
 
 def moved_base(node: UOp) -> UOp:
