@@ -199,7 +199,7 @@ class Generator:
         name = f"v{len(self.inputs) + len(self.steps)}"
         statements = text.replace("OUT", name) if "OUT" in text else f"{name} = {text}"
         known = None if along is None else frozenset(along)
-        drawn = Step(name, statements, tuple(x.name for x in uses), self._current, known, exact)
+        drawn = Step(name, statements, tuple(x.name for x in uses), self._current, known)
         try:
             tensor = execute(drawn, self.names)
         except (ValueError, TypeError, RuntimeError, IndexError) as error:

@@ -21,6 +21,8 @@ Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 ONE_DEVICE = "CPU"
+# what makes a statement compute something at once
+COMPUTING = (".realize()", "] =", "] +=", ".assign(", ".masked_select(")
 MOST_DEVICES = 8
 NAMES = (
     *("bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong"),
@@ -118,7 +120,11 @@ class Step:
     uses: tuple[str, ...]
     op: str
     along: frozenset[int] | None = None
-    is_exact: bool = True
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether nothing is computed yet: there are no gradients through what is in memory."""
+        return not any(mark in self.text for mark in COMPUTING)
 
 
 TEMPLATE = """\
@@ -162,6 +168,12 @@ class Program:
         used = {name for step in self.steps for name in step.uses}
         return [step.name for step in self.steps if step.name not in used]
 
+    def targets(self) -> list[str]:
+        """The inputs that gradients are taken by."""
+        if not all(step.is_lazy for step in self.steps):
+            return []
+        return [x.name for x in self.inputs if x.has_gradient]
+
     def namespace(self, sharded: bool, turn: int = 0) -> dict[str, Any]:
         """What the text sees: the inputs are there and realized."""
         names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
@@ -187,7 +199,7 @@ class Program:
             layouts=", ".join(self.layouts),
             lines="\n".join(f"    {line}" for line in lines),
             results=", ".join(self.results()),
-            targets=", ".join(x.name for x in self.inputs if x.has_gradient),
+            targets=", ".join(self.targets()),
             one=", ".join(repr(ONE_DEVICE) for _ in self.layouts),
             contexts=", ".join(self.contexts or ("Context()",)),
             many="\n".join(f"        {name}={x}," for name, x in self.layouts.items()),
