@@ -427,7 +427,7 @@ def test_a_costly_factor_is_computed_once_for_each_element() -> None:
     assert any("rows staged" in x for x in runner.program.applied)
 
 
-@pytest.mark.parametrize("shape", [(64, 80), (33, 100), (5, 300)])
+@pytest.mark.parametrize("shape", [(64, 80), (33, 100), (5, 300), (256, 96)])
 def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
     m, n = shape
     b = Build()

@@ -38,10 +38,15 @@ class Nest:
         self.applied.append(text)
 
     def prefix(self) -> list[UOp]:
-        """The independent loops that all stores share, outermost first."""
+        """The independent loops that all stores share, outermost first.
+
+        A loop that takes more or fewer steps in each step of another ends them.
+        """
+        free = FreeRanges()
         shared: list[UOp] = []
         for level in zip(*(store.src[2:] for store in self.stores), strict=False):
-            if len(set(level)) > 1 or level[0].arg.kind is not AxisType.LOOP:
+            is_independent = level[0].arg.kind is AxisType.LOOP and not free[level[0].src[0]]
+            if len(set(level)) > 1 or not is_independent:
                 break
             shared.append(level[0])
         return shared
