@@ -22,6 +22,7 @@ from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import const_node, live_tensors, placed
 from tinygrad.mixin.custom import CustomKernelMixin
+from tinygrad.mixin.drawing import DrawingMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.host import data_node, foreign_node
 from tinygrad.mixin.inplace import InplaceMixin
@@ -32,6 +33,7 @@ from tinygrad.mixin.normalization import NormalizationMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.resize import ResizeMixin
+from tinygrad.sharding.drawing import where
 from tinygrad.uop.ops import UOp
 
 __all__ = ["Tensor"]
@@ -51,6 +53,7 @@ class Tensor(
     InterchangeMixin,
     InplaceMixin,
     CastMixin,
+    DrawingMixin,
 ):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
 
@@ -98,7 +101,7 @@ class Tensor(
         return _restored, (type(self), self.numpy(), self.dtype, place, self.requires_grad)
 
     def __repr__(self) -> str:
-        return f"<Tensor {self.dtype} {self.shape} on {self.device}: {self.uop.op.name}>"
+        return f"<Tensor {self.dtype} {where(self.device, self.shape)}: {self.uop.op.name}>"
 
     @classmethod
     def from_uop(cls, y: UOp, **kwargs: Any) -> Self:

@@ -86,7 +86,7 @@ def on_axis(placement: Placement, axis: int) -> Placement:
 
 
 @final
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Sharding:
     """Devices in row-major order over a mesh, and one placement per mesh dimension.
 
@@ -149,6 +149,8 @@ class Sharding:
         if not self.mesh:
             return f"Sharding({device_range(self.devices)}, axis={axes})"
         return f"Sharding({device_range(self.devices)}, axis=({axes}), mesh={self.mesh})"
+
+    __repr__ = __str__
 
     @cached_property
     def mesh_shape(self) -> tuple[int, ...]:
@@ -271,11 +273,21 @@ _INTERNED: dict[
 
 def device_range(devices: Sequence[str]) -> str:
     """Device names for a person: consecutive numbers as `CPU:0-3` (a bare name is number 0)."""
-    parts = [_kind_and_number(name) for name in devices]
-    kind, first = parts[0]
-    if len(devices) > 1 and parts == [(kind, first + count) for count in range(len(devices))]:
-        return f"{kind}:{first}-{first + len(devices) - 1}"
-    return ", ".join(devices)
+    runs: list[list[str]] = []
+    for name in devices:
+        kind, number = _kind_and_number(name)
+        if runs and _kind_and_number(runs[-1][-1]) == (kind, number - 1):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(_run(names) for names in runs)
+
+
+def _run(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    kind, first = _kind_and_number(names[0])
+    return f"{kind}:{first}-{first + len(names) - 1}"
 
 
 def _kind_and_number(name: str) -> tuple[str, int]:
@@ -367,6 +379,7 @@ def _local_shape(layout: Sharding, shape: Shape) -> Shape:
     return tuple(local)
 
 
+@lru_cache(maxsize=4096)
 def _span(layout: Sharding, axis: int, shape: Shape) -> Span:
     """How an axis is cut: the one place that decides it."""
     placement = next((p for p in layout.axes if placement_axis(p) == axis), None)

@@ -53,7 +53,7 @@ class P:
         return (entry,) if isinstance(entry, str) else entry
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Mesh:
     """Devices in row-major order over named dimensions.
 
@@ -89,6 +89,8 @@ class Mesh:
         pairs = zip(self.names, self.shape, strict=True)
         sizes = [f"{name}={size}" for name, size in pairs]
         return f"Mesh({', '.join([*sizes, device_range(self.devices)])})"
+
+    __repr__ = __str__
 
     def __len__(self) -> int:
         return prod(self.shape)
