@@ -455,6 +455,42 @@ def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:
     assert any("terms of loop" in x for x in runner.program.applied)
 
 
+@pytest.mark.parametrize("rows", [199, 700])
+def test_a_product_with_blocks_computes_each_number_of_theirs_once(rows: int) -> None:
+    vectors, columns, size, head = 64, 96, 32, 5
+    b = Build()
+    i, j = b.loops(vectors, rows)
+    (term,) = b.reduces(columns)
+    blocks = rows * columns // size
+    start = (j * (columns // size) + term // size) * (head + size)
+    memory = buffer(1, blocks * (head + size))
+    number = memory.index(start + term % size + head).load() * memory.index(start).load()
+    number = number + memory.index(start + 1).load()
+    other = buffer(2, vectors * columns).index(flat_index([i, term], [vectors, columns])).load()
+    value = (other * number).reduce(term, arg=Ops.ADD)
+    where = buffer(0, vectors * rows).index(flat_index([i, j], [vectors, rows]))
+    sizes = {0: vectors * rows, 1: blocks * (head + size), 2: vectors * columns}
+    arrays = {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()}
+    runner = check(sink(where.store(value, i, j)), arrays)
+    assert any("rows staged" in x for x in runner.program.applied)
+
+
+@pytest.mark.parametrize("count", [1, 37, 90])
+def test_products_with_rows_whose_number_is_symbolic_are_tiled(count: int) -> None:
+    vectors, most, columns = 48, 90, 64
+    b = Build()
+    i, j = b.loops(vectors, UOp.variable("n", 1, most))
+    (term,) = b.reduces(columns)
+    left = buffer(1, vectors * columns).index(flat_index([i, term], [vectors, columns])).load()
+    right = buffer(2, most * columns).index(flat_index([j, term], [most, columns])).load()
+    where = buffer(0, vectors * most).index(flat_index([i, j], [vectors, most]))
+    sizes = {0: vectors * most, 1: vectors * columns, 2: most * columns}
+    arrays = {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()}
+    value = (left * right).reduce(term, arg=Ops.ADD)
+    runner = check(sink(where.store(value, i, j)), arrays, {"n": count})
+    assert any("tile" in x for x in runner.program.applied)
+
+
 @pytest.mark.parametrize("stride", [-1, 2, 3, 4, 5])
 @pytest.mark.parametrize("n", [10, 16, 100])
 def test_elements_at_a_distance_are_loaded_without_reading_past_the_end(

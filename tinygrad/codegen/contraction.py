@@ -22,8 +22,8 @@ from tinygrad.codegen.footprint import find_footprint
 from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.split import Fit
-from tinygrad.codegen.staging import stage
-from tinygrad.codegen.tiling import Contraction, Tiling, choose_tiling
+from tinygrad.codegen.staging import is_contiguous, lanes_of, stage
+from tinygrad.codegen.tiling import LONGEST_WHOLE_PANEL, Contraction, Tiling, choose_tiling
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.settings import thread_count
@@ -171,9 +171,9 @@ class _Application:
         """All steps."""
         tiling, nest = self.tiling, self.nest
         loops = self.split_loops()
-        if tiling.staged:
-            self.block_terms(max(16, PANEL_BYTES // (self.width * self.itemsize)))
         hoisted = tiling.staged and self.panel_is_hoisted(loops)
+        if tiling.staged and not hoisted:
+            self.block_terms(max(16, PANEL_BYTES // (self.width * self.itemsize)))
         grid = self.choose_grid(loops, hoisted)
         outside = [*loops.shared, *loops.rows, *loops.columns]
         kept = [r for r in outside if r not in grid]
@@ -199,10 +199,12 @@ class _Application:
 
     def panel_is_hoisted(self, loops: _Loops) -> bool:
         """Whether one panel serves the whole grid: it is small and depends on no shared loop."""
-        if self.terms_outside or loops.shared:
+        if loops.shared:
             return False
         steps = points(frozenset([*self.reduce().src[1:], *loops.columns]))
-        return steps * self.width * self.itemsize <= PANEL_BYTES
+        # all rows go by one block of columns, which is not read again for another one
+        most = PANEL_BYTES if loops.columns else 4 * LONGEST_WHOLE_PANEL
+        return steps * self.width * self.itemsize <= most
 
     def split_loops(self) -> _Loops:
         """Split the lanes' axis and the tiled rows."""
@@ -312,10 +314,15 @@ class _Application:
         operand = self.operand(1 - self.tiling.side)
         free = FreeRanges()[operand]
         terms = [r for r in self.reduce().src[1:] if r not in self.terms_outside]
-        axes = [r for r in (*terms, *tile) if r in free]
-        if not axes or points(frozenset(axes)) * operand.dtype.itemsize > ROW_BYTES:
+        own = [r for r in terms if r in free]
+        rows = [r for r in tile if r in free]
+        if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > ROW_BYTES:
             return
-        staged = stage(operand, axes, self.factory, ROWS)
+        if is_contiguous(operand, own[-1], FreeRanges()):
+            # written as it is computed; rows start in different sets of the cache
+            staged = stage(operand, [*rows, *own], self.factory, ROWS, lanes_of(operand))
+        else:
+            staged = stage(operand, [*own, *rows], self.factory, ROWS)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def move_sum_to_memory(self, moved: list[UOp]) -> None:

@@ -31,6 +31,7 @@ class FreeRanges:
     def __init__(self) -> None:
         self.known: dict[UOp, frozenset[UOp]] = {}
         self.forms: dict[UOp, Affine] = {}
+        self.of_lanes: dict[tuple[UOp, UOp, int], int | None] = {}
 
     def __getitem__(self, node: UOp) -> frozenset[UOp]:
         found = self.known.get(node)
@@ -49,6 +50,25 @@ class FreeRanges:
         if form is None:
             form = self.forms[index] = affine(index)
         return form.stride(axis, self)
+
+    def lane_stride(self, index: UOp, axis: UOp, lanes: int) -> int | None:
+        """How far a lane of a vector along `axis` moves `index`, as `stride` if lanes do not
+        divide the axis.
+
+        The index into blocks of quantised numbers has quotients and remainders of a loop in it, and
+        yet a vector that starts at a multiple of its width lies in one block.
+        """
+        stride = self.stride(index, axis)
+        if stride is not None or not is_static(axis) or extent(axis) % lanes:
+            return stride
+        key = (index, axis, lanes)
+        if key not in self.of_lanes:
+            factory = RangeFactory(index.toposort())
+            vector = factory.new(extent(axis) // lanes, axis.arg.kind)
+            lane = factory.new(lanes, AxisType.VECTOR)
+            cut = substitute(index, {axis: vector * lanes + lane})
+            self.of_lanes[key] = self.stride(cut, lane)
+        return self.of_lanes[key]
 
     def _of(self, node: UOp) -> frozenset[UOp]:
         union = NO_RANGES

@@ -75,7 +75,7 @@ def fill_nest(
 
 def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
     """Make vectors of neighbours along one loop, the innermost of all then."""
-    lanes = VECTOR_BYTES // max(2, store.src[1].dtype.itemsize)
+    lanes = lanes_of(store.src[1])
     while lanes > 1 and lanes >= 2 * extent(along):
         lanes //= 2
     if lanes < FEWEST_LANES:
@@ -94,9 +94,17 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
 
 def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
     """Whether every load of the operand reads neighbours, or one element, along `axis`."""
+    lanes = lanes_of(operand)
     return all(
-        free.stride(u.src[0].src[1], axis) in {0, 1} for u in operand.toposort() if u.op is Ops.LOAD
+        free.lane_stride(u.src[0].src[1], axis, lanes) in {0, 1}
+        for u in operand.toposort()
+        if u.op is Ops.LOAD
     )
+
+
+def lanes_of(operand: UOp) -> int:
+    """How many elements of an operand a vector has."""
+    return VECTOR_BYTES // max(2, operand.dtype.itemsize)
 
 
 def contiguous_axis(operand: UOp, axes: list[UOp], free: FreeRanges, default: UOp) -> UOp:

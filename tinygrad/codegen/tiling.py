@@ -35,6 +35,8 @@ MOST_ROWS = 14
 MOST_ROWS_OF_ONE_VECTOR = 25
 # elements of a panel that is copied block by block, and the parts that its rows are then cut in
 LONG_PANEL = 1 << 16
+# of one that is all that the panel side has
+LONGEST_WHOLE_PANEL = 1 << 17
 LONG_PARTS = 4
 
 
@@ -154,8 +156,9 @@ class _Search:
         limit = MOST_ROWS_OF_ONE_VECTOR if vectors == 1 else MOST_ROWS
         most = min(limit, (self.registers - 1 - vectors) // vectors)
         axes = self.row_axes[:4]
-        found: list[_RowTile] = []
         total = math.prod(extent(r) for r in self.found.axes[1 - self.side])
+        # rows of which only a bound is known stay loops
+        found = [] if axes else [_RowTile((), 1, total)]
         for i, first in enumerate(axes):
             n = extent(first)
             for f in range(1, min(most, n) + 1):
@@ -175,6 +178,8 @@ class _Search:
         if self.most_lanes < 4:
             return None
         n = extent(axis)
+        if not self.row_axes and n < self.most_lanes:
+            return None
         found = self.found
         contiguous = is_contiguous(self.panel, axis, found.free)
         scattered = self.is_scattered()
@@ -202,7 +207,8 @@ class _Search:
                         copy = COPY_CONTIGUOUS if contiguous else COPY_STRIDED
                         copied = terms * others * blocks * lanes * vectors
                         # a sum in blocks is cut by rows, and each part copies the panel
-                        long = terms * lanes * vectors > LONG_PANEL
+                        most = LONG_PANEL if others * blocks > 1 else LONGEST_WHOLE_PANEL
+                        long = terms * lanes * vectors > most
                         cost += (
                             copied * copy * (ceildiv(LONG_PARTS, others * blocks) if long else 1)
                         )

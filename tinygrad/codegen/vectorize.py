@@ -8,7 +8,7 @@ its terms, summed up in several vector accumulators. Small reductions are unroll
 from __future__ import annotations
 
 from tinygrad.codegen.nest import Nest, points
-from tinygrad.codegen.ranges import FreeRanges, extent, is_static, substitute
+from tinygrad.codegen.ranges import FreeRanges, extent, is_static
 from tinygrad.codegen.split import Fit
 from tinygrad.codegen.transpose import transpose_blocks
 from tinygrad.dtype import DType, dtypes
@@ -134,7 +134,6 @@ class _Choice:
         self.nest = nest
         self.free = FreeRanges()
         self.lanes = lanes_of(nest)
-        self.cut: dict[tuple[UOp, UOp], int | None] = {}
         nodes = nest.root.toposort()
         self.reduces = [u for u in nodes if u.op is Ops.REDUCE]
         self.priced = [
@@ -188,24 +187,8 @@ class _Choice:
         width = min(self.lanes, extent(axis))
         if u.op not in {Ops.LOAD, Ops.STORE}:
             return 1 / width
-        stride = self.lane_stride(u.src[0].src[1], axis, width)
+        stride = self.free.lane_stride(u.src[0].src[1], axis, width)
         return 1 / width if stride in {0, 1} else GATHER_COST
-
-    def lane_stride(self, position: UOp, axis: UOp, width: int) -> int | None:
-        """How far a lane of `axis` moves an index; None if that is not the same everywhere.
-
-        The index into blocks of quantised numbers has quotients and remainders of a loop in it, and
-        yet a vector that starts at a multiple of its width lies in one block.
-        """
-        stride = self.free.stride(position, axis)
-        if stride is not None or extent(axis) % width:
-            return stride
-        if (position, axis) not in self.cut:
-            vector = self.nest.factory.new(extent(axis) // width, axis.arg.kind)
-            lane = self.nest.factory.new(width, AxisType.VECTOR)
-            cut = substitute(position, {axis: vector * width + lane})
-            self.cut[position, axis] = self.free.stride(cut, lane)
-        return self.cut[position, axis]
 
     def without_conflicts(self, axes: list[UOp]) -> list[UOp]:
         """Drop loops that would meet an earlier one in some expression."""
