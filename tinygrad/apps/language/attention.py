@@ -16,7 +16,6 @@ from tinygrad.apps.language.architecture import Config
 from tinygrad.apps.language.norm import Norm
 from tinygrad.apps.language.rotary import Rotary
 from tinygrad.apps.language.weights import COLUMNS, ROWS, Projection, Split, WeightFile
-from tinygrad.helpers import round_up
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -39,7 +38,7 @@ class Attention:
     def __init__(self, file: WeightFile, config: Config, layer: int, rotary: Rotary) -> None:
         self.config, self.layer, self.rotary = config, layer, rotary
         self.window = config.window if config.is_local(layer) else None
-        self.kv_heads = round_up(config.kv_heads, file.placement.count)
+        self.kv_heads = file.placement.padded(config.kv_heads)
         self.shared_by = config.heads // config.kv_heads
         name = f"blk.{layer}."
         heads = Split(ROWS, config.kv_heads)
@@ -70,7 +69,7 @@ class Attention:
         unit = self.shared_by * self.config.head_dim
         if unit % file.elements_per_block(f"{name}.weight") == 0:
             return file.projection(name, Split(COLUMNS, self.config.kv_heads))
-        return file.projection(name, Split(ROWS, self.config.dim))
+        return file.projection(name, Split(ROWS, self.config.dim, is_even=False))
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], span: Span) -> Tensor:
         query = self._heads(self.query(x), self.query_norm, self.shared_by)

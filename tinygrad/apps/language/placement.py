@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tinygrad.device import Device
+from tinygrad.helpers import round_up
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 
 Devices: TypeAlias = str | Sequence[str] | Mesh | None
@@ -22,9 +23,9 @@ class Placement:
 
     >>> from tinygrad.apps.language.placement import Placement
     >>> pair = Placement(("CPU:0", "CPU:1"))
-    >>> pair.count, str(pair.split(1))
-    (2, 'Sharding(CPU:0-1, axis=1)')
-    >>> Placement(None).split(1) == Device.DEFAULT
+    >>> pair.padded(3), str(pair.split(1, 3))
+    (4, 'Sharding(CPU:0-1, axis=1)')
+    >>> Placement(None).split(1, 3) == Device.DEFAULT
     True
     """
 
@@ -71,6 +72,10 @@ class Placement:
         """Axis 0 is split as batches are."""
         return self._layout(BATCHES, 0)
 
-    def split(self, axis: int) -> str | Sharding:
-        """One axis of a weight is split."""
-        return self._layout(TENSORS, axis)
+    def split(self, axis: int, units: int) -> str | Sharding:
+        """One axis is split, which is made of so many units: one unit cannot be."""
+        return self._layout(TENSORS, axis) if units > 1 else self.copies
+
+    def padded(self, units: int) -> int:
+        """So many units, and those to add for each device to have as many."""
+        return round_up(units, self.count) if units > 1 else units

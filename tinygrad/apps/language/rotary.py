@@ -41,7 +41,7 @@ class Rotary:
         self.sines = _table(np.sin(angles) * rope.magnitude, device)
 
     def angles(self, starts: Sequence[int | UOp], length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of `length` positions from each start, (rows, length, 1, 1, dim / 2)."""
+        """Cosines and sines, (starts, length, 1, 1, dim / 2), of positions from each start on."""
         cosines, sines = (
             Tensor.stack(*[table[start : start + length] for start in starts])
             for table in (self.cosines, self.sines)

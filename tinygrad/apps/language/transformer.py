@@ -22,7 +22,6 @@ from tinygrad.apps.language.rotary import Rotary
 from tinygrad.apps.language.sampling import Generated, Sampling
 from tinygrad.apps.language.weights import ROWS, Split, WeightFile
 from tinygrad.engine.jit import TinyJit
-from tinygrad.helpers import round_up
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -84,7 +83,7 @@ class Transformer:
             Layer(file, config, number, local if config.is_local(number) else rotary)
             for number in range(config.layers)
         ]
-        vocabulary = Split(ROWS, config.vocab_size)
+        vocabulary = Split(ROWS, config.vocab_size, is_even=False)
         self.embedding = file.matrix("token_embd.weight", vocabulary)
         self.norm = Norm(file.vector("output_norm.weight"), config.epsilon, config.dim)
         tied = "output.weight" not in file
@@ -155,9 +154,9 @@ class Transformer:
     def new_cache(self) -> KVCache:
         """A cache without tokens, for one sequence of at most `max_context`."""
         config, placement = self.config, self.placement
-        heads = round_up(config.kv_heads, placement.count)
+        heads = placement.padded(config.kv_heads)
         shape = (config.layers, 2, heads, self.max_context + CHUNK, config.head_dim)
-        return KVCache(Tensor.empty(*shape, device=placement.split(2)), self.max_context)
+        return KVCache(Tensor.empty(*shape, device=placement.split(2, heads)), self.max_context)
 
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
         """Makes `cache` hold these tokens; returns the logits (vocab,) after the last of them.

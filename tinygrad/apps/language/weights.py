@@ -17,7 +17,6 @@ import numpy as np
 from tinygrad.apps.language.placement import Placement
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import round_up
 from tinygrad.nn.state.file_bytes import (
     FileFormatError,
     bytes_of_file,
@@ -38,11 +37,13 @@ ROWS, COLUMNS = 0, 1
 class Split:
     """How devices share a matrix: an axis, of units that stay whole.
 
-    Where the units are no multiple of the number of devices, units of zeros are added.
+    Where the units are no multiple of the number of devices, units of zeros are added, unless
+    `is_even` is False.
     """
 
     axis: int
     units: int
+    is_even: bool = True
 
 
 @dataclass(frozen=True)
@@ -155,16 +156,16 @@ class WeightFile:
     ) -> Tensor:
         """The bytes at a place of the file, (..., nbytes), on the model's devices."""
         placement = self.placement
-        if placement.is_single or split is None:
+        if placement.is_single or split is None or split.units == 1:
             return _moved(view_bytes(self.bytes, place, dtypes.uint8, shape), placement.copies)
         axis = first + split.axis
         units, size = split.units, shape[axis]
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
         view = view_bytes(self.bytes, place, dtypes.uint8, cut)
-        value = _moved(view, placement.split(axis))
-        missing = round_up(units, placement.count) - units
-        if missing:
+        value = _moved(view, placement.split(axis, units))
+        missing = placement.padded(units) - units
+        if missing and split.is_even:
             padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
             value = value.pad(padding).contiguous().realize()
         return value.reshape(*shape[:axis], -1, *shape[axis + 1 :])
