@@ -1,4 +1,6 @@
-"""Every op, on every axis, in every layout, equals itself on one device: values and gradients."""
+"""Scenario 23: every op, on every axis, in every layout, equals itself on one device: values and
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -116,30 +118,30 @@ IMAGES: dict[str, Program] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", MOVEMENTS)
-def test_movement(name: str, layout: Sharding) -> None:
+def test_23_movement(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(MOVEMENTS[name], [array(8, 12)], [layout])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reduction(name: str, layout: Sharding) -> None:
+def test_23_reduction(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(REDUCTIONS[name], [array(8, 12)], [layout], 1e-4)
 
 
 @pytest.mark.parametrize("layout", [on(0), on(1)], ids=str)
 @pytest.mark.parametrize("name", INDEXING)
-def test_indexing(name: str, layout: Sharding) -> None:
+def test_23_indexing(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(INDEXING[name], [array(8, 12)], [layout])
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", IMAGES)
-def test_windows_over_images(name: str, axis: int) -> None:
+def test_23_windows_over_images(name: str, axis: int) -> None:
     assert_same_as_on_one_device(IMAGES[name], [array(4, 4, 8, 8)], [on(axis)])
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_masked_select(axis: int) -> None:
+def test_23_masked_select(axis: int) -> None:
     value = array(8, 12)
     x = placed(value, on(axis))
     np.testing.assert_array_equal(x.masked_select(x > 0).numpy(), value[value > 0])
@@ -147,12 +149,12 @@ def test_masked_select(axis: int) -> None:
 
 @pytest.mark.parametrize("index", [on(0), REPLICATED], ids=str)
 @pytest.mark.parametrize("table", [on(0), on(1), REPLICATED], ids=str)
-def test_rows_by_a_sharded_index(table: Sharding, index: Sharding) -> None:
+def test_23_rows_by_a_sharded_index(table: Sharding, index: Sharding) -> None:
     numbers = np.array([5, 0, 3, 3], np.int32)
     assert_same_as_on_one_device(lambda t, i: t[i], [array(8, 12), numbers], [table, index])
 
 
-def test_two_arguments_in_different_layouts_are_joined() -> None:
+def test_23_two_arguments_in_different_layouts_are_joined() -> None:
     arrays = [array(8, 12), array(8, 12, seed=1)]
     for dim in (0, 1):
         assert_same_as_on_one_device(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from test.sharding.common import (
-    DEVICES,
     REPLICATED,
     array,
     assert_same_as_on_one_device,
@@ -46,30 +45,6 @@ def test_batchnorm_is_of_the_whole_batch(axis: int) -> None:
 
     arrays = [array(8, 4, 4, 4), array(4, seed=1), array(4, seed=2)]
     assert_same_as_on_one_device(norm, arrays, [on(axis), REPLICATED, REPLICATED], **CLOSE)
-
-
-def test_batchnorm_moves_statistics_only() -> None:
-    layer = nn.BatchNorm(4, affine=False, track_running_stats=False)
-    x = placed(array(8, 4, 4, 4), on(0))
-    with Tensor.train():
-        kinds = moved(layer(x))
-    # a mean and a variance of 4 channels, each from every device to every other
-    assert kinds == {"all_reduce": 2 * 4 * 4 * 4 * 3}
-
-
-def test_batchnorm_per_device_moves_nothing() -> None:
-    layer = nn.BatchNorm(4, affine=False, track_running_stats=False)
-    value = array(8, 4, 4, 4)
-    x = placed(value, on(0))
-    with Tensor.train():
-        # (device, batch on the device, ...) as (batch, device * channels, ...)
-        apart = x.reshape(4, 2, 4, 4, 4).transpose(0, 1).reshape(2, 16, 4, 4)
-        wide = nn.BatchNorm(16, affine=False, track_running_stats=False)
-        out = wide(apart)
-        assert moved(out) == {}
-        out = out.reshape(2, 4, 4, 4, 4).transpose(0, 1).reshape(8, 4, 4, 4)
-        expected = [layer(Tensor(part)).numpy() for part in np.split(value, 4)]
-    np.testing.assert_allclose(out.numpy(), np.concatenate(expected), **CLOSE)
 
 
 # ---- convolution ----
@@ -123,15 +98,6 @@ def test_embedding(table: Any) -> None:
     assert_same_as_on_one_device(embed, [index, array(1004, 8)], [REPLICATED, table])
 
 
-def test_embedding_split_over_the_vocabulary_gathers_no_table() -> None:
-    table = placed(array(1004, 8), on(0))
-    index = Tensor([[5, 1003, 5, 77]]).shard(DEVICES).realize()
-    assert set(moved(table[index])) == {"all_reduce"}
-    (gradient,) = table[index].sum().gradient(table)
-    assert gradient.device is on(0)
-    assert moved(gradient) == {}
-
-
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_with_heads_split(heads: int, is_causal: bool) -> None:
@@ -146,17 +112,6 @@ def test_attention_with_heads_split(heads: int, is_causal: bool) -> None:
     assert_same_as_on_one_device(attend, arrays, layouts, 1e-3, 1e-3)
 
 
-def test_attention_with_heads_split_is_one_all_reduce() -> None:
-    x = placed(array(2, 8, 16), REPLICATED)
-    wq, wk, wv = (placed(array(16, 16, seed=i), on(1)) for i in range(3))
-    wo = placed(array(16, 16, seed=4), on(0))
-    q, k, v = ((x @ w).reshape(2, 8, 4, 4).transpose(1, 2) for w in (wq, wk, wv))
-    out = q.scaled_dot_product_attention(k, v, is_causal=True)
-    out = out.transpose(1, 2).reshape(2, 8, 16) @ wo
-    assert [n.op.name for n in out.uop.toposort()].count("ALLREDUCE") == 1
-    assert set(moved(out)) == {"all_reduce"}
-
-
 @pytest.mark.parametrize("axis", [0, 1])
 def test_cross_entropy(axis: int) -> None:
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -165,22 +120,3 @@ def test_cross_entropy(axis: int) -> None:
     labels = np.random.default_rng(0).integers(0, 16, 8).astype(np.int32)
     label_layout = on(0) if axis == 0 else REPLICATED
     assert_same_as_on_one_device(loss, [array(8, 16), labels], [on(axis), label_layout], **CLOSE)
-
-
-def test_cross_entropy_over_a_split_vocabulary_gathers_no_logits() -> None:
-    logits = placed(array(8, 1024), on(1))
-    labels = Tensor([3, 1023, 5, 7, 9, 11, 256, 600]).shard(DEVICES).realize()
-    kinds = moved(logits.sparse_categorical_crossentropy(labels))
-    assert set(kinds) == {"all_reduce"}
-    # the maximum, the sum and the target of 8 rows
-    assert kinds["all_reduce"] <= 4 * 8 * 4 * 12
-
-
-def test_linear_layers_of_a_megatron_block() -> None:
-    def block(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-        return x.linear(w1, b1).gelu().linear(w2, b2)
-
-    arrays = [array(8, 12), array(12, 16, seed=1), array(16, seed=2)]
-    arrays += [array(16, 12, seed=3), array(12, seed=4)]
-    layouts = [REPLICATED, on(1), on(0), on(0), REPLICATED]
-    assert_same_as_on_one_device(block, arrays, layouts, **CLOSE)

@@ -1,4 +1,7 @@
-"""Movement along a split axis: right values and gradients, and only the elements that must move."""
+"""Movement along a split axis: right values and gradients, and only the elements that must move.
+
+Scenario 22, sizes that do not divide, is here too.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def parts_of(layout: Sharding, shape: tuple[int, ...]) -> list[int]:
     return [region[0][1] - region[0][0] for region in layout.regions(shape)]
 
 
-def test_blocks_have_the_size_rounded_up() -> None:
+def test_22_blocks_have_the_size_rounded_up() -> None:
     assert parts_of(on(0), (10,)) == [3, 3, 3, 1]
     assert parts_of(on(0), (2,)) == [1, 1, 0, 0]
     assert parts_of(on(0), (9,)) == [3, 3, 3, 0]
@@ -145,19 +148,19 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_sizes_that_do_not_divide(name: str, rows: int) -> None:
+def test_22_sizes_that_do_not_divide(name: str, rows: int) -> None:
     value = array(rows, 6)
     for layout in UNEVEN:
         assert_same_as_on_one_device(PROGRAMS[name], [value], [layout], 1e-4, 1e-4)
 
 
-def test_uneven_matmul_in_data_and_tensor_parallel() -> None:
+def test_22_uneven_matmul_in_data_and_tensor_parallel() -> None:
     arguments: list[Array] = [array(10, 6), array(6, 7, seed=1)]
     for layouts in ([on(0), REPLICATED], [REPLICATED, on(1)], [on(1), on(0)], [on(0), on(0)]):
         assert_same_as_on_one_device(lambda x, w: x @ w, arguments, layouts, 1e-4, 1e-4)
 
 
-def test_an_uneven_split_moves_no_more_than_an_even_one() -> None:
+def test_22_an_uneven_split_moves_no_more_than_an_even_one() -> None:
     w = placed(array(6, 7, seed=1), REPLICATED)
     x = placed(array(10, 6), on(0))
     assert moved((x @ w).relu()) == {}
@@ -166,7 +169,7 @@ def test_an_uneven_split_moves_no_more_than_an_even_one() -> None:
     assert moved(x.to(REPLICATED)) == {"all_gather": 3 * 10 * 6 * 4}
 
 
-def test_an_uneven_split_refines_no_mesh_but_keeps_its_blocks() -> None:
+def test_22_an_uneven_split_refines_no_mesh_but_keeps_its_blocks() -> None:
     x = placed(array(9, 4), on(0))
     assert x.reshape(9, 2, 2).device is x.device
     assert x.reshape(3, 3, 4).device is x.device  # one row of three a device
