@@ -1,0 +1,106 @@
+"""What a person sees of movement and memory: the table of a trace, lines at DEBUG=2, counters."""
+
+from __future__ import annotations
+
+import gc
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from test.sharding.common import DEVICES, array, on, placed
+from tinygrad import CommTrace, GlobalCounters, Tensor, TinyJit
+from tinygrad.settings import Context
+
+ROWS, COLUMNS = on(0), on(1)
+HERE = Path(__file__).name
+
+
+def test_a_trace_is_a_table_with_a_row_for_each_movement_and_line() -> None:
+    x = placed(array(8, 8), ROWS)
+    with CommTrace() as trace:
+        for _ in range(2):
+            x.to(COLUMNS).realize()
+        x.sum(axis=0).realize()
+    heading, *rows, total = str(trace).splitlines()
+    assert heading.split() == ["kind", "count", "bytes", "from", "->", "to", "line"]
+    moves = [re.split(r"  +", row) for row in rows]
+    assert [row[:3] for row in moves] == [["all_to_all", "2", "384"], ["all_reduce", "1", "96"]]
+    assert moves[0][3] == "Sharding(CPU:0-3, axis=0) -> Sharding(CPU:0-3, axis=1)"
+    assert all(re.search(rf"{re.escape(HERE)}:\d+$", row[4]) for row in moves)
+    assert total.split() == ["total", str(len(trace.records)), f"{trace.nbytes:,}"]
+    # the columns of numbers end at one place
+    assert (
+        len(
+            {
+                line.index(word) + len(word)
+                for line, word in zip(
+                    (heading, *rows, total), ("bytes", *(row[2] for row in moves), total.split()[2])
+                )
+            }
+        )
+        == 1
+    )
+
+
+def test_a_trace_of_nothing_is_a_table_too() -> None:
+    with CommTrace() as trace:
+        Tensor([1.0]).realize()
+    assert [line.split()[0] for line in str(trace).splitlines()] == ["kind", "total"]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("ring", [0, 1])
+def test_debug_2_prints_one_line_for_each_movement(
+    capsys: pytest.CaptureFixture[str], ring: int, jit: bool
+) -> None:
+    # rounds of a ring, or of an all-to-all and a gather, are one line
+    with Context(RING=ring, ALL2ALL=1 - ring):
+        x = placed(array(64, 4096), ROWS)
+
+        def total(x: Tensor) -> Tensor:
+            return x.sum(axis=0).realize()
+
+        run = TinyJit(total) if jit else total
+        for _ in range(3):
+            run(x)
+        capsys.readouterr()
+        with CommTrace() as trace, Context(DEBUG=2):
+            run(x)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "all_reduce" in line]
+    assert len(lines) == len(trace.records) == 1
+    assert "bytes" in lines[0]
+    assert "GB/s" in lines[0]
+    assert re.search(rf"{re.escape(HERE)}:\d+$", lines[0])
+    assert "\x1b" not in lines[0]
+
+
+def test_bytes_are_counted_for_the_device_that_sends_them() -> None:
+    x = placed(array(8, 8), ROWS)
+    GlobalCounters.reset()
+    x.to("CPU").realize()
+    assert dict(GlobalCounters.bytes_moved_per_device) == dict.fromkeys(DEVICES[1:], 64)
+    assert GlobalCounters.bytes_moved == 3 * 64
+    GlobalCounters.reset()
+    assert GlobalCounters.bytes_moved == 0
+    assert not GlobalCounters.bytes_moved_per_device
+
+
+def test_memory_of_each_device_is_counted_now_and_at_its_peak() -> None:
+    gc.collect()
+    GlobalCounters.reset()
+    before = {device: GlobalCounters.mem_used_per_device[device] for device in DEVICES}
+    kept = placed(np.zeros((8, 1024), np.float32), ROWS)
+    larger = placed(np.zeros((32, 1024), np.float32), ROWS)
+    del larger
+    gc.collect()
+    for device in DEVICES[1:]:
+        assert GlobalCounters.mem_used_per_device[device] == before[device] + 2 * 4096
+        assert GlobalCounters.mem_peak_per_device[device] == before[device] + 10 * 4096
+    # memory in use is a state, not a count: after a reset, peaks start from it
+    GlobalCounters.reset()
+    for device in DEVICES:
+        now = GlobalCounters.mem_used_per_device[device]
+        assert GlobalCounters.mem_peak_per_device[device] == now
+    assert now == before[device] + kept.nbytes() // 4
