@@ -1,0 +1,102 @@
+"""The program `python -m tinygrad.apps.llm`: what its arguments make it do.
+
+In: arguments. Out: an exit status: 0, 1 for what failed, with one line that says why, 2 for
+arguments that are wrong, 130 for an interrupt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from tinygrad.apps.language.arguments import devices_of, parser
+from tinygrad.apps.language.benchmark import benchmark
+from tinygrad.apps.language.catalogue import CATALOGUE, locate, short_name
+from tinygrad.apps.language.chat import ChatError, ChatTemplate
+from tinygrad.apps.language.conversation import Conversation, Loaded, Wishes
+from tinygrad.apps.language.sampling import Sampling
+from tinygrad.apps.language.serve import serve
+from tinygrad.apps.language.terminal import talk, write
+from tinygrad.apps.language.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.transformer import Transformer
+from tinygrad.settings import DEBUG
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+# what goes wrong for reasons that are not ours; ShardingError and TokenizerError are ValueErrors
+ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Does what the arguments, by default those of the process, say; returns the exit status."""
+    wanted = parser().parse_args(arguments)
+    try:
+        run(wanted)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # who read our output has enough, as `head` does; Python itself would complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except ERRORS as error:
+        if DEBUG:
+            raise
+        print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        return FAILED
+    return DONE
+
+
+def run(wanted: argparse.Namespace) -> None:
+    """Does what was asked for. Raises one of `ERRORS`."""
+    if wanted.list:
+        for name, source in CATALOGUE.items():
+            print(f"{name:18} {source.shown}")
+        return
+    sampling = Sampling(
+        temperature=wanted.temperature,
+        top_k=wanted.top_k,
+        top_p=wanted.top_p,
+        min_p=wanted.min_p,
+        repetition_penalty=wanted.repetition_penalty,
+        seed=wanted.seed,
+    )
+    loaded = load(wanted)
+    if wanted.benchmark is not None:
+        batches = tuple(sorted({1, wanted.parallel}))
+        for line in benchmark(loaded.model, wanted.benchmark, batches):
+            print(line, flush=True)
+    elif wanted.serve is not None:
+        serve(loaded, wanted, sampling)
+    else:
+        wishes = Wishes(sampling, wanted.max_tokens, tuple(wanted.stop))
+        _talk(Conversation(loaded, wishes, wanted.system), wanted)
+
+
+def load(wanted: argparse.Namespace) -> Loaded:
+    """The model that was asked for, with its tokenizer and template."""
+    path = locate(wanted.model)
+    started = time.perf_counter()
+    devices = devices_of(wanted)
+    model, metadata = Transformer.from_gguf(path, wanted.max_context, devices)
+    tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
+    name = short_name(wanted.model)
+    try:
+        template = ChatTemplate.from_gguf_kv(metadata, tokenizer)
+    except ChatError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        template = None
+    elapsed_s = time.perf_counter() - started
+    if sys.stderr.isatty():
+        print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
+    return Loaded(name, model, tokenizer, template)
+
+
+def _talk(conversation: Conversation, wanted: argparse.Namespace) -> None:
+    if wanted.prompt is None:
+        conversation.loaded.needs_template()
+        talk(conversation)
+        return
+    text = sys.stdin.read() if wanted.prompt == "-" else wanted.prompt
+    write(conversation.continuation(text) if wanted.raw else conversation.reply(text))
