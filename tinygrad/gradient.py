@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
-from tinygrad.sharding import Sharding, sent_elements
+from tinygrad.sharding import Sharding, crossing_elements
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -301,7 +301,7 @@ def _sends(g: UOp, target: object) -> bool:
     layout = g.device
     if not isinstance(layout, Sharding) or not isinstance(target, Sharding):
         return True
-    return layout.devices != target.devices or any(sent_elements(layout, target, g.shape))
+    return layout.devices != target.devices or crossing_elements(layout, target, g.shape) > 0
 
 
 def _reduced(g: UOp, y: UOp) -> Gradients:

@@ -16,8 +16,8 @@ from tinygrad.sharding import (
     Interval,
     Placement,
     Sharding,
+    crossing_elements,
     operand_layout,
-    sent_elements,
     source_layout,
 )
 from tinygrad.uop import GroupOp, Ops
@@ -75,7 +75,7 @@ class _Fetching:
         if node.op is Ops.COPY and _is_passed(node, layout):
             return self.fetch(node.src[0], layout, copied, alone, levels)
         whole = inherit(UOp(Ops.COPY, node.dtype, (self.done[node],), layout), copied)
-        nbytes = sum(sent_elements(node.device, layout, node.shape)) * node.dtype.itemsize
+        nbytes = crossing_elements(node.device, layout, node.shape) * node.dtype.itemsize
         below = _layouts_below(node, layout) if levels and (alone or _is_light(node)) else None
         if below is None:
             return whole, nbytes

@@ -39,7 +39,7 @@ from tinygrad.schedule.local import (
     slice_local,
 )
 from tinygrad.schedule.prepare import contiguous_range
-from tinygrad.sharding import Sharding, cover, placement_axis, sent_elements
+from tinygrad.sharding import Sharding, cover, crossing_elements, placement_axis
 from tinygrad.uop import Ops
 from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import UOp, sint
@@ -113,7 +113,7 @@ def stays(source: Layout, target: Sharding, shape: tuple[sint, ...]) -> bool:
     return (
         isinstance(source, Sharding)
         and source.devices == target.devices
-        and not any(sent_elements(source, target, shape))
+        and not crossing_elements(source, target, shape)
         and all(
             source.shards(axis) == 1
             or (source.span(axis, shape) == target.span(axis, shape))

@@ -41,14 +41,15 @@ from tinygrad.sharding.topology import (
     declare,
     fastest_allreduce,
     node_size,
+    sent_over,
     transfer_seconds,
 )
 from tinygrad.sharding.transfer import (
     Piece,
     allreduce_bytes,
     cover,
+    crossing_elements,
     lacking_elements,
-    sent_elements,
     sent_per_device,
     transfer_bytes,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "allreduce_seconds",
     "common_layout",
     "cover",
+    "crossing_elements",
     "current_topology",
     "declare",
     "expand_layout",
@@ -89,7 +91,7 @@ __all__ = [
     "reduce_layout",
     "reshape_layout",
     "result_span",
-    "sent_elements",
+    "sent_over",
     "sent_per_device",
     "source_layout",
     "sources_to_slide",

@@ -196,6 +196,10 @@ def _busiest(
     topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
     """For each link of a move, the most elements that one device sends or receives over it."""
+    links = _most_peers(topology, src.devices)
+    if src.devices == dst.devices and len(links) == 1:
+        # the holders of a piece take turns, so nobody sends more than the most that one receives
+        return ((links[0][0], max(lacking_elements(src, dst, shape))),)
     loads: dict[tuple[Link, bool, str], int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
@@ -209,22 +213,24 @@ def _busiest(
 
 @lru_cache(maxsize=4096)
 def sent_over(
-    topology: Topology, src: Sharding, dst: Sharding, shape: Shape
+    topology: Topology, src: Sharding | str, dst: Sharding | str, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
     """The elements that cross each link in a move, over all devices; a symbolic size counts as
     1.
     """
-    links = _most_peers(topology, src.devices)
-    if src.devices == dst.devices and len(links) == 1:
-        return ((links[0][0], lacking_elements(src, dst, shape)),)
-    smallest, factor = scaled_down(src, dst, shape)
-    return tuple((link, factor * count) for link, count in _sent_over(topology, src, dst, smallest))
+    source, target = as_layout(src), as_layout(dst)
+    smallest, factor = scaled_down(source, target, shape)
+    sent = _sent_over(topology, source, target, smallest)
+    return tuple((link, factor * count) for link, count in sent)
 
 
 @lru_cache(maxsize=4096)
 def _sent_over(
     topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
+    links = _most_peers(topology, src.devices)
+    if src.devices == dst.devices and len(links) == 1:
+        return ((links[0][0], sum(lacking_elements(src, dst, shape))),)
     sent: dict[Link, int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)

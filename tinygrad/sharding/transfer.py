@@ -71,7 +71,10 @@ def sent_per_device(
         raise ShardingError(
             f"the bytes of shape {shape} are not known; give its symbolic sizes a value"
         )
-    return tuple(elements * itemsize for elements in sent_elements(src, dst, shape))
+    source, destination = as_layout(src), as_layout(dst)
+    smallest, factor = scaled_down(source, destination, shape)
+    nbytes = factor * itemsize
+    return tuple(count * nbytes for count in _sent_elements(source, destination, smallest))
 
 
 def transfer_bytes(src: Sharding | str, dst: Sharding | str, shape: Shape, itemsize: int) -> int:
@@ -80,35 +83,41 @@ def transfer_bytes(src: Sharding | str, dst: Sharding | str, shape: Shape, items
 
 
 @lru_cache(maxsize=4096)
-def sent_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[int, ...]:
-    """The elements that each device of `src` sends to others, a symbolic size counted as 1."""
+def crossing_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> int:
+    """The elements that cross devices in a move, in all, a symbolic size counted as 1."""
     source, destination = as_layout(src), as_layout(dst)
     if source is destination:
-        return (0,) * len(source)
+        return 0
     smallest, factor = scaled_down(source, destination, shape)
-    return tuple(factor * count for count in _sent_elements(src, dst, smallest))
+    return factor * _crossing_elements(source, destination, smallest)
 
 
 @lru_cache(maxsize=4096)
-def _sent_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[int, ...]:
-    source, destination = as_layout(src), as_layout(dst)
+def _crossing_elements(source: Sharding, destination: Sharding, shape: Shape) -> int:
+    if source.devices == destination.devices:
+        return sum(lacking_elements(source, destination, shape))
+    return sum(_sent_elements(source, destination, shape))
+
+
+def _sent_elements(source: Sharding, destination: Sharding, shape: Shape) -> tuple[int, ...]:
+    """The elements that each device of the source sends to others, a symbolic size counted as 1."""
     sent = [0] * len(source)
-    for name, pieces in zip(destination, cover(src, dst, shape), strict=True):
+    for name, pieces in zip(destination, cover(source, destination, shape), strict=True):
         for piece in pieces:
             if source[piece.source] != name:
                 sent[piece.source] += known_volume(piece.region)
     return tuple(sent)
 
 
-def lacking_elements(src: Sharding, dst: Sharding, shape: Shape) -> int:
-    """The elements that the devices of `src`, which are those of `dst`, receive in a move, in all:
-    the sum of `sent_elements`, for which nobody needs to know who sends them.
+def lacking_elements(src: Sharding, dst: Sharding, shape: Shape) -> tuple[int, ...]:
+    """The elements that each device of `src`, which are those of `dst`, receives in a move. Their
+    sum is `crossing_elements`, but nobody needs to know who sends them.
     """
-    lacking = 0
+    lacking = []
     for own, wanted in zip(src.regions(shape), dst.regions(shape), strict=True):
         kept = _intersection(own, wanted)
-        lacking += known_volume(wanted) - (0 if kept is None else known_volume(kept))
-    return lacking
+        lacking.append(known_volume(wanted) - (0 if kept is None else known_volume(kept)))
+    return tuple(lacking)
 
 
 def scaled_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]:

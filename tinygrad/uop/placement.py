@@ -22,7 +22,7 @@ from tinygrad.sharding import (
     Sharding,
     ShardingError,
     common_layout,
-    sent_elements,
+    crossing_elements,
     sources_to_slide,
     transfer_bytes,
 )
@@ -182,6 +182,21 @@ def reshard(node: UOp, layout: Sharding, by: str | None = None) -> UOp:
     return copy(node, layout)
 
 
+def value_to_assign(value: UOp, device: Any) -> UOp:
+    """`value` where it is to be stored.
+
+    Raises:
+        ShardingError: it has another layout of the same devices, under `SHARDING="strict"`.
+    """
+    layout = value.device
+    if device is None or layout == device:
+        return value
+    both = isinstance(layout, Sharding) and isinstance(device, Sharding)
+    if both and layout.devices == device.devices:
+        return reshard(value, device, Ops.ASSIGN.name)
+    return value.copy_to_device(device)
+
+
 def _refuse_transfer(node: UOp, layout: Sharding, by: str) -> None:
     if transfer_bytes(node.device, layout, node.shape, node.dtype.itemsize):
         raise ShardingError(
@@ -251,7 +266,7 @@ def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg:
     for candidate, ways in {**others, **dict.fromkeys(slid, 1)}.items():
         if not _fits(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
             continue
-        cost = sum(sent_elements(layout, candidate, shape)) * ways
+        cost = crossing_elements(layout, candidate, shape) * ways
         if best is None or cost < best_cost:
             best, best_cost = candidate, cost
     assert best is not None, "a full copy can follow every movement"
@@ -262,11 +277,11 @@ def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
     return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
 
 
-def whole_along(node: UOp, axis: int, by: str) -> UOp:
+def whole_along(node: UOp, axis: int, by: str | None) -> UOp:
     """`node` with `axis` whole on each device, for `by`: another axis is split, if there is one.
 
     Raises:
-        ShardingError: bytes would move under `SHARDING="strict"`.
+        ShardingError: bytes would move under `SHARDING="strict"`, unless `by` is None.
     """
     layout = node.device
     if not isinstance(layout, Sharding) or axis not in layout.split_axes:
@@ -275,7 +290,7 @@ def whole_along(node: UOp, axis: int, by: str) -> UOp:
     options = [others if p == axis else [p] for p in layout.axes]
     candidates = (layout.with_axes(axes) for axes in itertools.product(*options))
     fitting = [candidate for candidate in candidates if _fits(candidate, node.shape)]
-    best = min(fitting, key=lambda candidate: sum(sent_elements(layout, candidate, node.shape)))
+    best = min(fitting, key=lambda candidate: crossing_elements(layout, candidate, node.shape))
     return reshard(node, best, by)
 
 
@@ -326,7 +341,7 @@ def scatter(op: Ops, values: UOp, index: UOp, rows: sint) -> UOp:
         if a.is_replicated:
             values = copy(values, b)
         else:
-            index = copy(index, along_index)
+            index = reshard(index, along_index, op.name)
     elif a is not None and b is not None and a != b:
         raise _mismatch(op, [a, b])
     elif isinstance(b, Sharding) and not b.is_replicated:
