@@ -146,7 +146,7 @@ def max_unpool(g: Generator) -> None:
         f"OUT, places = {x}.max_pool2d((2, 2), return_indices=True)\n"
         f"OUT = OUT.max_unpool2d(places, (2, 2), output_size={x.shape})"
     )
-    g.step(text, x, along=(2, 3))
+    g.step(text, x)
 
 
 @op
