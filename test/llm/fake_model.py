@@ -84,7 +84,7 @@ class FakeModel:
         assert len({id(cache) for cache in caches}) == len(caches) == len(tokens)
         self.batches.append(len(caches))
         for token, cache in zip(tokens, caches, strict=True):
-            assert len(cache.tokens) < cache.capacity
+            cache.check_fits(len(cache.tokens) + 1)
             cache.tokens.append(token)
         return self._logits(caches)
 

@@ -191,8 +191,13 @@ def mesh_sizes(text: str) -> dict[str, int]:
 
 
 def devices_of(wanted: argparse.Namespace) -> Devices:
-    """The devices that arguments ask for: one, or a mesh of the first of their kind."""
+    """The devices that arguments ask for: one, or a mesh of the first of their kind.
+
+    Raises DeviceError if there is no such device.
+    """
     base = Device.canonicalize(wanted.device)
+    # opened here, before a large file is read for it
+    Device[base]
     sizes: dict[str, int] = wanted.mesh or ({"tp": wanted.shard} if wanted.shard else {})
     if not sizes:
         return base

