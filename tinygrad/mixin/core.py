@@ -229,8 +229,10 @@ class TensorCore:
             new.origin = source.origin
         return new
 
-    def _whole_along(self, axis: int, by: str) -> Self:
-        """The same value with `axis` whole on each device, as the operation `by` needs it."""
+    def _whole_along(self, axis: int, by: str | None) -> Self:
+        """The same value with `axis` whole on each device, as the operation `by` needs it; None if
+        it could not do with less.
+        """
         return self._derive(whole_along(self.uop, axis, by))
 
     def _operand(self, x: Any, op: str = "this operation") -> UOp:

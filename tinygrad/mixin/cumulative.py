@@ -98,10 +98,10 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         block = -(-self.shape[-1] // shards)
         others = (None,) * (self.ndim - 1)
         x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._running_last(op)
-        totals = (
-            x._along(x.ndim - 1, block - 1, block).squeeze(-1)._whole_along(x.ndim - 2, "cumsum")
-        )
+        # what crosses is the least that this takes, and no transfer to say otherwise
+        totals = x._along(x.ndim - 1, block - 1, block).squeeze(-1)._whole_along(x.ndim - 2, None)
         before = totals._running_last(op).pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
+        before = before._derive(before.uop.copy_to_device(x.uop.device))
         return x._combined(op, before).flatten(-2).shrink_to(*others, self.shape[-1])
 
     def _running_last(self, op: Ops) -> Self:

@@ -394,8 +394,7 @@ class UOp(MathMixin, KernelMixin):
         `arg` counts the assignments before this one that are not run yet: values that read each of
         them may still be waited for.
         """
-        if self.device is not None and value.device != self.device:
-            value = value.copy_to_device(self.device)
+        value = placement.value_to_assign(value, self.device)
         target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
         return UOp(Ops.ASSIGN, self.dtype, (target, value), before)
 

@@ -159,9 +159,9 @@ class Optimizer(ABC):
         """One tensor a group: a tensor alone as it is, several flat and end to end; detached."""
         joined = []
         for group in self.groups:
-            members = [tensors[index].detach() for index in group]
-            first, *rest = [member.flatten() for member in members]
-            joined.append(first.cat(*rest) if rest else members[0])
+            first, *rest = [tensors[index].detach() for index in group]
+            flat = [member.flatten() for member in rest]
+            joined.append(first.flatten().cat(*flat) if rest else first)
         return joined
 
     def _apply(self, group: Sequence[int], update: Tensor) -> None:

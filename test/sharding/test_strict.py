@@ -1,0 +1,114 @@
+"""`SHARDING="strict"`: a transfer that nobody asked for is an error; what an op takes is none.
+
+Inherent to an op are the all-reduce of a reduction over a split axis, the runs that movement along
+a split axis reads, and the way of a gradient to the layout of its tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.sharding.common import REPLICATED, array, moved, on, placed
+from tinygrad import Tensor, Variable, nn
+from tinygrad.settings import Context
+from tinygrad.sharding import Sharding, ShardingError
+
+ROWS, COLUMNS = on(0), on(1)
+
+
+def x(layout: Sharding, *shape: int) -> Tensor:
+    return placed(array(*(shape or (8, 12))), layout)
+
+
+def positions(layout: Sharding, *values: Any) -> Tensor:
+    return Tensor(np.array(values, np.int32)).to(layout).realize()
+
+
+REFUSED: dict[str, tuple[Callable[[], Tensor], str, Sharding, Sharding]] = {
+    "elementwise": (lambda: x(ROWS) + x(COLUMNS), "ADD", COLUMNS, ROWS),
+    "where": (lambda: (x(ROWS) > 0).where(x(COLUMNS), 0), "WHERE", ROWS, COLUMNS),
+    "matmul": (lambda: x(ROWS, 64, 12) @ x(ROWS, 12, 8), "MUL", ROWS, REPLICATED),
+    "cat": (lambda: x(ROWS).cat(x(COLUMNS), dim=0), "ADD", COLUMNS, ROWS),
+    "reshape": (lambda: x(COLUMNS).reshape(96), "RESHAPE", COLUMNS, ROWS),
+    "sort": (lambda: x(ROWS).sort(0)[0], "sort", ROWS, COLUMNS),
+    "rows by an index": (
+        lambda: x(ROWS)[positions(ROWS, 1, 2, 3, 4)],
+        *("GATHER", ROWS, REPLICATED),
+    ),
+    "a symbolic row": (
+        lambda: x(ROWS)[Variable("i", 0, 7).bind(3)],
+        *("SHRINK", ROWS, COLUMNS),
+    ),
+    "assign": (lambda: x(ROWS).detach().assign(x(COLUMNS)), "ASSIGN", COLUMNS, ROWS),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_implicit_transfer_is_an_error_that_names_line_layouts_and_fix(name: str) -> None:
+    program, op, source, target = REFUSED[name]
+    with Context(SHARDING="strict"), pytest.raises(ShardingError) as error:
+        program()
+    line = program.__code__.co_firstlineno
+    pattern = rf"{re.escape(__file__)}:({line}|{line + 1}): {op} needs (.*) \(.*\) as (.*); "
+    found = re.fullmatch(pattern + r"say so with \.to\((.*)\)", str(error.value))
+    assert found is not None, str(error.value)
+    assert found.groups()[1:] == (str(source), str(target), str(target))
+    # otherwise it is done
+    assert moved(program())
+
+
+def test_what_the_error_says_is_the_fix() -> None:
+    with Context(SHARDING="strict"):
+        np.testing.assert_array_equal((x(ROWS) + x(COLUMNS).to(ROWS)).numpy(), array(8, 12) * 2)
+        assert x(COLUMNS).to(ROWS).reshape(96).device is ROWS
+        assert x(ROWS).to(COLUMNS).sort(0)[0].device is COLUMNS
+
+
+def image(layout: Sharding) -> Tensor:
+    return x(layout, 2, 3, 16, 16)
+
+
+INHERENT: dict[str, tuple[Callable[[], Tensor], set[str]]] = {
+    "full copies become split": (lambda: x(ROWS) + x(REPLICATED), set()),
+    "a constant": (lambda: x(ROWS) * Tensor.arange(12) + 1, set()),
+    "a sum over the split axis": (lambda: x(ROWS).sum(0), {"all_reduce"}),
+    "row parallel": (lambda: x(COLUMNS) @ x(ROWS, 12, 8), {"all_reduce"}),
+    "a softmax over the split axis": (lambda: x(ROWS).softmax(0), {"all_reduce"}),
+    "a table split over its rows": (
+        lambda: x(ROWS)[positions(REPLICATED, 1, 7)],
+        {"all_reduce"},
+    ),
+    "a convolution": (
+        lambda: image(on(2)).conv2d(x(REPLICATED, 4, 3, 3, 3), padding=1),
+        {"halo"},
+    ),
+    "pooling": (lambda: image(on(2)).max_pool2d(3, stride=1), {"halo"}),
+    "a shift": (lambda: x(ROWS)[1:], {"halo"}),
+    "a mirror image": (lambda: x(ROWS).flip(0), {"permute"}),
+    "one row": (lambda: x(ROWS)[3], {"broadcast"}),
+    "a running sum": (lambda: x(ROWS).cumsum(0), {"all_to_all"}),
+    "a gradient": (
+        lambda: (x(ROWS) @ (w := x(ROWS, 12, 4)).to(REPLICATED)).sum().gradient(w)[0],
+        {"reduce_scatter"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INHERENT)
+def test_what_an_op_itself_takes_is_allowed(name: str) -> None:
+    program, kinds = INHERENT[name]
+    with Context(SHARDING="strict"):
+        assert set(moved(program())) == kinds
+
+
+def test_a_training_step_needs_nothing_implicit() -> None:
+    with Context(SHARDING="strict"), Tensor.train():
+        w1, w2 = x(COLUMNS, 12, 16), placed(array(16, 12), ROWS)
+        optimizer = nn.optim.AdamW([w1, w2])
+        loss = ((x(REPLICATED) @ w1).gelu() @ w2).square().mean().backward()
+        assert set(moved(loss, *optimizer.schedule_step())) == {"all_reduce"}
