@@ -335,6 +335,25 @@ def test_a_replay_is_repointed():
     assert second.numpy().tolist() == [0, 0, 5, 5] + [0] * 6
 
 
+def test_a_replay_runs_a_kernel_of_several_devices_as_one_record():
+    program = add_program()
+    replay = Replay(worker_pool())
+    members = [integers(3000, device) for device in ("CPU", "CPU:1", "CPU:2")]
+    variables = [replay.add_variable(step) for step in (1, 10, 100)]
+    pairs = [([data], [variable]) for data, variable in zip(members, variables, strict=True)]
+    record = replay.add_kernels(program, pairs, grid=3000)
+    replay.add_kernels(program, pairs[1:], grid=1, parallel=False)
+    assert len(replay) == 2
+    replay.run()
+    replay.set_grid(record, 2)
+    replay.set_value(variables[0], 5)
+    replay.run()
+    found = [data.numpy().tolist() for data in members]
+    assert found[0] == [6, 6] + [1] * 2998
+    assert found[1] == [40, 20] + [10] * 2998
+    assert found[2] == [400, 200] + [100] * 2998
+
+
 def test_a_replay_may_grow_after_it_ran():
     program = add_program()
     replay = Replay(worker_pool())

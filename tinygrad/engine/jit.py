@@ -2,8 +2,9 @@
 
 In: a function of tensors, bound Variables and Python values. Out: the same results, for the price
 of one native call. Always true: a call whose tensors differ from the captured ones in shape, dtype,
-layout or number is an error that says so, and one whose Python values differ is captured again; a
-replay never reads the wrong memory or an old value.
+layout or number is an error that says so; one whose Python values differ, or that finds a tensor it
+is not given, such as a weight, elsewhere, is captured again. A replay never reads the wrong memory
+or an old value.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.engine.jit_closure import Closure, Held, stored_tensors
 from tinygrad.engine.jit_inputs import Inputs, JitError, difference, find_inputs, tensors_of
 from tinygrad.engine.realize import (
     BufferCopy,
@@ -84,32 +86,36 @@ class _NativeReplay:
         # records by the kernel and the captured values that their grid follows from
         self.grids: dict[tuple[Any, ...], tuple[ExecItem, list[int]]] = {}
         self.keep: list[Buffer] = []
-        for item in items:
-            if isinstance(item, BufferCopy):
-                for destination, source in item.pairs:
+        for group in _on_several_devices(items):
+            if isinstance(group, BufferCopy):
+                for destination, source in group.pairs:
                     self.native.add_copy(destination, source)
             else:
-                self.add_kernel(item)
+                self.add_kernel(group)
 
-    def add_kernel(self, item: ExecItem) -> None:
+    def add_kernel(self, group: list[ExecItem]) -> None:
+        item = group[0]
         runner = item.lower()
-        numbers = []
-        for name in runner.variable_names:
-            number = self.native.add_variable(item.values[name])
-            numbers.append(number)
-            if name != "_device_num":
-                self.variables.append((number, name))
-        bufs = [item.bufs[slot] for slot in runner.spec.slots]
         grid = runner.grid(item.values)
         work = sym_infer(runner.spec.estimates.memory_bytes, item.values)
         work += sym_infer(runner.spec.estimates.flops, item.values)
-        record = self.native.add_kernel(
-            runner.program, bufs, numbers, grid=grid, parallel=grid > 1 and work > SERIAL_WORK
-        )
+        is_parallel = grid * len(group) > 1 and work * len(group) > SERIAL_WORK
+        members = [([x.bufs[s] for s in runner.spec.slots], self.numbers_of(x)) for x in group]
+        record = self.native.add_kernels(runner.program, members, grid=grid, parallel=is_parallel)
         if isinstance(runner.spec.grid, UOp):
             known = (item.values[v.arg[0]] for v in runner.spec.grid.variables())
             key = (runner, *known)
             self.grids.setdefault(key, (item, []))[1].append(record)
+
+    def numbers_of(self, item: ExecItem) -> list[int]:
+        """The native variables of a kernel's integers."""
+        numbers = []
+        for name in item.lower().variable_names:
+            number = self.native.add_variable(item.values[name])
+            numbers.append(number)
+            if name != "_device_num":
+                self.variables.append((number, name))
+        return numbers
 
     def run(self, inputs: Inputs) -> None:
         for (slot, offset), buffer in zip(self.slots, inputs.buffers, strict=True):
@@ -125,6 +131,27 @@ class _NativeReplay:
         # the buffers must outlive the call
         self.keep = inputs.buffers
         self.native.run()
+
+
+def _on_several_devices(items: list[ScheduleItem]) -> list[list[ExecItem] | BufferCopy]:
+    """Items one by one, or kernels that follow each other as one: the same, on other devices.
+
+    No kernel touches another device's memory, so these run at the same time.
+    """
+    groups: list[list[ExecItem] | BufferCopy] = []
+    for item in items:
+        last = groups[-1] if groups else None
+        if isinstance(item, BufferCopy):
+            groups.append(item)
+        elif (
+            isinstance(last, list)
+            and last[0].lower() is item.lower()
+            and item.device not in {x.device for x in last}
+        ):
+            last.append(item)
+        else:
+            groups.append([item])
+    return groups
 
 
 # kernels of less work (operations + bytes) than this run in the calling thread
@@ -154,7 +181,12 @@ class CapturedJit(Generic[R]):
     """What a capture holds: the items, the result, and how inputs are exchanged."""
 
     def __init__(
-        self, result: R, items: list[ScheduleItem], inputs: Inputs, drawn: RandomNumbers
+        self,
+        result: R,
+        items: list[ScheduleItem],
+        inputs: Inputs,
+        drawn: RandomNumbers,
+        held: list[Held],
     ) -> None:
         self.result = result
         self.drawn = drawn
@@ -164,6 +196,8 @@ class CapturedJit(Generic[R]):
         self.replaced = {b.base or b: i for i, b in enumerate(inputs.buffers)}
         self.views, self.viewed = _views_of_inputs(result, self.replaced)
         self.uses = _uses(items, inputs)
+        touched = {b.base or b for item in items for b in item.bufs}
+        self.closure = Closure(held, touched, self.replaced)
         kernels = [x for x in items if isinstance(x, ExecItem)]
         self.kernel_count = len(kernels)
         # what symbolic sizes change is counted as it was captured
@@ -172,6 +206,12 @@ class CapturedJit(Generic[R]):
             sym_infer(x.lower().spec.estimates.memory_bytes, x.values) for x in kernels
         )
         self.copies = [x for x in items if isinstance(x, BufferCopy)]
+
+    def is_of(self, inputs: Inputs) -> bool:
+        """Whether Python code would do what was captured: it sees the same Python values, and the
+        tensors that it was not given are where they were.
+        """
+        return self.inputs.fixed == inputs.fixed and self.closure.is_unchanged()
 
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self.inputs.signature:
@@ -299,10 +339,11 @@ class TinyJit(Generic[P, R]):
     call (views of inputs are views of that call's). Inputs are the tensors and bound Variables
     among the arguments (in lists, tuples and dicts too); tensors are realized.
 
-    A call with other Python values than the captured ones, or under another `Tensor.training`, is
-    captured anew: numbers and arrays count by value, other objects by identity. Where a number
-    changes often, a bound Variable or a tensor keeps the one capture. `cnt` counts calls,
-    `captured` is the capture or None, `captured.jit_cache` its items.
+    A call with other Python values than the captured ones, under another `Tensor.training`, or
+    after a weight was moved, split another way or exchanged, is captured anew: numbers and arrays
+    count by value, other objects by identity. Where a number changes often, a bound Variable or a
+    tensor keeps the one capture. What is assigned to a weight is seen by replays. `cnt` counts
+    calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
         JitError: tensors differ from the captured ones, one is passed twice, nothing was captured,
@@ -363,7 +404,7 @@ class TinyJit(Generic[P, R]):
             return self._call(*args, **kwargs)
         inputs = find_inputs(args, kwargs)
         self.cnt += 1
-        if self.captured is not None and self.captured.inputs.fixed == inputs.fixed:
+        if self.captured is not None and self.captured.is_of(inputs):
             return self.captured(inputs)
         if self.cnt == 1:
             return self._call(*args, **kwargs)
@@ -376,7 +417,7 @@ class TinyJit(Generic[P, R]):
         return result
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
-        capture = Capture()
+        capture, held = Capture(), stored_tensors()
         realize_all(random_sequence.align(random_sequence.devices))
         before, seeds = random_sequence.positions(), random_sequence.seeds
         capturing.append(capture)
@@ -390,5 +431,5 @@ class TinyJit(Generic[P, R]):
         if random_sequence.seeds != seeds:
             raise JitError("manual_seed was called inside a captured function; call it outside")
         drawn = RandomNumbers(before, random_sequence.positions())
-        self.captured = CapturedJit(result, capture.items, inputs, drawn)
+        self.captured = CapturedJit(result, capture.items, inputs, drawn, held)
         return result

@@ -14,6 +14,7 @@ half.
 from __future__ import annotations
 
 from tinygrad.runtime.support.copy_ir import COPY_IR
+from tinygrad.runtime.support.members_ir import MEMBERS_IR
 from tinygrad.runtime.support.platform_ir import Platform
 from tinygrad.runtime.support.replay_ir import REPLAY_IR
 
@@ -385,5 +386,6 @@ def pool_ir(platform: Platform) -> str:
             _launch(platform),
             REPLAY_IR,
             COPY_IR,
+            MEMBERS_IR,
         )
     )

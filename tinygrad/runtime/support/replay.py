@@ -104,6 +104,8 @@ class Replay:
         self._variables: list[int] = []
         self._slot_of: dict[Buffer, int] = {}
         self._programs: list[Loaded] = []
+        # of records with several members: the variable of a member's grid, and their number
+        self._members: dict[int, tuple[int, int]] = {}
         self._native: _Native | None = None
 
     def __len__(self) -> int:
@@ -137,8 +139,36 @@ class Replay:
 
         Without `parallel` it runs in the calling thread alone, which is faster for a little work.
         """
+        return self.add_kernels(program, [(buffers, variables)], grid=grid, parallel=parallel)
+
+    def add_kernels(
+        self,
+        program: Loaded,
+        members: Sequence[tuple[Sequence[Buffer], Sequence[int]]],
+        *,
+        grid: int,
+        parallel: bool = True,
+    ) -> int:
+        """Appends a kernel over [0, grid) of each member's buffers and variables, as one record.
+
+        What one member writes, no other one may touch.
+        """
         self._programs.append(program)
-        return self._add_record(program.address, buffers, variables, grid, parallel)
+        if len(members) == 1:
+            ((buffers, variables),) = members
+            return self._add_record(program.address, buffers, variables, grid, parallel)
+        own = self.add_variable(grid)
+        sizes = [len(column) for column in members[0]]
+        head = [*map(self.add_variable, (program.address, *sizes)), own]
+        number = self._add_record(
+            self._pool.members_kernel,
+            [buffer for buffers, _ in members for buffer in buffers],
+            [*head, *(variable for _, variables in members for variable in variables)],
+            grid * len(members),
+            parallel,
+        )
+        self._members[number] = (own, len(members))
+        return number
 
     def add_copy(self, destination: Buffer, source: Buffer) -> int:
         """Appends a copy of all bytes of a buffer in this process; returns the record's number."""
@@ -165,7 +195,11 @@ class Replay:
             self._native.variables[variable] = value
 
     def set_grid(self, record: int, grid: int) -> None:
-        """Sets the grid of a record for the runs to come."""
+        """Sets the grid of a record, that of a member of it, for the runs to come."""
+        if record in self._members:
+            variable, count = self._members[record]
+            self.set_value(variable, grid)
+            grid *= count
         self._records[record][GRID] = grid
         if self._native is not None:
             self._native.records[record, GRID] = grid
