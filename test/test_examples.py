@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -17,17 +18,29 @@ from tinygrad.settings import _getenv_cached
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MNIST = ("beautiful_mnist.py", "beautiful_mnist_multigpu.py")
+# as they are, with other numbers of devices, and another schedule
+SHARDING = [
+    ("sharding_data_parallel.py", {}),
+    ("sharding_zero.py", {}),
+    ("sharding_zero.py", {"GPUS": "3"}),
+    ("sharding_tensor_parallel.py", {"BS": "4"}),
+    ("sharding_mesh.py", {}),
+    ("sharding_experts.py", {}),
+    ("sharding_experts.py", {"GPUS": "8"}),
+    ("sharding_pipeline.py", {}),
+    ("sharding_pipeline.py", {"GPUS": "2", "SCHEDULE": "gpipe"}),
+]
 
 
-def plain_digits(device=None, fashion=False):
-    """Images in which the place of a bright block is the digit."""
-    digits = np.random.default_rng(0).integers(0, 10, 96, dtype=np.uint8)
-    images = np.zeros((96, 1, 28, 28), np.uint8)
+def plain_digits(device=None, fashion=False, count=96):
+    """Images in which the place of a bright block is the digit; the last 32 are for testing."""
+    digits = np.random.default_rng(0).integers(0, 10, count, dtype=np.uint8)
+    images = np.zeros((count, 1, 28, 28), np.uint8)
     for image, digit in zip(images, digits, strict=True):
         row, column = divmod(int(digit), 4)
         image[0, 9 * row : 9 * row + 8, 7 * column : 7 * column + 7] = 255
     x, y = Tensor(images), Tensor(digits)
-    return x[:64], y[:64], x[64:], y[64:]
+    return x[:-32], y[:-32], x[-32:], y[-32:]
 
 
 @pytest.fixture
@@ -57,6 +70,29 @@ def test_an_example_learns(run, capsys, name):
 def test_an_example_that_misses_its_target_fails(run, name):
     with pytest.raises(SystemExit, match="below 101"):
         run(name, BS="8", STEPS="1", TARGET_EVAL_ACC_PCT="101")
+
+
+@pytest.mark.parametrize(("name", "variables"), SHARDING, ids=str)
+def test_an_example_of_sharding_learns_as_on_one_device_and_moves_no_more_than_it_must(
+    run, monkeypatch, capsys, name, variables
+):
+    monkeypatch.setattr(datasets, "mnist", lambda: plain_digits(count=512 + 32))
+    run(name, STEPS="6", **variables)
+    output = capsys.readouterr().out
+    rows = re.findall(r"^ +\d+ +(\d+\.\d+) +(\d+\.\d+)$", output, re.MULTILINE)
+    losses = [float(sharded) for sharded, _ in rows]
+    assert losses[-1] < losses[0]
+    assert losses == pytest.approx([float(alone) for _, alone in rows], rel=1e-3)
+    found = re.search(r"bytes a step, (\d+\.\d+) times", output)
+    assert found
+    # what is small is sent in one round, which takes more bytes than two
+    assert 1 <= float(found[1]) < 1.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({name for name, _ in SHARDING}))
+def test_an_example_of_sharding_runs_as_it_is(name):
+    subprocess.run([sys.executable, str(EXAMPLES / name)], check=True)
 
 
 @pytest.mark.slow

@@ -1,0 +1,83 @@
+"""Data parallel: every device has the whole model and a part of each batch.
+
+    GPUS=4 python examples/sharding_data_parallel.py
+
+Next to the program for one device it takes two calls of `shard_`. Gradients of parameters that are
+full copies come as full copies: each device adds up what all of them found. That takes 2 (n - 1) /
+n times the size of the model from each of n devices, whatever the size of the batch. Nothing else
+moves but the loss.
+
+Settings: GPUS (devices, 4), BS (images a step on all devices together, 512), STEPS (40).
+"""
+
+from tinygrad import Device, Tensor, TinyJit, nn
+from tinygrad.engine import CommTrace
+from tinygrad.helpers import getenv
+from tinygrad.nn.datasets import mnist
+from tinygrad.nn.state import get_parameters
+
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
+BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+
+
+class Model:
+    """Images (batch, 1, 28, 28) to the scores of the ten digits (batch, 10)."""
+
+    def __init__(self) -> None:
+        self.conv = nn.Conv2d(1, 16, kernel_size=5, stride=2)
+        self.hidden = nn.Linear(16 * 12 * 12, 64)
+        self.out = nn.Linear(64, 10)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.out(self.hidden(self.conv(x).relu().flatten(1)).relu())
+
+
+def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
+    """The loss of each step, and what the last one moved between devices."""
+    images, labels, _, _ = mnist()
+    steps = len(images) // BS
+    # all batches of an epoch; each device gets its part of every one, and keeps it
+    images = images[: steps * BS].reshape(steps, BS, 1, 28, 28).shard_(devices, axis=1).realize()
+    labels = labels[: steps * BS].reshape(steps, BS).shard_(devices, axis=1).realize()
+
+    Tensor.manual_seed(0)
+    model = Model()
+    for parameter in get_parameters(model):
+        parameter.shard_(devices)
+    optimizer = nn.optim.Adam(get_parameters(model), lr=0.002)
+
+    @TinyJit
+    @Tensor.train()
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x / 255).sparse_categorical_crossentropy(y).backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    losses = []
+    for number in range(STEPS):
+        with CommTrace() as trace:
+            x, y = images[number % steps], labels[number % steps]
+            loss = step(x.contiguous(), y.contiguous())
+        losses.append(loss.item())
+    return losses, trace
+
+
+def bound() -> int:
+    """The bytes that must move in a step: each parameter's all-reduce, on all devices together."""
+    nbytes: int = sum(parameter.nbytes() for parameter in get_parameters(Model()))
+    return 2 * (len(GPUS) - 1) * nbytes
+
+
+if __name__ == "__main__":
+    losses, trace = train(GPUS)
+    alone, _ = train(GPUS[:1])
+
+    print(f"{'step':>4} {f'{len(GPUS)} devices':>12} {'one device':>12}")
+    for number, (loss, expected) in enumerate(zip(losses, alone, strict=True)):
+        if number % 5 == 0 or number == STEPS - 1:
+            print(f"{number:4} {loss:12.6f} {expected:12.6f}")
+        if abs(loss - expected) > 1e-3 * expected:
+            raise SystemExit(f"step {number}: {loss} is not {expected}, the loss on one device")
+
+    print(trace)
+    print(f"{trace.nbytes:,} bytes a step, {trace.nbytes / bound():.3f} times {bound():,}")

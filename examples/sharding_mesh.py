@@ -1,0 +1,117 @@
+"""A mesh with two dimensions: one splits the batch, the other splits the layers.
+
+    DP=2 TP=2 python examples/sharding_mesh.py
+
+Device (i, j) has part i of each batch, and part j of each hidden layer: of the columns of the first
+matrix and the rows of the second. It adds up what layers give with the devices that have the same
+part of the batch, and gradients with those that have the same part of the layers.
+
+Settings: DP and TP (sizes of the mesh, 2 and 2), BS (images a step in all, 512), STEPS (40).
+"""
+
+from tinygrad import Device, Mesh, P, Tensor, TinyJit, nn
+from tinygrad.engine import CommTrace
+from tinygrad.helpers import getenv
+from tinygrad.nn.datasets import mnist
+from tinygrad.nn.state import get_parameters
+
+DP, TP = getenv("DP", 2), getenv("TP", 2)
+BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+WIDTH = 128
+
+
+class Block:
+    """x + a network of one hidden layer: (batch, width) to (batch, width)."""
+
+    def __init__(self) -> None:
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH)
+        self.down = nn.Linear(4 * WIDTH, WIDTH)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x + self.down(self.up(self.norm(x)).gelu())
+
+
+class Model:
+    """Images (batch, 784) to the scores of the ten digits (batch, 10)."""
+
+    def __init__(self) -> None:
+        self.embed = nn.Linear(784, WIDTH)
+        self.blocks = [Block() for _ in range(2)]
+        self.out = nn.Linear(WIDTH, 10)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.out(self.embed(x).sequential(self.blocks))
+
+
+def spec(name: str) -> P:
+    """How a parameter is split; the weight of a Linear layer is (outputs, inputs)."""
+    if name.endswith(("up.weight", "up.bias")):
+        return P("tp")
+    if name.endswith("down.weight"):
+        return P(None, "tp")
+    return P()
+
+
+def train(mesh: Mesh) -> tuple[list[float], CommTrace]:
+    """The loss of each step, and what the last one moved between devices."""
+    images, labels, _, _ = mnist()
+    steps = len(images) // BS
+    # all batches of an epoch; each row of the mesh gets its part of every one, and keeps it
+    images = images[: steps * BS].reshape(steps, BS, 784).shard_(mesh, P(None, "dp")).realize()
+    labels = labels[: steps * BS].reshape(steps, BS).shard_(mesh, P(None, "dp")).realize()
+
+    Tensor.manual_seed(0)
+    model = Model()
+    for name, parameter in nn.state.get_state_dict(model).items():
+        parameter.shard_(mesh, spec(name))
+    optimizer = nn.optim.Adam(get_parameters(model), lr=0.001)
+
+    @TinyJit
+    @Tensor.train()
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x / 255).sparse_categorical_crossentropy(y).backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    losses = []
+    for number in range(STEPS):
+        x, y = images[number % steps], labels[number % steps]
+        with CommTrace() as trace:
+            loss = step(x.contiguous(), y.contiguous())
+        losses.append(loss.item())
+    return losses, trace
+
+
+def bound() -> int:
+    """The bytes that must move in a step, on all devices together."""
+
+    def all_reduce(nbytes: int, group: int) -> int:
+        """Of a full copy on each of a group of devices, in all groups."""
+        return DP * TP // group * 2 * (group - 1) * nbytes
+
+    model = Model()
+    gradients = 0
+    for name, parameter in nn.state.get_state_dict(model).items():
+        parts = 1 if spec(name) == P() else TP
+        gradients += all_reduce(parameter.nbytes() // parts, DP)
+    # each block's result, and the gradient of its input
+    activations = len(model.blocks) * 2 * all_reduce(BS // DP * WIDTH * 4, TP)
+    return gradients + activations
+
+
+if __name__ == "__main__":
+    devices = [f"{Device.DEFAULT}:{i}" for i in range(DP * TP)]
+    names = "dp", "tp"
+    losses, trace = train(Mesh((DP, TP), names, devices))
+    alone, _ = train(Mesh((1, 1), names, devices[:1]))
+
+    print(f"{'step':>4} {f'{DP} x {TP}':>12} {'one device':>12}")
+    for number, (loss, expected) in enumerate(zip(losses, alone, strict=True)):
+        if number % 5 == 0 or number == STEPS - 1:
+            print(f"{number:4} {loss:12.6f} {expected:12.6f}")
+        if abs(loss - expected) > 1e-3 * expected:
+            raise SystemExit(f"step {number}: {loss} is not {expected}, the loss on one device")
+
+    print(trace)
+    print(f"{trace.nbytes:,} bytes a step, {trace.nbytes / bound():.3f} times {bound():,}")

@@ -1,0 +1,100 @@
+"""ZeRO, or fully sharded data parallel: no device keeps the whole model, nor the whole optimizer.
+
+    GPUS=4 python examples/sharding_zero.py
+
+Parameters are split over the devices, and so is what Adam remembers of each. The program is the one
+for data parallel training but for the axis given to `shard_`: a parameter is gathered where it
+meets a batch that is split, and its gradient comes in the parameter's own layout, so that terms are
+scattered where others reduce them to full copies. In all that is what an all-reduce sends,
+2 (n - 1) / n times the size of the model from each of n devices. (Where a batch is smaller than a
+parameter, it moves instead: `BS=32` takes a tenth of these bytes.)
+
+Settings: GPUS (devices, 4), BS (images a step on all devices together, 512), STEPS (40).
+"""
+
+from math import prod
+
+from tinygrad import Device, Sharding, Tensor, TinyJit, nn
+from tinygrad.engine import CommTrace
+from tinygrad.helpers import getenv
+from tinygrad.nn.datasets import mnist
+from tinygrad.nn.state import get_parameters
+
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
+BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+
+
+class Model:
+    """Images (batch, 784) to the scores of the ten digits (batch, 10)."""
+
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(784, 256), nn.Linear(256, 256), nn.Linear(256, 10)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = layer(x).relu()
+        return self.layers[-1](x)
+
+
+def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace, int]:
+    """The loss of each step, what the last one moved between devices, and the bytes that each of
+    them keeps of the model and its optimizer.
+    """
+    images, labels, _, _ = mnist()
+    steps = len(images) // BS
+    # all batches of an epoch; each device gets its part of every one, and keeps it
+    images = images[: steps * BS].reshape(steps, BS, 784).shard_(devices, axis=1).realize()
+    labels = labels[: steps * BS].reshape(steps, BS).shard_(devices, axis=1).realize()
+
+    Tensor.manual_seed(0)
+    model = Model()
+    for parameter in get_parameters(model):
+        # along the longest axis
+        parameter.shard_(devices, axis=parameter.shape.index(max(parameter.shape)))
+    optimizer = nn.optim.Adam(get_parameters(model), lr=0.002)
+
+    @TinyJit
+    @Tensor.train()
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x / 255).sparse_categorical_crossentropy(y).backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    losses = []
+    for number in range(STEPS):
+        x, y = images[number % steps], labels[number % steps]
+        with CommTrace() as trace:
+            loss = step(x.contiguous(), y.contiguous())
+        losses.append(loss.item())
+    return losses, trace, kept([model, optimizer])
+
+
+def kept(state: object) -> int:
+    """The bytes of the tensors in `state` on each device that they are on."""
+    total = 0
+    for x in set(get_parameters(state)):
+        local = x.device.local_shape(x.shape) if isinstance(x.device, Sharding) else x.shape
+        total += prod(local) * x.element_size()
+    return total
+
+
+def bound() -> int:
+    """The bytes that must move in a step: each parameter is gathered, its gradient scattered."""
+    nbytes: int = sum(parameter.nbytes() for parameter in get_parameters(Model()))
+    return 2 * (len(GPUS) - 1) * nbytes
+
+
+if __name__ == "__main__":
+    losses, trace, part = train(GPUS)
+    alone, _, whole = train(GPUS[:1])
+
+    print(f"{'step':>4} {f'{len(GPUS)} devices':>12} {'one device':>12}")
+    for number, (loss, expected) in enumerate(zip(losses, alone, strict=True)):
+        if number % 5 == 0 or number == STEPS - 1:
+            print(f"{number:4} {loss:12.6f} {expected:12.6f}")
+        if abs(loss - expected) > 1e-3 * expected:
+            raise SystemExit(f"step {number}: {loss} is not {expected}, the loss on one device")
+
+    print(f"each device keeps {part:,} bytes of model and optimizer, of {whole:,}")
+    print(trace)
+    print(f"{trace.nbytes:,} bytes a step, {trace.nbytes / bound():.3f} times {bound():,}")
