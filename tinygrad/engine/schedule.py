@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from tinygrad.device import Buffer, Device, MultiBuffer
 from tinygrad.engine.memory import Lifetime, plan
+from tinygrad.engine.memory import Plan as MemoryPlan
 from tinygrad.engine.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
 from tinygrad.engine.trace import Collective
 from tinygrad.schedule.canonical import Canonical, canonicalize
@@ -212,12 +213,17 @@ def memory_layout(found: Plan, share: bool) -> Layout:
                 members.setdefault(device, []).append((number, d))
     offsets: dict[tuple[int, int], int] = {}
     arenas: dict[str, int] = {}
+    # devices that own the same entries place them alike
+    planned: dict[tuple[int, ...], MemoryPlan] = {}
     for device, owned in members.items():
-        sizes = [found.entries[n].size * found.entries[n].dtype.itemsize for n, _ in owned]
-        lifetimes = [
-            Lifetime(*spans.get(n, (0, 0)), size) for (n, _), size in zip(owned, sizes, strict=True)
-        ]
-        layout = plan(lifetimes)
+        numbers = tuple(n for n, _ in owned)
+        layout = planned.get(numbers)
+        if layout is None:
+            owned_entries = [found.entries[n] for n in numbers]
+            sizes = [entry.size * entry.dtype.itemsize for entry in owned_entries]
+            spanned = zip(numbers, sizes, strict=True)
+            lifetimes = [Lifetime(*spans.get(n, (0, 0)), size) for n, size in spanned]
+            layout = planned[numbers] = plan(lifetimes)
         arenas[device] = max(layout.total, 1)
         offsets.update(zip(owned, layout.offsets, strict=True))
     places = tuple(

@@ -7,6 +7,7 @@ inputs` is the k-th buffer of the canonical graph; the others are made anew each
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinygrad.dtype import DType
 from tinygrad.uop.args import Reason
@@ -22,8 +23,7 @@ class Entry:
     dtype: DType
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """`size` elements of `dtype` in device number `device`'s part of an entry, from byte `offset`
     on.
     """
@@ -44,8 +44,7 @@ class KernelItem:
     parts: tuple[tuple[Part, ...], ...]
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One message: `source` is copied to `destination`, of equal size."""
 
     destination: Part

@@ -265,6 +265,7 @@ def _first_cells(
     ]
 
 
+@functools.lru_cache(maxsize=1024)
 def _moves(
     source: Layout,
     target: Layout,
