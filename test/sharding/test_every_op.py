@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from test.sharding.common import (
+    DEVICES,
     GRID,
     REPLICATED,
     Program,
@@ -18,10 +19,14 @@ from test.sharding.common import (
     on,
     placed,
 )
-from tinygrad import Tensor
+from tinygrad import Tensor, dtypes
 from tinygrad.device import Sharding
 
-LAYOUTS = [on(0), on(1), on((0, 1), GRID)]
+FIVE = (*DEVICES, "CPU:4")
+SIX = (*FIVE, "CPU:5")
+# (8, 12) over these: 3, 3, 2 rows; 3, 3, 3, 3, 0 columns; 6 columns by 3, 3, 2 rows
+UNEVEN = [on(0, devices=DEVICES[:3]), on(1, devices=FIVE), on((1, 0), (2, 3), devices=SIX)]
+LAYOUTS = [on(0), on(1), on((0, 1), GRID), *UNEVEN]
 
 # programs of one matrix (8, 12)
 MOVEMENTS: dict[str, Program] = {
@@ -60,6 +65,8 @@ MOVEMENTS: dict[str, Program] = {
     "unfold": lambda x: x.unfold(1, 4, 2),
     "triu": lambda x: x.triu(1),
     "tril": lambda x: x.tril(-1),
+    "diag": lambda x: x[0].diag(),
+    "bitcast": lambda x: x.bitcast(dtypes.int).bitcast(dtypes.float),
     "diagonal": lambda x: x[:8, :8].diagonal(),
     "masked_fill": lambda x: x.masked_fill(x > 0, -1.0),
     "unflatten": lambda x: x.unflatten(1, (3, 4)),
@@ -111,6 +118,10 @@ IMAGES: dict[str, Program] = {
     "max_pool2d": lambda x: x.max_pool2d(2),
     "max_pool2d with overlap": lambda x: x.max_pool2d(3, stride=2, padding=1),
     "avg_pool2d": lambda x: x.avg_pool2d(3, stride=1),
+    "conv2d": lambda x: x.conv2d(x[:2, :, :3, :3], padding=1),
+    "conv2d with strides": lambda x: x.conv2d(x[:2, :, :2, :3], stride=2, dilation=(2, 1)),
+    "conv_transpose2d": lambda x: x.conv_transpose2d(x[:, :2, :3, :2], stride=2),
+    "causal attention": lambda x: x.scaled_dot_product_attention(x, x * 0.5, is_causal=True),
     "interpolate": lambda x: x.interpolate((4, 16), mode="nearest"),
     "global average": lambda x: x.mean((2, 3)),
 }
@@ -128,23 +139,48 @@ def test_23_reduction(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(REDUCTIONS[name], [array(8, 12)], [layout], 1e-4)
 
 
-@pytest.mark.parametrize("layout", [on(0), on(1)], ids=str)
+@pytest.mark.parametrize("layout", [on(0), on(1), *UNEVEN], ids=str)
 @pytest.mark.parametrize("name", INDEXING)
 def test_23_indexing(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(INDEXING[name], [array(8, 12)], [layout])
 
 
+@pytest.mark.parametrize("count", [4, 3])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", IMAGES)
-def test_23_windows_over_images(name: str, axis: int) -> None:
-    assert_same_as_on_one_device(IMAGES[name], [array(4, 4, 8, 8)], [on(axis)])
+def test_23_images(name: str, axis: int, count: int) -> None:
+    layout = on(axis, devices=DEVICES[:count])
+    assert_same_as_on_one_device(IMAGES[name], [array(4, 4, 8, 8)], [layout], 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_23_masked_select(axis: int) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_23_masked_select(layout: Sharding) -> None:
     value = array(8, 12)
-    x = placed(value, on(axis))
+    x = placed(value, layout)
     np.testing.assert_array_equal(x.masked_select(x > 0).numpy(), value[value > 0])
+
+
+WRITES: dict[str, tuple[Any, Program]] = {
+    "rows": (np.s_[2:5], lambda x: x[4:7] * 3),
+    "every third column": (np.s_[:, 1::3], lambda x: x[:, :4] * 3),
+    "a block": (np.s_[3:7, 5:6], lambda x: x[:4, 2:3]),
+    "one element": (np.s_[-1, -1], lambda x: x.sum()),
+    "rows by a list": ([7, 0], lambda x: x[:2] * 3),
+}
+
+
+def written(x: Tensor, name: str) -> Tensor:
+    """A copy of `x` in memory, of which a part was written to."""
+    index, value = WRITES[name]
+    copy = x.detach().clone().realize()
+    copy[index] = value(x.detach())
+    return copy
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", WRITES)
+def test_23_writing(name: str, layout: Sharding) -> None:
+    assert_same_as_on_one_device(lambda x: written(x, name), [array(8, 12)], [layout], 1e-4)
 
 
 @pytest.mark.parametrize("index", [on(0), REPLICATED], ids=str)
