@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, Device, copy_buffer
-from tinygrad.engine.jit_closure import Closure, Held, stored_tensors
+from tinygrad.engine.jit_closure import Closure, Held, Surroundings
 from tinygrad.engine.jit_inputs import Inputs, JitError, difference, find_inputs, tensors_of
 from tinygrad.engine.realize import (
     BufferCopy,
@@ -417,7 +417,7 @@ class TinyJit(Generic[P, R]):
         return result
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
-        capture, held = Capture(), stored_tensors()
+        capture, around = Capture(), Surroundings()
         realize_all(random_sequence.align(random_sequence.devices))
         before, seeds = random_sequence.positions(), random_sequence.seeds
         capturing.append(capture)
@@ -431,5 +431,8 @@ class TinyJit(Generic[P, R]):
         if random_sequence.seeds != seeds:
             raise JitError("manual_seed was called inside a captured function; call it outside")
         drawn = RandomNumbers(before, random_sequence.positions())
-        self.captured = CapturedJit(result, capture.items, inputs, drawn, held)
+        if around.were_computed():
+            self.captured = None
+        else:
+            self.captured = CapturedJit(result, capture.items, inputs, drawn, around.stored)
         return result

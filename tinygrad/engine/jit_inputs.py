@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, Device
 from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.mixin.creation import is_constant
 from tinygrad.mixin.realization import realize_all
@@ -47,7 +47,10 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     buffers: list[Buffer] = []
     values: dict[str, int] = {}
     signature: list[Any] = []
-    fixed: list[tuple[str, Any]] = [("Tensor.training", Tensor.training)]
+    fixed: list[tuple[str, Any]] = [
+        ("Tensor.training", Tensor.training),
+        ("Device.DEFAULT", Device.DEFAULT),
+    ]
     found = [(name, leaf) for name, x in named for leaf in leaves(x)]
     tensors = [x for _, x in found if isinstance(x, Tensor)]
     for x in tensors:

@@ -1,0 +1,308 @@
+"""Captured functions and layouts: a change is captured anew or refused; results are never old.
+
+What a function is given must keep its layout, shape and dtype: else an error says what changed.
+What it reads beside that, weights above all, may change between calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.sharding.common import DEVICES, TWO, Array, array, on, placed
+from tinygrad import Device, Sharding, Tensor, TinyJit, dtypes, nn
+from tinygrad.engine import CommTrace
+from tinygrad.engine.jit_inputs import JitError
+from tinygrad.nn.state import get_parameters, load_state_dict
+
+ROWS, COLUMNS, COPIES = on(0), on(1), on(None)
+LAYOUTS = {
+    "rows": ROWS,
+    "columns": COLUMNS,
+    "copies": COPIES,
+    "both": on((0, 1), (2, 2)),
+    "two devices": Sharding(TWO, 0),
+    "one device": "CPU",
+}
+
+
+def close(found: Tensor, expected: Array) -> None:
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+# ---- arguments ----
+
+
+def captured_with(*arguments: Tensor) -> Any:
+    step = TinyJit(lambda *xs: sum(xs[1:], start=xs[0] * 2).realize())
+    for _ in range(3):
+        step(*arguments)
+    return step
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_a_layout_is_captured_once_and_replayed(layout: Any) -> None:
+    runs = []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        runs.append(x.device)
+        return (x @ x.T).relu().realize()
+
+    for seed in range(5):
+        x = array(8, 8, seed=seed)
+        found = step(placed(x, layout))
+        close(found, np.maximum(x @ x.T, 0))
+    assert runs == [layout] * 2
+
+
+@pytest.mark.parametrize("layout", [x for x in LAYOUTS.values() if x is not ROWS], ids=str)
+def test_another_layout_of_an_argument_is_an_error_that_names_both(layout: Any) -> None:
+    x = array(8, 8)
+    step = captured_with(placed(x, ROWS))
+    message = f"argument 0 was captured as dtypes.float (8, 8) on {ROWS}, and is now "
+    with pytest.raises(JitError, match=re.escape(f"{message}dtypes.float (8, 8) on {layout}")):
+        step(placed(x, layout))
+    # what was captured is of use as before
+    close(step(placed(x + 1, ROWS)), (x + 1) * 2)
+
+
+def test_another_shape_or_dtype_of_a_split_argument_is_an_error_that_names_both() -> None:
+    step = captured_with(placed(array(8, 8), ROWS), placed(array(8, 8), ROWS))
+    with pytest.raises(JitError, match=r"argument 1 .* \(8, 8\) .* now .* \(12, 8\)"):
+        step(placed(array(8, 8), ROWS), placed(array(12, 8), ROWS))
+    with pytest.raises(JitError, match=r"argument 0 .*float.* now .*int"):
+        step(placed(array(8, 8), ROWS).cast(dtypes.int).realize(), placed(array(8, 8), ROWS))
+
+
+def test_equal_layouts_that_are_written_differently_are_one() -> None:
+    step = captured_with(placed(array(8, 8), ROWS))
+    split_twice = Sharding(("CPU:0", "CPU:1", "CPU:2", "CPU:3"), (0, 0), (2, 2))
+    close(step(placed(array(8, 8, seed=5), split_twice)), array(8, 8, seed=5) * 2)
+
+
+def test_sizes_that_do_not_divide_are_replayed() -> None:
+    step = TinyJit(lambda x: (x.sum(0) + x[1:].sum(0)).realize())
+    for seed in range(4):
+        x = array(5, 6, seed=seed)
+        close(step(placed(x, ROWS)), x.sum(0) + x[1:].sum(0))
+
+
+# ---- weights ----
+
+Change = Callable[[nn.Linear], None]
+
+
+def shard(layout: Any) -> Change:
+    def change(model: nn.Linear) -> None:
+        model.weight.to_(layout).realize()
+
+    return change
+
+
+def exchange(model: nn.Linear) -> None:
+    model.weight = placed(array(8, 8, seed=7), model.weight.device)
+
+
+def replace(model: nn.Linear) -> None:
+    model.weight.replace(placed(array(8, 8, seed=7), COLUMNS))
+
+
+def narrow(model: nn.Linear) -> None:
+    model.weight = model.weight.half().realize()
+
+
+def load(model: nn.Linear) -> None:
+    load_state_dict(model, {"weight": Tensor(array(8, 8, seed=7))}, strict=False, verbose=False)
+
+
+def write(model: nn.Linear) -> None:
+    model.weight.assign(placed(array(8, 8, seed=7), model.weight.device)).realize()
+
+
+def write_later(model: nn.Linear) -> None:
+    model.weight.assign(placed(array(8, 8, seed=7), model.weight.device))
+
+
+def write_a_part(model: nn.Linear) -> None:
+    model.weight[2:4] = 5.0
+
+
+CHANGES: dict[str, Change] = {
+    **{
+        f"to {name}": shard(layout)
+        for name, layout in LAYOUTS.items()
+        if set(layout) == set(DEVICES)
+    },
+    "exchanged": exchange,
+    "replaced": replace,
+    "of another dtype": narrow,
+    "loaded": load,
+    "written": write,
+    "written later": write_later,
+    "in part": write_a_part,
+}
+# in place: what was captured still holds
+IN_PLACE = {"loaded", "written", "written later", "in part"}
+
+
+def linear(layout: Any) -> nn.Linear:
+    model = nn.Linear(8, 8, bias=False)
+    model.weight = placed(array(8, 8, seed=3), layout)
+    model.weight.requires_grad = False
+    return model
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_weights_are_seen(name: str) -> None:
+    model, x = linear(ROWS), placed(array(4, 8), COPIES)
+    runs = []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        runs.append(model.weight.device)
+        return model(x).relu().realize()
+
+    for _ in range(3):
+        step(x)
+    CHANGES[name](model)
+    weight = model.weight.numpy().astype(np.float32) if name != "written later" else None
+    for seed in range(3):
+        other = array(4, 8, seed=seed)
+        found = step(placed(other, COPIES))
+        weight = model.weight.numpy().astype(np.float32) if weight is None else weight
+        np.testing.assert_allclose(
+            found.numpy(), np.maximum(other @ weight.T, 0), rtol=2e-3, atol=2e-3
+        )
+    if name == "to rows" or name in IN_PLACE:
+        assert runs == [ROWS] * 2
+    else:
+        assert runs == [ROWS, ROWS, model.weight.device]
+
+
+def test_a_weight_that_goes_to_other_devices_is_an_error_at_the_call() -> None:
+    model, x = linear(ROWS), placed(array(4, 8), COPIES)
+    step = TinyJit(lambda x: model(x).realize())
+    for _ in range(3):
+        step(x)
+    model.weight.to_("CPU").realize()
+    with pytest.raises(ValueError, match="the operands live on .* bring them together"):
+        step(x)
+    model.weight.to_(COLUMNS).realize()
+    for _ in range(2):
+        close(step(x), array(4, 8) @ array(8, 8, seed=3).T)
+
+
+def test_training_goes_on_in_another_layout() -> None:
+    """The losses are those of training without a capture, also after weights were laid out anew."""
+
+    def losses(capture: bool) -> list[float]:
+        model = linear(ROWS)
+        found = []
+
+        def step(x: Tensor) -> Tensor:
+            loss = (model(x) - 1).square().mean()
+            (gradient,) = loss.gradient(model.weight)
+            model.weight.assign(model.weight - 0.1 * gradient)
+            return loss.realize(model.weight)
+
+        run = TinyJit(step) if capture else step
+        for number in range(9):
+            if number and number % 3 == 0:
+                for parameter in get_parameters(model):
+                    parameter.shard_(on((0, 1), (2, 2)) if number == 3 else COLUMNS)
+            found.append(run(placed(array(4, 8, seed=number), COPIES)).item())
+        return found
+
+    np.testing.assert_allclose(losses(capture=True), losses(capture=False), rtol=1e-5)
+
+
+def test_a_change_of_a_weight_that_the_function_does_not_read_is_no_reason_to_capture() -> None:
+    used, unused = linear(ROWS), linear(ROWS)
+    runs = []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        runs.append(1)
+        return used(x).realize()
+
+    for _ in range(3):
+        step(placed(array(4, 8), COPIES))
+    unused.weight.to_(COLUMNS).realize()
+    step(placed(array(4, 8), COPIES))
+    assert len(runs) == 2
+
+
+def test_a_view_of_a_weight_that_is_gone_is_no_reason_to_capture() -> None:
+    model = linear(ROWS)
+    view = model.weight.reshape(64)
+    runs = []
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        runs.append(1)
+        return model(x).realize()
+
+    for _ in range(3):
+        step(placed(array(4, 8), COPIES))
+    assert view.shape == (64,)
+    del view
+    step(placed(array(4, 8), COPIES))
+    assert len(runs) == 2
+
+
+def test_what_waits_to_be_written_to_a_weight_is_written_once() -> None:
+    model = linear(ROWS)
+    step = TinyJit(lambda x: model(x).realize())
+    x = placed(array(4, 8), COPIES)
+    step(x)
+    model.weight.assign(model.weight + 1)
+    for _ in range(4):
+        close(step(x), array(4, 8) @ (array(8, 8, seed=3) + 1).T)
+
+
+def test_weights_that_were_not_computed_yet_are_drawn_once() -> None:
+    models = [nn.Linear(8, 8, bias=False) for _ in range(2)]
+    for model in models:
+        model.weight.shard_(ROWS)
+    step = TinyJit(lambda model, x: model(x).realize())
+    for model in (*models, *models):
+        for seed in range(4):
+            x = array(4, 8, seed=seed)
+            found = step(model, placed(x, COPIES))
+            close(found, x @ model.weight.numpy().T)
+
+
+def test_another_default_device_is_captured_anew() -> None:
+    @TinyJit
+    def step() -> Tensor:
+        return (Tensor([1.0, 2.0]) * 3).realize()
+
+    before = Device.DEFAULT
+    for _ in range(3):
+        assert step().device == before
+    try:
+        Device.DEFAULT = "CPU:1"
+        for _ in range(2):
+            found = step()
+            assert found.device == "CPU:1"
+            close(found, np.array([3.0, 6.0], np.float32))
+    finally:
+        Device.DEFAULT = before
+
+
+def test_what_a_replay_moves_is_what_was_captured() -> None:
+    model, x = linear(ROWS), placed(array(4, 8), COPIES)
+    step = TinyJit(lambda x: (model(x).to("CPU") + 1).realize())
+    traces = []
+    for _ in range(4):
+        with CommTrace() as trace:
+            step(x)
+        traces.append([(record.kind, record.nbytes) for record in trace.records])
+    assert traces[0]
+    assert all(trace == traces[0] for trace in traces)
+    assert set(model.weight.device) == set(DEVICES)

@@ -1,0 +1,101 @@
+"""The tensors that a captured function reads without being given them: weights, caches, statistics.
+
+In: which tensors are in memory before a capture, and the memory that its items touch. Out: whether
+a later call may replay it. Always true: a tensor that was moved, laid out anew or exchanged since
+is noticed; one that was written to in place is up to date before the items run.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from tinygrad.device import Buffer
+from tinygrad.engine.schedule import as_tuple, storage_of
+from tinygrad.mixin.core import live_tensors
+from tinygrad.mixin.realization import alias_base
+from tinygrad.mixin.sharing import memory_below
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+Held: TypeAlias = tuple[weakref.ref[Tensor], weakref.ref[UOp]]
+
+
+class Surroundings:
+    """All tensors there are before a capture, none kept alive: those in memory, with the nodes they
+    are then, and the others.
+    """
+
+    def __init__(self) -> None:
+        self.stored: list[Held] = []
+        self.lazy: list[weakref.ref[Tensor]] = []
+        for x in live_tensors:
+            if isinstance(x, Tensor):
+                if _is_stored(x.uop):
+                    self.stored.append((weakref.ref(x), weakref.ref(x.uop)))
+                else:
+                    self.lazy.append(weakref.ref(x))
+
+    def were_computed(self) -> bool:
+        """Whether one of the others is in memory by now. Then a replay would compute it again: draw
+        weights anew, or write a second time what was to be written once.
+        """
+        return any((x := ref()) is not None and _is_stored(x.uop) for ref in self.lazy)
+
+
+def _is_stored(node: UOp) -> bool:
+    memory = memory_below(node)
+    return memory.op is Ops.BUFFER and memory.is_realized
+
+
+def _waits_for_writing(node: UOp) -> bool:
+    """Whether a value is a part of memory that something is yet to be written to."""
+    written = memory_below(node)
+    return written.op is Ops.ASSIGN and alias_base(written.src[0]).op is Ops.BUFFER
+
+
+class Closure:
+    """The tensors in memory that a capture touched and that were not among its inputs.
+
+    `held` are those in memory before the capture, `touched` is the memory of its items, and
+    `inputs` that of its inputs.
+    """
+
+    def __init__(
+        self, held: Iterable[Held], touched: set[Buffer], inputs: Iterable[Buffer]
+    ) -> None:
+        read = touched.difference(inputs)
+        # by memory: several tensors may hold one
+        self.holders: dict[UOp, list[tuple[weakref.ref[Tensor], UOp]]] = {}
+        for ref, before in held:
+            x, node = ref(), before()
+            if x is None or node is None:
+                continue
+            memory = memory_below(node)
+            if read.isdisjoint(b.base or b for b in as_tuple(storage_of(memory))):
+                continue
+            # realizing an assignment leaves another view of the same memory
+            now = x.uop if memory_below(x.uop) is memory else node
+            self.holders.setdefault(memory, []).append((ref, now))
+
+    def is_unchanged(self) -> bool:
+        """Whether the function would still read the same memory. What waits to be written there is
+        written.
+        """
+        return all(self._is_held(holders) for holders in self.holders.values())
+
+    def _is_held(self, holders: list[tuple[weakref.ref[Tensor], UOp]]) -> bool:
+        """Whether all tensors that held a memory do, but for those that are gone."""
+        living = 0
+        for ref, node in holders:
+            x = ref()
+            if x is None:
+                continue
+            if x.uop is not node and _waits_for_writing(x.uop):
+                x.realize()
+            if x.uop is not node:
+                return False
+            living += 1
+        return living > 0
