@@ -67,35 +67,36 @@ class Closure:
         self, held: Iterable[Held], touched: set[Buffer], inputs: Iterable[Buffer]
     ) -> None:
         read = touched.difference(inputs)
-        # by memory: several tensors may hold one
-        self.holders: dict[UOp, list[tuple[weakref.ref[Tensor], UOp]]] = {}
+        self.held: list[tuple[weakref.ref[Tensor], UOp]] = []
         for ref, before in held:
             x, node = ref(), before()
             if x is None or node is None:
                 continue
             memory = memory_below(node)
-            if read.isdisjoint(b.base or b for b in as_tuple(storage_of(memory))):
-                continue
-            # realizing an assignment leaves another view of the same memory
-            now = x.uop if memory_below(x.uop) is memory else node
-            self.holders.setdefault(memory, []).append((ref, now))
+            if not read.isdisjoint(b.base or b for b in as_tuple(storage_of(memory))):
+                # realizing an assignment leaves another view of the same memory
+                self.held.append((ref, x.uop if memory_below(x.uop) is memory else node))
 
     def is_unchanged(self) -> bool:
         """Whether the function would still read the same memory. What waits to be written there is
         written.
         """
-        return all(self._is_held(holders) for holders in self.holders.values())
-
-    def _is_held(self, holders: list[tuple[weakref.ref[Tensor], UOp]]) -> bool:
-        """Whether all tensors that held a memory do, but for those that are gone."""
-        living = 0
-        for ref, node in holders:
+        for ref, node in self.held:
             x = ref()
-            if x is None:
-                continue
+            if x is None or x.uop is not node:
+                return self._is_held()
+        return True
+
+    def _is_held(self) -> bool:
+        """Whether all tensors that are left hold what they held, and some of them each memory."""
+        alive = [(x, ref, node) for ref, node in self.held if (x := ref()) is not None]
+        for x, _, node in alive:
             if x.uop is not node and _waits_for_writing(x.uop):
                 x.realize()
             if x.uop is not node:
                 return False
-            living += 1
-        return living > 0
+        kept = [(ref, node) for _, ref, node in alive]
+        if {memory_below(node) for _, node in kept} != {memory_below(n) for _, n in self.held}:
+            return False
+        self.held = kept
+        return True
