@@ -1,0 +1,158 @@
+"""The program with a real model, SmolLM2-135M: on a terminal, and with many clients at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinygrad.apps.llm import ChatTemplate, SimpleTokenizer, Transformer, locate
+from tinygrad.fetch import DownloadError
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+MODEL = "smollm2:135m"
+CLIENTS, DURATION_S = 32, 60
+PROGRAM = [sys.executable, "-m", "tinygrad.apps.llm", "-m", MODEL, "--temperature", "0"]
+CITIES = ("Paris", "London", "Rome", "Berlin", "Madrid", "Vienna", "Oslo", "Lisbon")
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module", autouse=True)
+def model_file() -> Path:
+    pytest.importorskip("jinja2")
+    try:
+        return locate(MODEL)
+    except DownloadError as error:
+        pytest.skip(str(error))
+
+
+def run(*arguments: str) -> str:
+    command = [*PROGRAM, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_question_is_answered_on_one_device_and_on_two() -> None:
+    for layout in ([], ["--shard", "2"], ["--mesh", "dp=2"]):
+        assert "Paris" in run("--prompt", "What is the capital of France?", *layout)
+
+
+def test_a_program_makes_tokens(model_file: Path) -> None:
+    model, metadata = Transformer.from_gguf(model_file, max_context=256)
+    tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
+    template = ChatTemplate.from_gguf_kv(metadata, tokenizer)
+    prompt = template.encode([{"role": "user", "content": "What is the capital of France?"}])
+    reply = []
+    for generated in model.generate(prompt):
+        if generated.token in tokenizer.end_ids:
+            break
+        reply.append(generated.token)
+    assert tokenizer.decode(reply) == "The capital of France is Paris."
+
+
+def test_talking_on_a_terminal() -> None:
+    pty = pytest.importorskip("pty")
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(ROOT)
+        os.execv(sys.executable, PROGRAM)
+
+    def read_until(text: bytes) -> bytes:
+        found = b""
+        until = time.monotonic() + TIMEOUT_S
+        while text not in found:
+            ready, _, _ = select.select([terminal], [], [], until - time.monotonic())
+            assert ready, f"no {text!r} in {found!r}"
+            found += os.read(terminal, 4096)
+        return found
+
+    read_until(b">>> ")
+    os.write(terminal, b"Write a long essay about Rome.\n")
+    read_until(b"Rome.\r\n")
+    read_until(b" ")
+    os.write(terminal, b"\x03")
+    assert b"(stopped)" in read_until(b">>> ")
+    os.write(terminal, b"/new\n")
+    read_until(b">>> ")
+    os.write(terminal, b"What is the capital of France?\n")
+    assert b"Paris" in read_until(b">>> ")
+    os.write(terminal, b"\x1b[A")  # the line before, by the arrow key
+    read_until(b"capital of France?")
+    os.write(terminal, b"\x15\x04")
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[str]:
+    """The address of a server, which must say nothing and end when it is told to."""
+    command = [*PROGRAM, "--serve", "0", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            found = None
+            while found is None:
+                line = process.stderr.readline()
+                assert line, "the server ended"
+                found = re.search(r"http://\S+/", line)
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+        assert process.wait(TIMEOUT_S) == 130
+        assert "Traceback" not in said
+
+
+def test_many_clients_lose_and_mix_up_nothing() -> None:
+    openai = pytest.importorskip("openai")
+    pytest.importorskip("uvicorn")
+    wrong: list[Any] = []
+    counts = [0] * CLIENTS
+
+    def ask(client: Any, city: str) -> str:
+        stream = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": f"Tell me about {city}."}],
+            max_tokens=8,
+            stream=True,
+        )
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    with serving("--parallel", "4") as address:
+        client = openai.OpenAI(
+            base_url=f"{address}v1", api_key="unused", timeout=TIMEOUT_S, max_retries=0
+        )
+        expected = {city: ask(client, city) for city in CITIES}
+        assert len(set(expected.values())) == len(CITIES)
+        until = time.monotonic() + DURATION_S
+
+        def go_on_asking(number: int) -> None:
+            order = random.Random(number)
+            while time.monotonic() < until:
+                city = order.choice(CITIES)
+                reply = ask(client, city)
+                counts[number] += 1
+                if reply != expected[city]:
+                    wrong.append((city, reply))
+
+        threads = [threading.Thread(target=go_on_asking, args=(n,)) for n in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+    assert min(counts) >= 1
