@@ -23,6 +23,7 @@ from tinygrad.nn.optim import SGD
 from tinygrad.nn.pipeline import Pipeline, Task, make_timetable
 from tinygrad.nn.pipeline.stages import _Batch
 from tinygrad.nn.state import get_parameters
+from tinygrad.sharding import ShardingError
 
 SCHEDULES = ("gpipe", "1f1b")
 OTHERS = DEVICES[2:]
@@ -321,6 +322,20 @@ def test_microbatches_of_a_split_batch_are_taken_where_it_is() -> None:
     assert_trained_as_on_one_device(stages, [Stage(0), Stage(1)], loss)
 
 
+def test_stages_of_a_mesh_with_three_dimensions() -> None:
+    eight = (*DEVICES, *(f"CPU:{number}" for number in range(4, 8)))
+    meshes = Mesh((2, 2, 2), ("pp", "dp", "tp"), eight).split("pp")
+    layouts = [mesh.sharding(P("dp")) for mesh in meshes]
+    stages = [Megatron(2 * number, mesh) for number, mesh in enumerate(meshes)]
+    pipeline, (x, y) = Pipeline(stages, layouts, 4), batch(*layouts)
+    with CommTrace() as trace:
+        loss = pipeline.step(mean_squared, x, y)
+    # each of four devices sends its half of a microbatch of 8, for 4 microbatches, both ways
+    assert trace.kinds()["send"] == 4 * 2 * 2 * 8 * KIB
+    assert set(trace.kinds()) == {"send", "all_reduce"}
+    assert_trained_as_on_one_device(stages, [Megatron(0), Megatron(2)], loss)
+
+
 def test_a_mesh_of_one_dimension_is_split_into_devices() -> None:
     stages = Mesh((4,), ("pp",), DEVICES).split("pp")
     assert Pipeline([Stage(0)] * 4, stages, 4).devices == list(DEVICES)
@@ -502,6 +517,23 @@ def test_statistics_that_stages_share_are_refused() -> None:
 def test_a_pipeline_that_does_not_fit_is_refused(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_layer_hidden_in_a_function_is_an_error_that_says_so() -> None:
+    hidden = Stage(1)
+    pipeline = Pipeline([Stage(0), lambda x: hidden(x).relu()], TWO, 4)
+    with pytest.raises(ShardingError, match="operands live on CPU:1 and CPU") as error:
+        pipeline.step(mean_squared, *batch())
+    assert error.value.__notes__ == [
+        "This is stage 1 of a pipeline, on CPU:1. Layers inside of functions are not found and not "
+        "moved: give the layer itself, in a list."
+    ]
+
+
+def test_a_stage_that_gives_no_tensor_is_refused() -> None:
+    pipeline = Pipeline([lambda x: (x, x), Stage(0)], TWO, 4)
+    with pytest.raises(TypeError, match="stage 0 of a pipeline gave a tuple; what goes from"):
+        pipeline(batch()[0])
 
 
 def test_names_of_tasks() -> None:

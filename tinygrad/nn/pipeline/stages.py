@@ -28,7 +28,7 @@ from tinygrad.nn.pipeline.shared import (
 )
 from tinygrad.nn.pipeline.timetable import Task, make_timetable
 from tinygrad.nn.state import get_parameters
-from tinygrad.sharding import Mesh
+from tinygrad.sharding import Mesh, ShardingError
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 
@@ -76,10 +76,32 @@ class Pipeline:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The stages one after the other, lazily: the model as it is used once it is trained."""
-        for stage, place in zip(self.stages, self.devices, strict=True):
+        for number, (stage, place) in enumerate(zip(self.stages, self.devices, strict=True)):
             with standing_in(copies_on(place, get_parameters(stage))):
-                x = run(stage, x.to(place))
+                x = self.run(number, x.to(place))
         return x
+
+    def run(self, number: int, x: Tensor) -> Tensor:
+        """What a stage makes of its input.
+
+        Raises TypeError if that is no tensor, and ShardingError if a part of the stage is on other
+        devices.
+        """
+        stage = self.stages[number]
+        try:
+            found = stage(x) if callable(stage) else x.sequential(stage)
+        except ShardingError as error:
+            error.add_note(
+                f"This is stage {number} of a pipeline, on {self.devices[number]}. Layers inside "
+                "of functions are not found and not moved: give the layer itself, in a list."
+            )
+            raise
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                f"stage {number} of a pipeline gave a {type(found).__name__}; what goes from "
+                "stage to stage is one tensor"
+            )
+        return found
 
     def step(self, loss_fn: LossFunction, x: Tensor, y: Tensor) -> Tensor:
         """Adds the gradients of a batch to `grad` of all parameters, and returns its loss.
@@ -146,7 +168,7 @@ class _Batch:
             self.inputs[key] = self.received(self.x[:, number], stage)
         is_last = stage == len(self.pipeline.stages) - 1
         with standing_in(self.copies[stage]):
-            output = run(self.pipeline.stages[stage], self.inputs[key])
+            output = self.pipeline.run(stage, self.inputs[key])
             if is_last:
                 output = self.loss_fn(output, self.y[:, number]) / self.pipeline.microbatches
         self.outputs[key] = output
@@ -186,12 +208,6 @@ class _Batch:
         if gradients := add_gradients(self.copies):
             Tensor.realize(*gradients)
         return Tensor.stack(*(self.losses[number] for number in sorted(self.losses))).sum()
-
-
-def run(stage: Stage, x: Tensor) -> Tensor:
-    """What a stage makes of its input."""
-    found: Tensor = stage(x) if callable(stage) else x.sequential(stage)
-    return found
 
 
 def _place(device: Any) -> Place:
