@@ -102,22 +102,27 @@ def traffic(
     Value and gradients are those of one device; gradients are laid out like what they are of. The
     third result is the value.
     """
-    forward = sent(moved(program(*(placed(a, layout) for a, layout in zip(arrays, layouts)))))
-    results: list[list[Tensor]] = []
-    for layout_of in (lambda i: layouts[i], lambda i: None):
-        arguments = [placed(a, layout_of(i)) for i, a in enumerate(arrays)]
-        out = program(*arguments)
-        weight = placed(array(*out.shape, seed=99), layout_of(0) and layout_of(0).replicated())
-        wanted = [x for x in arguments if x.is_floating_point()]
-        gradients = (out * weight).sum().gradient(*wanted)
-        assert [x.device for x in gradients] == [x.device for x in wanted]
-        results.append([out, *gradients])
-        if layout_of(0) is not None:
-            training = sent(moved(*results[0]))
-    for found, expected in zip(*([x.numpy() for x in group] for group in results), strict=True):
-        scale = max(1.0, float(np.abs(expected).max()))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * scale)
-    return forward, training, results[0][0]
+    forward = sent(moved(program(*(placed(a, b) for a, b in zip(arrays, layouts, strict=True)))))
+    found = _with_gradients(program, arrays, layouts)
+    training = sent(moved(*found))
+    expected = _with_gradients(program, arrays, [None] * len(arrays))
+    for one, other in zip(found, (x.numpy() for x in expected), strict=True):
+        scale = max(1.0, float(np.abs(other).max()))
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-5 * scale)
+    return forward, training, found[0]
+
+
+def _with_gradients(
+    program: Program, arrays: Sequence[Array], layouts: Sequence[Any]
+) -> list[Tensor]:
+    """The value, not yet computed, and the gradients of a weighted sum of it."""
+    arguments = [placed(a, layout) for a, layout in zip(arrays, layouts, strict=True)]
+    out = program(*arguments)
+    weight = placed(array(*out.shape, seed=99), layouts[0] and layouts[0].replicated())
+    wanted = [x for x in arguments if x.is_floating_point()]
+    gradients = (out * weight).sum().gradient(*wanted)
+    assert [x.device for x in gradients] == [x.device for x in wanted]
+    return [out, *gradients]
 
 
 def parts(x: Tensor) -> list[Array]:

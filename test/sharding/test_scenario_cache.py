@@ -110,7 +110,8 @@ def test_writing_to_a_part_of_a_split_axis(how: str, layout: Sharding) -> None:
         position = Variable("start", 0, rows - count).bind(start)
         expected, value = array(rows, 6), array(count, 4, seed=1)
         expected[start : start + count, 1:5] = value
-        for first in [start, position] if how != "assign to a view" else [start]:
+        firsts: list[Any] = [start, position] if how != "assign to a view" else [start]
+        for first in firsts:
             for given in (layout.replicated(), layout):
                 x, v = stored(array(rows, 6), layout), stored(value, given)
                 beside = x * 1

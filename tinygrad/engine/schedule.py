@@ -142,10 +142,11 @@ def stored_in(node: UOp, parts: tuple[Buffer, ...]) -> UOp:
 
 
 def _buffer(part: Part, storage: list[tuple[Buffer, ...]]) -> Buffer:
-    whole = storage[part.entry][part.device]
-    if part.offset == 0 and part.size == whole.size and part.dtype == whole.dtype:
+    entry, device, offset, size, dtype = part
+    whole = storage[entry][device]
+    if offset == 0 and size == whole.size and dtype is whole.dtype:
         return whole
-    return whole.view(part.size, part.dtype, part.offset)
+    return whole.view(size, dtype, offset)
 
 
 def _bind(

@@ -1,0 +1,41 @@
+"""Scheduling a training step of a transformer for more and more devices, with equal work on each.
+
+Eight devices should take no more than 1.3 times what two take.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+from test.benchmark.measure import Benchmark
+from test.models.parallel import data_parallel, tensor_parallel
+from tinygrad import Tensor
+from tinygrad.settings import Context
+
+REPEATS = 5
+
+
+def schedule_ms(step: Callable[..., list[Tensor]], count: int) -> float:
+    """The least time in ms of this process to schedule, for devices that run nothing."""
+    times: list[float] = []
+    for _ in range(REPEATS):
+        first, *rest = step([f"NULL:{i}" for i in range(count)], text=True)
+        gc.collect()
+        start = time.process_time()
+        with Context(SCHEDULE_CACHE=0):
+            first.schedule(*rest)
+        times.append((time.process_time() - start) * 1e3)
+    return min(times)
+
+
+def _benchmark(name: str, step: Callable[..., list[Tensor]], count: int) -> Benchmark:
+    return Benchmark(f"schedule, {name}, {count} devices", lambda: schedule_ms(step, count))
+
+
+BENCHMARKS = [
+    _benchmark(name, step, count)
+    for name, step in (("data parallel", data_parallel), ("tensor parallel", tensor_parallel))
+    for count in (2, 4, 8)
+]
