@@ -11,7 +11,7 @@ from test.models.parallel import data_parallel, tensor_parallel
 from test.sharding.common import DEVICES, moved, on, parts
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.device import Sharding
-from tinygrad.engine.realize import ExecItem, compiled_kernels
+from tinygrad.engine.realize import ExecItem
 
 STEPS = {"data parallel": data_parallel, "tensor parallel": tensor_parallel}
 
@@ -28,19 +28,6 @@ def test_eight_devices_need_no_more_kernels_than_two(name: str, text: bool) -> N
     two = kernels(2)
     assert two > 5
     assert kernels(8) <= two
-
-
-def test_kernels_of_a_training_step_are_compiled_for_all_devices_at_once() -> None:
-    def compiled(count: int) -> int:
-        first, *rest = data_parallel([f"CPU:{i}" for i in range(count)], text=False)
-        before = len(compiled_kernels)
-        first.realize(*rest)
-        return len(compiled_kernels) - before
-
-    compiled_kernels.clear()
-    two = compiled(2)
-    # only what adds up terms knows how many there are
-    assert 0 < compiled(8) <= two // 2
 
 
 # ---- what has no content yet ----
