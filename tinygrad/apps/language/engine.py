@@ -23,7 +23,7 @@ from tinygrad.apps.language.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
 # of a prompt, so many are read before others get their next token
-PREFILL_TOKENS = 256
+PREFILL_TOKENS = 64
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+from types import ModuleType
 
 from tinygrad.apps.language.conversation import Loaded
 from tinygrad.apps.language.engine import Engine
@@ -27,8 +28,7 @@ def serve(loaded: Loaded, wanted: argparse.Namespace, sampling: Sampling) -> Non
         app = application(service, wanted.api_key, any_host=not is_private)
         if not (is_private or wanted.api_key):
             print("anybody who can reach this machine may use it; see --api-key", file=sys.stderr)
-        import uvicorn
-
+        uvicorn = _uvicorn()
         with _listening(wanted.host, wanted.serve) as listener:
             port = listener.getsockname()[1]
             shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
@@ -43,6 +43,16 @@ def serve(loaded: Loaded, wanted: argparse.Namespace, sampling: Sampling) -> Non
             uvicorn.Server(config).run(sockets=[listener])
     finally:
         engine.close()
+
+
+def _uvicorn() -> ModuleType:
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise ImportError(
+            "the server needs uvicorn: pip install 'tinygrad-sharding[llm]'"
+        ) from error
+    return uvicorn
 
 
 def _listening(host: str, port: int) -> socket.socket:
