@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test.sharding.common import GRID, assert_same_as_on_one_device, integers, on
+from test.sharding.common import (
+    DEVICES,
+    GRID,
+    assert_same_as_on_one_device,
+    integers,
+    moved,
+    on,
+    placed,
+)
 from tinygrad import dtypes
 from tinygrad.device import Sharding
 
@@ -18,3 +26,15 @@ def test_bitcast_to_another_size_along_a_split_axis(size: int, layout: Sharding)
     assert_same_as_on_one_device(lambda x: x.bitcast(dtypes.uint8), [numbers], [layout])
     letters = np.arange(3 * 4 * size, dtype=np.uint8).reshape(3, 4 * size)
     assert_same_as_on_one_device(lambda x: x.bitcast(dtypes.int), [letters], [layout])
+
+
+@pytest.mark.parametrize("layout", [on(0), on(0, devices=DEVICES[:3])], ids=str)
+def test_scattering_beside_a_split_axis_moves_nothing(layout: Sharding) -> None:
+    """It would, if all positions were those of one flat tensor."""
+    x, source = placed(integers(8, 3), layout), placed(integers(8, 2, seed=1), layout)
+    places = np.array([[0, 2], [2, 2], [1, 0], [0, 0], [2, 1], [1, 1], [0, 1], [2, 0]], np.int32)
+    index = placed(places, layout)
+    assert not moved(x.scatter(1, index, source))
+    assert not moved(x.scatter(1, index, 2))
+    for kind in ("sum", "prod", "mean", "amax", "amin"):
+        assert not moved(x.scatter_reduce(1, index, source, kind, include_self=False))

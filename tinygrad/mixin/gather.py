@@ -16,6 +16,7 @@ from tinygrad.mixin.indexing import IndexingMixin
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import resolve
+from tinygrad.uop.reduction import COMBINES, identity
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -101,6 +102,12 @@ class GatherMixin(IndexingMixin):
             kind = "sum" if reduce == "add" else "prod"
             return self.scatter_reduce(dim, index, source, kind)
         axis, source = self._checked_scatter(dim, index, source)
+        if _is_split_beside(axis, self, index, source):
+            places = self.arange(index.shape[axis]).reshape((-1, *(1,) * (self.ndim - axis)))
+            found = self._matches(axis, index).where(places, -1)
+            last = self._derive(self._reduced(found.uop, Ops.MAX, axis, False))
+            put = self._filled_up(source.gather(axis, last), 0)
+            return self._filled_up(last >= 0, False).where(put, self)
         writer = self._flat_positions(axis, index).flatten()._last_writer(self.numel())
         put = source._derive(source.flatten().uop.gather(writer.uop)).reshape(self.shape)
         return (writer >= 0).reshape(self.shape).where(put, self)
@@ -121,8 +128,13 @@ class GatherMixin(IndexingMixin):
 
     def _put_by_index(self, op: Ops, axis: int, index: Self, src: Self) -> Self:
         """What `src` puts at the positions along `axis`, combined by `op`, in the shape of this."""
-        numbers = self._flat_positions(axis, index).flatten()
         wide = src.dtype if op is Ops.SCATTER_MAX else sum_acc_dtype(src.dtype)
+        if _is_split_beside(axis, self, index, src):
+            nothing = identity(COMBINES[op], wide)
+            put = self._matches(axis, index).where(src.cast(wide).unsqueeze(axis + 1), nothing)
+            total = src._derive(self._reduced(put.uop, COMBINES[op], axis, False))
+            return self._filled_up(total, nothing).cast(src.dtype)
+        numbers = self._flat_positions(axis, index).flatten()
         combined = src.flatten().uop.cast(wide).scatter(op, numbers.uop, self.numel())
         return src._derive(combined.cast(src.dtype)).reshape(self.shape)
 
@@ -161,6 +173,11 @@ class GatherMixin(IndexingMixin):
         parts = counts + 1 if include_self else (counts > 0).where(counts, 1)
         return total.div(parts, rounding_mode=None if total.is_floating_point() else "floor")
 
+    def _filled_up(self, x: Self, value: Any) -> Self:
+        """`x`, with a value behind each axis up to this tensor's shape."""
+        pairs = tuple((0, size - old) for size, old in zip(self.shape, x.shape, strict=True))
+        return x.pad(pairs, value=value)
+
     # ---- classes and masks ----
 
     def one_hot(self, num_classes: int = -1) -> Self:
@@ -195,6 +212,14 @@ class GatherMixin(IndexingMixin):
         # how many there are is not known before
         chosen = np.flatnonzero(mask._broadcast_to(self.shape).numpy()).astype(np.int32)
         return self.flatten()[chosen]
+
+
+def _is_split_beside(axis: int, *tensors: TensorCore) -> bool:
+    """Whether one of them is split along another axis than this. Then every position is compared
+    with every index, which moves nothing along that axis, as a flat tensor of all would.
+    """
+    layouts = (x.device for x in tensors if isinstance(x.device, Sharding))
+    return any(set(layout.split_axes) - {axis} for layout in layouts)
 
 
 def _identity(x: TensorCore, reduce: str) -> Any:
