@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from test.llm.reference import Reference
-from test.llm.tiny import RECIPES, VOCAB, write_model
-from tinygrad import Tensor
-from tinygrad.apps.language.transformer import Transformer
+from test.llm.tiny import CONTEXT, RECIPES, VOCAB, write_model
+from tinygrad import GlobalCounters, Tensor
+from tinygrad.apps.language.architecture import UnsupportedModelError
+from tinygrad.apps.language.cache import ContextOverflowError
+from tinygrad.apps.language.sampling import Sampling
+from tinygrad.apps.language.transformer import CHUNK, Transformer
+from tinygrad.engine.realize import compiled_kernels
+from tinygrad.nn.state import FileFormatError
 
 # sums of some hundred products in float32, layer after layer
-CLOSE = {"rtol": 1e-3, "atol": 1e-4}
+CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
+LONG = 2 * CHUNK + 22
 
 
 def tokens_of(length: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, VOCAB, length).tolist()
+    found: list[int] = np.random.default_rng(seed).integers(0, VOCAB, length).tolist()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +36,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def llama(folder: Path) -> tuple[Transformer, Reference]:
-    path = write_model(folder / "llama.gguf", "llama")
-    return Transformer.from_gguf(path)[0], Reference(path)
+def path(folder: Path) -> Path:
+    return write_model(folder / "model.gguf", "llama")
+
+
+@pytest.fixture(scope="module")
+def loaded(path: Path) -> Iterator[Transformer]:
+    model, _ = Transformer.from_gguf(path)
+    yield model
+
+
+@pytest.fixture(scope="module")
+def expected(path: Path) -> Any:
+    """The logits at each position of `tokens_of(LONG)`."""
+    return Reference(path).logits(tokens_of(LONG))
+
+
+# *** families ***
 
 
 @pytest.mark.parametrize("architecture", RECIPES)
@@ -46,3 +70,207 @@ def test_every_family_has_the_logits_of_the_reference(architecture: str, folder:
         logits = model.decode([tokens[i]], [cache])
         np.testing.assert_allclose(logits.numpy()[0], expected[i], **CLOSE)
     assert cache.tokens == tokens
+
+
+def test_a_batch_of_sequences_has_the_logits_of_each(loaded: Transformer, path: Path):
+    batch = [tokens_of(9, seed) for seed in range(3)]
+    found = loaded(Tensor(batch)).numpy()
+    reference = Reference(path)
+    np.testing.assert_allclose(found, [reference.logits(tokens) for tokens in batch], **CLOSE)
+
+
+# *** prompts in chunks, and what is kept of them ***
+
+
+def test_a_prompt_of_several_chunks(loaded: Transformer, expected: Any):
+    cache = loaded.new_cache()
+    logits = loaded.prefill(tokens_of(LONG), cache)
+    np.testing.assert_allclose(logits.numpy(), expected[-1], **CLOSE)
+    assert cache.tokens == tokens_of(LONG)
+
+
+def test_only_what_a_cache_does_not_hold_is_read(
+    loaded: Transformer, expected: Any, monkeypatch: pytest.MonkeyPatch
+):
+    tokens, cache = tokens_of(LONG), loaded.new_cache()
+    loaded.prefill([*tokens[:90], 1, 2, 3], cache)
+    read: list[int] = []
+    step = Transformer._step
+
+    def counted(self: Transformer, parts: Any, caches: Any, length: int) -> Tensor:
+        read.extend(parts[0])
+        return step(self, parts, caches, length)
+
+    monkeypatch.setattr(Transformer, "_step", counted)
+    kept = 91 if tokens[90] == 1 else 90
+    logits = loaded.prefill(tokens, cache)
+    assert read == tokens[kept:]
+    np.testing.assert_allclose(logits.numpy(), expected[-1], **CLOSE)
+    read.clear()
+    # all of it is there, yet the logits are asked for
+    logits = loaded.prefill(tokens[:70], cache)
+    assert read == [tokens[69]]
+    np.testing.assert_allclose(logits.numpy(), expected[69], **CLOSE)
+    assert cache.tokens == tokens[:70]
+
+
+def test_one_capture_serves_all_positions(loaded: Transformer, expected: Any):
+    tokens, cache = tokens_of(LONG), loaded.new_cache()
+    loaded.prefill(tokens, cache)
+    for _ in range(3):
+        loaded.decode([1], [cache])
+    captures = {key: step.captured for key, step in loaded.steps.items()}
+    assert set(captures) >= {(1, 1), (1, CHUNK)}
+    before, kernels = len(compiled_kernels), GlobalCounters.kernel_count
+    other = loaded.new_cache()
+    loaded.prefill(tokens[:100], other)
+    for i in range(100, 110):
+        logits = loaded.decode([tokens[i]], [other])
+    np.testing.assert_allclose(logits.numpy()[0], expected[109], **CLOSE)
+    assert {key: step.captured for key, step in loaded.steps.items()} == captures
+    assert len(compiled_kernels) == before
+    assert GlobalCounters.kernel_count > kernels
+
+
+def test_kernels_are_the_same_in_all_layers(folder: Path):
+    # gemma 3 has layers of two kinds, of which the model has seven
+    path = write_model(folder / "gemma3.gguf", "gemma3", seed=1)
+    model, _ = Transformer.from_gguf(path)
+    compiled_kernels.clear()
+    model.decode([1], [model.new_cache()]).realize()
+    first = len(compiled_kernels)
+    assert first < 45
+    captured = [step.captured for step in model.steps.values()]
+    model.decode([1], [model.new_cache()]).realize()
+    assert len(compiled_kernels) == first and captured == [None]
+
+
+# *** several sequences together ***
+
+
+def test_sequences_of_several_lengths_are_decoded_together(loaded: Transformer, expected: Any):
+    tokens = tokens_of(LONG)
+    starts = [3, 40, 77]
+    caches = [loaded.new_cache() for _ in starts]
+    for start, cache in zip(starts, caches, strict=True):
+        loaded.prefill(tokens[:start], cache)
+    for step in range(4):
+        logits = loaded.decode([tokens[start + step] for start in starts], caches).numpy()
+        for row, start in enumerate(starts):
+            np.testing.assert_allclose(logits[row], expected[start + step], **CLOSE)
+    assert [len(cache.tokens) for cache in caches] == [start + 4 for start in starts]
+    # they are in any order, and others may join
+    logits = loaded.decode([tokens[44], tokens[7]], [caches[1], caches[0]]).numpy()
+    np.testing.assert_allclose(logits, expected[[44, 7]], **CLOSE)
+
+
+# *** generation ***
+
+
+def test_generated_tokens_are_the_likeliest_of_the_reference(loaded: Transformer, path: Path):
+    prompt = tokens_of(12)
+    found = list(itertools.islice(loaded.generate(prompt, Sampling(logprobs=3)), 20))
+    tokens = prompt + [x.token for x in found]
+    logits = Reference(path).logits(tokens[:-1])[len(prompt) - 1 :].astype(np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    assert [x.token for x in found] == logits.argmax(-1).tolist()
+    np.testing.assert_allclose([x.logprob for x in found], logprobs.max(-1), atol=1e-4)
+    for x, row in zip(found, logprobs, strict=True):
+        assert x.top is not None
+        assert [token for token, _ in x.top] == np.argsort(-row)[:3].tolist()
+
+
+def test_a_cache_is_used_again_after_its_iterator_was_dropped(loaded: Transformer):
+    prompt, cache = tokens_of(12), loaded.new_cache()
+    whole = [x.token for x in itertools.islice(loaded.generate(prompt), 9)]
+    first = [x.token for x in itertools.islice(loaded.generate(prompt, cache=cache), 4)]
+    assert first == whole[:4]
+    assert cache.tokens == prompt + whole[:3]
+    later = loaded.generate(prompt + whole[:4], cache=cache)
+    assert [x.token for x in itertools.islice(later, 5)] == whole[4:]
+
+
+def test_a_full_context_is_an_error_that_says_so(path: Path):
+    model, _ = Transformer.from_gguf(path, max_context=20)
+    cache = model.new_cache()
+    found = model.generate(tokens_of(15), cache=cache)
+    for _ in range(6):
+        next(found)
+    with pytest.raises(ContextOverflowError, match="21 tokens is longer than the context .* 20"):
+        next(found)
+    assert len(cache.tokens) == 20
+    with pytest.raises(ContextOverflowError, match="a larger max_context"):
+        model.generate(tokens_of(21))
+    with pytest.raises(ContextOverflowError):
+        model.prefill(tokens_of(21), cache)
+    other = model.new_cache()
+    with pytest.raises(ContextOverflowError):
+        model.decode([1, 2], [other, cache])
+    assert other.tokens == [] and len(cache.tokens) == 20
+
+
+def test_the_context_is_that_of_the_model_if_none_is_asked_for(loaded: Transformer):
+    assert loaded.max_context == CONTEXT
+    assert loaded.new_cache().capacity == CONTEXT
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [([], "there are no tokens"), ([0, VOCAB], "70 is no token"), ([-1], "-1 is no token")],
+)
+def test_what_is_no_token_is_an_error(loaded: Transformer, tokens: list[int], message: str):
+    with pytest.raises(ValueError, match=message):
+        loaded.generate(tokens)
+    with pytest.raises(ValueError, match=message):
+        loaded.prefill(tokens, loaded.new_cache())
+
+
+def test_as_many_tokens_as_caches_are_decoded(loaded: Transformer):
+    with pytest.raises(ValueError, match="decode of 2 tokens and 1 caches"):
+        loaded.decode([1, 2], [loaded.new_cache()])
+
+
+# *** files ***
+
+
+def test_weights_stay_in_the_file(path: Path):
+    before = GlobalCounters.mem_used
+    Transformer.from_gguf(path, max_context=32)
+    # cosines and sines
+    rotary = 2 * (32 + CHUNK) * 16 * 4
+    assert GlobalCounters.mem_used - before <= rotary
+
+
+def test_a_file_in_memory_is_a_model_too(path: Path, loaded: Transformer):
+    model, _ = Transformer.from_gguf(Tensor(path.read_bytes()))
+    tokens = Tensor([tokens_of(5)])
+    np.testing.assert_array_equal(model(tokens).numpy(), loaded(tokens).numpy())
+
+
+def test_a_file_without_a_weight_is_an_error(folder: Path):
+    gguf = pytest.importorskip("gguf")
+    path = folder / "lacking.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for key in ("block_count", "context_length", "embedding_length", "feed_forward_length"):
+        writer.add_uint32(f"llama.{key}", 32)
+    writer.add_uint32("llama.attention.head_count", 2)
+    writer.add_tensor("token_embd.weight", np.zeros((5, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(FileFormatError, match=r"the file has no weight blk\.0\.attn_q\.weight"):
+        Transformer.from_gguf(path)
+
+
+def test_an_unknown_architecture_is_an_error_that_names_the_known_ones(folder: Path):
+    gguf = pytest.importorskip("gguf")
+    path = folder / "unknown.gguf"
+    writer = gguf.GGUFWriter(path, "cuneiform")
+    writer.add_tensor("token_embd.weight", np.zeros((5, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedModelError, match="'cuneiform' are not supported.*qwen3moe"):
+        Transformer.from_gguf(path)

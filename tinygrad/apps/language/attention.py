@@ -80,9 +80,9 @@ class Attention:
         # from (rows, length, groups, heads, dim) to (rows, groups, heads, length, dim)
         query, key, value = (t.permute(0, 2, 3, 1, 4) for t in (query, key, value))
         if span.memories:
-            pairs = Tensor.stack(key.squeeze(2), value.squeeze(2), dim=1)
+            self._remember(Tensor.stack(key.squeeze(2), value.squeeze(2), dim=1), query, span)
             rows = [
-                self._attend(query[row : row + 1], *self._remembered(pairs[row], span, row))
+                self._attend(query[row : row + 1], *self._remembered(span, row), span.starts[row])
                 for row in range(len(span.memories))
             ]
             attended = rows[0].cat(*rows[1:])
@@ -97,15 +97,27 @@ class Attention:
         x = x.unflatten(-1, (self.kv_heads, heads, self.config.head_dim))
         return x if norm is None else norm(x)
 
-    def _remembered(self, pairs: Tensor, span: Span, row: int) -> tuple[Tensor, Tensor, int | UOp]:
-        """Writes keys and values (2, groups, length, dim) to a row's cache; all that it holds."""
-        start, memory = span.starts[row], span.memories[row]
-        stop = start + span.length
-        # a number that kernels are given, so that those of all layers are the same
-        layer = UOp.variable("layer", 0, self.config.layers - 1).bind(self.layer)
-        memory[layer, :, :, start:stop] = pairs
-        keys, values = (memory[layer, i, :, :stop].unsqueeze(0).unsqueeze(2) for i in (0, 1))
-        return keys, values, start
+    def _remember(self, pairs: Tensor, query: Tensor, span: Span) -> None:
+        """Writes keys and values (rows, 2, groups, length, dim) to the caches.
+
+        The queries are computed with them, from the same vectors.
+        """
+        parts = [
+            memory[self._number, :, :, start : start + span.length].assign(pairs[row])
+            for row, (memory, start) in enumerate(zip(span.memories, span.starts, strict=True))
+        ]
+        query.realize(*parts)
+
+    def _remembered(self, span: Span, row: int) -> tuple[Tensor, Tensor]:
+        """All keys and values of a row's cache, with what was just written."""
+        stop, memory = span.starts[row] + span.length, span.memories[row]
+        keys, values = (memory[self._number, part, :, :stop] for part in (0, 1))
+        return keys.unsqueeze(0).unsqueeze(2), values.unsqueeze(0).unsqueeze(2)
+
+    @property
+    def _number(self) -> UOp:
+        """The layer, as a number that kernels are given, so that those of all layers are alike."""
+        return UOp.variable("layer", 0, self.config.layers - 1).bind(self.layer)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, start: int | UOp) -> Tensor:
         """Queries (rows, groups, heads, length, dim) of positions from `start` on.

@@ -32,15 +32,16 @@ class Placement:
     def __init__(self, devices: Devices) -> None:
         """Raises ShardingError for a mesh that has other dimensions than "dp" and "tp"."""
         if not isinstance(devices, Mesh):
-            names = (devices,) if isinstance(devices, str) or devices is None else tuple(devices)
-            names = tuple(Device.canonicalize(name) for name in names)
-            devices = Mesh((len(names),), (TENSORS,), names)
+            if isinstance(devices, str) or devices is None:
+                devices = [Device.canonicalize(devices)]
+            devices = Mesh((len(devices),), (TENSORS,), devices)
         if not {TENSORS, BATCHES}.issuperset(devices.names):
             raise ShardingError(
                 f"a language model is laid out over the mesh dimensions {TENSORS!r} and "
                 f"{BATCHES!r}, not over {devices}"
             )
-        self.mesh = devices
+        names = [Device.canonicalize(name) for name in devices.devices]
+        self.mesh = Mesh(devices.shape, devices.names, names)
         self.is_single = len(devices) == 1
 
     def _size(self, name: str) -> int:
@@ -58,19 +59,13 @@ class Placement:
         return self._size(TENSORS)
 
     @property
-    def batches(self) -> int:
-        """The number of parts that a batch is split in."""
-        return self._size(BATCHES)
-
-    @property
     def copies(self) -> str | Sharding:
         """A full copy on each device."""
         return self._layout(None, 0)
 
-    @property
-    def batch(self) -> str | Sharding:
-        """Axis 0 is split as batches are."""
-        return self._layout(BATCHES, 0)
+    def batch(self, rows: int) -> str | Sharding:
+        """Axis 0, of so many rows, is split as batches are."""
+        return self._layout(BATCHES, 0) if rows > 1 else self.copies
 
     def split(self, axis: int, units: int) -> str | Sharding:
         """One axis is split, which is made of so many units: one unit cannot be."""

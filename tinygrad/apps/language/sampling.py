@@ -21,9 +21,10 @@ class Sampling:
 
     `temperature` divides the logits; 0 takes the most likely token. `top_k` keeps the k most likely
     ones (0: all), `top_p` the fewest that have this probability together, `min_p` those with at
-    least this share of the largest probability. `repetition_penalty` makes tokens that were there
-    less likely (arXiv:1909.05858). `seed` makes draws repeatable. `logprobs` asks for so many
-    tokens with their log-probabilities. Raises ValueError for values out of range.
+    least this share of the largest probability, all after the temperature. `repetition_penalty`
+    makes tokens that were there less likely (arXiv:1909.05858). `seed` makes draws repeatable.
+    `logprobs` asks for so many tokens with their log-probabilities. Raises ValueError for values
+    out of range.
     """
 
     temperature: float = 0.0

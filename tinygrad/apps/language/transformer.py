@@ -132,13 +132,15 @@ class Transformer:
 
         Uses no cache. Over a mesh, the batch is split by "dp".
         """
-        tokens = tokens.to(self.placement.batch)
-        length = int(tokens.shape[1])
-        return self._logits(self._hidden(tokens, Span(length, [0] * int(tokens.shape[0]))))
+        rows, length = (int(size) for size in tokens.shape)
+        return self._logits(self._hidden(tokens, Span(length, [0] * rows)))
 
     def _hidden(self, tokens: Tensor, span: Span) -> Tensor:
         """The vectors (rows, length, dim) after all layers."""
-        x = self.embedding[tokens].values() * self.config.embedding_scale
+        x = self.embedding[tokens.to(self.placement.copies)].values() * self.config.embedding_scale
+        if not span.memories:
+            x = x.to(self.placement.batch(len(span.starts)))
+        x = x.realize()
         for layer in self.layers:
             # equal layers are planned once if each is a plan of its own
             x = layer(x, span).realize()
@@ -218,7 +220,7 @@ class Transformer:
     ) -> Tensor:
         """The logits (rows, vocab) of token number `last` of each row."""
         span = Span(int(tokens.shape[1]), starts, memories)
-        x = self._hidden(tokens.to(self.placement.copies), span)
+        x = self._hidden(tokens, span)
         return self._logits(x[:, last : last + 1]).squeeze(1).realize()
 
     def generate(

@@ -1,0 +1,100 @@
+"""Models over several devices: the logits of one device, and no more communication than needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.llm.reference import Reference
+from test.llm.tiny import DIM, LAYERS, VOCAB, write_model
+from tinygrad import Mesh, Tensor
+from tinygrad.apps.language.transformer import Transformer
+from tinygrad.engine import CommTrace
+from tinygrad.sharding import Sharding, ShardingError
+
+CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
+DEVICES = tuple(f"CPU:{number}" for number in range(6))
+TOKENS: list[int] = np.random.default_rng(0).integers(0, VOCAB, 20).tolist()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def model_of(folder: Path, architecture: str) -> tuple[Path, Any]:
+    path = folder / f"{architecture}.gguf"
+    if not path.exists():
+        write_model(path, architecture)
+    return path, Reference(path).logits(TOKENS)
+
+
+# three key heads over two and four devices do not divide, nor do the five blocks of the hidden
+# vector, nor the vocabulary of 70 over three and four
+@pytest.mark.parametrize(
+    ("architecture", "count"),
+    [("llama", 2), ("llama", 3), ("llama", 4), ("qwen2", 3), ("olmoe", 2), ("phi3", 2)],
+)
+def test_a_split_model_has_the_logits_of_the_reference(folder: Path, architecture: str, count: int):
+    path, expected = model_of(folder, architecture)
+    model, _ = Transformer.from_gguf(path, devices=DEVICES[:count])
+    cache = model.new_cache()
+    np.testing.assert_allclose(model.prefill(TOKENS[:15], cache).numpy(), expected[14], **CLOSE)
+    for i in range(15, 20):
+        logits = model.decode([TOKENS[i]], [cache])
+        np.testing.assert_allclose(logits.numpy()[0], expected[i], **CLOSE)
+
+
+def test_each_layer_sums_terms_twice_and_moves_nothing_else(folder: Path):
+    path, _ = model_of(folder, "llama")
+    model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
+    cache = model.new_cache()
+    model.decode([1], [cache]).realize()
+    with CommTrace() as trace:
+        model.decode([2], [cache]).realize()
+    sums = [record for record in trace.records if record.kind == "all_reduce"]
+    # of attention and of what follows it, and the row of the embedding
+    assert len(sums) == 2 * LAYERS + 1
+    vectors = 2 * LAYERS * 2 * DIM * 4
+    assert sum(record.nbytes for record in sums) - vectors < DIM * 4
+    assert {record.kind for record in trace.records} <= {"all_reduce", "broadcast"}
+
+
+def test_each_device_has_its_part_of_the_weights_and_the_cache(folder: Path):
+    path, _ = model_of(folder, "llama")
+    model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
+    layer = model.layers[0]
+    split = {
+        "query": layer.attention.query.matrix.blocks,
+        "output": layer.attention.output.matrix.blocks,
+        "embedding": model.embedding.blocks,
+        "cache": model.new_cache().memory,
+    }
+    for name, tensor in split.items():
+        assert isinstance(tensor.device, Sharding) and tensor.device.split_axes, name
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
+def test_a_mesh_splits_batches_and_the_model(folder: Path, shape: tuple[int, int]):
+    path, _ = model_of(folder, "qwen3")
+    mesh = Mesh(shape, ("dp", "tp"), DEVICES[: shape[0] * shape[1]])
+    model, _ = Transformer.from_gguf(path, devices=mesh)
+    batch = np.random.default_rng(1).integers(0, VOCAB, (4, 9)).tolist()
+    logits = model(Tensor(batch))
+    assert isinstance(logits.device, Sharding)
+    assert logits.device.axes == (0, 2)
+    reference = Reference(path)
+    expected = [reference.logits(tokens) for tokens in batch]
+    np.testing.assert_allclose(logits.numpy(), expected, **CLOSE)
+    # one sequence is not split
+    cache = model.new_cache()
+    np.testing.assert_allclose(model.prefill(batch[0], cache).numpy(), expected[0][-1], **CLOSE)
+
+
+def test_a_mesh_of_other_dimensions_is_an_error(folder: Path):
+    path, _ = model_of(folder, "llama")
+    with pytest.raises(ShardingError, match="the mesh dimensions 'tp' and 'dp', not over Mesh"):
+        Transformer.from_gguf(path, devices=Mesh((2,), ("pp",), DEVICES[:2]))
