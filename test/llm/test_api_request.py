@@ -1,0 +1,103 @@
+"""Requests: whatever JSON comes, it is a request whose values have their types, or an error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test.llm.fake_model import tokenizer
+from tinygrad.apps.language.api_messages import ROLES, ApiError
+from tinygrad.apps.language.api_request import chat_request, completion_request, parse_json
+from tinygrad.apps.language.chat import ChatError, ChatTemplate, prepared
+from tinygrad.apps.language.sampling import Sampling
+
+NAMES = (
+    *("model", "messages", "prompt", "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop"),
+    *("max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "stream", "tools"),
+    *("stream_options", "tool_choice", "response_format", "logit_bias", "reasoning_effort"),
+    *("chat_template_kwargs", "repetition_penalty", "unheard_of"),
+)
+INNER = ("role", "content", "type", "text", "function", "name", "arguments", "tool_calls", "id")
+WORDS = (*ROLES, "text", "function", "auto", "none", "{}", "{", "", "<|im_end|>", "\ud800")
+SCALARS = st.one_of(
+    *(st.none(), st.booleans(), st.integers(-2, 5), st.floats(0, 2), st.sampled_from(WORDS)),
+    st.sampled_from([10**400, -(10**30), 1e308, 1.5]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(INNER), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(ROLES), "content": st.sampled_from(WORDS)},
+    optional={"tool_calls": VALUES, "name": VALUES, "tool_call_id": VALUES},
+)
+BODIES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
+CHATS = st.builds(
+    lambda body, messages: body | {"messages": messages},
+    BODIES,
+    st.lists(MESSAGE, min_size=1, max_size=3),
+)
+TEMPLATE = """{{ tools }}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>
+{% endfor %}"""
+
+
+@given(CHATS | BODIES)
+def test_any_json_is_a_chat_or_an_error(body: dict[str, Any]) -> None:
+    pytest.importorskip("jinja2")
+    try:
+        request = chat_request(parse_json(json.dumps(body).encode()), Sampling())
+    except ApiError as error:
+        assert (error.status, bool(error.message)) == (400, True)
+        return
+    assert 1 <= request.wanted.choices <= 8
+    assert isinstance(request.wanted.stream, bool)
+    assert all(isinstance(stop, str) and stop for stop in request.wanted.stops)
+    # what is accepted can be written by a template and read by a tokenizer
+    try:
+        tokens = ChatTemplate(TEMPLATE, tokenizer()).encode(
+            prepared(request.messages), request.tools, **request.variables
+        )
+    except ChatError:
+        return
+    assert tokens.count(257) == len(request.messages)
+
+
+@given(BODIES | st.builds(lambda body, prompt: body | {"prompt": prompt}, BODIES, VALUES))
+def test_any_json_is_a_completion_or_an_error(body: dict[str, Any]) -> None:
+    try:
+        request = completion_request(parse_json(json.dumps(body).encode()), Sampling())
+    except ApiError as error:
+        assert error.status == 400
+        return
+    assert request.prompts
+    for prompt in request.prompts:
+        tokens = tokenizer().encode(prompt) if isinstance(prompt, str) else prompt
+        assert all(type(token) is int for token in tokens)
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_any_bytes_are_an_object_or_an_error(body: bytes) -> None:
+    try:
+        assert isinstance(parse_json(body), dict)
+    except ApiError as error:
+        assert error.status == 400
+
+
+def test_what_a_request_leaves_open_is_as_the_server_was_told() -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "top_p": 0.5, "seed": -1}
+    sampling = chat_request(body, Sampling(temperature=0.3, top_p=0.9)).wanted.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.3, 0.5, 2**64 - 1)
+
+
+def test_each_of_several_replies_has_its_own_seed() -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "seed": 5, "n": 2}
+    wanted = chat_request(body, Sampling()).wanted
+    assert [wanted.sampling_of(choice).seed for choice in range(wanted.choices)] == [5, 6]
