@@ -24,6 +24,7 @@ from tinygrad.sharding.drawing import Drawing, where
 from tinygrad.sharding.panels import panels, without_elements
 from tinygrad.text import ansistrip
 
+ROOT = Path(__file__).parents[2]
 EIGHT = tuple(f"CPU:{number}" for number in range(8))
 FOUR, TWO = EIGHT[:4], EIGHT[:2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -291,6 +292,11 @@ def test_an_svg_asks_no_host_for_anything() -> None:
     drawing = Drawing(Sharding(FOUR, 0), (8, 4))
     text = drawing.svg().replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.search(r"https?:|//|url\(|@import|<script|<image|href", text)
+
+
+def test_the_picture_in_the_documentation_is_what_is_drawn() -> None:
+    page = (ROOT / "docs" / "sharding.svg").read_text()
+    assert page.rstrip("\n") == Drawing(Sharding(EIGHT, (0, 1), (2, 4)), (8, 4)).svg()
 
 
 def test_names_of_devices_are_text_and_not_markup() -> None:
