@@ -179,6 +179,39 @@ def test_a_tool_is_called(stream: bool) -> None:
         assert "<|im_start|>assistant\n1<|im_end|>" in prompts[-1]
 
 
+@pytest.mark.parametrize(
+    ("way", "start", "reply"),
+    [
+        (
+            "<tool_call>",
+            '<tool_call>\n{"name": "add", "arguments": ',
+            '{"a": 1}}\n</tool_call> and',
+        ),
+        ("<tool_call> <think>\n", '</think>\n\n<tool_call>\n{"name": "add", ', '{"a": 1}}'),
+        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "add", "arguments": ', '{"a": 1}}]'),
+        ("", '{"name": "add", "parameters": ', '{"a": 1}}'),
+    ],
+)
+def test_a_tool_that_must_be_called_is(way: str, start: str, reply: str) -> None:
+    prompts: list[str] = []
+
+    def script(tokens: list[int]) -> list[int]:
+        prompts.append(tokenizer().decode(tokens))
+        return tokenizer().encode(reply)
+
+    with served(FakeModel(script), template="{{ messages[0].content }}" + way) as site:
+        choice = {"type": "function", "function": {"name": "add"}}
+        for tool_choice in ("required", choice):
+            answer = client_of(site).chat.completions.create(
+                model="fake", messages=[USER], tools=[TOOL], tool_choice=tool_choice
+            )
+            call = answer.choices[0].message.tool_calls[0]
+            assert (call.function.name, call.function.arguments) == ("add", '{"a": 1}')
+            assert answer.choices[0].finish_reason == "tool_calls"
+            assert answer.choices[0].message.content is None
+    assert start in prompts[0]
+
+
 def test_a_call_is_text_if_there_are_no_tools() -> None:
     with served(FakeModel(says("<tool_call>{}</tool_call>"))) as site:
         answer = client_of(site).chat.completions.create(model="fake", messages=[USER])
@@ -302,7 +335,9 @@ def bad(**changes: Any) -> dict[str, Any]:
         (bad(logit_bias={"1": 5}), "logit_bias", "is not supported"),
         (bad(tools=[{"type": "shell"}]), "tools[0].type", "'function'"),
         (bad(tools=[{"type": "function"}]), "tools[0].function.name", "not empty"),
-        (bad(tools=[TOOL], tool_choice="required"), "tool_choice", "cannot be made to call"),
+        (bad(tools=[TOOL], tool_choice="sometimes"), "tool_choice", "or one of the tools .add."),
+        (bad(tools=[TOOL], tool_choice={"function": {"name": "mul"}}), "tool_choice", "one of the"),
+        (bad(tool_choice="required"), "tool_choice", "there are none"),
     ],
 )  # fmt: skip
 def test_a_wrong_parameter_is_named(site: Site, body: Any, param: str, message: str) -> None:

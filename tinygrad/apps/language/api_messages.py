@@ -7,7 +7,7 @@ which names the place, such as `messages[1].content`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -174,15 +174,23 @@ def tools_of(fields: Fields) -> list[dict[str, Any]]:
     if len(tools) > MAX_TOOLS:
         raise ApiError(400, f"there are {len(tools)} tools; at most {MAX_TOOLS} are taken", "tools")
     checked = [_tool(Fields(tool, f"tools[{at}].")) for at, tool in enumerate(tools)]
+    return [] if fields.body.get("tool_choice") == "none" else checked
+
+
+def forced_call_of(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """The tool that must be called: its name, "" for any, None if none must. Raises ApiError."""
     choice = fields.body.get("tool_choice")
-    if choice not in (None, "auto", "none"):
-        raise ApiError(
-            400,
-            "tool_choice must be 'auto' or 'none': a model cannot be made to call a tool",
-            "tool_choice",
-            "unsupported_parameter",
-        )
-    return [] if choice == "none" else checked
+    if choice in (None, "auto", "none"):
+        return None
+    names = [tool["function"]["name"] for tool in tools]
+    if choice == "required" and names:
+        return names[0] if len(names) == 1 else ""
+    if isinstance(choice, dict):
+        function = Fields(Fields(choice, "tool_choice.").object("function"), "tool_choice.")
+        if (name := function.text("name")) in names:
+            return name
+    known = ", ".join(names) or "and there are none"
+    raise fields.wrong("tool_choice", f"auto, none, required or one of the tools ({known})")
 
 
 def _tool(fields: Fields) -> dict[str, Any]:

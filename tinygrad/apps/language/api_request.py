@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from tinygrad.apps.language.api_messages import (
     ApiError,
     Fields,
+    forced_call_of,
     kind_of,
     messages_of,
     tools_of,
@@ -66,12 +67,16 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A conversation to reply to; `variables` are for its template."""
+    """A conversation to reply to; `variables` are for its template.
+
+    `forced_call` is the tool that must be called: its name, "" for any, None if none must.
+    """
 
     wanted: Wanted
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     variables: dict[str, Any]
+    forced_call: str | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,9 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     variables = dict(fields.object("chat_template_kwargs"))
     if effort := fields.text("reasoning_effort"):
         variables["reasoning_effort"] = effort
-    return ChatRequest(wanted, messages_of(fields), tools_of(fields), variables)
+    tools = tools_of(fields)
+    forced_call = forced_call_of(fields, tools)
+    return ChatRequest(wanted, messages_of(fields), tools, variables, forced_call)
 
 
 def completion_request(body: Mapping[str, Any], defaults: Sampling) -> CompletionRequest:

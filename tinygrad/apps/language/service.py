@@ -25,7 +25,8 @@ from tinygrad.apps.language.engine import (
     Reason,
     Request,
 )
-from tinygrad.apps.language.reading import ReplyReader, parser_for
+from tinygrad.apps.language.reading import ReplyReader, parser_for, start_of_call
+from tinygrad.apps.language.replies import END_CALL
 from tinygrad.apps.language.sampling import Generated, Sampling
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
 
@@ -68,11 +69,16 @@ class Service:
             text = template.render(prepared(request.messages), request.tools, **request.variables)
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
-        tokens = self.tokenizer.encode_template(text, add_bos=self.tokenizer.adds_bos)
+        start, stops = "", request.wanted.stops
+        if request.forced_call is not None:
+            start = start_of_call(template, text, request.forced_call)
+            stops = (*stops, END_CALL)
+        tokens = self.tokenizer.encode_template(text + start, add_bos=self.tokenizer.adds_bos)
 
         def reader() -> ReplyReader:
             parser = parser_for(template, text, bool(request.tools))
-            return ReplyReader(self.tokenizer, request.wanted.stops, parser)
+            parser.push(start)
+            return ReplyReader(self.tokenizer, stops, parser)
 
         return Prompts("messages", request.wanted, [tokens], reader)
 
