@@ -289,29 +289,34 @@ def _moved(g: UOp, y: UOp) -> Gradients:
     if source is None:
         return (None,)
     target = _whole_layout(source)
-    # where bytes would move, the gradient waits until it meets a value; terms that were reduced to
-    # full copies are scattered here
-    if _same_devices(source, y.device) and _sends(g, target):
-        return (g,)
-    return (g.copy_to_device(target),)
+    return (g if _waits(g, target, y.device) else g.copy_to_device(target),)
 
 
-def _sends(g: UOp, target: object) -> bool:
-    """Whether bytes cross devices where a gradient goes to another layout of its devices."""
-    layout = g.device
-    if not isinstance(layout, Sharding) or not isinstance(target, Sharding):
-        return True
-    return layout.devices != target.devices or crossing_elements(layout, target, g.shape) > 0
+def _waits(g: UOp, target: object, moved_to: object) -> bool:
+    """Whether a gradient stays as it is until it meets a value, as bytes would move on its way back
+    to where a value was before it moved.
+
+    What came by an all-to-all goes back by one. Terms that were reduced to full copies are
+    scattered, for free.
+    """
+    if not isinstance(target, Sharding) or not isinstance(moved_to, Sharding):
+        return False
+    if target.devices != moved_to.devices or _are_pieces_alike(target, moved_to):
+        return g.device is None
+    return not isinstance(g.device, Sharding) or crossing_elements(g.device, target, g.shape) > 0
+
+
+def _are_pieces_alike(a: Sharding, b: Sharding) -> bool:
+    """Whether two layouts cut an array into as many pieces, and keep as many copies of each."""
+    if a.has_intervals or b.has_intervals:
+        return False
+    counts = [math.prod(layout.shards(i) for i in layout.split_axes) for layout in (a, b)]
+    return counts[0] == counts[1]
 
 
 def _reduced(g: UOp, y: UOp) -> Gradients:
     # each term needs all of it: what went forward as a reduce-scatter comes back as an all-gather
     return (g if g.device is None else g.copy_to_device(_whole_layout(y.src[0].device)),)
-
-
-def _same_devices(a: object, b: object) -> bool:
-    both = isinstance(a, Sharding) and isinstance(b, Sharding)
-    return both and set(cast(Sharding, a)) == set(cast(Sharding, b))
 
 
 def _whole_layout(device: object) -> object:

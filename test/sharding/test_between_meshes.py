@@ -66,6 +66,16 @@ def test_gradients_flow_back_to_the_first_mesh() -> None:
     np.testing.assert_array_equal(gradient.numpy(), factor)
 
 
+def test_gradients_flow_back_to_the_order_of_the_devices() -> None:
+    there, back = Sharding(TWO, 0), Sharding(TWO[::-1], 0)
+    x, factor = placed(array(*BATCH), there), placed(array(*BATCH, seed=1), back)
+    gradients = (x.exp().to(back) * factor).sum().gradient(x, factor)
+    assert [gradient.device for gradient in gradients] == [there, back]
+    expected = np.exp(array(*BATCH))
+    np.testing.assert_allclose(gradients[0].numpy(), expected * array(*BATCH, seed=1), rtol=1e-5)
+    np.testing.assert_allclose(gradients[1].numpy(), expected, rtol=1e-5)
+
+
 def test_from_the_layout_of_training_to_that_of_inference() -> None:
     mesh = Mesh(GRID, ("dp", "tp"), DEVICES)
     w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))

@@ -85,6 +85,16 @@ def test_a_weight_of_each_expert_stays_though_it_is_less_than_what_comes_to_it()
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_what_comes_by_an_all_to_all_goes_back_by_one() -> None:
+    # the factors, which are bools, would take less, but then the products would have to move
+    x, y = placed(array(64, 128), on(0)), placed(array(64, 128, seed=2), on(1))
+    factors = placed(array(64, 128, seed=1) > 0, on(0))
+    (gradient,) = ((x * factors).to(on(1)) * y).sum().gradient(x)
+    assert gradient.device is on(0)
+    assert moved(gradient) == {"all_to_all": 4 * 6 * KIB}
+    np.testing.assert_array_equal(gradient.numpy(), factors.numpy() * y.numpy())
+
+
 def test_14_a_pipeline_by_hand_has_one_transfer_a_stage_and_microbatch() -> None:
     stages, microbatches = 4, 8
     weights = [placed(array(128, 128, seed=i) * 0.1, DEVICES[i]) for i in range(stages)]
