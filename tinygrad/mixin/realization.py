@@ -15,7 +15,7 @@ from typing import Any
 from tinygrad.engine import realize_tensors
 from tinygrad.engine.schedule import storage_of
 from tinygrad.gradient import carry_over
-from tinygrad.mixin.core import live_tensors
+from tinygrad.mixin.core import TensorCore, live_tensors
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.mixin.sharing import Holders
@@ -152,7 +152,7 @@ def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
     # below a latest assignment everything is as old as that assignment wants it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
     for node in _live_above(latest):
-        is_view = node.op is Ops.BUFFER or alias_base(node) in latest
+        is_view = alias_base(node) in latest
         if not is_view and _reaches(node, latest, reads_old):
             readers[node] = None
     return readers
@@ -160,10 +160,15 @@ def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
 
 def _live_above(nodes: Iterable[UOp]) -> list[UOp]:
     """What live tensors are, of `nodes` and all that is built on them."""
-    live = [x.uop for x in live_tensors]
+    live = [x.uop for x in _lazy_tensors()]
     _users.note(live)
     above = _users.above(nodes)
     return [node for node in live if node in above]
+
+
+def _lazy_tensors() -> list[TensorCore]:
+    """The live tensors that are more than their memory."""
+    return [x for x in live_tensors if x.uop.op is not Ops.BUFFER]
 
 
 def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
@@ -188,7 +193,7 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     """Let every live tensor see nodes (keys) as what they are now (values)."""
     if not table:
         return
-    live = list(live_tensors)
+    live = _lazy_tensors()
     _users.note(x.uop for x in live)
     changed = _users.above(table)
     done = dict(table)

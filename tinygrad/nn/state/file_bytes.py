@@ -83,7 +83,12 @@ def name_of_file(t: Tensor) -> str:
 
 def is_on_disk(t: Tensor) -> bool:
     """Whether a tensor is in a file."""
-    return isinstance(t.device, str) and t.device.startswith("DISK:")
+    return is_file(t.device)
+
+
+def is_file(device: Any) -> bool:
+    """Whether a device is a file."""
+    return isinstance(device, str) and device.startswith("DISK:")
 
 
 def stored_run(tensor: Tensor) -> Buffer | None:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import cast
 
-from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
+from tinygrad.nn.state.file_bytes import is_file
 from tinygrad.nn.state.shards import read_shards
+from tinygrad.schedule.prepare import contiguous_range
 from tinygrad.sharding import Placement, Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops
@@ -36,21 +37,21 @@ def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
         empty = UOp.new_buffer(option, cast(tuple[int, ...], stored.shape), stored.dtype)
         node = _made_of(value.uop, stored, empty)
         if node is not None and (node.device.split_axes or not layout.split_axes):
-            parts = read_shards(_in_file(stored), option)
+            parts = read_shards(Tensor(_in_file(stored)), option)
             assert parts is not None, "it is a run of a file"
             return Tensor(node.substitute({empty: parts.uop}))
     return None
 
 
-def _in_file(node: UOp) -> Tensor:
-    """What a tensor was before it was copied from its file."""
-    return Tensor(node.src[0] if node.op is Ops.COPY else node)
+def _in_file(node: UOp) -> UOp:
+    """What a value was before it was copied from its file."""
+    return node.src[0] if node.op is Ops.COPY else node
 
 
 def _is_stored(node: UOp) -> bool:
     """Whether a node is a run of a file, or a copy of one."""
     below = _in_file(node)
-    return is_on_disk(below) and stored_run(below) is not None
+    return is_file(below.device) and contiguous_range(below) is not None
 
 
 def _stored_below(value: UOp) -> UOp | None:
