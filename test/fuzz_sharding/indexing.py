@@ -155,6 +155,26 @@ def write_part(g: Generator) -> None:
 
 
 @op
+def write_slices(g: Generator) -> None:
+    """Runs of elements along every axis, in memory."""
+    x = g.any(is_number)
+    bounds = [sorted(g.rng.sample(range(size + 1), 2)) for size in x.shape]
+    index = ", ".join(f"{low}:{high}" for low, high in bounds)
+    shape = tuple(high - low for low, high in bounds)
+    y = g.like(shape, lambda y: y.tensor.dtype == x.tensor.dtype)
+    change = g.pick(
+        [
+            f"OUT[{index}] = {y}",
+            f"OUT[{index}] = 2",
+            f"OUT[{index}] += {y}",
+            f"OUT[{index}].assign({y})",
+        ]
+    )
+    text = f"OUT = {x}.clone().realize()\n{change}"
+    g.step(text, x, y, bound=x.bound + y.bound + 2)
+
+
+@op
 def write_rows(g: Generator) -> None:
     x = g.any(is_number)
     axis = g.axis(x)
