@@ -29,6 +29,7 @@ def test_a_trace_is_a_table_with_a_row_for_each_movement_and_line() -> None:
     assert [row[:3] for row in moves] == [["all_to_all", "2", "384"], ["all_reduce", "1", "384"]]
     assert moves[0][3] == "Sharding(CPU:0-3, axis=0) -> Sharding(CPU:0-3, axis=1)"
     assert all(re.search(rf"{re.escape(HERE)}:\d+$", row[4]) for row in moves)
+    assert [row[5] for row in moves] == ["x.to(COLUMNS).realize()", "x.sum(axis=0).realize()"]
     assert total.split() == ["total", str(len(trace.records)), f"{trace.nbytes:,}"]
     # the columns of numbers end at one place
     assert (

@@ -6,6 +6,7 @@ the program asked for, however many rounds it takes.
 
 from __future__ import annotations
 
+import linecache
 import os
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -13,6 +14,9 @@ from types import TracebackType
 from tinygrad.settings import DEBUG
 from tinygrad.text import aligned, highlighted
 from tinygrad.uop.args import Reason
+
+# of a line of a program, a table shows so many characters
+LONGEST_CODE = 48
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,19 @@ class CommTrace:
         return totals
 
     def table(self) -> str:
-        """The movements as text: equal ones in one row, with their count and bytes in all, in the
-        order of their first.
+        """The movements as text: equal ones in one row, with their count and bytes in all, the line
+        of the program that caused them and what it says, in the order of their first.
         """
         groups: dict[tuple[str, ...], list[int]] = {}
         for r in self.records:
             where = f"{r.source} -> {r.destination}"
-            groups.setdefault((r.kind, where, short_line(r.line)), []).append(r.nbytes)
+            groups.setdefault((r.kind, where, r.line), []).append(r.nbytes)
         rows = [
-            (kind, str(len(sizes)), f"{sum(sizes):,}", where, line)
+            (kind, str(len(sizes)), f"{sum(sizes):,}", where, short_line(line), code_of(line))
             for (kind, where, line), sizes in groups.items()
         ]
-        total = ("total", str(len(self.records)), f"{self.nbytes:,}", "", "")
-        heading = ("kind", "count", "bytes", "from -> to", "line")
+        total = ("total", str(len(self.records)), f"{self.nbytes:,}", "", "", "")
+        heading = ("kind", "count", "bytes", "from -> to", "line", "")
         return aligned([heading, *rows, total], numbers={1, 2})
 
     def __str__(self) -> str:
@@ -92,6 +96,13 @@ def short_line(line: str) -> str:
     """`file:line`, the file relative to the current folder where it lies below that."""
     folder = os.getcwd() + os.sep
     return line.removeprefix(folder)
+
+
+def code_of(line: str) -> str:
+    """What the program says at `file:line`, in short; nothing if it is not there to be read."""
+    path, _, number = line.rpartition(":")
+    code = linecache.getline(path, int(number)).strip() if number.isdecimal() else ""
+    return code if len(code) <= LONGEST_CODE else f"{code[: LONGEST_CODE - 3]}..."
 
 
 _active: list[CommTrace] = []
