@@ -138,6 +138,14 @@ def test_four_stages_send_each_of_eight_microbatches_on_and_back(schedule: str) 
     assert_trained_as_on_one_device(stages, [Stage(seed) for seed in range(4)], loss)
 
 
+def test_targets_are_sent_to_the_last_stage_at_once() -> None:
+    pipeline = Pipeline([Stage(0), Stage(1)], TWO, microbatches=8)
+    x, y = batch()
+    with CommTrace() as trace:
+        pipeline.step(mean_squared, x, y)
+    assert [record.nbytes for record in trace.records] == [32 * KIB] + [4 * KIB] * 16
+
+
 def test_going_forward_through_a_gpipe_takes_eleven_ticks() -> None:
     ticks = make_timetable(4, 8, "gpipe").ticks
     forward = [any(task and task.kind == "forward" for task in tick) for tick in ticks]
@@ -528,6 +536,12 @@ def test_a_layer_hidden_in_a_function_is_an_error_that_says_so() -> None:
         "This is stage 1 of a pipeline, on CPU:1. Layers inside of functions are not found and not "
         "moved: give the layer itself, in a list."
     ]
+
+
+def test_a_stage_that_no_gradient_comes_out_of_is_refused() -> None:
+    pipeline = Pipeline([lambda x: x, [lambda x: x > 0, Tensor.float, Stage(0)]], TWO, 4)
+    with pytest.raises(ValueError, match="no gradient comes out of stage 1 of a pipeline, whose"):
+        pipeline.step(mean_squared, *batch())
 
 
 def test_a_stage_that_gives_no_tensor_is_refused() -> None:

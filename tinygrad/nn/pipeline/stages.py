@@ -112,7 +112,8 @@ class Pipeline:
         where `loss_fn` takes a mean over examples. Layers that look at the whole batch, such as
         BatchNorm, see a microbatch. Gradients are as after `backward()`: they go to tensors that
         require one. All work is done when this returns.
-        Raises ValueError for a batch that is not a multiple of the number of microbatches.
+        Raises ValueError for a batch that is not a multiple of the number of microbatches, and for
+        a stage from which no gradient comes back.
 
         >>> layers = nn.Linear(4, 8), nn.Linear(8, 2)
         >>> model = Pipeline(layers, ["CPU", "CPU:1"], microbatches=2)
@@ -140,7 +141,8 @@ class _Batch:
         self.loss_fn = loss_fn
         self.x = _in_microbatches(x, pipeline.microbatches)
         last = pipeline.devices[-1]
-        targets = y if names(y.device) == names(last) else y.to(full_copies(last))
+        # the loss of each microbatch reads them: they are sent before, at once
+        targets = y if names(y.device) == names(last) else y.to(full_copies(last)).realize()
         self.y = _in_microbatches(targets, pipeline.microbatches)
         self.parameters = [get_parameters(stage) for stage in pipeline.stages]
         self.copies = [
@@ -196,7 +198,11 @@ class _Batch:
         wanted = [*self.parameters[stage], *self.copies[stage].values()]
         results = [p.grad for p in wanted if p.grad is not None]
         if stage > 0:
-            assert x.grad is not None
+            if x.grad is None:
+                raise ValueError(
+                    f"no gradient comes out of stage {stage} of a pipeline, whose input is a "
+                    f"{x.dtype}; stages after the first need an input that is a float, and used"
+                )
             before = self.outputs[stage - 1, number]
             self.gradients[stage - 1, number] = x.grad.to(before.device)
             results.append(self.gradients[stage - 1, number])
