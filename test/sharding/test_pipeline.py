@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.sharding.common import DEVICES, GRID, KIB, TWO, array, parts, placed
+from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, parts, placed
 from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.engine import CommTrace
@@ -499,6 +499,31 @@ def test_an_optimizer_trains_a_shared_table_on_all_devices_alike() -> None:
     assert losses == sorted(losses, reverse=True)
     first, last = parts(table)
     np.testing.assert_array_equal(first, last)
+
+
+def test_shared_tables_statistics_and_dropout_under_the_jit() -> None:
+    def train(jit: bool) -> tuple[list[float], Array]:
+        Tensor.manual_seed(0)
+        stages, _ = tied()
+        norm = nn.BatchNorm(16)
+        stages[1] = [norm, *stages[1], lambda x: x.dropout(0.1)]
+        pipeline = Pipeline(stages, [TWO, "CPU:2", "CPU:3"], 4)
+        optimizer = SGD(get_parameters(stages), lr=0.5)
+
+        @Tensor.train()
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = pipeline.step(Tensor.sparse_categorical_crossentropy, x, y)
+            return loss.realize(*optimizer.schedule_step())
+
+        run = TinyJit(step) if jit else step
+        losses = [run(*(z.realize() for z in words())).item() for _ in range(4)]
+        return losses, norm.running_mean.numpy()
+
+    (expected, statistics), (losses, replayed) = train(False), train(True)
+    assert expected == sorted(expected, reverse=True)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(replayed, statistics, rtol=1e-5)
 
 
 def test_statistics_that_stages_share_are_refused() -> None:
