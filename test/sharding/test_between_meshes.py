@@ -47,7 +47,7 @@ def messages(x: Tensor) -> list[tuple[str, str, int]]:
     ],
     ids=["alike", "differently", "to one", "from one"],
 )
-def test_between_meshes_each_block_is_sent_once(
+def test_12_between_meshes_each_block_is_sent_once(
     source: Any, target: Any, expected: list[tuple[str, str]]
 ) -> None:
     x = placed(array(*BATCH), source)
@@ -57,7 +57,7 @@ def test_between_meshes_each_block_is_sent_once(
     np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
 
 
-def test_gradients_flow_back_to_the_first_mesh() -> None:
+def test_12_gradients_flow_back_to_the_first_mesh() -> None:
     x, factor = placed(array(*BATCH), Sharding(TWO, 0)), array(*BATCH, seed=1)
     there = Sharding(OTHERS, 1)
     (gradient,) = (x.to(there) * placed(factor, there)).sum().gradient(x)
@@ -76,7 +76,7 @@ def test_gradients_flow_back_to_the_order_of_the_devices() -> None:
     np.testing.assert_allclose(gradients[1].numpy(), expected, rtol=1e-5)
 
 
-def test_from_the_layout_of_training_to_that_of_inference() -> None:
+def test_11_from_the_layout_of_training_to_that_of_inference() -> None:
     mesh = Mesh(GRID, ("dp", "tp"), DEVICES)
     w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))
     # columns dealt out in the order of the devices that have them: each sends half of its block
