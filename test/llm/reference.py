@@ -54,16 +54,22 @@ class Reference:
 
     def logits(self, tokens: list[int]) -> Any:
         """(length, vocab)."""
+        return self.logits_of([tokens])[0]
+
+    def logits_of(self, sequences: list[list[int]]) -> list[Any]:
+        """The logits of each, computed together: one behind the other, none sees another."""
+        lengths = [len(tokens) for tokens in sequences]
+        self.positions = np.concatenate([np.arange(length) for length in lengths])
+        self.owners = np.repeat(np.arange(len(lengths)), lengths)
         table = self.weights["token_embd.weight"]
-        x = table[tokens]
+        x = table[np.concatenate(sequences)]
         if self.name in GEMMAS:
             x = x * np.float32(np.sqrt(table.shape[1]))
         for layer in range(self.value("block_count")):
             x = self.layer(f"blk.{layer}.", layer, x)
         x = self.norm("output_norm", x)
-        return self.capped(
-            x @ self.weights.get("output.weight", table).T, "final_logit_softcapping"
-        )
+        found = x @ self.weights.get("output.weight", table).T
+        return np.split(self.capped(found, "final_logit_softcapping"), np.cumsum(lengths)[:-1])
 
     def layer(self, name: str, layer: int, x: Any) -> Any:
         attended = self.attention(name, layer, self.norm(f"{name}attn_norm", x))
@@ -101,15 +107,15 @@ class Reference:
         is_local = bool(window) and not (self.name == "gemma3" and layer % 6 == 5)
         q, k = self.rotated(q, is_local), self.rotated(k, is_local)
         k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(self.head_dim)
-        distance = np.arange(len(x))[:, None] - np.arange(len(x))[None]
-        seen = distance >= 0
+        q, k, v = (t.transpose(1, 0, 2) for t in (q, k, v))
+        scores = q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(self.head_dim))
+        distance = self.positions[:, None] - self.positions
+        seen = (distance >= 0) & (self.owners[:, None] == self.owners)
         if is_local:
             seen &= distance < window
         weights = softmax(np.where(seen, self.capped(scores, "attn_logit_softcapping"), -np.inf))
-        return self.linear(
-            f"{name}attn_output", np.einsum("hqk,khd->qhd", weights, v).reshape(len(x), -1)
-        )
+        y = (weights @ v).transpose(1, 0, 2)
+        return self.linear(f"{name}attn_output", y.reshape(len(x), -1))
 
     def by_head(self, norm: str, x: Any) -> Any:
         """(length, n) to (length, heads, dim of a head), normalised all together or each."""
@@ -126,8 +132,8 @@ class Reference:
             if self.value("rope.scaling.type") == "linear":
                 frequencies = frequencies / self.value("rope.scaling.factor")
             frequencies = frequencies / self.weights.get("rope_freqs.weight", 1)
-        angles = np.arange(len(x))[:, None, None] * frequencies
-        turned = np.exp(1j * angles)
+        angles = self.positions[:, None, None] * frequencies
+        turned = np.exp(1j * angles).astype(np.complex64)
         half = dim // 2
         neighbours = self.name in TURNS_NEIGHBOURS
         first = slice(0, dim, 2) if neighbours else slice(0, half)
