@@ -7,6 +7,7 @@ import json
 import math
 import socket
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -274,6 +275,41 @@ def test_a_client_that_goes_frees_its_slot(stream: bool) -> None:
                 else:
                     while site.engine.load == (0, 0):
                         pass
+        site.wait_until_idle()
+
+
+def test_clients_that_do_as_they_like_do_not_disturb_each_other() -> None:
+    def act(number: int) -> str | None:
+        """What is wrong with what the server did."""
+        random = Random(number)
+        messages = [{"role": "user", "content": f"{random.choice('ab') * random.randint(1, 300)}"}]
+        expected = checksum(prompt_of(messages[0]["content"]))
+        kind = random.choice(("whole", "stream", "leave", "wrong", "short"))
+        arguments = {"model": "fake", "messages": messages, "stream": kind in ("stream", "leave")}
+        if kind == "wrong":
+            with pytest.raises(openai.BadRequestError):
+                client.chat.completions.create(**arguments, temperature=-1)
+            return None
+        answer = client.chat.completions.create(
+            **arguments, max_tokens=3 if kind == "short" else None
+        )
+        if kind in ("whole", "short"):
+            found = answer.choices[0].message.content
+            return None if found == (expected[:3] if kind == "short" else expected) else found
+        text = ""
+        for chunk in answer:
+            text += chunk.choices[0].delta.content or ""
+            if kind == "leave" and len(text) == 2:
+                answer.close()
+                return None
+        return None if text == expected else text
+
+    with (
+        served(FakeModel(step_s=0.0005), max_running=3, max_waiting=64) as site,
+        concurrent.futures.ThreadPoolExecutor(16) as pool,
+    ):
+        client = client_of(site)
+        assert [wrong for wrong in pool.map(act, range(150)) if wrong] == []
         site.wait_until_idle()
 
 
