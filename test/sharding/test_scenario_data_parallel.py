@@ -6,6 +6,8 @@ S, an all-gather or a reduce-scatter sends 3/4, an all-reduce 3/2.
 
 from __future__ import annotations
 
+import gc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +26,7 @@ from test.sharding.common import (
     sent,
     traffic,
 )
-from tinygrad import Tensor, nn
+from tinygrad import GlobalCounters, Tensor, nn
 from tinygrad.nn.optim import SGD, Adam
 
 X, W1 = (64, 128), (128, 512)
@@ -159,3 +161,79 @@ def test_25_split_weights_have_their_sums_scattered_once() -> None:
     arrays = [array(*X), array(*X, seed=1), array(*W1) * 0.1]
     _, training, _ = traffic(accumulated, arrays, [ROWS] * 3)
     assert training == {"all_gather": 192, "reduce_scatter": 192}
+
+
+# ---- how many weights are whole at a time ----
+
+DEPTH, WIDTH = 6, 256
+GATHERED = WIDTH * WIDTH * 4
+"""Bytes of one weight."""
+
+
+def deep(x: Tensor, *weights: Tensor) -> Tensor:
+    for w in weights:
+        x = (x @ w).tanh()
+    return x
+
+
+def deep_arrays() -> list[Array]:
+    weights = [array(WIDTH, WIDTH, seed=i) * 0.05 for i in range(DEPTH)]
+    return [array(256, WIDTH, seed=9), *weights]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
+    layouts = [ROWS] + [on(axis)] * DEPTH
+    x, *weights = [placed(a, b) for a, b in zip(deep_arrays(), layouts, strict=True)]
+
+    def peak(*results: Tensor) -> int:
+        """The bytes on a device that realizing takes beside what there was and the results."""
+        gc.collect()
+        GlobalCounters.reset()
+        before = GlobalCounters.mem_used_per_device["CPU:1"]
+        Tensor.realize(*results)
+        added = sum(math.prod(y.device.local_shape(y.shape)) * 4 for y in results)
+        return GlobalCounters.mem_peak_per_device["CPU:1"] - before - added
+
+    activation = 64 * WIDTH * 4
+    packed = 0 if axis == 0 else GATHERED // 4
+    # a weight, and what goes into a layer and comes out of it
+    assert peak(deep(x, *weights)) <= GATHERED + packed + 2 * activation
+    gradients = deep(x, *weights).sum().gradient(*weights)
+    # the terms of one weight's gradient, sent and received, and two values of each layer
+    assert peak(*gradients) <= 3 * GATHERED + packed + 2 * DEPTH * activation
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_03_a_deep_model_gathers_weights_for_each_way(axis: int) -> None:
+    forward, training, _ = traffic(deep, deep_arrays(), [ROWS] + [on(axis)] * DEPTH)
+    each = 0.75 * GATHERED / 1024
+    assert forward == {"all_gather": DEPTH * each}
+    # the last one is at hand when the backward pass begins
+    expected = {"all_gather": (2 * DEPTH - 1) * each, "reduce_scatter": DEPTH * each}
+    assert training == expected
+
+
+def test_03_a_full_copy_that_is_stored_is_gathered_once() -> None:
+    def kept(x: Tensor, *weights: Tensor) -> Tensor:
+        return deep(x, *(brought(w, REPLICATED).contiguous() for w in weights))
+
+    _, training, _ = traffic(kept, deep_arrays(), [ROWS] * (DEPTH + 1))
+    each = 0.75 * GATHERED / 1024
+    assert training == {"all_gather": DEPTH * each, "reduce_scatter": DEPTH * each}
+
+
+def test_03_weights_that_a_step_changes_are_gathered_before() -> None:
+    def trained(layouts: list[Any]) -> list[Array]:
+        x, *weights = [placed(a, b) for a, b in zip(deep_arrays(), layouts, strict=True)]
+        optimizer = SGD(weights, lr=0.1)
+        with Tensor.train():
+            for _ in range(2):
+                optimizer.zero_grad()
+                deep(x.detach(), *weights).square().mean().backward()
+                Tensor.realize(*optimizer.schedule_step())
+        return [w.numpy() for w in weights]
+
+    found, expected = trained([ROWS] * (DEPTH + 1)), trained([None] * (DEPTH + 1))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -21,6 +21,7 @@ from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.place import place_constants
 from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
 from tinygrad.schedule.prepare import prepare
+from tinygrad.schedule.regather import gather_again
 from tinygrad.schedule.simplify import simplify
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding, current_topology
@@ -90,7 +91,7 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
         local = place_constants(graph_rewrite(local, prepare, name="prepare"))
         if SPEC:
             verify(local, PER_DEVICE)
-        found = _plans[key] = make_plan(local, inputs, Device.DEFAULT)
+        found = _plans[key] = gather_again(make_plan(local, inputs, Device.DEFAULT))
     return found
 
 

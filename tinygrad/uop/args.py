@@ -149,7 +149,8 @@ class Reason:
 
     `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
     of the user's program that asked; in a plan, which serves many graphs, the number of that line
-    in `Canonical.lines`. `algorithm` is how, where there is a choice.
+    in `Canonical.lines`. `algorithm` is how, where there is a choice. `time` is not 0 if it is made
+    once more.
     """
 
     kind: str
@@ -157,6 +158,7 @@ class Reason:
     destination: str
     line: str | int
     algorithm: str = ""
+    time: int = 0
 
 
 @dataclass(frozen=True)
