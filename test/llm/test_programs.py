@@ -81,16 +81,16 @@ def test_talking_on_a_terminal() -> None:
             found += os.read(terminal, 4096)
         return found
 
-    read_until(b">>> ")
+    read_until(b"you> ")
     os.write(terminal, b"Write a long essay about Rome.\n")
     read_until(b"Rome.\r\n")
     read_until(b" ")
     os.write(terminal, b"\x03")
-    assert b"(stopped)" in read_until(b">>> ")
+    assert b"(stopped)" in read_until(b"you> ")
     os.write(terminal, b"/new\n")
-    read_until(b">>> ")
+    read_until(b"you> ")
     os.write(terminal, b"What is the capital of France?\n")
-    assert b"Paris" in read_until(b">>> ")
+    assert b"Paris" in read_until(b"you> ")
     os.write(terminal, b"\x1b[A")  # the line before, by the arrow key
     read_until(b"capital of France?")
     os.write(terminal, b"\x15\x04")

@@ -88,7 +88,7 @@ def _read() -> str | None:
     lines: list[str] = []
     while True:
         try:
-            line = input((">>> ", "... ")[bool(lines)] if sys.stdin.isatty() else "")
+            line = input(("you> ", "...> ")[bool(lines)] if sys.stdin.isatty() else "")
         except EOFError:
             if sys.stdin.isatty():
                 print()
