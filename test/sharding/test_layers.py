@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from test.sharding.common import (
+    GRID,
     REPLICATED,
     array,
     assert_same_as_on_one_device,
@@ -96,6 +97,32 @@ def test_embedding(table: Any) -> None:
 
     index = np.random.default_rng(0).integers(0, 1004, (4, 5)).astype(np.int32)
     assert_same_as_on_one_device(embed, [index, array(1004, 8)], [REPLICATED, table])
+
+
+@pytest.mark.parametrize(
+    ("rows", "table", "index", "found", "kinds"),
+    [
+        # the index goes to the 3 other devices, and 3 of 4 terms of the rows to where they belong
+        (1004, on(0), on(0), on(0), {"all_gather": 3 * 192, "reduce_scatter": 3 * 1536}),
+        (1004, on(1), on(0), on(0), {"all_gather": 3 * 192, "all_to_all": 3 * 1536 // 4}),
+        # or the table goes to the 3 other devices
+        (8, on(0), on(0), on(0), {"all_gather": 3 * 256}),
+        (1004, on((None, 0), GRID), on((0, None), GRID), on((0, None), GRID), None),
+        (1004, on((None, 1), GRID), on((0, None), GRID), on((0, 2), GRID), {}),
+        (1004, on((0, 1), GRID), on((0, 1), GRID), on((0, 1), GRID), None),
+        (13, on(0), on((0, None), GRID), on((0, None), GRID), None),
+    ],
+    ids=str,
+)
+def test_rows_of_a_split_table_are_split_as_their_index(
+    rows: int, table: Any, index: Any, found: Any, kinds: dict[str, int] | None
+) -> None:
+    numbers = np.random.default_rng(0).integers(0, rows, (8, 6)).astype(np.int32)
+    arrays = [numbers, array(rows, 8)]
+    assert_same_as_on_one_device(lambda i, w: w[i] * w[i], arrays, [index, table])
+    result = placed(arrays[1], table)[placed(numbers, index)]
+    assert result.device is found
+    assert kinds is None or moved(result) == kinds
 
 
 @pytest.mark.parametrize("heads", [4, 6])

@@ -50,15 +50,29 @@ def compute_device(node: UOp) -> Any:
 
 
 def gather_device(node: UOp) -> Any:
-    """The layout of a GATHER: a table split along its rows yields partial sums."""
+    """Where the rows are that a GATHER finds."""
     table, index = node.src
-    if isinstance(table.device, Sharding) and not table.device.is_replicated:
-        shift = index.ndim - 1
-        axes: list[Placement] = []
-        for p in table.device.axes:
-            axes.append(Partial("ADD") if p == 0 else p + shift if isinstance(p, int) else p)
-        return table.device.with_axes(axes)
+    if isinstance(table.device, Sharding) and isinstance(index.device, Sharding):
+        return gather_layout(table.device, index.device, index.ndim)
+    if isinstance(table.device, Sharding):
+        return gather_layout(table.device, table.device.replicated(), index.ndim)
     return index.device if isinstance(index.device, Sharding) else table.device or index.device
+
+
+def gather_layout(table: Sharding, index: Sharding, rank: int) -> Sharding:
+    """The layout of the rows that an index of `rank` axes picks: a table split along its rows
+    yields partial sums.
+
+    Over each dimension of the mesh, one of the two is split at most.
+    """
+    if table.is_replicated:
+        return index
+    axes: list[Placement] = [
+        Partial("ADD") if p == 0 else p + rank - 1 if isinstance(p, int) else p for p in table.axes
+    ]
+    if not index.is_replicated:
+        axes = [p if q is None else q for p, q in zip(axes, index.axes, strict=True)]
+    return table.with_axes(axes)
 
 
 def is_index_axis(placement: Placement, index: UOp) -> bool:

@@ -27,7 +27,7 @@ from tinygrad.sharding import (
     transfer_bytes,
 )
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.location import is_index_axis
+from tinygrad.uop.location import gather_layout, is_index_axis
 
 if TYPE_CHECKING:
     from tinygrad.dtype import DType
@@ -311,26 +311,51 @@ def source_of_bitcast(node: UOp, dtype: DType) -> UOp:
 
 def gather(table: UOp, index: UOp) -> UOp:
     """`table[index]` along axis 0 on one device or several, see `UOp.gather`."""
-    table, index = _one_split_per_mesh_dimension(table, index)
+    a, b = table.device, index.device
+    target = None
+    if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
+        table, index, target = _split_apart(table, index)
+    elif None not in (a, b) and a != b:
+        raise _mismatch(Ops.GATHER, [a, b])
     node = table.replace(op=Ops.GATHER, src=(table, index), arg=None)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
-        return node.allreduce(layout.without_partial())
-    return node
+        return node.allreduce(target or layout.without_partial())
+    return node if target is None else reshard(node, target, Ops.GATHER.name)
 
 
-def _one_split_per_mesh_dimension(table: UOp, index: UOp) -> tuple[UOp, UOp]:
+def _split_apart(table: UOp, index: UOp) -> tuple[UOp, UOp, Sharding]:
+    """Table and index, not both split over one dimension of the mesh, and the layout of the rows.
+
+    Where both are, the rows are split as the index is. Either each device gets the table, or each
+    looks up all the rows that are in its part of the table, and they are sent to where they belong.
+    """
     a, b = table.device, index.device
-    if a is None or b is None or (a == b and not isinstance(a, Sharding)):
-        return table, index
-    if not (isinstance(a, Sharding) and isinstance(b, Sharding)) or a.devices != b.devices:
-        raise _mismatch(Ops.GATHER, [a, b])
-    if a.is_replicated or b.is_replicated:
-        return table, index
-    # an index is usually far smaller than what it looks into
-    if table.nbytes < index.nbytes:
-        return reshard(table, a.replicated(), Ops.GATHER.name), index
-    return table, reshard(index, b.replicated(), Ops.GATHER.name)
+    whole_table, whole_index = _without_splits_of(b, a), _without_splits_of(a, b)
+    target = gather_layout(whole_table, b, index.ndim)
+    if whole_table is a:
+        return table, index, target.without_partial()
+    rows = (*index.shape, *table.shape[1:])
+    found = gather_layout(a, whole_index, index.ndim).without_partial()
+    target = target.without_partial()
+    by_table = crossing_elements(a, whole_table, table.shape) * table.dtype.itemsize
+    by_index = (
+        crossing_elements(b, whole_index, index.shape) * index.dtype.itemsize
+        + crossing_elements(target, found, rows) * table.dtype.itemsize
+    )
+    if by_table <= by_index:
+        return reshard(table, whole_table, Ops.GATHER.name), index, target
+    return table, reshard(index, whole_index, Ops.GATHER.name), target
+
+
+def _without_splits_of(other: Sharding, layout: Sharding) -> Sharding:
+    """`layout` with full copies over the dimensions of the mesh that `other` splits too."""
+    if other.is_replicated or layout.is_replicated:
+        return layout
+    if other.mesh_shape != layout.mesh_shape:
+        return layout.replicated()
+    pairs = zip(layout.axes, other.axes, strict=True)
+    return layout.with_axes([p if q is None else None for p, q in pairs])
 
 
 def scatter(op: Ops, values: UOp, index: UOp, rows: sint) -> UOp:
