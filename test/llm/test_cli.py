@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from test.llm.fake_model import CONTROL, FakeModel, Script, checksum, says, tokenizer
+from tinygrad.apps.language import chat
 from tinygrad.apps.language.arguments import devices_of, parser
 from tinygrad.apps.language.cli import main
 from tinygrad.apps.language.encoders import spelling_of_bytes
@@ -170,6 +172,34 @@ def test_a_model_without_template_says_what_to_do(run: Run, model: FakeModel, mo
     status, _, err = run("-m", "m.gguf", "--prompt", "Hi")
     assert status == 1
     assert "error: m has no chat template: it continues texts; use --raw --prompt TEXT" in err
+    assert run("-m", "m.gguf", "--raw", "--prompt", "Hi")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "message"),
+    [
+        ("jinja2", ["--prompt", "Hi"], "chat templates need the package jinja2: pip install"),
+        ("starlette.applications", ["--serve", "0"], "the server needs starlette and uvicorn"),
+        ("uvicorn", ["--serve", "0"], "the server needs uvicorn: pip install"),
+    ],
+)
+def test_a_missing_package_is_named(
+    run: Run,
+    model: FakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    arguments: list[str],
+    message: str,
+) -> None:
+    chat._environment.cache_clear()
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{missing}.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, missing, None)
+    status, _, err = run("-m", "m.gguf", *arguments)
+    assert (status, err.count("\n")) == (1, 1)
+    assert message in err
+    assert "'tinygrad-sharding[llm]'" in err
+    # continuing a text needs none of them
     assert run("-m", "m.gguf", "--raw", "--prompt", "Hi")[0] == 0
 
 

@@ -10,7 +10,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tinygrad.apps.language.arguments import devices_of, parser
 from tinygrad.apps.language.benchmark import benchmark
@@ -82,15 +83,23 @@ def load(wanted: argparse.Namespace) -> Loaded:
     model, metadata = Transformer.from_gguf(path, wanted.max_context, devices)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     name = short_name(wanted.model)
-    try:
-        template = ChatTemplate.from_gguf_kv(metadata, tokenizer)
-    except ChatError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        template = None
+    talks = not wanted.raw and wanted.benchmark is None
+    template = _template(name, metadata, tokenizer) if talks else None
     elapsed_s = time.perf_counter() - started
     if sys.stderr.isatty():
         print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
     return Loaded(name, model, tokenizer, template)
+
+
+def _template(
+    name: str, metadata: Mapping[str, Any], tokenizer: SimpleTokenizer
+) -> ChatTemplate | None:
+    """The template of a file; without one, says so and goes on, as texts can be continued."""
+    try:
+        return ChatTemplate.from_gguf_kv(metadata, tokenizer)
+    except ChatError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return None
 
 
 def _talk(conversation: Conversation, wanted: argparse.Namespace) -> None:
