@@ -167,7 +167,7 @@ def write_slices(g: Generator) -> None:
             f"OUT[{index}] = {y}",
             f"OUT[{index}] = 2",
             f"OUT[{index}] += {y}",
-            f"OUT[{index}].assign({y})",
+            f"OUT[{index}].assign({y}).realize()",
         ]
     )
     text = f"OUT = {x}.clone().realize()\n{change}"
@@ -211,7 +211,9 @@ def write_seen_by_a_view(g: Generator) -> None:
         ", ".join(random_index(g, size) if g.maybe(0.7) else ":" for size in x.shape)
         for _ in range(2)
     )
-    change = g.pick([f"OUT[{second}] = 1", f"OUT[{second}].assign(1)", f"OUT[{second}] += 1"])
+    change = g.pick(
+        [f"OUT[{second}] = 1", f"OUT[{second}].assign(1).realize()", f"OUT[{second}] += 1"]
+    )
     text = (
         f"OUT = {x}.clone().realize()\nOUT_view = OUT.transpose(0, -1)\nOUT[{first}] = 2\n"
         f"{change}\nOUT = OUT - OUT_view.max()"
@@ -231,7 +233,7 @@ def assign(g: Generator) -> None:
     y = g.like(x.shape, lambda y: y.tensor.dtype == x.tensor.dtype)
     text = g.pick(
         [
-            f"OUT = {x}.clone()\nOUT.assign({y})",
+            f"OUT = {x}.clone()\nOUT.assign({y}).realize()",
             f"OUT = {x}.clone()\nOUT += {y}",
             f"OUT = {x}.clone().realize()\nOUT.assign(OUT + {y}).realize()",
             f"OUT = {x}.clone().realize()\nOUT.assign({y} - OUT)",
