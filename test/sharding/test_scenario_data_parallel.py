@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.models.transformer import Transformer
 from test.sharding.common import (
+    DEVICES,
     REPLICATED,
     Array,
     array,
@@ -28,6 +30,7 @@ from test.sharding.common import (
 )
 from tinygrad import GlobalCounters, Tensor, nn
 from tinygrad.nn.optim import SGD, Adam
+from tinygrad.nn.state import get_parameters
 
 X, W1 = (64, 128), (128, 512)
 ROWS = on(0)
@@ -237,3 +240,37 @@ def test_03_weights_that_a_step_changes_are_gathered_before() -> None:
     found, expected = trained([ROWS] * (DEPTH + 1)), trained([None] * (DEPTH + 1))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_03_a_transformer_under_fsdp_gathers_and_scatters_and_no_more() -> None:
+    def step(split: bool) -> tuple[float, list[Array], dict[str, float], float]:
+        """The loss, the new weights, what moves, and KiB of the weights."""
+        Tensor.manual_seed(1)
+        model = Transformer(vocab=64, dim=32, layers=1, seq=16)
+        weights = get_parameters(model)
+        tokens = Tensor(np.random.default_rng(0).integers(0, 64, (64, 16)).astype(np.int32))
+        for w in weights:
+            w.requires_grad_()
+        if split:
+            tokens.shard_(DEVICES, 0)
+            for w in weights:
+                w.shard_(DEVICES, 0)
+        optimizer = SGD(weights, lr=0.1)
+        Tensor.realize(tokens, *weights)
+        with Tensor.train():
+            loss = model(tokens).sparse_categorical_crossentropy(tokens).backward()
+            kinds = sent(moved(loss, *optimizer.schedule_step()))
+        nbytes = sum(w.nbytes() for w in weights) / 1024
+        return loss.item(), [w.numpy() for w in weights], kinds, nbytes
+
+    loss, weights, kinds, nbytes = step(split=True)
+    expected, others, _, _ = step(split=False)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    # the loss, and the gradient of the positions, which are the same in all rows: (16, 32)
+    assert kinds.pop("all_reduce") == 3 * 4 * (1 + 16 * 32) / 1024
+    # weights are gathered for each way, and their gradients scattered
+    assert set(kinds) == {"all_gather", "reduce_scatter"}
+    assert kinds["all_gather"] <= 2 * 0.75 * nbytes
+    assert kinds["reduce_scatter"] <= 0.75 * nbytes
