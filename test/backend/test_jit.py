@@ -530,6 +530,88 @@ def test_layouts_are_kept() -> None:
         close(found, array(i).sum(0) + 1)
 
 
+# ---- what was written down before a call and is computed after it ----
+
+
+def old_weights() -> list[Any]:
+    weight = tensor(0).clone().realize()
+    grow = TinyJit(lambda x: weight.assign(weight + x).realize())
+    found = []
+    for i in range(6):
+        before = weight * 10
+        grow(tensor(i))
+        found.append(before)
+    return found
+
+
+def old_arguments() -> list[Any]:
+    double = TinyJit(lambda x: x.assign(x * 2).realize())
+    x = tensor(0).clone().realize()
+    found = []
+    for _ in range(6):
+        before = x + 1
+        double(x)
+        found.append(before)
+    return found
+
+
+def old_results() -> list[Any]:
+    total = TinyJit(lambda x: (x * 2).sum().realize())
+    found = [Tensor(0.0)]
+    for i in range(6):
+        found.append(found[-1] + total(tensor(i)))
+    return found
+
+
+def random_numbers() -> list[Any]:
+    Tensor.manual_seed(3)
+    noisy = TinyJit(lambda x: (x + Tensor.rand(4, 6)).realize())
+    found = []
+    for i in range(6):
+        drawn = Tensor.rand(3)
+        found += [drawn, noisy(tensor(i)) * 1]
+    return found
+
+
+def what_waits_to_be_written() -> list[Any]:
+    weight = tensor(0).clone().realize()
+    scale = TinyJit(lambda x: (x * weight).realize())
+    found = []
+    for i in range(6):
+        weight.assign(weight + 1)
+        found.append(scale(tensor(i)) + 0)
+    return found
+
+
+@pytest.mark.parametrize(
+    "program",
+    [old_weights, old_arguments, old_results, random_numbers, what_waits_to_be_written],
+)
+def test_values_keep_the_content_they_were_made_of(program: Callable[[], list[Any]]) -> None:
+    found = [x.numpy() for x in program()]
+    with Context(JIT=0):
+        expected = [x.numpy() for x in program()]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_values_that_wait_do_not_keep_a_function_from_being_captured() -> None:
+    weight = tensor(0).clone().realize()
+    runs = []
+
+    @TinyJit
+    def grow(x: Tensor) -> Tensor:
+        runs.append(1)
+        return weight.assign(weight + x).realize()
+
+    waiting = []
+    for i in range(8):
+        waiting.append(weight * 10)
+        grow(tensor(i))
+    # once as it is, once more because `waiting` was computed on the way, and the capture
+    assert len(runs) == 3
+
+
 # ---- calls that are refused ----
 
 

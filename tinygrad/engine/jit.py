@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, Device, copy_buffer
-from tinygrad.engine.jit_closure import Closure, Held, Surroundings
+from tinygrad.engine.jit_closure import Closure, Held, Overwritten, Surroundings
 from tinygrad.engine.jit_inputs import Inputs, JitError, difference, find_inputs, tensors_of
 from tinygrad.engine.realize import (
     BufferCopy,
@@ -187,8 +187,10 @@ class CapturedJit(Generic[R]):
         inputs: Inputs,
         drawn: RandomNumbers,
         held: list[Held],
+        overwritten: Overwritten,
     ) -> None:
         self.result = result
+        self.overwritten = overwritten
         self.drawn = drawn
         self.jit_cache = items
         self.inputs = inputs
@@ -216,6 +218,7 @@ class CapturedJit(Generic[R]):
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self.inputs.signature:
             raise JitError(difference(self.inputs.signature, inputs.signature))
+        self.overwritten.realize_readers(inputs)
         self._keep_apart(inputs)
         realize_all(random_sequence.align(self.drawn.devices))
         random_sequence.replayed(self.drawn.before, self.drawn.after)
@@ -360,6 +363,8 @@ class TinyJit(Generic[P, R]):
         self.fxn = fxn
         self.captured = captured
         self.cnt = 0 if captured is None else 2
+        # by what was captured last, even if it was of no use
+        self.overwritten: Overwritten | None = None
         self._bound: dict[int, TinyJit[..., R]] = {}
         if fxn is not None:
             functools.update_wrapper(self, fxn)
@@ -417,6 +422,8 @@ class TinyJit(Generic[P, R]):
         return result
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.overwritten is not None:
+            self.overwritten.realize_readers(inputs)
         capture, around = Capture(), Surroundings()
         realize_all(random_sequence.align(random_sequence.devices))
         before, seeds = random_sequence.positions(), random_sequence.seeds
@@ -431,8 +438,11 @@ class TinyJit(Generic[P, R]):
         if random_sequence.seeds != seeds:
             raise JitError("manual_seed was called inside a captured function; call it outside")
         drawn = RandomNumbers(before, random_sequence.positions())
-        if around.were_computed():
-            self.captured = None
-        else:
-            self.captured = CapturedJit(result, capture.items, inputs, drawn, around.stored)
+        written = {b.base or b for item in capture.items for b in item.written}
+        overwritten = Overwritten(around.stored, written, inputs, tensors_of(result))
+        self.captured, self.overwritten = None, overwritten
+        if not around.were_computed():
+            self.captured = CapturedJit(
+                result, capture.items, inputs, drawn, around.stored, overwritten
+            )
         return result

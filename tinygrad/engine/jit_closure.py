@@ -2,7 +2,8 @@
 
 In: which tensors are in memory before a capture, and the memory that its items touch. Out: whether
 a later call may replay it. Always true: a tensor that was moved, laid out anew or exchanged since
-is noticed; one that was written to in place is up to date before the items run.
+is noticed; one that was written to in place is up to date before the items run, and so is what
+reads a content that they overwrite.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tinygrad.device import Buffer
+from tinygrad.engine.jit_inputs import Inputs
 from tinygrad.engine.schedule import as_tuple, storage_of
 from tinygrad.mixin.core import live_tensors
-from tinygrad.mixin.realization import alias_base
+from tinygrad.mixin.random import random_sequence
+from tinygrad.mixin.realization import alias_base, realize_readers
 from tinygrad.mixin.sharing import memory_below
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -56,6 +59,42 @@ def _waits_for_writing(node: UOp) -> bool:
     return written.op is Ops.ASSIGN and alias_base(written.src[0]).op is Ops.BUFFER
 
 
+class Overwritten:
+    """The memory of tensors that items write: what is computed of its content, but not yet, must be
+    computed before they run again.
+
+    `held` are the tensors in memory before a capture, `results` what it gave.
+    """
+
+    def __init__(
+        self,
+        held: Iterable[Held],
+        written: set[Buffer],
+        inputs: Inputs,
+        results: Iterable[Tensor],
+    ) -> None:
+        nodes = [node for _, before in held if (node := before()) is not None]
+        nodes += [x.uop for x in results if _is_stored(x.uop)]
+        self.memory = [x for x in _memories(nodes) if _is_any_of(x, written)]
+        self.inputs = [i for i, node in enumerate(inputs.nodes) if _is_any_of(node, written)]
+        self.signature = inputs.signature
+
+    def realize_readers(self, inputs: Inputs) -> None:
+        """Compute what reads the memory that the next call writes."""
+        memory = [*self.memory, *random_sequence.memory()]
+        if inputs.signature == self.signature:
+            memory += [inputs.nodes[i] for i in self.inputs]
+        realize_readers(frozenset(memory))
+
+
+def _memories(nodes: Iterable[UOp]) -> list[UOp]:
+    return list(dict.fromkeys(memory_below(node) for node in nodes))
+
+
+def _is_any_of(memory: UOp, buffers: set[Buffer]) -> bool:
+    return not buffers.isdisjoint(b.base or b for b in as_tuple(storage_of(memory)))
+
+
 class Closure:
     """The tensors in memory that a capture touched and that were not among its inputs.
 
@@ -73,7 +112,7 @@ class Closure:
             if x is None or node is None:
                 continue
             memory = memory_below(node)
-            if not read.isdisjoint(b.base or b for b in as_tuple(storage_of(memory))):
+            if _is_any_of(memory, read):
                 # realizing an assignment leaves another view of the same memory
                 self.held.append((ref, x.uop if memory_below(x.uop) is memory else node))
 

@@ -50,6 +50,12 @@ class LiveTensors:
     def __len__(self) -> int:
         return len(self._refs)
 
+    def lazy(self) -> list[TensorCore]:
+        """The tensors that are more than their memory: views, and what is not computed yet."""
+        stored = Ops.BUFFER
+        refs = list(self._refs.values())
+        return [x for ref in refs if (x := ref()) is not None and x.uop.op is not stored]
+
 
 live_tensors = LiveTensors()
 _remember = live_tensors.add

@@ -8,14 +8,14 @@ is computed together with what overwrites it, so that it keeps its meaning.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 from tinygrad.engine import realize_tensors
 from tinygrad.engine.schedule import storage_of
 from tinygrad.gradient import carry_over
-from tinygrad.mixin.core import TensorCore, live_tensors
+from tinygrad.mixin.core import live_tensors
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.mixin.sharing import Holders
@@ -46,6 +46,15 @@ def realize_all(tensors: Any) -> None:
     roots = roots_of(tensors)
     if roots:
         replace_nodes(realize_tensors(roots))
+
+
+def realize_readers(memory: Collection[UOp]) -> None:
+    """Compute what reads these BUFFERs, or waits to be written to them, before they are overwritten
+    by what is in no graph. Views see the new content.
+    """
+    readers = dict.fromkeys(x for x in _live_above(memory) if alias_base(x) not in memory)
+    if readers:
+        replace_nodes(realize_tensors(_with_readers_of_overwritten(list(readers))))
 
 
 def roots_of(tensors: Any) -> list[UOp]:
@@ -160,15 +169,10 @@ def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
 
 def _live_above(nodes: Iterable[UOp]) -> list[UOp]:
     """What live tensors are, of `nodes` and all that is built on them."""
-    live = [x.uop for x in _lazy_tensors()]
+    live = [x.uop for x in live_tensors.lazy()]
     _users.note(live)
     above = _users.above(nodes)
     return [node for node in live if node in above]
-
-
-def _lazy_tensors() -> list[TensorCore]:
-    """The live tensors that are more than their memory."""
-    return [x for x in live_tensors if x.uop.op is not Ops.BUFFER]
 
 
 def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
@@ -193,7 +197,7 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     """Let every live tensor see nodes (keys) as what they are now (values)."""
     if not table:
         return
-    live = _lazy_tensors()
+    live = live_tensors.lazy()
     _users.note(x.uop for x in live)
     changed = _users.above(table)
     done = dict(table)

@@ -22,6 +22,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.mixin.core import TensorCore, const_node
 from tinygrad.mixin.realization import realize_all, remember_assignment
 from tinygrad.sharding import Sharding
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers
 
 
@@ -129,12 +130,23 @@ class RandomSequence:
             self._catch_up(state)
         return [state.count for state in behind]
 
+    def memory(self) -> list[UOp]:
+        """The memory that the devices keep their count in."""
+        return [_memory_of_count(state.count.uop) for state in self.devices.values()]
+
     def replayed(self, before: dict[Any, int], after: dict[Any, int]) -> None:
         """A function that moved from positions `before` to `after` when captured ran again."""
         self.position += after[None] - before[None]
         for device, state in self.devices.items():
             if device in after:
                 state.position += after[device] - before.get(device, before[None])
+
+
+def _memory_of_count(node: UOp) -> UOp:
+    """The BUFFER below a count that may wait to be advanced."""
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    return node
 
 
 def _stored(device: Any, value: int) -> UOp:
