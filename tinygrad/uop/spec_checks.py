@@ -25,9 +25,10 @@ FLOAT_OPS = frozenset(
 )
 INTEGER_OPS = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR, Ops.THREEFRY})
 BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
-# what a term of a sum over devices may go through before the sum
-PARTIAL_OPS = (
-    GroupOp.Elementwise | GroupOp.Movement | {Ops.ALLREDUCE, Ops.REDUCE_AXIS, Ops.CUSTOM_KERNEL}
+# what a term of a sum over devices may go through before the sum; it may also be stored
+PARTIAL_OPS = frozenset(
+    {*GroupOp.Elementwise, *GroupOp.Movement, Ops.ALLREDUCE, Ops.REDUCE_AXIS, Ops.CUSTOM_KERNEL}
+    | {Ops.SINK}
 )
 
 

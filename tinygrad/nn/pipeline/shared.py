@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from tinygrad.mixin.core import canonical_device
+from tinygrad.nn.pipeline.sums import added
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 
@@ -90,7 +91,5 @@ def add_gradients(stages: Sequence[Copies]) -> list[Tensor]:
     for copies in stages:
         for original, copy in copies.items():
             if copy.grad is not None:
-                gradient = copy.grad.to(original.device)
-                original.grad = gradient if original.grad is None else original.grad + gradient
-                found.append(original.grad)
+                found.append(added(original, copy.grad.to(original.device)))
     return found

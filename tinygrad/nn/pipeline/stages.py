@@ -26,6 +26,7 @@ from tinygrad.nn.pipeline.shared import (
     names,
     standing_in,
 )
+from tinygrad.nn.pipeline.sums import Sums
 from tinygrad.nn.pipeline.timetable import Task, make_timetable
 from tinygrad.nn.state import get_parameters
 from tinygrad.sharding import Mesh, ShardingError
@@ -149,6 +150,7 @@ class _Batch:
             copies_on(place, parameters, detached=True)
             for place, parameters in zip(pipeline.devices, self.parameters, strict=True)
         ]
+        self.sums = Sums()
         self.losses: dict[int, Tensor] = {}
         # by stage and microbatch: the input, stored; the output, whose graph leads back to it; and
         # the gradient of the output, stored
@@ -194,9 +196,8 @@ class _Batch:
         """The gradients by the parameters of a stage, added up, and by its input, sent back."""
         key = stage, number
         x, output = self.inputs.pop(key), self.outputs.pop(key)
-        output.backward(self.gradients.pop(key, None))
         wanted = [*self.parameters[stage], *self.copies[stage].values()]
-        results = [p.grad for p in wanted if p.grad is not None]
+        results = self.sums.backward(output, self.gradients.pop(key, None), wanted)
         if stage > 0:
             if x.grad is None:
                 raise ValueError(
@@ -210,8 +211,8 @@ class _Batch:
             Tensor.realize(*results)
 
     def end(self) -> Tensor:
-        """The loss of the batch, once what stages share has its gradients."""
-        if gradients := add_gradients(self.copies):
+        """The loss of the batch, once parameters have their gradients."""
+        if gradients := [*self.sums.reduce(), *add_gradients(self.copies)]:
             Tensor.realize(*gradients)
         return Tensor.stack(*(self.losses[number] for number in sorted(self.losses))).sum()
 
