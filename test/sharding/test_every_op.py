@@ -123,6 +123,7 @@ IMAGES: dict[str, Program] = {
     "conv_transpose2d": lambda x: x.conv_transpose2d(x[:, :2, :3, :2], stride=2),
     "causal attention": lambda x: x.scaled_dot_product_attention(x, x * 0.5, is_causal=True),
     "interpolate": lambda x: x.interpolate((4, 16), mode="nearest"),
+    "interpolate linearly": lambda x: x.interpolate((16, 5)),
     "global average": lambda x: x.mean((2, 3)),
 }
 

@@ -105,6 +105,26 @@ ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 }
 
 
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("rows", [8, 32])
+def test_interpolation_along_a_split_axis_fetches_the_rows_beside_its_block(
+    mode: str, rows: int
+) -> None:
+    def resized(x: Tensor) -> Tensor:
+        return x.interpolate((rows, 16), mode)
+
+    x = images()
+    weight = placed(array(2, 3, rows, 16, seed=1), on(2))
+    out = resized(x)
+    gradients = (out * weight).sum().gradient(x)
+    border = {"halo": 3 * 2 * ROW} if mode == "linear" else {}
+    assert moved(*gradients) == border
+    assert moved(out) == border
+    assert out.device is x.device
+    assert_same_as_on_one_device(resized, [array(*IMAGE)], [on(2)])
+    assert_same_as_on_one_device(resized, [array(*IMAGE)], [on((2, 3), (2, 2))])
+
+
 @pytest.mark.parametrize("name", ALONG)
 def test_what_moves_along_a_split_axis(name: str) -> None:
     program, nbytes = ALONG[name]

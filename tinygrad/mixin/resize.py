@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes
 from tinygrad.mixin.gather import GatherMixin
+from tinygrad.sharding import Sharding
 
 _MODES = ("linear", "nearest", "nearest-exact")
 
@@ -42,29 +43,79 @@ class ResizeMixin(GatherMixin):
         x = self
         for i, new in enumerate(size):
             axis = self.ndim - len(size) + i
-            if mode == "linear":
-                x = x._interpolated(axis, new, align_corners)
+            parts = 1 if align_corners else x._blocks_resized_alike(axis, new)
+            if parts > 1:
+                x = x._resized_in_blocks(axis, new, mode, parts)
             else:
-                x = x._picked({axis: _nearest(x, x.shape[axis], new, mode)})
+                x = x._resized(axis, new, mode, align_corners)
         return x.cast(self.dtype)
 
-    def _interpolated(self, axis: int, new: int, align_corners: bool) -> Self:
+    def _resized(self, axis: int, new: int, mode: str, align_corners: bool) -> Self:
+        """One axis of another size."""
         old = int(self.shape[axis])
-        place = self.arange(new, dtype=dtypes.float32)
+        if mode != "linear":
+            return self._picked({axis: _nearest(self, old, new, mode)})
         if align_corners:
-            place = place * ((old - 1) / max(1, new - 1))
+            place = self.arange(new, dtype=dtypes.float32) * ((old - 1) / max(1, new - 1))
         else:
-            place = ((place + 0.5) * (old / new) - 0.5).clip(0, old - 1)
+            place = _centers(self, old, new).clip(0, old - 1)
+        return self._between(axis, place)
+
+    def _blocks_resized_alike(self, axis: int, new: int) -> int:
+        """The number of equal blocks that become equal blocks, if an axis is split into those."""
+        layout = self.uop.device
+        parts = layout.shards(axis) if isinstance(layout, Sharding) else 1
+        return parts if self.shape[axis] % parts == 0 and new % parts == 0 else 1
+
+    def _resized_in_blocks(self, axis: int, new: int, mode: str, parts: int) -> Self:
+        """As `_resized`, for a split axis: each block is resized, with an element on either side of
+        it if need be.
+        """
+        block, made = int(self.shape[axis]) // parts, new // parts
+        x = self.unflatten(axis, (parts, block))
+        last = x.ndim - 1
+        x = x.permute((*range(axis + 1), *range(axis + 2, x.ndim), axis + 1))
+        if mode == "linear":
+            x = x._with_neighbours(axis)._between(last, _centers(self, block, made) + 1)
+        else:
+            x = x._resized(last, made, mode, False)
+        return x.permute((*range(axis + 1), last, *range(axis + 1, last))).flatten(axis, axis + 1)
+
+    def _with_neighbours(self, axis: int) -> Self:
+        """Blocks (..., parts, ..., block) of an axis with the elements before and behind each; at
+        the ends, the outermost ones are repeated.
+        """
+        last = self.ndim - 1
+        parts, block = int(self.shape[axis]), int(self.shape[last])
+        number = self.arange(parts).reshape(
+            tuple(parts if i == axis else 1 for i in range(last + 1))
+        )
+        first, final = self._along(last, 0, 1), self._along(last, block - 1, block)
+
+        def shifted(x: Self, by: int) -> Self:
+            return x._padded(tuple((by, -by) if i == axis else (0, 0) for i in range(x.ndim)))
+
+        before = number.eq(0).where(first, shifted(final, 1))
+        after = number.eq(parts - 1).where(final, shifted(first, -1))
+        return before.cat(self, after, dim=last)
+
+    def _between(self, axis: int, place: Self) -> Self:
+        """The values at `place`, in elements along an axis, between those before and after."""
         below = place.floor()
-        shape = tuple(new if i == axis else 1 for i in range(self.ndim))
+        shape = tuple(place.shape[0] if i == axis else 1 for i in range(self.ndim))
         weight = (place - below).reshape(shape)
         first = below.cast(dtypes.int32)
-        second = (first + 1).clip(0, old - 1)
+        second = (first + 1).clip(0, int(self.shape[axis]) - 1)
         a, b = (self._picked({axis: index}) for index in (first, second))
         if not self.is_floating_point():
             a, b = a.cast(dtypes.float32), b.cast(dtypes.float32)
         result = a + (b - a) * weight
         return result if self.is_floating_point() else result.round()
+
+
+def _centers(x: Any, old: int, new: int) -> Any:
+    """Where the centers of `new` elements lie, in old elements; at the ends, outside of those."""
+    return (x.arange(new, dtype=dtypes.float32) + 0.5) * (old / new) - 0.5
 
 
 def _nearest(x: Any, old: int, new: int, mode: str) -> Any:
