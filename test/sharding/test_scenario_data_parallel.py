@@ -194,7 +194,7 @@ def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
         GlobalCounters.reset()
         before = GlobalCounters.mem_used_per_device["CPU:1"]
         Tensor.realize(*results)
-        added = sum(y.nbytes() for y in results) // len(DEVICES)
+        added = int(sum(y.nbytes() for y in results)) // len(DEVICES)
         return GlobalCounters.mem_peak_per_device["CPU:1"] - before - added
 
     activation = 64 * WIDTH * 4
