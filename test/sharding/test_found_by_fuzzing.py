@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from test.sharding.common import (
     DEVICES,
     GRID,
+    REPLICATED,
     assert_same_as_on_one_device,
     integers,
     moved,
@@ -38,3 +41,15 @@ def test_scattering_beside_a_split_axis_moves_nothing(layout: Sharding) -> None:
     assert not moved(x.scatter(1, index, 2))
     for kind in ("sum", "prod", "mean", "amax", "amin"):
         assert not moved(x.scatter_reduce(1, index, source, kind, include_self=False))
+
+
+@pytest.mark.parametrize("shape", [(0, 12), (8, 0)], ids=str)
+def test_layouts_of_arrays_without_elements(shape: tuple[int, int]) -> None:
+    layouts = [on(0), on(1), on((0, 1), GRID), on(0, devices=DEVICES[:3]), REPLICATED]
+    for source, target in itertools.permutations(layouts, 2):
+        x = placed(integers(*shape), source)
+        if source.devices == target.devices:
+            assert not moved(x.to(target).contiguous())
+        found = (x.to(target) + 1).realize()
+        assert found.device == target
+        assert found.numpy().shape == shape

@@ -43,6 +43,7 @@ from tinygrad.sharding import Sharding, cover, crossing_elements, placement_axis
 from tinygrad.uop import Ops
 from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import smin
 
 
 def transfer(
@@ -55,6 +56,10 @@ def transfer(
         whole = transfer(padded_to_most(value), source, target, most(shape), reason)
         return whole.shrink(tuple((0, d) for d in want))
     if isinstance(target, Sharding) and stays(source, target, shape):
+        if 0 in shape:
+            # nothing moves, but a part may be longer along an axis that has a size
+            shared = zip(value.shape, want, strict=True)
+            return filled(value.shrink(tuple((0, smin(a, b)) for a, b in shared)), want)
         return slice_local(value, cast(Sharding, source), target, shape)
     changed = _changed_axes(source, target, shape)
     if len(changed) == 1 and not _all_even(source, target, shape):
