@@ -39,6 +39,8 @@ SEEDS = 4 * KIB
 SCALARS = KIB
 # what the layers of the small transformer compute for two tokens, which each device has whole
 ACTIVATIONS = 26 * KIB
+# what memory that is sent or received starts at a multiple of
+ALIGNMENT = 64
 # objects of Python: names, shapes, open files
 PYTHON = 192 * KIB
 
@@ -158,6 +160,36 @@ def test_what_is_drawn_and_then_split_is_the_same_and_never_whole(
     part = max(1, -(-x.shape[axis] // 8)) * x.nbytes() // x.shape[axis]
     assert usage.most <= part + SEEDS
     np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("layout", [ROWS, Sharding(EIGHT, 1), Sharding(EIGHT, (1, 0), (2, 4))])
+@pytest.mark.parametrize("way", ["shard", "device", "load"])
+def test_arrays_of_the_host_are_cut_there(layout: Sharding, way: str) -> None:
+    array = np.arange(100 * 200, dtype=np.float32).reshape(100, 200)
+    model = {"x": Tensor.empty(100, 200).shard_(layout)}
+    state = {"x": Tensor(array)}
+    with watched() as usage, CommTrace() as trace:
+        if way == "shard":
+            x = (Tensor(array).shard(layout) * 2).realize()
+        elif way == "device":
+            x = (Tensor(array, device=layout) * 2).realize()
+        else:
+            load_state_dict(model, {"x": state["x"] * 2}, verbose=False)
+            x = model["x"]
+    part = Tensor.empty(*layout.local_shape(array.shape)).nbytes()
+    assert usage.most <= 2 * part + ALIGNMENT
+    assert trace.nbytes == 0
+    np.testing.assert_array_equal(x.numpy(), array * 2)
+
+
+def test_the_gradient_of_an_array_that_was_split_is_found_after_a_part_was_computed() -> None:
+    x = Tensor(np.ones((8, 8), np.float32), requires_grad=True)
+    split = x.shard(EIGHT, 1)
+    loss = (split * 3).sum()
+    (split + 1).realize()
+    loss.backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.full((8, 8), 3))
 
 
 # ---- to the step ----

@@ -6,6 +6,7 @@ private copy, on their way to a device, or on the CPU over memory that is shared
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     import numpy
 
     Array = numpy.ndarray[Any, Any]
+
+# the BUFFERs on "NPY"
+host_arrays: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 # ops whose value is that of their source
 TRANSPARENT = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
@@ -58,6 +62,8 @@ def memory_node(data: memoryview, shape: Sequence[int], dtype: DType, device: st
     """Contiguous bytes of the host, without a copy, as a buffer of a host device."""
     node = UOp.new_buffer(device, tuple(shape), dtype)
     buffers[node] = Buffer.from_memoryview(device, dtype, data)
+    if device == "NPY":
+        host_arrays.add(node)
     return node
 
 

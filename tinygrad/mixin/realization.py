@@ -18,6 +18,7 @@ from tinygrad.gradient import carry_over
 from tinygrad.mixin.core import live_tensors
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
+from tinygrad.mixin.host_parts import cut_on_host
 from tinygrad.mixin.sharing import Holders
 from tinygrad.mixin.users import Users
 from tinygrad.sharding import Sharding
@@ -44,6 +45,10 @@ def remember_assignment(node: UOp) -> None:
 def realize_all(tensors: Any) -> None:
     """Bring tensors into memory, and every live tensor up to date."""
     roots = roots_of(tensors)
+    parts = cut_on_host(roots)
+    if parts:
+        replace_nodes(parts)
+        roots = roots_of(tensors)
     if roots:
         replace_nodes(realize_tensors(roots))
 

@@ -1,9 +1,9 @@
 """A value that is computed from a file, computed by each device from its own part of the file.
 
-In: a lazy value made of one tensor in a file by what works element by element and by movement, such
-as the numbers that quantised blocks stand for, and the layout where it is wanted. Out: the same
-value made of parts of that tensor. Always true: no device gets the file's tensor as a whole, unless
-it is to have a full copy.
+In: a lazy value made of one tensor in a file, or of one array of the host, by what works element by
+element and by movement, such as the numbers that quantised blocks stand for, and the layout where
+it is wanted. Out: the same value made of parts of that tensor. Always true: no device gets the
+tensor as a whole, unless it is to have a full copy.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import cast
 
+from tinygrad.mixin.host import host_arrays
+from tinygrad.mixin.host_parts import parts_of_array
 from tinygrad.nn.state.file_bytes import is_file
 from tinygrad.nn.state.shards import read_shards
 from tinygrad.schedule.prepare import contiguous_range
@@ -28,7 +30,7 @@ _FOLLOWED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH
 def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
     """`value` on the devices of `layout`, and in that layout if it can be computed so.
 
-    None if it is not made of one tensor in a file, or no way to cut that leads to a cut of `value`.
+    None if it is not made of one such tensor, or no way to cut that leads to a cut of `value`.
     """
     stored = _stored_below(value.uop)
     if stored is None:
@@ -37,25 +39,31 @@ def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
         empty = UOp.new_buffer(option, cast(tuple[int, ...], stored.shape), stored.dtype)
         node = _made_of(value.uop, stored, empty)
         if node is not None and (node.device.split_axes or not layout.split_axes):
-            parts = read_shards(Tensor(_in_file(stored)), option)
-            assert parts is not None, "it is a run of a file"
-            return Tensor(node.substitute({empty: parts.uop}))
+            return Tensor(node.substitute({empty: _parts(_source(stored), option)}))
     return None
 
 
-def _in_file(node: UOp) -> UOp:
-    """What a value was before it was copied from its file."""
+def _parts(source: UOp, layout: Sharding) -> UOp:
+    if source in host_arrays:
+        return parts_of_array(source, layout)
+    found = read_shards(Tensor(source), layout)
+    assert found is not None, "it is a run of a file"
+    return found.uop
+
+
+def _source(node: UOp) -> UOp:
+    """What a value was before it was copied to a device."""
     return node.src[0] if node.op is Ops.COPY else node
 
 
 def _is_stored(node: UOp) -> bool:
-    """Whether a node is a run of a file, or a copy of one."""
-    below = _in_file(node)
-    return is_file(below.device) and contiguous_range(below) is not None
+    """Whether a node is an array of the host, a run of a file, or a copy of one."""
+    below = _source(node)
+    return below in host_arrays or (is_file(below.device) and contiguous_range(below) is not None)
 
 
 def _stored_below(value: UOp) -> UOp | None:
-    """The one tensor in a file that a value is made of, and the constants beside it."""
+    """The one tensor in a file, or on the host, that a value is made of."""
     below = value.toposort(gate=lambda x: x.op in _FOLLOWED and not _is_stored(x))
     placed = [x for x in below if x.device is not None]
     stored = [x for x in placed if _is_stored(x)]
