@@ -475,6 +475,18 @@ def flat(stages: list[Any]) -> list[Any]:
     return [layer for stage in stages for layer in (stage if isinstance(stage, list) else [stage])]
 
 
+def test_a_table_is_shared_by_stages_that_share_devices_in_another_order() -> None:
+    (stages, table), (plain, expected) = tied(), tied()
+    x, y = words()
+    places = ["CPU:1", "CPU:2", Sharding(TWO, 0)]
+    for layers, devices in ((stages, places), (plain, ["CPU"] * 3)):
+        Pipeline(layers, devices, 4).step(Tensor.sparse_categorical_crossentropy, x, y)
+    assert table.device is Sharding(("CPU:1", "CPU"))
+    assert table.grad is not None
+    assert expected.grad is not None
+    np.testing.assert_allclose(table.grad.numpy(), expected.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_a_shared_table_is_trained_through_the_model_too() -> None:
     (stages, table), (plain, expected) = tied(), tied()
     x, y = words()

@@ -21,15 +21,14 @@ Place: TypeAlias = str | Sharding
 Copies: TypeAlias = dict[Tensor, Tensor]
 
 
-def names(place: Place) -> frozenset[str]:
-    """The devices of a place."""
-    return frozenset(place.devices) if isinstance(place, Sharding) else frozenset({place})
+def names(place: Place) -> tuple[str, ...]:
+    """The devices of a place, in their order."""
+    return place.devices if isinstance(place, Sharding) else (place,)
 
 
 def full_copies(*places: Place) -> Place:
     """A full copy on each device of some places."""
-    devices = [place.devices if isinstance(place, Sharding) else (place,) for place in places]
-    found = canonical_device(tuple(dict.fromkeys(name for group in devices for name in group)))
+    found = canonical_device(tuple(dict.fromkeys(name for p in places for name in names(p))))
     assert found is not None
     return found
 
