@@ -99,14 +99,6 @@ def test_a_transfer_under_strict_sharding_names_both_layouts() -> None:
         x + y
 
 
-def test_assign_to_a_part_of_a_split_axis_is_not_lost() -> None:
-    x = zeros(4, 4).shard(DEVICES, 0).realize()
-    with pytest.raises(ShardingError, match=r"axis=0.*x\[\.\.\.\] = value"):
-        x[1:3].assign(Tensor.ones(2, 4))
-    x[1:3] = Tensor.ones(2, 4)
-    assert x.sum(1).tolist() == [0, 4, 4, 0]
-
-
 def test_assign_does_not_move_silently_to_another_device() -> None:
     with pytest.raises((ShardingError, RuntimeError, ValueError), match=r"CPU:1"):
         zeros(4).assign(zeros(4).to("CPU:1"))
