@@ -475,6 +475,16 @@ def test_a_product_with_blocks_computes_each_number_of_theirs_once(rows: int) ->
     assert any("rows staged" in x for x in runner.program.applied)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(2, 50, 128), (5, 33, 77), (8, 64, 40)])
+def test_a_few_rows_share_each_term_of_a_matrix(m: int, n: int, k: int) -> None:
+    for shape, left, right in (((m, n, k), "ik", "jk"), ((n, m, k), "ik", "jk")):
+        runner = check(matmul(*shape, left, right), matmul_arrays(*shape))
+        assert f"tile of {m} outputs that share terms" in runner.program.applied
+    # rows that lie along the outputs are read so
+    runner = check(matmul(m, n, k, "ik", "kj"), matmul_arrays(m, n, k))
+    assert not any("share terms" in x for x in runner.program.applied)
+
+
 @pytest.mark.parametrize("count", [1, 37, 90])
 def test_products_with_rows_whose_number_is_symbolic_are_tiled(count: int) -> None:
     vectors, most, columns = 48, 90, 64

@@ -21,6 +21,7 @@ from tinygrad.codegen.blocking import accumulate_in_memory
 from tinygrad.codegen.footprint import find_footprint
 from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
+from tinygrad.codegen.sharing import share_terms
 from tinygrad.codegen.split import Fit
 from tinygrad.codegen.staging import is_contiguous, lanes_of, stage
 from tinygrad.codegen.tiling import LONGEST_WHOLE_PANEL, Contraction, Tiling, choose_tiling
@@ -51,6 +52,8 @@ def tile_contraction(nest: Nest) -> bool:
     if nest.renderer.vector_bytes < NARROWEST_VECTOR:
         tile_scalars(nest, found)
         return True
+    if share_terms(nest, found):
+        return False
     kept = nest.root
     found = stage_windows(nest, found)
     tiling = choose_tiling(found, nest.renderer)
