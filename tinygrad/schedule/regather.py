@@ -9,6 +9,8 @@ A study of replacement algorithms (1966). A copy that the program stores is none
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan, TransferItem
@@ -16,7 +18,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
-@dataclass
+@dataclass(eq=False)
 class _Gathered:
     """A full copy: the items that make it from inputs alone, and the positions of those it is read
     by. `dropped` are the positions before which it is gathered again.
@@ -28,38 +30,39 @@ class _Gathered:
     nbytes: int
     dropped: list[int] = field(default_factory=list)
 
-    @property
-    def made(self) -> int:
-        return self.recipe[-1]
-
-    def gap(self, position: int) -> tuple[int, int] | None:
-        """The uses before and after a position at which it is kept for nothing but the later."""
-        if position in self.uses or position == self.made:
-            return None
-        before = max((u for u in (self.made, *self.uses) if u < position), default=None)
-        after = min((u for u in self.uses if u > position), default=None)
-        if before is None or after is None or after in self.dropped:
-            return None
-        return before, after
+    def next_use(self, position: int) -> int:
+        """The position of the first item behind `position` that reads it."""
+        return self.uses[bisect_right(self.uses, position)]
 
 
 def gather_again(plan: Plan) -> Plan:
     """The plan whose full copies are dropped between uses that are far apart."""
+    users: dict[int, list[int]] = {}
     touched = [_entries(item) for item in plan.items]
-    copies = _gathered(plan, touched)
+    for position, entries in enumerate(touched):
+        for entry in entries:
+            users.setdefault(entry, []).append(position)
+    copies = {copy.entry: copy for copy in _gathered(plan, touched, users)}
     if len(copies) < 2:
         return plan
-    needed = [sum(copy.nbytes for copy in copies if copy.entry in entries) for entries in touched]
-    most = max(needed)
-    for position in range(len(plan.items)):
-        kept = [(copy, gap) for copy in copies if (gap := copy.gap(position)) is not None]
-        excess = needed[position] + sum(copy.nbytes for copy, _ in kept) - most
+    together = [[copies[entry] for entry in entries if entry in copies] for entries in touched]
+    most = max(sum(copy.nbytes for copy in here) for here in together)
+    alive: dict[int, _Gathered] = {}
+    for position, here in enumerate(together):
+        kept = [copy for copy in alive.values() if copy not in here]
+        alive |= {copy.entry: copy for copy in here}
+        excess = sum(copy.nbytes for copy in alive.values()) - most
         # the one that is needed last goes first
-        for copy, (_, after) in sorted(kept, key=lambda pair: -pair[1][1]):
-            if excess > 0 and _can_be_made(plan, touched, copy, after):
+        for copy in sorted(kept, key=lambda copy: -copy.next_use(position)):
+            after = copy.next_use(position)
+            if excess > 0 and _can_be_made(plan, touched, users, copy, after):
                 copy.dropped.append(after)
+                del alive[copy.entry]
                 excess -= copy.nbytes
-    return _rebuilt(plan, [copy for copy in copies if copy.dropped])
+        for copy in here:
+            if position >= copy.uses[-1]:
+                del alive[copy.entry]
+    return _rebuilt(plan, [copy for copy in copies.values() if copy.dropped])
 
 
 def _entries(item: Item) -> set[int]:
@@ -68,10 +71,11 @@ def _entries(item: Item) -> set[int]:
     return {part.entry for t in item.transfers for part in (t.destination, t.source)}
 
 
-def _gathered(plan: Plan, touched: list[set[int]]) -> list[_Gathered]:
+def _gathered(
+    plan: Plan, touched: list[set[int]], users: dict[int, list[int]]
+) -> Iterator[_Gathered]:
     """The copies that an all-gather makes of an input, or of what one kernel makes of inputs."""
     kept = {part.entry for parts in plan.outputs if parts is not None for part in parts}
-    found: list[_Gathered] = []
     for position, item in enumerate(plan.items):
         if not isinstance(item, TransferItem) or len(touched[position]) != 2:
             continue
@@ -80,36 +84,41 @@ def _gathered(plan: Plan, touched: list[set[int]]) -> list[_Gathered]:
         grows = plan.entries[target].size > plan.entries[source].size
         if item.reason.kind not in {"all_gather", "all_to_all"} or not grows:
             continue
-        uses = [i for i, entries in enumerate(touched) if target in entries and i != position]
-        recipe = _recipe(plan, touched, source, position)
+        made, *uses = users[target]
+        recipe = _recipe(plan, touched, users[source], source, position)
         if target in kept or target < plan.inputs or recipe is None or not uses:
             continue
-        if uses[0] > position and not any(_writes(plan.items[i], target) for i in uses):
+        if made == position and not any(_writes(plan.items[i], target) for i in uses):
             entry = plan.entries[target]
-            found.append(_Gathered(target, recipe, uses, entry.size * entry.dtype.itemsize))
-    return found
+            yield _Gathered(target, recipe, uses, entry.size * entry.dtype.itemsize)
 
 
 def _recipe(
-    plan: Plan, touched: list[set[int]], source: int, position: int
+    plan: Plan, touched: list[set[int]], users: list[int], source: int, position: int
 ) -> tuple[int, ...] | None:
     """The items that make a full copy at `position`, if they read nothing but inputs."""
     if source < plan.inputs:
         return (position,)
-    users = [i for i, entries in enumerate(touched) if source in entries]
     if len(users) != 2 or users[1] != position or not isinstance(plan.items[users[0]], KernelItem):
         return None
     others = touched[users[0]] - {source}
     return (users[0], position) if all(entry < plan.inputs for entry in others) else None
 
 
-def _can_be_made(plan: Plan, touched: list[set[int]], copy: _Gathered, position: int) -> bool:
+def _can_be_made(
+    plan: Plan,
+    touched: list[set[int]],
+    users: dict[int, list[int]],
+    copy: _Gathered,
+    position: int,
+) -> bool:
     """Whether the inputs of a copy are at `position` what they were when it was made."""
     inputs = {entry for i in copy.recipe for entry in touched[i] if entry < plan.inputs}
     return not any(
         _writes(plan.items[i], entry)
-        for i in range(copy.recipe[0] + 1, position)
-        for entry in inputs & touched[i]
+        for entry in inputs
+        for i in users[entry]
+        if copy.recipe[0] < i < position
     )
 
 
