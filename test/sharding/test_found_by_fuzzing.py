@@ -11,6 +11,7 @@ from test.sharding.common import (
     DEVICES,
     GRID,
     REPLICATED,
+    TWO,
     assert_same_as_on_one_device,
     integers,
     moved,
@@ -53,3 +54,14 @@ def test_layouts_of_arrays_without_elements(shape: tuple[int, int]) -> None:
         found = (x.to(target) + 1).realize()
         assert found.device == target
         assert found.numpy().shape == shape
+
+
+def test_float64_is_interpolated_in_float64() -> None:
+    """Along a split axis places count from other ends, and are rounded differently."""
+    assert_same_as_on_one_device(
+        lambda x: x.interpolate((10,)),
+        [integers(3, 6).astype(np.float64)],
+        [on(1, devices=TWO)],
+        rtol=1e-14,
+        atol=1e-14,
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.sharding import Sharding
 
@@ -56,7 +56,7 @@ class ResizeMixin(GatherMixin):
         if mode != "linear":
             return self._picked({axis: _nearest(self, old, new, mode)})
         if align_corners:
-            place = self.arange(new, dtype=dtypes.float32) * ((old - 1) / max(1, new - 1))
+            place = _steps(self, new) * ((old - 1) / max(1, new - 1))
         else:
             place = _centers(self, old, new).clip(0, old - 1)
         return self._between(axis, place)
@@ -115,7 +115,12 @@ class ResizeMixin(GatherMixin):
 
 def _centers(x: Any, old: int, new: int) -> Any:
     """Where the centers of `new` elements lie, in old elements; at the ends, outside of those."""
-    return (x.arange(new, dtype=dtypes.float32) + 0.5) * (old / new) - 0.5
+    return (_steps(x, new) + 0.5) * (old / new) - 0.5
+
+
+def _steps(x: Any, count: int) -> Any:
+    """0, 1, ... in float32, or as exact as `x` is."""
+    return x.arange(count, dtype=least_upper_dtype(x.dtype, dtypes.float32))
 
 
 def _nearest(x: Any, old: int, new: int, mode: str) -> Any:
