@@ -155,6 +155,7 @@ def check_bytes(program: Program) -> Finding | None:
     try:
         with program.context():
             names = program.namespace(True)
+            Tensor.realize(*(names[x.name] for x in program.inputs))
             for step in program.steps:
                 with CommTrace() as trace:
                     execute(step, names).realize()

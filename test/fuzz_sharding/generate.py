@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -131,10 +131,10 @@ class Generator:
         dtype = dtype or self.rng.choice(DTYPES)
         name = f"v{len(self.inputs) + len(self.steps)}"
         layout = self.layout(shape)
-        drawn = Input(name, shape, dtype, low, high, layout)
+        drawn = Input(name, shape, dtype, low, high, layout, is_lazy=self.maybe(0.2))
         tensor = evaluate(drawn.text(), self.names)
         if not tensor.is_floating_point():
-            drawn = Input(name, shape, dtype, low, high, layout, False)
+            drawn = replace(drawn, has_gradient=False)
         self.inputs.append(drawn)
         self.names[name] = tensor
         return self._keep(Value(name, tensor, max(abs(low), abs(high)), True))

@@ -99,12 +99,14 @@ class Input:
     high: int
     layout: str
     has_gradient: bool = True
+    is_lazy: bool = False
 
     def text(self, turn: int = 0) -> str:
         """What makes it; its numbers depend on its name and the turn alone."""
         draw = f"np.random.default_rng({int(self.name[1:]) + 1000 * turn})"
         array = f"{draw}.integers({self.low}, {self.high + 1}, {self.shape})"
-        return f"Tensor({array}, dtype=dtypes.{self.dtype}).to({self.layout}).realize()"
+        placed = f"Tensor({array}, dtype=dtypes.{self.dtype}).to({self.layout})"
+        return placed if self.is_lazy else f"{placed}.realize()"
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Program:
         return [x.name for x in self.inputs if x.has_gradient]
 
     def namespace(self, sharded: bool, turn: int = 0) -> dict[str, Any]:
-        """What the text sees: the inputs are there and realized."""
+        """What the text sees: the inputs are there."""
         names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
         for name, layout in self.layouts.items():
             names[name] = layout.build() if sharded else ONE_DEVICE

@@ -105,7 +105,9 @@ def with_fewer_gradients(program: Program) -> Iterator[Program]:
 
 
 def with_plainer_layouts(program: Program) -> Iterator[Program]:
-    """No contexts, fewer devices, the first ones, meshes of one dimension, full copies."""
+    """Realized inputs, no contexts, fewer devices, meshes of one dimension, full copies."""
+    if any(x.is_lazy for x in program.inputs):
+        yield replace(program, inputs=tuple(replace(x, is_lazy=False) for x in program.inputs))
     if program.contexts:
         yield replace(program, contexts=())
     counts = {len(layout.numbers) for layout in program.layouts.values()}
