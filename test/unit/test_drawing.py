@@ -185,6 +185,16 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
             └───────┴───────┘
         """,
     ),
+    "many blocks: the first ones and the last": (
+        Drawing(Sharding([f"CPU:{i}" for i in range(64)], 0), (64, 6), axes=(1, 0)),
+        """
+        (64, 6) on Sharding(CPU:0-63, axis=0), (1, 6) each
+             0:1      1:2      2:3      3:4      4:5      5:6      …   63:64
+            ┌────────┬────────┬────────┬────────┬────────┬────────┬───┬────────┐
+        0:6 │ CPU:0  │ CPU:1  │ CPU:2  │ CPU:3  │ CPU:4  │ CPU:5  │   │ CPU:63 │
+            └────────┴────────┴────────┴────────┴────────┴────────┴───┴────────┘
+        """,
+    ),
     "chosen axes at an index": (
         Drawing(Sharding(EIGHT, (0, 1, 2), (2, 2, 2)), (8, 6, 4), axes=(2, 1), at={0: 5}),
         """
@@ -383,7 +393,9 @@ document.title = JSON.stringify({dark, least, outside});
 def test_a_browser_shows_words_inside_their_blocks_and_in_contrast(
     tmp_path: Path, scheme: str
 ) -> None:
-    drawn = "".join(drawing.svg() for drawing, _ in PICTURES.values())
+    many = Sharding([f"CPU:{i}" for i in range(64)], (0, 1), (16, 4))
+    drawings = [*(drawing for drawing, _ in PICTURES.values()), Drawing(many, (640, 320))]
+    drawn = "".join(drawing.svg() for drawing in drawings)
     page = tmp_path / "pictures.html"
     page.write_text(
         f'<meta charset="utf-8"><body>{drawn}<script>{MEASURE}</script></body>', encoding="utf-8"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinygrad.sharding.drawing_svg import svg
-from tinygrad.sharding.layout import Shape, Sharding, device_range
+from tinygrad.sharding.layout import Shape, Sharding, Size, device_range
 from tinygrad.sharding.panels import Cell, Panel, panels, without_elements
 from tinygrad.text import highlighted
 
@@ -21,7 +21,8 @@ _MOST_LINES = 3
 
 @dataclass(frozen=True)
 class Drawing:
-    """Shown as text by `print` and at a prompt, as SVG by notebooks and `svg()`.
+    """Shown as text by `print` and at a prompt, as SVG by notebooks and `svg()`. Of many blocks
+    along an axis, the first ones and the last are shown.
 
     `axes` and `at` choose what of an array of more than two axes is shown, see `panels`.
 
@@ -71,7 +72,7 @@ class Drawing:
         return f"{device_range(idle)}: nothing" if idle else ""
 
     def _panels(self) -> list[Panel]:
-        return panels(self.layout, self.shape, self.axes, self.at)
+        return [x.shortened() for x in panels(self.layout, self.shape, self.axes, self.at)]
 
 
 def where(layout: Sharding | str, shape: Shape) -> str:
@@ -113,8 +114,9 @@ def _widths(panel: Panel, heads: Sequence[str]) -> list[int]:
         for head, cells in zip(heads, zip(*panel.cells, strict=True), strict=True)
     ]
     sizes = [stop - start for start, stop in panel.columns]
-    if len(set(map(str, sizes))) == 1:
-        return [max(needed) + 2] * len(needed)
+    if _are_equal(sizes):
+        widest = max(needed) + 2
+        return [widest if size else need + 2 for need, size in zip(needed, sizes, strict=True)]
     largest, most = max(sizes), max(needed)
     return [
         max(need, round(most * size / largest)) + 2
@@ -130,13 +132,18 @@ def _heights(panel: Panel) -> list[int]:
     """The lines of text inside each row of the table, likewise."""
     needed = [max([1, *(len(cell.lines) for cell in row if cell)]) for row in panel.cells]
     sizes = [stop - start for start, stop in panel.rows]
-    if len(set(map(str, sizes))) == 1:
+    if _are_equal(sizes):
         return needed
     largest = max(sizes)
     return [
         max(need, round(_MOST_LINES * size / largest))
         for need, size in zip(needed, sizes, strict=True)
     ]
+
+
+def _are_equal(sizes: Sequence[Size]) -> bool:
+    """Whether blocks are of one size, those left out aside, and a size may be symbolic."""
+    return len({str(size) for size in sizes} - {"0"}) <= 1
 
 
 def _above(heads: Sequence[str], widths: Sequence[int]) -> str:

@@ -123,8 +123,9 @@ def _block(cell: Cell | None, x: float, y: float, width: float, height: float) -
 
 
 def _fill(device: int) -> str:
-    """A light colour, on which dark text reads well; later rounds of hues are darker."""
-    return f"hsl({_HUES[device % len(_HUES)]}, 70%, {max(60, 82 - 8 * (device // len(_HUES)))}%)"
+    """A light colour, on which dark text reads well; each round of hues is lighter or darker."""
+    lightness = (82, 74, 88)[device // len(_HUES) % 3]
+    return f"hsl({_HUES[device % len(_HUES)]}, 70%, {lightness}%)"
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:

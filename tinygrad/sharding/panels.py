@@ -25,6 +25,11 @@ from tinygrad.sharding.layout import (
 Bounds: TypeAlias = tuple[Size, Size]
 Chosen: TypeAlias = tuple[int | None, int | None]
 
+# of longer tables, a picture shows the beginning and the end
+MOST_ROWS, MOST_COLUMNS = 16, 8
+# in place of the bounds of the blocks between
+SKIPPED: Bounds = (-1, -1)
+
 _PARTIAL_WORDS = {"ADD": "sum of", "MUL": "product of", "MAX": "max of", "MIN": "min of"}
 
 
@@ -59,6 +64,22 @@ class Panel:
     def column_labels(self) -> list[str]:
         """The bounds of each column, or one empty text."""
         return [""] if self.axes[1] is None else [_shown(bounds) for bounds in self.columns]
+
+    def shortened(self) -> Panel:
+        """At most MOST_ROWS and MOST_COLUMNS of the table, with one that stands for those left
+        out.
+        """
+        rows, columns = _kept(len(self.rows), MOST_ROWS), _kept(len(self.columns), MOST_COLUMNS)
+        return Panel(
+            self.place,
+            self.axes,
+            tuple(SKIPPED if row is None else self.rows[row] for row in rows),
+            tuple(SKIPPED if column is None else self.columns[column] for column in columns),
+            tuple(
+                tuple(None if r is None or c is None else self.cells[r][c] for c in columns)
+                for r in rows
+            ),
+        )
 
 
 def panels(
@@ -172,8 +193,13 @@ def _place(
     return f"[{', '.join(known[axis] for axis in range(len(shape)))}]"
 
 
+def _kept(count: int, most: int) -> list[int | None]:
+    """The numbers of the first ones and of the last, and None for those between."""
+    return [*range(count)] if count <= most else [*range(most - 2), None, count - 1]
+
+
 def _shown(bounds: Bounds) -> str:
-    return f"{bounds[0]}:{bounds[1]}"
+    return "…" if bounds == SKIPPED else f"{bounds[0]}:{bounds[1]}"
 
 
 def _lines(layout: Sharding | str, devices: Sequence[int]) -> tuple[str, ...]:
