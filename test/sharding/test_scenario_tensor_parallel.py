@@ -198,6 +198,20 @@ def test_18_cross_entropy_of_probabilities() -> None:
     assert training["all_reduce"] <= 4 * 3 * ROW
 
 
+def test_18_a_table_that_is_the_output_layer_too_stays_where_it_is() -> None:
+    def model(index: Tensor, table: Tensor, labels: Tensor) -> Tensor:
+        scores = table[index].layernorm() @ table.T
+        return scores.sparse_categorical_crossentropy(labels)
+
+    index = np.random.default_rng(1).integers(0, 1004, 64).astype(np.int32)
+    arrays, layouts = [index, array(1004, 128), LABELS], [REPLICATED, ROWS, REPLICATED]
+    forward, training, _ = traffic(model, arrays, layouts)
+    # the looked up rows, and the loss as above; backward, the gradient by those rows
+    assert forward == {"all_reduce": 48 + 3 * 3 * ROW}
+    assert set(training) == {"all_reduce"}
+    assert training["all_reduce"] <= 2 * 48 + 4 * 3 * ROW
+
+
 # ---- attention ----
 
 
