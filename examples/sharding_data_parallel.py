@@ -7,7 +7,7 @@ full copies come as full copies: each device adds up what all of them found. Tha
 n times the size of the model from each of n devices, whatever the size of the batch. Nothing else
 moves but the loss.
 
-Settings: GPUS (devices, 4), BS (images a step on all devices together, 512), STEPS (40).
+Settings: GPUS (devices, 2 or more, 4), BS (images a step on all devices together, 512), STEPS (40).
 """
 
 from tinygrad import Device, Tensor, TinyJit, nn

@@ -8,7 +8,7 @@ letters are sorted into (group, expert, slot), and change from the split by grou
 expert and back. Each change is an all-to-all, of (n - 1) / n² of the slots from each of n devices,
 and there are two more on the way back. Weights of experts never move, nor do their gradients.
 
-Settings: GPUS (devices, 4), BS (letters a step in each group, 256), STEPS (40).
+Settings: GPUS (devices, 2 or more, 4), BS (letters a step in each group, 256), STEPS (40).
 """
 
 from pathlib import Path

@@ -6,8 +6,8 @@ The batch is cut into microbatches. A stage sends each one on, and its gradient 
 that moves, the width of the model for every image, once each way between neighbours. How many
 microbatches a stage must remember is what schedules differ in.
 
-Settings: GPUS (stages, 4), MICROBATCHES (8), SCHEDULE (1f1b or gpipe), BS (images a step, 512),
-STEPS (40).
+Settings: GPUS (stages, 2 or more, 4), MICROBATCHES (8), SCHEDULE (1f1b or gpipe), BS (images a
+step, 512), STEPS (40).
 """
 
 from collections.abc import Callable

@@ -8,7 +8,7 @@ layers, where every position is by itself, each device has some of the positions
 with an all-gather and ends with a reduce-scatter, each of (n - 1) / n of the activations from each
 of n devices, and so it does on the way back.
 
-Settings: GPUS (devices, 4), BS (texts a step, 16), STEPS (40).
+Settings: GPUS (devices, 2 or more, 4), BS (texts a step, 16), STEPS (40).
 """
 
 from pathlib import Path

@@ -9,7 +9,7 @@ scattered where others reduce them to full copies. In all that is what an all-re
 2 (n - 1) / n times the size of the model from each of n devices. (Where a batch is smaller than a
 parameter, it moves instead: `BS=32` takes a tenth of these bytes.)
 
-Settings: GPUS (devices, 4), BS (images a step on all devices together, 512), STEPS (40).
+Settings: GPUS (devices, 2 or more, 4), BS (images a step on all devices together, 512), STEPS (40).
 """
 
 from math import prod
