@@ -35,7 +35,7 @@ LAYERS = (
     {"schedule", "codegen"},
     {"engine"},
     {"tensor", "mixin", "gradient"},
-    {"nn", "apps", "engine.jit", "engine.jit_closure", "engine.jit_inputs"},
+    {"nn", "apps", "planner", "engine.jit", "engine.jit_closure", "engine.jit_inputs"},
     {"", "__main__"},  # `tinygrad` itself hands out the public names
 )
 

@@ -1,0 +1,352 @@
+"""Plans: what they predict is what runs, and no layout made by hand is better."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.models.transformer import Layer, Transformer
+from test.sharding.common import DEVICES, TWO, array, on
+from tinygrad import CommTrace, GlobalCounters, Mesh, P, Sharding, Tensor, dtypes, nn
+from tinygrad.planner import Plan, plan, predict
+from tinygrad.planner.cost import Step
+from tinygrad.planner.layers import group_tensors
+from tinygrad.planner.movement import movements
+from tinygrad.schedule.multi import lower_layouts
+from tinygrad.sharding import Link, Partial, Processor, ShardingError, Topology
+from tinygrad.uop import Ops
+from tinygrad.uop.args import TransferArg
+from tinygrad.uop.ops import UOp
+
+MESHES = {
+    "two": Mesh((2,), ("dp",), TWO),
+    "four": Mesh((4,), ("dp",), DEVICES),
+    "grid": Mesh((2, 2), ("dp", "tp"), DEVICES),
+}
+
+
+class Perceptron:
+    """Linear layers with a ReLU between: (batch, first) to (batch, last)."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = layer(x).relu()
+        return self.layers[-1](x)
+
+
+def step(model: Any, x: Tensor) -> list[Tensor]:
+    """The loss of one step, and the gradients."""
+    loss = model(x).square().mean()
+    return [loss, *loss.gradient(*nn.state.get_parameters(model))]
+
+
+def language_step(model: Any, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+    loss = model(tokens).sparse_categorical_crossentropy(targets)
+    return [loss, *loss.gradient(*nn.state.get_parameters(model))]
+
+
+def perceptron(batch: int) -> dict[str, Any]:
+    return {"model": Perceptron(64, 128, 64), "x": Tensor.empty(batch, 64)}
+
+
+def block() -> dict[str, Any]:
+    return {"model": Layer(32, 4), "x": Tensor.empty(8, 16, 32)}
+
+
+def filled(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs with numbers in memory: a weight of ones would need none."""
+    for seed, x in enumerate(nn.state.get_parameters(inputs)):
+        x.replace(Tensor(array(*x.shape, seed=seed) * 0.2).realize())
+    return inputs
+
+
+def laid_out(inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> None:
+    for name, x in nn.state.get_state_dict(dict(inputs)).items():
+        x.to_(layouts[name]).realize()
+
+
+def measured(inputs: Mapping[str, Any], function: Callable[..., Any] = step) -> dict[str, int]:
+    with CommTrace() as trace:
+        Tensor.realize(*function(**inputs))
+    return trace.kinds()
+
+
+def assert_runs_as_planned(inputs: dict[str, Any], found: Plan) -> None:
+    """Bytes are those predicted; values and gradients those of one device."""
+    expected = [x.numpy() for x in step(**inputs)]
+    found.apply()
+    Tensor.realize(*nn.state.get_parameters(inputs))
+    assert {n: x.device for n, x in nn.state.get_state_dict(inputs).items()} == found.layouts
+    assert measured(inputs) == found.cost.kinds
+    for result, value in zip(step(**inputs), expected, strict=True):
+        np.testing.assert_allclose(result.numpy(), value, rtol=1e-4, atol=1e-5)
+
+
+# ---- what a movement costs ----
+
+ADD = Partial("ADD")
+GRID_AXES: list[Any] = [(0, None), (None, 1), (0, 1), (1, 1), (2, 0), (None, None)]
+
+
+def lowered_bytes(node: UOp) -> dict[str, int]:
+    """The bytes of the messages that a node becomes."""
+    kinds: dict[str, int] = {}
+    for x in lower_layouts(UOp.sink(node)).toposort():
+        if x.op is Ops.COPY and isinstance(x.arg, TransferArg):
+            piece = x.arg.piece_size(x.size) * x.dtype.itemsize
+            sent = sum(m.count for m in x.arg.moves if m.target != m.source) * piece
+            kinds[x.arg.reason.kind] = kinds.get(x.arg.reason.kind, 0) + sent
+    return {kind: nbytes for kind, nbytes in kinds.items() if nbytes}
+
+
+@pytest.mark.parametrize("shape", [(8, 12, 16), (5, 7, 3), (64, 100, 40)])
+def test_a_movement_costs_the_bytes_of_its_messages(shape: tuple[int, ...]) -> None:
+    targets = [on(axes, (2, 2)) for axes in GRID_AXES]
+    sources = [*targets, *(on(axes, (2, 2)) for axes in [(ADD, 0), (1, ADD), (ADD, ADD)])]
+    for source in sources:
+        for target in targets:
+            value = UOp.new_buffer(source, shape, dtypes.float)
+            op = Ops.ALLREDUCE if source.is_partial else Ops.COPY
+            node = UOp(op, dtypes.float, (value,), target)
+            kinds: dict[str, int] = {}
+            for movement in movements(node):
+                kinds[movement.kind] = kinds.get(movement.kind, 0) + movement.nbytes
+            assert kinds == lowered_bytes(node), (source, target)
+
+
+# ---- plans that run ----
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize(
+    ("batch", "fixed"), [(32, {}), (512, {"x": P("dp")})], ids=["free", "fixed batch"]
+)
+def test_a_plan_of_a_perceptron_runs_as_predicted(
+    mesh: str, batch: int, fixed: dict[str, P]
+) -> None:
+    inputs = filled(perceptron(batch))
+    found = plan(step, inputs, MESHES[mesh], fixed=fixed)
+    assert (
+        fixed.items() <= {name: P(*spec.entries[:1]) for name, spec in found.specs.items()}.items()
+    )
+    assert_runs_as_planned(inputs, found)
+
+
+@pytest.mark.parametrize("mesh", ["two", "grid"])
+def test_a_plan_of_a_transformer_layer_runs_as_predicted(mesh: str) -> None:
+    inputs = filled(block())
+    assert_runs_as_planned(inputs, plan(step, inputs, MESHES[mesh], fixed={"x": P("dp")}))
+
+
+def test_memory_is_predicted_to_the_byte() -> None:
+    devices = ("CPU:40", "CPU:41")
+    inputs = filled(perceptron(512))
+    found = plan(step, inputs, Mesh((2,), ("dp",), devices), fixed={"x": P("dp")}).apply()
+    Tensor.realize(*nn.state.get_parameters(inputs))
+    before = GlobalCounters.mem_used_per_device["CPU:41"]
+    assert before == found.cost.inputs_nbytes
+    results = step(**inputs)
+    Tensor.realize(*results)
+    peak = GlobalCounters.mem_peak_per_device["CPU:41"]
+    assert peak == before + found.cost.working_nbytes == found.cost.memory_nbytes
+
+
+# ---- against layouts made by hand ----
+
+
+def replicated(names: list[str], x: Sharding, whole: Sharding) -> dict[str, Sharding]:
+    return {name: x if name == "x" else whole for name in names}
+
+
+def tensor_parallel(names: list[str], x: Sharding, split: Callable[[int], Sharding]) -> Any:
+    """Columns of the first weight of each pair, rows of the second (arXiv:1909.08053)."""
+    rows = ("layers.0.weight", "layers.0.bias", "wq.weight", "wk.weight", "wv.weight", "up.weight")
+    columns = ("layers.1.weight", "wo.weight", "down.weight")
+    whole = x.replicated()
+
+    def layout(name: str) -> Sharding:
+        if name == "x":
+            return x
+        if name.endswith((*rows, "up.bias")):
+            return split(0)
+        return split(1) if name.endswith(columns) else whole
+
+    return {name: layout(name) for name in names}
+
+
+def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Sharding]]:
+    """The usual layouts: data parallel, fully sharded, tensor parallel, and two of them at once."""
+    tensors = nn.state.get_state_dict(dict(inputs))
+    names, size = list(tensors), len(mesh.shape)
+    rows = mesh.sharding(P(mesh.names))
+    whole = rows.replicated()
+    fully = {name: rows if x.shape[0] % len(rows) == 0 else whole for name, x in tensors.items()}
+    found = {
+        "data parallel": replicated(names, rows, whole),
+        "fully sharded": fully,
+        "tensor parallel": tensor_parallel(
+            names, whole, lambda axis: mesh.sharding(P(*[None] * axis, mesh.names))
+        ),
+    }
+    if size == 2:
+        found["both"] = tensor_parallel(
+            names, mesh.sharding(P("dp")), lambda axis: mesh.sharding(P(*[None] * axis, "tp"))
+        )
+    return found
+
+
+@pytest.mark.parametrize("make", [lambda: perceptron(64), block], ids=["perceptron", "layer"])
+@pytest.mark.parametrize("mesh", ["four", "grid"])
+def test_no_layout_made_by_hand_is_better(mesh: str, make: Callable[[], dict[str, Any]]) -> None:
+    inputs = filled(make())
+    cost = plan(step, inputs, MESHES[mesh]).cost
+    for name, layouts in by_hand(inputs, MESHES[mesh]).items():
+        expected = predict(step, inputs, layouts)
+        assert cost.seconds <= expected.seconds, name
+        laid_out(inputs, layouts)
+        assert measured(inputs) == expected.kinds, name
+
+
+# only bytes take time here
+BYTES = Topology(
+    same_memory=Link("same memory", 0.0, 1e9), host_processor=Processor(math.inf, math.inf)
+)
+
+
+@pytest.mark.parametrize("mesh", ["four", "grid"])
+def test_with_its_batch_split_a_plan_moves_no_more_than_layouts_made_by_hand(mesh: str) -> None:
+    inputs = filled(perceptron(512))
+    names = MESHES[mesh].names
+    with BYTES:
+        found = plan(step, inputs, MESHES[mesh], fixed={"x": P(names)})
+        moved = []
+        for name in ("data parallel", "fully sharded"):
+            laid_out(inputs, by_hand(inputs, MESHES[mesh])[name])
+            moved.append(sum(measured(inputs).values()))
+        laid_out(inputs, found.layouts)
+        assert sum(measured(inputs).values()) == found.cost.nbytes <= min(moved)
+
+
+# ---- limits, names, errors ----
+
+
+def test_a_limit_of_memory_is_kept() -> None:
+    inputs = perceptron(512)
+    whole = plan(step, inputs, MESHES["four"], fixed={"model.layers.0.weight": P()})
+    limit = whole.cost.memory_nbytes - 1
+    small = plan(step, inputs, MESHES["four"], limit)
+    assert small.cost.memory_nbytes <= limit
+    inputs = filled(perceptron(512))
+    laid_out(inputs, plan(step, inputs, MESHES["four"], limit).layouts)
+    assert measured(inputs) == small.cost.kinds
+
+
+def test_what_does_not_fit_is_an_error_that_says_how_much_is_needed() -> None:
+    message = r"choices of layouts fits into 1,000 bytes a device; the nearest needs [\d,]+ bytes"
+    with pytest.raises(MemoryError, match=message):
+        plan(step, perceptron(32), MESHES["two"], memory_limit=1000)
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_names() -> None:
+    inputs = perceptron(32)
+    names = "model.layers.0.weight, model.layers.0.bias"
+    with pytest.raises(ShardingError, match=f"no tensor of the inputs is 'y'; use one of {names}"):
+        plan(step, inputs, MESHES["two"], fixed={"y": P("dp")})
+    with pytest.raises(ShardingError, match="no tensor of the inputs is 'y'"):
+        predict(step, inputs, {"y": on(0)})
+
+
+def test_a_function_that_returns_nothing_is_an_error() -> None:
+    with pytest.raises(TypeError, match="the function returned no tensor"):
+        plan(lambda x: None, {"x": Tensor.empty(4, 4)}, MESHES["two"])
+
+
+def test_planning_leaves_tensors_and_random_numbers_as_they_were() -> None:
+    inputs = filled(perceptron(32))
+    x = inputs["x"]
+    before, node = x.numpy(), x.uop
+    x.grad = gradient = x.ones_like()
+    Tensor.manual_seed(7)
+    Tensor.rand(3).realize()
+    expected = Tensor.rand(3).numpy()
+    Tensor.manual_seed(7)
+    Tensor.rand(3).realize()
+    plan(lambda model, x: step(model, x.dropout(0.5)), inputs, MESHES["two"])
+    assert x.uop is node
+    assert x.grad is gradient
+    np.testing.assert_array_equal(x.numpy(), before)
+    np.testing.assert_array_equal(Tensor.rand(3).numpy(), expected)
+
+
+# ---- many layers ----
+
+
+def language_model(layers: int, device: str = "NULL") -> dict[str, Any]:
+    model = Transformer(vocab=64, dim=32, layers=layers, heads=4, seq=16)
+    tokens, targets = (Tensor.empty(8, 16, dtype=dtypes.int, device=device) for _ in range(2))
+    for x in nn.state.get_parameters(model):
+        x.replace(Tensor.empty(*x.shape, device=device))
+    return {"model": model, "tokens": tokens, "targets": targets}
+
+
+def test_alike_layers_share_layouts() -> None:
+    groups = {group.name: group for group in group_tensors(language_model(5))}
+    assert list(groups["model.layers.*.up.weight"].tensors)[-1] == "model.layers.4.up.weight"
+    assert "model.layers.0.up.weight" not in groups
+    # two linear layers of one shape may well differ
+    pair = group_tensors({"model": Perceptron(8, 8, 8)})
+    assert [group.name for group in pair][:2] == ["model.layers.0.weight", "model.layers.0.bias"]
+
+
+@pytest.mark.parametrize("spec", [P(), P("dp"), P(None, "tp")])
+def test_two_layers_tell_what_many_move(spec: P) -> None:
+    inputs = language_model(5)
+    groups = group_tensors(inputs)
+    mesh = Mesh((2, 2), ("dp", "tp"), ("NULL", "NULL:1", "NULL:2", "NULL:3"))
+    layouts = [
+        mesh.sharding(spec if len(group.shape) > 1 and not group.is_data else P())
+        for group in groups
+    ]
+    whole = Step(language_step, inputs, groups)
+    counted = whole.planned(layouts, whole.graphs(layouts))
+    exact = whole.cost(layouts)
+    assert len(whole.repeated) == 1
+    assert counted.inputs_nbytes == exact.inputs_nbytes
+    assert counted.nbytes == pytest.approx(exact.nbytes, rel=0.05)
+    assert counted.seconds == pytest.approx(exact.seconds, rel=0.05)
+    assert counted.memory_nbytes == pytest.approx(exact.memory_nbytes, rel=0.2)
+    assert len(inputs["model"].layers) == 5
+
+
+def test_a_language_model_runs_as_planned() -> None:
+    inputs = language_model(3, "CPU")
+    random = np.random.default_rng(0)
+    for x in nn.state.get_parameters(inputs):
+        is_number = x.is_floating_point()
+        value = array(*x.shape) * 0.2 if is_number else random.integers(0, 64, x.shape)
+        x.replace(Tensor(value, dtype=x.dtype).realize())
+    vectors = {group.name: P() for group in group_tensors(inputs) if len(group.shape) == 1}
+    fixed = {**vectors, "tokens": P("dp"), "targets": P("dp")}
+    found = plan(language_step, inputs, MESHES["two"], fixed=fixed)
+    assert "model.layers.*.up.weight" in found.specs
+    laid_out(inputs, found.layouts)
+    assert measured(inputs, language_step) == found.cost.kinds
+
+
+def test_a_table_shows_what_was_chosen() -> None:
+    found = plan(step, perceptron(512), MESHES["grid"], fixed={"x": P(("dp", "tp"))})
+    lines = str(found).splitlines()
+    assert lines[0].startswith("Mesh(dp=2, tp=2, CPU:0-3), ")
+    assert lines[1].split()[:2] == ["tensor", "count"]
+    row = next(line for line in lines if line.startswith("x "))
+    assert "P(('dp', 'tp'), None)" in row
+    assert row.endswith(f"{128 * 64 * 4:,}")
+    assert f"a step moves {found.cost.nbytes:,} bytes" in lines[-2]

@@ -1,0 +1,183 @@
+"""What a step costs: seconds, bytes that move, and memory of each device.
+
+In: a function with layouts for its tensors. Out: a `Cost`. Layers that are alike are built twice at
+most: what the second adds, all others add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tinygrad.helpers import prod
+from tinygrad.planner.layers import Group, repeated, shortened
+from tinygrad.planner.movement import Movement, movements
+from tinygrad.planner.program import program
+from tinygrad.planner.trial import Function, trial_graph
+from tinygrad.schedule.local import Layout, local_shape, most
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+Graphs = list[tuple[int, UOp]]
+"""Graphs, and how many times each counts."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One run of a function on all devices.
+
+    `kinds` are the bytes that cross devices by kind of movement, `communication_s` and
+    `computation_s` seconds, `inputs_nbytes` the memory that tensors take on each device, and
+    `working_nbytes` the most that results and temporaries take besides.
+    """
+
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    communication_s: float = 0.0
+    computation_s: float = 0.0
+    inputs_nbytes: int = 0
+    working_nbytes: int = 0
+    operations: int = 0
+    """Of each device."""
+    stored_nbytes: int = 0
+    """Of what each device reduces or receives."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that cross devices, in all."""
+        return sum(self.kinds.values())
+
+    @property
+    def seconds(self) -> float:
+        """Communication and computation, one after the other."""
+        return self.communication_s + self.computation_s
+
+    @property
+    def memory_nbytes(self) -> int:
+        """The most memory that one device needs."""
+        return self.inputs_nbytes + self.working_nbytes
+
+
+def survey(sink: UOp) -> Cost:
+    """What moves at least in a simplified graph, and how much there is to compute and store."""
+    moved: list[Movement] = []
+    operations, stored = 0, 0
+    for node in sink.toposort():
+        if node.op in {Ops.COPY, Ops.ALLREDUCE}:
+            found = movements(node)
+            moved += found
+            stored += local_size(node) * node.dtype.itemsize if found else 0
+        elif node.op is Ops.REDUCE_AXIS:
+            operations += local_size(node.src[0])
+            stored += local_size(node) * node.dtype.itemsize
+        elif node.op in GroupOp.ALU:
+            operations += local_size(node)
+    return replace(communication(moved), operations=operations, stored_nbytes=stored)
+
+
+def communication(moved: Iterable[Movement]) -> Cost:
+    """What movements cost, one after the other."""
+    kinds: dict[str, int] = {}
+    seconds = 0.0
+    for movement in moved:
+        kinds[movement.kind] = kinds.get(movement.kind, 0) + movement.nbytes
+        seconds += movement.seconds
+    return Cost(kinds, communication_s=seconds)
+
+
+def planned(sink: UOp) -> Cost:
+    """What moves in a simplified graph once it is planned, and what each device computes and
+    stores.
+    """
+    found = program(sink)
+    moved = communication(found.moved)
+    return replace(moved, computation_s=found.seconds, working_nbytes=found.nbytes)
+
+
+def local_size(node: UOp) -> int:
+    """The elements that one device holds of a value."""
+    device = node.device
+    return prod(most(node.shape if device is None else local_shape(device, node.shape)))
+
+
+def guessed(survey: Cost, like: Cost, survey_of_like: Cost) -> Cost:
+    """`survey` with computation and memory in proportion to those of another choice, `like`."""
+    operations, stored = survey_of_like.operations, survey_of_like.stored_nbytes
+    return replace(
+        survey,
+        computation_s=like.computation_s * survey.operations / max(operations, 1),
+        working_nbytes=like.working_nbytes * survey.stored_nbytes // max(stored, 1),
+    )
+
+
+def weighted(costs: Sequence[tuple[int, Cost]]) -> Cost:
+    """The sum of costs, each so many times."""
+    kinds = {kind: 0 for _, cost in costs for kind in cost.kinds}
+    for count, cost in costs:
+        for kind, nbytes in cost.kinds.items():
+            kinds[kind] += count * nbytes
+    return Cost(
+        {kind: nbytes for kind, nbytes in kinds.items() if nbytes},
+        sum(count * cost.communication_s for count, cost in costs),
+        sum(count * cost.computation_s for count, cost in costs),
+        sum(count * cost.inputs_nbytes for count, cost in costs),
+        sum(count * cost.working_nbytes for count, cost in costs),
+        sum(count * cost.operations for count, cost in costs),
+        sum(count * cost.stored_nbytes for count, cost in costs),
+    )
+
+
+class Step:
+    """A function with its inputs, of which graphs can be built in any layouts."""
+
+    def __init__(self, function: Function, inputs: Mapping[str, Any], groups: Sequence[Group]):
+        self.function = function
+        self.inputs = inputs
+        self.groups = groups
+        self.repeated = repeated(inputs)
+
+    def graph(self, layouts: Sequence[Layout]) -> UOp:
+        """The graph with all layers."""
+        return trial_graph(self.function, self.inputs, self.groups, layouts)
+
+    def graphs(self, layouts: Sequence[Layout]) -> Graphs:
+        """Graphs with few layers, and how many times each counts.
+
+        One layer of each kind, and for each kind one graph with a second layer: with n layers, the
+        whole is the first graph and n - 1 times what the second layer adds.
+        """
+        ones = [1] * len(self.repeated)
+        built = []
+        more = 0
+        for number, lists in enumerate(self.repeated):
+            count = len(lists[0]) - 1
+            more += count
+            lengths = [*ones[:number], 2, *ones[number + 1 :]]
+            built.append((count, self._short(lengths, layouts)))
+        return [(1 - more, self._short(ones, layouts)), *built]
+
+    def _short(self, lengths: Sequence[int], layouts: Sequence[Layout]) -> UOp:
+        with shortened(self.repeated, lengths):
+            return self.graph(layouts)
+
+    def surveyed(self, layouts: Sequence[Layout], graphs: Graphs) -> Cost:
+        """What moves at least, and how much there is to compute and store."""
+        parts = [(count, survey(sink)) for count, sink in graphs]
+        return weighted([(1, self.inputs_cost(layouts)), *parts])
+
+    def planned(self, layouts: Sequence[Layout], graphs: Graphs) -> Cost:
+        """The cost, as few layers tell it."""
+        parts = [(count, planned(sink)) for count, sink in graphs]
+        return weighted([(1, self.inputs_cost(layouts)), *parts])
+
+    def inputs_cost(self, layouts: Sequence[Layout]) -> Cost:
+        """The memory of the tensors themselves."""
+        total = 0
+        for group, layout in zip(self.groups, layouts, strict=True):
+            local = prod(local_shape(layout, group.shape)) * group.dtype.itemsize
+            total += len(group.tensors) * local
+        return Cost(inputs_nbytes=total)
+
+    def cost(self, layouts: Sequence[Layout]) -> Cost:
+        """The cost with all layers built, which is exact in the bytes that move."""
+        return self.planned(layouts, [(1, self.graph(layouts))])

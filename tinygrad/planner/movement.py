@@ -1,0 +1,149 @@
+"""What one COPY or ALLREDUCE of the tensor graph sends between devices.
+
+In: a node. Out: the kinds of movement it is, with the bytes that cross devices and the seconds that
+takes. Always true: the bytes are those of the rounds of messages that the lowering makes of the
+node; where layouts cut an array evenly they are known without making these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tinygrad.dtype import DType
+from tinygrad.helpers import ceildiv, prod
+from tinygrad.schedule.collectives import choose_algorithm, stacked
+from tinygrad.schedule.local import most
+from tinygrad.schedule.multi import lower_layouts, transfer_kind
+from tinygrad.settings import ALL2ALL, RING
+from tinygrad.sharding import (
+    Partial,
+    Sharding,
+    Topology,
+    allreduce_bytes,
+    allreduce_seconds,
+    current_topology,
+    sent_over,
+    transfer_seconds,
+)
+from tinygrad.uop import Ops
+from tinygrad.uop.args import BufferArg, TransferArg
+from tinygrad.uop.ops import UOp
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """Bytes that cross devices, over all of them, and the seconds until they are there."""
+
+    kind: str
+    nbytes: int
+    seconds: float
+
+
+def movements(node: UOp) -> tuple[Movement, ...]:
+    """What a COPY or ALLREDUCE moves; nothing for one that only places constants or cuts copies.
+
+    >>> x = Tensor.empty(8, 8, device=Sharding(("NULL:0", "NULL:1"), 0))
+    >>> [(move.kind, move.nbytes) for move in movements(x.sum(0).uop.src[0])]
+    [('all_reduce', 64)]
+    """
+    source = node.src[0].device
+    shape = most(node.shape)
+    if source is None or source == node.arg or 0 in shape:
+        return ()
+    # settings and links choose the algorithm of an all-reduce
+    how = (current_topology(), RING.value, ALL2ALL.value)
+    return _movements(how, node.op, node.dtype, source, node.arg, shape)
+
+
+@lru_cache(maxsize=1 << 14)
+def _movements(
+    how: tuple[Topology, int, int],
+    op: Ops,
+    dtype: DType,
+    source: Sharding | str,
+    target: Sharding | str,
+    shape: Ints,
+) -> tuple[Movement, ...]:
+    if isinstance(source, Sharding) and source.is_partial:
+        known = _all_reduce(source, target, shape, dtype.itemsize)
+    else:
+        known = _copy(transfer_kind(source, target), source, target, shape, dtype.itemsize)
+    found = known or tuple(_lowered(op, dtype, source, target, shape))
+    return tuple(movement for movement in found if movement.nbytes)
+
+
+def _is_even(layout: Sharding | str, shape: Ints) -> bool:
+    return isinstance(layout, str) or (not layout.has_intervals and layout.is_even(shape))
+
+
+def _copy(
+    kind: str, source: Sharding | str, target: Sharding | str, shape: Ints, itemsize: int
+) -> tuple[Movement, ...]:
+    """A change of layout in one round; () if it is not known to be one."""
+    if not (_is_even(source, shape) and _is_even(target, shape)):
+        return ()
+    sent = sent_over(current_topology(), source, target, shape)
+    nbytes = sum(count for _, count in sent) * itemsize
+    return (Movement(kind, nbytes, transfer_seconds(source, target, shape, itemsize)),)
+
+
+def _all_reduce(
+    source: Sharding, target: Sharding | str, shape: Ints, itemsize: int
+) -> tuple[Movement, ...]:
+    """A reduction over devices; () where the lowering has to be asked."""
+    if not isinstance(target, Sharding) or target.devices != source.devices:
+        return ()
+    sizes = zip(source.axes, source.mesh_shape, strict=True)
+    count = prod([size for p, size in sizes if isinstance(p, Partial)])
+    if target != source.without_partial():
+        up = [p + 1 if isinstance(p, int) else p for p in target.axes]
+        stack = (count, *shape)
+        kind = "reduce_scatter"
+        return _copy(kind, stacked(source), target.with_axes(up), stack, itemsize)
+    size = prod(source.local_shape(shape))
+    algorithm = choose_algorithm(source, size * itemsize)
+    seconds = allreduce_seconds(source, size * itemsize, algorithm)
+    if algorithm != "direct":
+        # whole pieces are sent; a hierarchy of nodes sends as many as two rounds among all
+        algorithm, size = "all2all", ceildiv(size, count) * count
+    nbytes = len(source) * allreduce_bytes(count, size * itemsize, algorithm)
+    return (Movement("all_reduce", nbytes, seconds),)
+
+
+def _lowered(
+    op: Ops, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
+) -> Iterator[Movement]:
+    """The rounds of messages that the node becomes."""
+    buffer = UOp(Ops.BUFFER, dtype, (), BufferArg(-1, shape, source))
+    local = lower_layouts(UOp.sink(UOp(op, dtype, (buffer,), target)))
+    for node in local.toposort():
+        if node.op is Ops.COPY and isinstance(node.arg, TransferArg):
+            yield _round(node)
+
+
+def _round(node: UOp) -> Movement:
+    arg = node.arg
+    sources, targets = _names(node.src[0].device), _names(arg.device)
+    piece = arg.piece_size(prod(arg.shape)) * node.dtype.itemsize
+    topology, nbytes = current_topology(), 0
+    loads: dict[tuple[Any, ...], int] = {}
+    for move in arg.moves:
+        source, target = sources[move.source], targets[move.target]
+        if source == target:
+            continue
+        sent = move.count * piece
+        nbytes += sent
+        link = topology.link(source, target)
+        for end in ((link, "from", source), (link, "to", target)):
+            loads[end] = loads.get(end, 0) + sent
+    seconds = max((end[0].seconds(load) for end, load in loads.items()), default=0.0)
+    return Movement(arg.reason.kind, nbytes, seconds)
+
+
+def _names(device: Any) -> tuple[str, ...]:
+    return (device,) if isinstance(device, str) else device.devices

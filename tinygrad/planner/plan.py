@@ -1,0 +1,200 @@
+"""`plan(function, inputs, mesh)`: layouts for the tensors of a step, by what they cost.
+
+In: a function that builds tensors lazily, its inputs, a mesh. Out: a `Plan`, which says the layout
+of every tensor, the bytes of a step and the memory of each device, and puts tensors there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tinygrad.device import Device
+from tinygrad.helpers import prod
+from tinygrad.planner.cost import Cost, Step
+from tinygrad.planner.layers import Group, group_tensors
+from tinygrad.planner.search import Choice, Placements, Search
+from tinygrad.planner.trial import Function
+from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+from tinygrad.text import aligned
+
+# choices whose memory is worth computing with all layers, where that of a few may have been too low
+MOST_CHECKED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """Tensors of one layout."""
+
+    group: Group
+    spec: P
+    layout: Sharding
+
+    @property
+    def nbytes(self) -> int:
+        """What they take on each device."""
+        local = prod(self.layout.local_shape(self.group.shape))
+        return len(self.group.tensors) * local * self.group.dtype.itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The layouts that were chosen, and what a step costs with them.
+
+    `tried` counts the choices that were looked at. `print(plan)` shows a table.
+    """
+
+    mesh: Mesh
+    entries: tuple[Planned, ...]
+    cost: Cost
+    tried: int
+
+    @property
+    def specs(self) -> dict[str, P]:
+        """How each group of tensors is split over the mesh."""
+        return {entry.group.name: entry.spec for entry in self.entries}
+
+    @property
+    def layouts(self) -> dict[str, Sharding]:
+        """The layout of each tensor, by its name in the inputs."""
+        return {name: entry.layout for entry in self.entries for name in entry.group.tensors}
+
+    def apply(self) -> Plan:
+        """Move every tensor to its layout, in place."""
+        for entry in self.entries:
+            for tensor in entry.group.tensors.values():
+                tensor.to_(entry.layout)
+        return self
+
+    def table(self) -> str:
+        """The layouts, bytes and memory as text."""
+        rows = [("tensor", "count", "shape", "dtype", "layout", "bytes/device")]
+        for entry in self.entries:
+            group = entry.group
+            names = (group.name, str(len(group.tensors)), str(group.shape), group.dtype.name)
+            rows.append((*names, str(entry.spec), f"{entry.nbytes:,}"))
+        cost = self.cost
+        moved = ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in sorted(cost.kinds.items()))
+        return "\n".join(
+            [
+                f"{self.mesh}, {self.tried} choices tried",
+                aligned(rows, numbers={1, 5}),
+                f"memory: {cost.memory_nbytes:,} bytes a device, {cost.inputs_nbytes:,} of them "
+                "for these tensors",
+                f"a step moves {cost.nbytes:,} bytes" + (f": {moved}" if moved else ""),
+                f"about {cost.seconds:.3g} s a step, {cost.communication_s:.3g} s of them "
+                "communication",
+            ]
+        )
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def plan(
+    function: Function,
+    inputs: Mapping[str, Any],
+    mesh: Mesh,
+    memory_limit: int | None = None,
+    fixed: Mapping[str, P] | None = None,
+) -> Plan:
+    """The layouts over `mesh` with which `function(**inputs)` takes the least time.
+
+    `inputs` are tensors, and models or other objects that hold tensors. The function returns every
+    tensor that a step computes, such as the loss and the gradients, lazily: it is called many times
+    with other layouts, and nothing is computed. Time is that of the cost model: what a `Topology`
+    says of the links, for the movements that the layouts cause, and of the devices.
+
+    Parts of a list that are alike, such as the layers of a model, have the same layouts, and a list
+    of many is built with one and with two while choices are compared. Tensors are split evenly. An
+    optimizer's parameters are a list that is not made shorter, so let the function return gradients
+    and not what an optimizer makes of them.
+
+    Args:
+        memory_limit: the most bytes that each device has; temporaries count.
+        fixed: layouts to leave as they are, by name; `*` is any number: `model.layers.*.weight`.
+
+    Raises:
+        MemoryError: no choice that was tried fits the limit.
+        ShardingError: `fixed` names no tensor, or splits one unevenly.
+        TypeError: the function returns no tensor.
+
+    >>> mesh = Mesh((2,), ("dp",), ("NULL:0", "NULL:1"))
+    >>> w, x = Tensor.empty(64, 64), Tensor.empty(1024, 64)
+    >>> found = plan(lambda w, x: (x @ w).sum(), {"w": w, "x": x}, mesh)
+    >>> found.specs
+    {'w': P(None, None), 'x': P('dp', None)}
+    """
+    mesh = Mesh(mesh.shape, mesh.names, [Device.canonicalize(name) for name in mesh.devices])
+    step = Step(function, inputs, group_tensors(inputs))
+    search = Search(step, mesh, memory_limit, _fixed(fixed or {}, step, mesh))
+    ranking = search.run()
+    tried = len(search.surveyed)
+    for choice in ranking[:MOST_CHECKED]:
+        cost = step.cost(search.layouts(choice)) if step.repeated else search.known[choice]
+        if not search.key(cost)[0]:
+            return Plan(mesh, _entries(search, choice), cost, tried)
+    raise _too_little(search, ranking[0], tried)
+
+
+def predict(function: Function, inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> Cost:
+    """What `function(**inputs)` costs with tensors in the given layouts, by name; others stay where
+    they are.
+
+    >>> x = Tensor.empty(4, 4, device=Sharding(("NULL:0", "NULL:1"), 0))
+    >>> predict(lambda x: x.sum(0), {"x": x}, {}).kinds
+    {'all_reduce': 32}
+    """
+    groups = [
+        Group(name, {name: tensor}, False)
+        for group in group_tensors(inputs)
+        for name, tensor in group.tensors.items()
+    ]
+    unknown = sorted(set(layouts) - {group.name for group in groups})
+    if unknown:
+        raise _no_such_tensor(unknown[0], groups)
+    own = [next(iter(group.tensors.values())).device for group in groups]
+    wanted = [layouts.get(group.name, device) for group, device in zip(groups, own, strict=True)]
+    return Step(function, inputs, groups).cost(wanted)
+
+
+def _no_such_tensor(name: str, groups: list[Group]) -> ShardingError:
+    names = ", ".join(group.name for group in groups)
+    return ShardingError(f"no tensor of the inputs is {name!r}; use one of {names}")
+
+
+def _fixed(fixed: Mapping[str, P], step: Step, mesh: Mesh) -> dict[str, Placements]:
+    found: dict[str, Placements] = {}
+    for name, spec in fixed.items():
+        group = next((group for group in step.groups if group.name == name), None)
+        if group is None:
+            raise _no_such_tensor(name, list(step.groups))
+        mesh.sharding(spec, len(group.shape)).check(group.shape)
+        axis_of = {part: axis for axis in range(len(spec)) for part in spec.names(axis)}
+        found[name] = tuple(axis_of.get(part) for part in mesh.names)
+    return found
+
+
+def _entries(search: Search, choice: Choice) -> tuple[Planned, ...]:
+    groups = search.step.groups
+    found = zip(groups, choice, search.layouts(choice), strict=True)
+    return tuple(Planned(g, _spec(g, p, search.mesh), layout) for g, p, layout in found)
+
+
+def _spec(group: Group, placements: Placements, mesh: Mesh) -> P:
+    entries: list[str | tuple[str, ...] | None] = []
+    for axis in range(len(group.shape)):
+        pairs = zip(mesh.names, placements, strict=True)
+        names = tuple(name for name, place in pairs if place == axis)
+        entries.append(names if len(names) > 1 else names[0] if names else None)
+    return P(*entries)
+
+
+def _too_little(search: Search, best: Choice, tried: int) -> MemoryError:
+    cost = search.known[best]
+    return MemoryError(
+        f"plan: none of {tried} choices of layouts fits into {search.limit:,} bytes a device; the "
+        f"nearest needs {cost.memory_nbytes:,} bytes, {cost.inputs_nbytes:,} of them for the "
+        "inputs; use more devices, a smaller batch, or a higher memory_limit"
+    )

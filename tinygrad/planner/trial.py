@@ -1,0 +1,62 @@
+"""What a function would compute if its tensors were laid out in some way.
+
+In: a function, its inputs, and a layout for each group of tensors. Out: the simplified graph of
+what it returns. Always true: nothing is computed or allocated, and the tensors are afterwards what
+they were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tinygrad.engine.schedule import output_node
+from tinygrad.mixin.random import random_sequence
+from tinygrad.nn.state import get_parameters
+from tinygrad.planner.layers import Group
+from tinygrad.schedule.local import Layout
+from tinygrad.schedule.simplify import simplify
+from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp
+
+Function = Callable[..., Any]
+
+
+def trial_graph(
+    function: Function,
+    inputs: Mapping[str, Any],
+    groups: Sequence[Group],
+    layouts: Sequence[Layout],
+) -> UOp:
+    """The graph of all tensors that `function(**inputs)` returns.
+
+    Raises TypeError if it returns none.
+    """
+    present = set(map(id, get_parameters(dict(inputs))))
+    pairs = zip(groups, layouts, strict=True)
+    wanted = [(x, y) for group, y in pairs for x in group.tensors.values() if id(x) in present]
+    with _laid_out(wanted), random_sequence.unchanged():
+        results = get_parameters(function(**inputs))
+        if not results:
+            raise TypeError(
+                "plan: the function returned no tensor; let it return all that a step computes, "
+                "such as the loss and the gradients"
+            )
+        nodes = [output_node(x.uop) for x in results]
+        return simplify(UOp.sink(*dict.fromkeys(node for node in nodes if node is not None)))
+
+
+@contextmanager
+def _laid_out(wanted: Sequence[tuple[Tensor, Layout]]) -> Iterator[None]:
+    """Inside of the block, tensors are new memory in their layouts, which nothing was written
+    to.
+    """
+    before = [(x.uop, x.grad) for x, _ in wanted]
+    try:
+        for x, layout in wanted:
+            x.uop, x.grad = UOp.new_buffer(layout, x.shape, x.dtype), None
+        yield
+    finally:
+        for (x, _), saved in zip(wanted, before, strict=True):
+            x.uop, x.grad = saved
