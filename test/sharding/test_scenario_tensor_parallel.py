@@ -212,6 +212,17 @@ def test_18_a_table_that_is_the_output_layer_too_stays_where_it_is() -> None:
     assert training["all_reduce"] <= 2 * 48 + 4 * 3 * ROW
 
 
+def test_25_a_table_used_twice_on_a_mesh_is_reduced_once() -> None:
+    def model(index: Tensor, table: Tensor) -> Tensor:
+        return table[index] @ table.T
+
+    rows, vocabulary = on((0, None), GRID), on((None, 0), GRID)
+    index = np.random.default_rng(1).integers(0, 1004, 64).astype(np.int32)
+    _, training, _ = traffic(model, [index, array(1004, 128)], [rows, vocabulary])
+    # half of the batch looks up, and back, (32, 128); two devices reduce (502, 128)
+    assert training == {"all_reduce": 2 * 16 + 251}
+
+
 # ---- attention ----
 
 

@@ -100,6 +100,9 @@ def lower_copy(node: UOp, ctx: Lowering) -> UOp:
             return UOp(Ops.COPY, node.dtype, (value,), target)
         value = slice_local(value, None, target, node.shape) if value.shape else value
         return UOp(Ops.COPY, node.dtype, (value,), Spmd(target.devices))
+    if isinstance(source, Sharding) and source.is_partial:
+        # `simplify` cuts terms, and moves none
+        return slice_local(value, source, cast(Sharding, target), node.shape)
     kind = transfer_kind(source, target)
     reason = Reason(kind, str(source), str(target), _line(node))
     return transfer(value, source, target, node.shape, reason)

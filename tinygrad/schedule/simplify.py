@@ -65,11 +65,25 @@ def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
 
 def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
     """`allreduce(x) + allreduce(y) -> allreduce(x + y)`: one collective in place of two"""
+    if a.arg != b.arg or any(x.src[0].device.partial_ops != ("ADD",) for x in (a, b)):
+        return None
     x, y = a.src[0], b.src[0]
-    if a.arg != b.arg or x.device != y.device or x.device.partial_ops != ("ADD",):
+    if x.device != y.device:
+        # terms of which each device has more than is asked for are cut first
+        x, y = _cut_to(x, y.device), _cut_to(y, x.device)
+    if x.device != y.device:
         return None
     terms = UOp(Ops.ADD, x.dtype, (x, y))
     return inherit(UOp(Ops.ALLREDUCE, x.dtype, (terms,), a.arg), a)
+
+
+def _cut_to(terms: UOp, layout: Sharding) -> UOp:
+    """Terms in a layout that splits what theirs keeps whole, if it is such a one."""
+    pairs = list(zip(terms.device.axes, layout.axes, strict=False))
+    cuts = all(p == q or (p is None and isinstance(q, int)) for p, q in pairs)
+    if terms.device.mesh_shape != layout.mesh_shape or not cuts:
+        return terms
+    return UOp(Ops.COPY, terms.dtype, (terms,), layout)
 
 
 def raise_allreduce(node: UOp, inner: UOp) -> UOp | None:
