@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from test.unit.test_gguf import F32_DATA, Part, gguf_file
 from tinygrad import Mesh, P, Sharding, Tensor
 from tinygrad.engine import CommTrace
-from tinygrad.nn.state import load_state_dict, safe_load, safe_save
+from tinygrad.nn.state import gguf_load, load_state_dict, safe_load, safe_save
 from tinygrad.nn.state.ggml import block_format
 from tinygrad.nn.state.shards import run_starts
 from tinygrad.runtime.disk import DiskFile
@@ -174,6 +175,25 @@ def test_each_device_reads_the_blocks_of_its_own_numbers(monkeypatch, tmp_path, 
     assert model["x"].device == layout
     np.testing.assert_array_equal(model["x"].numpy(), expected.astype(np.float16))
     assert sum(nbytes for _, nbytes in found) == ROWS * COLUMNS // Q8_0_ELEMENTS * Q8_0_BYTES
+    assert trace.nbytes == 0
+
+
+@pytest.mark.parametrize("layout", [Sharding(FOUR, 0), Sharding(FOUR, 1), Sharding(FOUR[:3], 0)])
+def test_each_device_reads_its_part_of_a_gguf_file(monkeypatch, tmp_path, layout):
+    rng, sizes = np.random.default_rng(0), (COLUMNS, ROWS)
+    blocks = rng.integers(0, 50, ROWS * COLUMNS // Q8_0_ELEMENTS * Q8_0_BYTES, np.uint8).tobytes()
+    floats = rng.standard_normal(ROWS * COLUMNS).astype(np.float32).tobytes()
+    parts = [Part("quantised", sizes, Q8_0, 0), Part("plain", sizes, F32_DATA, len(blocks))]
+    (tmp_path / "x.gguf").write_bytes(gguf_file((), parts, blocks + floats))
+    _, state = gguf_load(tmp_path / "x.gguf")
+    expected = {name: x.numpy() for name, x in gguf_load(tmp_path / "x.gguf")[1].items()}
+    model = {name: Tensor.zeros(ROWS, COLUMNS, device=layout) for name in state}
+    with reads(monkeypatch) as found, CommTrace() as trace:
+        load_state_dict(model, state, verbose=False)
+    for name, x in model.items():
+        assert x.device == layout
+        np.testing.assert_array_equal(x.numpy(), expected[name])
+    assert sum(nbytes for _, nbytes in found) == len(blocks) + len(floats)
     assert trace.nbytes == 0
 
 
