@@ -24,7 +24,13 @@ from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.sharing import share_terms
 from tinygrad.codegen.split import Fit
 from tinygrad.codegen.staging import is_contiguous, lanes_of, stage
-from tinygrad.codegen.tiling import LONGEST_WHOLE_PANEL, Contraction, Tiling, choose_tiling
+from tinygrad.codegen.tiling import (
+    LONGEST_WHOLE_PANEL,
+    ROW_BYTES,
+    Contraction,
+    Tiling,
+    choose_tiling,
+)
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.settings import thread_count
@@ -39,7 +45,6 @@ SCALAR_TILE = 4
 # bytes of a staged panel that leave room for the rest in a core's second-level cache
 PANEL_BYTES = 1 << 18
 ACCUMULATOR_BYTES = 1 << 18
-ROW_BYTES = 1 << 17
 # numbers of scratch arrays
 PANEL, SUMS, ROWS, WINDOW = 0, 1, 2, 3
 

@@ -31,6 +31,8 @@ NARROWEST_COST = 0.5
 LONG_OPERATION = 12
 LONG_OPERATIONS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW, Ops.SQRT, Ops.RECIPROCAL})
 FEWEST_STAGED_OPERATIONS = 2
+# bytes of the rows of a tile that stay in a core's caches until they are summed
+ROW_BYTES = 1 << 18
 MOST_ROWS = 14
 MOST_ROWS_OF_ONE_VECTOR = 25
 # elements of a panel that is copied block by block, and the parts that its rows are then cut in
@@ -97,7 +99,7 @@ def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
     for side in (0, 1):
         search = _Search(found, side, renderer)
         for axis in found.axes[side]:
-            if not is_static(axis) or extent(axis) < 3 or axis in found.untiled:
+            if not is_static(axis) or extent(axis) < 2 or axis in found.untiled:
                 continue
             tiling = search.along(axis)
             if tiling is not None and (best is None or tiling.cost < best.cost):
@@ -110,7 +112,7 @@ def _arithmetic(operand: UOp) -> int:
     return sum(
         LONG_OPERATION if u.op in LONG_OPERATIONS else 1
         for u in operand.toposort()
-        if u.op in GroupOp.ALU and dtypes.is_float(u.dtype)
+        if (u.op in GroupOp.ALU or u.op is Ops.CAST) and dtypes.is_float(u.dtype)
     )
 
 
@@ -155,6 +157,9 @@ class _Search:
         """Candidate register tiles that fit beside `vectors` columns."""
         limit = MOST_ROWS_OF_ONE_VECTOR if vectors == 1 else MOST_ROWS
         most = min(limit, (self.registers - 1 - vectors) // vectors)
+        if self.rows_staged:
+            row_bytes = self.found.terms() * self.other.dtype.itemsize
+            most = max(1, min(most, ROW_BYTES // row_bytes))
         axes = self.row_axes[:4]
         total = math.prod(extent(r) for r in self.found.axes[1 - self.side])
         # rows of which only a bound is known stay loops

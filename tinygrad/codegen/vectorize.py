@@ -21,6 +21,8 @@ GATHER_COST = 1.0
 FEWEST_STEPS = 4
 UNROLLED_TERMS = 32
 ACCUMULATORS = 4
+# those of all outputs together
+MOST_ACCUMULATORS = 16
 # vectors of neighbouring outputs: long pieces of each row that is read
 COLUMN_VECTORS = 8
 
@@ -72,8 +74,11 @@ def split_terms(nest: Nest, axis: UOp) -> None:
     lanes, n = lanes_of(nest), extent(axis)
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2
+    # outputs that share terms have accumulators of their own
+    shared = {r for s in nest.stores for r in s.src[2:] if r.arg.kind is AxisType.TILE}
+    most = max(1, min(ACCUMULATORS, MOST_ACCUMULATORS // points(frozenset(shared))))
     unroll = 1
-    while unroll < ACCUMULATORS and n >= 4 * unroll * lanes:
+    while unroll < most and n >= 4 * unroll * lanes:
         unroll *= 2
     while unroll > 1 and is_static(axis) and n % lanes == 0 and n % (unroll * lanes):
         unroll //= 2
