@@ -269,6 +269,17 @@ def test_loading_over_a_model_in_memory_takes_a_part_of_two_weights_more(saved: 
     assert usage.most <= 2 * largest_bytes(model) // 8
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_tensor_in_a_file_that_is_split_is_read_in_parts(tmp_path: Path, axis: int) -> None:
+    array = np.arange(96 * 64, dtype=np.float32).reshape(96, 64)
+    safe_save({"x": Tensor(array)}, tmp_path / "x.safetensors")
+    state = safe_load(tmp_path / "x.safetensors")
+    with watched() as usage:
+        x = state["x"].shard(EIGHT, axis).realize()
+    assert usage.most == array.nbytes // 8
+    np.testing.assert_array_equal(x.numpy(), array)
+
+
 def test_quantised_weights_are_read_and_computed_in_parts(tmp_path: Path) -> None:
     blocks = np.random.default_rng(0).integers(0, 50, (512, 4 * 18), np.uint8)
     (tmp_path / "q4_0").write_bytes(blocks.tobytes())

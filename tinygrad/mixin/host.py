@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Array = numpy.ndarray[Any, Any]
 
-# the BUFFERs on "NPY"
+# the BUFFERs on "NPY", and tensors in files
 host_arrays: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 # ops whose value is that of their source

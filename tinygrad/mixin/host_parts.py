@@ -1,4 +1,4 @@
-"""Arrays of the host that go to several devices, cut on the host.
+"""Arrays of the host, and in files, that go to several devices: cut on the host.
 
 In: graphs in which a copy of such an array is laid out so that a device's part is no run of its
 memory, as columns are. Out: the parts in the memory of their devices. Always true: no device gets
@@ -51,7 +51,7 @@ def _below(node: UOp) -> list[UOp]:
 
 
 def parts_of_array(array: UOp, layout: Sharding) -> UOp:
-    """A BUFFER in `layout` with the content of an array of the host."""
+    """A BUFFER in `layout` with the content of an array of the host, or of a file, mapped."""
     import numpy as np
 
     shape = cast(tuple[int, ...], array.shape)

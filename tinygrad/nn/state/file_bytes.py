@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod
+from tinygrad.mixin.host import host_arrays
 from tinygrad.schedule.prepare import contiguous_range
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
@@ -133,6 +134,8 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
         memory, start = memory_of(t[start : start + size * dtype.itemsize].clone()), 0
     node = UOp.new_buffer(t.device, tuple(shape), dtype)
     buffers[node] = memory.view(size, dtype, start)
+    if is_on_disk(t):
+        host_arrays.add(node)
     return Tensor(node)
 
 

@@ -44,7 +44,7 @@ def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
 
 
 def _parts(source: UOp, layout: Sharding) -> UOp:
-    if source in host_arrays:
+    if not is_file(source.device):
         return parts_of_array(source, layout)
     found = read_shards(Tensor(source), layout)
     assert found is not None, "it is a run of a file"
