@@ -27,8 +27,8 @@ from tinygrad.uop.ops import UOp
 
 # tokens of a prompt that are read at once
 CHUNK = 64
-# so many are rather read one by one
-FEW = 4
+# so many take less time one by one
+FEW = 16
 DEFAULT_CONTEXT = 4096
 
 
