@@ -18,7 +18,7 @@ from test.sharding.common import (
     on,
     placed,
 )
-from tinygrad import dtypes
+from tinygrad import Tensor, dtypes
 from tinygrad.device import Sharding
 
 
@@ -65,3 +65,11 @@ def test_float64_is_interpolated_in_float64() -> None:
         rtol=1e-14,
         atol=1e-14,
     )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_runs_of_an_array_that_is_still_on_the_host(axis: int) -> None:
+    """What is stored is the blocks, not what one of two readers needs."""
+    numbers = integers(8, 9)
+    x = Tensor(numbers).to(on(axis, devices=TWO)).roll(3, axis)
+    np.testing.assert_array_equal(x.numpy(), np.roll(numbers, 3, axis))

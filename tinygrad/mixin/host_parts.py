@@ -39,7 +39,10 @@ def cut_on_host(roots: Iterable[UOp]) -> dict[UOp, UOp]:
 
 
 def _cuts_rows(layout: Any) -> bool:
-    return isinstance(layout, Sharding) and layout.split_axes not in {(), (0,)}
+    # a run of intervals is what one reader needs; the blocks below are what is to be stored
+    if not isinstance(layout, Sharding) or layout.has_intervals:
+        return False
+    return layout.split_axes not in {(), (0,)}
 
 
 def _below(node: UOp) -> list[UOp]:
