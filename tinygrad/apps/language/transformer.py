@@ -163,8 +163,9 @@ class Transformer:
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
         """Makes `cache` hold these tokens; returns the logits (vocab,) after the last of them.
 
-        What the cache holds of them already, from the start on, is not computed again. Raises
-        ValueError for no tokens or unknown ones, ContextOverflowError for too many.
+        What the cache holds of them already, from the start on, is not computed again. The logits
+        are overwritten by the next step of one sequence. Raises ValueError for no tokens or unknown
+        ones, ContextOverflowError for too many.
         """
         tokens = check_tokens(tokens, self.vocab_size)
         cache.check_fits(len(tokens))
@@ -181,8 +182,9 @@ class Transformer:
     def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor:
         """One more token for each sequence; the logits (batch, vocab) after them.
 
-        Raises ValueError for unknown tokens or another number of them than of caches,
-        ContextOverflowError if a cache is full; no cache is changed then.
+        They are overwritten by the next step of as many sequences. Raises ValueError for unknown
+        tokens or another number of them than of caches, ContextOverflowError if a cache is full; no
+        cache is changed then.
         """
         tokens = check_tokens(tokens, self.vocab_size)
         if len(tokens) != len(caches):
