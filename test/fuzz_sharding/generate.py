@@ -33,6 +33,7 @@ from tinygrad import Tensor, dtypes
 MOST_ELEMENTS = 1024
 MOST_OF_LARGE = 8192
 MOST_AXES = 5
+LAYOUT_CHANGES = 0.08  # of the steps, besides those that are drawn as any other op
 DTYPES = ["double"] * 8 + ["float"] * 6 + ["int"] * 3 + ["half", "bfloat16", "long", "short"]
 SIZES = [1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12]
 LARGE_SIZES = [1, 2, 3, 8, 16, 17, 24, 30, 33]
@@ -85,7 +86,7 @@ OPS: dict[str, Op] = {}
 
 def op(function: Op) -> Op:
     """Declares a function that draws operands and adds a step, or raises Unsuitable."""
-    OPS[function.__name__.strip("_")] = function
+    OPS[function.__name__] = function
     return function
 
 
@@ -101,7 +102,6 @@ class Generator:
         self.steps: list[Step] = []
         self.values: list[Value] = []
         self.names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
-        self.refused: list[tuple[str, str, Exception]] = []
         is_large = rng.random() < 0.07
         self.sizes, self.most = (LARGE_SIZES, MOST_OF_LARGE) if is_large else (SIZES, MOST_ELEMENTS)
         self._current = ""
@@ -203,7 +203,6 @@ class Generator:
         try:
             tensor = execute(drawn, self.names)
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
-            self.refused.append((self._current, statements, error))
             raise Unsuitable from error
         value = Value(name, tensor, bound, exact)
         if prod(value.shape) > self.most or 0 in value.shape or value.ndim > MOST_AXES:
@@ -244,7 +243,7 @@ class Generator:
             if len(self.steps) >= length:
                 break
             self._current = self.rng.choice(names)
-            if "to_layout" in names and self.maybe(0.08):
+            if "to_layout" in names and self.maybe(LAYOUT_CHANGES):
                 self._current = "to_layout"
             try:
                 OPS[self._current](self)

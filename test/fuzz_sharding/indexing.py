@@ -211,9 +211,8 @@ def write_seen_by_a_view(g: Generator) -> None:
         ", ".join(random_index(g, size) if g.maybe(0.7) else ":" for size in x.shape)
         for _ in range(2)
     )
-    change = g.pick(
-        [f"OUT[{second}] = 1", f"OUT[{second}].assign(1).realize()", f"OUT[{second}] += 1"]
-    )
+    part = f"OUT[{second}]"
+    change = g.pick([f"{part} = 1", f"{part}.assign({part} * 0 + 1).realize()", f"{part} += 1"])
     text = (
         f"OUT = {x}.clone().realize()\nOUT_view = OUT.transpose(0, -1)\nOUT[{first}] = 2\n"
         f"{change}\nOUT = OUT - OUT_view.max()"

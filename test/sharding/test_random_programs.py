@@ -11,7 +11,7 @@ import pytest
 
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
 from test.fuzz_sharding.check import Finding, Refused, check_bytes, check_replay, compare
-from test.fuzz_sharding.generate import random_program
+from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.shrink import Check, shrink
 from tinygrad.schedule import moving
 from tinygrad.settings import Context
@@ -35,6 +35,12 @@ def search(check: Check, ops: list[str] | None, count: int) -> Finding | None:
 def test_random_programs(check: Check) -> None:
     finding = search(check, None, PROGRAMS)
     assert finding is None, str(finding)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_op_is_drawn(name: str) -> None:
+    programs = (random_program(random.Random(seed), [name]) for seed in range(300))
+    assert any(name in {step.op for step in program.steps} for program in programs)
 
 
 def test_a_missing_mask_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
