@@ -121,7 +121,7 @@ def plan(
         TypeError: the function returns no tensor.
 
     >>> mesh = Mesh((2,), ("dp",), ("NULL:0", "NULL:1"))
-    >>> w, x = Tensor.empty(64, 64), Tensor.empty(1024, 64)
+    >>> w, x = Tensor.empty(4096, 4096), Tensor.empty(65536, 4096)
     >>> found = plan(lambda w, x: (x @ w).sum(), {"w": w, "x": x}, mesh)
     >>> found.specs
     {'w': P(None, None), 'x': P('dp', None)}
@@ -129,13 +129,31 @@ def plan(
     mesh = Mesh(mesh.shape, mesh.names, [Device.canonicalize(name) for name in mesh.devices])
     step = Step(function, inputs, group_tensors(inputs))
     search = Search(step, mesh, memory_limit, _fixed(fixed or {}, step, mesh))
-    ranking = search.run()
-    tried = len(search.surveyed)
-    for choice in ranking[:MOST_CHECKED]:
-        cost = step.cost(search.layouts(choice)) if step.repeated else search.known[choice]
-        if not search.key(cost)[0]:
-            return Plan(mesh, _entries(search, choice), cost, tried)
-    raise _too_little(search, ranking[0], tried)
+    search.run()
+    choice, cost = _checked(search)
+    return Plan(mesh, _entries(search, choice), cost, len(search.surveyed))
+
+
+def _checked(search: Search) -> tuple[Choice, Cost]:
+    """The best choice that fits the limit with all layers built, and its cost.
+
+    Where a few layers told too little of it, they most likely did so of other choices, in
+    proportion.
+    """
+    step, limit = search.step, search.limit
+    nearest: list[Cost] = []
+    for _ in range(MOST_CHECKED):
+        choice = search.ranking()[0]
+        known = search.known[choice]
+        cost = step.cost(search.layouts(choice)) if step.repeated else known
+        if limit is None or cost.memory_nbytes <= limit:
+            return choice, cost
+        nearest.append(cost)
+        if search.key(known)[0] or not step.repeated:
+            break
+        search.margin = cost.memory_nbytes / known.memory_nbytes
+        search.improve(search.ranking()[0])
+    raise _too_little(search, min(nearest, key=lambda cost: cost.memory_nbytes))
 
 
 def predict(function: Function, inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> Cost:
@@ -191,10 +209,9 @@ def _spec(group: Group, placements: Placements, mesh: Mesh) -> P:
     return P(*entries)
 
 
-def _too_little(search: Search, best: Choice, tried: int) -> MemoryError:
-    cost = search.known[best]
+def _too_little(search: Search, nearest: Cost) -> MemoryError:
     return MemoryError(
-        f"plan: none of {tried} choices of layouts fits into {search.limit:,} bytes a device; the "
-        f"nearest needs {cost.memory_nbytes:,} bytes, {cost.inputs_nbytes:,} of them for the "
-        "inputs; use more devices, a smaller batch, or a higher memory_limit"
+        f"plan: none of {len(search.surveyed)} choices of layouts fits into {search.limit:,} bytes "
+        f"a device; the nearest needs {nearest.memory_nbytes:,} bytes, {nearest.inputs_nbytes:,} "
+        "of them for the inputs; use more devices, a smaller batch, or a higher memory_limit"
     )

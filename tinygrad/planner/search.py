@@ -71,6 +71,8 @@ class Search:
         self.step = step
         self.mesh = mesh
         self.limit = limit
+        # how much more memory all layers need than few of them tell
+        self.margin = 1.0
         self.options = [self._options(group, fixed) for group in step.groups]
         self.known: dict[Choice, Cost] = {}
         self.surveyed: dict[Choice, Cost] = {}
@@ -96,7 +98,8 @@ class Search:
 
     def key(self, cost: Cost) -> Key:
         """What makes one cost less than another."""
-        over = 0 if self.limit is None else max(0, cost.memory_nbytes - self.limit)
+        needed = int(cost.memory_nbytes * self.margin)
+        over = 0 if self.limit is None else max(0, needed - self.limit)
         return over, cost.seconds, cost.nbytes
 
     def try_out(self, choice: Choice, rival: Choice | None, doubt: float = FAR) -> bool:
@@ -129,8 +132,8 @@ class Search:
 
     # ---- which choices ----
 
-    def run(self) -> list[Choice]:
-        """Choices in the order of their cost, the best first."""
+    def run(self) -> None:
+        """Try what is worth trying."""
         is_small = prod(map(len, self.options)) <= MOST_COMBINATIONS
         best: Choice | None = None
         every = product(*self.options) if is_small else self.starts()
@@ -141,7 +144,6 @@ class Search:
         if not is_small:
             for choice in self.ranking()[:STARTS_IMPROVED]:
                 self.improve(choice)
-        return self.ranking()
 
     def ranking(self) -> list[Choice]:
         """What was planned in full, by cost."""
