@@ -190,13 +190,13 @@ def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
 
     def peak(*results: Tensor) -> int:
         """The bytes on a device that realizing takes beside what there was and the results."""
-        gc.collect()
         GlobalCounters.reset()
         before = GlobalCounters.mem_used_per_device["CPU:1"]
         Tensor.realize(*results)
         added = int(sum(y.nbytes() for y in results)) // len(DEVICES)
         return GlobalCounters.mem_peak_per_device["CPU:1"] - before - added
 
+    gc.collect()
     activation = 64 * WIDTH * 4
     packed = 0 if axis == 0 else GATHERED // 4
     # a weight, and what goes into a layer and comes out of it
