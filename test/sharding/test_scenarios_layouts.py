@@ -1,7 +1,7 @@
 """Scenarios 10, 13 and 24: layouts change, or follow a reshape, with the fewest bytes.
 
-Scenarios 11, 12, 14 and 15 are in test_pipeline.py, 22 is in test_split_axis.py, 23 in
-test_every_op.py and 21 in test_scenarios_cache.py.
+Scenarios 11 and 12 are in test_between_meshes.py, 14 and 15 in test_pipeline.py, 22 in
+test_split_axis.py, 23 in test_every_op.py and 21 in test_scenarios_cache.py.
 """
 
 from __future__ import annotations
