@@ -43,6 +43,7 @@ class _Planner:
         self.writer: dict[UOp, Unit] = {}
         # one unit for all that a kernel written by hand writes
         self.custom: dict[tuple[tuple[UOp, ...], UOp], Unit] = {}
+        self.known_views: dict[tuple[Unit, UOp], tuple[UOp, ...] | None] = {}
 
     def devices(self, node: UOp) -> tuple[str, ...]:
         device = node.device
@@ -277,6 +278,12 @@ class _Planner:
 
     def views(self, unit: Unit, memory: UOp) -> tuple[UOp, ...] | None:
         """The views through which a unit reads a memory; None if that is not known."""
+        key = (unit, memory)
+        if key not in self.known_views:
+            self.known_views[key] = self._views(unit, memory)
+        return self.known_views[key]
+
+    def _views(self, unit: Unit, memory: UOp) -> tuple[UOp, ...] | None:
         parts = self.parts[memory]
         entries = {p.entry for p in parts}
         names = [x for x in unit.reads if not entries.isdisjoint(p.entry for p in self.parts[x])]
