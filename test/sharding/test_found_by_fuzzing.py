@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,3 +74,14 @@ def test_runs_of_an_array_that_is_still_on_the_host(axis: int) -> None:
     numbers = integers(8, 9)
     x = Tensor(numbers).to(on(axis, devices=TWO)).roll(3, axis)
     np.testing.assert_array_equal(x.numpy(), np.roll(numbers, 3, axis))
+
+
+@pytest.mark.parametrize("away", ["CPU:1", on(None), on(0, devices=DEVICES[:3])], ids=str)
+@pytest.mark.parametrize("home", ["CPU", on(0)], ids=str)
+def test_what_went_away_and_came_back_is_in_memory_of_its_own(home: Any, away: Any) -> None:
+    x = placed(integers(8), home)
+    x.assign(10 - x)
+    back, later = x.to(away).to(home).realize(), x.to(away).to(home)
+    x.assign(x * 2).realize()
+    for found in (back, later, x * 0.5):
+        np.testing.assert_array_equal(found.numpy(), 10 - integers(8))

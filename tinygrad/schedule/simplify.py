@@ -132,8 +132,25 @@ rules = PatternMatcher(
 def simplify(sink: UOp) -> UOp:
     """The tensor graph after all rules."""
     sink = spread(fetch_runs(sink))
+    sink = sink.replace(src=tuple(_with_round_trip(x) for x in sink.src))
     sink = graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
     return reduce_once(sink)
+
+
+def _with_round_trip(node: UOp) -> UOp:
+    """`copy(copy(x, A), B)`, kept as it is if `x` is memory on `B`: a value that is asked for gets
+    memory of its own, which writing to `x` does not change.
+    """
+    if node.op is Ops.RESHAPE and node.src[0].device is not None:
+        return node.replace(src=(_with_round_trip(node.src[0]),))
+    if node.op is not Ops.COPY or node.src[0].op is not Ops.COPY:
+        return node
+    start = node
+    while start.op in {Ops.COPY, Ops.RESHAPE}:
+        start = start.src[0]
+    if start.op not in {Ops.BUFFER, Ops.ASSIGN} or start.device != node.device:
+        return node
+    return inherit(node.replace(src=(node.src[0].contiguous(),)), node)
 
 
 def reduce_once(sink: UOp) -> UOp:
