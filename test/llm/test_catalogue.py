@@ -171,12 +171,30 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
     assert locate(str(path)) == path
 
 
+@pytest.mark.usefixtures("empty_cache")
+def test_all_parts_of_a_model_are_downloaded_to_one_folder(site: Site) -> None:
+    path = locate(site.url("/x-00002-of-00003.gguf?download=true"))
+    assert only(path.parent) == [f"x-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    assert path.name == "x-00001-of-00003.gguf"
+    assert len(site.ranges) == 3
+
+
+def test_a_part_stands_for_the_model_if_no_other_is_missing(tmp_path: Path) -> None:
+    first, second = (tmp_path / f"x-0000{number}-of-00002.gguf" for number in (1, 2))
+    second.write_bytes(b"")
+    with pytest.raises(UnknownModelError, match="part of a model that lacks .*x-00001-of-00002"):
+        locate(str(second))
+    first.write_bytes(b"")
+    assert locate(str(second)) == first
+    with pytest.raises(ValueError, match="part 3 of 2; there is no such part"):
+        locate(str(tmp_path / "x-00003-of-00002.gguf"))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("smolm2:135m", "did you mean smollm2:135m"),
         ("/nowhere/x.gguf", "neither a file nor the name of a model; --list"),
-        ("http://a.invalid/x-00002-of-00003.gguf?x", "part 2 of 3 of a model; put the parts"),
     ],
 )
 def test_what_is_no_model_says_so(name: str, message: str) -> None:

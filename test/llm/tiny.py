@@ -19,13 +19,14 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True)
 class Recipe:
     """What a family has beyond the ordinary: metadata, shapes of weights that come or go (None),
-    layers.
+    layers, and the name of the family if it is not that of the recipe.
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layer: Mapping[str, Shape | None] = field(default_factory=dict)
     model: Mapping[str, Shape] = field(default_factory=dict)
     layers: int = LAYERS
+    family: str | None = None
 
 
 Q, KV = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
@@ -57,6 +58,11 @@ FUSED = {
 }
 OWN_OUTPUT = {"output.weight": (VOCAB, DIM)}
 
+ONE_KEY = {
+    "attn_k.weight": (HEAD_DIM, DIM),
+    "attn_v.weight": (HEAD_DIM, DIM),
+}
+
 RECIPES = {
     "llama": Recipe(model={"rope_freqs.weight": (HEAD_DIM // 2,)}),
     "qwen2": Recipe(layer=BIASES, model=OWN_OUTPUT),
@@ -65,6 +71,19 @@ RECIPES = {
     "olmoe": Recipe(layer=WHOLE_NORMS | MIXTURE, metadata=MIXTURE_SIZES, model=OWN_OUTPUT),
     "phi3": Recipe(
         layer=FUSED, metadata={"rope.dimension_count": 24, "attention.sliding_window": 9}
+    ),
+    "phi3, long": Recipe(
+        layer=FUSED,
+        model={
+            "rope_factors_long.weight": (HEAD_DIM // 2,),
+            "rope_factors_short.weight": (HEAD_DIM // 2,),
+        },
+        metadata={
+            "rope.scaling.type": "longrope",
+            "rope.scaling.original_context_length": CONTEXT // 2,
+            "rope.scaling.attn_factor": 1.2,
+        },
+        family="phi3",
     ),
     "gemma3": Recipe(
         layer=HEAD_NORMS | POST_NORMS,
@@ -76,6 +95,7 @@ RECIPES = {
         },
         layers=7,
     ),
+    "gemma": Recipe(layer=ONE_KEY, metadata={"attention.head_count_kv": 1}),
     "gemma2": Recipe(
         layer=POST_NORMS,
         metadata={"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0},
@@ -83,25 +103,29 @@ RECIPES = {
 }
 
 
-def write_model(path: Path, architecture: str, seed: int = 0) -> Path:
-    """A model of a family with random weights, the matrices quantised in several ways."""
+def write_model(path: Path, name: str, seed: int = 0, weights_per_file: int = 0) -> Path:
+    """A model of a recipe with random weights, the matrices quantised in several ways.
+
+    With `weights_per_file` it is several files, whose names the package `gguf` makes of `path`.
+    """
     gguf = pytest.importorskip("gguf")
-    recipe = RECIPES[architecture]
-    writer = gguf.GGUFWriter(path, architecture)
+    recipe = RECIPES[name]
+    architecture = recipe.family or name
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=weights_per_file)
     for key, value in (_sizes(recipe.layers) | dict(recipe.metadata)).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add[type(value)](f"{architecture}.{key}", value)
     random = np.random.default_rng(seed)
     kinds = [gguf.GGMLQuantizationType[name] for name in ("Q8_0", "Q4_1", "F16", "Q5_0", "BF16")]
-    for number, (name, shape) in enumerate(_shapes(recipe).items()):
+    for number, (weight, shape) in enumerate(_shapes(recipe).items()):
         values = random.standard_normal(shape).astype(np.float32)
         if len(shape) == 1:
             # scales around 1; those of frequencies stay positive
-            writer.add_tensor(name, np.abs(1 + values * np.float32(0.2)))
+            writer.add_tensor(weight, np.abs(1 + values * np.float32(0.2)))
             continue
         kind = kinds[number % len(kinds)]
         scaled = values / np.float32(np.sqrt(shape[-1]))
-        writer.add_tensor(name, gguf.quants.quantize(scaled, kind), raw_dtype=kind)
+        writer.add_tensor(weight, gguf.quants.quantize(scaled, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

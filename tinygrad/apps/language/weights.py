@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad.apps.language.placement import Placement
+from tinygrad.apps.language.split_files import names_of_parts
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
 from tinygrad.nn.state.file_bytes import (
@@ -22,6 +23,8 @@ from tinygrad.nn.state.file_bytes import (
     bytes_of_file,
     is_on_disk,
     memory_of,
+    name_of_file,
+    shown,
     view_bytes,
 )
 from tinygrad.nn.state.ggml import BlockFormat, block_format
@@ -78,21 +81,53 @@ class Projection:
         return product if self.bias is None else product + self.bias
 
 
-class WeightFile:
-    """A GGUF file whose weights are laid out as they are taken.
-
-    `metadata` has its values by key. The memory that weights are views of is kept by `self`.
-    """
+class _OneFile:
+    """What one file has; the memory that weights are views of is kept by `self`."""
 
     def __init__(self, gguf: Tensor | str | Path, placement: Placement) -> None:
         self.bytes = bytes_of_file(gguf)
-        self.placement = placement
         self.data_start, self.metadata, self.entries = gguf_load_metadata(self.bytes)
         if placement.is_single and is_on_disk(self.bytes):
             self.bytes, self.mapping = _mapped(self.bytes, placement.mesh.devices[0])
 
+    def view(self, entry: TensorEntry, skipped: int, shape: tuple[int, ...]) -> Tensor:
+        """Bytes of a weight, after some that are skipped."""
+        return view_bytes(self.bytes, self.data_start + entry.offset + skipped, dtypes.uint8, shape)
+
+
+class WeightFile:
+    """A GGUF file, or the parts of one, whose weights are laid out as they are taken.
+
+    `metadata` has the values of the first file by key. Raises FileFormatError for parts that do not
+    belong together.
+    """
+
+    def __init__(self, gguf: Tensor | str | Path, placement: Placement) -> None:
+        parts = [gguf] if isinstance(gguf, Tensor) else names_of_parts(str(gguf))
+        files = [_OneFile(part, placement) for part in parts]
+        self.placement = placement
+        self.metadata = files[0].metadata
+        self.files = {name: file for file in files for name in file.entries}
+        self._check(files)
+
+    def _check(self, files: list[_OneFile]) -> None:
+        name = name_of_file(files[0].bytes)
+        count = self.metadata.get("split.count", 1)
+        if count not in (0, len(files)):
+            raise FileFormatError(
+                f"{name}: a model of {shown(count)} files, of which {len(files)} are there; give "
+                "the path of a file whose name ends in -00001-of-00002.gguf or the like"
+            )
+        total = sum(len(file.entries) for file in files)
+        expected = self.metadata.get("split.tensors.count", total)
+        if not len(self.files) == total == expected:
+            raise FileFormatError(
+                f"{name}: {shown(expected)} weights in {len(files)} files, of which "
+                f"{len(self.files)} are there; the files are not of one model"
+            )
+
     def __contains__(self, name: str) -> bool:
-        return name in self.entries
+        return name in self.files
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a weight. Raises FileFormatError if the file lacks it."""
@@ -117,8 +152,7 @@ class WeightFile:
         row_bytes = columns // format.elements * format.nbytes
         start, stop = rows or (0, height)
         shape = (*count, stop - start, columns // format.elements, format.nbytes)
-        place = self.data_start + entry.offset + start * row_bytes
-        return Matrix(self._laid_out(place, shape, split, len(count)), format)
+        return Matrix(self._laid_out(entry, start * row_bytes, shape, split, len(count)), format)
 
     def projection(
         self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
@@ -142,28 +176,32 @@ class WeightFile:
                 f"the weight {name} has the shape {entry.shape} in {format.name}, and is no vector"
             )
         start, stop = rows or (0, entry.shape[0])
-        place = self.data_start + entry.offset + start * format.nbytes
         shape = (stop - start, format.nbytes)
-        return Matrix(self._laid_out(place, shape, split, 0), format).values()
+        blocks = self._laid_out(entry, start * format.nbytes, shape, split, 0)
+        return Matrix(blocks, format).values()
 
     def _entry(self, name: str) -> TensorEntry:
-        if name not in self.entries:
+        if name not in self.files:
             raise FileFormatError(f"the file has no weight {name}, which its architecture needs")
-        return self.entries[name]
+        return self.files[name].entries[name]
 
     def _laid_out(
-        self, place: int, shape: tuple[int, ...], split: Split | None, first: int
+        self,
+        entry: TensorEntry,
+        skipped: int,
+        shape: tuple[int, ...],
+        split: Split | None,
+        first: int,
     ) -> Tensor:
-        """The bytes at a place of the file, (..., nbytes), on the model's devices."""
-        placement = self.placement
+        """Bytes of a weight, (..., nbytes), after some that are skipped, on the model's devices."""
+        placement, file = self.placement, self.files[entry.name]
         if placement.is_single or split is None or split.units == 1:
-            return _moved(view_bytes(self.bytes, place, dtypes.uint8, shape), placement.copies)
+            return _moved(file.view(entry, skipped, shape), placement.copies)
         axis = first + split.axis
         units, size = split.units, shape[axis]
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
-        view = view_bytes(self.bytes, place, dtypes.uint8, cut)
-        value = _moved(view, placement.split(axis, units))
+        value = _moved(file.view(entry, skipped, cut), placement.split(axis, units))
         missing = placement.padded(units) - units
         if missing and split.is_even:
             padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
