@@ -48,7 +48,8 @@ class Hosted:
         urls = names_of_parts(self.url)
         folder = cache_directory() / "models" / hashlib.sha256(urls[0].encode()).hexdigest()[:16]
         names = (url.partition("?")[0].rpartition("/")[2] or "model.gguf" for url in urls)
-        return [download(url, folder / name) for url, name in zip(urls, names, strict=True)][0]
+        paths = [download(url, folder / name) for url, name in zip(urls, names, strict=True)]
+        return paths[0]
 
 
 @dataclass(frozen=True)
