@@ -131,9 +131,12 @@ class Reference:
         if self.name != "gemma3" or not is_local:
             if self.value("rope.scaling.type") == "linear":
                 frequencies = frequencies / self.value("rope.scaling.factor")
-            frequencies = frequencies / self.weights.get("rope_freqs.weight", 1)
+            for factors in ("rope_freqs", "rope_factors_long"):
+                # tests use the whole context, for which the long factors are
+                frequencies = frequencies / self.weights.get(f"{factors}.weight", 1)
         angles = self.positions[:, None, None] * frequencies
-        turned = np.exp(1j * angles).astype(np.complex64)
+        magnitude = self.value("rope.scaling.attn_factor", 1.0)
+        turned = (np.exp(1j * angles) * magnitude).astype(np.complex64)
         half = dim // 2
         neighbours = self.name in TURNS_NEIGHBOURS
         first = slice(0, dim, 2) if neighbours else slice(0, half)

@@ -33,10 +33,18 @@ def model_of(folder: Path, architecture: str) -> tuple[Path, Any]:
 
 
 # three key heads over two and four devices do not divide, nor do the five blocks of the hidden
-# vector, nor the vocabulary of 70 over three and four
+# vector, nor the vocabulary of 70 over three and four; gemma has one key head
 @pytest.mark.parametrize(
     ("architecture", "count"),
-    [("llama", 2), ("llama", 3), ("llama", 4), ("qwen2", 3), ("olmoe", 2), ("phi3", 2)],
+    [
+        ("llama", 2),
+        ("llama", 3),
+        ("llama", 4),
+        ("qwen2", 3),
+        ("olmoe", 2),
+        ("phi3", 2),
+        ("gemma", 2),
+    ],
 )
 def test_a_split_model_has_the_logits_of_the_reference(folder: Path, architecture: str, count: int):
     path, expected = model_of(folder, architecture)

@@ -6,6 +6,9 @@ from tinygrad.apps.language.architecture import Config
 from tinygrad.apps.language.weights import COLUMNS, ROWS, Split, WeightFile
 from tinygrad.tensor import Tensor
 
+# tokens for which the blocks of their experts are picked at once
+TOGETHER = 8
+
 
 class FeedForward:
     """`down(act(gate(x)) * up(x))`, vectors (rows, length, dim) to the same."""
@@ -43,6 +46,13 @@ class Experts:
         self.down = file.matrix(f"{name}down_exps.weight", Split(COLUMNS, units))
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[1] <= TOGETHER:
+            return self._mixed(x)
+        # one after the other, so that the blocks for a few tokens are in memory at a time
+        parts = [self._mixed(part).realize() for part in x.realize().split(TOGETHER, 1)]
+        return parts[0].cat(*parts[1:], dim=1)
+
+    def _mixed(self, x: Tensor) -> Tensor:
         shares, chosen = self.router(x).softmax(-1).topk(self.config.experts_used)
         if self.config.normalizes_experts:
             shares = shares / shares.sum(-1, keepdim=True)

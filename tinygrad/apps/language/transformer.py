@@ -40,15 +40,14 @@ class Layer:
         self.rotary = rotary
         self.attention = Attention(file, config, number, rotary)
         is_mixture = f"{name}ffn_gate_inp.weight" in file
+        self.feed_forward: Experts | FeedForward
         self.feed_forward = (Experts if is_mixture else FeedForward)(file, config, number)
 
         def norm(kind: str) -> Norm | None:
-            known = f"{name}{kind}.weight" in file
-            return (
-                Norm(file.vector(f"{name}{kind}.weight"), config.epsilon, config.dim)
-                if known
-                else None
-            )
+            weight = f"{name}{kind}.weight"
+            if weight not in file:
+                return None
+            return Norm(file.vector(weight), config.epsilon, config.dim)
 
         self.norms = [norm(kind) for kind in ("attn_norm", "post_attention_norm")]
         self.feed_norms = [norm(kind) for kind in ("ffn_norm", "post_ffw_norm")]
@@ -58,6 +57,9 @@ class Layer:
         angles = self.rotary.angles(span.starts, span.length)
         before, after = self.norms
         x = x + _applied(after, self.attention(_applied(before, x), angles, span))
+        if isinstance(self.feed_forward, Experts):
+            # they run for a few tokens after the others
+            x = x.realize()
         before, after = self.feed_norms
         return x + _applied(after, self.feed_forward(_applied(before, x)))
 
