@@ -137,3 +137,22 @@ def test_a_part_of_a_copy_is_no_part_of_the_tensor() -> None:
     part = x.to(on(1))[2:5].assign(v)
     np.testing.assert_array_equal(part.numpy(), v.numpy())
     np.testing.assert_array_equal(x.numpy(), array(8, 6))
+
+
+@pytest.mark.parametrize("layout", ["CPU:1", on(1), on(0), on((0, 1), GRID)], ids=str)
+def test_views_see_what_is_written_and_nothing_else_does(layout: Any) -> None:
+    x, v = stored(array(8, 6), layout), stored(array(2, 6, seed=1), None)
+    view, turned, row = x[2:6], x.flip(0), x[3]
+    copied = x.to("CPU" if isinstance(layout, str) else on(None)).reshape(48)
+    computed = view + 1
+    x[3:5] = v.numpy().tolist()
+    old, new = array(8, 6), array(8, 6)
+    new[3:5] = array(2, 6, seed=1)
+    np.testing.assert_array_equal(copied.numpy(), old.reshape(48))
+    np.testing.assert_array_equal(computed.numpy(), old[2:6] + 1)
+    for found, expected in ((view, new[2:6]), (turned, new[::-1]), (row, new[3])):
+        np.testing.assert_array_equal(found.numpy(), expected)
+    view.assign(view * 2).realize()
+    new[2:6] *= 2
+    np.testing.assert_array_equal(x.numpy(), new)
+    np.testing.assert_array_equal(row.numpy(), new[3])

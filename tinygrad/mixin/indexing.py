@@ -98,7 +98,9 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
             raise NotImplementedError("assigning to elements has no gradient; use where() instead")
         view = self._parsed(indices)
         if not isinstance(v, TensorCore):
-            v = type(self)(v, dtype=self.dtype)  # type: ignore[call-arg]
+            is_number = isinstance(v, (bool, int, float, UOp))
+            place = None if is_number else self._place_of_copies()
+            v = type(self)(v, device=place, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_picked_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
         if writable and self.realize()._is_in_memory() and not self._cuts_split_axis(view):
@@ -164,10 +166,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
     def _index_tensor(self, item: Any) -> Self:
         x: Any = item
         if not isinstance(x, TensorCore):
-            device = self.uop.device
-            if isinstance(device, Sharding):
-                device = device.replicated()
-            x = type(self)(item, device=device)  # type: ignore[call-arg]
+            x = type(self)(item, device=self._place_of_copies())  # type: ignore[call-arg]
             if x.numel() == 0:
                 x = x.cast(dtypes.default_int)
         if not dtypes.is_int(x.dtype):
@@ -176,6 +175,11 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         if x.dtype.itemsize < 4:
             return x.cast(dtypes.int32)  # type: ignore[no-any-return]
         return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
+
+    def _place_of_copies(self) -> str | Sharding | None:
+        """Where this tensor is, as full copies."""
+        device = self.uop.device
+        return device.replicated() if isinstance(device, Sharding) else device
 
     # ---- reading ----
 

@@ -8,18 +8,18 @@ is computed together with what overwrites it, so that it keeps its meaning.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from tinygrad.engine import realize_tensors
 from tinygrad.engine.schedule import storage_of
 from tinygrad.gradient import carry_over
-from tinygrad.mixin.core import live_tensors
+from tinygrad.mixin.core import VIEWS, live_tensors, seen_through
 from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.mixin.host_parts import cut_on_host
-from tinygrad.mixin.sharing import Holders
+from tinygrad.mixin.sharing import Holders, memory_below
 from tinygrad.mixin.users import Users
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -57,7 +57,7 @@ def realize_readers(memory: Collection[UOp]) -> None:
     """Compute what reads these BUFFERs, or waits to be written to them, before they are overwritten
     by what is in no graph. Views see the new content.
     """
-    readers = dict.fromkeys(x for x in _live_above(memory) if alias_base(x) not in memory)
+    readers = dict.fromkeys(_computed_from(memory))
     if readers:
         replace_nodes(realize_tensors(_with_readers_of_overwritten(list(readers))))
 
@@ -165,19 +165,35 @@ def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
         return readers
     # below a latest assignment everything is as old as that assignment wants it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
-    for node in _live_above(latest):
-        is_view = alias_base(node) in latest
-        if not is_view and _reaches(node, latest, reads_old):
+    for node in _computed_from(latest):
+        if _reaches(node, latest, reads_old):
             readers[node] = None
     return readers
 
 
-def _live_above(nodes: Iterable[UOp]) -> list[UOp]:
-    """What live tensors are, of `nodes` and all that is built on them."""
-    live = [x.uop for x in live_tensors.lazy()]
-    _users.note(live)
-    above = _users.above(nodes)
-    return [node for node in live if node in above]
+def _computed_from(memory: Collection[UOp]) -> list[UOp]:
+    """What live tensors are that are built on these BUFFERs, and are no views of them."""
+    live = list(live_tensors.lazy())
+    _users.note(x.uop for x in live)
+    above = _users.above(memory)
+    found = [x for x in live if x.uop in above and alias_base(x.uop) not in memory]
+    if any(_is_gathered(x.uop, memory) for x in found):
+        # a view of a split axis is of a copy, and has the origin of what that is of
+        origins = {x.origin for x in live_tensors if _memory_of(x.uop) in memory}
+        found = [x for x in found if not (x.origin in origins and _is_gathered(x.uop, memory))]
+    return [x.uop for x in found]
+
+
+def _is_gathered(node: UOp, memory: Collection[UOp]) -> bool:
+    return node.op in VIEWS and seen_through(node) in memory
+
+
+def _memory_of(node: UOp) -> UOp:
+    """What a value is a view of, or is about to be written to."""
+    node = memory_below(node)
+    while node.op is Ops.ASSIGN:
+        node = memory_below(node.src[0])
+    return node
 
 
 def _reaches(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
