@@ -141,7 +141,7 @@ def _with_round_trip(node: UOp) -> UOp:
     """`copy(copy(x, A), B)`, kept as it is if `x` is memory on `B`: a value that is asked for gets
     memory of its own, which writing to `x` does not change.
     """
-    if node.op is Ops.RESHAPE and node.src[0].device is not None:
+    if node.op in {Ops.RESHAPE, Ops.CONTIGUOUS} and node.src[0].device is not None:
         return node.replace(src=(_with_round_trip(node.src[0]),))
     if node.op is not Ops.COPY or node.src[0].op is not Ops.COPY:
         return node
