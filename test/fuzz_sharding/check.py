@@ -14,7 +14,7 @@ from tinygrad import Sharding, Tensor, TinyJit, dtypes
 from tinygrad.engine import CommTrace
 
 # whose intermediate values may be larger than what they start from and what they make
-COMPOSED = {"factorization", "interpolate"}
+COMPOSED = {"factorization", "interpolate", "there_and_back"}
 # what rounds is computed in float64; gradients may be large whole numbers that round a little
 TOLERANCE = {dtypes.double: 1e-9, dtypes.float: 2e-5, dtypes.half: 2e-2, dtypes.bfloat16: 1e-1}
 

@@ -251,18 +251,23 @@ def meshgrid(g: Generator) -> None:
 
 @op
 def to_layout(g: Generator) -> None:
-    """Another layout of the same devices, or one device for a while."""
+    """Another layout of the same devices."""
     x = g.any(least=0)
-    layout = g.layout(x.shape)
-    where = g.pick([f".to({layout})"] * 4 + [f".to('CPU').to({layout})"])
-    if g.maybe(0.2):
+    g.step(f"{x}.to({g.layout(x.shape)})", x)
+
+
+@op
+def there_and_back(g: Generator) -> None:
+    """On other devices for a while, or on one."""
+    x = g.any(least=0)
+    away = "'CPU'"
+    if g.maybe():
         away = g.layout(x.shape, random_devices(g.rng, g.pick([2, 3, 4, 6, 8])))
-        where = f".to({away}).to({layout})"
-    g.step(f"{x}{where}", x, along=None)
+    g.step(f"{x}.to({away}).to({g.layout(x.shape)})", x)
 
 
 @op
 def shard_like(g: Generator) -> None:
     x = g.any()
     y = g.like(x.shape)
-    g.step(f"{x}.shard_like({y})", x, y, along=None, bound=x.bound)
+    g.step(f"{x}.shard_like({y})", x, y, bound=x.bound)
