@@ -12,6 +12,7 @@ from test.llm.reference import Reference
 from test.llm.tiny import DIM, LAYERS, VOCAB, write_model
 from tinygrad import Mesh, Tensor
 from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.weights import WeightFile
 from tinygrad.engine import CommTrace
 from tinygrad.sharding import Sharding, ShardingError
 
@@ -54,6 +55,16 @@ def test_a_split_model_has_the_logits_of_the_reference(folder: Path, architectur
     for i in range(15, 20):
         logits = model.decode([TOKENS[i]], [cache])
         np.testing.assert_allclose(logits.numpy()[0], expected[i], **CLOSE)
+
+
+def test_heads_that_end_within_blocks_are_gathered(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    path, expected = model_of(folder, "llama")
+    # no unit of heads, of 64 columns, is whole blocks then
+    monkeypatch.setattr(WeightFile, "elements_per_block", lambda self, name: 96)
+    model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
+    logits = model.prefill(TOKENS[:4], model.new_cache())
+    np.testing.assert_allclose(logits.numpy(), expected[3], **CLOSE)
+    np.testing.assert_allclose(model(Tensor([TOKENS])).numpy()[0], expected, **CLOSE)
 
 
 def test_each_layer_sums_terms_twice_and_moves_nothing_else(folder: Path):

@@ -67,8 +67,10 @@ class Attention:
     def _output(self, file: WeightFile, name: str) -> Projection:
         """Split like the heads, or by rows if that would cut through blocks."""
         unit = self.shared_by * self.config.head_dim
+        self.columns = self.kv_heads * unit
         if unit % file.elements_per_block(f"{name}.weight") == 0:
             return file.projection(name, Split(COLUMNS, self.config.kv_heads))
+        self.columns = self.config.heads * self.config.head_dim
         return file.projection(name, Split(ROWS, self.config.dim, is_even=False))
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], span: Span) -> Tensor:
@@ -88,7 +90,7 @@ class Attention:
             attended = rows[0].cat(*rows[1:])
         else:
             attended = self._attend(query, key, value, 0)
-        return self.output(attended.permute(0, 3, 1, 2, 4).flatten(2))
+        return self.output(attended.permute(0, 3, 1, 2, 4).flatten(2)[..., : self.columns])
 
     def _heads(self, x: Tensor, norm: Norm | None, heads: int) -> Tensor:
         """(rows, length, n) as heads (rows, length, groups, heads, dim), normalised."""
