@@ -201,7 +201,9 @@ class Transformer:
         """Adds tokens to caches, up to `length` to each; the logits (rows, vocab) after them."""
         key = (len(parts), length)
         if key not in self.steps:
-            self.steps[key] = TinyJit(self._forward)
+            step = self.steps[key] = TinyJit(self._forward)
+            # a first call makes nothing that later ones use, so it is captured as a second one is
+            step.cnt = 1
         padded = [part + [0] * (length - len(part)) for part in parts]
         starts = [
             self._variable(f"start{row}", self.max_context - 1, len(cache.tokens))
