@@ -52,6 +52,15 @@ class Cost:
         """Communication and computation, one after the other."""
         return self.communication_s + self.computation_s
 
+    def is_no_less(self, survey: Cost) -> bool:
+        """Whether, of what a survey tells, nothing is less than in another one."""
+        return (
+            self.communication_s >= survey.communication_s
+            and self.inputs_nbytes >= survey.inputs_nbytes
+            and self.operations >= survey.operations
+            and self.stored_nbytes >= survey.stored_nbytes
+        )
+
     @property
     def memory_nbytes(self) -> int:
         """The most memory that one device needs."""

@@ -2,7 +2,7 @@
 
 In: a `Step`, a mesh, a limit of memory. Out: the best layouts found, and their cost. Where there
 are few combinations all are tried; else combinations that people would begin with, of which the
-best are improved, one group of tensors and one mesh dimension at a time, for as long as that helps.
+best is improved, one group of tensors and one mesh dimension at a time, for as long as that helps.
 Always true: the result is no worse than anything that was tried.
 """
 
@@ -25,7 +25,6 @@ Key = tuple[int, float, int]
 """What is minimised: bytes beyond the limit, seconds, bytes that move."""
 
 MOST_COMBINATIONS = 256
-STARTS_IMPROVED = 2
 # a round that leaves more than this of the cost was the last one
 ENOUGH = 0.99
 # parameters of less than this part of all bytes stay as they were in the start, vectors sooner
@@ -121,8 +120,10 @@ class Search:
     def _looks_worse(self, surveyed: Cost, rival: Choice | None, doubt: float) -> bool:
         if rival is None:
             return False
-        theirs = self.known[rival]
-        guess = guessed(surveyed, theirs, self.surveyed[rival])
+        theirs, survey_of_theirs = self.known[rival], self.surveyed[rival]
+        if surveyed.is_no_less(survey_of_theirs):
+            return True
+        guess = guessed(surveyed, theirs, survey_of_theirs)
         least = replace(
             guess,
             computation_s=guess.computation_s * doubt,
@@ -142,8 +143,7 @@ class Search:
             if self.try_out(choice, best if self.limit is None else None):
                 best = choice
         if not is_small:
-            for choice in self.ranking()[:STARTS_IMPROVED]:
-                self.improve(choice)
+            self.improve(self.ranking()[0])
 
     def ranking(self) -> list[Choice]:
         """What was planned in full, by cost."""
