@@ -182,6 +182,7 @@ def test_a_graph_of_the_same_structure_is_planned_once() -> None:
     def run(seed: int) -> Array:
         return (tensor(7, 5, seed=seed).softmax(0) @ tensor(5, 3, seed=seed + 1)).numpy()
 
+    _plans.clear()
     run(0)
     plans = len(_plans)
     np.testing.assert_allclose(run(2).shape, (7, 3))
@@ -197,10 +198,23 @@ def test_a_bound_value_is_no_part_of_the_structure() -> None:
     def run(value: int) -> float:
         return float(x[: n.bind(value)].sum().item())
 
+    _plans.clear()
     assert run(3) == pytest.approx(array(10, 3)[:3].sum(), rel=1e-4)
     plans = len(_plans)
     assert run(7) == pytest.approx(array(10, 3)[:7].sum(), rel=1e-4)
     assert len(_plans) == plans
+
+
+def test_the_plans_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tinygrad.engine.schedule.MOST_PLANS", 3)
+    tensors = [tensor(size, 2).realize() for size in range(1, 6)]
+    _plans.clear()
+    for number in (0, 1, 2, 0, 3, 4):
+        (tensors[number] + 1).realize()
+    first, *others = _plans
+    assert len(others) == 2
+    (tensors[0] + 1).realize()
+    assert list(_plans) == [*others, first]
 
 
 def test_without_the_cache_results_are_the_same() -> None:

@@ -7,7 +7,7 @@ in. Always true: a graph of the same structure is planned once, whatever buffers
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, cast
 
 from tinygrad.device import Buffer, Device, MultiBuffer
@@ -76,6 +76,8 @@ def _size(shape: tuple[int, ...]) -> int:
     return total
 
 
+# plans that were used last come last; a program that never asks twice keeps this many
+MOST_PLANS = 1024
 _plans: dict[tuple[Any, ...], Plan] = {}
 
 
@@ -83,7 +85,7 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
     """The plan of a canonical graph, from the cache if its like was planned before."""
     settings = (RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
     key = (sink, Device.DEFAULT, settings, current_topology())
-    found = _plans.get(key) if SCHEDULE_CACHE else None
+    found = _plans.pop(key, None) if SCHEDULE_CACHE else None
     if found is None:
         if SPEC:
             verify(sink, TENSOR)
@@ -91,7 +93,10 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
         local = place_constants(graph_rewrite(local, prepare, name="prepare"))
         if SPEC:
             verify(local, PER_DEVICE)
-        found = _plans[key] = gather_again(make_plan(local, inputs, Device.DEFAULT))
+        found = gather_again(make_plan(local, inputs, Device.DEFAULT))
+        if len(_plans) >= MOST_PLANS:
+            del _plans[next(iter(_plans))]
+    _plans[key] = found
     return found
 
 
@@ -203,7 +208,7 @@ class Layout:
     arenas: dict[str, int]
 
 
-@cache
+@lru_cache(MOST_PLANS)
 def memory_layout(found: Plan, share: bool) -> Layout:
     """Where temporaries go. With `share`, those that no output needs share memory by lifetime."""
     kept = {p.entry for parts in found.outputs if parts is not None for p in parts}
