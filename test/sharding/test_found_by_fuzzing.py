@@ -68,6 +68,13 @@ def test_float64_is_interpolated_in_float64() -> None:
     )
 
 
+def test_every_kernel_interpolates_between_the_same_elements() -> None:
+    """Places in floats, rounded otherwise by another kernel, were of the element before."""
+    assert_same_as_on_one_device(
+        lambda x: x.interpolate((5, 10, 7)), [integers(2, 2, 3, 3).astype(np.float64)], [on(3)]
+    )
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_runs_of_an_array_that_is_still_on_the_host(axis: int) -> None:
     """What is stored is the blocks, not what one of two readers needs."""

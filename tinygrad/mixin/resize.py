@@ -56,10 +56,9 @@ class ResizeMixin(GatherMixin):
         if mode != "linear":
             return self._picked({axis: _nearest(self, old, new, mode)})
         if align_corners:
-            place = _steps(self, new) * ((old - 1) / max(1, new - 1))
-        else:
-            place = _centers(self, old, new).clip(0, old - 1)
-        return self._between(axis, place)
+            unit = max(1, new - 1)
+            return self._between(axis, _steps(self, old * new, new) * (old - 1), unit)
+        return self._between(axis, _centers(self, old, new).clip(0, (old - 1) * 2 * new), 2 * new)
 
     def _blocks_resized_alike(self, axis: int, new: int) -> int:
         """The number of equal blocks that become equal blocks, if an axis is split into those."""
@@ -76,7 +75,8 @@ class ResizeMixin(GatherMixin):
         last = x.ndim - 1
         x = x.permute((*range(axis + 1), *range(axis + 2, x.ndim), axis + 1))
         if mode == "linear":
-            x = x._with_neighbours(axis)._between(last, _centers(self, block, made) + 1)
+            place = _centers(self, block, made) + 2 * made
+            x = x._with_neighbours(axis)._between(last, place, 2 * made)
         else:
             x = x._resized(last, made, mode, False)
         return x.permute((*range(axis + 1), last, *range(axis + 1, last))).flatten(axis, axis + 1)
@@ -99,12 +99,16 @@ class ResizeMixin(GatherMixin):
         after = number.eq(parts - 1).where(final, shifted(first, -1))
         return before.cat(self, after, dim=last)
 
-    def _between(self, axis: int, place: Self) -> Self:
-        """The values at `place`, in elements along an axis, between those before and after."""
-        below = place.floor()
+    def _between(self, axis: int, place: Self, unit: int) -> Self:
+        """The values at `place`, in parts of an element along an axis, `unit` of which are one,
+        between those before and after.
+
+        Integers, so that the element before is the same in every kernel that asks for it.
+        """
+        first = place.idiv(unit)
         shape = tuple(place.shape[0] if i == axis else 1 for i in range(self.ndim))
-        weight = (place - below).reshape(shape)
-        first = below.cast(dtypes.int32)
+        rest = (place - first * unit).cast(least_upper_dtype(self.dtype, dtypes.float32))
+        weight = (rest / unit).reshape(shape)
         second = (first + 1).clip(0, int(self.shape[axis]) - 1)
         a, b = (self._picked({axis: index}) for index in (first, second))
         if not self.is_floating_point():
@@ -114,18 +118,20 @@ class ResizeMixin(GatherMixin):
 
 
 def _centers(x: Any, old: int, new: int) -> Any:
-    """Where the centers of `new` elements lie, in old elements; at the ends, outside of those."""
-    return (_steps(x, new) + 0.5) * (old / new) - 0.5
+    """Where the centers of `new` elements lie, from the center of the first old one on, in parts of
+    an old element, 2 new of which are one; at the ends, outside.
+    """
+    return (2 * _steps(x, 2 * old * new, new) + 1) * old - new
 
 
-def _steps(x: Any, count: int) -> Any:
-    """0, 1, ... in float32, or as exact as `x` is."""
-    return x.arange(count, dtype=least_upper_dtype(x.dtype, dtypes.float32))
+def _steps(x: Any, limit: int, count: int) -> Any:
+    """0, 1, ..., as integers that hold `limit`."""
+    return x.arange(count, dtype=dtypes.int32 if limit < 2**31 else dtypes.int64)
 
 
 def _nearest(x: Any, old: int, new: int, mode: str) -> Any:
     """The position of the nearest old element, computed in integers so that it is exact."""
-    place = x.arange(new)
+    place = _steps(x, 2 * old * new, new)
     if mode == "nearest":
         return place * old // new
     return (2 * place + 1) * old // (2 * new)
