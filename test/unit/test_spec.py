@@ -86,7 +86,8 @@ WRONG_TENSOR = [
     (node(Ops.COPY, x, arg=("CPU:0", "CPU:1")), "which is no device"),
     (node(Ops.COPY, x, arg=TERMS), "COPY leaves unreduced terms on"),
     (node(Ops.ALLREDUCE, split, arg=FULL), "has nothing to reduce"),
-    (UOp.sink(terms), "SINK reads unreduced terms on .*; an ALLREDUCE is missing"),
+    # terms may be stored, to be reduced later
+    (UOp.sink(terms), None),
     (node(Ops.CONTIGUOUS, terms), "CONTIGUOUS reads unreduced terms"),
     (node(Ops.MSELECT, split, arg=2), "takes part 2 of a value on 2 devices"),
     (local, "in the tensor graph a device is a name, a Sharding or None"),
