@@ -11,6 +11,7 @@ import pytest
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.device import Sharding
 from tinygrad.engine.jit import JitError
+from tinygrad.engine.realize import _runners
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.settings import Context
 
@@ -683,3 +684,19 @@ def test_an_error_inside_leaves_the_jit_usable() -> None:
         step(tensor(1))
     for i in range(3):
         close(step(tensor(i)), array(i) + 1)
+
+
+def test_a_captured_function_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tinygrad.engine.realize.MOST_KERNELS", 2)
+    step = TinyJit(lambda x: ((x + 1).contiguous() * (x.sum() + 2)).softmax().realize())
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    _runners.clear()
+    expected = step(x).numpy()
+    for _ in range(2):
+        step(x)
+    runners = [item.runner for item in step.captured.jit_cache]
+    for size in range(4, 12):
+        (Tensor.ones(size).contiguous() * size + 1).realize()
+    assert len(_runners) == 2
+    assert not set(runners) & set(_runners.values())
+    np.testing.assert_array_equal(step(x).numpy(), expected)

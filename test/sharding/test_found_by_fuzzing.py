@@ -68,6 +68,16 @@ def test_float64_is_interpolated_in_float64() -> None:
     )
 
 
+def test_one_axis_becomes_whole_where_another_gets_borders() -> None:
+    x, w = integers(3, 4, 3, 4), integers(3, 4, 2, 1)
+    layout = Sharding([f"CPU:{i}" for i in range(8)], (2, 3), (4, 2))
+    assert_same_as_on_one_device(
+        lambda x, w: x.conv2d(w, stride=3, dilation=2, padding=(0, 1)),
+        [x, w],
+        [layout, layout.replicated()],
+    )
+
+
 def test_every_kernel_interpolates_between_the_same_elements() -> None:
     """Places in floats, rounded otherwise by another kernel, were of the element before."""
     assert_same_as_on_one_device(

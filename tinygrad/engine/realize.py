@@ -55,6 +55,9 @@ class CompiledRunner:
         return self.program(*arguments, grid=self.grid(values), values=numbers, wait=wait)
 
 
+# kernels that were asked for last come last; each takes pieces of the address space, of which a
+# process has some ten thousands, so the first are let go, unless a captured function has them
+MOST_KERNELS = 8192
 _runners: dict[tuple[str, str, int, UOp], CompiledRunner] = {}
 # every tensor form that was compiled; tests count these
 compiled_kernels: list[str] = []
@@ -65,7 +68,7 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
     kind = device.partition(":")[0]
     renderer = find_renderer(Device[device].renderer)
     key = (kind, renderer.name, NOOPT.value, ast)
-    found = _runners.get(key)
+    found = _runners.pop(key, None)
     if found is None:
         kernel = lower_kernel(ast)
         if SPEC:
@@ -75,8 +78,11 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:
             print(spec.source)
-        found = _runners[key] = CompiledRunner(spec, device)
+        found = CompiledRunner(spec, device)
         compiled_kernels.append(spec.name)
+        if len(_runners) >= MOST_KERNELS:
+            del _runners[next(iter(_runners))]
+    _runners[key] = found
     return found
 
 

@@ -72,7 +72,10 @@ def transfer(
     between = source.replicated()
     if target.has_intervals:
         pairs = zip(source.axes, target.axes, strict=True)
-        between = source.with_axes([t if placement_axis(t) == changed[0] else s for s, t in pairs])
+        first = source.with_axes(
+            [t if changed[0] in {placement_axis(s), placement_axis(t)} else s for s, t in pairs]
+        )
+        between = between if first in {source, target} else first
     value = transfer(value, source, between, shape, reason)
     return transfer(value, between, target, shape, reason)
 
