@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from test.llm.vocabularies import TEXT, metadata_of, trained
@@ -201,6 +201,7 @@ def test_tokens_of_a_real_vocabulary_are_those_of_the_oracle() -> None:
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
 
     @settings(max_examples=1000)
+    @example("/\x06{")
     @given(TEXTS)
     def check(text: str) -> None:
         found = tokenizer.encode(text, special=False)

@@ -42,10 +42,11 @@ class BytePairEncoder:
         if self._whole_words_first and spelled in self.numbers:
             return (self.numbers[spelled],)
         tokens: list[int] = []
-        for piece in merged(spelled, self._cost):
-            # a vocabulary may lack the result of a merge
+        # bytes that a vocabulary lacks are left out before their neighbours merge
+        for piece in merged([part for part in spelled if part in self.numbers], self._cost):
+            # it may also lack the result of a merge
             parts = [piece] if piece in self.numbers else piece
-            tokens += [self.numbers[part] for part in parts if part in self.numbers]
+            tokens += [self.numbers[part] for part in parts]
         return tuple(tokens)
 
 
