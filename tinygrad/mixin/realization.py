@@ -119,7 +119,7 @@ def _with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
                     latest[memory] = node
         seen |= below
         # what is computed for being overwritten may overwrite something itself
-        needed = [*_readers_of_older(latest), *_written_together(below)]
+        needed = [*_readers_of_older(latest, found), *_written_together(below)]
         fresh = [node for node in needed if node not in found]
         found |= dict.fromkeys(fresh)
     return list(found)
@@ -156,24 +156,24 @@ def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
     return {node: None for node in order if node not in seen}
 
 
-def _readers_of_older(latest: dict[UOp, UOp]) -> dict[UOp, None]:
-    """Live values that read one of the buffers (keys) as it was before an assignment (values), or
-    after an earlier assignment to it.
+def _readers_of_older(latest: dict[UOp, UOp], known: Collection[UOp]) -> dict[UOp, None]:
+    """Live values, none of `known`, that read one of the buffers (keys) as it was before an
+    assignment (values), or after an earlier assignment to it.
     """
     readers: dict[UOp, None] = {}
     if not latest:
         return readers
     # below a latest assignment everything is as old as that assignment wants it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
-    for node in _computed_from(latest):
+    for node in _computed_from(latest, known):
         if _reaches(node, latest, reads_old):
             readers[node] = None
     return readers
 
 
-def _computed_from(memory: Collection[UOp]) -> list[UOp]:
-    """What live tensors are that are built on these BUFFERs, and are no views of them."""
-    live = list(live_tensors.lazy())
+def _computed_from(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
+    """What live tensors are, but for `known`, that are built on these BUFFERs and no views of them."""
+    live = [x for x in live_tensors.lazy() if x.uop not in known]
     _users.note(x.uop for x in live)
     above = _users.above(memory)
     found = [x for x in live if x.uop in above and alias_base(x.uop) not in memory]
@@ -218,18 +218,32 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     """Let every live tensor see nodes (keys) as what they are now (values)."""
     if not table:
         return
-    live = live_tensors.lazy()
-    _users.note(x.uop for x in live)
-    changed = _users.above(table)
+    paths = [(x, _path_to(table, x.uop)) for x in live_tensors.lazy()]
+    # most tensors are views of what was computed, and what is below that need not be known
+    _users.note(x.uop for x, path in paths if not path)
+    changed = _users.above(table).union(*(path for _, path in paths))
     done = dict(table)
     holders = Holders()
-    for x in live:
+    for x, _ in paths:
         if x.uop in changed:
             new = _rebuilt(x.uop, changed, done)
             if new is not x.uop:
                 x.uop = new
                 holders.add(x)
     carry_over(done)
+
+
+def _path_to(table: dict[UOp, UOp], node: UOp) -> list[UOp]:
+    """The nodes from a view to the key of `table` that it is a view of; none where there is no
+    such key.
+    """
+    path = [node]
+    while node not in table:
+        if node.op not in _ALIASES:
+            return []
+        node = node.src[0]
+        path.append(node)
+    return path
 
 
 def _rebuilt(root: UOp, changed: set[UOp], done: dict[UOp, UOp]) -> UOp:
