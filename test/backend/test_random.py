@@ -257,6 +257,24 @@ def test_a_captured_function_draws_new_numbers_each_time() -> None:
     assert len(set(found)) == 6
 
 
+def test_what_waits_while_the_sequence_starts_again_keeps_its_numbers_and_gradient() -> None:
+    """The count is in memory that a captured function reads, so that is overwritten."""
+    draw = TinyJit(lambda: Tensor.rand(4).realize())
+    for _ in range(3):
+        draw()
+    Tensor.manual_seed(3)
+    expected = [Tensor.rand(100).numpy() for _ in range(2)][1] >= 0.5
+    Tensor.manual_seed(3)
+    Tensor.rand(100)
+    x = Tensor.ones(100, requires_grad=True)
+    with Tensor.train():
+        y = x.dropout(0.5)
+    Tensor.manual_seed(4)
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), expected * 2)
+    np.testing.assert_array_equal(y.numpy(), expected * 2)
+
+
 def test_the_sequence_knows_what_replays_drew() -> None:
     before = random_sequence.positions()
     Tensor.rand(4, device="CPU").realize()

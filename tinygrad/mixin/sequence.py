@@ -20,7 +20,7 @@ from typing import Any
 from tinygrad.device import Buffer, MultiBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.mixin.core import TensorCore, const_node
-from tinygrad.mixin.realization import realize_all, remember_assignment
+from tinygrad.mixin.realization import realize_all, remember_assignment, replace_nodes
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, buffers
@@ -58,9 +58,14 @@ class RandomSequence:
         realize_all(changed)
 
     def _restart(self, device: Any, state: DeviceCount) -> list[TensorCore]:
-        """Give the memory of a device its new content: tensors to realize."""
+        """Give the memory of a device its new content: tensors to realize.
+
+        What was drawn and is not computed yet reads a copy of the old content from here on.
+        """
+        memory = _memory_of_count(state.count.uop)
+        replace_nodes({x: _stored(device, _content(x)) for x in (memory, state.key)})
         state.position = 0
-        state.count.uop = state.count.uop.assign(_stored(device, 0))
+        state.count.uop = memory.assign(_stored(device, 0))
         key = TensorCore._new(state.key.assign(_stored(device, self.key)), False)
         remember_assignment(state.count.uop)
         remember_assignment(key.uop)
@@ -147,6 +152,13 @@ def _memory_of_count(node: UOp) -> UOp:
     while node.op is not Ops.BUFFER:
         node = node.src[0]
     return node
+
+
+def _content(node: UOp) -> int:
+    """What `_stored` has stored, or what it has become."""
+    memory = buffers[node]
+    first = memory.bufs[0] if isinstance(memory, MultiBuffer) else memory
+    return int.from_bytes(first.copyout(memoryview(bytearray(8))), "little")
 
 
 def _stored(device: Any, value: int) -> UOp:
