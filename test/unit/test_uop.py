@@ -51,7 +51,7 @@ def test_nan_is_one_constant() -> None:
 
 
 def test_nodes_die_with_their_last_user() -> None:
-    from tinygrad.uop.ops import _cache
+    from tinygrad.uop.node import _cache
 
     gc.collect()
     before = len(_cache)

@@ -20,6 +20,7 @@ from tinygrad.mixin.creation import in_own_memory, is_constant
 from tinygrad.mixin.host import TRANSPARENT
 from tinygrad.mixin.host_parts import cut_on_host
 from tinygrad.mixin.sharing import Holders, memory_below
+from tinygrad.mixin.terms import parts_to_compute
 from tinygrad.mixin.users import Users
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -63,14 +64,14 @@ def realize_readers(memory: Collection[UOp]) -> None:
 
 
 def roots_of(tensors: Any) -> list[UOp]:
-    """The nodes to compute for these tensors to be in memory."""
+    """The nodes to compute for these tensors to be in memory; of gradients, maybe their terms."""
     for x in tensors:
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_number(x.uop):
             x.uop = in_own_memory(x.uop)
         base = alias_base(x.uop)
         if base.op is Ops.BUFFER and not base.is_realized:
             storage_of(base).ensure_allocated()
-    roots = [x.uop for x in tensors if not is_memory(x.uop) and not is_number(x.uop)]
+    roots = [x for x in parts_to_compute(tensors) if not is_memory(x) and not is_number(x)]
     return _with_readers_of_overwritten(list(dict.fromkeys(roots)))
 
 
@@ -172,7 +173,7 @@ def _readers_of_older(latest: dict[UOp, UOp], known: Collection[UOp]) -> dict[UO
 
 
 def _computed_from(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
-    """What live tensors are, but for `known`, that are built on these BUFFERs and no views of them."""
+    """What live tensors are that read these BUFFERs, but for their views and for `known`."""
     live = [x for x in live_tensors.lazy() if x.uop not in known]
     _users.note(x.uop for x in live)
     above = _users.above(memory)

@@ -1,17 +1,14 @@
 """`UOp`, the one node type of every graph, and how layouts travel while a tensor graph is built.
 
-A `UOp(op, dtype, src, arg)` is immutable and interned: equal nodes are the same object, so equality
-is identity and every table keyed by a node is cheap. A node of the tensor graph denotes one logical
+A A node of the tensor graph denotes one logical
 array of its *global* shape; `UOp.device` says where it lives (`str`, `Sharding`, or None for what
 is made of constants).
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import weakref
-from collections.abc import Callable
 from typing import Any, cast
 
 from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
@@ -32,6 +29,7 @@ from tinygrad.uop.bounds import min_max
 from tinygrad.uop.kernel_language import KernelMixin
 from tinygrad.uop.location import compute_device
 from tinygrad.uop.math import MathMixin
+from tinygrad.uop.node import UNSET, Node
 from tinygrad.uop.render import infix, tree
 from tinygrad.uop.shape import compute_shape
 from tinygrad.uop.sint import resolve, sint, smax, smin, sym_infer, symbolic_args
@@ -47,88 +45,15 @@ __all__ = [
 # fmt: on
 
 
-class _CacheRef(weakref.ref["UOp"]):
-    __slots__ = ("key",)
-    key: tuple[Any, ...]
-
-
-_cache: dict[tuple[Any, ...], _CacheRef] = {}
-
-
-def _forget(ref: weakref.ref[UOp]) -> None:
-    key = cast(_CacheRef, ref).key
-    # a new node may have taken the key between the old one's death and this call
-    if _cache.get(key) is ref:
-        del _cache[key]
-
-
-_UNSET = object()
-
 # the storage of realized BUFFER nodes (a Buffer, or a MultiBuffer), for as long as the node lives
 buffers: weakref.WeakKeyDictionary[UOp, Any] = weakref.WeakKeyDictionary()
 _buffer_slots = itertools.count()
 
 
-def _const_key(value: Any) -> Any:
-    # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself; and 1 == 1.0 == True
-    return value.__class__, value if value and value == value else repr(value)
-
-
-class UOp(MathMixin, KernelMixin):
+class UOp(Node, MathMixin, KernelMixin):
     """One interned node. Build with `UOp(op, dtype, src, arg)` or, better, by the methods below."""
 
-    __slots__ = (
-        "__weakref__",
-        "_bounds",
-        "_device",
-        "_key",
-        "_settled",
-        "_shape",
-        "arg",
-        "dtype",
-        "op",
-        "src",
-    )
-
-    op: Ops
-    dtype: DType
-    src: tuple[UOp, ...]
-    arg: Any
-    # found when first asked for, and kept
-    _bounds: Any
-    _device: Any
-    _key: Any
-    _settled: Any
-    _shape: Any
-
-    def __new__(
-        cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None
-    ) -> UOp:
-        key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
-        ref = _cache.get(key)
-        if ref is not None:
-            found = ref()
-            if found is not None:
-                return found
-        self = object.__new__(cls)
-        self.op = op
-        self.dtype = dtype
-        self.src = src
-        self.arg = arg
-        self._shape = self._device = self._bounds = self._key = self._settled = _UNSET
-        new_ref = _CacheRef(self, _forget)
-        new_ref.key = key
-        _cache[key] = new_ref
-        return self
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # everything happens in __new__, which may return a node that exists already
-        pass
-
-    __hash__ = object.__hash__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return UOp, (self.op, self.dtype, self.src, self.arg)
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return infix(self) if self.dtype is dtypes.index else tree(self)
@@ -158,59 +83,6 @@ class UOp(MathMixin, KernelMixin):
 
     # ---- structure ----
 
-    def replace(self, **kwargs: Any) -> UOp:
-        """Return this node with some of `op`, `dtype`, `src`, `arg` changed."""
-        new = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg} | kwargs
-        return UOp(new["op"], new["dtype"], new["src"], new["arg"])
-
-    def toposort(self, gate: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
-        """Return every node below and including this one, sources first. `gate` stops the
-        descent.
-        """
-        done: dict[UOp, None] = {}
-        # nodes whose sources are on the stack above them: met again, their sources are done
-        opened: set[UOp] = set()
-        stack = [self]
-        while stack:
-            node = stack.pop()
-            if node in done:
-                continue
-            if not node.src or node in opened or (gate is not None and not gate(node)):
-                done[node] = None
-                continue
-            opened.add(node)
-            stack.append(node)
-            for x in reversed(node.src):
-                if x not in done:
-                    stack.append(x)
-        return done
-
-    def substitute(self, table: dict[UOp, UOp]) -> UOp:
-        """Return the graph with every key of `table` replaced; replacements are not searched."""
-        if not table:
-            return self
-        done: dict[UOp, UOp] = {}
-        for node in self.toposort(gate=lambda u: u not in table):
-            found = table.get(node)
-            if found is None:
-                src = tuple(done[x] for x in node.src)
-                found = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-            done[node] = found
-        return done[self]
-
-    @property
-    def key(self) -> bytes:
-        """A content hash that is the same in every process (for caches on disk)."""
-        if self._key is _UNSET:
-            for node in self.toposort(gate=lambda u: u._key is _UNSET):
-                if node._key is _UNSET:
-                    argument = _content(node.arg)
-                    digest = hashlib.sha256(f"{node.op.name}{node.dtype}{argument}".encode())
-                    for x in node.src:
-                        digest.update(cast(bytes, x._key))
-                    node._key = digest.digest()
-        return cast(bytes, self._key)
-
     def sink(*src: UOp, arg: Any = None) -> UOp:
         """Gather several outputs under one root: `UOp.sink(x, y)`, or `x.sink(y)`."""
         return UOp(Ops.SINK, dtypes.void, src, arg)
@@ -227,10 +99,10 @@ class UOp(MathMixin, KernelMixin):
 
     @property
     def _shape_or_none(self) -> tuple[sint, ...] | None:
-        if self._shape is _UNSET:
-            if any(x._shape is _UNSET for x in self.src):
-                for node in self.toposort(gate=lambda u: u._shape is _UNSET):
-                    if node._shape is _UNSET:
+        if self._shape is UNSET:
+            if any(x._shape is UNSET for x in self.src):
+                for node in self.toposort(gate=lambda u: u._shape is UNSET):
+                    if node._shape is UNSET:
                         node._shape = compute_shape(node)
             else:
                 self._shape = compute_shape(self)
@@ -264,10 +136,10 @@ class UOp(MathMixin, KernelMixin):
         """Where the value lives: a name, a `Sharding`, or None for what is made of constants
         alone.
         """
-        if self._device is _UNSET:
-            if any(x._device is _UNSET for x in self.src):
-                for node in self.toposort(gate=lambda u: u._device is _UNSET):
-                    if node._device is _UNSET:
+        if self._device is UNSET:
+            if any(x._device is UNSET for x in self.src):
+                for node in self.toposort(gate=lambda u: u._device is UNSET):
+                    if node._device is UNSET:
                         node._device = compute_device(node)
             else:
                 self._device = compute_device(self)
@@ -518,7 +390,7 @@ class UOp(MathMixin, KernelMixin):
         return self._min_max()[1]
 
     def _min_max(self) -> tuple[Any, Any]:
-        if self._bounds is _UNSET:
+        if self._bounds is UNSET:
             self._bounds = min_max(self)
         bounds: tuple[Any, Any] = self._bounds
         return bounds
@@ -614,13 +486,6 @@ class UOp(MathMixin, KernelMixin):
     def gep(self, lane: int) -> UOp:
         """One lane of a vector."""
         return UOp(Ops.GEP, self.dtype.scalar(), (self,), lane)
-
-
-def _content(arg: Any) -> str:
-    """An argument as text that differs where the argument does, symbolic sizes included."""
-    if isinstance(arg, UOp):
-        return arg.key.hex()
-    return f"({','.join(map(_content, arg))})" if type(arg) is tuple else repr(arg)
 
 
 def _is_whole(bounds: tuple[tuple[sint, sint], ...], shape: tuple[sint, ...]) -> bool:

@@ -1,0 +1,154 @@
+"""`Node`, what every graph is made of: immutable and interned.
+
+Equal nodes are the same object, so equality is identity and every table keyed by a node is cheap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+from tinygrad.dtype import DType, dtypes
+from tinygrad.uop import Ops
+
+# what a node has not been asked for yet
+UNSET = object()
+
+
+class _CacheRef(weakref.ref[Any]):
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_cache: dict[tuple[Any, ...], _CacheRef] = {}
+
+
+def _forget(ref: weakref.ref[Any]) -> None:
+    key = cast(_CacheRef, ref).key
+    # a new node may have taken the key between the old one's death and this call
+    if _cache.get(key) is ref:
+        del _cache[key]
+
+
+def _const_key(value: Any) -> Any:
+    # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself; and 1 == 1.0 == True
+    return value.__class__, value if value and value == value else repr(value)
+
+
+class Node:
+    """What to do (`op`), with what (`src`), the parameters (`arg`) and the dtype of the result."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bounds",
+        "_device",
+        "_key",
+        "_settled",
+        "_shape",
+        "arg",
+        "dtype",
+        "op",
+        "src",
+    )
+
+    op: Ops
+    dtype: DType
+    src: tuple[Self, ...]
+    arg: Any
+    # found when first asked for, and kept
+    _bounds: Any
+    _device: Any
+    _key: Any
+    _settled: Any
+    _shape: Any
+
+    def __new__(
+        cls, op: Ops, dtype: DType = dtypes.void, src: tuple[Self, ...] = (), arg: Any = None
+    ) -> Self:
+        key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
+        ref = _cache.get(key)
+        if ref is not None:
+            found: Self | None = ref()
+            if found is not None:
+                return found
+        self = object.__new__(cls)
+        self.op = op
+        self.dtype = dtype
+        self.src = src
+        self.arg = arg
+        self._shape = self._device = self._bounds = self._key = self._settled = UNSET
+        new_ref = _CacheRef(self, _forget)
+        new_ref.key = key
+        _cache[key] = new_ref
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # everything happens in __new__, which may return a node that exists already
+        pass
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.op, self.dtype, self.src, self.arg)
+
+    def replace(self, **kwargs: Any) -> Self:
+        """Return this node with some of `op`, `dtype`, `src`, `arg` changed."""
+        new = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg} | kwargs
+        return type(self)(new["op"], new["dtype"], new["src"], new["arg"])
+
+    def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
+        """Return every node below and including this one, sources first. `gate` stops the
+        descent.
+        """
+        done: dict[Self, None] = {}
+        # nodes whose sources are on the stack above them: met again, their sources are done
+        opened: set[Self] = set()
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            if node in done:
+                continue
+            if not node.src or node in opened or (gate is not None and not gate(node)):
+                done[node] = None
+                continue
+            opened.add(node)
+            stack.append(node)
+            for x in reversed(node.src):
+                if x not in done:
+                    stack.append(x)
+        return done
+
+    def substitute(self, table: dict[Self, Self]) -> Self:
+        """Return the graph with every key of `table` replaced; replacements are not searched."""
+        if not table:
+            return self
+        make, done = type(self), dict[Self, Self]()
+        for node in self.toposort(gate=lambda u: u not in table):
+            found = table.get(node)
+            if found is None:
+                src = tuple(done[x] for x in node.src)
+                found = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+            done[node] = found
+        return done[self]
+
+    @property
+    def key(self) -> bytes:
+        """A content hash that is the same in every process (for caches on disk)."""
+        if self._key is UNSET:
+            for node in self.toposort(gate=lambda u: u._key is UNSET):
+                if node._key is UNSET:
+                    argument = _content(node.arg)
+                    digest = hashlib.sha256(f"{node.op.name}{node.dtype}{argument}".encode())
+                    for x in node.src:
+                        digest.update(cast(bytes, x._key))
+                    node._key = digest.digest()
+        return cast(bytes, self._key)
+
+
+def _content(arg: Any) -> str:
+    """An argument as text that differs where the argument does, symbolic sizes included."""
+    if isinstance(arg, Node):
+        return arg.key.hex()
+    return f"({','.join(map(_content, arg))})" if type(arg) is tuple else repr(arg)
