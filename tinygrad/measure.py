@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from types import TracebackType
 from typing import ClassVar
 
 
@@ -109,12 +108,7 @@ class Timing(contextlib.ContextDecorator):
         self.start_ns = time.perf_counter_ns()
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.et = time.perf_counter_ns() - self.start_ns
         if self.enabled:
             suffix = self.on_exit(self.et) if self.on_exit else ""
@@ -150,12 +144,7 @@ class Profiling(contextlib.ContextDecorator):
             self.profile.enable()
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if not self.enabled:
             return
         import pstats

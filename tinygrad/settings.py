@@ -13,7 +13,6 @@ import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 T = TypeVar("T", int, str)
@@ -122,12 +121,7 @@ class Context(contextlib.ContextDecorator):
             ContextVar.declared[name].value = value
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for name, value in self._saved.pop().items():
             ContextVar.declared[name].value = value
 

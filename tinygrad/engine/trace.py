@@ -9,7 +9,6 @@ from __future__ import annotations
 import linecache
 import os
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from tinygrad.settings import DEBUG
 from tinygrad.text import aligned, highlighted
@@ -52,12 +51,7 @@ class CommTrace:
         _active.append(self)
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         _active.remove(self)
 
     @property

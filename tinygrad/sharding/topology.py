@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from types import TracebackType
 from typing import Final
 
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
@@ -131,12 +130,7 @@ class Topology:
         self._left.append(declare(self))
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         declare(self._left.pop())
 
 
