@@ -9,6 +9,7 @@ part of the batch, and gradients with those that have the same part of the layer
 Settings: DP and TP (sizes of the mesh, 2 and 2), BS (images a step in all, 512), STEPS (40).
 """
 
+from sharding_report import report
 from tinygrad import Device, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
 from tinygrad.helpers import getenv
@@ -105,13 +106,4 @@ if __name__ == "__main__":
     names = "dp", "tp"
     losses, trace = train(Mesh((DP, TP), names, devices))
     alone, _ = train(Mesh((1, 1), names, devices[:1]))
-
-    print(f"{'step':>4} {f'{DP} x {TP}':>12} {'one device':>12}")
-    for number, (loss, expected) in enumerate(zip(losses, alone, strict=True)):
-        if number % 5 == 0 or number == STEPS - 1:
-            print(f"{number:4} {loss:12.6f} {expected:12.6f}")
-        if abs(loss - expected) > 1e-3 * expected:
-            raise SystemExit(f"step {number}: {loss} is not {expected}, the loss on one device")
-
-    print(trace)
-    print(f"{trace.nbytes:,} bytes a step, {trace.nbytes / bound():.3f} times {bound():,}")
+    report({f"{DP} x {TP}": losses, "one device": alone}, trace, bound())

@@ -13,6 +13,7 @@ Settings: GPUS (devices, 2 or more, 4), BS (texts a step, 16), STEPS (40).
 
 from pathlib import Path
 
+from sharding_report import report
 from tinygrad import Device, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
 from tinygrad.helpers import getenv
@@ -136,13 +137,4 @@ def bound() -> int:
 if __name__ == "__main__":
     losses, trace = train(GPUS)
     alone, _ = train(GPUS[:1])
-
-    print(f"{'step':>4} {f'{len(GPUS)} devices':>12} {'one device':>12}")
-    for number, (loss, expected) in enumerate(zip(losses, alone, strict=True)):
-        if number % 5 == 0 or number == STEPS - 1:
-            print(f"{number:4} {loss:12.6f} {expected:12.6f}")
-        if abs(loss - expected) > 1e-3 * expected:
-            raise SystemExit(f"step {number}: {loss} is not {expected}, the loss on one device")
-
-    print(trace)
-    print(f"{trace.nbytes:,} bytes a step, {trace.nbytes / bound():.3f} times {bound():,}")
+    report({f"{len(GPUS)} devices": losses, "one device": alone}, trace, bound())

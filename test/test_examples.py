@@ -47,6 +47,7 @@ def plain_digits(device=None, fashion=False, count=96):
 def run(monkeypatch):
     """Runs an example on plain digits, with the given variables in its environment."""
     monkeypatch.setattr(datasets, "mnist", plain_digits)
+    monkeypatch.syspath_prepend(EXAMPLES)
 
     def run_example(name: str, **variables: str) -> None:
         for key, value in variables.items():
