@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from test.local_site import LocalSite, QuietHandler
 from tinygrad.apps.language.catalogue import (
     CATALOGUE,
     Hosted,
@@ -25,22 +24,7 @@ OTHER = CONTENT[::-1]
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-class Site(ThreadingHTTPServer):
-    """Serves `content`; `breaks` of the answers end in the middle, and `refuses` come first."""
-
-    def __init__(self) -> None:
-        self.content, self.etag = CONTENT, '"one"'
-        self.breaks = 0
-        self.refuses: list[int] = []
-        self.linked_sha256: str | None = None
-        self.ranges: list[str | None] = []
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.server_port}{path}"
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     server: Site
 
     def do_GET(self) -> None:
@@ -70,18 +54,25 @@ class Handler(BaseHTTPRequestHandler):
             body = body[: len(body) // 2]
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Not on the terminal of the tests."""
+
+class Site(LocalSite):
+    """Serves `content`; `breaks` of the answers end in the middle, and `refuses` come first."""
+
+    handler = Handler
+
+    def __init__(self) -> None:
+        self.content, self.etag = CONTENT, '"one"'
+        self.breaks = 0
+        self.refuses: list[int] = []
+        self.linked_sha256: str | None = None
+        self.ranges: list[str | None] = []
+        super().__init__()
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with Site() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with Site().running() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def only(folder: Path) -> list[str]:

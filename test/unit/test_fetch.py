@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import subprocess
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from test.local_site import LocalSite, QuietHandler
 from tinygrad.fetch import DownloadError, fetch, fetch_wheel_member
 
 CONTENT = b"content " * 1000
@@ -21,20 +20,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
-class Site(ThreadingHTTPServer):
-    """Serves `pages` by path, and notes what it was asked for."""
-
-    def __init__(self) -> None:
-        self.pages = {"/data": CONTENT, "/data.gz": gzip.compress(CONTENT)}
-        self.asked: list[str] = []
-        self.missing_bytes = 0
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.server_port}{path}"
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     server: Site
 
     def do_GET(self) -> None:
@@ -46,18 +32,23 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[: len(body) - self.server.missing_bytes])
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Not on the terminal of the tests."""
+
+class Site(LocalSite):
+    """Serves `pages` by path, and notes what it was asked for."""
+
+    handler = Handler
+
+    def __init__(self) -> None:
+        self.pages = {"/data": CONTENT, "/data.gz": gzip.compress(CONTENT)}
+        self.asked: list[str] = []
+        self.missing_bytes = 0
+        super().__init__()
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with Site() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with Site().running() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def files(cache: Path) -> list[Path]:
