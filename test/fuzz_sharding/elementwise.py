@@ -21,6 +21,10 @@ EXACT = {
     "{x}.detach()": 1,
     "{x}.clone()": 1,
     "{x}.realize()": 1,
+    "{x}.contiguous_backward()": 1,
+    "{x}.square().clip(0, 9)": 9,
+    "{x}.hardtanh(-2, 3)": 3,
+    "{x}.relu6()": 6,
 }
 WHOLE = {
     "({x} % 3)": 2,
@@ -43,6 +47,23 @@ WHOLE = {
     "{x}.trunc()": 1,
     "{x}.cast(dtypes.uint8)": 255,
     "{x}.cast(dtypes.int).bitcast(dtypes.uint).cast(dtypes.uint8)": 255,
+    "{x}.cast(dtypes.int) | 6": 7,
+    "{x}.cast(dtypes.int) >> 1": 1,
+    "~{x}.cast(dtypes.int)": 1,
+    "{x}.cast(dtypes.char)": 128,
+    "{x}.cast(dtypes.ushort)": 1,
+    "{x}.cast(dtypes.half)": 1,
+    "{x}.cast(dtypes.bfloat16)": 1,
+    "{x}.bool().logical_not()": 1,
+    "({x} + 0.5).floor()": 2,
+    "({x} / 2).ceil()": 2,
+    "{x}.isfinite()": 1,
+    "({x} / {x}).isnan()": 1,
+    "(1 / {x}).isinf()": 1,
+    "{x}.div(2, rounding_mode='trunc')": 1,
+    "{x}.div(-3, rounding_mode='floor')": 2,
+    "{x}.cast(dtypes.int).idiv(3)": 1,
+    "{x}.ne(2)": 1,
 }
 SMOOTH = {
     "{x}.sigmoid()": 1,
@@ -65,7 +86,32 @@ SMOOTH = {
     "{x}.mish()": 0,
     "({x}.abs() + 1) ** 0.5": 99,
     "{x}.hardswish()": 0,
+    "{x}.cos()": 1,
+    "{x}.tanh().tan()": 2,
+    "({x}.tanh() / 2).asin()": 1,
+    "({x}.tanh() / 2).acos()": 3,
+    "({x}.tanh() / 2).atanh()": 1,
+    "{x}.asinh()": 0,
+    "({x}.abs() + 2).acosh()": 0,
+    "{x}.tanh().sinh()": 2,
+    "{x}.tanh().cosh()": 2,
+    "{x}.tanh().exp2()": 2,
+    "({x}.abs() + 1).log2()": 99,
+    "({x}.abs() + 1).reciprocal()": 1,
+    "{x}.celu(2.0)": 0,
+    "{x}.selu()": 0,
+    "{x}.logsigmoid()": 0,
+    "{x}.quick_gelu()": 0,
+    "{x}.hardsigmoid()": 1,
+    "{x}.logaddexp(1)": 0,
 }
+SMOOTH_BINARY = (
+    "{x}.lerp({y}, 0.25)",
+    "{x}.logaddexp({y})",
+    "({x}.abs() + 1) ** {y}.tanh()",
+    "{x} / ({y}.square() + 1)",
+    "{x}.lerp({y}, {y}.sigmoid())",
+)
 BINARY: dict[str, Callable[[float, float], float]] = {
     "{x} + {y}": lambda a, b: a + b,
     "{x} - {y}": lambda a, b: a + b,
@@ -79,6 +125,12 @@ COMPARED: dict[str, Callable[[float, float], float]] = {
     "({x} == {y})": lambda a, b: 1,
     "({x} > {y}).where({x}, {y})": max,
     "({x} > {y}).where({y}, 0)": max,
+    "({x} != {y})": lambda a, b: 1,
+    "({x} >= {y}).where({x} + 1, {y})": lambda a, b: a + b + 1,
+    "{x}.copysign({y} + 0.5)": max,
+    "{x} // ({y}.abs() + 1)": lambda a, b: a + 1,
+    "{x} % ({y}.abs() + 2)": lambda a, b: b + 2,
+    "{x}.isclose({y})": lambda a, b: 1,
 }
 
 
@@ -143,6 +195,14 @@ def binary(g: Generator) -> None:
 
 
 @op
+def smooth_binary(g: Generator) -> None:
+    x = g.double(g.any(is_number))
+    y = g.double(broadcast_partner(g, x))
+    text = g.pick(SMOOTH_BINARY)
+    g.step(text.format(x=x, y=y), x, y, bound=x.bound + y.bound + 9, exact=False)
+
+
+@op
 def outer(g: Generator) -> None:
     x = g.bounded(g.any(is_number, rank=1))
     y = g.bounded(g.any(is_number, rank=1))
@@ -195,6 +255,7 @@ def moment(g: Generator) -> None:
             (f"{x}.var({arguments}, correction=0)", 8 * x.bound**2),
             (f"({x}.var({arguments}, correction=0) + 1).sqrt()", 3 * x.bound + 1),
             (f"{x}.var_mean({arguments}, correction=0)[1]", x.bound),
+            (f"{x}.std_mean({arguments}, correction=0)[1]", x.bound),
             (f"{x}.logsumexp({arguments})", x.bound + 9),
         ]
     )
