@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import ContextDecorator
-from types import TracebackType
+from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, ClassVar, Self
 
 from tinygrad.device import Device
@@ -33,6 +32,7 @@ from tinygrad.mixin.normalization import NormalizationMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.resize import ResizeMixin
+from tinygrad.mixin.terms import terms_kept
 from tinygrad.sharding.drawing import where
 from tinygrad.uop.ops import UOp
 
@@ -205,6 +205,27 @@ class Tensor(
 
     # ---- modes ----
 
+    @staticmethod
+    def accumulate_gradients() -> AbstractContextManager[None]:
+        """A `with` block in which realizing the `grad` of a tensor adds up nothing over devices.
+
+        Where a gradient is a sum over the devices that each of them gets in full, each stores its
+        own term of it, which takes as much memory. The terms of several `backward()` add up, and
+        what reads the gradient after them reduces them once. Values and layouts are the same as
+        without the block.
+
+        >>> weight = Tensor.ones(3).contiguous().shard(("CPU", "CPU:1")).realize()
+        >>> weight.requires_grad = True
+        >>> for value in (1.0, 2.0):
+        ...     x = Tensor.full((4, 3), value).contiguous().shard(("CPU", "CPU:1"), axis=0)
+        ...     _ = (x * weight).sum().backward()
+        ...     with Tensor.accumulate_gradients():
+        ...         _ = weight.grad.realize()
+        >>> weight.grad.tolist()  # here is the all-reduce
+        [12.0, 12.0, 12.0]
+        """
+        return terms_kept()
+
     class train(ContextDecorator):
         """Sets `Tensor.training` for a `with` block or the calls of a function.
 
@@ -219,12 +240,7 @@ class Tensor(
         def __enter__(self) -> None:
             self.previous, Tensor.training = Tensor.training, self.mode
 
-        def __exit__(
-            self,
-            exception_type: type[BaseException] | None,
-            exception: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None:
+        def __exit__(self, *exception: object) -> None:
             Tensor.training = self.previous
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,21 @@ import numpy as np
 import pytest
 
 from test.models.resnet import ResNet18
-from test.sharding.common import DEVICES, REPLICATED, TWO, Array, array, moved, on, parts, placed
+from test.sharding.common import (
+    DEVICES,
+    REPLICATED,
+    TWO,
+    Array,
+    array,
+    integers,
+    moved,
+    on,
+    parts,
+    placed,
+)
 from tinygrad import GlobalCounters, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
-from tinygrad.engine import schedule_uops
+from tinygrad.engine import CommTrace, schedule_uops
 from tinygrad.nn.optim import LAMB, SGD, Adam, AdamW
 from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict, safe_load, safe_save
 
@@ -81,6 +93,75 @@ def test_training_under_the_jit_is_training_without() -> None:
 
     expected = losses(TWO, make, steps=4)
     np.testing.assert_allclose(losses(TWO, make, steps=4, jit=True), expected, rtol=1e-4)
+
+
+# ---- gradients of several batches ----
+
+
+class MixedLinear:
+    """A product in bfloat16 by a weight in float32: (batch, 64) to (batch, 64)."""
+
+    def __init__(self) -> None:
+        self.weight = Tensor(array(64, 64) * 0.1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x.cast("bfloat16") @ self.weight.cast("bfloat16").T).cast("float32")
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_gradients_of_several_batches_are_all_reduced_once(jit: bool) -> None:
+    def trained(layout: Any, keep: bool) -> tuple[list[Array], dict[str, int]]:
+        model = [nn.Linear(64, 64), Tensor.relu, nn.LayerNorm(64), MixedLinear()]
+        parameters = get_parameters(model)
+        for number, x in enumerate(parameters):
+            # one of them has a gradient from before
+            x.replace(placed(array(*x.shape, seed=number) * 0.1, layout))
+        optimizer = SGD(parameters, lr=0.1, momentum=0.9)
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            parameters[0].grad = parameters[0] * 2
+            for i in range(4):
+                x[:, i].sequential(model).square().mean().backward()
+                with Tensor.accumulate_gradients() if keep else nullcontext():
+                    Tensor.realize(*(p.grad for p in parameters if p.grad is not None))
+            return x.sum().realize(*optimizer.schedule_step())
+
+        run = TinyJit(step) if jit else step
+        with Tensor.train():
+            for seed in range(3):
+                with CommTrace() as trace:
+                    run(placed(array(8, 4, 64, seed=seed), layout and on(0)))
+        return [x.numpy() for x in parameters], trace.kinds()
+
+    expected, _ = trained(None, False)
+    found, once = trained(REPLICATED, True)
+    plain, each = trained(REPLICATED, False)
+    for a, b, c in zip(found, plain, expected, strict=True):
+        # products are in bfloat16
+        np.testing.assert_allclose(a, c, rtol=0, atol=2e-2 * np.abs(c).max())
+        np.testing.assert_allclose(b, c, rtol=0, atol=2e-2 * np.abs(c).max())
+    of_sum = 4 * 3 * 4
+    assert (each["all_reduce"] - of_sum) == 4 * (once["all_reduce"] - of_sum)
+    assert once.keys() == {"all_reduce"}
+
+
+def test_a_gradient_of_terms_is_read_as_any_other() -> None:
+    x, w = placed(integers(8, 4), on(0)), placed(integers(4, 4, seed=1), REPLICATED)
+    (x @ w).square().sum().backward()
+    assert w.grad is not None
+    with Tensor.accumulate_gradients():
+        assert moved(w.grad) == {}
+        expected = x.numpy().T @ (x.numpy() @ w.numpy()) * 2
+        # several readers of one realize share the sum; a realized tensor of another name is whole
+        assert (w.grad * 2 + w.grad.sum()).numpy().tolist() == (
+            expected * 2 + expected.sum()
+        ).tolist()
+        assert moved(w.grad * 1) == {"all_reduce": 4 * 3 * 64}
+    assert w.grad.device == REPLICATED
+    assert moved(w.grad) == {"all_reduce": 4 * 3 * 64}
+    assert moved(w.grad * 1) == {}
+    assert w.grad.numpy().tolist() == expected.tolist()
 
 
 # ---- optimizers on split parameters ----

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from tinygrad.mixin.core import canonical_device
-from tinygrad.nn.pipeline.sums import added
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 
@@ -82,13 +81,10 @@ def standing_in(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
             original.uop = node
 
 
-def add_gradients(stages: Sequence[Copies]) -> list[Tensor]:
-    """Adds the gradients by the copies of all stages to those by what they are copies of, and
-    returns these.
-    """
-    found: list[Tensor] = []
+def add_gradients(stages: Sequence[Copies]) -> None:
+    """Adds the gradients by the copies of all stages to those by what they are copies of."""
     for copies in stages:
         for original, copy in copies.items():
             if copy.grad is not None:
-                found.append(added(original, copy.grad.to(original.device)))
-    return found
+                found = copy.grad.to(original.device)
+                original.grad = found if original.grad is None else original.grad + found

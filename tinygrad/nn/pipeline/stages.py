@@ -26,7 +26,6 @@ from tinygrad.nn.pipeline.shared import (
     names,
     standing_in,
 )
-from tinygrad.nn.pipeline.sums import Sums
 from tinygrad.nn.pipeline.timetable import Task, make_timetable
 from tinygrad.nn.state import get_parameters
 from tinygrad.sharding import Mesh, ShardingError
@@ -150,7 +149,6 @@ class _Batch:
             copies_on(place, parameters, detached=True)
             for place, parameters in zip(pipeline.devices, self.parameters, strict=True)
         ]
-        self.sums = Sums()
         self.losses: dict[int, Tensor] = {}
         # by stage and microbatch: the input, stored; the output, whose graph leads back to it; and
         # the gradient of the output, stored
@@ -196,8 +194,8 @@ class _Batch:
         """The gradients by the parameters of a stage, added up, and by its input, sent back."""
         key = stage, number
         x, output = self.inputs.pop(key), self.outputs.pop(key)
-        wanted = [*self.parameters[stage], *self.copies[stage].values()]
-        results = self.sums.backward(output, self.gradients.pop(key, None), wanted)
+        output.backward(self.gradients.pop(key, None))
+        results = _gradients([*self.parameters[stage], *self.copies[stage].values()])
         if stage > 0:
             if x.grad is None:
                 raise ValueError(
@@ -208,11 +206,14 @@ class _Batch:
             self.gradients[stage - 1, number] = x.grad.to(before.device)
             results.append(self.gradients[stage - 1, number])
         if results:
-            Tensor.realize(*results)
+            with Tensor.accumulate_gradients():
+                Tensor.realize(*results)
 
     def end(self) -> Tensor:
         """The loss of the batch, once parameters have their gradients."""
-        if gradients := [*self.sums.reduce(), *add_gradients(self.copies)]:
+        add_gradients(self.copies)
+        # what each device found for the batch is added up over the devices here
+        if gradients := _gradients([x for owned in self.parameters for x in owned]):
             Tensor.realize(*gradients)
         return Tensor.stack(*(self.losses[number] for number in sorted(self.losses))).sum()
 
@@ -232,6 +233,10 @@ def _in_microbatches(x: Tensor, count: int) -> Tensor:
             f"{count}"
         )
     return x.reshape(x.shape[0] // count, count, *x.shape[1:])
+
+
+def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
+    return [x.grad for x in parameters if x.grad is not None]
 
 
 def _marked(output: Tensor) -> list[Tensor]:
