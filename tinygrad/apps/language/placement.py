@@ -63,6 +63,11 @@ class Placement:
         """A full copy on each device."""
         return self._layout(None, 0)
 
+    @property
+    def first(self) -> str:
+        """One device, for what is read by the host."""
+        return self.mesh.devices[0]
+
     def batch(self, rows: int) -> str | Sharding:
         """Axis 0, of so many rows, is split as batches are."""
         return self._layout(BATCHES, 0) if rows > 1 else self.copies

@@ -224,10 +224,11 @@ class Transformer:
     def _forward(
         self, tokens: Tensor, starts: list[UOp], memories: list[Tensor], last: int | UOp
     ) -> Tensor:
-        """The logits (rows, vocab) of token number `last` of each row."""
+        """The logits (rows, vocab) of token number `last` of each row, on the first device."""
         span = Span(int(tokens.shape[1]), starts, memories)
         x = self._hidden(tokens, span)
-        return self._logits(x[:, last : last + 1]).squeeze(1).realize()
+        logits = self._logits(x[:, last : last + 1]).squeeze(1)
+        return logits.to(self.placement.first).realize()
 
     def generate(
         self,

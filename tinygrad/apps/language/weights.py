@@ -40,8 +40,8 @@ ROWS, COLUMNS = 0, 1
 class Split:
     """How devices share a matrix: an axis, of units that stay whole.
 
-    Where the units are no multiple of the number of devices, units of zeros are added, unless
-    `is_even` is False.
+    Where the units are no multiple of the number of devices, units of zeros are added; units that
+    are one row each may be left as they are, with `is_even` False.
     """
 
     axis: int
@@ -178,7 +178,7 @@ class WeightFile:
         start, stop = rows or (0, entry.shape[0])
         shape = (stop - start, format.nbytes)
         blocks = self._laid_out(entry, start * format.nbytes, shape, split, 0)
-        return Matrix(blocks, format).values()
+        return Matrix(blocks, format).values().contiguous().realize()
 
     def _entry(self, name: str) -> TensorEntry:
         if name not in self.files:
@@ -200,13 +200,13 @@ class WeightFile:
         axis = first + split.axis
         units, size = split.units, shape[axis]
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
+        layout, missing = placement.split(axis, units), placement.padded(units) - units
+        if not missing or not split.is_even:
+            return _moved(file.view(entry, skipped, shape), layout)
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
-        value = _moved(file.view(entry, skipped, cut), placement.split(axis, units))
-        missing = placement.padded(units) - units
-        if missing and split.is_even:
-            padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
-            value = value.pad(padding).contiguous().realize()
-        return value.reshape(*shape[:axis], -1, *shape[axis + 1 :])
+        padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
+        value = _moved(file.view(entry, skipped, cut), layout).pad(padding)
+        return value.reshape(*shape[:axis], -1, *shape[axis + 1 :]).contiguous().realize()
 
 
 def _moved(value: Tensor, layout: str | Sharding) -> Tensor:
