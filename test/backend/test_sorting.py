@@ -80,6 +80,22 @@ def test_topk(largest: bool) -> None:
     assert Tensor(x).topk(3, dim=0)[0].shape == (3, 20)
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.uint32, dtypes.int32, dtypes.uint8])
+def test_a_few_of_a_long_axis(dtype: Any, largest: bool) -> None:
+    bits = np.random.default_rng(0).integers(0, 1 << 32, (300, 3), dtype=np.uint32)
+    bits[:2], bits[2] = [[0], [0xFFFFFFFF]], 1 << 31
+    x = bits.view(np.int32) if dtype is dtypes.float32 else bits
+    x = Tensor(x).cast(dtype).numpy()
+    if dtype is dtypes.float32:
+        x[5], x[6:8] = np.nan, np.inf
+    values, order = Tensor(x).topk(5, 0, largest)
+    expected = [y[:5] for y in stable_sort(x, 0, largest)]
+    np.testing.assert_array_equal(values.numpy(), expected[0])
+    np.testing.assert_array_equal(order.numpy(), expected[1])
+    assert len(Tensor(x).realize().topk(5, 0, largest)[1].schedule()) <= 7  # and not 45 exchanges
+
+
 def test_more_or_fewer_than_there_are_is_an_error() -> None:
     for k in (4, -1):
         with pytest.raises(ValueError, match=f"topk: {k} values of an axis of size 3"):

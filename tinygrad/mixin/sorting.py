@@ -3,7 +3,8 @@
 In: a tensor, and an axis to sort along. Out: the values and where they were, as int32; equal values
 keep their order, and NaN counts as larger than all others. Floats are compared by integers that are
 in the same order. Short axes: the place of an element is the number of elements that belong before
-it. Long ones: a bitonic network (Batcher, 1968) on the next power of two.
+it. Long ones: a bitonic network (Batcher, 1968) on the next power of two. A few elements of a long
+axis: one after the other, each by one reduction.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.gather import GatherMixin
+from tinygrad.sharding import Sharding
 
 # up to this length, comparing every element with every other is faster
 LONGEST_COUNTED = 256
@@ -65,6 +67,10 @@ class SortingMixin(GatherMixin):
             raise ValueError(f"topk: {k} values of an axis of size {size}; use 0 to {size}")
         if not self.ndim:
             raise ValueError("topk is of tensors with an axis; reshape one number to (1,)")
+        if self._is_selected(k, axis):
+            x = self.contiguous().transpose(axis, -1)
+            order = x._selected_order(k, largest)
+            return x.gather(-1, order).transpose(axis, -1), order.transpose(axis, -1)
         values, order = self.sort(axis, descending=largest)
         cut = tuple(k if i == axis else None for i in range(self.ndim))
         return values.shrink_to(cut), order.shrink_to(cut)
@@ -80,6 +86,34 @@ class SortingMixin(GatherMixin):
         # below zero, the bits but the sign fall as the values rise; both zeros are equal
         rising = (bits < 0).where(bits ^ dtypes.max(integers), bits)
         return x.isnan().where(dtypes.max(integers), x.eq(0).where(0, rising))
+
+    def _is_selected(self, k: int, axis: int) -> bool:
+        """Whether `k` reductions are cheaper than to sort an axis, or to move it to be sorted."""
+        n, layout = self.shape[axis], self.uop.device
+        # a value and its place must fit in 64 bits
+        if not 0 < k < n or self.dtype.itemsize > 4:
+            return False
+        if isinstance(layout, Sharding) and layout.shards(axis) > 1:
+            return 2 * k * layout.shards(axis) * dtypes.int64.itemsize <= n * self.dtype.itemsize
+        stages = (n - 1).bit_length()
+        return n > LONGEST_COUNTED and k <= stages * (stages + 1) // 2
+
+    def _selected_order(self, k: int, largest: bool) -> Self:
+        """The positions of the first `k` of the last axis in order of its values, falling or
+        rising.
+        """
+        n = self.shape[-1]
+        keys = self._sort_keys().cast(dtypes.int64)
+        if self.dtype is dtypes.uint32:
+            keys = keys - (1 << 31)
+        # no two are equal, and of equal values the first is the largest
+        keys = (keys if largest else -1 - keys) * (1 << 32) + (n - 1 - self.arange(n))
+        found = [keys.max(-1, keepdim=True)]
+        for _ in range(k - 1):
+            left = (keys < found[-1]).where(keys, dtypes.min(keys.dtype))
+            found.append(left.max(-1, keepdim=True))
+        places = n - 1 - found[0].cat(*found[1:], dim=-1) % (1 << 32)
+        return places.cast(dtypes.int32)
 
     def _counted_order(self, descending: bool) -> Self:
         """The positions of the last axis in order of its values."""
