@@ -8,13 +8,13 @@ import sys
 import time
 
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
-from test.fuzz_sharding.check import Refused, check_bytes, check_replay, compare
+from test.fuzz_sharding.check import Refused, check_bytes, check_replay, check_twice, compare
 from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.shrink import shrink
 from tinygrad.settings import Context
 
-CHECKS = (compare, check_replay, check_bytes)
-SHARES = (0.7, 0.15, 0.15)
+CHECKS = (compare, check_replay, check_twice, check_bytes)
+SHARES = (0.6, 0.17, 0.1, 0.13)
 
 
 def search(minutes: float, seed: int, ops: list[str]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from test.fuzz_sharding.program import Array, Program, Step, execute
-from tinygrad import Sharding, Tensor, TinyJit, dtypes
+from tinygrad import Sharding, Tensor, TinyJit, UOp, dtypes
 from tinygrad.engine import CommTrace
 
 # whose intermediate values may be larger than what they start from and what they make
@@ -71,8 +71,9 @@ def replayed(program: Program, sharded: bool) -> list[Result]:
     names = program.namespace(sharded)
 
     @TinyJit
-    def run(*inputs: Tensor) -> list[Tensor]:
-        inside = {**names, **dict(zip((x.name for x in program.inputs), inputs, strict=True))}
+    def run(*inputs: Tensor, turn: UOp) -> list[Tensor]:
+        given = zip((x.name for x in program.inputs), inputs, strict=True)
+        inside = {**names, **dict(given), "turn": turn}
         results = [x.contiguous() for x in tensors(program, inside)]
         # a function that runs no kernel is refused, and views need none
         Tensor.realize(*results, inputs[0] + 1)
@@ -80,7 +81,16 @@ def replayed(program: Program, sharded: bool) -> list[Result]:
 
     for turn in range(4):
         turned = program.namespace(sharded, turn)
-        results = run(*(turned[x.name] for x in program.inputs))
+        results = run(*(turned[x.name] for x in program.inputs), turn=turned["turn"])
+    return numbers(results)
+
+
+def twice(program: Program, sharded: bool) -> list[Result]:
+    """The results, and the gradients of the gradients."""
+    names = program.namespace(sharded)
+    results = tensors(program, names)
+    results += gradients(program, names, results[len(program.results()) :])
+    Tensor.realize(*results)
     return numbers(results)
 
 
@@ -145,6 +155,16 @@ def check_replay(program: Program) -> Finding | None:
     """
     found = compare(program, replayed)
     return found and replace(found, kind=f"{found.kind} under the JIT")
+
+
+def check_twice(program: Program) -> Finding | None:
+    """Gradients of gradients. The program that is printed takes them once.
+
+    Raises:
+        Refused: it fails on one device.
+    """
+    found = compare(program, twice)
+    return found and replace(found, kind=f"{found.kind} of second order")
 
 
 # ---- what it costs ----

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from test.fuzz_sharding.program import (
     ONE_DEVICE,
     Input,
@@ -27,6 +25,7 @@ from test.fuzz_sharding.program import (
     random_contexts,
     random_devices,
     random_layout,
+    surroundings,
 )
 from tinygrad import Tensor, dtypes
 
@@ -34,7 +33,8 @@ MOST_ELEMENTS = 1024
 MOST_OF_LARGE = 8192
 MOST_AXES = 5
 LAYOUT_CHANGES = 0.08  # of the steps, besides those that are drawn as any other op
-DTYPES = ["double"] * 8 + ["float"] * 6 + ["int"] * 3 + ["half", "bfloat16", "long", "short"]
+DTYPES = ["double"] * 12 + ["float"] * 9 + ["int"] * 4 + ["half", "half", "bfloat16", "bfloat16"]
+DTYPES += ["long", "short", "char", "uchar", "ushort", "uint", "ulong", "bool"]
 SIZES = [1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12]
 LARGE_SIZES = [1, 2, 3, 8, 16, 17, 24, 30, 33]
 # whole numbers up to this stay exact, products of two of them included where the dtype allows it
@@ -76,8 +76,11 @@ class Value:
         return self.tensor.dtype == dtypes.bool
 
     @property
-    def largest(self) -> int:
-        return LARGEST.get(self.tensor.dtype, LARGEST_OF_OTHERS)
+    def largest(self) -> float:
+        dtype = self.tensor.dtype
+        if dtypes.is_unsigned(dtype):
+            return dtypes.max(dtype)
+        return LARGEST.get(dtype, LARGEST_OF_OTHERS)
 
 
 Op = Callable[["Generator"], Any]
@@ -101,7 +104,7 @@ class Generator:
         self.inputs: list[Input] = []
         self.steps: list[Step] = []
         self.values: list[Value] = []
-        self.names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
+        self.names = surroundings()
         is_large = rng.random() < 0.07
         self.sizes, self.most = (LARGE_SIZES, MOST_OF_LARGE) if is_large else (SIZES, MOST_ELEMENTS)
         self._current = ""
@@ -129,6 +132,8 @@ class Generator:
     def input(self, shape: Shape, dtype: str | None = None, low: int = -4, high: int = 4) -> Value:
         """A new tensor of whole numbers, laid out at random."""
         dtype = dtype or self.rng.choice(DTYPES)
+        if dtype == "bool" or dtype[0] == "u":
+            low, high = 0, 1 if dtype == "bool" else high
         name = f"v{len(self.inputs) + len(self.steps)}"
         layout = self.layout(shape)
         drawn = Input(name, shape, dtype, low, high, layout, is_lazy=self.maybe(0.2))
@@ -213,6 +218,9 @@ class Generator:
         return self._keep(value)
 
     def _keep(self, value: Value) -> Value:
+        if dtypes.is_unsigned(value.tensor.dtype):
+            # numbers below 0 become large ones
+            value = replace(value, bound=value.largest)
         self.values.append(value)
         return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from test.fuzz_sharding.elementwise import is_number
 from test.fuzz_sharding.generate import Generator, Value, op
 from test.fuzz_sharding.program import Shape, random_devices
 
@@ -264,6 +265,38 @@ def there_and_back(g: Generator) -> None:
     if g.maybe():
         away = g.layout(x.shape, random_devices(g.rng, g.pick([2, 3, 4, 6, 8])))
     g.step(f"{x}.to({away}).to({g.layout(x.shape)})", x)
+
+
+@op
+def elsewhere(g: Generator) -> None:
+    """Something is computed on other devices, or on some of these."""
+    x = g.any(is_number)
+    numbers = random_devices(g.rng, g.pick([2, 3, 4, 6, 8]))
+    if g.maybe() and len(g.devices) > 1:
+        numbers = g.devices[: g.number(1, len(g.devices) - 1)]
+    moved = f"{x}.to({g.layout(x.shape, numbers)})"
+    axis = g.axis(x)
+    text = g.pick(
+        [
+            f"({moved} * 2 + 1)",
+            f"({moved} - {moved}.sum({axis}, keepdim=True))",
+            f"{moved}.flip({axis}).cumsum({axis})",
+            f"{moved}.contiguous().roll(1, {axis})",
+        ]
+    )
+    g.step(f"{text}.to({g.layout(x.shape)})", x, bound=x.bound * (x.shape[axis] + 1) + 1)
+
+
+@op
+def parts_elsewhere(g: Generator) -> None:
+    """Two sets of devices do a part each, as the stages of a pipeline."""
+    x = g.any(is_number)
+    numbers = random_devices(g.rng, g.pick([2, 4, 6]))
+    half = len(numbers) // 2
+    first, second = (g.layout(x.shape, part) for part in (numbers[:half], numbers[half:]))
+    back = g.layout(x.shape)
+    text = f"OUT_first = {x}.to({first}) * 2\nOUT_second = (OUT_first + 1).to({second}) * 3\n"
+    g.step(text + f"OUT = OUT_first.to({back}) + OUT_second.to({back})", x, bound=8 * x.bound + 3)
 
 
 @op

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from test.fuzz_sharding import elementwise, indexing, layers, movement
+from test.fuzz_sharding import elementwise, indexing, layers, movement, training
 
-__all__ = ["elementwise", "indexing", "layers", "movement"]
+__all__ = ["elementwise", "indexing", "layers", "movement", "training"]

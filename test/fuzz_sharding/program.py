@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tinygrad import Context, Sharding, Tensor, dtypes
+from test.fuzz_sharding import kernels
+from tinygrad import Context, Sharding, Tensor, Variable, dtypes, nn
+from tinygrad.helpers import temp
 from tinygrad.sharding import Link, Topology
 
 Shape: TypeAlias = tuple[int, ...]
@@ -24,6 +26,8 @@ ONE_DEVICE = "CPU"
 # what makes a statement compute something at once
 COMPUTING = (".realize()", "] =", "] +=", ".assign(", ".masked_select(")
 MOST_DEVICES = 8
+# `turn`, a Variable, goes from 0 to this
+LAST_TURN = 3
 NAMES = (
     *("bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong"),
     *("half", "bfloat16", "float", "double"),
@@ -131,8 +135,12 @@ class Step:
 
 TEMPLATE = """\
 import numpy as np
-from tinygrad import Context, Sharding, Tensor, TinyJit, dtypes
+from test.fuzz_sharding import kernels
+from tinygrad import Context, Sharding, Tensor, Variable, dtypes, nn
+from tinygrad.helpers import temp
 from tinygrad.sharding import Link, Topology
+
+turn = Variable("turn", 0, 3).bind(2)
 
 def run({layouts}):
 {lines}
@@ -178,7 +186,7 @@ class Program:
 
     def namespace(self, sharded: bool, turn: int = 0) -> dict[str, Any]:
         """What the text sees: the inputs are there."""
-        names: dict[str, Any] = {"np": np, "Tensor": Tensor, "dtypes": dtypes}
+        names = surroundings(turn)
         for name, layout in self.layouts.items():
             names[name] = layout.build() if sharded else ONE_DEVICE
         for x in self.inputs:
@@ -206,6 +214,13 @@ class Program:
             contexts=", ".join(self.contexts or ("Context()",)),
             many="\n".join(f"        {name}={x}," for name, x in self.layouts.items()),
         )
+
+
+def surroundings(turn: int = 0) -> dict[str, Any]:
+    """What every program sees."""
+    position = Variable("turn", 0, LAST_TURN).bind((turn + 2) % (LAST_TURN + 1))
+    modules = {"np": np, "nn": nn, "kernels": kernels}
+    return {**modules, "Tensor": Tensor, "dtypes": dtypes, "temp": temp, "turn": position}
 
 
 def evaluate(text: str, names: dict[str, Any]) -> Any:
