@@ -89,7 +89,7 @@ class SortingMixin(GatherMixin):
 
     def _is_selected(self, k: int, axis: int) -> bool:
         """Whether `k` reductions are cheaper than to sort an axis, or to move it to be sorted."""
-        n, layout = self.shape[axis], self.uop.device
+        n, layout = int(self.shape[axis]), self.uop.device
         # a value and its place must fit in 64 bits
         if not 0 < k < n or self.dtype.itemsize > 4:
             return False
@@ -112,7 +112,7 @@ class SortingMixin(GatherMixin):
         for _ in range(k - 1):
             left = (keys < found[-1]).where(keys, dtypes.min(keys.dtype))
             found.append(left.max(-1, keepdim=True))
-        places = n - 1 - found[0].cat(*found[1:], dim=-1) % (1 << 32)
+        places: Self = n - 1 - found[0].cat(*found[1:], dim=-1) % (1 << 32)
         return places.cast(dtypes.int32)
 
     def _counted_order(self, descending: bool) -> Self:
