@@ -1,4 +1,4 @@
-"""A server with a fake model, on a port of its own, in a thread of the tests."""
+"""A server, mostly with a fake model, on a port of its own, in a thread of the tests."""
 
 from __future__ import annotations
 
@@ -65,11 +65,18 @@ def served(
     model: FakeModel, template: str | None = TEMPLATE, api_key: str | None = None, **limits: int
 ) -> Iterator[Site]:
     """A server of `model` that is up."""
-    uvicorn = pytest.importorskip("uvicorn")
-    pytest.importorskip("starlette")
     pytest.importorskip("jinja2")
     engine = Engine(model, **limits)
-    app = application(service_of(model, engine, template), api_key)
+    with running(service_of(model, engine, template), api_key) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def running(service: Service, api_key: str | None = None) -> Iterator[Site]:
+    """A server of `service` that is up; its engine is closed at the end."""
+    uvicorn = pytest.importorskip("uvicorn")
+    pytest.importorskip("starlette")
+    app, engine = application(service, api_key), service.engine
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

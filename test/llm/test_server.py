@@ -185,12 +185,12 @@ def test_a_tool_is_called(stream: bool) -> None:
     [
         (
             "<tool_call>",
-            '<tool_call>\n{"name": "add", "arguments": ',
-            '{"a": 1}}\n</tool_call> and',
+            '<tool_call>\n{"name": "add", "arguments":',
+            ' {"a": 1}}\n</tool_call> and',
         ),
-        ("<tool_call> <think>\n", '</think>\n\n<tool_call>\n{"name": "add", ', '{"a": 1}}'),
-        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "add", "arguments": ', '{"a": 1}}]'),
-        ("", '{"name": "add", "parameters": ', '{"a": 1}}'),
+        ("<tool_call> <think>\n", '</think>\n\n<tool_call>\n{"name": "add", ', ' {"a": 1}}'),
+        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "add", "arguments":', ' {"a": 1}}]'),
+        ("", '{"name": "add", "parameters":', ' {"a": 1}}'),
     ],
 )
 def test_a_tool_that_must_be_called_is(way: str, start: str, reply: str) -> None:
@@ -367,7 +367,9 @@ def bad(**changes: Any) -> dict[str, Any]:
         (bad(stream_options={"include_usage": 1}), "stream_options.include_usage", "true or"),
         (bad(top_logprobs=2), "top_logprobs", "needs logprobs"),
         (bad(logprobs=True, top_logprobs=21), "top_logprobs", "from 0 to 20"),
-        (bad(response_format={"type": "json_object"}), "response_format", "is not supported"),
+        (bad(response_format={"type": "xml"}), "response_format.type", "json_schema, not 'xml'"),
+        (bad(response_format={"type": "json_schema"}),
+         "response_format.json_schema.schema", "must be an object, not null"),
         (bad(logit_bias={"1": 5}), "logit_bias", "is not supported"),
         (bad(tools=[{"type": "shell"}]), "tools[0].type", "'function'"),
         (bad(tools=[{"type": "function"}]), "tools[0].function.name", "not empty"),

@@ -1,7 +1,7 @@
-"""The parts of a request that are objects themselves: messages and tools, checked.
+"""The parts of a request that are objects themselves: messages, tools and schemas, checked.
 
-In: JSON. Out: messages and tools with what templates read, and nothing else. Raises `ApiError`,
-which names the place, such as `messages[1].content`.
+In: JSON. Out: messages, tools and schemas with what templates and grammars read, and nothing else.
+Raises `ApiError`, which names the place, such as `messages[1].content`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tinygrad.apps.language.grammar import ANY_OBJECT
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_TOOLS = 128
@@ -191,6 +193,22 @@ def forced_call_of(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> str | 
             return name
     known = ", ".join(names) or "and there are none"
     raise fields.wrong("tool_choice", f"auto, none, required or one of the tools ({known})")
+
+
+def schema_of(fields: Fields) -> Mapping[str, Any] | None:
+    """The schema of the JSON that a reply must be; None if it may be any text. Raises ApiError."""
+    wanted = Fields(fields.object("response_format"), "response_format.")
+    kind = wanted.body.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return ANY_OBJECT
+    if kind != "json_schema":
+        raise wanted.wrong("type", "text, json_object or json_schema")
+    described = Fields(wanted.object("json_schema"), "response_format.json_schema.")
+    if not isinstance(described.body.get("schema"), dict):
+        raise described.wrong("schema", "an object")
+    return described.object("schema")
 
 
 def _tool(fields: Fields) -> dict[str, Any]:

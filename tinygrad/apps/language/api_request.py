@@ -20,6 +20,7 @@ from tinygrad.apps.language.api_messages import (
     forced_call_of,
     kind_of,
     messages_of,
+    schema_of,
     tools_of,
 )
 from tinygrad.apps.language.sampling import Sampling
@@ -36,7 +37,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "response_format": ({"type": "text"},),
     "functions": ([],),
 }
 
@@ -45,7 +45,8 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 class Wanted:
     """What both kinds of requests have.
 
-    `max_tokens` is None for as many as fit. `logprobs` is how many likely tokens are shown at each
+    `max_tokens` is None for as many as fit. `schema` is that of the JSON that the reply must be,
+    None if it may be any text. `logprobs` is how many likely tokens are shown at each
     place, None to show no log-probabilities at all.
     """
 
@@ -57,6 +58,7 @@ class Wanted:
     stream: bool
     include_usage: bool
     logprobs: int | None
+    schema: Mapping[str, Any] | None = None
 
     def sampling_of(self, choice: int) -> Sampling:
         """How the tokens of one choice are drawn: with one seed, each choice has another."""
@@ -152,6 +154,7 @@ def _wanted(
         stream=fields.boolean("stream", False),
         include_usage=options.boolean("include_usage", False),
         logprobs=logprobs,
+        schema=schema_of(fields),
     )
 
 

@@ -104,6 +104,10 @@ def _add_sampling(found: argparse.ArgumentParser) -> None:
         "--stop", action="append", default=[], metavar="TEXT", help="ends a reply; may be repeated"
     )
     group.add_argument(
+        "--json", nargs="?", const="", metavar="FILE",
+        help="replies are JSON, of the JSON schema in FILE if one is given",
+    )  # fmt: skip
+    group.add_argument(
         "--temperature",
         type=float,
         default=0.7,

@@ -7,10 +7,12 @@ arguments that are wrong, 130 for an interrupt.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tinygrad.apps.language.arguments import devices_of, parser
@@ -18,6 +20,7 @@ from tinygrad.apps.language.benchmark import benchmark
 from tinygrad.apps.language.catalogue import CATALOGUE, locate, short_name
 from tinygrad.apps.language.chat import ChatError, ChatTemplate
 from tinygrad.apps.language.conversation import Conversation, Loaded, Wishes
+from tinygrad.apps.language.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
 from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.serve import serve
 from tinygrad.apps.language.terminal import talk, write
@@ -71,7 +74,8 @@ def run(wanted: argparse.Namespace) -> None:
     elif wanted.serve is not None:
         serve(loaded, wanted, sampling)
     else:
-        wishes = Wishes(sampling, wanted.max_tokens, tuple(wanted.stop))
+        grammar = None if wanted.json is None else _grammar(wanted.json, loaded)
+        wishes = Wishes(sampling, wanted.max_tokens, tuple(wanted.stop), grammar)
         _talk(Conversation(loaded, wishes, wanted.system), wanted)
 
 
@@ -100,6 +104,17 @@ def _template(
     except ChatError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
+
+
+def _grammar(path: str, loaded: Loaded) -> Grammar:
+    """The grammar of JSON, of the schema in a file if there is one."""
+    schema: Any = ANY_OBJECT
+    if path:
+        try:
+            schema = json.loads(Path(path).read_bytes())
+        except ValueError as error:
+            raise GrammarError(f"{path} is no JSON schema: {error}") from error
+    return Grammars(loaded.tokenizer, loaded.model.vocab_size).of_schema(schema)
 
 
 def _talk(conversation: Conversation, wanted: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from tinygrad.apps.language.cache import ContextOverflowError
 from tinygrad.apps.language.chat import ChatError, ChatTemplate
 from tinygrad.apps.language.engine import Model
 from tinygrad.apps.language.generate import generate
+from tinygrad.apps.language.grammar import Grammar
 from tinygrad.apps.language.reading import ReplyReader, parser_for
 from tinygrad.apps.language.replies import Delta
 from tinygrad.apps.language.sampling import Sampling
@@ -40,11 +41,12 @@ class Loaded:
 
 @dataclass
 class Wishes:
-    """How replies are written: until a stop comes, or so many tokens."""
+    """How replies are written: until a stop comes, or so many tokens, or a grammar ends."""
 
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
     stops: tuple[str, ...] = ()
+    grammar: Grammar | None = None
 
 
 class Conversation:
@@ -82,14 +84,17 @@ class Conversation:
     def _write(self, tokens: list[int], reader: ReplyReader) -> Iterator[Delta]:
         ends = self.loaded.tokenizer.end_ids
         count = 0
-        generated = generate(self.loaded.model, tokens, self.wishes.sampling, self._cache)
+        wishes = self.wishes
+        generated = generate(
+            self.loaded.model, tokens, wishes.sampling, self._cache, wishes.grammar
+        )
         try:
             for found in generated:
                 if found.token in ends:
                     break
                 yield from reader.push(found)
                 count += 1
-                if reader.stopped or count == self.wishes.max_tokens:
+                if reader.stopped or count == wishes.max_tokens:
                     break
         except ContextOverflowError:
             # a reply that fills the context ends there; a prompt that does is an error

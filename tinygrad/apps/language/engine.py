@@ -19,6 +19,7 @@ from typing import Protocol
 
 from tinygrad.apps.language.cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generate import LanguageModel, check_tokens
+from tinygrad.apps.language.grammar import Grammar
 from tinygrad.apps.language.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
@@ -53,12 +54,16 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and where the text after it ends: before one of `end_ids`, or at a length."""
+    """A prompt, and where the text after it ends: before one of `end_ids`, or at a length.
+
+    A text that must follow a `grammar` ends also when nothing more can follow.
+    """
 
     tokens: Sequence[int]
     sampling: Sampling
     max_tokens: int
     end_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ class Generation:
         self.request = request
         self.cancelled = False
         self._deliver = deliver
-        self._sampler = Sampler(request.sampling)
+        constraint = request.grammar.start() if request.grammar else None
+        self._sampler = Sampler(request.sampling, constraint)
         # of the prompt, then of what follows it
         self.tokens = list(request.tokens)
         self.made = 0
@@ -128,6 +134,8 @@ class Generation:
         self.tokens.append(found.token)
         self.made += 1
         self._send(found)
+        if self._sampler.is_complete:
+            return Reason.STOP
         return Reason.LENGTH if self.made >= self.request.max_tokens else None
 
     def _send(self, event: Generated | Finished) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tinygrad.apps.language.cache import ContextOverflowError, KVCache
+from tinygrad.apps.language.grammar import Grammar
 from tinygrad.apps.language.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
@@ -36,16 +37,19 @@ def generate(
     tokens: Sequence[int],
     sampling: Sampling | None = None,
     cache: KVCache | None = None,
+    grammar: Grammar | None = None,
 ) -> Iterator[Generated]:
     """The tokens that follow `tokens`, one by one; the caller stops when it has enough.
 
-    Of `cache`, the longest common prefix with `tokens` is reused. Raises ValueError for no tokens
-    and for numbers that are none, ContextOverflowError when the context is full.
+    They end by themselves where `grammar` lets nothing follow. Of `cache`, the longest common
+    prefix with `tokens` is reused. Raises ValueError for no tokens and for numbers that are none,
+    ContextOverflowError when the context is full.
     """
     tokens = check_tokens(tokens, model.vocab_size)
     cache = model.new_cache() if cache is None else cache
     cache.check_fits(len(tokens))
-    return _generated(model, tokens, Sampler(sampling or Sampling()), cache)
+    constraint = grammar.start() if grammar else None
+    return _generated(model, tokens, Sampler(sampling or Sampling(), constraint), cache)
 
 
 def _generated(
@@ -56,6 +60,8 @@ def _generated(
         found = sampler(logits, tokens)
         tokens.append(found.token)
         yield found
+        if sampler.is_complete:
+            return
         logits = model.decode([found.token], [cache])[0]
 
 

@@ -7,20 +7,11 @@ is split, and nothing of a stop, or behind it, comes out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tinygrad.apps.language.chat import ChatTemplate
 from tinygrad.apps.language.engine import Reason
-from tinygrad.apps.language.replies import (
-    CALL,
-    END_THINK,
-    MARKERS,
-    MISTRAL,
-    THINK,
-    Delta,
-    ReplyParser,
-)
+from tinygrad.apps.language.replies import CALL, MARKERS, MISTRAL, THINK, Delta, ReplyParser
 from tinygrad.apps.language.sampling import Generated
 from tinygrad.apps.language.stopping import StopTexts
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
@@ -86,19 +77,3 @@ def parser_for(template: ChatTemplate, prompt: str, has_tools: bool) -> ReplyPar
         bare_json=not other_ways,
         thinking=prompt.rstrip().endswith(THINK),
     )
-
-
-def start_of_call(template: ChatTemplate, prompt: str, name: str) -> str:
-    """How a reply starts that calls a tool, of any name if that is empty.
-
-    A model that finds its reply begun so cannot but go on with it.
-    """
-    if CALL in template.source:
-        opener, key = f"{CALL}\n", "arguments"
-    elif MISTRAL in template.source:
-        opener, key = f"{MISTRAL}[", "arguments"
-    else:
-        opener, key = "", "parameters"
-    reasoned = f"\n{END_THINK}\n\n" if prompt.rstrip().endswith(THINK) else ""
-    named = f'{json.dumps(name)}, "{key}": ' if name else '"'
-    return f'{reasoned}{opener}{{"name": {named}'

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad.apps.language.grammar import Constraint
 from tinygrad.tensor import Tensor
 
 
@@ -62,15 +63,15 @@ class Generated:
 
 
 class Sampler:
-    """Draws tokens as a `Sampling` says, each call the next one.
+    """Draws tokens as a `Sampling` says, each call the next one, of those `constraint` allows.
 
     >>> from tinygrad.apps.language.sampling import Sampler, Sampling
     >>> Sampler(Sampling(logprobs=2))(Tensor([0.0, 2.0, 1.0]), []).token
     1
     """
 
-    def __init__(self, sampling: Sampling) -> None:
-        self.sampling = sampling
+    def __init__(self, sampling: Sampling, constraint: Constraint | None = None) -> None:
+        self.sampling, self.constraint = sampling, constraint
         self.random = np.random.default_rng(sampling.seed)
 
     def __call__(self, logits: Tensor, tokens: Sequence[int]) -> Generated:
@@ -80,12 +81,21 @@ class Sampler:
         logprobs = _log_softmax(values)
         if sampling.repetition_penalty != 1 and len(tokens):
             values = _penalized(values, tokens, sampling.repetition_penalty)
+        if self.constraint is not None:
+            values = np.where(self.constraint.allowed(), values, -np.inf)
         token = int(values.argmax()) if sampling.temperature == 0 else self._draw(values)
+        if self.constraint is not None:
+            self.constraint.take(token)
         top = None
         if sampling.logprobs:
             best = np.argsort(-logprobs, kind="stable")[: sampling.logprobs]
             top = [(int(i), float(logprobs[i])) for i in best]
         return Generated(token, float(logprobs[token]), top)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the constraint lets nothing follow."""
+        return self.constraint is not None and self.constraint.is_complete
 
     def _draw(self, values: Any) -> int:
         sampling = self.sampling

@@ -7,6 +7,7 @@ listening ends its sequences.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from tinygrad.apps.language.api_request import ChatRequest, CompletionRequest, W
 from tinygrad.apps.language.api_response import Step, Usage
 from tinygrad.apps.language.cache import ContextOverflowError
 from tinygrad.apps.language.chat import ChatError, ChatTemplate, prepared
+from tinygrad.apps.language.demands import call_demand, reply_demand
 from tinygrad.apps.language.engine import (
     Engine,
     EngineClosedError,
@@ -25,11 +27,12 @@ from tinygrad.apps.language.engine import (
     Reason,
     Request,
 )
-from tinygrad.apps.language.reading import ReplyReader, parser_for, start_of_call
-from tinygrad.apps.language.replies import END_CALL
+from tinygrad.apps.language.grammar import Grammar, GrammarError, Grammars, json_rule
+from tinygrad.apps.language.reading import ReplyReader, parser_for
 from tinygrad.apps.language.sampling import Generated, Sampling
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
 
+FORMAT = "response_format"
 Event = tuple[int, Generated | Finished]
 
 
@@ -41,6 +44,7 @@ class Prompts:
     wanted: Wanted
     tokens: list[list[int]]
     reader: Callable[[], ReplyReader]
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True)
@@ -69,18 +73,41 @@ class Service:
             text = template.render(prepared(request.messages), request.tools, **request.variables)
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
-        start, stops = "", request.wanted.stops
-        if request.forced_call is not None:
-            start = start_of_call(template, text, request.forced_call)
-            stops = (*stops, END_CALL)
+        start, grammar = self._demanded(request, template, text)
         tokens = self.tokenizer.encode_template(text + start, add_bos=self.tokenizer.adds_bos)
 
         def reader() -> ReplyReader:
             parser = parser_for(template, text, bool(request.tools))
             parser.push(start)
-            return ReplyReader(self.tokenizer, stops, parser)
+            return ReplyReader(self.tokenizer, request.wanted.stops, parser)
 
-        return Prompts("messages", request.wanted, [tokens], reader)
+        return Prompts("messages", request.wanted, [tokens], reader, grammar)
+
+    def _demanded(
+        self, request: ChatRequest, template: ChatTemplate, prompt: str
+    ) -> tuple[str, Grammar | None]:
+        """How the reply to a prompt starts, and what the rest of it must follow."""
+        name, schema = request.forced_call, request.wanted.schema
+        if name is not None:
+            demand, param = call_demand(template, prompt, request.tools, name), "tools"
+        elif schema is not None:
+            control, param = self.tokenizer.control, FORMAT
+            demand = reply_demand(template, prompt, request.tools, schema, control)
+        else:
+            return "", None
+        return demand.start, self._grammar(demand.rules, param)
+
+    def _grammar(self, rules: str, param: str) -> Grammar:
+        try:
+            return self._grammars.of_rules(rules)
+        except GrammarError as error:
+            raise ApiError(400, f"the schema cannot be followed: {error}", param) from error
+        except ImportError as error:
+            raise ApiError(501, str(error), param, kind="server_error") from error
+
+    @functools.cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self.tokenizer, self.engine.model.vocab_size)
 
     def texts(self, request: CompletionRequest) -> Prompts:
         """The prompts of texts to continue. Raises ApiError."""
@@ -88,7 +115,9 @@ class Service:
         encode = partial(self.tokenizer.encode, add_bos=self.tokenizer.adds_bos)
         tokens = [encode(one) if isinstance(one, str) else one for one in request.prompts]
         reader = partial(ReplyReader, self.tokenizer, request.wanted.stops)
-        return Prompts("prompt", request.wanted, tokens, reader)
+        schema = request.wanted.schema
+        grammar = None if schema is None else self._grammar(f"start: {json_rule(schema)}", FORMAT)
+        return Prompts("prompt", request.wanted, tokens, reader, grammar)
 
     def _check_model(self, wanted: Wanted) -> None:
         if wanted.model not in (None, self.name):
@@ -105,7 +134,7 @@ class Service:
         most = min(limit for limit in limits if limit is not None)
         end_ids = self.tokenizer.end_ids
         requests = [
-            Request(tokens, prompts.wanted.sampling_of(choice), most, end_ids)
+            Request(tokens, prompts.wanted.sampling_of(choice), most, end_ids, prompts.grammar)
             for tokens in prompts.tokens
             for choice in range(prompts.wanted.choices)
         ]

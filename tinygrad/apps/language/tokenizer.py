@@ -124,8 +124,10 @@ class SimpleTokenizer:
         self.end_ids |= vocabulary.end_ids
         return self
 
-    def encode(self, text: str, special: bool = True, add_bos: bool = False) -> list[int]:
-        """The tokens of a text.
+    def encode(
+        self, text: str, special: bool = True, add_bos: bool = False, starts_text: bool = True
+    ) -> list[int]:
+        """The tokens of a text; `starts_text` if it is no continuation of another.
 
         Control tokens written in it, such as `<|im_end|>`, are plain text unless `special`.
         `add_bos` puts the token that starts a text in front, where the vocabulary has one and the
@@ -136,7 +138,7 @@ class SimpleTokenizer:
         """
         table = self._special if special else self.user_defined
         parts = (self._find_special if special else self._find_user_defined)(text)
-        return self._with_bos(self._encode_parts(parts, table), add_bos)
+        return self._with_bos(self._encode_parts(parts, table, starts_text=starts_text), add_bos)
 
     def encode_template(self, text: str, add_bos: bool = False) -> list[int]:
         """The tokens of what a chat template wrote around texts that `as_plain` gave.
@@ -156,11 +158,15 @@ class SimpleTokenizer:
         )
 
     def _encode_parts(
-        self, parts: Iterable[str], table: Mapping[str, int], mark: str | None = None
+        self,
+        parts: Iterable[str],
+        table: Mapping[str, int],
+        mark: str | None = None,
+        starts_text: bool = True,
     ) -> list[int]:
         """The tokens of parts that are in `table`, or are text, without `mark`, between those."""
         tokens: list[int] = []
-        plain = self._space_prefix
+        plain = self._space_prefix and starts_text
         for part in parts:
             if part in table:
                 tokens.append(table[part])

@@ -16,6 +16,7 @@ from tinygrad.apps.language.attention import Attention, Span
 from tinygrad.apps.language.cache import KVCache
 from tinygrad.apps.language.feed_forward import Experts, FeedForward
 from tinygrad.apps.language.generate import check_tokens, generate
+from tinygrad.apps.language.grammar import Grammar
 from tinygrad.apps.language.norm import Norm
 from tinygrad.apps.language.placement import Devices, Placement
 from tinygrad.apps.language.rotary import Rotary
@@ -235,6 +236,7 @@ class Transformer:
         tokens: Sequence[int],
         sampling: Sampling | None = None,
         cache: KVCache | None = None,
+        grammar: Grammar | None = None,
     ) -> Iterator[Generated]:
         """The tokens that follow `tokens`, see `generate.generate`."""
-        return generate(self, tokens, sampling, cache)
+        return generate(self, tokens, sampling, cache, grammar)

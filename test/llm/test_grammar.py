@@ -1,0 +1,122 @@
+"""Constraints: whatever is drawn, the text is JSON of the schema, and ends where it is complete."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+
+from test.llm.fake_model import VOCABULARY, tokenizer
+from test.llm.vocabularies import metadata_of, trained
+from tinygrad.apps.language.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
+from tinygrad.apps.language.tokenizer import SimpleTokenizer
+
+pytest.importorskip("llguidance")
+pydantic = pytest.importorskip("pydantic")
+
+
+class Kind(Enum):
+    TOWN = "town"
+    QUOTED = 'a "quoted"\nüß'
+
+
+class Closed(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+
+class Node(Closed):
+    value: Annotated[int, pydantic.Field(ge=-5, le=12)]
+    next: Node | None = None
+
+
+class Everything(Closed):
+    kind: Kind
+    constant: Literal["one"]
+    text: Annotated[str, pydantic.Field(max_length=6)]
+    number: Annotated[float, pydantic.Field(ge=0, le=1)]
+    either: bool | None
+    nodes: Annotated[list[Node], pydantic.Field(min_length=1, max_length=2)]
+    left_out: int = 0
+
+
+def drawn(grammar: Grammar, spelled: SimpleTokenizer, seed: int, most: int = 600) -> str:
+    """A text of tokens drawn at random from those that are allowed."""
+    random, constraint, tokens = np.random.default_rng(seed), grammar.start(), list[int]()
+    while not constraint.is_complete:
+        assert len(tokens) < most
+        token = int(random.choice(constraint.allowed().nonzero()[0]))
+        constraint.take(token)
+        if token in spelled.end_ids:
+            break
+        tokens.append(token)
+    return spelled.decode(tokens)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "SentencePiece"])
+def test_whatever_is_drawn_is_json_of_the_schema(kind: str) -> None:
+    if kind == "bytes":
+        spelled, size = tokenizer(), VOCABULARY
+    else:
+        spelled, size = SimpleTokenizer.from_gguf_kv(metadata_of(trained(True), None)), 700
+    grammar = Grammars(spelled, size).of_schema(Everything.model_json_schema())
+    found = [Everything.model_validate_json(drawn(grammar, spelled, seed)) for seed in range(12)]
+    assert {one.kind for one in found} == set(Kind)
+    assert {one.either for one in found} == {True, False, None}
+    assert any(one.nodes[0].next is not None for one in found)
+
+
+def test_a_text_ends_where_it_is_complete_only() -> None:
+    grammars = Grammars(tokenizer(), VOCABULARY)
+    number = grammars.of_schema({"type": "integer"}).start()
+    ends = sorted(tokenizer().end_ids)
+    for text, may_end in (("-", False), ("1", True), ("2", True)):
+        assert not number.is_complete
+        number.take(ord(text))
+        assert number.allowed()[ends].all() == may_end
+    object_ = grammars.of_schema(ANY_OBJECT).start()
+    for text in '{"a":[{}]}':
+        assert not object_.allowed()[ends].any() and object_.allowed()[ord(text)]
+        object_.take(ord(text))
+    assert object_.is_complete
+
+
+def test_texts_of_one_grammar_are_apart() -> None:
+    grammar = Grammars(tokenizer(), VOCABULARY).of_schema({"const": "ab"})
+    first, second = grammar.start(), grammar.start()
+    first.take(ord('"'))
+    assert first.allowed().nonzero()[0].tolist() == [ord("a")]
+    assert second.allowed().nonzero()[0].tolist() == [ord('"')]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "text"}, "Invalid type: text"),
+        ({"$ref": "#/$defs/none"}, r"'/\$defs/none' does not exist"),
+        ({"not": {"type": "string"}}, r'Unimplemented keys: \["not"\]'),
+        ({"type": "integer", "minimum": 5, "maximum": 2}, "Unsatisfiable"),
+        ({"type": "string", "pattern": "(("}, "regex parse error.*unclosed"),
+        (["object"], "is an object, not list"),
+    ],
+)
+def test_what_cannot_be_followed_is_an_error(schema: Any, message: str) -> None:
+    with pytest.raises(GrammarError, match=message) as caught:
+        Grammars(tokenizer(), VOCABULARY).of_schema(schema)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_grammar_that_no_token_goes_on_with_is_an_error() -> None:
+    letters = SimpleTokenizer({"{": 0, "}": 1}, {"<end>": 2})
+    constraint = Grammars(letters, 3).of_schema({"const": "a"}).start()
+    with pytest.raises(RuntimeError, match="cannot be followed"):
+        constraint.allowed()
+
+
+def test_a_schema_cannot_change_how_json_is_written() -> None:
+    options = {"whitespace_flexible": False, "item_separator": "//"}
+    schema = {"type": "array", "minItems": 2, "items": {"const": 1}, "x-guidance": options}
+    grammar = Grammars(tokenizer(), VOCABULARY).of_schema(schema)
+    assert json.loads(drawn(grammar, tokenizer(), 1))[:2] == [1, 1]

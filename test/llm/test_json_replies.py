@@ -1,0 +1,186 @@
+"""Replies that must be JSON, or calls: what the official client gets, whatever the model says."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from test.llm.fake_model import FakeModel, Script, says
+from test.llm.serving import Site, running, served
+from tinygrad.apps.language.catalogue import CATALOGUE
+from tinygrad.apps.language.chat import ChatTemplate
+from tinygrad.apps.language.engine import Engine
+from tinygrad.apps.language.service import Service
+from tinygrad.apps.language.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.transformer import Transformer
+
+pytest.importorskip("llguidance")
+openai = pytest.importorskip("openai")
+pydantic = pytest.importorskip("pydantic")
+
+TIMEOUT_S = 120
+USER = {"role": "user", "content": "Hi"}
+JSON_OBJECT = {"type": "json_object"}
+
+
+class River(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+    name: Annotated[str, pydantic.Field(max_length=16)]
+    length_km: Annotated[int, pydantic.Field(ge=0, le=10_000)]
+
+
+class City(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+    name: Annotated[str, pydantic.Field(max_length=16)]
+    kind: Literal["capital", "town"]
+    height_m: float | None
+    rivers: Annotated[list[River], pydantic.Field(min_length=1, max_length=2)]
+
+
+PARIS = (
+    '{"name": "Paris", "kind": "capital", "height_m": 35.5, '
+    '"rivers": [{"name": "Seine", "length_km": 777}]}'
+)
+
+
+def client_of(site: Site) -> Any:
+    return openai.OpenAI(base_url=f"{site.url}/v1", api_key="x", timeout=TIMEOUT_S, max_retries=0)
+
+
+@contextlib.contextmanager
+def client_for(script: Script) -> Iterator[Any]:
+    """A client of a server whose model follows a script."""
+    with served(FakeModel(script)) as site, client_of(site) as client:
+        yield client
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+TOOLS = [tool("add", a={"type": "integer"}), tool("greet", who={"enum": ["Ada", "Bob"]})]
+
+
+def asked(script: Script, **request: Any) -> Any:
+    """The only choice of the answer to a request."""
+    with client_for(script) as client:
+        create = client.chat.completions.create
+        return create(model="fake", messages=[USER], **request).choices[0]
+
+
+def test_json_of_the_schema_comes_as_the_model_says_it() -> None:
+    with client_for(says(PARIS)) as client:
+        parse = client.chat.completions.parse
+        choice = parse(model="fake", messages=[USER], response_format=City).choices[0]
+    assert choice.message.content == PARIS
+    assert choice.message.parsed == City.model_validate_json(PARIS)
+    assert choice.finish_reason == "stop"
+
+
+def test_what_is_not_of_the_schema_is_never_said() -> None:
+    with client_for(says("Sure! The city is Paris, which")) as client:
+        completions = client.chat.completions
+
+        def ask(seed: int) -> Any:
+            wanted = {"temperature": 1, "seed": seed, "n": 2}
+            return completions.parse(model="fake", messages=[USER], response_format=City, **wanted)
+
+        # several together, each with a place of its own in the grammar
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            found = [
+                choice.message
+                for answer in pool.map(ask, (0, 2, 4, 6))
+                for choice in answer.choices
+            ]
+    assert all(isinstance(message.parsed, City) for message in found)
+    assert len({message.content for message in found}) == len(found)
+
+
+def test_json_streams_until_it_ends_or_is_long_enough() -> None:
+    with client_for(says('{"a": [1, "é"]} and more')) as client:
+        create = client.chat.completions.create
+        request = {"model": "fake", "messages": [USER], "response_format": JSON_OBJECT}
+        chunks = list(create(**request, stream=True))
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert (text, chunks[-1].choices[0].finish_reason) == ('{"a": [1, "é"]}', "stop")
+        short = create(**request, max_tokens=5).choices[0]
+        assert (short.message.content, short.finish_reason) == ('{"a":', "length")
+        stopped = create(**request, stop=["1"]).choices[0]
+        assert (stopped.message.content, stopped.finish_reason) == ('{"a": [', "stop")
+        completions = client.completions
+        answer = completions.create(
+            model="fake", prompt="a", max_tokens=99, extra_body={"response_format": JSON_OBJECT}
+        )
+        assert json.loads(answer.choices[0].text) == {"a": [1, "é"]}
+
+
+def test_a_model_that_may_call_says_json_or_calls() -> None:
+    schema = {"name": "city", "schema": City.model_json_schema()}
+    request = {"tools": TOOLS, "response_format": {"type": "json_schema", "json_schema": schema}}
+    said = asked(says(PARIS), **request)
+    assert (said.message.content, said.message.tool_calls) == (PARIS, None)
+    # without its name and key in quotes, and with an argument that is none
+    call = '<tool_call>\n{"name": "greet", "arguments": {"who": "Bob"}}'
+    called = asked(says(call), **request)
+    assert called.finish_reason == "tool_calls"
+    assert called.message.tool_calls[0].function.arguments == '{"who": "Bob"}'
+
+
+@pytest.mark.parametrize("choice", ["required", {"function": {"name": "add"}}])
+def test_a_call_that_must_be_made_has_arguments_of_its_tool(choice: Any) -> None:
+    if choice != "required":
+        choice = {"type": "function", **choice}
+    for said in ("I would rather not", ' "greet", "arguments": {"who": "Eve"}}', ' {"b": "one"}}'):
+        request = {"tools": TOOLS, "tool_choice": choice, "temperature": 1, "seed": 3}
+        found = asked(says(said), **request).message
+        function = found.tool_calls[0].function
+        arguments = json.loads(function.arguments)
+        if function.name == "add":
+            assert list(arguments) == ["a"] and isinstance(arguments["a"], int)
+        else:
+            assert choice == "required" and arguments["who"] in ("Ada", "Bob")
+
+
+def test_a_schema_that_cannot_be_followed_is_an_error() -> None:
+    schema = {"name": "wrong", "schema": {"type": "text"}}
+    with pytest.raises(openai.BadRequestError, match="cannot be followed: Invalid type: text") as e:
+        asked(says(""), response_format={"type": "json_schema", "json_schema": schema})
+    assert e.value.param == "response_format"
+    with pytest.raises(openai.BadRequestError, match="cannot be followed: .*object") as e:
+        asked(says(""), tools=[tool("f", a=3)], tool_choice="required")
+    assert e.value.param == "tools"
+
+
+@pytest.mark.slow
+def test_a_real_model_says_json_and_calls() -> None:
+    model, metadata = Transformer.from_gguf(CATALOGUE["smollm2:135m"].path(), max_context=512)
+    tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
+    template = ChatTemplate.from_gguf_kv(metadata, tokenizer)
+    service = Service("smollm2", Engine(model, max_running=3), tokenizer, template)
+    messages = [{"role": "user", "content": "Describe Paris, the capital of France, as JSON."}]
+    with running(service) as site, client_of(site) as client:
+        completions = client.chat.completions
+
+        def ask(seed: int) -> Any:
+            wanted = {"temperature": 0.8, "seed": seed, "response_format": City}
+            return completions.parse(model="smollm2", messages=messages, **wanted)
+
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            choices = [answer.choices[0] for answer in pool.map(ask, range(6))]
+        for choice in choices:
+            assert choice.finish_reason == "stop" and choice.message.parsed.rivers
+        stream = completions.create(
+            model="smollm2", messages=messages, tools=TOOLS, tool_choice="required", stream=True
+        )
+        calls = [call for chunk in stream for call in chunk.choices[0].delta.tool_calls or ()]
+    assert calls[0].function.name in ("add", "greet")
+    assert len(json.loads("".join(call.function.arguments for call in calls))) == 1

@@ -1,0 +1,98 @@
+"""What a reply must be: JSON of a schema, or a call of a tool, in the way that its model writes it.
+
+In: a template, which shows how its model writes calls, tools and a schema. Out: a `Demand`: how the
+reply starts, and the rules for the rest of it (see `grammar`). What stays true: a reply that
+follows the rules to their end is read by `replies` as what was demanded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tinygrad.apps.language.chat import ChatTemplate
+from tinygrad.apps.language.grammar import ANY_OBJECT, json_rule, text_rule
+from tinygrad.apps.language.replies import CALL, END_THINK, MISTRAL, THINK
+
+Tool = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The start of a reply, which its model finds there and goes on with, and rules for the rest.
+
+    A model that finds its reply begun so cannot but go on with it.
+    """
+
+    start: str
+    rules: str
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model writes a call: a mark, what is behind it, the key of the arguments, and the end
+    without which it is not read."""
+
+    mark: str
+    gap: str
+    key: str
+    end: str = ""
+
+
+def form_of(template: ChatTemplate) -> CallForm:
+    """How the model of a template writes calls."""
+    if CALL in template.source:
+        return CallForm(CALL, "\n", "arguments")
+    if MISTRAL in template.source:
+        return CallForm(MISTRAL, "[", "arguments", "]")
+    return CallForm("", "", "parameters")
+
+
+def call_demand(template: ChatTemplate, prompt: str, tools: Sequence[Tool], name: str) -> Demand:
+    """A call of the tool of this name, or of any if that is empty."""
+    form = form_of(template)
+    start = f'{_after_reasoning(prompt)}{form.mark}{form.gap}{{"name":'
+    if not name:
+        return Demand(start, "start: " + _calls(form, tools))
+    tool = next(tool for tool in tools if tool["function"]["name"] == name)
+    return Demand(start + _named(form, tool), "start: " + _arguments(form, tool))
+
+
+def reply_demand(
+    template: ChatTemplate,
+    prompt: str,
+    tools: Sequence[Tool],
+    schema: Mapping[str, Any],
+    control: Mapping[str, int],
+) -> Demand:
+    """JSON of a schema, or a call if there are tools; the marks of some are `control` tokens."""
+    rules = f"start: {json_rule(schema)}"
+    if tools:
+        form = form_of(template)
+        mark = f"<[{control[form.mark]}]>" if form.mark in control else text_rule(form.mark)
+        begun = text_rule(form.gap + '{"name":')
+        rules += f" | {mark} {begun} ({_calls(form, tools)})"
+    return Demand(_after_reasoning(prompt), rules)
+
+
+def _after_reasoning(prompt: str) -> str:
+    """What ends the reasoning that a prompt began."""
+    return f"\n{END_THINK}\n\n" if prompt.rstrip().endswith(THINK) else ""
+
+
+def _calls(form: CallForm, tools: Sequence[Tool]) -> str:
+    """The rest of a call, from the name of its tool on."""
+    return " | ".join(f"{text_rule(_named(form, tool))} {_arguments(form, tool)}" for tool in tools)
+
+
+def _named(form: CallForm, tool: Tool) -> str:
+    return f' {json.dumps(tool["function"]["name"])}, "{form.key}":'
+
+
+def _arguments(form: CallForm, tool: Tool) -> str:
+    schema = {**ANY_OBJECT, **tool["function"]["parameters"]}
+    # what is not known of these schemas is a hint to the model, and no promise to who asks
+    json_ = json_rule(schema, is_lenient=True)
+    return f'" " {json_} {text_rule("}" + form.end)}'
