@@ -267,6 +267,14 @@ def test_scattering_costs_the_result_and_what_is_put(reduce: str | None) -> None
     assert GlobalCounters.global_ops <= 32 * size**2
 
 
+def test_writing_to_repeated_elements_repeats_none_of_it() -> None:
+    x = Tensor([1, 2]).realize()
+    wide = x.reshape(2, 1).expand(2, 3)
+    wide[0, 1:] = 5
+    assert wide.tolist() == [[1, 5, 5], [2, 2, 2]]
+    assert x.tolist() == [1, 2]
+
+
 def test_writing_to_a_part_costs_the_part(table: Tensor) -> None:
     GlobalCounters.reset()
     table[100:110] = 0

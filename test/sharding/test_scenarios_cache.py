@@ -122,6 +122,31 @@ def test_writing_to_a_part_of_a_split_axis(how: str, layout: Sharding) -> None:
                 np.testing.assert_array_equal(beside.numpy(), array(rows, 6))
 
 
+@pytest.mark.parametrize("layout", ["CPU:1", on(0), on((0, 1), GRID)], ids=str)
+def test_writing_to_a_part_of_a_view_writes_to_what_it_is_a_view_of(layout: Any) -> None:
+    x, v = stored(array(8, 6), layout), stored(array(2, 6, seed=1), None).to(layout)
+    expected = array(8, 6)
+    part, mirrored = x[2:7], x[::-1]
+    indices: list[Any] = [slice(1, 3), slice(None, None, 4), slice(2, 0, -1), [3, 0]]
+    for number, index in enumerate(indices):
+        view, plain = ((part, expected[2:7]), (mirrored, expected[::-1]))[number % 2]
+        view[index] = v + number
+        plain[index] = v.numpy() + number
+        np.testing.assert_array_equal(x.numpy(), expected)
+        np.testing.assert_array_equal(part.numpy(), expected[2:7])
+        part, mirrored = x[2:7], x[::-1]
+
+
+def test_writing_to_a_copy_computes_nothing_that_a_gradient_goes_through() -> None:
+    a = Tensor(array(8, 6)).realize()
+    for index in (slice(None, None, -1), slice(2, 5), slice(None, None, 2)):
+        x = a.to(on(0))
+        loss, y = (x * x).sum(), x.clone()
+        y[index] = x[index] * 1
+        np.testing.assert_array_equal(y.numpy(), array(8, 6))
+        np.testing.assert_array_equal(loss.gradient(a)[0].numpy(), 2 * array(8, 6))
+
+
 def test_what_is_written_in_full_copies_moves_nothing() -> None:
     x, v = stored(array(8, 6), on(0)), stored(array(3, 6), REPLICATED)
     with CommTrace() as trace, Context(SHARDING="strict"):

@@ -16,6 +16,7 @@ from tinygrad.helpers import prod
 from tinygrad.mixin.core import TensorCore, broadcast_shape
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reading import ReadingMixin
+from tinygrad.mixin.realization import is_memory, repeats_memory
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
@@ -103,6 +104,10 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
             v = type(self)(v, device=place, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_picked_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
+        is_gathered = not is_memory(self.uop) and self._gathered_from(self.uop) is not None
+        if writable and is_gathered:
+            self._viewed(view).assign(value)
+            return
         if writable and self.realize()._is_in_memory() and not self._cuts_split_axis(view):
             reads_itself = self.uop.base in value.uop.toposort()
             target = self._viewed(view)
@@ -110,7 +115,9 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
             return
         written, mask = self._placed_back(view, value)
         # no tensor of the new value stays: it would be one that reads the old content
-        if self._is_in_memory():
+        if is_gathered:
+            self._derive(self.uop).assign(mask.where(written, self))
+        elif self._is_in_memory():
             self.assign(mask.where(written, self)).realize()
         else:
             self.replace(mask.where(written, self))
@@ -120,14 +127,16 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         raise TypeError("elements cannot be deleted from a tensor; index what is to stay")
 
     def _is_in_memory(self) -> bool:
-        return self.uop.base.op is Ops.BUFFER and self.uop.is_realized
+        """Whether each element has memory of its own."""
+        return is_memory(self.uop) and not repeats_memory(self.uop)
 
     def _cuts_split_axis(self, view: View) -> bool:
-        """Whether a view is of a part of an axis that is split over devices."""
+        """Whether a view is of a part of an axis that is split over devices, or mirrors one."""
         layout = self.device
         if not isinstance(layout, Sharding):
             return False
-        return any(not _is_whole(view.axes[i], self.shape[i]) for i in layout.split_axes)
+        axes = ((view.axes[i], self.shape[i]) for i in layout.split_axes)
+        return any(axis.flip or not _is_whole(axis, size) for axis, size in axes)
 
     # ---- what an index says ----
 

@@ -161,8 +161,8 @@ class StorageMixin(CreationMixin):
         return self
 
     def _gathered_from(self, node: UOp) -> UOp | None:
-        """The memory that this tensor, a view of a split axis, was gathered from to be looked
-        at.
+        """The memory that `node`, a view of a split axis, was gathered from to be looked at, if
+        this tensor is a view of another that is in that memory.
         """
         node = seen_through(node)
         if node.op is not Ops.BUFFER or not isinstance(node.device, Sharding):
