@@ -272,9 +272,13 @@ def test_a_tensor_of_bytes_is_a_file_too_aligned_or_not(tmp_path):
 
 def test_a_view_is_saved_row_major(tmp_path):
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    tensors = {"turned": Tensor(value).realize().T, "part": Tensor(value).realize()[:, 1:]}
+    x = Tensor(value).realize()
+    split = x.shard(("CPU", "CPU:1"), 1).realize()
+    tensors = {"turned": x.T, "part": x[:, 1:], "apart": x.detach(), "split": split.detach()}
     safe_save(tensors, tmp_path / "t.safetensors")
     loaded = safetensors.numpy.load_file(tmp_path / "t.safetensors")
+    np.testing.assert_array_equal(loaded["apart"], value)
+    np.testing.assert_array_equal(loaded["split"], value)
     np.testing.assert_array_equal(loaded["turned"], value.T)
     np.testing.assert_array_equal(loaded["part"], value[:, 1:])
 

@@ -89,7 +89,7 @@ def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
             if start is None:
                 return None
             offset += start
-        elif node.op is not Ops.RESHAPE:
+        elif node.op not in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
             return None
         node = source
     if is_part(node):

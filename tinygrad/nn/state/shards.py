@@ -57,7 +57,7 @@ def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
     """Writes a tensor on several devices, row-major, from where `file` stands to behind it."""
     origin = file.tell()
     node = value.contiguous().realize().uop
-    while node.op is Ops.RESHAPE:
+    while node.op in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
         # a layout that follows a reshape leaves each device's memory as it is
         node = node.src[0]
     block = layout.local_shape(value.shape)
