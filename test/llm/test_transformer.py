@@ -17,6 +17,7 @@ from tinygrad.apps.language.architecture import UnsupportedModelError
 from tinygrad.apps.language.cache import ContextOverflowError
 from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.transformer import CHUNK, Transformer
+from tinygrad.dtype import DType, dtypes
 from tinygrad.engine.realize import compiled_kernels
 from tinygrad.nn.state import FileFormatError
 
@@ -87,6 +88,18 @@ def test_a_prompt_of_several_chunks(loaded: Transformer, expected: Any):
     logits = loaded.prefill(tokens_of(LONG), cache)
     np.testing.assert_allclose(logits.numpy(), expected[-1], **CLOSE)
     assert cache.tokens == tokens_of(LONG)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+def test_a_cache_of_half_precision_is_half_as_large(path: Path, expected: Any, dtype: DType):
+    model, _ = Transformer.from_gguf(path, cache_dtype=dtype)
+    cache, tokens = model.new_cache(), tokens_of(70)
+    assert (cache.memory.dtype, 2 * cache.memory.nbytes()) == (dtype, 4 * cache.memory.numel())
+    found = [model.prefill(tokens[:68], cache).numpy()]
+    found += [model.decode([token], [cache])[0].numpy() for token in tokens[68:]]
+    # keys and values are rounded once; logits are sums of some hundred of their products
+    error = 2.0 ** -dtypes.finfo(dtype)[1] * np.abs(expected).max()
+    np.testing.assert_allclose(found, expected[67:70], atol=4 * error)
 
 
 def test_only_what_a_cache_does_not_hold_is_read(

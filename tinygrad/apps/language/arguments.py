@@ -10,6 +10,7 @@ from tinygrad.apps.language.placement import Devices
 from tinygrad.device import Device
 from tinygrad.sharding import Mesh
 
+CACHE_DTYPES = ("float32", "float16", "bfloat16")
 DEFAULT_MODEL = "smollm2:135m"
 DEFAULT_PORT = 11434
 DEFAULT_BENCHMARK = 64
@@ -55,6 +56,11 @@ def _add_model(found: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the most tokens of a conversation (default: what the model is made for, up to 4096)",
     )
+    group.add_argument(
+        "--cache-dtype", choices=CACHE_DTYPES, default="float32",
+        help="what keys and values are kept as; half the memory, a little less exact (default: "
+        "%(default)s)",
+    )  # fmt: skip
     group.add_argument(
         "--device", help="where it runs, such as CPU or CUDA (default: the library's)"
     )

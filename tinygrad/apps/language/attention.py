@@ -105,15 +105,17 @@ class Attention:
         The queries are computed with them, from the same vectors.
         """
         parts = [
-            memory[self._number, :, :, start : start + span.length].assign(pairs[row])
+            memory[self._number, :, :, start : start + span.length].assign(
+                pairs[row].cast(memory.dtype)
+            )
             for row, (memory, start) in enumerate(zip(span.memories, span.starts, strict=True))
         ]
         query.realize(*parts)
 
     def _remembered(self, span: Span, row: int) -> tuple[Tensor, Tensor]:
-        """All keys and values of a row's cache, with what was just written."""
+        """All keys and values of a row's cache, with what was just written, as float32."""
         stop, memory = span.starts[row] + span.length, span.memories[row]
-        keys, values = (memory[self._number, part, :, :stop] for part in (0, 1))
+        keys, values = (memory[self._number, part, :, :stop].float() for part in (0, 1))
         return keys.unsqueeze(0).unsqueeze(2), values.unsqueeze(0).unsqueeze(2)
 
     @property

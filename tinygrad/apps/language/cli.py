@@ -26,6 +26,7 @@ from tinygrad.apps.language.serve import serve
 from tinygrad.apps.language.terminal import talk, write
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
 from tinygrad.apps.language.transformer import Transformer
+from tinygrad.dtype import to_dtype
 from tinygrad.settings import DEBUG
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
@@ -84,7 +85,8 @@ def load(wanted: argparse.Namespace) -> Loaded:
     path = locate(wanted.model)
     started = time.perf_counter()
     devices = devices_of(wanted)
-    model, metadata = Transformer.from_gguf(path, wanted.max_context, devices)
+    cache_dtype = to_dtype(wanted.cache_dtype)
+    model, metadata = Transformer.from_gguf(path, wanted.max_context, devices, cache_dtype)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     name = short_name(wanted.model)
     talks = not wanted.raw and wanted.benchmark is None

@@ -22,6 +22,7 @@ from tinygrad.apps.language.placement import Devices, Placement
 from tinygrad.apps.language.rotary import Rotary
 from tinygrad.apps.language.sampling import Generated, Sampling
 from tinygrad.apps.language.weights import ROWS, Split, WeightFile
+from tinygrad.dtype import DType, dtypes
 from tinygrad.engine.jit import TinyJit
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
@@ -75,8 +76,10 @@ class Transformer:
     `config` has its sizes, `max_context` is the most tokens of a sequence.
     """
 
-    def __init__(self, file: WeightFile, config: Config, max_context: int) -> None:
-        self.config, self.max_context = config, max_context
+    def __init__(
+        self, file: WeightFile, config: Config, max_context: int, cache_dtype: DType
+    ) -> None:
+        self.config, self.max_context, self.cache_dtype = config, max_context, cache_dtype
         self.vocab_size = config.vocab_size
         self.placement = file.placement
         # weights are views of its memory
@@ -95,13 +98,18 @@ class Transformer:
 
     @classmethod
     def from_gguf(
-        cls, gguf: Tensor | str | Path, max_context: int | None = None, devices: Devices = None
+        cls,
+        gguf: Tensor | str | Path,
+        max_context: int | None = None,
+        devices: Devices = None,
+        cache_dtype: DType = dtypes.float32,
     ) -> tuple[Transformer, dict[str, Any]]:
         """The model of a GGUF file, and the file's metadata.
 
         `devices`: one name, several (the model is split over them), or a `Mesh` with a dimension
         "tp", which splits the model, and perhaps "dp", which splits batches. Without `max_context`,
-        the context is the model's own, but at most 4096. Raises UnsupportedModelError for a model
+        the context is the model's own, but at most 4096. `cache_dtype` is that of keys and values
+        that are kept; of less than float32, logits differ from the third digit on. Raises UnsupportedModelError for a model
         that is not known, FileFormatError for a file that is not valid.
         """
         file = WeightFile(gguf, Placement(devices))
@@ -110,7 +118,7 @@ class Transformer:
             max_context = min(config.context_length, DEFAULT_CONTEXT)
         if max_context < 1:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
-        return cls(file, config, max_context), file.metadata
+        return cls(file, config, max_context, cache_dtype), file.metadata
 
     def _rotaries(self, file: WeightFile) -> tuple[Rotary, Rotary]:
         """The rotary positions of ordinary layers and of those with a window."""
@@ -161,7 +169,9 @@ class Transformer:
         config, placement = self.config, self.placement
         heads = placement.padded(config.kv_heads)
         shape = (config.layers, 2, heads, self.max_context + CHUNK, config.head_dim)
-        return KVCache(Tensor.empty(*shape, device=placement.split(2, heads)), self.max_context)
+        layout = placement.split(2, heads)
+        memory = Tensor.empty(*shape, device=layout, dtype=self.cache_dtype)
+        return KVCache(memory, self.max_context)
 
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
         """Makes `cache` hold these tokens; returns the logits (vocab,) after the last of them.
