@@ -109,8 +109,9 @@ class Transformer:
         `devices`: one name, several (the model is split over them), or a `Mesh` with a dimension
         "tp", which splits the model, and perhaps "dp", which splits batches. Without `max_context`,
         the context is the model's own, but at most 4096. `cache_dtype` is that of keys and values
-        that are kept; of less than float32, logits differ from the third digit on. Raises UnsupportedModelError for a model
-        that is not known, FileFormatError for a file that is not valid.
+        that are kept; of less than float32, logits differ from the third digit on. Raises
+        UnsupportedModelError for a model that is not known, FileFormatError for a file that is not
+        valid.
         """
         file = WeightFile(gguf, Placement(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
