@@ -164,6 +164,17 @@ def test_an_axis_in_brackets_is_made_whole():
     np.testing.assert_array_equal(y.numpy(), LEFT.max(1))
 
 
+@pytest.mark.parametrize("terms", [K - 1, 5, 3])
+def test_terms_whose_number_does_not_divide_are_made_whole(terms: int) -> None:
+    """The last blocks are longer than what is left, and a kernel reads all of a block."""
+    left, right = LEFT[:, :terms], RIGHT[:terms]
+    a, b = Tensor(left).shard(DEVICES, 1), Tensor(right).shard(DEVICES, 0)
+    c = Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul, rule=RULE)[0]
+    np.testing.assert_allclose(c.numpy(), left @ right, **CLOSE)
+    y = Tensor.custom_kernel(Tensor.empty(M), a, fxn=largest, rule="m k -> m", reduce="max")[0]
+    np.testing.assert_array_equal(y.numpy(), left.max(1))
+
+
 def test_in_place_on_each_device():
     x = Tensor(LEFT).shard(DEVICES, 0).realize()
     before = x + 0

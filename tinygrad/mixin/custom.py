@@ -60,7 +60,8 @@ class CustomKernelMixin(TensorCore):
         outputs, where the tensors stand outputs first. Axes of one name are split alike, inputs are
         resharded for that, and `fxn` gets local shapes. Where an output lacks a split axis, each
         device writes a term, over memory without a content, and `reduce` ("sum", "prod", "max")
-        says how terms are put together. An axis in brackets, `[k]`, is never split.
+        says how terms are put together. An axis in brackets, `[k]`, is never split, and one that an
+        output lacks only into blocks that divide it.
 
         Raises CustomKernelError for a kernel that makes no sense, ShardingError for tensors that do
         not live together, are split without a rule, or do not fit it.

@@ -117,31 +117,52 @@ def rule_layouts(
     """The layout of each operand, outputs first, that moves the fewest bytes.
 
     `layouts` are those that the operands have, None for one that may be anywhere. An output that
-    lacks a cut axis is `Partial(op)`.
+    lacks a cut axis is `Partial(op)`. Such an axis is cut only in blocks that divide it: a kernel
+    would reduce what lies behind the array's end too.
     Raises ShardingError where the operands live on different devices.
     """
     sizes = check_rule(rule, shapes)
     names = list(sizes)
-    placed = [
-        (
-            _by_name(layout, own, names, rule.whole),
-            size,
-            tuple(sizes[n] if n in own else 1 for n in names),
-        )
-        for layout, size, own in zip(layouts, nbytes, rule.operands, strict=True)
-        if layout is not None
-    ]
-    common = common_layout(
-        [layout for layout, _, _ in placed],
-        [size for _, size, _ in placed],
-        [shape for _, _, shape in placed],
-    )
+    reduced = {name for name in names if any(name not in own for own in rule.outputs)}
+    whole = rule.whole
+    while True:
+        common = _common(rule, sizes, layouts, nbytes, whole)
+        cut = {names[axis]: common.shards(axis) for axis in common.split_axes}
+        uneven = {name for name in cut.keys() & reduced if sizes[name] % cut[name]}
+        if not uneven:
+            break
+        whole = whole | uneven
     count = len(rule.outputs)
     return tuple(
         common.with_axes(
             [_axis(p, names, own, Partial(op) if i < count else None) for p in common.axes]
         )
         for i, own in enumerate(rule.operands)
+    )
+
+
+def _common(
+    rule: PlacementRule,
+    sizes: dict[str, int],
+    layouts: Sequence[Sharding | None],
+    nbytes: Sequence[int],
+    whole: frozenset[str],
+) -> Sharding:
+    """The layout of an array of all axes, none of them cut that is `whole`."""
+    names = list(sizes)
+    placed = [
+        (
+            _by_name(layout, own, names, whole),
+            size,
+            tuple(sizes[n] if n in own else 1 for n in names),
+        )
+        for layout, size, own in zip(layouts, nbytes, rule.operands, strict=True)
+        if layout is not None
+    ]
+    return common_layout(
+        [layout for layout, _, _ in placed],
+        [size for _, size, _ in placed],
+        [shape for _, _, shape in placed],
     )
 
 
