@@ -31,6 +31,14 @@ def positions(layout: Sharding, *values: Any) -> Tensor:
 
 REFUSED: dict[str, tuple[Callable[[], Tensor], str, Sharding, Sharding]] = {
     "elementwise": (lambda: x(ROWS) + x(COLUMNS), "ADD", COLUMNS, ROWS),
+    "a view is named as it was written": (
+        lambda: (square := x(ROWS, 8, 8)) + square.T,
+        *("ADD", COLUMNS, ROWS),
+    ),
+    "what was broadcast is named as it was": (
+        lambda: x(ROWS) + x(on(0), 12),
+        *("ADD", on(0), REPLICATED),
+    ),
     "where": (lambda: (x(ROWS) > 0).where(x(COLUMNS), 0), "WHERE", ROWS, COLUMNS),
     "matmul": (lambda: x(ROWS, 64, 12) @ x(ROWS, 12, 8), "MUL", ROWS, REPLICATED),
     "cat": (lambda: x(ROWS).cat(x(COLUMNS), dim=0), "ADD", COLUMNS, ROWS),

@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 # the user's line that caused each communication node, or its number in `Canonical.lines`
 origins: weakref.WeakKeyDictionary[UOp, str | int] = weakref.WeakKeyDictionary()
+# what an operation does to its operands by itself, so that their shapes fit
+BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
+ALIGNED = BROADCAST | {Ops.PERMUTE}
 # larger expressions of constants are moved like any other value
 MOST_CONSTANT_NODES = 32
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -103,7 +106,9 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ())
         summed,
         wide[0].dtype.itemsize,
     )
-    return tuple(x if x.device is None else reshard(x, target, op.name) for x in srcs)
+    # the axes of factors are brought in line with each other
+    views = ALIGNED if summed else BROADCAST
+    return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
 
 
 def _shape_before_broadcast(node: UOp) -> tuple[Any, ...]:
@@ -158,27 +163,73 @@ def _moved_source(node: UOp) -> int | None:
     return None
 
 
-def reshard(node: UOp, layout: Sharding, by: str | None = None) -> UOp:
+class Request(NamedTuple):
+    """An operand that `by` needs in a layout that nobody asked for, as the program wrote it."""
+
+    by: str
+    operand: UOp
+    layout: Sharding
+    views: frozenset[Ops]
+
+    def below(self, node: UOp, source: UOp, layout: Sharding) -> Request:
+        """The same where `source` moves in place of `node`: it is the operand if `node` is only
+        what `by` made of it.
+        """
+        if node is not self.operand or node.op not in self.views:
+            return self
+        if node.op is Ops.RESHAPE and _without_ones(node) != _without_ones(source):
+            return self
+        return self._replace(operand=source, layout=layout)
+
+    def check(self, node: UOp, layout: Sharding) -> None:
+        """Raises ShardingError if moving `node` for this takes bytes under `SHARDING="strict"`."""
+        if SHARDING.value != "strict":
+            return
+        if transfer_bytes(node.device, layout, node.shape, node.dtype.itemsize):
+            raise ShardingError(
+                f"{user_line()}: {self.by} needs {self.operand.device} {self.operand.shape} as "
+                f"{self.layout}; say so with .to({self.layout})"
+            )
+
+
+def _without_ones(node: UOp) -> list[Any]:
+    return [size for size in node.shape if size != 1]
+
+
+def reshard(
+    node: UOp, layout: Sharding, by: str | None = None, views: frozenset[Ops] = BROADCAST
+) -> UOp:
     """`node` in another layout over the same devices, moving as few bytes as possible.
 
-    `by` names the operation that needs it, if the transfer is implicit.
+    `by` names the operation that needs it, if the transfer is implicit, and `views` are the ops
+    that it puts on its operands.
+    Raises ShardingError for an implicit transfer under `SHARDING="strict"`.
     """
     if node.device == layout or not node.shape:
+    return _resharded(node, layout, Request(by, node, layout, views) if by is not None else None)
+
+
+def _resharded(node: UOp, layout: Sharding, request: Request | None) -> UOp:
         return node if node.device == layout else copy(node, layout)
     if unplaced(node) is not None:
         return copy(node, layout)
     if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
+
+    def below(inner: Sharding) -> UOp:
+        source = node.src[-1]
+        wanted = None if request is None else request.below(node, source, inner)
+        return node.replace(src=(*node.src[:-1], _resharded(source, inner, wanted)))
+
         # a view of what was moved is free, and others may need just that
         exact = _exact_layout_below(node, layout)
         if exact is not None and exact.devices == node.device.devices:
-            return node.replace(src=(reshard(node.src[0], exact, by),))
+            return below(exact)
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
         if inner is not None and inner.devices == node.device.devices:
-            below = reshard(node.src[-1], inner, by)
-            return copy(node.replace(src=(*node.src[:-1], below)), layout)
-    if by is not None and SHARDING.value == "strict":
-        _refuse_transfer(node, layout, by)
+            return copy(below(inner), layout)
+    if request is not None:
+        request.check(node, layout)
     return copy(node, layout)
 
 
@@ -195,14 +246,6 @@ def value_to_assign(value: UOp, device: Any) -> UOp:
     if both and layout.devices == device.devices:
         return reshard(value, device, Ops.ASSIGN.name)
     return value.copy_to_device(device)
-
-
-def _refuse_transfer(node: UOp, layout: Sharding, by: str) -> None:
-    if transfer_bytes(node.device, layout, node.shape, node.dtype.itemsize):
-        raise ShardingError(
-            f"{user_line()}: {by} needs {node.device} {node.shape} as {layout}; "
-            f"say so with .to({layout})"
-        )
 
 
 def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
