@@ -205,21 +205,21 @@ def reshard(
     that it puts on its operands.
     Raises ShardingError for an implicit transfer under `SHARDING="strict"`.
     """
-    if node.device == layout or not node.shape:
     return _resharded(node, layout, Request(by, node, layout, views) if by is not None else None)
 
 
 def _resharded(node: UOp, layout: Sharding, request: Request | None) -> UOp:
+    if node.device == layout or not node.shape:
         return node if node.device == layout else copy(node, layout)
     if unplaced(node) is not None:
         return copy(node, layout)
-    if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
 
     def below(inner: Sharding) -> UOp:
         source = node.src[-1]
         wanted = None if request is None else request.below(node, source, inner)
         return node.replace(src=(*node.src[:-1], _resharded(source, inner, wanted)))
 
+    if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
         # a view of what was moved is free, and others may need just that
         exact = _exact_layout_below(node, layout)
         if exact is not None and exact.devices == node.device.devices:
