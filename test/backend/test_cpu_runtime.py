@@ -308,10 +308,12 @@ def test_a_replay_runs_its_records_in_order():
     replay = device.replay()
     data, copy = integers(5000), integers(5000, "CPU:1")
     step, other = replay.add_variable(1), replay.add_variable(10)
-    replay.add_kernel(program, [data], [step], grid=5000)
-    replay.add_copy(copy, data)
-    replay.add_kernel(program, [data], [other], grid=2500, parallel=False)
-    replay.add_kernel(program, [copy.view(100, dtypes.int64, 8 * 4900)], [other], grid=100)
+    grids = {size: replay.add_variable(size) for size in (5000, 2500, 100)}
+    replay.add(replay.kernel(program, [data], [step], grid=grids[5000]))
+    replay.add(replay.copy(copy, data))
+    replay.add(replay.kernel(program, [data], [other], grid=grids[2500]), parallel=False)
+    end = copy.view(100, dtypes.int64, 8 * 4900)
+    replay.add(replay.kernel(program, [end], [other], grid=grids[100]))
     assert len(replay) == 4
     for _ in range(3):
         replay.run()
@@ -325,33 +327,44 @@ def test_a_replay_is_repointed():
     replay = Replay(worker_pool())
     first, second = integers(10), integers(10)
     variable = replay.add_variable(1)
-    record = replay.add_kernel(program, [first.view(8, dtypes.int64, 16)], [variable], grid=8)
+    grid = replay.add_variable(8)
+    view = first.view(8, dtypes.int64, 16)
+    replay.add(replay.kernel(program, [view], [variable], grid=grid))
     replay.run()
     replay.set_buffer(replay.slot_of(first), second.address)
     replay.set_value(variable, 5)
-    replay.set_grid(record, 2)
+    replay.set_value(grid, 2)
     replay.run()
     assert first.numpy().tolist() == [0, 0] + [1] * 8
     assert second.numpy().tolist() == [0, 0, 5, 5] + [0] * 6
 
 
-def test_a_replay_runs_a_kernel_of_several_devices_as_one_record():
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_replay_runs_several_launches_as_one_record(parallel: bool):
     program = add_program()
     replay = Replay(worker_pool())
-    members = [integers(3000, device) for device in ("CPU", "CPU:1", "CPU:2")]
-    variables = [replay.add_variable(step) for step in (1, 10, 100)]
-    pairs = [([data], [variable]) for data, variable in zip(members, variables, strict=True)]
-    record = replay.add_kernels(program, pairs, grid=3000)
-    replay.add_kernels(program, pairs[1:], grid=1, parallel=False)
-    assert len(replay) == 2
+    members = [integers(3000, device) for device in ("CPU", "CPU:1", "CPU:2", "CPU")]
+    steps = [replay.add_variable(step) for step in (1, 10, 100, 1000)]
+    grids = [replay.add_variable(grid) for grid in (3000, 1700, 3, 0)]
+    copied, origin = integers(50), integers(50)
+    origin.copyin(np.arange(50, dtype=np.int64).data.cast("B"))
+    launches = [
+        replay.kernel(program, [data], [step], grid=grid, most_pieces=most)
+        for data, step, grid, most in zip(members, steps, grids, (None, 5, 1, None), strict=True)
+    ]
+    replay.add(*launches, replay.copy(copied, origin), parallel=parallel)
+    assert len(replay) == 1
     replay.run()
-    replay.set_grid(record, 2)
-    replay.set_value(variables[0], 5)
+    replay.set_value(grids[0], 2)
+    replay.set_value(grids[3], 1)
+    replay.set_value(steps[0], 5)
     replay.run()
     found = [data.numpy().tolist() for data in members]
     assert found[0] == [6, 6] + [1] * 2998
-    assert found[1] == [40, 20] + [10] * 2998
-    assert found[2] == [400, 200] + [100] * 2998
+    assert found[1] == [20] * 1700 + [0] * 1300
+    assert found[2] == [200] * 3 + [0] * 2997
+    assert found[3] == [1000] + [0] * 2999
+    assert copied.numpy().tolist() == list(range(50))
 
 
 def test_a_replay_may_grow_after_it_ran():
@@ -359,9 +372,10 @@ def test_a_replay_may_grow_after_it_ran():
     replay = Replay(worker_pool())
     data = integers(4)
     variable = replay.add_variable(1)
-    replay.add_kernel(program, [data], [variable], grid=4)
+    replay.add(replay.kernel(program, [data], [variable], grid=replay.add_variable(4)))
     replay.run()
-    replay.add_kernel(program, [data], [replay.add_variable(10)], grid=1)
+    ten, one = replay.add_variable(10), replay.add_variable(1)
+    replay.add(replay.kernel(program, [data], [ten], grid=one))
     replay.run()
     assert data.numpy().tolist() == [12, 2, 2, 2]
 
@@ -378,8 +392,10 @@ def test_a_replay_measures_each_record():
     small, large = integers(1), integers(1 << 20)
     variable = replay.add_variable(1)
     for data in (small, large):
-        replay.add_kernel(program, [data], [variable], grid=data.size)
-    replay.add_copy(large.view(1 << 19, dtypes.int64, 0), large.view(1 << 19, dtypes.int64, 8))
+        grid = replay.add_variable(data.size)
+        replay.add(replay.kernel(program, [data], [variable], grid=grid))
+    views = [large.view(1 << 19, dtypes.int64, offset) for offset in (0, 8)]
+    replay.add(replay.copy(*views))
     elapsed = replay.run_timed()
     assert len(elapsed) == 3
     assert 0 <= elapsed[0] < elapsed[1] < 10
@@ -390,7 +406,8 @@ def test_a_replay_keeps_programs_and_buffers_alive():
     replay = Replay(worker_pool())
     data = integers(3)
     address = data.address
-    replay.add_kernel(add_program(), [data], [replay.add_variable(4)], grid=3)
+    four, three = replay.add_variable(4), replay.add_variable(3)
+    replay.add(replay.kernel(add_program(), [data], [four], grid=three))
     del data
     gc.collect()
     others = [integers(3) for _ in range(5)]
@@ -435,7 +452,7 @@ done:
     variable = replay.add_variable(size)
     for number in range(1000):
         to, origin = (pair[1], pair[0]) if number % 2 == 0 else pair
-        replay.add_kernel(program, [to, origin], [variable], grid=size)
+        replay.add(replay.kernel(program, [to, origin], [variable], grid=variable))
     replay.run()
     expected = [(i + 1000) % size + 1000 for i in range(size)]
     assert pair[0].numpy().tolist() == expected

@@ -700,3 +700,21 @@ def test_a_captured_function_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) 
     assert len(_runners) == 2
     assert not set(runners) & set(_runners.values())
     np.testing.assert_array_equal(step(x).numpy(), expected)
+
+
+def test_a_result_passed_back_is_read_before_kernels_of_one_launch_overwrite_it():
+    count = Tensor.zeros(64, dtype=dtypes.int32).contiguous().realize()
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        # two kernels that need not wait for each other, as long as x is not the result
+        count.assign(count + 1).realize()
+        return (x + 100).realize(), (count * 2).realize()
+
+    jitted = TinyJit(step)
+    x = Tensor.zeros(64, dtype=dtypes.int32).contiguous().realize()
+    for number in range(6):
+        shifted, doubled = jitted(x)
+        assert shifted.tolist() == [100 + 2 * number] * 64
+        assert doubled.tolist() == [2 * (number + 1)] * 64
+        x = doubled
+    assert jitted.captured is not None and len(jitted.jit_cache) == 3

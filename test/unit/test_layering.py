@@ -35,7 +35,15 @@ LAYERS = (
     {"schedule", "codegen"},
     {"engine"},
     {"tensor", "mixin", "gradient"},
-    {"nn", "apps", "planner", "engine.jit", "engine.jit_closure", "engine.jit_inputs"},
+    {
+        "nn",
+        "apps",
+        "planner",
+        "engine.jit",
+        "engine.jit_closure",
+        "engine.jit_inputs",
+        "engine.jit_native",
+    },
     {"", "__main__"},  # `tinygrad` itself hands out the public names
 )
 

@@ -15,25 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.device import Buffer, copy_buffer
 from tinygrad.engine.jit_closure import Closure, Held, Overwritten, Surroundings
+from tinygrad.engine.jit_counts import Counted
 from tinygrad.engine.jit_inputs import Inputs, JitError, difference, find_inputs, tensors_of
-from tinygrad.engine.realize import (
-    BufferCopy,
-    Capture,
-    ExecItem,
-    ScheduleItem,
-    capturing,
-    crosses,
-)
+from tinygrad.engine.jit_launches import groups_of, single_messages
+from tinygrad.engine.jit_native import NativeReplay, can_replay
+from tinygrad.engine.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
 from tinygrad.engine.schedule import as_tuple, storage_of, stored_in
-from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.random import random_sequence
 from tinygrad.mixin.realization import realize_all
 from tinygrad.settings import DEBUG, JIT
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, sym_infer
+from tinygrad.uop.ops import UOp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,97 +68,6 @@ def _with_views(result: Any, views: dict[int, UOp]) -> Any:
     return result
 
 
-class _NativeReplay:
-    """The items as one native call. The buffers of the inputs are repointed before it."""
-
-    def __init__(self, items: list[ScheduleItem], inputs: Inputs) -> None:
-        make = Device[items[0].bufs[0].device].replay
-        assert make is not None
-        self.native = make()
-        # a record's offset counts from the captured buffer's base
-        self.slots = [(self.native.slot_of(b), b.offset) for b in inputs.buffers]
-        self.variables: list[tuple[int, str]] = []
-        # records by the kernel and the captured values that their grid follows from
-        self.grids: dict[tuple[Any, ...], tuple[ExecItem, list[int]]] = {}
-        self.keep: list[Buffer] = []
-        for group in _on_several_devices(items):
-            if isinstance(group, BufferCopy):
-                for destination, source in group.pairs:
-                    self.native.add_copy(destination, source)
-            else:
-                self.add_kernel(group)
-
-    def add_kernel(self, group: list[ExecItem]) -> None:
-        item = group[0]
-        runner = item.lower()
-        grid = runner.grid(item.values)
-        work = sym_infer(runner.spec.estimates.memory_bytes, item.values)
-        work += sym_infer(runner.spec.estimates.flops, item.values)
-        is_parallel = grid * len(group) > 1 and work * len(group) > SERIAL_WORK
-        members = [([x.bufs[s] for s in runner.spec.slots], self.numbers_of(x)) for x in group]
-        record = self.native.add_kernels(runner.program, members, grid=grid, parallel=is_parallel)
-        if isinstance(runner.spec.grid, UOp):
-            known = (item.values[v.arg[0]] for v in runner.spec.grid.variables())
-            key = (runner, *known)
-            self.grids.setdefault(key, (item, []))[1].append(record)
-
-    def numbers_of(self, item: ExecItem) -> list[int]:
-        """The native variables of a kernel's integers."""
-        numbers = []
-        for name in item.lower().variable_names:
-            number = self.native.add_variable(item.values[name])
-            numbers.append(number)
-            if name != "_device_num":
-                self.variables.append((number, name))
-        return numbers
-
-    def run(self, inputs: Inputs) -> None:
-        for (slot, offset), buffer in zip(self.slots, inputs.buffers, strict=True):
-            self.native.set_buffer(slot, buffer.address - offset)
-        for number, name in self.variables:
-            # a Variable that was bound inside the function stays as it was
-            if name in inputs.values:
-                self.native.set_value(number, inputs.values[name])
-        for item, records in self.grids.values():
-            grid = item.lower().grid(item.values | inputs.values)
-            for record in records:
-                self.native.set_grid(record, grid)
-        # the buffers must outlive the call
-        self.keep = inputs.buffers
-        self.native.run()
-
-
-def _on_several_devices(items: list[ScheduleItem]) -> list[list[ExecItem] | BufferCopy]:
-    """Items one by one, or kernels that follow each other as one: the same, on other devices.
-
-    No kernel touches another device's memory, so these run at the same time.
-    """
-    groups: list[list[ExecItem] | BufferCopy] = []
-    for item in items:
-        last = groups[-1] if groups else None
-        if isinstance(item, BufferCopy):
-            groups.append(item)
-        elif (
-            isinstance(last, list)
-            and last[0].lower() is item.lower()
-            and item.device not in {x.device for x in last}
-        ):
-            last.append(item)
-        else:
-            groups.append([item])
-    return groups
-
-
-# kernels of less work (operations + bytes) than this run in the calling thread
-SERIAL_WORK = 1 << 15
-
-
-def can_replay(items: list[ScheduleItem]) -> bool:
-    """Whether every item is on devices whose memory and kernels are in this process."""
-    devices = {b.device for item in items for b in item.bufs}
-    return all(Device[d].replay is not None for d in devices)
-
-
 @dataclass(frozen=True)
 class RandomNumbers:
     """How far the sequence of random numbers was before a capture and after it, by device."""
@@ -194,20 +98,18 @@ class CapturedJit(Generic[R]):
         self.drawn = drawn
         self.jit_cache = items
         self.inputs = inputs
-        self.native = _NativeReplay(items, inputs) if can_replay(items) else None
+        groups = [[item] for item in items]
+        self.uses = [_uses(groups, inputs)]
+        self.native: NativeReplay | None = None
+        if can_replay(items):
+            groups = groups_of(single_messages(items))
+            self.uses.append(_uses(groups, inputs))
+            self.native = NativeReplay(groups, inputs)
         self.replaced = {b.base or b: i for i, b in enumerate(inputs.buffers)}
         self.views, self.viewed = _views_of_inputs(result, self.replaced)
-        self.uses = _uses(items, inputs)
         touched = {b.base or b for item in items for b in item.bufs}
         self.closure = Closure(held, touched, self.replaced)
-        kernels = [x for x in items if isinstance(x, ExecItem)]
-        self.kernel_count = len(kernels)
-        # what symbolic sizes change is counted as it was captured
-        self.ops = sum(sym_infer(x.lower().spec.estimates.flops, x.values) for x in kernels)
-        self.nbytes = sum(
-            sym_infer(x.lower().spec.estimates.memory_bytes, x.values) for x in kernels
-        )
-        self.copies = [x for x in items if isinstance(x, BufferCopy)]
+        self.counted = Counted(items)
 
     def is_of(self, inputs: Inputs) -> bool:
         """Whether Python code would do what was captured: it sees the same Python values, and the
@@ -226,7 +128,7 @@ class CapturedJit(Generic[R]):
             self._run_items(inputs)
         else:
             self.native.run(inputs)
-            self._count()
+            self.counted.ran()
         if not self.views:
             return self.result
         nodes = {node: self._anew(node, inputs) for node in self.viewed}
@@ -244,10 +146,9 @@ class CapturedJit(Generic[R]):
         use.
         """
         for i, buffer in enumerate(inputs.buffers):
-            written = self.uses.first_write.get(buffer.base or buffer)
-            if written is None or written > self.uses.last_use[i]:
+            if all(uses.are_over(i, buffer) for uses in self.uses):
                 continue
-            if i in self.uses.assigned:
+            if i in self.uses[0].assigned:
                 raise JitError("a result of the function is assigned to inside it; pass a .clone()")
             inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)
             copy_buffer(inputs.buffers[i].ensure_allocated(), buffer)
@@ -256,20 +157,10 @@ class CapturedJit(Generic[R]):
         for item in self.jit_cache:
             exchange(item, self.replaced, self.inputs, inputs).run()
 
-    def _count(self) -> None:
-        GlobalCounters.kernel_count += self.kernel_count
-        GlobalCounters.global_ops += self.ops
-        GlobalCounters.global_mem += self.nbytes
-        for item in self.copies:
-            for destination, source in item.pairs:
-                if crosses(destination, source):
-                    GlobalCounters.count_message(source.device, source.nbytes)
-            item.count(None)
-
 
 @dataclass
 class _Uses:
-    """When captured items touch memory, by their number.
+    """When captured items touch memory, by the number of their group.
 
     `first_write` is of memory that is no input, `last_use` of each input; `assigned` inputs are
     written.
@@ -279,11 +170,17 @@ class _Uses:
     last_use: list[int]
     assigned: set[int]
 
+    def are_over(self, number: int, buffer: Buffer) -> bool:
+        """Whether an input in this buffer is used no more when the buffer is written."""
+        written = self.first_write.get(buffer.base or buffer)
+        return written is None or written > self.last_use[number]
 
-def _uses(items: list[ScheduleItem], inputs: Inputs) -> _Uses:
+
+def _uses(groups: list[list[ScheduleItem]], inputs: Inputs) -> _Uses:
     numbers = {b.base or b: i for i, b in enumerate(inputs.buffers)}
     found = _Uses({}, [-1] * len(inputs.buffers), set())
-    for position, item in enumerate(items):
+    positions = ((n, item) for n, group in enumerate(groups) for item in group)
+    for position, item in positions:
         written = {b.base or b for b in item.written}
         for root in {b.base or b for b in item.bufs}:
             if root in numbers:

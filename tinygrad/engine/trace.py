@@ -102,7 +102,7 @@ def code_of(line: str) -> str:
 _active: list[CommTrace] = []
 
 
-@dataclass
+@dataclass(eq=False)
 class Collective:
     """The rounds of messages that make up one movement, counted together as they run."""
 
@@ -128,19 +128,24 @@ class Collective:
         self.carried += carried
         self.elapsed_s += elapsed_s or 0.0
         if number == self.rounds - 1:
-            self._record()
+            self._record(self.crossed)
             if DEBUG >= 2 and elapsed_s is not None:
                 print(self._line())
 
-    def _record(self) -> None:
-        if not self.crossed:
+    def replayed(self, crossed: int) -> None:
+        """All rounds were run again, and sent `crossed` bytes between devices."""
+        if _active:
+            self._record(crossed)
+
+    def _record(self, crossed: int) -> None:
+        if not crossed:
             return
         reason = self.reason
         for trace in _active:
             trace.records.append(
                 CommRecord(
                     *(reason.kind, reason.source, reason.destination),
-                    *(self.crossed, str(reason.line), reason.algorithm),
+                    *(crossed, str(reason.line), reason.algorithm),
                 )
             )
 

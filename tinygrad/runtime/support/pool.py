@@ -56,14 +56,7 @@ class WorkerPool:
     """A pool of `threads` threads, the calling one included."""
 
     def __init__(self, host: Platform, threads: int, spin_ns: int = SPIN_NS) -> None:
-        names = (
-            "pool_launch",
-            "pool_reset",
-            "pool_stop",
-            "replay_run",
-            "copy_kernel",
-            "members_kernel",
-        )
+        names = ("pool_launch", "pool_reset", "pool_stop", "replay_run", "copy_kernel")
         self.code = link(compile_llvm(pool_ir(host)), *names)
         self.threads = threads
         self.spin_ns = spin_ns
@@ -73,7 +66,6 @@ class WorkerPool:
         )
         self.replay = ctypes.CFUNCTYPE(None, pointer, pointer)(self.code["replay_run"])
         self.copy_kernel = self.code["copy_kernel"]
-        self.members_kernel = self.code["members_kernel"]
         self._reset = ctypes.CFUNCTYPE(None, ctypes.c_int32, integer)(self.code["pool_reset"])
         self._stop = ctypes.CFUNCTYPE(None)(self.code["pool_stop"])
         self.reset()

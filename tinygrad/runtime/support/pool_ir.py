@@ -14,7 +14,7 @@ half.
 from __future__ import annotations
 
 from tinygrad.runtime.support.copy_ir import COPY_IR
-from tinygrad.runtime.support.members_ir import MEMBERS_IR
+from tinygrad.runtime.support.group_ir import GROUP_IR
 from tinygrad.runtime.support.platform_ir import Platform
 from tinygrad.runtime.support.replay_ir import REPLAY_IR
 
@@ -296,6 +296,18 @@ def _launch(platform: Platform) -> str:
     """Opening, working on and closing one job."""
     return f"""
 define void @pool_launch(ptr %kernel, ptr %buffers, ptr %values, i64 %grid) {{
+  %threads = load i32, ptr @threads
+  %wide = sext i32 %threads to i64
+  %pieces = mul i64 %wide, 4
+  %even = sdiv i64 %grid, %pieces
+  %chunk = call i64 @llvm.smax.i64(i64 %even, i64 1)
+  call void @launch_chunks(ptr %kernel, ptr %buffers, ptr %values, i64 %grid, i64 %chunk)
+  ret void
+}}
+
+; threads claim so many items at a time
+define internal void @launch_chunks(
+    ptr %kernel, ptr %buffers, ptr %values, i64 %grid, i64 %chunk) {{
 entry:
   %threads = load i32, ptr @threads
   %alone = icmp slt i32 %threads, 2
@@ -315,10 +327,6 @@ begin:
   call void @start()
   br label %publish
 publish:
-  %wide = sext i32 %threads to i64
-  %pieces = mul i64 %wide, 4
-  %even = sdiv i64 %grid, %pieces
-  %chunk = call i64 @llvm.smax.i64(i64 %even, i64 1)
   store ptr %kernel, ptr @job.kernel
   store ptr %buffers, ptr @job.buffers
   store ptr %values, ptr @job.values
@@ -385,7 +393,7 @@ def pool_ir(platform: Platform) -> str:
             _start(platform),
             _launch(platform),
             REPLAY_IR,
+            GROUP_IR,
             COPY_IR,
-            MEMBERS_IR,
         )
     )

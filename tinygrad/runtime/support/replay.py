@@ -1,8 +1,9 @@
 """A recorded list of kernels and copies, run again as one native call.
 
-Buffers are reached through slots: a slot holds an address, an argument is a slot and a byte
-offset. `set_buffer(slot, address)` repoints every argument that uses the slot; `set_value(variable,
-integer)` does the same for the runtime integers. Records run in order, each seeing all writes of
+A record is one launch, or several that need not wait for each other. Buffers are reached through
+slots: a slot holds an address, an argument is a slot and a byte offset. `set_buffer(slot, address)`
+repoints every argument that uses the slot; `set_value(variable, integer)` does the same for the
+runtime integers, of which a launch's grid is one. Records run in order, each seeing all writes of
 those before.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +19,9 @@ import numpy as np
 from tinygrad.device import Buffer
 from tinygrad.helpers import ceildiv
 from tinygrad.runtime.support.pool import COPY_PIECE_BYTES, SERIAL_COPY_BYTES, WorkerPool
+
+# of each kernel in a record of several
+PIECES_PER_THREAD = 4
 
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -33,6 +38,7 @@ class Table(ctypes.Structure):
     _fields_ = (
         ("records", ctypes.c_void_p),
         ("record_count", ctypes.c_int64),
+        ("members", ctypes.c_void_p),
         ("arguments", ctypes.c_void_p),
         ("argument_slots", ctypes.c_void_p),
         ("argument_offsets", ctypes.c_void_p),
@@ -45,8 +51,18 @@ class Table(ctypes.Structure):
     )
 
 
-# the columns of a record
-KERNEL, FIRST_ARGUMENT, FIRST_VALUE, GRID, PARALLEL = range(5)
+@dataclass(frozen=True)
+class Launch:
+    """A kernel over [0, grid), with its buffers and the variables of its integers.
+
+    `grid` is the number of a variable too. Threads take the grid in up to `pieces` pieces.
+    """
+
+    kernel: int
+    buffers: tuple[Buffer, ...]
+    variables: tuple[int, ...]
+    grid: int
+    pieces: int
 
 
 class _Native:
@@ -55,6 +71,7 @@ class _Native:
     def __init__(
         self,
         records: list[list[int]],
+        members: list[list[int]],
         arguments: list[tuple[int, int]],
         slots: list[int],
         values: list[int],
@@ -62,6 +79,7 @@ class _Native:
     ) -> None:
         pairs = _integers(arguments).reshape(-1, 2)
         self.records = _integers(records)
+        self.members = _integers(members)
         self.argument_slots = pairs[:, 0].copy()
         self.argument_offsets = pairs[:, 1].copy()
         self.arguments = np.zeros(len(pairs), np.int64)
@@ -72,6 +90,7 @@ class _Native:
         self.table = Table(
             self.records.ctypes.data,
             len(records),
+            self.members.ctypes.data,
             self.arguments.ctypes.data,
             self.argument_slots.ctypes.data,
             self.argument_offsets.ctypes.data,
@@ -90,7 +109,7 @@ def _integers(values: Sequence[object]) -> Integers:
 
 
 class Replay:
-    """Kernels and copies to run again. Build it with `add_kernel` and `add_copy`, then `run` it.
+    """Kernels and copies to run again: `add` what `kernel` and `copy` make, then `run` it.
 
     It keeps the programs and buffers that it refers to alive. Not for several threads at once.
     """
@@ -98,14 +117,13 @@ class Replay:
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
         self._records: list[list[int]] = []
+        self._members: list[list[int]] = []
         self._arguments: list[tuple[int, int]] = []
         self._slots: list[int] = []
         self._values: list[int] = []
         self._variables: list[int] = []
         self._slot_of: dict[Buffer, int] = {}
         self._programs: list[Loaded] = []
-        # of records with several members: the variable of a member's grid, and their number
-        self._members: dict[int, tuple[int, int]] = {}
         self._native: _Native | None = None
 
     def __len__(self) -> int:
@@ -121,66 +139,53 @@ class Replay:
         return self._slot_of[root]
 
     def add_variable(self, value: int = 0) -> int:
-        """A new runtime integer, for `add_kernel` and `set_value`."""
+        """A new runtime integer, for `kernel` and `set_value`."""
         self._variables.append(value)
         self._native = None
         return len(self._variables) - 1
 
-    def add_kernel(
+    def kernel(
         self,
         program: Loaded,
         buffers: Sequence[Buffer],
         variables: Sequence[int] = (),
         *,
         grid: int,
-        parallel: bool = True,
-    ) -> int:
-        """Appends a kernel over [0, grid); returns the number of the record.
-
-        Without `parallel` it runs in the calling thread alone, which is faster for a little work.
-        """
-        return self.add_kernels(program, [(buffers, variables)], grid=grid, parallel=parallel)
-
-    def add_kernels(
-        self,
-        program: Loaded,
-        members: Sequence[tuple[Sequence[Buffer], Sequence[int]]],
-        *,
-        grid: int,
-        parallel: bool = True,
-    ) -> int:
-        """Appends a kernel over [0, grid) of each member's buffers and variables, as one record.
-
-        What one member writes, no other one may touch.
-        """
+        most_pieces: int | None = None,
+    ) -> Launch:
+        """A kernel over as many items as variable number `grid` says, one call for each piece."""
         self._programs.append(program)
-        if len(members) == 1:
-            ((buffers, variables),) = members
-            return self._add_record(program.address, buffers, variables, grid, parallel)
-        own = self.add_variable(grid)
-        sizes = [len(column) for column in members[0]]
-        head = [*map(self.add_variable, (program.address, *sizes)), own]
-        number = self._add_record(
-            self._pool.members_kernel,
-            [buffer for buffers, _ in members for buffer in buffers],
-            [*head, *(variable for _, variables in members for variable in variables)],
-            grid * len(members),
-            parallel,
-        )
-        self._members[number] = (own, len(members))
-        return number
+        pieces = self._pool.threads * PIECES_PER_THREAD
+        if most_pieces is not None:
+            pieces = min(pieces, most_pieces)
+        return Launch(program.address, tuple(buffers), tuple(variables), grid, pieces)
 
-    def add_copy(self, destination: Buffer, source: Buffer) -> int:
-        """Appends a copy of all bytes of a buffer in this process; returns the record's number."""
+    def copy(self, destination: Buffer, source: Buffer) -> Launch:
+        """A copy of all bytes of a buffer in this process."""
         nbytes = source.nbytes
         assert destination.nbytes == nbytes, f"a copy of {source!r} to {destination!r}"
         same_base = (destination.base or destination) is (source.base or source)
-        parallel = nbytes > SERIAL_COPY_BYTES and not same_base
-        piece = COPY_PIECE_BYTES if parallel else max(nbytes, 1)
+        is_whole = nbytes <= SERIAL_COPY_BYTES or same_base
+        piece = max(nbytes, 1) if is_whole else COPY_PIECE_BYTES
+        count = ceildiv(nbytes, piece)
         sizes = (self.add_variable(nbytes), self.add_variable(piece))
-        return self._add_record(
-            self._pool.copy_kernel, (destination, source), sizes, ceildiv(nbytes, piece), parallel
-        )
+        grid = self.add_variable(count)
+        return Launch(self._pool.copy_kernel, (destination, source), sizes, grid, count)
+
+    def add(self, *launches: Launch, parallel: bool = True) -> None:
+        """Appends a record of launches that run at the same time, or in any order.
+
+        What one of them writes, no other one may touch. Without `parallel` they run in the calling
+        thread, which is faster for a little work.
+        """
+        pieces = [launch.pieces if parallel else 1 for launch in launches]
+        self._records.append([len(self._members), len(launches), sum(pieces), int(parallel)])
+        for launch, count in zip(launches, pieces, strict=True):
+            first = [launch.kernel, len(self._arguments), len(self._values)]
+            self._members.append([*first, launch.grid, count])
+            self._arguments.extend((self.slot_of(b), b.offset) for b in launch.buffers)
+            self._values.extend(launch.variables)
+        self._native = None
 
     def set_buffer(self, slot: int, address: int) -> None:
         """Points all arguments of a slot to other memory, which the caller keeps alive."""
@@ -194,16 +199,6 @@ class Replay:
         if self._native is not None:
             self._native.variables[variable] = value
 
-    def set_grid(self, record: int, grid: int) -> None:
-        """Sets the grid of a record, that of a member of it, for the runs to come."""
-        if record in self._members:
-            variable, count = self._members[record]
-            self.set_value(variable, grid)
-            grid *= count
-        self._records[record][GRID] = grid
-        if self._native is not None:
-            self._native.records[record, GRID] = grid
-
     def run(self) -> None:
         """Runs all records; returns when they are done."""
         self._pool.replay(self._freeze().pointer, None)
@@ -214,24 +209,14 @@ class Replay:
         self._pool.replay(self._freeze().pointer, elapsed_ns.ctypes.data)
         return [float(ns) * 1e-9 for ns in elapsed_ns]
 
-    def _add_record(
-        self,
-        kernel: int,
-        buffers: Sequence[Buffer],
-        variables: Sequence[int],
-        grid: int,
-        parallel: bool,
-    ) -> int:
-        first = [kernel, len(self._arguments), len(self._values)]
-        self._records.append([*first, grid, int(parallel)])
-        self._arguments.extend((self.slot_of(buffer), buffer.offset) for buffer in buffers)
-        self._values.extend(variables)
-        self._native = None
-        return len(self._records) - 1
-
     def _freeze(self) -> _Native:
         if self._native is None:
             self._native = _Native(
-                self._records, self._arguments, self._slots, self._values, self._variables
+                self._records,
+                self._members,
+                self._arguments,
+                self._slots,
+                self._values,
+                self._variables,
             )
         return self._native

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-# A record is { ptr kernel, i64 first argument, i64 first value, i64 grid, i64 parallel }; a table
+# A record is { i64 first member, i64 members, i64 pieces of all, i64 parallel }, a member is
+# { ptr kernel, i64 first argument, i64 first value, i64 variable of the grid, i64 pieces }; a table
 # is as `replay.Table`. All arguments are resolved first, so repointing a slot costs one store.
 REPLAY_IR = """
-%Record = type { ptr, i64, i64, i64, i64 }
-%Table = type { ptr, i64, ptr, ptr, ptr, ptr, i64, ptr, ptr, ptr, i64 }
+%Record = type { i64, i64, i64, i64 }
+%Member = type { ptr, i64, i64, i64, i64 }
+%Table = type { ptr, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, ptr, i64 }
 
 define void @replay_run(ptr %table, ptr %elapsed) {
 entry:
   %t = load %Table, ptr %table
   %records = extractvalue %Table %t, 0
   %record.count = extractvalue %Table %t, 1
-  %arguments = extractvalue %Table %t, 2
-  %argument.slots = extractvalue %Table %t, 3
-  %argument.offsets = extractvalue %Table %t, 4
-  %slots = extractvalue %Table %t, 5
-  %argument.count = extractvalue %Table %t, 6
-  %values = extractvalue %Table %t, 7
-  %value.slots = extractvalue %Table %t, 8
-  %variables = extractvalue %Table %t, 9
-  %value.count = extractvalue %Table %t, 10
+  %members = extractvalue %Table %t, 2
+  %arguments = extractvalue %Table %t, 3
+  %argument.slots = extractvalue %Table %t, 4
+  %argument.offsets = extractvalue %Table %t, 5
+  %slots = extractvalue %Table %t, 6
+  %argument.count = extractvalue %Table %t, 7
+  %values = extractvalue %Table %t, 8
+  %value.slots = extractvalue %Table %t, 9
+  %variables = extractvalue %Table %t, 10
+  %value.count = extractvalue %Table %t, 11
   %timed = icmp ne ptr %elapsed, null
   br label %resolve
 
@@ -63,20 +66,38 @@ step:
 read:
   %record = getelementptr %Record, ptr %records, i64 %i
   %r = load %Record, ptr %record
-  %kernel = extractvalue %Record %r, 0
-  %first.argument = extractvalue %Record %r, 1
-  %first.value = extractvalue %Record %r, 2
-  %grid = extractvalue %Record %r, 3
-  %parallel = extractvalue %Record %r, 4
-  %k.buffers = getelementptr i64, ptr %arguments, i64 %first.argument
-  %k.values = getelementptr i64, ptr %values, i64 %first.value
-  br i1 %timed, label %stamp, label %call
+  %first.member = extractvalue %Record %r, 0
+  %member.count = extractvalue %Record %r, 1
+  %pieces = extractvalue %Record %r, 2
+  %parallel = extractvalue %Record %r, 3
+  %serial = icmp eq i64 %parallel, 0
+  br i1 %timed, label %stamp, label %choose
 stamp:
   %stamped = call i64 @now_ns()
-  br label %call
-call:
+  br label %choose
+choose:
   %from = phi i64 [ 0, %read ], [ %stamped, %stamp ]
-  %serial = icmp eq i64 %parallel, 0
+  %several = icmp sgt i64 %member.count, 1
+  br i1 %several, label %group, label %single
+group:
+  br i1 %serial, label %group.direct, label %group.pooled
+group.direct:
+  call void @group_kernel(ptr %table, ptr %record, i64 0, i64 %pieces)
+  br label %finish
+group.pooled:
+  call void @launch_chunks(ptr @group_kernel, ptr %table, ptr %record, i64 %pieces, i64 1)
+  br label %finish
+single:
+  %member = getelementptr %Member, ptr %members, i64 %first.member
+  %m = load %Member, ptr %member
+  %kernel = extractvalue %Member %m, 0
+  %first.argument = extractvalue %Member %m, 1
+  %first.value = extractvalue %Member %m, 2
+  %grid.variable = extractvalue %Member %m, 3
+  %k.buffers = getelementptr i64, ptr %arguments, i64 %first.argument
+  %k.values = getelementptr i64, ptr %values, i64 %first.value
+  %grid.ptr = getelementptr i64, ptr %variables, i64 %grid.variable
+  %grid = load i64, ptr %grid.ptr
   br i1 %serial, label %direct, label %pooled
 direct:
   call void %kernel(ptr %k.buffers, ptr %k.values, i64 0, i64 %grid)
