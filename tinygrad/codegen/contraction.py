@@ -74,8 +74,9 @@ def stage_windows(nest: Nest, found: Contraction) -> Contraction:
     untiled: frozenset[UOp] = frozenset()
     for operand in found.operands:
         for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
-            terms = found.reduce.src[1:]
-            footprint = find_footprint(load, terms, nest.factory, WINDOW)
+            footprint = find_footprint(
+                load, found.reduce.src[1:], found.products(), nest.factory, WINDOW
+            )
             if footprint is not None and not untiled:
                 nest.root = nest.root.substitute({load: footprint.load})
                 nest.note("windows staged")

@@ -28,9 +28,14 @@ from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+# what windows of terms read, in no order, next to all else in a core's second-level cache
 FOOTPRINT_BYTES = 1 << 18
+# and what windows of rows read, row by row
+ROWS_FOOTPRINT_BYTES = 1 << 20
 # each element has to be read this often, or conditions cost less than the copy
 LEAST_REUSE = 8
+# about how many columns share what is read of a row
+COLUMNS = 32
 
 
 @dataclass
@@ -57,12 +62,12 @@ class Footprint:
 
 
 def find_footprint(
-    load: UOp, terms: tuple[UOp, ...], factory: RangeFactory, number: int
+    load: UOp, terms: tuple[UOp, ...], products: int, factory: RangeFactory, number: int
 ) -> Footprint | None:
     """The load from scratch memory number `number` that replaces `load`, or None if that is no
     gain.
 
-    `terms` are the loops that are summed over.
+    `terms` are the loops that are summed over, in so many `products`.
     """
     if len(load.src) != 2 or load.src[1].op is not Ops.CONST or len(load.src[0].src) != 3:
         return None
@@ -80,8 +85,11 @@ def find_footprint(
     own = [r for r in terms if r in loops]
     size = math.prod(extent(r) for r in own) * math.prod(s.size for s in sums)
     outside = frozenset(loops).difference(own)
-    reads = points(FreeRanges()[load])
-    if size * load.dtype.itemsize > FOOTPRINT_BYTES:
+    reads, most = points(FreeRanges()[load]), FOOTPRINT_BYTES
+    if points(frozenset(used.difference(terms))) > points(frozenset(used.intersection(terms))):
+        # rows, which are read again for each block of columns
+        reads, most = max(reads, products // COLUMNS), ROWS_FOOTPRINT_BYTES
+    if size * load.dtype.itemsize > most:
         return None
     if reads < LEAST_REUSE * size * points(outside):
         return None

@@ -60,6 +60,10 @@ class Contraction:
         """Number of products in a sum."""
         return points(frozenset(self.reduce.src[1:]))
 
+    def products(self) -> int:
+        """Number of products in all sums."""
+        return points(self.free[self.reduce].union(self.reduce.src[1:]))
+
 
 @dataclass(frozen=True)
 class Tiling:
