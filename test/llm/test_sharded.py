@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,10 @@ import pytest
 
 from test.llm.reference import Reference
 from test.llm.tiny import DIM, LAYERS, VOCAB, write_model
-from tinygrad import Mesh, Tensor
+from tinygrad import Device, Mesh, Tensor
+from tinygrad.apps.language.engine import Engine, Request
+from tinygrad.apps.language.replicas import Replicas, load_model
+from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.transformer import Transformer
 from tinygrad.apps.language.weights import WeightFile
 from tinygrad.engine import CommTrace
@@ -114,6 +119,51 @@ def test_a_mesh_splits_batches_and_the_model(folder: Path, shape: tuple[int, int
     # one sequence is not split
     cache = model.new_cache()
     np.testing.assert_allclose(model.prefill(batch[0], cache).numpy(), expected[0][-1], **CLOSE)
+
+
+def test_groups_of_devices_share_out_the_sequences(folder: Path):
+    path, _ = model_of(folder, "llama")
+    model, _ = load_model(path, devices=Mesh((2, 2), ("dp", "tp"), DEVICES[:4]))
+    caches = [model.new_cache() for _ in range(3)]
+    reference = Reference(path)
+    for number, cache in enumerate(caches):
+        logits = model.prefill(TOKENS[number : number + 5], cache)
+        expected = reference.logits(TOKENS[number : number + 5])[-1]
+        np.testing.assert_allclose(logits.numpy(), expected, **CLOSE)
+    with pytest.raises(ValueError, match="decode of 1 tokens and 3 caches"):
+        model.decode([1], caches)
+    model.decode(TOKENS[5:8], caches)
+    with CommTrace() as trace:
+        found = [logits.numpy() for logits in model.decode(TOKENS[6:9], caches)]
+    expected = [reference.logits(TOKENS[number : number + 7])[-1] for number in range(3)]
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    # each sequence is in one group, whose devices alone add up its terms
+    layouts = [cache.memory.device for cache in caches]
+    devices = [layout.devices for layout in layouts if isinstance(layout, Sharding)]
+    canonical = tuple(map(Device.canonicalize, DEVICES))
+    assert devices == [canonical[:2], canonical[2:4], canonical[:2]]
+    sums = [record.source for record in trace.records if record.kind == "all_reduce"]
+    assert len(sums) == 2 * (2 * LAYERS + 1)
+    assert all(("CPU:0-1" in source) != ("CPU:2-3" in source) for source in sums)
+
+
+def test_requests_are_shared_out_to_groups(folder: Path):
+    path, _ = model_of(folder, "llama")
+    alone, _ = Transformer.from_gguf(path)
+    model, _ = load_model(path, devices=Mesh((2,), ("dp",), DEVICES[:2]))
+    assert isinstance(model, Replicas)
+    prompts = [TOKENS[at : at + 4] for at in range(6)]
+    expected = [[x.token for x in islice(alone.generate(prompt), 12)] for prompt in prompts]
+    engine, events = Engine(model, max_running=4), [SimpleQueue[Any]() for _ in prompts]
+    try:
+        for prompt, queue in zip(prompts, events, strict=True):
+            engine.submit(Request(prompt, Sampling(), max_tokens=12), queue.put)
+        for tokens, queue in zip(expected, events, strict=True):
+            assert [queue.get(timeout=60).token for _ in tokens] == tokens
+    finally:
+        engine.close()
+    # two of the four that run together in each group
+    assert all({(1, 1), (2, 1)} == set(replica.steps) for replica in model.models)
 
 
 def test_a_mesh_of_other_dimensions_is_an_error(folder: Path):

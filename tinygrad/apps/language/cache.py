@@ -18,12 +18,14 @@ class KVCache:
     """The keys and values of one sequence, in the order of `tokens`.
 
     `memory` is (layers, keys and values, heads, positions, dim of a head) and has room for more
-    than `capacity` positions: the last chunk of a prompt is written as a whole.
+    than `capacity` positions: the last chunk of a prompt is written as a whole. `group` is the
+    number of the replica that has it.
     """
 
     memory: Tensor
     capacity: int
     tokens: list[int] = field(default_factory=list)
+    group: int = 0
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
         """Forget all but the longest common prefix with `tokens`; the number of tokens kept.

@@ -21,11 +21,11 @@ from tinygrad.apps.language.catalogue import CATALOGUE, locate, short_name
 from tinygrad.apps.language.chat import ChatError, ChatTemplate
 from tinygrad.apps.language.conversation import Conversation, Loaded, Wishes
 from tinygrad.apps.language.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
+from tinygrad.apps.language.replicas import load_model
 from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.serve import serve
 from tinygrad.apps.language.terminal import talk, write
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
-from tinygrad.apps.language.transformer import Transformer
 from tinygrad.dtype import to_dtype
 from tinygrad.settings import DEBUG
 
@@ -86,7 +86,7 @@ def load(wanted: argparse.Namespace) -> Loaded:
     started = time.perf_counter()
     devices = devices_of(wanted)
     cache_dtype = to_dtype(wanted.cache_dtype)
-    model, metadata = Transformer.from_gguf(path, wanted.max_context, devices, cache_dtype)
+    model, metadata = load_model(path, wanted.max_context, devices, cache_dtype)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     name = short_name(wanted.model)
     talks = not wanted.raw and wanted.benchmark is None

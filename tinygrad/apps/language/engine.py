@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tinygrad.apps.language.cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generate import LanguageModel, check_tokens
@@ -25,6 +25,8 @@ from tinygrad.tensor import Tensor
 
 # of a prompt, so many are read before others get their next token
 PREFILL_TOKENS = 64
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -251,39 +253,53 @@ class Engine:
     def _slot_for(self, tokens: Sequence[int]) -> Slot:
         """The slot that holds most of the prompt, or one whose loss matters least."""
         free = [slot for slot in self._slots if slot.is_free]
-        best = max(free, key=lambda slot: slot.common(tokens), default=None)
+        # of slots that are as good, one of the replica that has less to do
+        busy = Counter(slot.cache.group for slot in self._slots if not slot.is_free)
+        best = max(
+            free, key=lambda slot: (slot.common(tokens), -busy[slot.cache.group]), default=None
+        )
         # a conversation that only starts alike, as by a system prompt, may yet go on
         if best is None or 2 * best.common(tokens) < len(best.cache.tokens):
             if len(self._slots) < self.max_slots:
                 self._slots.append(Slot(self.model.new_cache()))
                 return self._slots[-1]
-            best = free[0]
+            best = min(free, key=lambda slot: busy[slot.cache.group])
         self._slots.remove(best)
         self._slots.append(best)
         return best
 
     def _step(self) -> None:
-        """One part of one prompt, and one token for each sequence whose prompt has been read."""
+        """One part of a prompt in each replica, and one token for each sequence that is written."""
         for generation in [one for one in self._running if one.slot and one.cancelled]:
             generation.end(Reason.CANCELLED)
         running = [one for one in self._running if one.slot]
-        reading = next((one for one in running if one.is_reading), None)
-        if reading:
-            self._guarded([reading], partial(self._read, reading))
-        writing = [one for one in running if one.slot and not one.is_reading and one != reading]
+        writing = [one for one in running if not one.is_reading]
+        self._read(one for one in running if one.is_reading)
         writing = [one for one in writing if not self._ended_by_context(one)]
         if writing:
             self._guarded(writing, partial(self._write, writing))
         with self._changed:
             self._running = [one for one in running if one.slot]
 
-    def _read(self, generation: Generation) -> None:
+    def _read(self, reading: Iterable[Generation]) -> None:
+        """A part of the first prompt of each replica."""
+        first: dict[int, Generation] = {}
+        for generation in reading:
+            assert generation.slot is not None
+            first.setdefault(generation.slot.cache.group, generation)
+        # all have started before the logits of one are waited for
+        found = [self._guarded([one], partial(self._read_part, one)) for one in first.values()]
+        for generation, logits in zip(first.values(), found, strict=True):
+            if logits is not None:
+                self._advance(generation, logits)
+
+    def _read_part(self, generation: Generation) -> Tensor | None:
+        """The logits after a prompt, if this part is its last."""
         slot, tokens = generation.slot, generation.tokens
         assert slot is not None
         end = min(slot.common(tokens[:-1]) + PREFILL_TOKENS, len(tokens))
         logits = self.model.prefill(tokens[:end], slot.cache)
-        if end == len(tokens):
-            self._advance(generation, logits)
+        return logits if end == len(tokens) else None
 
     def _ended_by_context(self, generation: Generation) -> bool:
         slot = generation.slot
@@ -308,13 +324,14 @@ class Engine:
         if reason is not None:
             generation.end(reason)
 
-    def _guarded(self, generations: list[Generation], action: Callable[[], None]) -> None:
+    def _guarded(self, generations: list[Generation], action: Callable[[], T]) -> T | None:
         """Does something for some sequences, which fail alone if it fails."""
         try:
-            action()
+            return action()
         except Exception as error:
             log.exception("a step of the model failed")
             self._end(generations, error)
+            return None
 
     def _end(self, generations: Sequence[Generation], error: Exception) -> None:
         for generation in generations:

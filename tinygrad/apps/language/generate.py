@@ -28,7 +28,7 @@ class LanguageModel(Protocol):
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
         """Makes the cache hold these tokens; the logits (vocab,) after the last."""
 
-    def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor:
+    def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor | Sequence[Tensor]:
         """One more token for each cache; the logits (batch, vocab) after them."""
 
 
@@ -63,6 +63,20 @@ def _generated(
         if sampler.is_complete:
             return
         logits = model.decode([found.token], [cache])[0]
+
+
+def check_step(tokens: Sequence[int], caches: Sequence[KVCache], vocab_size: int) -> list[int]:
+    """The tokens as a list, if each of the caches can take one more.
+
+    Raises ValueError for unknown tokens or another number of them than of caches,
+    ContextOverflowError if a cache is full.
+    """
+    tokens = check_tokens(tokens, vocab_size)
+    if len(tokens) != len(caches):
+        raise ValueError(f"decode of {len(tokens)} tokens and {len(caches)} caches; give as many")
+    for cache in caches:
+        cache.check_fits(len(cache.tokens) + 1)
+    return tokens
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int) -> list[int]:

@@ -15,7 +15,7 @@ from tinygrad.apps.language.architecture import Config, read_config
 from tinygrad.apps.language.attention import Attention, Span
 from tinygrad.apps.language.cache import KVCache
 from tinygrad.apps.language.feed_forward import Experts, FeedForward
-from tinygrad.apps.language.generate import check_tokens, generate
+from tinygrad.apps.language.generate import check_step, check_tokens, generate
 from tinygrad.apps.language.grammar import Grammar
 from tinygrad.apps.language.norm import Norm
 from tinygrad.apps.language.placement import Devices, Placement
@@ -200,13 +200,7 @@ class Transformer:
         tokens or another number of them than of caches, ContextOverflowError if a cache is full; no
         cache is changed then.
         """
-        tokens = check_tokens(tokens, self.vocab_size)
-        if len(tokens) != len(caches):
-            raise ValueError(
-                f"decode of {len(tokens)} tokens and {len(caches)} caches; give as many"
-            )
-        for cache in caches:
-            cache.check_fits(len(cache.tokens) + 1)
+        tokens = check_step(tokens, caches, self.vocab_size)
         return self._step([[token] for token in tokens], caches, 1)
 
     def _step(self, parts: Sequence[list[int]], caches: Sequence[KVCache], length: int) -> Tensor:
