@@ -147,6 +147,28 @@ def test_writing_to_a_copy_computes_nothing_that_a_gradient_goes_through() -> No
         np.testing.assert_array_equal(loss.gradient(a)[0].numpy(), 2 * array(8, 6))
 
 
+@pytest.mark.parametrize("layout", [on(0), on((0, 1), GRID), on((None, 0), GRID)], ids=str)
+def test_rows_at_a_symbolic_place_are_picked_where_they_are(layout: Sharding) -> None:
+    place = Variable("place", 0, 8)
+    value, v = array(10, 6), stored(array(2, 6, seed=1), REPLICATED)
+    # each sends its part of a row, or zeros, to the others that split the rows
+    row = 6 // layout.shards(1) * 4 * len(layout) * (layout.shards(0) - 1)
+    for number in (0, 4, 8):
+        with Context(SHARDING="strict", SPEC=2):
+            x, start = stored(value, layout), place.bind(number)
+            part = x[start : start + 2]
+            (gradient,) = part.square().sum().gradient(x)
+            assert moved(part) == {"all_reduce": 2 * row}
+            assert moved(x[start].sum()) != {}
+            assert moved(x[start : start + 2].assign(v)) == {}
+        expected, of_sum = value.copy(), np.zeros_like(value)
+        expected[number : number + 2] = v.numpy()
+        of_sum[number : number + 2] = 2 * value[number : number + 2]
+        np.testing.assert_array_equal(part.numpy(), value[number : number + 2])
+        np.testing.assert_array_equal(gradient.numpy(), of_sum)
+        np.testing.assert_array_equal(x.numpy(), expected)
+
+
 def test_what_is_written_in_full_copies_moves_nothing() -> None:
     x, v = stored(array(8, 6), on(0)), stored(array(3, 6), REPLICATED)
     with CommTrace() as trace, Context(SHARDING="strict"):

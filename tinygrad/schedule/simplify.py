@@ -7,6 +7,7 @@ also by one that these rules would pass over.
 from __future__ import annotations
 
 from tinygrad.schedule.fetch import fetch_runs, is_fetched
+from tinygrad.schedule.picking import pick
 from tinygrad.schedule.spread import spread
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
@@ -123,6 +124,12 @@ rules = PatternMatcher(
         (
             UPat(Ops.ADD, src=(UPat(Ops.ALLREDUCE, name="a"), UPat(Ops.ALLREDUCE, name="b"))),
             sum_of_allreduces,
+        ),
+        (
+            UPat(
+                Ops.SHRINK, src=(UPat(Ops.COPY, src=(UPat.var("x"),), name="moved"),), name="node"
+            ),
+            pick,
         ),
         (UPat(_RAISED, src=(UPat(Ops.ALLREDUCE, name="inner"),), name="node"), raise_allreduce),
     ]

@@ -27,6 +27,7 @@ from tinygrad.sharding.propagation import (
 )
 from tinygrad.sharding.sliding import (
     SLIDING,
+    layout_to_pick,
     moves_along,
     result_span,
     source_layout,
@@ -82,6 +83,7 @@ __all__ = [
     "expand_layout",
     "fastest_allreduce",
     "lacking_elements",
+    "layout_to_pick",
     "moves_along",
     "node_size",
     "on_axis",

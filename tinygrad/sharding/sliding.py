@@ -148,6 +148,24 @@ def sources_to_slide(op: str, layout: Sharding, shape: Shape, argument: Any) -> 
     return choices
 
 
+def layout_to_pick(
+    layout: Sharding, shape: Shape, bounds: Any, new_shape: Shape
+) -> Sharding | None:
+    """Full copies along the split axes that a SHRINK cuts, if that is at symbolic places and leaves
+    no more than a block of any. Then each device can pick what is in its own.
+    """
+    cut = [axis for axis in layout.split_axes if moves_along("SHRINK", bounds, shape, axis)]
+    if not cut or layout.has_intervals or layout.is_partial:
+        return None
+    for axis in cut:
+        size = new_shape[axis]
+        if is_int(bounds[axis][0]) or not is_int(size):
+            return None
+        if not 0 < size <= layout.span(axis, shape)[2]:
+            return None
+    return layout.with_axes([None if p in cut else p for p in layout.axes])
+
+
 def source_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
     """What the source must hold for the result to have `layout`, if only runs are moved."""
     below = layout

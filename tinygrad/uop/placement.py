@@ -23,6 +23,7 @@ from tinygrad.sharding import (
     ShardingError,
     common_layout,
     crossing_elements,
+    layout_to_pick,
     sources_to_slide,
     transfer_bytes,
 )
@@ -292,6 +293,10 @@ def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
     Raises:
         ShardingError: the movement needs a transfer under `SHARDING="strict"`.
     """
+    if op is Ops.SHRINK:
+        picked = layout_to_pick(node.device, node.shape, arg, movement_shape(op, node.shape, arg))
+        if picked is not None:
+            return copy(node, picked)
     target = _layout_for_movement(node.device, node.shape, op, arg)
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
 
