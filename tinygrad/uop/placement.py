@@ -29,6 +29,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.location import gather_layout, is_index_axis
+from tinygrad.uop.shape import movement_shape
 
 if TYPE_CHECKING:
     from tinygrad.dtype import DType
