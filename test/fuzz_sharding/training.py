@@ -43,7 +43,6 @@ def layer_of_rows(g: Generator) -> None:
             f"nn.Linear({size}, {g.number(1, 6)}, bias={g.maybe()})",
             f"nn.LayerNorm({size})",
             f"nn.LayerNorm({x.shape[-2:]})",
-            f"nn.RMSNorm({size}, eps=0.5)",
         ]
     )
     layer(g, made, x, f"OUT = OUT_layer({x})", 2 * x.bound * size + 9)
