@@ -266,13 +266,19 @@ def _reduce(src: list[Array], node: UOp) -> Array:
     return np.max(x, axes, keepdims=True, initial=np.array(dtypes.min(node.dtype), dtype))
 
 
+def _batch(index: Array, count: int) -> list[Array]:
+    """The position along each of the first axes of an index."""
+    return list(np.indices(index.shape, sparse=True)[:count])
+
+
 def _gather(src: list[Array], node: UOp) -> Array:
     table, index = src
-    inside = (index >= 0) & (index < table.shape[0])
-    if table.shape[0] == 0:
-        return np.zeros((*index.shape, *table.shape[1:]), table.dtype)
-    rows = table[np.where(inside, index, 0)]
-    mask = inside.reshape(inside.shape + (1,) * (table.ndim - 1))
+    count = table.shape[node.arg]
+    inside = (index >= 0) & (index < count)
+    if count == 0:
+        return np.zeros((*index.shape, *table.shape[node.arg + 1 :]), table.dtype)
+    rows = table[(*_batch(index, node.arg), np.where(inside, index, 0))]
+    mask = inside.reshape(inside.shape + (1,) * (table.ndim - 1 - node.arg))
     return np.where(mask, rows, np.zeros((), table.dtype))
 
 
@@ -283,10 +289,11 @@ def _scatter(src: list[Array], node: UOp) -> Array:
         Ops.SCATTER_MUL: (1, np.multiply),
         Ops.SCATTER_MAX: (dtypes.min(node.dtype), np.maximum),
     }[node.op]
-    shape = (size(node.arg), *values.shape[index.ndim :])
+    shape = (*map(size, node.arg), *values.shape[index.ndim :])
     result = np.full(shape, start, values.dtype)
-    inside = (index >= 0) & (index < result.shape[0])
-    combine.at(result, index[inside], values[inside])
+    inside = (index >= 0) & (index < size(node.arg[-1]))
+    batch = [np.broadcast_to(x, index.shape)[inside] for x in _batch(index, len(node.arg) - 1)]
+    combine.at(result, (*batch, index[inside]), values[inside])
     return rounded(result, node.dtype)
 
 

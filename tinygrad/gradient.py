@@ -373,29 +373,34 @@ def _gather(g: UOp, y: UOp) -> Gradients:
     table, index = y.src
     # many rows may be added up
     wide = g.cast(sum_acc_dtype(g.dtype))
-    return wide.scatter_add(index, table.shape[0]).cast(g.dtype), None
+    added = wide.scatter_add(index, table.shape[y.arg], y.arg)
+    return added.cast(g.dtype), None
 
 
 def _scatter_add(g: UOp, y: UOp) -> Gradients:
-    return g.gather(y.src[1]), None
+    return g.gather(y.src[1], len(y.arg) - 1), None
 
 
 def _scatter_mul(g: UOp, y: UOp) -> Gradients:
     x, index = y.src
+    *batch, rows = y.arg
     scatters = {Ops.MUL: Ops.SCATTER_MUL, Ops.ADD: Ops.SCATTER_ADD}
 
     def combined(op: Ops, z: UOp) -> UOp:
-        return z.scatter(scatters[op], index, y.arg).gather(index)
+        return z.scatter(scatters[op], index, rows, len(batch)).gather(index, len(batch))
 
-    return g.gather(index) * _product_of_others(x, combined), None
+    return g.gather(index, len(batch)) * _product_of_others(x, combined), None
 
 
 def _scatter_max(g: UOp, y: UOp) -> Gradients:
     x, index = y.src
+    *sizes, rows = y.arg
+    batch = len(sizes)
     # equal largest rows share; one that is out of range is alone
-    is_max = x.eq(_agreed(y).gather(index)).cast(g.dtype)
-    count = is_max.scatter_add(index, y.arg).gather(index).alu(Ops.MAX, _number(g, 1))
-    return is_max * g.gather(index).alu(Ops.FDIV, count), None
+    is_max = x.eq(_agreed(y).gather(index, batch)).cast(g.dtype)
+    count = is_max.scatter_add(index, rows, batch).gather(index, batch)
+    share = g.gather(index, batch).alu(Ops.FDIV, count.alu(Ops.MAX, _number(g, 1)))
+    return is_max * share, None
 
 
 RULES: dict[Ops, Rule] = {

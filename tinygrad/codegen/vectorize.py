@@ -162,7 +162,9 @@ class _Choice:
             r
             for store in self.nest.stores
             for r in store.src[2:]
-            if r.arg.kind is AxisType.LOOP and extent(r) >= FEWEST_STEPS
+            if r.arg.kind is AxisType.LOOP
+            and extent(r) >= FEWEST_STEPS
+            and self.writes_in_order(store, r)
         )
         own = [self.best_term_axis(u) for u in self.reduces]
         terms = list(dict.fromkeys(r for r in own if r is not None))
@@ -171,6 +173,13 @@ class _Choice:
         candidates += [[a] for a in outputs]
         tried = [self.without_conflicts(c) for c in candidates]
         return min([[], *tried], key=self.cost)
+
+    def writes_in_order(self, store: UOp, axis: UOp) -> bool:
+        """Whether neighbours along `axis` are written in equal distances: where each goes where an
+        index says, lanes read and write one by one.
+        """
+        width = min(self.lanes, extent(axis))
+        return self.free.lane_stride(store.src[0].src[1], axis, width) is not None
 
     def best_term_axis(self, reduce: UOp) -> UOp | None:
         """The loop of a reduction that reads memory in order."""

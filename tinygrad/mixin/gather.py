@@ -7,18 +7,77 @@ what is read; what is written to is a new tensor, and costs its size and what is
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.helpers import argsort, prod
 from tinygrad.mixin.arithmetic import reversed_order
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.indexing import IndexingMixin
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import resolve
+from tinygrad.uop.ops import resolve, sint
 from tinygrad.uop.reduction import COMBINES, identity
 
+T = TypeVar("T", bound=IndexingMixin)
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How elements along `axis` are picked: in each row of the axes `batch` by itself, among those
+    of `axis` and the axes `behind` it, as one axis.
+
+    So memory is read in order. Where any axis is split over devices, all others are of the batch:
+    then each device picks from what it has.
+    """
+
+    batch: tuple[int, ...]
+    axis: int
+    behind: tuple[int, ...]
+
+    @classmethod
+    def along(cls, axis: int, *tensors: TensorCore) -> Rows:
+        """How `axis` is picked along in these tensors of as many axes."""
+        before, behind = tuple(range(axis)), tuple(range(axis + 1, tensors[0].ndim))
+        layouts = [x.device for x in tensors if isinstance(x.device, Sharding)]
+        if any(layout.split_axes for layout in layouts):
+            return cls((*before, *behind), axis, ())
+        return cls(before, axis, behind)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All axes, those of the batch first."""
+        return (*self.batch, self.axis, *self.behind)
+
+    def count(self, shape: tuple[sint, ...]) -> sint:
+        """How many elements a row of `shape` has."""
+        found: sint = prod([shape[i] for i in self.order[len(self.batch) :]])
+        return found
+
+    def joined(self, x: T) -> T:
+        """A tensor with its rows as last axis."""
+        sizes = tuple(x.shape[i] for i in self.batch)
+        return x.permute(self.order).reshape((*sizes, self.count(x.shape)))
+
+    def parted(self, x: T, shape: tuple[sint, ...]) -> T:
+        """The inverse of `joined`."""
+        whole = x.reshape(tuple(shape[i] for i in self.order))
+        return whole.permute(tuple(argsort(self.order)))
+
+    def places(self, index: T, shape: tuple[sint, ...]) -> T:
+        """Positions along `axis` as those in the rows of `shape`; -1 where out of range."""
+        if not self.behind:
+            return self.joined(index)
+        is_long = resolve(self.count(shape) > dtypes.max(dtypes.int32))
+        dtype = dtypes.int64 if is_long else dtypes.int32
+        inside = (index >= 0) & (index < shape[self.axis])
+        place: Any = index.cast(dtype)
+        for i in self.behind:
+            beside = tuple(shape[i] if k == i else 1 for k in range(len(shape)))
+            place = place * shape[i] + index.arange(shape[i], dtype=dtype).reshape(beside)
+        return self.joined(inside.where(place, -1))
 
 
 class GatherMixin(IndexingMixin):
@@ -39,12 +98,13 @@ class GatherMixin(IndexingMixin):
         table = self._cut_to(index.shape, axis)
         if not self.ndim:
             return table
-        if isinstance(self.device, Sharding) and not self.device.is_replicated:
-            # comparing every position with every index needs no element of another device
-            hits = table._matches(axis, index)
-            return hits.where(table.unsqueeze(axis), 0).sum(axis + 1, dtype=self.dtype)
-        numbers = table._flat_positions(axis, index)
-        return table._derive(table.flatten().uop.gather(numbers.uop))
+        rows = Rows.along(axis, table, index)
+        found = rows.joined(table)._at_last(rows.places(index, table.shape))
+        return rows.parted(found, index.shape)
+
+    def _at_last(self, places: Self) -> Self:
+        """What `places` name along the last axis, each row of them in the same row of this."""
+        return self._derive(self.uop.gather(places.uop, places.ndim - 1))
 
     def _check_index(self, op: str, axis: int, index: TensorCore) -> None:
         if index.ndim != self.ndim:
@@ -60,29 +120,6 @@ class GatherMixin(IndexingMixin):
     def _cut_to(self, shape: tuple[Any, ...], axis: int) -> Self:
         """The first elements of every axis but `axis`, as many as `shape` has."""
         return self.shrink_to(tuple(None if i == axis else s for i, s in enumerate(shape)))
-
-    def _matches(self, axis: int, index: Self) -> Self:
-        """Whether element k along an axis behind `axis` is the one that `index` names."""
-        size = self.shape[axis]
-        shape = tuple(size if i == axis + 1 else 1 for i in range(self.ndim + 1))
-        return index.unsqueeze(axis + 1).eq(self.arange(size).reshape(shape))
-
-    def _flat_positions(self, axis: int, index: Self) -> Self:
-        """Positions along `axis` as positions in the flat tensor; -1 where out of range."""
-        size = self.shape[axis]
-        inside = (index >= 0) & (index < size)
-        number = index.cast(
-            dtypes.int64 if self.uop.size > dtypes.max(dtypes.int32) else dtypes.int32
-        )
-        total: Any = None
-        for i, length in enumerate(self.shape):
-            if i == axis:
-                step = number
-            else:
-                shape = tuple(index.shape[i] if k == i else 1 for k in range(self.ndim))
-                step = self.arange(index.shape[i], dtype=number.dtype).reshape(shape)
-            total = step if total is None else total * length + step
-        return inside.where(total, -1)  # type: ignore[no-any-return]
 
     # ---- scatter ----
 
@@ -102,15 +139,12 @@ class GatherMixin(IndexingMixin):
             kind = "sum" if reduce == "add" else "prod"
             return self.scatter_reduce(dim, index, source, kind)
         axis, source = self._checked_scatter(dim, index, source)
-        if _is_split_beside(axis, self, index, source):
-            places = self.arange(index.shape[axis]).reshape((-1, *(1,) * (self.ndim - axis)))
-            found = self._matches(axis, index).where(places, -1)
-            last = self._derive(self._reduced(found.uop, Ops.MAX, axis, False))
-            put = self._filled_up(source.gather(axis, last), 0)
-            return self._filled_up(last >= 0, False).where(put, self)
-        writer = self._flat_positions(axis, index).flatten()._last_writer(self.numel())
-        put = source._derive(source.flatten().uop.gather(writer.uop)).reshape(self.shape)
-        return (writer >= 0).reshape(self.shape).where(put, self)
+        rows = Rows.along(axis, self, index, source)
+        shape = _with_size(index.shape, axis, self.shape[axis])
+        writer = rows.places(index, shape)._last_writer(rows.count(shape))
+        put = rows.parted(rows.joined(source)._at_last(writer), shape)
+        written = rows.parted(writer >= 0, shape)
+        return self._filled_up(written, False).where(self._filled_up(put, 0), self)
 
     def _scatter_source(self, index: Self, src: Any) -> Self:
         if isinstance(src, TensorCore):
@@ -129,14 +163,12 @@ class GatherMixin(IndexingMixin):
     def _put_by_index(self, op: Ops, axis: int, index: Self, src: Self) -> Self:
         """What `src` puts at the positions along `axis`, combined by `op`, in the shape of this."""
         wide = src.dtype if op is Ops.SCATTER_MAX else sum_acc_dtype(src.dtype)
-        if _is_split_beside(axis, self, index, src):
-            nothing = identity(COMBINES[op], wide)
-            put = self._matches(axis, index).where(src.cast(wide).unsqueeze(axis + 1), nothing)
-            total = src._derive(self._reduced(put.uop, COMBINES[op], axis, False))
-            return self._filled_up(total, nothing).cast(src.dtype)
-        numbers = self._flat_positions(axis, index).flatten()
-        combined = src.flatten().uop.cast(wide).scatter(op, numbers.uop, self.numel())
-        return src._derive(combined.cast(src.dtype)).reshape(self.shape)
+        rows = Rows.along(axis, self, index, src)
+        shape = _with_size(index.shape, axis, self.shape[axis])
+        values, places = rows.joined(src.cast(wide)), rows.places(index, shape)
+        combined = values.uop.scatter(op, places.uop, rows.count(shape), places.ndim - 1)
+        put = rows.parted(values._derive(combined), shape)
+        return self._filled_up(put, identity(COMBINES[op], wide)).cast(src.dtype)
 
     def scatter_reduce(
         self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True
@@ -214,12 +246,8 @@ class GatherMixin(IndexingMixin):
         return self.flatten()[chosen]
 
 
-def _is_split_beside(axis: int, *tensors: TensorCore) -> bool:
-    """Whether one of them is split along another axis than this. Then every position is compared
-    with every index, which moves nothing along that axis, as a flat tensor of all would.
-    """
-    layouts = (x.device for x in tensors if isinstance(x.device, Sharding))
-    return any(set(layout.split_axes) - {axis} for layout in layouts)
+def _with_size(shape: tuple[sint, ...], axis: int, size: sint) -> tuple[sint, ...]:
+    return tuple(size if i == axis else old for i, old in enumerate(shape))
 
 
 def _identity(x: TensorCore, reduce: str) -> Any:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import prod
-from tinygrad.mixin.core import TensorCore, broadcast_shape
+from tinygrad.helpers import argsort, prod
+from tinygrad.mixin.core import TensorCore, broadcast_node, broadcast_shape, const_node
+from tinygrad.mixin.counting import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reading import ReadingMixin
 from tinygrad.mixin.realization import is_memory, repeats_memory
@@ -212,37 +213,40 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
 
     def _picked(self, tensors: dict[int, Any]) -> Self:
         """The rows that index tensors name, by axis."""
-        dims = sorted(tensors)
-        rest = tuple(i for i in range(self.ndim) if i not in tensors)
-        index = self._row_numbers(tensors)
-        table = self.permute((*dims, *rest))
-        if len(dims) > 1:
-            rows = prod([self.shape[i] for i in dims])
-            table = table.reshape((rows, *(self.shape[i] for i in rest)))
-        found = table._derive(table.uop.gather(index.uop))
+        axes = IndexAxes.of(self.shape, tensors)
+        counts = axes.counts
+        part = self.shrink_to(tuple(counts.get(i) for i in range(self.ndim)))
+        rows = prod(axes.sizes(axes.picked))
+        table = part.permute(axes.order).reshape((*counts.values(), rows, *axes.sizes(axes.rest)))
+        index = self._row_numbers(tensors, axes).permute(axes.index_order)
+        found = table._derive(table.uop.gather(index.uop, axes.batch))
+        width, dims = index.ndim, sorted(tensors)
+        found = found.permute((*axes.index_back, *range(width, found.ndim)))
         if not _adjacent(dims) or dims[0] == 0:
             return found
         # back to where the first index tensor stood
-        width, at = index.ndim, dims[0]
+        at = dims[0]
         order = [*range(width, width + at), *range(width), *range(width + at, found.ndim)]
         return found.permute(tuple(order))
 
-    def _row_numbers(self, tensors: dict[int, Any]) -> Self:
-        """The positions along the indexed axes, taken as one axis; -1 where one is out of range."""
-        dims = sorted(tensors)
-        common = broadcast_shape(*(t.shape for t in tensors.values()))
+    def _row_numbers(self, tensors: dict[int, Any], axes: IndexAxes) -> Self:
+        """The positions along the axes picked from, taken as one axis; -1 where one is out of
+        range.
+        """
         number: Any = None
         inside: Any = None
-        for dim in dims:
+        for dim in axes.picked:
             size = self.shape[dim]
-            index = tensors[dim]._broadcast_to(common)
+            index = tensors[dim]._broadcast_to(axes.common)
             if not dtypes.is_unsigned(index.dtype):
                 index = (index < 0).where(index + size, index)
-            if len(dims) == 1:
+            if len(axes.picked) == 1:
                 return index  # type: ignore[no-any-return]
             valid = (index >= 0) & (index < size)
             inside = valid if inside is None else inside & valid
             number = index if number is None else number * size + index
+        if number is None:
+            return self._new(broadcast_node(const_node(0, dtypes.int32), axes.common))
         return inside.where(number, -1)  # type: ignore[no-any-return]
 
     # ---- writing to what is not one piece of memory ----
@@ -257,28 +261,34 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
 
     def _put_rows(self, tensors: dict[int, Any], value: Self) -> tuple[Self, Self]:
         """Rows put where index tensors say, in the shape of this; and which rows those are."""
-        dims = sorted(tensors)
-        rest = tuple(i for i in range(self.ndim) if i not in tensors)
-        index = self._row_numbers(tensors)
+        axes, dims = IndexAxes.of(self.shape, tensors), sorted(tensors)
+        width, sizes = len(axes.common), axes.sizes(axes.rest)
         if _adjacent(dims) and dims[0]:
-            at, width = dims[0], index.ndim
+            at = dims[0]
             order = (*range(at, at + width), *range(at), *range(at + width, value.ndim))
             value = value.permute(order)
-        sizes = tuple(self.shape[i] for i in rest)
-        rows = prod([self.shape[i] for i in dims])
-        writer = index.flatten()._last_writer(rows)
-        value = value.reshape((index.numel(), *sizes))
-        written = self._derive(value.uop.gather(writer.uop))
-        mask = (writer >= 0).reshape((rows, *(1,) * len(sizes)))._broadcast_to((rows, *sizes))
-        order = (*dims, *rest)
-        shape = tuple(self.shape[i] for i in order)
-        back = tuple(order.index(i) for i in range(self.ndim))
-        return written.reshape(shape).permute(back), mask.reshape(shape).permute(back)
+        batch = tuple(axes.counts.values())
+        count = prod([axes.common[i] for i in axes.index_order[axes.batch :]])
+        rows = prod(axes.sizes(axes.picked))
+        index = self._row_numbers(tensors, axes).permute(axes.index_order)
+        writer = index.reshape((*batch, count))._last_writer(rows)
+        value = value.permute((*axes.index_order, *range(width, value.ndim)))
+        value = value.reshape((*batch, count, *sizes))
+        written = self._derive(value.uop.gather(writer.uop, axes.batch))
+        mask = (writer >= 0).reshape((*batch, rows, *(1,) * len(sizes)))
+        mask = mask._broadcast_to((*batch, rows, *sizes))
+        shape = (*batch, *axes.sizes(axes.picked), *sizes)
+        back = tuple(argsort(axes.order))
+        written, mask = (x.reshape(shape).permute(back) for x in (written, mask))
+        return written.pad_to(self.shape), mask.pad_to(self.shape)
 
     def _last_writer(self, rows: sint) -> Self:
-        """For each of `rows` places the last element of this vector that names it, or below 0."""
-        positions = UOp.arange(self.shape[0])
-        return self._new(positions.scatter(Ops.SCATTER_MAX, self.uop, rows), False)
+        """For each of `rows` places the last element along the last axis that names it, or below
+        0.
+        """
+        positions = broadcast_node(UOp.arange(self.shape[-1]), self.shape)
+        last = positions.scatter(Ops.SCATTER_MAX, self.uop, rows, self.ndim - 1)
+        return self._new(last, False)
 
     def _unviewed(self, view: View, part: Self) -> Self:
         """The inverse of `_viewed`: elements put back, zeros elsewhere."""

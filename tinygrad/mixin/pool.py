@@ -15,7 +15,6 @@ from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.core import Shape, broadcast_node, const_node
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.spatial import PoolWindows, Sizes, spatial_pairs, spatial_tuple
-from tinygrad.uop.ops import UOp
 
 
 class PoolMixin(ReduceMixin):
@@ -222,14 +221,8 @@ class PoolMixin(ReduceMixin):
 
     def _scattered(self, indices: Self, leading: Shape, count: int, size: int) -> Self:
         """Rows of `count` elements, each added into a row of `size` zeros where `indices` say."""
-        rows = int(prod(leading))
-        start = self._new(UOp.arange(rows).reshape((rows, 1)), False) * size
-        index = indices.reshape((rows, count)).cast(dtypes.int)
-        inside = (index >= 0) & (index < size)
-        # what is in no place of its own row must not land in that of another
-        place = inside.where(index + start, rows * size)
-        node = self.uop.reshape((rows * count,))
-        return self._derive(node.scatter_add(place.uop.reshape((rows * count,)), rows * size))
+        values, places = (x.reshape((*leading, count)) for x in (self, indices))
+        return self._derive(values.uop.scatter_add(places.uop, size, len(leading)))
 
 
 def _last_axes(count: int) -> tuple[int, ...]:

@@ -129,51 +129,53 @@ def lower_mselect(node: UOp, ctx: Lowering) -> UOp:
     return part.shrink(tuple((0, size) for size in node.shape))
 
 
-def lower_gather(node: UOp, ctx: Lowering) -> UOp | None:
+def lower_gather(node: UOp, ctx: Lowering) -> UOp:
     """Rows of a table that is split along its rows: each device finds its own, the others read
     0.
     """
-    table, index = node.src
-    layout = table.device
-    if not isinstance(layout, Sharding) or layout.shards(0) == 1:
-        return lower_constant_index(node, ctx)
-    rows = ctx.done[index].cast(dtypes.int)
-    size = cast(int, table.shape[0])
-    start = part_start(layout, 0, table.shape)
-    shifted = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
-    if size % layout.shards(0):
-        # behind the last row there is something on the last devices
-        exists = rows.alu(Ops.CMPLT, rows.const_like(size))
-        shifted = exists.alu(Ops.WHERE, shifted, shifted.const_like(-1))
-    return UOp(Ops.GATHER, node.dtype, (ctx.done[table], shifted))
+    table = node.src[0]
+    local, rows = _local_sources(node, node.arg, ctx)
+    layout, axis = table.device, node.arg
+    if isinstance(layout, Sharding) and layout.shards(axis) > 1:
+        size = cast(int, table.shape[axis])
+        rows = rows.cast(dtypes.int)
+        start = part_start(layout, axis, table.shape)
+        shifted = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
+        if size % layout.shards(axis):
+            # behind the last row there is something on the last devices
+            exists = rows.alu(Ops.CMPLT, rows.const_like(size))
+            shifted = exists.alu(Ops.WHERE, shifted, shifted.const_like(-1))
+        rows = shifted
+    return UOp(Ops.GATHER, node.dtype, (local, rows), node.arg)
 
 
-def lower_constant_index(node: UOp, ctx: Lowering) -> UOp | None:
-    """An index made of constants follows the layout along its own axes; a table of constants stays
-    whole.
+def lower_scatter(node: UOp, ctx: Lowering) -> UOp:
+    """Rows by index; what lies behind the end of a split axis of the index goes nowhere."""
+    batch = len(node.arg) - 1
+    values, rows = _local_sources(node, batch, ctx)
+    layout, index = node.src[0].device, node.src[1]
+    if isinstance(layout, Sharding):
+        for axis in layout.split_axes:
+            if batch <= axis < index.ndim:
+                rows = within(rows, layout, axis, index.shape, -1)
+    return UOp(node.op, node.dtype, (values, rows), (*rows.shape[:batch], node.arg[-1]))
+
+
+def _local_sources(node: UOp, batch: int, ctx: Lowering) -> tuple[UOp, UOp]:
+    """What a device has of a table and its index, or of values and theirs. An index made of
+    constants is cut along its axes, a table of constants along those of the batch.
     """
     first, index = node.src
-    if not isinstance(node.device, Sharding) or None not in (first.device, index.device):
-        return None
-    local = ctx.done[index]
-    if index.device is None:
-        layout = node.device if node.op is Ops.GATHER else first.device
-        local = slice_local(local, None, _index_axes(layout, index.ndim), index.shape)
-    return UOp(node.op, node.dtype, (ctx.done[first], local), node.arg)
-
-
-def lower_scatter(node: UOp, ctx: Lowering) -> UOp | None:
-    """Rows by index; what lies behind the end of a split axis of the index goes nowhere."""
-    values, index = node.src
-    lowered = lower_constant_index(node, ctx)
-    layout = values.device
+    local, rows = ctx.done[first], ctx.done[index]
+    layout = node.device
     if not isinstance(layout, Sharding):
-        return lowered
-    rows = lowered.src[1] if lowered is not None else ctx.done[index]
-    for axis in layout.split_axes:
-        if axis < index.ndim:
-            rows = within(rows, layout, axis, index.shape, -1)
-    return UOp(node.op, node.dtype, (ctx.done[values], rows), node.arg)
+        return local, rows
+    if first.device is None:
+        local = slice_local(local, None, _leading_axes(layout, batch), first.shape)
+    if index.device is None:
+        by = layout if node.op is Ops.GATHER else first.device
+        rows = slice_local(rows, None, _leading_axes(by, index.ndim), index.shape)
+    return local, rows
 
 
 def lower_assign(node: UOp, ctx: Lowering) -> UOp | None:
@@ -184,7 +186,7 @@ def lower_assign(node: UOp, ctx: Lowering) -> UOp | None:
     return assign_part(node, ctx.done[node.src[0]], ctx.done[part.value], part)
 
 
-def _index_axes(layout: Sharding, rank: int) -> Sharding:
+def _leading_axes(layout: Sharding, rank: int) -> Sharding:
     return layout.with_axes([p if isinstance(p, int) and p < rank else None for p in layout.axes])
 
 

@@ -151,22 +151,25 @@ def scatter_to_part(node: UOp, x: UOp) -> UOp | None:
     a part of the rows makes no others. Rows out of range go nowhere.
     """
     values, index = x.src
-    (start, _), *rest = node.arg
-    if all_int(sum(node.arg, ())) or not isinstance(node.shape[0], int):
+    batch = len(x.arg) - 1
+    (start, _), *rest = node.arg[batch:]
+    if all_int(sum(node.arg, ())) or not isinstance(node.shape[batch], int):
         return None
-    values = values.shrink((*((0, size) for size in index.shape), *rest))
+    bounds = (*node.arg[:batch], *((0, size) for size in index.shape[batch:]))
+    index, values = index.shrink(bounds), values.shrink((*bounds, *rest))
     if not isinstance(start, int) or start:
         rows = index.cast(dtypes.int)
         index = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
-    return UOp(x.op, x.dtype, (values, index), node.shape[0])
+    return UOp(x.op, x.dtype, (values, index), node.shape[: batch + 1])
 
 
 def scatter_to_padded_part(node: UOp, pad: UOp, x: UOp) -> UOp | None:
     """`scatter_to_part` where the last part is padded: what is there is unspecified."""
-    (before, _), *others = pad.arg
-    if before != 0 or any(amounts != (0, 0) for amounts in others):
+    batch = len(x.arg) - 1
+    (before, _), *others = pad.arg[batch:]
+    if before != 0 or any(amounts != (0, 0) for amounts in (*pad.arg[:batch], *others)):
         return None
-    return scatter_to_part(node, x) if is_of_device(node.arg[0][0]) else None
+    return scatter_to_part(node, x) if is_of_device(node.arg[batch][0]) else None
 
 
 def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:

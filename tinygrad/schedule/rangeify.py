@@ -236,9 +236,9 @@ class _Lowering:
         node, index, valid = point
         table, rows = node.src
         row = self.value(rows, index[: rows.ndim], valid).cast(dtypes.index)
-        condition = within(row, 0, table.shape[0])
+        condition = within(row, 0, table.shape[node.arg])
         gate = both(valid, condition)
-        inner = (row, *index[rows.ndim :])
+        inner = (*index[: node.arg], row, *index[rows.ndim :])
         return [(table, inner, gate)], lambda v: masked(v[0], condition, gate)
 
     def store(self, node: UOp) -> UOp:
@@ -257,13 +257,16 @@ class _Lowering:
     def store_scatter(self, target: UOp, node: UOp) -> UOp:
         """Rows are put in order, since two of them may meet; the other axes are independent."""
         values, rows = node.src
-        outer = self.ranges(rows.shape, AxisType.REDUCE)
+        *sizes, count = node.arg
+        batch = self.ranges(tuple(sizes), AxisType.LOOP)
+        outer = self.ranges(rows.shape[len(batch) :], AxisType.REDUCE)
         inner = self.ranges(values.shape[rows.ndim :], AxisType.LOOP)
-        row = self.value(rows, tuple(outer)).cast(dtypes.index)
-        address = address_of(target, (row, *inner), within(row, 0, node.shape[0]))
+        row = self.value(rows, (*batch, *outer)).cast(dtypes.index)
+        address = address_of(target, (*batch, row, *inner), within(row, 0, count))
         old = load_address(address)
-        new = old.alu(COMBINES[node.op], self.value(values, (*outer, *inner)))
-        return address.store(new, *(r for r in (*outer, *inner) if r.op is Ops.RANGE))
+        loops = (*batch, *outer, *inner)
+        new = old.alu(COMBINES[node.op], self.value(values, loops))
+        return address.store(new, *(r for r in loops if r.op is Ops.RANGE))
 
 
 def global_pointer(param: UOp) -> UOp:

@@ -3,7 +3,7 @@
 In: shapes, tensor axes and device names. Out: layouts, regions of arrays, and bytes that must move.
 """
 
-from tinygrad.sharding.choice import common_layout, operand_layout
+from tinygrad.sharding.choice import combined_layout, common_layout, operand_layout
 from tinygrad.sharding.layout import (
     Interval,
     Partial,
@@ -75,6 +75,7 @@ __all__ = [
     "Topology",
     "allreduce_bytes",
     "allreduce_seconds",
+    "combined_layout",
     "common_layout",
     "cover",
     "crossing_elements",

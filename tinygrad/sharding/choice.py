@@ -64,7 +64,8 @@ def _common_layout(
         _check_operand(layouts[0], layout)
     order = sorted(range(len(layouts)), key=lambda index: -nbytes[index])
     own = [layouts[index] for index in order]
-    combined = [_combined(first, second) for first, second in permutations(dict.fromkeys(own), 2)]
+    pairs = permutations(dict.fromkeys(own), 2)
+    combined = [combined_layout(first, second) for first, second in pairs]
     candidates = dict.fromkeys([*own, *(layout for layout in combined if layout is not None)])
     operands = list(zip(layouts, nbytes, shapes, strict=True))
 
@@ -142,8 +143,10 @@ def _reduced_elements(
     return [(link, elements * scale) for link, elements in sent]
 
 
-def _combined(first: Sharding, second: Sharding) -> Sharding | None:
+def combined_layout(first: Sharding, second: Sharding) -> Sharding | None:
     """`first`, split as `second` where it keeps full copies; None if the meshes do not nest."""
+    if second.is_replicated:
+        return first
     strides = sorted({*_strides(first), *_strides(second)})
     if any(outer % inner for inner, outer in pairwise(strides)):
         return None

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from tinygrad.sharding import LAYOUT_RULES, Partial, Placement, Sharding, reduce_layout
+from tinygrad.sharding import (
+    LAYOUT_RULES,
+    Partial,
+    Placement,
+    Sharding,
+    combined_layout,
+    reduce_layout,
+)
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd, TransferArg
 from tinygrad.uop.reduction import COMBINES
@@ -52,27 +59,28 @@ def compute_device(node: UOp) -> Any:
 def gather_device(node: UOp) -> Any:
     """Where the rows are that a GATHER finds."""
     table, index = node.src
-    if isinstance(table.device, Sharding) and isinstance(index.device, Sharding):
-        return gather_layout(table.device, index.device, index.ndim)
     if isinstance(table.device, Sharding):
-        return gather_layout(table.device, table.device.replicated(), index.ndim)
+        by = index.device if isinstance(index.device, Sharding) else table.device.replicated()
+        return gather_layout(table.device, by, index.ndim, node.arg)
     return index.device if isinstance(index.device, Sharding) else table.device or index.device
 
 
-def gather_layout(table: Sharding, index: Sharding, rank: int) -> Sharding:
+def gather_layout(table: Sharding, index: Sharding, rank: int, batch: int) -> Sharding:
     """The layout of the rows that an index of `rank` axes picks: a table split along its rows
     yields partial sums.
 
-    Over each dimension of the mesh, one of the two is split at most.
+    Over each dimension of the mesh, one of the two is split at most, or both along one axis of the
+    batch.
     """
-    if table.is_replicated:
-        return index
-    axes: list[Placement] = [
-        Partial("ADD") if p == 0 else p + rank - 1 if isinstance(p, int) else p for p in table.axes
-    ]
-    if not index.is_replicated:
-        axes = [p if q is None else q for p, q in zip(axes, index.axes, strict=True)]
-    return table.with_axes(axes)
+    axes: list[Placement] = []
+    for p in table.axes:
+        if p == batch:
+            axes.append(Partial("ADD"))
+        else:
+            axes.append(p + rank - batch - 1 if isinstance(p, int) and p > batch else p)
+    found = combined_layout(table.with_axes(axes), index)
+    assert found is not None, f"the meshes of {table} and {index} do not nest"
+    return found
 
 
 def is_index_axis(placement: Placement, index: UOp) -> bool:
@@ -83,15 +91,16 @@ def is_index_axis(placement: Placement, index: UOp) -> bool:
 def scatter_device(node: UOp) -> Any:
     """The layout of rows combined by index: rows that are split yield partial values."""
     values, index = node.src
-    layout = values.device
+    layout, batch = values.device, len(node.arg) - 1
     if not isinstance(layout, Sharding):
         return layout if layout is not None else index.device
     axes: list[Placement] = []
     for p in layout.axes:
-        if is_index_axis(p, index):
-            axes.append(Partial(COMBINES[node.op].name))
+        if isinstance(p, int) and p >= index.ndim:
+            axes.append(p - index.ndim + batch + 1)
         else:
-            axes.append(p - index.ndim + 1 if isinstance(p, int) else p)
+            in_batch = not isinstance(p, int) or p < batch
+            axes.append(p if in_batch else Partial(COMBINES[node.op].name))
     return layout.with_axes(axes)
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
 from tinygrad.helpers import argsort, prod
 from tinygrad.sharding import LAYOUT_RULES, Sharding
-from tinygrad.uop import GroupOp, Ops, placement
+from tinygrad.uop import GroupOp, Ops, placement, rows
 from tinygrad.uop.args import (
     AxisType,
     BufferArg,
@@ -270,23 +270,23 @@ class UOp(Node, MathMixin, KernelMixin):
         target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
         return UOp(Ops.ASSIGN, self.dtype, (target, value), before)
 
-    def gather(self, index: UOp) -> UOp:
-        """Rows of axis 0: shape `(*index.shape, *self.shape[1:])`; a row out of range reads as
-        0.
+    def gather(self, index: UOp, batch: int = 0) -> UOp:
+        """Rows of axis `batch`: shape `(*index.shape, *self.shape[batch + 1:])`; a row out of range
+        reads as 0. The axes in front of it are also those of the index: each picks from its own.
         """
-        return placement.gather(self, index)
+        return rows.gather(self, index, batch)
 
-    def scatter_add(self, index: UOp, rows: sint) -> UOp:
-        """Add `self` (`(*index.shape, *rest)`) into zeros of `(rows, *rest)`; out of range is
-        dropped.
+    def scatter_add(self, index: UOp, count: sint, batch: int = 0) -> UOp:
+        """Add `self` (`(*index.shape, *rest)`) into zeros of `(*index.shape[:batch], count,
+        *rest)`; out of range is dropped.
         """
-        return self.scatter(Ops.SCATTER_ADD, index, rows)
+        return self.scatter(Ops.SCATTER_ADD, index, count, batch)
 
-    def scatter(self, op: Ops, index: UOp, rows: sint) -> UOp:
+    def scatter(self, op: Ops, index: UOp, count: sint, batch: int = 0) -> UOp:
         """As `scatter_add`; rows that meet are combined by `op`, of `GroupOp.Scatter`, with its
         identity where there is none.
         """
-        return placement.scatter(op, self, index, rows)
+        return rows.scatter(op, self, index, count, batch)
 
     # ---- movement ----
 

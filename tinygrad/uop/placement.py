@@ -28,12 +28,12 @@ from tinygrad.sharding import (
     transfer_bytes,
 )
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.location import gather_layout, is_index_axis
+from tinygrad.uop.location import is_index_axis
 from tinygrad.uop.shape import movement_shape
 
 if TYPE_CHECKING:
     from tinygrad.dtype import DType
-    from tinygrad.uop.ops import UOp, sint
+    from tinygrad.uop.ops import UOp
 
 
 # the user's line that caused each communication node, or its number in `Canonical.lines`
@@ -77,7 +77,8 @@ def copy(node: UOp, layout: Any) -> UOp:
     return moved
 
 
-def _mismatch(op: Ops, devices: list[Any]) -> ShardingError:
+def mismatch(op: Ops, devices: list[Any]) -> ShardingError:
+    """The error for operands that live on different devices."""
     names = " and ".join(dict.fromkeys(str(d) for d in devices))
     return ShardingError(
         f"{op.name}: the operands live on {names}; bring them together first with .to() or .shard()"
@@ -97,9 +98,9 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ())
     if len(set(devices)) <= 1:
         return srcs
     if any(not isinstance(d, Sharding) for d in devices):
-        raise _mismatch(op, devices)
+        raise mismatch(op, devices)
     if len({d.devices for d in devices}) > 1:
-        raise _mismatch(op, devices)
+        raise mismatch(op, devices)
     wide = [x for x in placed if x.shape]
     target = common_layout(
         [x.device for x in wide],
@@ -159,7 +160,7 @@ def _moved_source(node: UOp) -> int | None:
     """
     if node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND}:
         return 0
-    if node.op is Ops.GATHER and isinstance(node.src[1].device, Sharding):
+    if node.op is Ops.GATHER and not node.arg and isinstance(node.src[1].device, Sharding):
         table = node.src[0].device
         return 1 if isinstance(table, Sharding) and table.is_replicated else None
     return None
@@ -353,75 +354,3 @@ def source_of_bitcast(node: UOp, dtype: DType) -> UOp:
     pieces, size = layout.shards(last), node.shape[last]
     is_even = size % pieces == 0 and (size * old // new) % pieces == 0
     return node if is_even else whole_along(node, last, Ops.BITCAST.name)
-
-
-# ---- indexing by a tensor ----
-
-
-def gather(table: UOp, index: UOp) -> UOp:
-    """`table[index]` along axis 0 on one device or several, see `UOp.gather`."""
-    a, b = table.device, index.device
-    target = None
-    if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
-        table, index, target = _split_apart(table, index)
-    elif None not in (a, b) and a != b:
-        raise _mismatch(Ops.GATHER, [a, b])
-    node = table.replace(op=Ops.GATHER, src=(table, index), arg=None)
-    layout = node.device
-    if isinstance(layout, Sharding) and layout.is_partial:
-        return node.allreduce(target or layout.without_partial())
-    return node if target is None else reshard(node, target, Ops.GATHER.name)
-
-
-def _split_apart(table: UOp, index: UOp) -> tuple[UOp, UOp, Sharding]:
-    """Table and index, not both split over one dimension of the mesh, and the layout of the rows.
-
-    Where both are, the rows are split as the index is. Either each device gets the table, or each
-    looks up all the rows that are in its part of the table, and they are sent to where they belong.
-    """
-    a, b = table.device, index.device
-    whole_table, whole_index = _without_splits_of(b, a), _without_splits_of(a, b)
-    target = gather_layout(whole_table, b, index.ndim)
-    if whole_table is a:
-        return table, index, target.without_partial()
-    rows = (*index.shape, *table.shape[1:])
-    found = gather_layout(a, whole_index, index.ndim).without_partial()
-    target = target.without_partial()
-    by_table = crossing_elements(a, whole_table, table.shape) * table.dtype.itemsize
-    by_index = (
-        crossing_elements(b, whole_index, index.shape) * index.dtype.itemsize
-        + crossing_elements(target, found, rows) * table.dtype.itemsize
-    )
-    if by_table <= by_index:
-        return reshard(table, whole_table, Ops.GATHER.name), index, target
-    return table, reshard(index, whole_index, Ops.GATHER.name), target
-
-
-def _without_splits_of(other: Sharding, layout: Sharding) -> Sharding:
-    """`layout` with full copies over the dimensions of the mesh that `other` splits too."""
-    if other.is_replicated or layout.is_replicated:
-        return layout
-    if other.mesh_shape != layout.mesh_shape:
-        return layout.replicated()
-    pairs = zip(layout.axes, other.axes, strict=True)
-    return layout.with_axes([p if q is None else None for p, q in pairs])
-
-
-def scatter(op: Ops, values: UOp, index: UOp, rows: sint) -> UOp:
-    """Combine rows by index on one device or several, see `UOp.scatter`."""
-    a, b = values.device, index.device
-    if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
-        along_index = a.with_axes([p if is_index_axis(p, index) else None for p in a.axes])
-        if a.is_replicated:
-            values = copy(values, b)
-        else:
-            index = reshard(index, along_index, op.name)
-    elif a is not None and b is not None and a != b:
-        raise _mismatch(op, [a, b])
-    elif isinstance(b, Sharding) and not b.is_replicated:
-        values = copy(values, b)
-    node = values.replace(op=op, src=(values, index), arg=rows)
-    layout = node.device
-    if isinstance(layout, Sharding) and layout.is_partial:
-        return node.allreduce(layout.without_partial())
-    return node

@@ -48,9 +48,9 @@ def compute_shape(node: UOp) -> Shape | None:
     if op is Ops.REDUCE_AXIS:
         return tuple(1 if i in node.arg.axes else d for i, d in enumerate(source))
     if op is Ops.GATHER:
-        return (*node.src[1].shape, *source[1:])
+        return (*node.src[1].shape, *source[node.arg + 1 :])
     if op in GroupOp.Scatter:
-        return (node.arg, *source[node.src[1].ndim :])
+        return (*node.arg, *source[node.src[1].ndim :])
     if op is Ops.BITCAST and node.dtype.itemsize != node.src[0].dtype.itemsize:
         size = source[-1] * node.src[0].dtype.itemsize // node.dtype.itemsize
         return (*source[:-1], size)

@@ -125,8 +125,10 @@ _ARRAYS: dict[Ops, tuple[Check, ...]] = {
     },
     **{op: (must.sources(1), must.keeps_dtype, must.movement_argument) for op in GroupOp.Movement},
     Ops.REDUCE_AXIS: (must.sources(1), must.keeps_dtype, must.reduce_axes),
-    Ops.GATHER: (must.sources(2), must.keeps_dtype, must.integer_index),
-    **{op: (must.sources(2), must.keeps_dtype, must.integer_index) for op in GroupOp.Scatter},
+    **{
+        op: (must.sources(2), must.keeps_dtype, must.integer_index, must.rows_batch)
+        for op in (Ops.GATHER, *GroupOp.Scatter)
+    },
     Ops.CUSTOM_KERNEL: (must.argument(CustomKernelArg), must.custom_output),
 }
 

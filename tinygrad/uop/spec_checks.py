@@ -250,6 +250,19 @@ def integer_index(node: UOp) -> str | None:
     return None if dtypes.is_int(dtype) else f"indexes by {dtype!r}, not by integers"
 
 
+def rows_batch(node: UOp) -> str | None:
+    """A GATHER or SCATTER shares the axes of its batch with its index."""
+    first, index = node.src
+    is_gather = node.op is Ops.GATHER
+    batch = node.arg if is_gather else len(node.arg) - 1
+    shared = batch if is_gather else index.ndim
+    if batch > min(index.ndim, first.ndim - is_gather):
+        return f"has a batch of {batch} axes, and sources of {first.ndim} and {index.ndim}"
+    if not same_shape(first.shape[:shared], index.shape[:shared]):
+        return f"picks by an index {index.shape} beside a source {first.shape}"
+    return None
+
+
 # ---- devices ----
 
 

@@ -1,0 +1,107 @@
+"""Indexing by tensors beside a split axis: each device picks and puts among what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from test.sharding.common import (
+    DEVICES,
+    GRID,
+    Array,
+    array,
+    assert_same_as_on_one_device,
+    moved,
+    on,
+    placed,
+)
+from tinygrad import Tensor
+from tinygrad.device import Sharding
+from tinygrad.engine import CommTrace
+
+THREE = DEVICES[:3]
+ROWS = [on(0), on(0, devices=THREE), on((0, None), GRID)]
+
+
+def numbers(most: int, *shape: int) -> Array:
+    return np.random.default_rng(1).integers(0, most, shape).astype(np.int32)
+
+
+PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
+    "one of each row": (lambda x, i: x[Tensor.arange(8), i[:, 0, 0]], (8, 6)),
+    "counted where x is": (lambda x, i: x[Tensor.arange(8, device=x.device), i[:, 0, 0]], (8, 6)),
+    "an axis between": (lambda x, i: x[Tensor.arange(8), :, i[:, 0, 0]], (8, 2, 6)),
+    "of two axes": (lambda x, i: x[Tensor.arange(8), i[:, 0, 0], i[:, 1, 0]], (8, 6, 6, 2)),
+    "two counted": (
+        lambda x, i: x[Tensor.arange(8).unsqueeze(1), Tensor.arange(3), i[:, :, 0]],
+        (8, 3, 6),
+    ),
+    "counted last": (lambda x, i: x[i[:, 0, 0], Tensor.arange(8)], (6, 8)),
+    "the first rows": (lambda x, i: x[Tensor.arange(8)], (8, 6)),
+    "a diagonal": (lambda x, i: x[Tensor.arange(8), Tensor.arange(8)], (8, 8)),
+    "gather": (lambda x, i: x.gather(1, i[:, :, 0]), (8, 6)),
+    "gather behind": (lambda x, i: x.gather(0, i[:, :, 0].T), (6, 8)),
+    "cross-entropy": (
+        lambda x, i: x.sparse_categorical_crossentropy(i[:, 0, 0], reduction="none"),
+        (8, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_picking_in_each_row_moves_nothing(name: str) -> None:
+    program, shape = PICKS[name]
+    where = shape.index(8)
+    for layout in (on(where), on(where, devices=THREE), on((where, None), GRID)):
+        index = placed(
+            numbers(6, 8, 3, 1), layout.with_axes([0 if p is not None else p for p in layout.axes])
+        )
+        for places in (index, placed(index.numpy(), layout.replicated())):
+            x = placed(array(*shape), layout)
+            out = program(x, places)
+            weight = placed(array(*out.shape, seed=2), layout.replicated())
+            gradients = (out * weight).sum().gradient(x)
+            assert moved(out, *gradients) == {}
+            assert gradients[0].device is layout
+    assert_same_as_on_one_device(
+        program,
+        [array(*shape), numbers(6, 8, 3, 1)],
+        [on(where, devices=THREE), on(0, devices=THREE)],
+    )
+
+
+@pytest.mark.parametrize("layout", ROWS, ids=str)
+def test_writing_in_each_row_moves_nothing(layout: Sharding) -> None:
+    value, places, new = array(8, 4, 6), numbers(6, 8), array(8, 4, seed=1)
+    expected = value.copy()
+    expected[np.arange(8), :, places] = new
+    x, index, v = (placed(a, layout).requires_grad_(False) for a in (value, places, new))
+
+    with CommTrace() as trace:
+        x[Tensor.arange(8), :, index] = v
+    assert trace.kinds() == {}
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("layout", [*ROWS, on((0, 1), GRID)], ids=str)
+@pytest.mark.parametrize("stride", [2, 1])
+def test_unpooling_in_a_split_batch_or_channel_moves_nothing(stride: int, layout: Sharding) -> None:
+    pooled = Tensor(array(8, 4, 4, 4)).max_pool2d(2, stride, return_indices=True)
+    values, places = (x.numpy() for x in pooled)
+    x, index = placed(values, layout), placed(places, layout)
+    out = x.max_unpool2d(index, 2, stride)
+    weight = placed(array(*out.shape, seed=1), layout)
+    assert moved(out, *(out * weight).sum().gradient(x)) == {}
+    assert out.device is layout
+    assert_same_as_on_one_device(
+        lambda x, i: x.max_unpool2d(i, 2, stride), [values, places], [layout, layout]
+    )
+
+
+def test_picking_in_a_layout_of_one_device() -> None:
+    x, index = array(8, 6), numbers(6, 8)
+    alone = Sharding(("CPU:1",))
+    found = placed(x, alone)[:, placed(index, alone)]
+    np.testing.assert_array_equal(found.numpy(), x[:, index])
