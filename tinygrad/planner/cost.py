@@ -15,8 +15,10 @@ from tinygrad.planner.layers import Group, repeated, shortened
 from tinygrad.planner.movement import Movement, movements
 from tinygrad.planner.program import program
 from tinygrad.planner.trial import Function, trial_graph
-from tinygrad.schedule.local import Layout, local_shape, most
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.schedule.local import Layout, local_shape, most, names
+from tinygrad.sharding import current_topology
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 Graphs = list[tuple[int, UOp]]
@@ -37,8 +39,6 @@ class Cost:
     computation_s: float = 0.0
     inputs_nbytes: int = 0
     working_nbytes: int = 0
-    operations: int = 0
-    """Of each device."""
     stored_nbytes: int = 0
     """Of what each device reduces or receives."""
 
@@ -56,8 +56,8 @@ class Cost:
         """Whether, of what a survey tells, nothing is less than in another one."""
         return (
             self.communication_s >= survey.communication_s
+            and self.computation_s >= survey.computation_s
             and self.inputs_nbytes >= survey.inputs_nbytes
-            and self.operations >= survey.operations
             and self.stored_nbytes >= survey.stored_nbytes
         )
 
@@ -68,20 +68,37 @@ class Cost:
 
 
 def survey(sink: UOp) -> Cost:
-    """What moves at least in a simplified graph, and how much there is to compute and store."""
+    """What a simplified graph costs at least: once it is planned, more is gathered again, kernels
+    read memory, and temporaries take some.
+    """
     moved: list[Movement] = []
-    operations, stored = 0, 0
+    topology = current_topology()
+    stored, seconds = 0, 0.0
     for node in sink.toposort():
         if node.op in {Ops.COPY, Ops.ALLREDUCE}:
             found = movements(node)
             moved += found
-            stored += local_size(node) * node.dtype.itemsize if found else 0
-        elif node.op is Ops.REDUCE_AXIS:
-            operations += local_size(node.src[0])
-            stored += local_size(node) * node.dtype.itemsize
-        elif node.op in GroupOp.ALU:
-            operations += local_size(node)
-    return replace(communication(moved), operations=operations, stored_nbytes=stored)
+            stored += local_nbytes(node) if found else 0
+        elif node.op is Ops.REDUCE_AXIS and node.device is not None:
+            seconds += local_size(node.src[0]) / topology.processor(names(node.device)[0]).flops
+            stored += local_nbytes(node)
+    return replace(
+        communication(moved),
+        computation_s=seconds,
+        working_nbytes=sum(map(local_nbytes, results_of(sink))),
+        stored_nbytes=stored,
+    )
+
+
+def results_of(sink: UOp) -> set[UOp]:
+    """The values that take memory of their own because they are asked for."""
+    found = set()
+    for node in sink.src:
+        while node.op in {Ops.RESHAPE, Ops.CONTIGUOUS}:
+            node = node.src[0]
+        if node.device is not None and node.op not in {Ops.BUFFER, Ops.ASSIGN}:
+            found.add(node)
+    return found
 
 
 def communication(moved: Iterable[Movement]) -> Cost:
@@ -109,13 +126,24 @@ def local_size(node: UOp) -> int:
     return prod(most(node.shape if device is None else local_shape(device, node.shape)))
 
 
-def guessed(survey: Cost, like: Cost, survey_of_like: Cost) -> Cost:
-    """`survey` with computation and memory in proportion to those of another choice, `like`."""
-    operations, stored = survey_of_like.operations, survey_of_like.stored_nbytes
+def local_nbytes(node: UOp) -> int:
+    """The bytes that one device holds of a value."""
+    return local_size(node) * node.dtype.itemsize
+
+
+def guessed(survey: Cost, like: Cost, survey_of_like: Cost, doubt: float) -> Cost:
+    """`survey` with what a plan adds to one, in proportion to what it added to another choice,
+    `like`; less by `doubt`.
+    """
+    again = like.communication_s - survey_of_like.communication_s
+    computed, stored = survey_of_like.computation_s, survey_of_like.stored_nbytes
+    computation = like.computation_s * survey.computation_s / computed if computed else 0.0
+    working = like.working_nbytes * survey.stored_nbytes // stored if stored else 0
     return replace(
         survey,
-        computation_s=like.computation_s * survey.operations / max(operations, 1),
-        working_nbytes=like.working_nbytes * survey.stored_nbytes // max(stored, 1),
+        communication_s=survey.communication_s + doubt * max(0.0, again),
+        computation_s=max(survey.computation_s, doubt * computation),
+        working_nbytes=max(survey.working_nbytes, int(doubt * working)),
     )
 
 
@@ -131,7 +159,6 @@ def weighted(costs: Sequence[tuple[int, Cost]]) -> Cost:
         sum(count * cost.computation_s for count, cost in costs),
         sum(count * cost.inputs_nbytes for count, cost in costs),
         sum(count * cost.working_nbytes for count, cost in costs),
-        sum(count * cost.operations for count, cost in costs),
         sum(count * cost.stored_nbytes for count, cost in costs),
     )
 
@@ -144,10 +171,23 @@ class Step:
         self.inputs = inputs
         self.groups = groups
         self.repeated = repeated(inputs)
+        # the same in all graphs, so that what is built on it alike is built once
+        self._memory: dict[tuple[int, Layout], UOp] = {}
 
     def graph(self, layouts: Sequence[Layout]) -> UOp:
         """The graph with all layers."""
-        return trial_graph(self.function, self.inputs, self.groups, layouts)
+        pairs = zip(self.groups, layouts, strict=True)
+        memory = [
+            (x, self._stored(x, layout)) for group, layout in pairs for x in group.tensors.values()
+        ]
+        return trial_graph(self.function, self.inputs, memory)
+
+    def _stored(self, tensor: Tensor, layout: Layout) -> UOp:
+        """New memory of a tensor in a layout."""
+        key = (id(tensor), layout)
+        if key not in self._memory:
+            self._memory[key] = UOp.new_buffer(layout, tensor.shape, tensor.dtype)
+        return self._memory[key]
 
     def graphs(self, layouts: Sequence[Layout]) -> Graphs:
         """Graphs with few layers, and how many times each counts.

@@ -15,7 +15,7 @@ from tinygrad.helpers import prod
 from tinygrad.planner.cost import Cost, Step
 from tinygrad.planner.layers import Group, group_tensors
 from tinygrad.planner.search import Choice, Placements, Search
-from tinygrad.planner.trial import Function
+from tinygrad.planner.trial import Function, no_garbage
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.text import aligned
 
@@ -129,8 +129,9 @@ def plan(
     mesh = Mesh(mesh.shape, mesh.names, [Device.canonicalize(name) for name in mesh.devices])
     step = Step(function, inputs, group_tensors(inputs))
     search = Search(step, mesh, memory_limit, _fixed(fixed or {}, step, mesh))
-    search.run()
-    choice, cost = _checked(search)
+    with no_garbage():
+        search.run()
+        choice, cost = _checked(search)
     return Plan(mesh, _entries(search, choice), cost, len(search.surveyed))
 
 

@@ -32,9 +32,10 @@ from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 @dataclass(frozen=True)
 class Received(Reason):
-    """A movement that stands for all its messages."""
+    """A movement that stands for all its messages, between two `layouts`."""
 
     moved: tuple[Movement, ...] = ()
+    layouts: tuple[Sharding | str, Sharding | str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
     sizes = most(shape)
     moved = movements(node)
     kind = moved[0].kind if moved else "none"
-    reason = Received(kind, str(source), str(target), "", moved=moved)
+    reason = Received(kind, "", "", "", moved=moved, layouts=(source, target))
     arg = TransferArg(_first(target), (1, *sizes), (Move(0, 0, 0, 0),), reason)
     whole = UOp(Ops.COPY, node.dtype, (value,), arg).reshape(sizes)
     return whole if sizes == shape else whole.shrink(tuple((0, size) for size in shape))

@@ -8,12 +8,11 @@ Always true: the result is no worse than anything that was tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from math import prod
 
-from tinygrad.planner.cost import Cost, Step, guessed
+from tinygrad.planner.cost import Cost, Graphs, Step, guessed
 from tinygrad.planner.layers import Group
 from tinygrad.sharding import Mesh, Sharding
 
@@ -27,11 +26,12 @@ Key = tuple[int, float, int]
 MOST_COMBINATIONS = 256
 # a round that leaves more than this of the cost was the last one
 ENOUGH = 0.99
+# what takes more than this part of the time was far from an improvement, and is not tried again
+CLOSE = 1.05
 # parameters of less than this part of all bytes stay as they were in the start, vectors sooner
 FEW, FEW_OF_VECTORS = 1e-3, 1e-2
-# how much less than guessed the computation and memory of a choice may turn out: of one that has
-# little in common with the other, and of one that differs in a single group
-FAR, NEAR = 0.8, 0.97
+# how much less than guessed a choice may turn out to cost
+DOUBT = 0.97
 
 # how one mesh dimension is used: the axis that it splits of data, and of parameters
 Role = Callable[[Group, int], int | None]
@@ -75,6 +75,9 @@ class Search:
         self.options = [self._options(group, fixed) for group in step.groups]
         self.known: dict[Choice, Cost] = {}
         self.surveyed: dict[Choice, Cost] = {}
+        # those of choices that may yet be planned
+        self.graphs: dict[Choice, Graphs] = {}
+        self.is_small = prod(map(len, self.options)) <= MOST_COMBINATIONS
 
     def _options(self, group: Group, fixed: dict[str, Placements]) -> list[Placements]:
         if group.name in fixed:
@@ -101,49 +104,55 @@ class Search:
         over = 0 if self.limit is None else max(0, needed - self.limit)
         return over, cost.seconds, cost.nbytes
 
-    def try_out(self, choice: Choice, rival: Choice | None, doubt: float = FAR) -> bool:
-        """Whether a choice is better than its rival, if there is one. One that most likely is not,
-        by what it moves and has to compute, is not planned in full.
-        """
-        if choice not in self.known:
-            surveyed = self.surveyed.get(choice)
-            if surveyed is not None and self._looks_worse(surveyed, rival, doubt):
-                return False
+    def survey(self, choice: Choice) -> Cost:
+        """What a choice costs at least."""
+        if choice not in self.surveyed:
             layouts = self.layouts(choice)
-            graphs = self.step.graphs(layouts)
-            surveyed = self.surveyed[choice] = self.step.surveyed(layouts, graphs)
-            if self._looks_worse(surveyed, rival, doubt):
-                return False
-            self.known[choice] = self.step.planned(layouts, graphs)
-        return rival is None or self.key(self.known[choice]) < self.key(self.known[rival])
+            self.graphs[choice] = self.step.graphs(layouts)
+            self.surveyed[choice] = self.step.surveyed(layouts, self.graphs[choice])
+        return self.surveyed[choice]
 
-    def _looks_worse(self, surveyed: Cost, rival: Choice | None, doubt: float) -> bool:
-        if rival is None:
+    def plan(self, choice: Choice) -> Cost:
+        """What a choice costs."""
+        if choice not in self.known:
+            layouts = self.layouts(choice)
+            graphs = self.graphs.get(choice) or self.step.graphs(layouts)
+            self.known[choice] = self.step.planned(layouts, graphs)
+        return self.known[choice]
+
+    def is_better(self, choice: Choice, rival: Choice) -> bool:
+        """Whether a choice that differs little from its rival is better. One that most likely is
+        not, by what it moves and has to compute, is not planned in full.
+        """
+        if choice not in self.known and self._looks_worse(choice, rival):
             return False
-        theirs, survey_of_theirs = self.known[rival], self.surveyed[rival]
-        if surveyed.is_no_less(survey_of_theirs):
+        return self.key(self.plan(choice)) < self.key(self.known[rival])
+
+    def _looks_worse(self, choice: Choice, rival: Choice) -> bool:
+        survey, of_rival = self.survey(choice), self.survey(rival)
+        if survey.is_no_less(of_rival):
             return True
-        guess = guessed(surveyed, theirs, survey_of_theirs)
-        least = replace(
-            guess,
-            computation_s=guess.computation_s * doubt,
-            working_nbytes=int(guess.working_nbytes * doubt),
-        )
-        return self.key(least) >= self.key(theirs)
+        theirs = self.known[rival]
+        return self.key(guessed(survey, theirs, of_rival, DOUBT)) >= self.key(theirs)
 
     # ---- which choices ----
 
     def run(self) -> None:
         """Try what is worth trying."""
-        is_small = prod(map(len, self.options)) <= MOST_COMBINATIONS
-        best: Choice | None = None
-        every = product(*self.options) if is_small else self.starts()
-        for choice in dict.fromkeys(every):
-            # memory cannot be guessed of choices that have little in common
-            if self.try_out(choice, best if self.limit is None else None):
-                best = choice
-        if not is_small:
+        self.plan_best(product(*self.options) if self.is_small else self.starts())
+        if not self.is_small:
             self.improve(self.ranking()[0])
+
+    def plan_best(self, choices: Iterable[Choice]) -> None:
+        """Plan those that may be the best of `choices`, by what they cost at least."""
+        least = {choice: self.key(self.survey(choice)) for choice in choices}
+        best: Key | None = None
+        for choice in sorted(least, key=least.__getitem__):
+            if best is not None and least[choice] >= best:
+                break
+            key = self.key(self.plan(choice))
+            best = key if best is None else min(best, key)
+        self.graphs.clear()
 
     def ranking(self) -> list[Choice]:
         """What was planned in full, by cost."""
@@ -172,14 +181,29 @@ class Search:
         """Change one group after the other, along one mesh dimension or to the same along all of
         them, until a round of that gains little.
         """
-        order = self._worth_moving()
+        moves = [(i, placements) for i in self._worth_moving() for placements in self.options[i]]
         while True:
             over, seconds, _ = self.key(self.known[choice])
-            for number in order:
-                choice = self._improve_group(choice, number)
+            close = []
+            for number, placements in moves:
+                other = (*choice[:number], placements, *choice[number + 1 :])
+                if not _are_neighbours(choice[number], placements):
+                    continue
+                if self.is_better(other, choice):
+                    choice = other
+                if self._is_close(other, choice):
+                    close.append((number, placements))
+                self.graphs.pop(other, None)
             over_now, seconds_now, _ = self.key(self.known[choice])
             if over_now > ENOUGH * over or (not over and seconds_now >= ENOUGH * seconds):
                 return choice
+            moves = close
+
+    def _is_close(self, choice: Choice, rival: Choice) -> bool:
+        """Whether a choice, by what it costs at least, may yet be better when others changed."""
+        over, seconds, _ = self.key(self.surveyed[choice])
+        over_rival, seconds_of_rival, _ = self.key(self.surveyed[rival])
+        return over <= over_rival and seconds <= CLOSE * seconds_of_rival
 
     def _worth_moving(self) -> list[int]:
         """The numbers of the groups, the largest first, without parameters of few bytes."""
@@ -192,12 +216,8 @@ class Search:
                 numbers.append(i)
         return sorted(numbers, key=lambda i: -sizes[i])
 
-    def _improve_group(self, choice: Choice, number: int) -> Choice:
-        for placements in self.options[number]:
-            changes = sum(a != b for a, b in zip(choice[number], placements, strict=True))
-            is_plain = len(set(placements)) == 1
-            other = (*choice[:number], placements, *choice[number + 1 :])
-            is_neighbour = changes == 1 or (changes > 1 and is_plain)
-            if is_neighbour and self.try_out(other, choice, NEAR):
-                choice = other
-        return choice
+
+def _are_neighbours(first: Placements, second: Placements) -> bool:
+    """Whether one differs along one mesh dimension, or is the same along all."""
+    changes = sum(a != b for a, b in zip(first, second, strict=True))
+    return changes == 1 or (changes > 1 and len(set(second)) == 1)

@@ -1,12 +1,13 @@
 """What a function would compute if its tensors were laid out in some way.
 
-In: a function, its inputs, and a layout for each group of tensors. Out: the simplified graph of
+In: a function, its inputs, and the memory that each tensor is in. Out: the simplified graph of
 what it returns. Always true: nothing is computed or allocated, and the tensors are afterwards what
 they were before.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,6 @@ from typing import Any
 from tinygrad.engine.schedule import output_node
 from tinygrad.mixin.random import random_sequence
 from tinygrad.nn.state import get_parameters
-from tinygrad.planner.layers import Group
-from tinygrad.schedule.local import Layout
 from tinygrad.schedule.simplify import simplify
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
@@ -24,18 +23,14 @@ Function = Callable[..., Any]
 
 
 def trial_graph(
-    function: Function,
-    inputs: Mapping[str, Any],
-    groups: Sequence[Group],
-    layouts: Sequence[Layout],
+    function: Function, inputs: Mapping[str, Any], memory: Sequence[tuple[Tensor, UOp]]
 ) -> UOp:
-    """The graph of all tensors that `function(**inputs)` returns.
+    """The graph of all tensors that `function(**inputs)` returns, with tensors in `memory`.
 
     Raises TypeError if it returns none.
     """
     present = set(map(id, get_parameters(dict(inputs))))
-    pairs = zip(groups, layouts, strict=True)
-    wanted = [(x, y) for group, y in pairs for x in group.tensors.values() if id(x) in present]
+    wanted = [(x, node) for x, node in memory if id(x) in present]
     with _laid_out(wanted), random_sequence.unchanged():
         results = get_parameters(function(**inputs))
         if not results:
@@ -48,15 +43,27 @@ def trial_graph(
 
 
 @contextmanager
-def _laid_out(wanted: Sequence[tuple[Tensor, Layout]]) -> Iterator[None]:
-    """Inside of the block, tensors are new memory in their layouts, which nothing was written
-    to.
-    """
+def _laid_out(wanted: Sequence[tuple[Tensor, UOp]]) -> Iterator[None]:
+    """Inside of the block, tensors are memory that nothing was written to."""
     before = [(x.uop, x.grad) for x, _ in wanted]
     try:
-        for x, layout in wanted:
-            x.uop, x.grad = UOp.new_buffer(layout, x.shape, x.dtype), None
+        for x, node in wanted:
+            x.uop, x.grad = node, None
         yield
     finally:
         for (x, _), saved in zip(wanted, before, strict=True):
             x.uop, x.grad = saved
+
+
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """Inside of the block, cycles are not looked for: graphs have none, and are so many nodes that
+    the looking takes a quarter of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -227,7 +227,7 @@ class Sharding:
 
     def with_axes(self, axes: Sequence[Placement]) -> Sharding:
         """The same devices and mesh, with one new placement per dimension of `mesh_shape`."""
-        return Sharding(self.devices, tuple(axes), self.mesh_shape)
+        return _with_axes(self, tuple(axes))
 
     def without_partial(self) -> Sharding:
         """The layout once its terms are reduced: full copies where it was partial."""
@@ -369,6 +369,11 @@ def _canonical(
             kept.append((placement, size))
     kept = kept or [(None, 1)]
     return tuple(placement for placement, _ in kept), tuple(size for _, size in kept)
+
+
+@lru_cache(maxsize=4096)
+def _with_axes(layout: Sharding, axes: tuple[Placement, ...]) -> Sharding:
+    return Sharding(layout.devices, axes, layout.mesh_shape)
 
 
 @lru_cache(maxsize=4096)
