@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from test.llm.reference import Reference
-from test.llm.tiny import DIM, LAYERS, VOCAB, write_model
+from test.llm.tiny import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_model
 from tinygrad import Device, Mesh, Tensor
 from tinygrad.apps.language.engine import Engine, Request
 from tinygrad.apps.language.replicas import Replicas, load_model
@@ -74,20 +74,45 @@ def test_heads_that_end_within_blocks_are_gathered(folder: Path, monkeypatch: py
 
 def test_each_layer_sums_terms_twice_and_moves_nothing_else(folder: Path):
     path, _ = model_of(folder, "llama")
+    trace = trace_of_a_step(path, 3)
+    sums = [record for record in trace.records if record.kind == "all_reduce"]
+    # of attention and of what follows it, and the row of the embedding
+    assert len(sums) == 2 * LAYERS + 1
+    vectors = 2 * LAYERS * 6 * DIM * 4
+    assert sum(record.nbytes for record in sums) - vectors < 6 * DIM * 4
+    # the token comes, the logits go
+    kinds = trace.kinds()
+    assert kinds.keys() <= {"all_reduce", "broadcast", "gather"}
+    assert kinds["gather"] == (VOCAB - -(-VOCAB // 3)) * 4
+
+
+def test_heads_that_do_not_divide_move_vectors_and_pad_no_weight(folder: Path):
+    path, _ = model_of(folder, "llama")
     model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
+    attention, heads = model.layers[0].attention, HEADS * HEAD_DIM
+    for part, rows in (
+        (attention.query, heads),
+        (attention.key, heads // 2),
+        (attention.output, DIM),
+    ):
+        blocks = part.matrix.blocks
+        assert isinstance(blocks.device, Sharding) and blocks.device.is_even(blocks.shape)
+        assert blocks.shape[0] == rows
+    trace = trace_of_a_step(path, 2)
+    kinds = trace.kinds()
+    assert kinds.pop("all_reduce") <= (LAYERS + 1) * 2 * DIM * 4
+    # each device sends its parts of queries, keys, values, what they become, and the output
+    vectors = heads + heads // 2 + heads // 2 + heads + HEAD_DIM + DIM
+    assert sum(kinds.values()) <= (LAYERS * vectors + VOCAB) * 4
+
+
+def trace_of_a_step(path: Path, count: int) -> CommTrace:
+    model, _ = Transformer.from_gguf(path, devices=DEVICES[:count])
     cache = model.new_cache()
     model.decode([1], [cache]).realize()
     with CommTrace() as trace:
         model.decode([2], [cache]).realize()
-    sums = [record for record in trace.records if record.kind == "all_reduce"]
-    # of attention and of what follows it, and the row of the embedding
-    assert len(sums) == 2 * LAYERS + 1
-    vectors = 2 * LAYERS * 2 * DIM * 4
-    assert sum(record.nbytes for record in sums) - vectors < DIM * 4
-    # the token comes, the logits go
-    kinds = trace.kinds()
-    assert kinds.keys() <= {"all_reduce", "broadcast", "gather"}
-    assert kinds["gather"] == VOCAB // 2 * 4
+    return trace
 
 
 def test_each_device_has_its_part_of_the_weights_and_the_cache(folder: Path):
@@ -143,7 +168,7 @@ def test_groups_of_devices_share_out_the_sequences(folder: Path):
     canonical = tuple(map(Device.canonicalize, DEVICES))
     assert devices == [canonical[:2], canonical[2:4], canonical[:2]]
     sums = [record.source for record in trace.records if record.kind == "all_reduce"]
-    assert len(sums) == 2 * (2 * LAYERS + 1)
+    assert len(sums) == 2 * (LAYERS + 1)
     assert all(("CPU:0-1" in source) != ("CPU:2-3" in source) for source in sums)
 
 

@@ -39,9 +39,10 @@ class Attention:
         self.config, self.layer, self.rotary = config, layer, rotary
         self.window = config.window if config.is_local(layer) else None
         self.kv_heads = file.placement.padded(config.kv_heads)
+        self.heads_divide = self.kv_heads == config.kv_heads
         self.shared_by = config.heads // config.kv_heads
         name = f"blk.{layer}."
-        heads = Split(ROWS, config.kv_heads)
+        self.rows = Split(ROWS, config.kv_heads if self.heads_divide else None)
         parts: list[tuple[str, tuple[int, int] | None]]
         if f"{name}attn_qkv.weight" in file:
             # one matrix has the rows of all three
@@ -50,7 +51,9 @@ class Attention:
             parts = [(f"{name}attn_qkv", rows) for rows in itertools.pairwise(ends)]
         else:
             parts = [(f"{name}attn_{letter}", None) for letter in "qkv"]
-        self.query, self.key, self.value = (file.projection(p, heads, rows) for p, rows in parts)
+        self.query, self.key, self.value = (
+            file.projection(p, self.rows, rows) for p, rows in parts
+        )
         self.query_norm = self._norm(file, f"{name}attn_q_norm.weight", config.heads)
         self.key_norm = self._norm(file, f"{name}attn_k_norm.weight", config.kv_heads)
         self.output = self._output(file, f"{name}attn_output")
@@ -62,16 +65,14 @@ class Attention:
         dim, epsilon = self.config.head_dim, self.config.epsilon
         if file.shape(name) == (dim,):
             return Norm(file.vector(name), epsilon, dim)
-        return Norm(file.vector(name, Split(0, self.config.kv_heads)), epsilon, heads * dim)
+        return Norm(file.vector(name, self.rows), epsilon, heads * dim)
 
     def _output(self, file: WeightFile, name: str) -> Projection:
-        """Split like the heads, or by rows if that would cut through blocks."""
+        """Split like the heads, or by rows if they do not divide or end within blocks."""
         unit = self.shared_by * self.config.head_dim
-        self.columns = self.kv_heads * unit
-        if unit % file.elements_per_block(f"{name}.weight") == 0:
+        if self.heads_divide and unit % file.elements_per_block(f"{name}.weight") == 0:
             return file.projection(name, Split(COLUMNS, self.config.kv_heads))
-        self.columns = self.config.heads * self.config.head_dim
-        return file.projection(name, Split(ROWS, self.config.dim, is_even=False))
+        return file.projection(name, Split(ROWS))
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], span: Span) -> Tensor:
         query = self._heads(self.query(x), self.query_norm, self.shared_by)
@@ -90,13 +91,21 @@ class Attention:
             attended = rows[0].cat(*rows[1:])
         else:
             attended = self._attend(query, key, value, 0)
-        return self.output(attended.permute(0, 3, 1, 2, 4).flatten(2)[..., : self.columns])
+        columns = self.config.heads * self.config.head_dim
+        return self.output(attended.permute(0, 3, 1, 2, 4).flatten(2)[..., :columns]).to(x.device)
 
     def _heads(self, x: Tensor, norm: Norm | None, heads: int) -> Tensor:
-        """(rows, length, n) as heads (rows, length, groups, heads, dim), normalised."""
+        """(rows, length, n) as heads (rows, length, groups, heads, dim), normalised.
+
+        Where groups do not divide, groups of zeros are added.
+        """
         if norm is not None and norm.count > self.config.head_dim:
             x, norm = norm(x), None
-        x = x.unflatten(-1, (self.kv_heads, heads, self.config.head_dim))
+        split = x.device
+        x = x.unflatten(-1, (self.config.kv_heads, heads, self.config.head_dim))
+        if not self.heads_divide:
+            missing = self.kv_heads - self.config.kv_heads
+            x = x.pad((None, None, (0, missing), None, None)).to(split)
         return x if norm is None else norm(x)
 
     def _remember(self, pairs: Tensor, query: Tensor, span: Span) -> None:

@@ -89,7 +89,7 @@ class Transformer:
             Layer(file, config, number, local if config.is_local(number) else rotary)
             for number in range(config.layers)
         ]
-        vocabulary = Split(ROWS, config.vocab_size, is_even=False)
+        vocabulary = Split(ROWS)
         self.embedding = file.matrix("token_embd.weight", vocabulary)
         self.norm = Norm(file.vector("output_norm.weight"), config.epsilon, config.dim)
         tied = "output.weight" not in file

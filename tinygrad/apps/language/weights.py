@@ -34,19 +34,19 @@ from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 
 ROWS, COLUMNS = 0, 1
+WORDS = (dtypes.uint64, dtypes.uint32, dtypes.uint16, dtypes.uint8)
 
 
 @dataclass(frozen=True)
 class Split:
     """How devices share a matrix: an axis, of units that stay whole.
 
-    Where the units are no multiple of the number of devices, units of zeros are added; units that
-    are one row each may be left as they are, with `is_even` False.
+    Where the units are no multiple of the number of devices, units of zeros are added. Without
+    units, each element of the axis is one, and none are added.
     """
 
     axis: int
-    units: int
-    is_even: bool = True
+    units: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ class Matrix:
 
     def __getitem__(self, index: Tensor) -> Matrix:
         """The entries of axis 0 that an index names: rows, or whole matrices."""
-        return Matrix(self.blocks[index], self.format)
+        # words are copied up to ten times faster than the bytes they are made of
+        word = next(kind for kind in WORDS if self.format.nbytes % kind.itemsize == 0)
+        return Matrix(self.blocks.bitcast(word)[index].bitcast(dtypes.uint8), self.format)
 
     def values(self) -> Tensor:
         """The numbers, float32, as part of what reads them."""
@@ -198,10 +200,11 @@ class WeightFile:
         if placement.is_single or split is None or split.units == 1:
             return _moved(file.view(entry, skipped, shape), placement.copies)
         axis = first + split.axis
-        units, size = split.units, shape[axis]
+        size = shape[axis]
+        units = split.units or size
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
         layout, missing = placement.split(axis, units), placement.padded(units) - units
-        if not missing or not split.is_even:
+        if not missing or split.units is None:
             return _moved(file.view(entry, skipped, shape), layout)
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
         padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
