@@ -20,6 +20,7 @@ from test.backend.conv_oracle import (
 )
 from tinygrad import Tensor, dtypes
 from tinygrad.mixin.winograd import IMAGE, RESULT, WEIGHT
+from tinygrad.schedule import phases
 from tinygrad.settings import Context
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -101,6 +102,30 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
         close(mine, theirs)
     # last, since what is computed forgets what it was computed from
     close(out, expected)
+
+
+@pytest.mark.parametrize("name", [name for name, x in CONV_CASES.items() if "stride" in x])
+def test_gradients_of_strides_go_by_phases(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(phases, "FEWEST_TERMS", 0)
+    x, w, options = conv_case(name)
+    windows, groups = conv_windows(x, w, options)
+    # of another dtype than elsewhere, so that no plan is known
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    a = Tensor(x).realize()
+    y = a.conv2d(Tensor(w).realize(), **options)
+    above = array(*y.shape, seed=2, dtype=np.float64)
+    by_input = y.gradient(a, gradient=Tensor(above).realize())[0]
+    kernels = len(by_input.contiguous().schedule())
+    assert kernels > 1 if has_phases(w.shape[2:], options) else kernels == 1
+    close(by_input, conv_gradients(x, w, windows, above, groups)[0], 1e-12)
+
+
+def has_phases(kernel: tuple[int, ...], options: dict[str, Any]) -> bool:
+    """Whether windows of neighbours overlap and have a stride."""
+    strides = in_full(options["stride"], len(kernel))
+    dilations = in_full(options.get("dilation", 1), len(kernel))
+    pairs = zip(kernel, strides, dilations, strict=True)
+    return any(k > s > 1 and d == 1 for k, s, d in pairs)
 
 
 @pytest.mark.parametrize("wino", [0, 1])

@@ -13,6 +13,7 @@ from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.fuse import is_storage, is_transfer
 from tinygrad.schedule.local import is_of_device, spread
+from tinygrad.schedule.phases import split_phases
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
@@ -188,6 +189,7 @@ prepare = PatternMatcher(
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
         (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),
+        (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),
         (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
         (
             UPat(Ops.SHRINK, src=(UPat(tuple(GroupOp.Scatter), name="x"),), name="node"),
