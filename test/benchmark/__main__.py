@@ -22,7 +22,7 @@ def all_benchmarks() -> Iterator[Benchmark]:
 def line(benchmark: Benchmark) -> str:
     """Runs a benchmark: its name, our time, torch's, how many times torch's it is, our rate."""
     ours = benchmark.ours()
-    cells = [f"{benchmark.name:32}", f"{ours:12.2f}"]
+    cells = [f"{benchmark.name:44}", f"{ours:12.2f}"]
     if benchmark.torch is None or not HAS_TORCH:
         cells += [f"{'':12}", f"{'':8}"]
     else:
@@ -48,7 +48,7 @@ def main() -> None:
     if arguments.list:
         print("\n".join(benchmark.name for benchmark in chosen))
         return
-    print(f"{'benchmark':32} {'ours, ms':>12} {'torch, ms':>12} {'ratio':>8}")
+    print(f"{'benchmark':44} {'ours, ms':>12} {'torch, ms':>12} {'ratio':>8}")
     for benchmark in chosen:
         print(line(benchmark), flush=True)
 
