@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -244,6 +245,26 @@ def test_symbolic_positions() -> None:
     whole = tensor(0, (10, 3))
     for i in (3, 5, 1, 9, 0):
         close(step(whole, start.bind(i)).reshape(3), array(0, (10, 3))[i] * 2)
+
+
+def test_what_another_thread_runs_is_no_part_of_a_capture() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    sums: list[float] = []
+
+    def elsewhere() -> None:
+        sums.append((x + len(sums)).sum().item())
+
+    def step(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        return (x * 2).realize()
+
+    jitted = TinyJit(step)
+    for _ in range(3):
+        assert jitted(x).tolist() == [2, 4]
+    assert len(jitted.jit_cache) == 1
+    assert sums == [3, 5]
 
 
 def test_a_cache_grows_inside() -> None:

@@ -301,7 +301,7 @@ class TinyJit(Generic[P, R]):
         return self.captured.jit_cache if self.captured is not None else []
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self.fxn is not None and (not JIT or capturing):
+        if self.fxn is not None and (not JIT or capturing()):
             # a function called while another one is captured becomes a part of it
             return self._call(*args, **kwargs)
         inputs = find_inputs(args, kwargs)
@@ -324,12 +324,12 @@ class TinyJit(Generic[P, R]):
         capture, around = Capture(), Surroundings()
         realize_all(random_sequence.align(random_sequence.devices))
         before, seeds = random_sequence.positions(), random_sequence.seeds
-        capturing.append(capture)
+        capturing().append(capture)
         try:
             result = self._call(*args, **kwargs)
             realize_all(random_sequence.catch_up(before))
         finally:
-            capturing.pop()
+            capturing().pop()
         if not capture.items:
             raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
         if random_sequence.seeds != seeds:

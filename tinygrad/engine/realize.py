@@ -6,6 +6,7 @@ tensor form and kind of device, however many devices and buffers it runs on.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -231,8 +232,17 @@ class Capture:
         return found
 
 
-# the captures that are going on, innermost last
-capturing: list[Capture] = []
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+
+_thread = _Thread()
+
+
+def capturing() -> list[Capture]:
+    """The captures that are going on in this thread, innermost last."""
+    return _thread.captures
 
 
 def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
@@ -241,5 +251,5 @@ def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
         item.lower()
     for item in schedule:
         item.run()
-    if capturing:
-        capturing[-1].items.extend(schedule)
+    for capture in capturing()[-1:]:
+        capture.items.extend(schedule)

@@ -246,7 +246,7 @@ def memory_layout(found: Plan, share: bool) -> Layout:
 def allocate_temporaries(found: Plan) -> list[tuple[Buffer, ...]]:
     """Buffers for a plan's own entries."""
     layout = memory_layout(found, bool(MEMORY_PLANNER))
-    capture = capturing[-1] if capturing else Capture()
+    capture = next(reversed(capturing()), None) or Capture()
     arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}
 
     def allocate(place: Place) -> Buffer:

@@ -76,7 +76,7 @@ def as_array(value: Value, what: str) -> Array:
     """
     if isinstance(value, HostValue):
         return value.array
-    if capturing:
+    if capturing():
         raise OnnxError(
             f"{what} is a tensor, {described(value)}, whose value decides what is computed; under "
             "TinyJit it must be a constant of the model or follow from shapes. "
