@@ -35,6 +35,14 @@ def is_fetched(node: UOp) -> bool:
     return isinstance(layout, Sharding) and layout.has_intervals
 
 
+def cuts_a_run(node: UOp) -> bool:
+    """Whether a node keeps each device's part of a run that all were given, and then moved."""
+    below = node.src[0] if node.op is Ops.COPY else node
+    while below.op in GroupOp.Movement:
+        below = below.src[0]
+    return node.op is Ops.COPY and is_fetched(below) and isinstance(node.device, Sharding)
+
+
 def fetch_runs(sink: UOp) -> UOp:
     """The graph with its copies to intervals where they cost least."""
     order = list(sink.toposort())
@@ -45,7 +53,7 @@ def fetch_runs(sink: UOp) -> UOp:
         for x in node.src:
             walk.uses[x] = walk.uses.get(x, 0) + 1
     for node in order:
-        if is_fetched(node):
+        if is_fetched(node) or cuts_a_run(node):
             alone = walk.uses[node] == 1
             fetched, nbytes = walk.fetch(node.src[0], node.device, node, alone, MOST_LEVELS)
             walk.done[node], walk.paid[node] = fetched, nbytes

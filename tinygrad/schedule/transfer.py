@@ -201,7 +201,8 @@ def _exchange_halo(
     """Each device's own block, with the elements around it that its neighbours hold."""
     block = source.span(axis, shape)[2]
     first, _, size = target.span(axis, shape)
-    numbers = part_numbers(source, axis)
+    numbers, starts = part_numbers(source, axis), part_starts(target, axis, shape)
+    order = (axis, *(a for a in range(len(shape)) if a != axis))
     pieces = cover(source, target, shape)
     parts: list[UOp] = []
     for distance in range(first // block, (first + size - 1) // block + 1):
@@ -209,16 +210,17 @@ def _exchange_halo(
         low, high = max(first, distance * block), min(first + size, (distance + 1) * block)
         part = along(value, axis, low - distance * block, high - distance * block)
         if distance:
-            moves = tuple(
-                Move(k, 0, piece.source, 0)
-                for k, wanted in enumerate(pieces)
-                for piece in wanted
-                if numbers[piece.source] - numbers[k] == distance
-            )
-            arg = TransferArg(
-                device_of(target), (1, *cast(tuple[int, ...], part.shape)), moves, reason
-            )
-            part = UOp(Ops.COPY, value.dtype, (part,), arg).reshape(part.shape)
+            moves: list[Move] = []
+            for k, wanted in enumerate(pieces):
+                for piece in wanted:
+                    if numbers[piece.source] - numbers[k] == distance:
+                        start, end = piece.region[axis]
+                        slot = start - starts[k] - (low - first)
+                        moves.append(Move(k, slot, piece.source, slot, end - start))
+            packed = moved(part, order)
+            rows = cast(tuple[int, ...], packed.shape)
+            arg = TransferArg(device_of(target), rows, tuple(moves), reason)
+            part = moved(UOp(Ops.COPY, value.dtype, (packed,), arg), tuple(argsort(order)))
         parts.append(padded(part, axis, low - first, first + size - high))
     join = Ops.OR if value.dtype is dtypes.bool else Ops.ADD
     whole = functools.reduce(lambda a, b: a.alu(join, b), parts)

@@ -172,10 +172,9 @@ def source_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sha
     for axis in layout.split_axes:
         if not moves_along(op, argument, shape, axis):
             continue
-        placement = next(p for p in layout.axes if placement_axis(p) == axis)
-        if not isinstance(placement, Interval):
-            return None
-        wanted = (placement.first, placement.step, placement.size)
+        result = list(shape)
+        result[axis] = new_size(op, argument, shape, axis)
+        wanted = layout.span(axis, tuple(result))
         span = source_span(op, argument, shape, axis, wanted, layout.shards(axis))
         if span is None:
             return None
