@@ -98,6 +98,8 @@ ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "each block, to its mirror image": (lambda x: x.flip(2), 16 * ROW),
     # each device but the last sends its last row
     "a shift": (lambda x: x.pad((0, 0, 1, 0))[:, :, :16], 3 * ROW),
+    # and the last row comes to the first device
+    "a shift around the end": (lambda x: x.roll(1, 2), 4 * ROW),
     # a total of each of four blocks, to the three others
     "a running sum": (lambda x: x.cumsum(2), 3 * 4 * ROW // 2),
     # an all-to-all: of each of four blocks, three quarters
@@ -187,6 +189,32 @@ def test_22_an_uneven_split_moves_no_more_than_an_even_one() -> None:
     assert moved(x.sum(0)) == moved(placed(array(12, 6), on(0)).sum(0))
     # an all-gather: each row to the three others
     assert moved(x.to(REPLICATED)) == {"all_gather": 3 * 10 * 6 * 4}
+    # 3, 3, 3, 1 rows: the last of each
+    assert moved(x.roll(1, 0)) == {"halo": 4 * 6 * 4}
+
+
+def test_22_devices_that_hold_nothing_send_no_terms() -> None:
+    eight = tuple(f"CPU:{i}" for i in range(8))
+    x, w = (
+        placed(array(3, 2), on(1, devices=eight)),
+        placed(array(2, 8, seed=1), on(None, devices=eight)),
+    )
+    expected = array(3, 2) @ array(2, 8, seed=1)
+    nbytes = expected.nbytes
+    # two devices have terms: each of eight gets both of its part, but for those it has; or all
+    split, whole = on(1, devices=eight), on(None, devices=eight)
+    for layout, kinds in (
+        (split, {"reduce_scatter": 2 * nbytes * 7 // 8}),
+        (whole, {"all_reduce": 2 * nbytes * 7}),
+        ("CPU:5", {"reduce": 2 * nbytes}),
+    ):
+        assert moved((x @ w).to(layout)) == kinds
+        np.testing.assert_allclose((x @ w).to(layout).numpy(), expected, rtol=1e-5)
+    # in pieces: both terms of each piece to where they are added, and the sums to all
+    tall, wide = array(64, 2), array(2, 128, seed=1)
+    y = placed(tall, split) @ placed(wide, whole)
+    assert moved(y) == {"all_reduce": (2 + 7) * 64 * 128 * 4 - 2 * 64 * 128 * 4 // 8}
+    np.testing.assert_allclose(y.numpy(), tall @ wide, rtol=1e-4, atol=1e-5)
 
 
 def test_22_an_uneven_split_refines_no_mesh_but_keeps_its_blocks() -> None:

@@ -406,7 +406,7 @@ def reduced(size: int, count: int, **settings: int) -> UOp:
     with Context(**settings):
         source = Sharding(devices, Partial("ADD"))
         value = buffer(size, device=Spmd(devices))
-        return all_reduce(value, source, source.without_partial(), (size,), "")
+        return all_reduce(value, source, source.without_partial(), (size,), "", count)
 
 
 def test_few_bytes_are_reduced_directly() -> None:

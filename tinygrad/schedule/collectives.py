@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from tinygrad.helpers import all_int, prod
+from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.local import (
     Layout,
     device_number,
@@ -56,15 +56,44 @@ def _up(placement: Placement) -> Placement:
     return placement + 1 if isinstance(placement, int) else placement
 
 
+def count_of_terms(node: UOp) -> int:
+    """How many devices of each group hold terms of a partial value: the first ones. Where what is
+    reduced does not divide, those behind its end hold what changes nothing.
+    """
+    group = _group_size(node.device)
+    found: int = 0
+    for x in node.toposort(gate=_has_terms):
+        if not _has_terms(x) or any(map(_has_terms, x.src)):
+            continue
+        if x.op is not Ops.REDUCE_AXIS:
+            return group
+        layout, shape = x.src[0].device, x.src[0].shape
+        split = [axis for axis in x.arg.axes if layout.shards(axis) == group]
+        if not split:
+            return group
+        found = max(found, ceildiv(shape[split[0]], max(1, layout.span(split[0], shape)[2])))
+    return found if found > 1 else group
+
+
+def _has_terms(node: UOp) -> bool:
+    return isinstance(node.device, Sharding) and node.device.is_partial
+
+
 def all_reduce(
-    value: UOp, source: Sharding, target: Layout, shape: tuple[sint, ...], line: str | int
+    value: UOp,
+    source: Sharding,
+    target: Layout,
+    shape: tuple[sint, ...],
+    line: str | int,
+    count: int,
 ) -> UOp:
-    """The reduction of the terms of `source`, as `target` wants it.
+    """The reduction of the terms of `source`, of which the first `count` devices of each group hold
+    one, as `target` wants it.
 
     `value` and the result are local; `shape` is the global one.
     """
     if not all_int(shape):
-        full = all_reduce(padded_to_most(value), source, target, most(shape), line)
+        full = all_reduce(padded_to_most(value), source, target, most(shape), line, count)
         return full.shrink(tuple((0, d) for d in local_shape(target, shape)))
     op = Ops[source.partial_ops[0]]
     whole = source.without_partial()
@@ -73,22 +102,22 @@ def all_reduce(
         return Reason(kind, str(source), str(target), line, algorithm)
 
     terms = value.reshape((1, *value.shape))
-    count = _group_size(source)
     if not isinstance(target, Sharding):
         moved = transfer(terms, stacked(source), target, (count, *shape), reason("reduce"))
         return reduce_first(moved, op).reshape(shape)
     if target.devices != source.devices:
         cut = _on_devices_of(source, target)
-        here = all_reduce(value, source, cut, shape, line)
+        here = all_reduce(value, source, cut, shape, line, count)
         return transfer(here, cut, target, shape, reason("send"))
     if target == whole:
         algorithm = choose_algorithm(source, value.nbytes)
         why = reason("all_reduce", algorithm)
         if algorithm == "ring":
-            return _ring(value, count, op, whole, why)
+            return _ring(value, len(source), op, whole, why)
         if algorithm != "direct":
+            group = _group_size(source)
             inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
-            return _scatter_and_gather(value, _levels(source, inner or count), op, why)
+            return _scatter_and_gather(value, _levels(source, inner or group), op, why, count)
     else:
         why = reason("reduce_scatter")
     up = target.with_axes([_up(p) for p in target.axes])
@@ -165,8 +194,9 @@ def _levels(source: Sharding, inner: int) -> _Levels:
     return _Levels(source.devices, tuple(reversed(mesh)), tuple(reversed(level)))
 
 
-def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, reason: Reason) -> UOp:
-    """Scatter pieces of the terms within each group, reduce them, gather the results.
+def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, reason: Reason, filled: int) -> UOp:
+    """Scatter pieces of the `filled` first terms within each group, reduce them, gather the
+    results.
 
     With several levels, pieces are scattered and reduced level by level and gathered on the way
     back. The axes are: a term of each level, the groups, a piece of each level, the elements.
@@ -179,6 +209,8 @@ def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, reason: Reason) ->
     terms = flat.reshape((*(1 for _ in counts), 1, *counts, length))
     axes: list[int | None] = list(range(depth))
     shape = [*counts, others, *counts, length]
+    if depth == 1:
+        shape[0] = filled
 
     def move(local: UOp, level: int, axis: int | None) -> UOp:
         source = levels.layout(axes, depth)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int
-from tinygrad.schedule.collectives import all_reduce
+from tinygrad.schedule.collectives import all_reduce, count_of_terms
 from tinygrad.schedule.local import part_start, slice_local, spread, within
 from tinygrad.schedule.moving import move_locally, reduce_locally
 from tinygrad.schedule.transfer import transfer
@@ -117,7 +117,8 @@ def lower_allreduce(node: UOp, ctx: Lowering) -> UOp:
         while below.op in {Ops.RESHAPE, Ops.PERMUTE} and len(below.device.split_axes) == 0:
             chain.append(below)
             below = below.src[0]
-    value = all_reduce(ctx.done[below], below.device, target, below.shape, _line(node))
+    count = count_of_terms(below)
+    value = all_reduce(ctx.done[below], below.device, target, below.shape, _line(node), count)
     for x in reversed(chain):
         value = UOp(x.op, x.dtype, (value,), x.arg)
     return value
