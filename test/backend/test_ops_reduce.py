@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from test.backend.oracle import WITH_NAN, Array, arrays, compare, torch
+from test.sharding.common import GRID, on, placed
 from tinygrad import Tensor, dtypes
 
 AXES = [None, 0, 1, -1, (0, 2), (-1, 0, 1), [1, 2]]
@@ -341,6 +342,25 @@ def test_running_maximum_has_the_first_position_of_equals_and_of_nan() -> None:
     integers = np.round(arrays([(140, 2)])[0] * 3).astype(np.int32)
     for x in (integers, integers[:9] > 0, WITH_NAN):
         compare([x], running_maximum, lambda x: x.cummax(-2), gradient=False)
+
+
+@pytest.mark.parametrize("length", [9, 140])
+def test_of_equal_numbers_the_last_has_the_gradient_of_a_running_maximum(length: int) -> None:
+    x = np.round(arrays([(3, length)])[0] * 2)
+    x[1, 0], x[2, length // 2 :: 2] = np.inf, np.nan
+    weights = arrays([x.shape], -1, 1, seed=1)[0]
+    expected = np.zeros_like(x)
+    for row, numbers in enumerate(x):
+        last = 0
+        for i, number in enumerate(numbers):
+            if np.isnan(number) or number >= numbers[last]:
+                last = i
+            expected[row, last] += weights[row, i]
+    for layout in (None, on(0), on(1), on((0, 1), GRID)):
+        y = placed(x, layout)
+        (found,) = (y.cummax(1)[0] * Tensor(weights).to(y.device)).sum().gradient(y)
+        assert found.device == y.device
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
 def test_running_maximum_of_one_number_and_of_none() -> None:

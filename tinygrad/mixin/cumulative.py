@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
 
 BLOCK = 32
 # up to this length, one kernel that reduces each element from all before it is faster
@@ -46,7 +48,8 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
         """The largest of all elements up to each, and where the first such is, as int32.
 
-        From the first NaN on, the largest is that.
+        From the first NaN on, the largest is that. Of equal elements, the gradient goes to the last
+        up to each, as in torch.
 
         >>> [x.tolist() for x in Tensor([1, 3, 2, 3]).cummax()]
         [[1, 3, 3, 3], [0, 1, 1, 1]]
@@ -54,12 +57,28 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         values = self._running(axis, Ops.MAX)
         if not self.ndim or 0 in self.shape:
             return values, values.zeros_like(dtype=dtypes.int32)
+        with_gradient(values.uop, self._gradient_of_cummax(self._axis(axis)), self.uop)
         x = values.detach().transpose(axis, -1)
         before = x.pad((1, -1))
         # the largest changes where it is first met; what was NaN before is not met again
         is_met = x.ne(before) & before.isnan().logical_not()
         place = self.arange(x.shape[-1], dtype=dtypes.int32)
         return values, is_met.where(place, 0)._running(-1, Ops.MAX).transpose(axis, -1)
+
+    @classmethod
+    def _gradient_of_cummax(cls, axis: int) -> CustomRule:
+        """The gradient by each element: that of the results of which it is the last largest."""
+
+        def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
+            nodes = (gradient, node, source)
+            g, values, x = (cls._new(y, False).transpose(axis, -1) for y in nodes)
+            place = cls.arange(x.shape[-1], dtype=dtypes.int32)
+            last = (x.eq(values) | x.isnan()).where(place, 0)._running(-1, Ops.MAX)
+            wide = g.cast(sum_acc_dtype(g.dtype)).uop
+            added = wide.scatter_add(last.uop, x.shape[-1], x.ndim - 1)
+            return (cls._new(added).cast(g.dtype).transpose(axis, -1).uop,)
+
+        return rule
 
     def logcumsumexp(self, axis: int = 0) -> Self:
         """The logarithm of the running sum of exponentials, without overflow.
