@@ -185,6 +185,8 @@ def test_a_part_stands_for_the_model_if_no_other_is_missing(tmp_path: Path) -> N
     ("name", "message"),
     [
         ("smolm2:135m", "did you mean smollm2:135m"),
+        ("gemma3", "did you mean gemma3:1b or gemma3:4b"),
+        ("/", "/ is a folder; give the path of a GGUF file in it"),
         ("/nowhere/x.gguf", "neither a file nor the name of a model; --list"),
     ],
 )

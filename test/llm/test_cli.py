@@ -213,6 +213,9 @@ def test_a_missing_package_is_named(
         ["--serve", "99999"],
         ["--prompt", "a", "--list"],
         ["--max-tokens", "few"],
+        ["--raw"],
+        ["--raw", "--prompt", "a", "--system", "b"],
+        ["--serve", "--json"],
         ["--nonsense"],
     ],
 )
@@ -220,7 +223,8 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: Any) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert "error: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
 
 
 def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
@@ -229,7 +233,9 @@ def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
         port = str(taken.getsockname()[1])
         status, _, err = run("-m", "m.gguf", "--serve", port)
     assert status == 1
-    assert f"cannot listen at 127.0.0.1 port {port}: Address already in use" in err
+    assert (
+        f"cannot listen at 127.0.0.1 port {port}: Address already in use; give another one" in err
+    )
 
 
 def test_devices_are_those_of_the_arguments() -> None:

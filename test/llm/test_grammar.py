@@ -99,6 +99,7 @@ def test_texts_of_one_grammar_are_apart() -> None:
         ({"not": {"type": "string"}}, r'Unimplemented keys: \["not"\]'),
         ({"type": "integer", "minimum": 5, "maximum": 2}, "Unsatisfiable"),
         ({"type": "string", "pattern": "(("}, "regex parse error.*unclosed"),
+        ({"$ref": "#"}, "there is no text of it"),
         (["object"], "is an object, not list"),
     ],
 )
@@ -108,9 +109,12 @@ def test_what_cannot_be_followed_is_an_error(schema: Any, message: str) -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_a_grammar_that_no_token_goes_on_with_is_an_error() -> None:
-    letters = SimpleTokenizer({"{": 0, "}": 1}, {"<end>": 2})
-    constraint = Grammars(letters, 3).of_schema({"const": "a"}).start()
+def test_a_text_that_no_token_goes_on_with_is_an_error() -> None:
+    letters = SimpleTokenizer({'"': 0, "b": 1}, {"<end>": 2})
+    constraint = Grammars(letters, 3).of_schema({"enum": ["ba", "bc"]}).start()
+    for token in (0, 1):
+        assert constraint.allowed().nonzero()[0].tolist() == [token]
+        constraint.take(token)
     with pytest.raises(RuntimeError, match="cannot be followed"):
         constraint.allowed()
 

@@ -356,7 +356,7 @@ def bad(**changes: Any) -> dict[str, Any]:
         (bad(temperature="hot"), "temperature", "must be a number, not 'hot'"),
         (bad(temperature=9), "temperature", "a number from 0 to 2, not 9"),
         (bad(temperature=True), "temperature", "must be a number, not True"),
-        (bad(top_p=0), "top_p", "a number from"),
+        (bad(top_p=0), "top_p", "a number above 0, up to 1, not 0"),
         (bad(max_tokens=0), "max_tokens", "from 1"),
         (bad(max_tokens=1.5), "max_tokens", "a whole number, not 1.5"),
         (bad(max_tokens=10**400), "max_tokens", "from 1"),

@@ -7,6 +7,7 @@ Raises `ApiError`, which names the place, such as `messages[1].content`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,7 +97,8 @@ class Fields:
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise self.wrong(name, "a number")
         if not least <= found <= most:
-            raise self.wrong(name, f"a number from {least:g} to {most:g}")
+            start = "above 0, up" if 0 < least <= math.ulp(0.0) else f"from {least}"
+            raise self.wrong(name, f"a number {start} to {most}")
         return found
 
     def _value(self, name: str, kind: type, default: Any) -> Any:

@@ -28,7 +28,7 @@ from tinygrad.apps.language.sampling import Sampling
 MAX_CHOICES = 8
 MAX_STOPS = 16
 MAX_LOGPROBS = 20
-MAX_TEMPERATURE = 2.0
+MAX_TEMPERATURE = 2
 # what a value must be to leave the answer as it is
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import NoReturn
 
 from tinygrad.apps.language.placement import Devices
 from tinygrad.device import Device
@@ -26,9 +27,17 @@ EXAMPLES = """examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """One that says what is wrong in one line, not below the names of all arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program."""
+        self.exit(2, f"error: {message}; --help shows the arguments\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All arguments, with what they are for."""
-    found = argparse.ArgumentParser(
+    found = Parser(
         prog="python -m tinygrad.apps.llm",
         description="Runs language models that are in GGUF files: talks on the terminal, answers "
         "one prompt, or serves them to others.",
@@ -121,7 +130,11 @@ def _add_sampling(found: argparse.ArgumentParser) -> None:
         help="0 always takes the likeliest token (default: %(default)s)",
     )
     group.add_argument(
-        "--top-k", type=int, default=0, metavar="K", help="of the K likeliest only; 0: of all"
+        "--top-k",
+        type=whole_number,
+        default=0,
+        metavar="K",
+        help="of the K likeliest only; 0: of all",
     )
     group.add_argument(
         "--top-p", type=float, default=0.95, metavar="P",
@@ -163,21 +176,48 @@ def _add_server(found: argparse.ArgumentParser) -> None:
     )
 
 
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Arguments, by default those of the process, checked; ends the program if they are wrong."""
+    found = parser()
+    wanted = found.parse_args(arguments)
+    if wanted.raw and wanted.prompt is None:
+        found.error("--raw continues a text: give it with --prompt")
+    if wanted.raw and wanted.system:
+        found.error("--system is for conversations, and --raw is none")
+    if wanted.serve is not None:
+        for name in ("system", "json", "stop"):
+            if getattr(wanted, name) not in (None, []):
+                found.error(f"--{name} is not for a server: each request to it says so itself")
+    return wanted
+
+
 def at_least(least: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number, not below `least`."""
 
-    def whole_number(text: str) -> int:
-        value = int(text)
+    def checked(text: str) -> int:
+        value = whole_number(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"{value} is below {least}")
         return value
 
-    return whole_number
+    return checked
+
+
+def whole_number(text: str) -> int:
+    """The type of an argument that is a whole number.
+
+    >>> whole_number("-12")
+    -12
+    """
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
 
 
 def port_number(text: str) -> int:
     """A port; 0 takes a free one."""
-    port = int(text)
+    port = whole_number(text)
     if not 0 <= port < 1 << 16:
         raise argparse.ArgumentTypeError(f"{port} is no port; these are 0 to 65535")
     return port

@@ -7,6 +7,7 @@ arguments that are wrong, 130 for an interrupt.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygrad.apps.language.arguments import devices_of, parser
+from tinygrad.apps.language.arguments import devices_of, parsed
 from tinygrad.apps.language.benchmark import benchmark
 from tinygrad.apps.language.catalogue import CATALOGUE, locate, short_name
 from tinygrad.apps.language.chat import ChatError, ChatTemplate
@@ -36,7 +37,8 @@ ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Does what the arguments, by default those of the process, say; returns the exit status."""
-    wanted = parser().parse_args(arguments)
+    wanted = parsed(arguments)
+    _write_what_can_be()
     try:
         run(wanted)
     except KeyboardInterrupt:
@@ -48,9 +50,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ERRORS as error:
         if DEBUG:
             raise
-        print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        print(f"error: {_in_words(error)}", file=sys.stderr)
         return FAILED
     return DONE
+
+
+def _write_what_can_be() -> None:
+    """Characters that the encoding of the output lacks are shown as question marks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _in_words(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def run(wanted: argparse.Namespace) -> None:

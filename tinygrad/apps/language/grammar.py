@@ -94,7 +94,12 @@ class Grammars:
         matcher = LLMatcher(self._tokens, rules, log_level=SILENT)
         if matcher.is_error():
             raise GrammarError(_error(matcher))
-        return Grammar(matcher, self.vocab_size)
+        grammar = Grammar(matcher, self.vocab_size)
+        try:
+            grammar.start().allowed()
+        except RuntimeError as error:
+            raise GrammarError("there is no text of it") from error
+        return grammar
 
     @functools.cached_property
     def _tokens(self) -> LLTokenizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import socket
 import sys
 from types import ModuleType
@@ -26,13 +27,13 @@ def serve(loaded: Loaded, wanted: argparse.Namespace, sampling: Sampling) -> Non
         )
         is_private = is_loopback(wanted.host)
         app = application(service, wanted.api_key, any_host=not is_private)
-        if not (is_private or wanted.api_key):
-            print("anybody who can reach this machine may use it; see --api-key", file=sys.stderr)
         uvicorn = _uvicorn()
         with _listening(wanted.host, wanted.serve) as listener:
             port = listener.getsockname()[1]
             shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
             print(f"{loaded.name} is at http://{shown}:{port}/", file=sys.stderr, flush=True)
+            if not (is_private or wanted.api_key):
+                print("anybody who reaches this machine may use it; see --api-key", file=sys.stderr)
             config = uvicorn.Config(
                 app,
                 log_level="warning",
@@ -60,4 +61,6 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise OSError(f"cannot listen at {host} port {port}: {error.strerror}") from error
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        hint = "; give another one to --serve" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(f"cannot listen at {host} port {port}: {why}{hint}") from error

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 4 << 20
 BODY_TIMEOUT_S = 30
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
 # of these an answer tells nothing
 OPEN_PATHS = ("/", "/health")
 
@@ -271,10 +272,10 @@ async def _not_found(request: Request, error: Exception) -> Response:
     from starlette.exceptions import HTTPException
 
     assert isinstance(error, HTTPException)
-    where = f"{request.method} {request.url.path[:80]}"
-    return _json(
-        error_json(ApiError(error.status_code, f"{where}: {error.detail}")), error.status_code
-    )
+    message = f"{request.method} {request.url.path[:80]}: {error.detail}"
+    if error.status_code == 404:
+        message += f"; there are {', '.join(PATHS)}"
+    return _json(error_json(ApiError(error.status_code, message)), error.status_code)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
