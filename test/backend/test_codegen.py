@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from test.backend.kernel_oracle import interpret
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
-from tinygrad.codegen import contraction, footprint
+from tinygrad.codegen import contraction, footprint, streaming
 from tinygrad.codegen.linearize import LoopOrderError, linearize
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.llvm import LLVMRenderer
@@ -438,6 +438,26 @@ def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
     arrays = {s: random_array(RNG, dtypes.float32, m * n) for s in (0, 1, 2)}
     runner = check(kernel, arrays)
     assert any("transposed" in x for x in runner.program.applied) == (min(m, n) >= 16)
+
+
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MAX])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.int32])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 1024), (91, 1100), (80, 2051)])
+def test_long_rows_are_read_in_the_order_of_memory(
+    monkeypatch: pytest.MonkeyPatch, op: Ops, dtype: DType, rows: int, columns: int
+) -> None:
+    monkeypatch.setattr(streaming, "SMALLEST", 0)
+    monkeypatch.setattr(streaming, "thread_count", lambda: 2)
+    b = Build()
+    z, j = b.loops(2, columns)
+    (i,) = b.reduces(rows)
+    source = buffer(1, 2 * rows * columns, dtype)
+    value = source.index(flat_index([z, i, j], [2, rows, columns])).load().reduce(i, arg=op)
+    target = buffer(0, 2 * columns, dtype).index(flat_index([z, j], [2, columns]))
+    sizes = (2 * columns, 2 * rows * columns)
+    arrays = {slot: random_array(RNG, dtype, size) for slot, size in enumerate(sizes)}
+    runner = check(sink(target.store(value * 2, z, j)), arrays)
+    assert any("rows of" in x for x in runner.program.applied)
 
 
 def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:

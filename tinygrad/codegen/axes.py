@@ -13,6 +13,7 @@ from dataclasses import replace
 from tinygrad.codegen.contraction import tile_contraction
 from tinygrad.codegen.nest import Nest
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory
+from tinygrad.codegen.streaming import stream_rows
 from tinygrad.codegen.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
 from tinygrad.settings import NOOPT
@@ -32,7 +33,7 @@ def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
     applied: list[str] = []
     for group in group_stores(sink):
         nest = Nest(UOp.sink(*group), renderer, factory)
-        if not tile_contraction(nest):
+        if not tile_contraction(nest) and not stream_rows(nest):
             vectorize_nest(nest)
             nest.grid_over(nest.prefix())
         stores += nest.stores

@@ -1,0 +1,93 @@
+"""Sum long rows in the order in which they lie in memory.
+
+Before: `out[column] = f(sum over row of value[row, column])`, where rows are so long that each is
+in another page. After: a part of the columns adds a few rows at a time into scratch memory, so that
+all of a row's part is read before the next rows are.
+
+    for part in grid: [] = 0; for rows: for column in part: [] += sum over a few rows of value
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.blocking import accumulate_in_memory
+from tinygrad.codegen.nest import Nest
+from tinygrad.codegen.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.split import Fit
+from tinygrad.codegen.vectorize import lanes_of
+from tinygrad.helpers import ceildiv
+from tinygrad.settings import thread_count
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+# bytes from row to row, below which neighbouring rows are fetched together
+SHORTEST_ROW = 1 << 11
+# and of an array, below which it stays in a cache
+SMALLEST = 1 << 20
+# rows that are added at a time
+ROWS = range(16, 3, -1)
+# bytes of sums: long enough to be fetched ahead, short enough for a first-level cache
+SHORTEST_PART, LONGEST_PART = 1 << 11, 1 << 14
+PARTS_PER_THREAD = 2
+SUMS = 0
+
+
+def stream_rows(nest: Nest) -> bool:
+    """Rearrange the nest if it is one reduction of long rows; returns whether it was."""
+    found = _columns_and_rows(nest)
+    if found is None:
+        return False
+    column, row, few = found
+    lanes = lanes_of(nest)
+    itemsize = nest.stores[0].src[1].dtype.itemsize
+    wanted = ceildiv(extent(column), PARTS_PER_THREAD * thread_count())
+    width = min(max(wanted, SHORTEST_PART // itemsize), LONGEST_PART // itemsize)
+    width = ceildiv(width, lanes) * lanes
+    if width * thread_count() > extent(column):
+        return False
+    _, inside = nest.split(column, width, AxisType.LOOP, Fit.OVERLAP)
+    vector, lane = nest.split(inside, lanes, AxisType.VECTOR, Fit.OVERLAP)
+    rows, together = nest.split(row, few, AxisType.REDUCE, Fit.MASKED)
+    assert vector is not None and rows is not None
+    nest.set_kind(together, AxisType.TILE)
+
+    store = nest.stores[0]
+    own = [vector, lane]
+    grid = [r for r in store.src[2:] if r not in own]
+    nest.reorder(store, [*grid, *own])
+    store = nest.stores[0]
+    reduce = next(u for u in store.toposort() if u.op is Ops.REDUCE)
+    summed = accumulate_in_memory(store, reduce, [rows], own, nest.factory, SUMS)
+    nest.root = nest.root.substitute({store: summed})
+    nest.note(f"{few} rows of {width} columns at a time")
+    nest.make_grid(grid)
+    return True
+
+
+def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
+    """The loops over columns and rows, and how many rows to add at a time."""
+    if len(nest.stores) != 1 or nest.is_in_place() or lanes_of(nest) < 2:
+        return None
+    store = nest.stores[0]
+    reduces = [u for u in store.toposort() if u.op is Ops.REDUCE]
+    if len(reduces) != 1 or len(reduces[0].src) != 2 or len(store.src) < 3:
+        return None
+    (value, row), column = reduces[0].src, store.src[-1]
+    if any(r.arg.kind is not AxisType.LOOP or not is_static(r) for r in store.src[2:]):
+        return None
+    free = FreeRanges()
+    loads = [u for u in value.toposort() if u.op is Ops.LOAD and column in free[u]]
+    if not loads or not all(_is_of_rows(u, row, column, free) for u in loads):
+        return None
+    nbytes = extent(row) * extent(column) * loads[0].dtype.itemsize
+    if not is_static(row) or nbytes < SMALLEST:
+        return None
+    few = next((n for n in ROWS if extent(row) % n == 0), None)
+    return None if few is None else (column, row, few)
+
+
+def _is_of_rows(load: UOp, row: UOp, column: UOp, free: FreeRanges) -> bool:
+    """Whether a load reads long rows."""
+    index = load.src[0].src[1]
+    stride = free.stride(index, row)
+    long = stride is not None and abs(stride) * load.dtype.itemsize >= SHORTEST_ROW
+    return long and free.stride(index, column) == 1
