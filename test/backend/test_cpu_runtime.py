@@ -68,6 +68,33 @@ def add_program() -> CPUProgram:
 # *** compiling ***
 
 
+class HeapInfo(ctypes.Structure):
+    """What glibc says of its heap, see mallinfo2(3)."""
+
+    _fields_ = [(f"other{i}" if i != 7 else "used", ctypes.c_size_t) for i in range(10)]
+
+
+def heap_bytes() -> int:
+    function = ctypes.CDLL(None).mallinfo2
+    function.restype = HeapInfo
+    gc.collect()
+    return int(function().used)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is another")
+def test_kernels_that_are_let_go_leave_no_memory_behind():
+    def make() -> None:
+        for _ in range(5):
+            code = llvm.emit_object(ADD_IR)
+        for _ in range(llvm.LIBRARIES_PER_LINKER):
+            assert llvm.link(code, "add")["add"]
+
+    make()
+    before = heap_bytes()
+    make()
+    assert heap_bytes() - before < 100_000
+
+
 @pytest.mark.parametrize("compiled", [llvm.compile_llvm(ADD_IR), c_compiler.compile_c(ADD_C)])
 def test_a_kernel_runs_over_its_grid(compiled: bytes):
     program = CPUProgram("add", compiled)

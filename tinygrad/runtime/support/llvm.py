@@ -18,6 +18,7 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 from tinygrad import diskcache
 from tinygrad.device import CompileError
@@ -124,20 +125,31 @@ def _optimise(source: str, flags: Flags) -> Any:
         raise CompileError(_describe_error(str(error), source)) from None
     module.triple = target.triple
     module.data_layout = target.data_layout
-    options = llvm.create_pipeline_tuning_options(speed_level=flags.speed_level)
-    options.loop_vectorization = flags.loop_vectorize
-    options.loop_interleaving = flags.loop_vectorize
-    options.slp_vectorization = flags.slp_vectorize
-    options.loop_unrolling = flags.unroll
-    builder = llvm.create_pass_builder(target.machine, options)
+    builder = _pass_builder(flags)
     if source.startswith(EXPLICIT_VECTORS):
         passes = llvm.create_new_module_pass_manager()
         for name in EXPLICIT_PASSES:
             getattr(passes, f"add_{name}_pass")()
     else:
         passes = builder.getModulePassManager()
-    passes.run(module, builder)
+    try:
+        passes.run(module, builder)
+    finally:
+        # llvmlite does not free one: an empty method comes before the one that does
+        NewPassManager._dispose(passes)
+        passes.detach()
     return module
+
+
+@functools.cache
+def _pass_builder(flags: Flags) -> Any:
+    """What makes and runs pipelines; each takes memory that is not given back."""
+    options = llvm.create_pipeline_tuning_options(speed_level=flags.speed_level)
+    options.loop_vectorization = flags.loop_vectorize
+    options.loop_interleaving = flags.loop_vectorize
+    options.slp_vectorization = flags.slp_vectorize
+    options.loop_unrolling = flags.unroll
+    return llvm.create_pass_builder(host_target().machine, options)
 
 
 def _describe_error(message: str, source: str) -> str:
@@ -156,21 +168,24 @@ def _describe_error(message: str, source: str) -> str:
 class LinkedCode:
     """Machine code in this process, mapped for as long as this object lives."""
 
-    def __init__(self, tracker: Any, names: Sequence[str]) -> None:
-        self._tracker = tracker
-        self.addresses: dict[str, int] = {name: int(tracker[name]) for name in names}
+    def __init__(self, trackers: tuple[Any, ...], names: Sequence[str]) -> None:
+        self._trackers = trackers
+        self.addresses: dict[str, int] = {name: int(trackers[0][name]) for name in names}
 
     def __getitem__(self, name: str) -> int:
         """The address of a function."""
         return self.addresses[name]
 
 
+# a linker keeps some memory of every library that it ever held, so the next ones get a new linker,
+# and it goes with the last of its own
+LIBRARIES_PER_LINKER = 256
 _library_numbers = itertools.count()
 
 
-@functools.cache
-def _linker() -> tuple[Any, Any]:
-    """The process's one linker, and `builtins.py` in it; never freed, their code may be running."""
+@functools.lru_cache(maxsize=1)
+def _linker(number: int) -> tuple[Any, Any]:
+    """Linker number `number`, and `builtins.py` in it."""
     linker = llvm.create_lljit_compiler()
     library = llvm.JITLibraryBuilder().add_object_img(compile_llvm(BUILTINS_IR))
     library.add_current_process().export_symbol("__truncsfhf2")
@@ -183,13 +198,14 @@ def link(code: bytes, *names: str) -> LinkedCode:
     Functions of the C library, of libm and of `builtins.py` resolve. Raises CompileError if the
     bytes are no object file of this machine, or if a function is missing.
     """
-    linker, _ = _linker()
+    library_number = next(_library_numbers)
+    linker, builtins = _linker(library_number // LIBRARIES_PER_LINKER)
     library = llvm.JITLibraryBuilder().add_object_img(code)
     library.add_jit_library("builtins").add_current_process()
     for name in names:
         library.export_symbol(name)
     try:
-        tracker = library.link(linker, f"library{next(_library_numbers)}")
+        tracker = library.link(linker, f"library{library_number}")
     except RuntimeError as error:
         raise CompileError(f"cannot link {', '.join(names)}: {str(error).strip()}") from None
-    return LinkedCode(tracker, names)
+    return LinkedCode((tracker, builtins), names)
