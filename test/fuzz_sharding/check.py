@@ -15,7 +15,7 @@ from tinygrad.engine import CommTrace
 
 # whose intermediate values may be larger than what they start from and what they make
 COMPOSED = {"factorization", "interpolate", "there_and_back", "elsewhere", "parts_elsewhere"}
-COMPOSED |= {"recurrent", "batch_norm", "layer_of_images", "trained", "regressed"}
+COMPOSED |= {"running", "recurrent", "batch_norm", "layer_of_images", "trained", "regressed"}
 # what rounds is computed in float64; gradients may be large whole numbers that round a little
 TOLERANCE = {dtypes.double: 1e-9, dtypes.float: 2e-5, dtypes.half: 2e-2, dtypes.bfloat16: 1e-1}
 
