@@ -1,4 +1,6 @@
-"""Operations over rows, bound by memory: softmax, layernorm and sum of (4096, 4096)."""
+"""Operations bound by memory, of (4096, 4096): along rows, along columns, and a product with one
+vector.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,9 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
     "softmax": (lambda x: x.softmax(-1), lambda x: x.softmax(-1)),
     "layernorm": (lambda x: x.layernorm(), torch_layernorm),
     "sum": (lambda x: x.sum(), lambda x: x.sum()),
+    "sum of columns": (lambda x: x.sum(0), lambda x: x.sum(0)),
+    "vector by matrix": (lambda x: x[0] @ x, lambda x: x[0] @ x),
+    "topk 8": (lambda x: x.topk(8)[0], lambda x: x.topk(8)[0]),
 }
 
 
