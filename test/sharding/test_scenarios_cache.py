@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from test.sharding.common import (
     REPLICATED,
     Array,
     array,
+    integers,
     moved,
     on,
     parts,
@@ -30,8 +32,12 @@ def stored(value: Array, layout: Any) -> Tensor:
     return (Tensor(value) if layout is None else Tensor(value).to(layout)).contiguous().realize()
 
 
-def decoded(layout: Sharding | None, steps: int) -> tuple[list[Array], list[dict[str, int]], int]:
-    """Attention over a growing cache: outputs, bytes moved in each step, and calls of Python."""
+def decoded(
+    layout: Sharding | None, steps: int, masked: bool = True
+) -> tuple[list[Array], list[dict[str, int]], int]:
+    """Attention over a growing cache, `masked` or only over its first positions: outputs, bytes
+    moved in each step, and calls of Python.
+    """
     cache = stored(np.zeros((2, HEADS, LENGTH, DIM), np.float32), layout and on(layout.axes[0]))
     beside = layout and (layout if layout is BY_HEAD else REPLICATED)
     position = Variable("position", 0, LENGTH - 1)
@@ -42,8 +48,11 @@ def decoded(layout: Sharding | None, steps: int) -> tuple[list[Array], list[dict
         nonlocal calls
         calls += 1
         cache[:, :, start : start + 1].assign(new).realize()
-        seen = Tensor.arange(LENGTH) <= start
-        return query.scaled_dot_product_attention(cache[:1], cache[1:], attn_mask=seen).realize()
+        seen = Tensor.arange(LENGTH) <= start if masked else None
+        keys, values = cache[:1], cache[1:]
+        if not masked:
+            keys, values = keys[:, :, : start + 1], values[:, :, : start + 1]
+        return query.scaled_dot_product_attention(keys, values, attn_mask=seen).realize()
 
     outputs, kinds = [], []
     for i in range(steps):
@@ -65,9 +74,11 @@ def test_21_a_cache_split_over_heads_moves_nothing() -> None:
     assert calls == 2
 
 
-def test_21_a_cache_split_over_positions_stays_where_it_is() -> None:
+@pytest.mark.parametrize("masked", [True, False])
+def test_21_a_cache_split_over_positions_stays_where_it_is(masked: bool) -> None:
     expected, _, _ = decoded(None, 6)
-    found, kinds, calls = decoded(BY_POSITION, 6)
+    with Context(SHARDING="strict"):
+        found, kinds, calls = decoded(BY_POSITION, 6, masked)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     # the maximum, the sum and the mean of the values for each head; nothing of the cache
     assert kinds == [{"all_reduce": 4 * 3 * 4 * (HEADS + HEADS + HEADS * DIM)}] * 6
@@ -167,6 +178,35 @@ def test_rows_at_a_symbolic_place_are_picked_where_they_are(layout: Sharding) ->
         np.testing.assert_array_equal(part.numpy(), value[number : number + 2])
         np.testing.assert_array_equal(gradient.numpy(), of_sum)
         np.testing.assert_array_equal(x.numpy(), expected)
+
+
+PREFIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "a part": lambda x, n: x[:, :n],
+    "a sum": lambda x, n: x[:, :n].sum(1),
+    "a largest": lambda x, n: x[:, :n].max(1),
+    "positions": lambda x, n: x[:, :n].argmax(1) + (x[:, :n] * Tensor.arange(n)[:, None]).sum(1),
+    "softmax": lambda x, n: x[:, :n].softmax(1),
+    "products": lambda x, n: x[:, :n] @ x[:, :n].transpose(1, 2),
+    "other axes": lambda x, n: x[:, :n].permute(2, 1, 0).unsqueeze(1).flip(0),
+    "filled up": lambda x, n: (x[:, :n] + 1).pad_to(None, 10, None),
+    "joined": lambda x, n: x[:, :n].cat(x[:, :1], dim=1),
+    "one axis": lambda x, n: x[:, :n].flatten(1),
+    "a row": lambda x, n: x[:, :n][:, 0],
+    "stored": lambda x, n: x[:, :n].contiguous().realize().mean(1),
+    "a gradient": lambda x, n: (x[:, :n].square().sum() + x.sum()).gradient(x)[0],
+}
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_the_first_elements_of_a_split_axis(name: str) -> None:
+    values, program = integers(3, 10, 4), PREFIXES[name]
+    n = Variable("n", 1, 10)
+    for layout in (on(1), on((1, 0), GRID)):
+        for count in (1, 5, 10):
+            expected = program(Tensor(values), count).realize()
+            with Context(SPEC=2):
+                found = program(stored(values, layout), n.bind(count)).realize()
+                np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-5, 1e-5)
 
 
 def test_what_is_written_in_full_copies_moves_nothing() -> None:

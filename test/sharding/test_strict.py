@@ -48,8 +48,8 @@ REFUSED: dict[str, tuple[Callable[[], Tensor], str, Sharding, Sharding]] = {
         lambda: x(ROWS)[positions(ROWS, 1, 2, 3, 4)],
         *("GATHER", ROWS, REPLICATED),
     ),
-    "a part of symbolic size": (
-        lambda: x(ROWS)[: Variable("i", 0, 7).bind(3)],
+    "more than a block at a symbolic place": (
+        lambda: x(ROWS)[(i := Variable("i", 0, 5).bind(3)) : i + 3],
         *("SHRINK", ROWS, COLUMNS),
     ),
     "assign": (lambda: x(ROWS).detach().assign(x(COLUMNS)), "ASSIGN", COLUMNS, ROWS),
@@ -99,6 +99,7 @@ INHERENT: dict[str, tuple[Callable[[], Tensor], set[str]]] = {
     "a shift": (lambda: x(ROWS)[1:], {"halo"}),
     "a mirror image": (lambda: x(ROWS).flip(0), {"permute"}),
     "one row": (lambda: x(ROWS)[3], {"broadcast"}),
+    "a part of symbolic size": (lambda: x(ROWS)[: Variable("i", 1, 8).bind(3)] * 2, set()),
     "a symbolic row": (lambda: x(ROWS)[Variable("i", 0, 7).bind(3)], {"all_reduce"}),
     "a running sum": (lambda: x(ROWS).cumsum(0), {"all_to_all"}),
     "a gradient": (

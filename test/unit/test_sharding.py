@@ -21,6 +21,7 @@ from tinygrad.sharding import (
     allreduce_bytes,
     common_layout,
     cover,
+    crossing_elements,
     expand_layout,
     operand_layout,
     permute_layout,
@@ -46,9 +47,12 @@ def split(
 
 
 class Symbolic:
-    """A size that must be carried along and never looked at."""
+    """A size that must be carried along, and of which only the greatest value may be looked at."""
 
     __hash__ = object.__hash__
+
+    def __init__(self, vmax: int = 1000) -> None:
+        self.vmax = vmax
 
     def __eq__(self, other: object) -> bool:
         raise AssertionError("a symbolic size was compared")
@@ -231,7 +235,6 @@ def test_offset_terms_of_a_nested_split() -> None:
     [
         ((), r"splits axis 0 of shape \(\) into 4 pieces, but the shape has 0 axes"),
         ((1, 3), r"axis=0.*axis 0 of shape \(1, 3\) into 4 pieces.*its size is 1.*another axis"),
-        (("n", 3), r"but its size n is symbolic; split an axis of known size"),
     ],
 )
 @pytest.mark.parametrize("method", ["check", "local_shape", "regions"])
@@ -257,6 +260,21 @@ def test_symbolic_sizes_that_are_not_split_are_carried_along() -> None:
     assert [piece.region[1] for piece in pieces[1]] == [(2, 4), (0, 2)]
     small = split(2, 2)
     assert common_layout([layout, small], [400, 40], [(size, 4, 4), (size, 4, 4)]) is layout
+
+
+def test_symbolic_sizes_are_cut_as_the_greatest_they_can_be() -> None:
+    layout, most, fewer, few = split(4, 0), Symbolic(10), Symbolic(9), Symbolic(8)
+    assert layout.local_shape((most, 2)) == (3, 2)
+    assert not layout.is_even((few, 2))
+    assert [region[0] for region in layout.regions((most, 2))] == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert crossing_elements(layout, split(4), (most, 2)) == 3 * 10 * 2
+    shrink, pair = LAYOUT_RULES["SHRINK"], (0, 2)
+    for size, keeps in ((most, layout), (fewer, layout), (few, None)):
+        assert shrink(layout, (10, 2), ((0, size), pair)) is keeps
+    assert shrink(layout, (10, 2), ((few, most), pair)) is None
+    assert reshape_layout(layout, (most, 2), (1, most, 1, 2)) is split(4, 1)
+    assert reshape_layout(layout, (most, 2), (fewer, 2)) is None
+    assert common_layout([split(4), layout], [80, 80], [(most, 2), (most, 2)]) is layout
 
 
 # *** propagation ***

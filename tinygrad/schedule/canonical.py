@@ -50,7 +50,9 @@ def canonicalize(sink: UOp) -> Canonical:
     for node in order:
         op = node.op
         if op is Ops.BUFFER:
-            numbered = BufferArg(-1 - len(found), node.arg.shape, node.arg.device)
+            shape = node.arg.shape
+            shape = shape if _is_known(shape) else _without_bindings(shape, values)
+            numbered = BufferArg(-1 - len(found), shape, node.arg.device)
             new = UOp(Ops.BUFFER, node.dtype, (), numbered)
             found.append(node)
         elif op is Ops.BIND:

@@ -71,7 +71,7 @@ def count_of_terms(node: UOp) -> int:
         split = [axis for axis in x.arg.axes if layout.shards(axis) == group]
         if not split:
             return group
-        found = max(found, ceildiv(shape[split[0]], max(1, layout.span(split[0], shape)[2])))
+        found = max(found, ceildiv(most(shape)[split[0]], max(1, layout.span(split[0], shape)[2])))
     return found if found > 1 else group
 
 

@@ -94,6 +94,9 @@ def slice_local(
     bounds: list[tuple[sint, sint]] = []
     padding: list[tuple[sint, sint]] = []
     for axis, held in enumerate(value.shape):
+        if target.shards(axis) > 1 and not isinstance(held, int):
+            value = padded(value, axis, 0, most((held,))[0] - held)
+    for axis, held in enumerate(value.shape):
         padding.append((0, 0))
         if target.shards(axis) == (source.shards(axis) if source is not None else 1):
             bounds.append((0, held))
@@ -161,7 +164,7 @@ def along(value: UOp, axis: int, start: sint, end: sint) -> UOp:
     return value.shrink(tuple((start, end) if a == axis else (0, d) for a, d in enumerate(shape)))
 
 
-def padded(value: UOp, axis: int, before: int, after: int) -> UOp:
+def padded(value: UOp, axis: int, before: sint, after: sint) -> UOp:
     """`value` with zeros before and after one axis."""
     return value.pad(tuple((before, after) if a == axis else (0, 0) for a in range(value.ndim)))
 
@@ -192,14 +195,14 @@ def within(
     value: UOp, layout: Sharding, axis: int, shape: tuple[sint, ...], otherwise: ConstType
 ) -> UOp:
     """The local value, with a constant in place of what lies outside the array along `axis`."""
-    size, held = cast(int, shape[axis]), cast(int, value.shape[axis])
+    size, held = shape[axis], cast(int, value.shape[axis])
     each = part_starts(layout, axis, shape)
     inside: UOp | None = None
     place = positions(value, axis, part_start(layout, axis, shape))
     if min(each) < 0:
         inside = place.alu(Ops.CMPLT, place.const_like(0)).logical_not()
-    if max(each) + held > size:
-        below = place.alu(Ops.CMPLT, place.const_like(size))
+    if not isinstance(size, int) or max(each) + held > size:
+        below = place.alu(Ops.CMPLT, spread(size, value.shape))
         inside = below if inside is None else inside.alu(Ops.AND, below)
     if inside is None:
         return value

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.schedule.local import along, local_shape, part_number, within
-from tinygrad.sharding import SLIDING, Sharding, Span, moves_along, result_span
+from tinygrad.sharding import SLIDING, Sharding, Span, keeps_blocks, moves_along, result_span
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, WindowArg, sint
 
@@ -43,7 +43,8 @@ def move_locally(node: UOp, value: UOp) -> UOp:
         for axis in layout.split_axes:
             if moves_along(op.name, node.arg, source.shape, axis):
                 held = layout.span(axis, source.shape)
-                made = result_span(op.name, node.arg, source.shape, axis, held)
+                stays = keeps_blocks(op.name, node.arg, layout, source.shape, axis)
+                made = held if stays else result_span(op.name, node.arg, source.shape, axis, held)
                 assert made is not None, f"{op.name}: the layout rule allowed it"
                 slid[axis] = (held, made)
     if op in {Ops.PAD, Ops.UNWINDOW}:

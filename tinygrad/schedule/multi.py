@@ -138,13 +138,13 @@ def lower_gather(node: UOp, ctx: Lowering) -> UOp:
     local, rows = _local_sources(node, node.arg, ctx)
     layout, axis = table.device, node.arg
     if isinstance(layout, Sharding) and layout.shards(axis) > 1:
-        size = cast(int, table.shape[axis])
         rows = rows.cast(dtypes.int)
         start = part_start(layout, axis, table.shape)
         shifted = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
-        if size % layout.shards(axis):
+        size = table.shape[axis]
+        if not isinstance(size, int) or size % layout.shards(axis):
             # behind the last row there is something on the last devices
-            exists = rows.alu(Ops.CMPLT, rows.const_like(size))
+            exists = rows.alu(Ops.CMPLT, spread(size, rows.shape))
             shifted = exists.alu(Ops.WHERE, shifted, shifted.const_like(-1))
         rows = shifted
     return UOp(Ops.GATHER, node.dtype, (local, rows), node.arg)

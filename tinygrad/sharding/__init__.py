@@ -27,6 +27,7 @@ from tinygrad.sharding.propagation import (
 )
 from tinygrad.sharding.sliding import (
     SLIDING,
+    keeps_blocks,
     layout_to_pick,
     moves_along,
     result_span,
@@ -83,6 +84,7 @@ __all__ = [
     "declare",
     "expand_layout",
     "fastest_allreduce",
+    "keeps_blocks",
     "lacking_elements",
     "layout_to_pick",
     "moves_along",

@@ -18,6 +18,7 @@ from tinygrad.sharding.layout import (
     Shape,
     Sharding,
     ShardingError,
+    greatest,
     is_int,
     placement_axis,
 )
@@ -62,6 +63,7 @@ def _common_layout(
 ) -> Sharding:
     for layout in layouts:
         _check_operand(layouts[0], layout)
+    shapes = _known_where_split(layouts, shapes)
     order = sorted(range(len(layouts)), key=lambda index: -nbytes[index])
     own = [layouts[index] for index in order]
     pairs = permutations(dict.fromkeys(own), 2)
@@ -79,6 +81,15 @@ def _common_layout(
             sent = _reduced_elements(topology, entry, shapes, summed)
             costs[entry] += sum(count * itemsize / link.bandwidth for link, count in sent)
     return min(costs, key=lambda entry: costs[entry])
+
+
+def _known_where_split(layouts: Sequence[Sharding], shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+    """Shapes whose axes that some layout splits have a known size: that which is cut."""
+    split = {axis for layout in layouts for axis in layout.split_axes}
+    return tuple(
+        tuple(greatest(size) if axis in split else size for axis, size in enumerate(shape))
+        for shape in shapes
+    )
 
 
 def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
@@ -112,7 +123,7 @@ def _moved_bytes(
 ) -> list[tuple[Link, int]]:
     """The bytes that cross each link when one operand is brought to the candidate."""
     moved = sent_over(topology, layout, operand_layout(candidate, shape), shape)
-    # by share of the elements, so that symbolic sizes, never split, cancel out
+    # by share of the elements, so that symbolic sizes of axes that are not split cancel out
     known_elements: int = prod(size for size in shape if is_int(size))
     return [(link, nbytes * elements // known_elements) for link, elements in moved if elements]
 

@@ -17,7 +17,8 @@ from typing import Any, Final, TypeAlias, final, overload
 REDUCE_OPS: Final = ("ADD", "MAX", "MUL", "MIN")
 
 Size: TypeAlias = Any
-"""The size of one axis: an int, or a symbolic object of a higher layer if the axis is not split."""
+"""The size of one axis: an int, or a symbolic object of a higher layer, which is cut as its `vmax`,
+the greatest that it can be."""
 Shape: TypeAlias = tuple[Size, ...]
 Region: TypeAlias = tuple[tuple[Size, Size], ...]
 """A box of the global array: one half-open (start, stop) for each tensor axis."""
@@ -238,15 +239,14 @@ class Sharding:
         )
 
     def check(self, shape: Shape) -> None:
-        """Raises ShardingError if a split axis is missing in `shape`, or its size is symbolic
-        or 1."""
+        """Raises ShardingError if a split axis is missing in `shape`, or its size is 1."""
         _local_shape(self, shape)
 
     def local_shape(self, shape: Shape) -> Shape:
         """The shape that each device keeps of a global `shape`. Raises as `check` does.
 
         Where a split axis does not divide, the last devices hold less of the array than that: what
-        is behind its end is unspecified.
+        is behind its end is unspecified. A symbolic size is cut as the greatest it can be.
         """
         return _local_shape(self, shape)
 
@@ -257,7 +257,7 @@ class Sharding:
     def is_even(self, shape: Shape) -> bool:
         """Each device holds a full block: the sizes of all split axes divide."""
         return not self.has_intervals and all(
-            shape[axis] % self.shards(axis) == 0 for axis in self.split_axes
+            is_int(shape[axis]) and shape[axis] % self.shards(axis) == 0 for axis in self.split_axes
         )
 
     def regions(self, shape: Shape) -> tuple[Region, ...]:
@@ -298,6 +298,11 @@ def _kind_and_number(name: str) -> tuple[str, int]:
 def is_int(value: object) -> bool:
     """An int, and not a bool, which is an int by accident."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def greatest(size: Size) -> int:
+    """The size of an axis, of a symbolic one the greatest it can be."""
+    return int(size) if is_int(size) else int(size.vmax)
 
 
 def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:
@@ -405,14 +410,9 @@ def _checked_size(layout: Sharding, axis: int, shape: Shape) -> int:
             f"{what}, but the shape has {len(shape)} axes; choose an axis below {len(shape)}, "
             f"{otherwise}"
         )
-    size = shape[axis]
-    if not is_int(size):
-        raise ShardingError(
-            f"{what}, but its size {size} is symbolic; split an axis of known size, {otherwise}"
-        )
-    if size == 1:
+    if is_int(shape[axis]) and shape[axis] == 1:
         raise ShardingError(f"{what}, but its size is 1; split another axis, {otherwise}")
-    return int(size)
+    return greatest(shape[axis])
 
 
 @lru_cache(maxsize=4096)
@@ -427,7 +427,7 @@ def _regions(layout: Sharding, shape: Shape) -> tuple[Region, ...]:
         for axis, (first, step, length), terms in cuts:
             number = sum((device // stride) % size * weight for stride, size, weight in terms)
             start = first + step * number
-            low, high = (min(max(0, at), shape[axis]) for at in (start, start + length))
+            low, high = (min(max(0, at), greatest(shape[axis])) for at in (start, start + length))
             region[axis] = (low, high)
         regions.append(tuple(region))
     return tuple(regions)

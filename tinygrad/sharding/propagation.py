@@ -5,7 +5,8 @@ result that costs no communication, or None if there is none. Every function is 
 valid op on a valid layout never raises. Always true: moving the global array and cutting the result
 gives what moving each device's piece gives.
 
-Sizes of axes that are not split may be symbolic: they are matched by identity, never compared.
+Sizes may be symbolic: they are matched by identity, never compared, and cut as the greatest that
+they can be.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tinygrad.sharding.layout import (
     Placement,
     Shape,
     Sharding,
+    Size,
+    greatest,
     is_int,
     on_axis,
     placement_axis,
@@ -91,7 +94,9 @@ def reshape_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Shar
         if not any(axis in old_axes for axis in layout.split_axes):
             continue
         new_sizes = new_shape[new_start:new_end]
-        if not all(is_int(size) for size in (*old_shape[old_start:old_end], *new_sizes)):
+        old_sizes = old_shape[old_start:old_end]
+        known = all(is_int(size) for size in (*old_sizes, *new_sizes))
+        if not known and not _are_alike(old_sizes, new_sizes):
             return None
         if all(_is_even(layout, old_shape, axis) for axis in old_axes):
             group = _deal(_digits(layout, old_shape, old_axes), new_sizes, new_start)
@@ -101,6 +106,20 @@ def reshape_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Shar
             return None
         dealt += group
     return _refined(layout, dealt)
+
+
+def _is_one(size: Size) -> bool:
+    return is_int(size) and size == 1
+
+
+def _are_alike(old_sizes: Shape, new_sizes: Shape) -> bool:
+    """Whether sizes are the same ones, but for ones."""
+    old, new = ([x for x in sizes if not _is_one(x)] for sizes in (old_sizes, new_sizes))
+    return len(old) == len(new) and all(map(_is_same, old, new))
+
+
+def _is_same(a: Size, b: Size) -> bool:
+    return a is b or (is_int(a) and is_int(b) and a == b)
 
 
 class _Digit(NamedTuple):
@@ -123,23 +142,24 @@ def _is_even(layout: Sharding, shape: Shape, axis: int) -> bool:
     if axis not in layout.split_axes:
         return True
     has_interval = any(isinstance(p, Interval) and p.axis == axis for p in layout.axes)
-    return not has_interval and shape[axis] % layout.shards(axis) == 0
+    is_known = is_int(shape[axis])
+    return not has_interval and is_known and shape[axis] % layout.shards(axis) == 0
 
 
 def _deal_blocks(
     layout: Sharding, old_shape: Shape, old_axes: range, new_shape: Shape, new_axes: range
 ) -> list[_Dealt] | None:
     """Deals the mesh dimensions that cut the first of `old_axes` to the first of `new_axes`."""
-    old = next((axis for axis in old_axes if old_shape[axis] != 1), None)
-    new = next((axis for axis in new_axes if new_shape[axis] != 1), None)
+    old = next((axis for axis in old_axes if not _is_one(old_shape[axis])), None)
+    new = next((axis for axis in new_axes if not _is_one(new_shape[axis])), None)
     if old is None or new is None or [a for a in old_axes if a in layout.split_axes] != [old]:
         return None
-    if old_shape[old] != new_shape[new]:
+    if not _is_same(old_shape[old], new_shape[new]):
         inside = [
             prod(shape[axis + 1 : axes.stop])
             for shape, axis, axes in ((old_shape, old, old_axes), (new_shape, new, new_axes))
         ]
-        block = -(-new_shape[new] // layout.shards(old))
+        block = -(-greatest(new_shape[new]) // layout.shards(old))
         old_block = layout.span(old, old_shape)[2] * inside[0]
         if layout.has_intervals or old_block != block * inside[1]:
             return None

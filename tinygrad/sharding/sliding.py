@@ -16,6 +16,7 @@ from tinygrad.sharding.layout import (
     Shape,
     Sharding,
     Span,
+    greatest,
     is_int,
     placement_axis,
 )
@@ -101,10 +102,15 @@ def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sh
         if axis is None or not moves_along(op, argument, shape, axis):
             axes.append(placement)
             continue
+        if keeps_blocks(op, argument, layout, shape, axis):
+            axes.append(placement)
+            continue
         span = result_span(op, argument, shape, axis, layout.span(axis, shape))
         if span is None or span[2] < 1:
             return None
         size = new_size(op, argument, shape, axis)
+        if not is_int(size):
+            return None
         count = layout.shards(axis)
         blocks = _blocks(size, count)
         if source_span(op, argument, shape, axis, blocks, count) == layout.span(axis, shape):
@@ -114,6 +120,19 @@ def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sh
             return None
         axes.append(moved)
     return layout.with_axes(axes)
+
+
+def keeps_blocks(op: str, argument: Any, layout: Sharding, shape: Shape, axis: int) -> bool:
+    """Whether a SHRINK to a symbolic number of elements from the first on, or a PAD behind so many,
+    leaves them where they are: blocks of a symbolic size are those of the greatest it can be.
+    """
+    if op not in ("SHRINK", "PAD") or axis in layout.interval_axes:
+        return False
+    start, end = argument[axis]
+    if not (is_int(start) and start == 0) or is_int(end):
+        return False
+    size = end if op == "SHRINK" else (shape[axis] + end).ssimplify()
+    return _blocks(greatest(size), layout.shards(axis)) == layout.span(axis, shape)
 
 
 def span_placement(count: int, axis: int, span: Span, size: int) -> Placement:
@@ -132,7 +151,7 @@ def sources_to_slide(op: str, layout: Sharding, shape: Shape, argument: Any) -> 
         if not moves_along(op, argument, shape, axis):
             continue
         size = new_size(op, argument, shape, axis)
-        if not is_int(size) or size == 0:
+        if not is_int(shape[axis]) or not is_int(size) or size == 0:
             return []
         wanted: list[Span] = [(0, 0, size)]
         if size > 1:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int
+from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, greatest, is_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,9 @@ def transfer_bytes(src: Sharding | str, dst: Sharding | str, shape: Shape, items
 
 @lru_cache(maxsize=4096)
 def crossing_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> int:
-    """The elements that cross devices in a move, in all, a symbolic size counted as 1."""
+    """The elements that cross devices in a move, in all: a symbolic size counts as 1, or where an
+    axis is cut as the greatest it can be.
+    """
     source, destination = as_layout(src), as_layout(dst)
     if source is destination:
         return 0
@@ -129,6 +131,7 @@ def scaled_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]
     factor = 1
     for axis, size in enumerate(shape):
         parts = math.lcm(src.shards(axis), dst.shards(axis))
+        size = greatest(size) if parts > 1 else size
         if axis in kept or not is_int(size) or size % parts:
             sizes.append(size)
         else:

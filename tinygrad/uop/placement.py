@@ -25,7 +25,6 @@ from tinygrad.sharding import (
     crossing_elements,
     layout_to_pick,
     sources_to_slide,
-    transfer_bytes,
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.location import is_index_axis
@@ -188,7 +187,7 @@ class Request(NamedTuple):
         """Raises ShardingError if moving `node` for this takes bytes under `SHARDING="strict"`."""
         if SHARDING.value != "strict":
             return
-        if transfer_bytes(node.device, layout, node.shape, node.dtype.itemsize):
+        if crossing_elements(node.device, layout, node.shape):
             raise ShardingError(
                 f"{user_line()}: {self.by} needs {self.operand.device} {self.operand.shape} as "
                 f"{self.layout}; say so with .to({self.layout})"
