@@ -54,6 +54,7 @@ class NativeReplay:
             [item.bufs[slot] for slot in runner.spec.slots],
             [self._number(name, item.values[name]) for name in runner.variable_names],
             grid=self._grid(item),
+            work=_work(item),
             most_pieces=self._most_pieces(item),
         )
 

@@ -71,7 +71,9 @@ class Attention:
         """Split like the heads, or by rows if they do not divide or end within blocks."""
         unit = self.shared_by * self.config.head_dim
         if self.heads_divide and unit % file.elements_per_block(f"{name}.weight") == 0:
+            self.is_gathered = False
             return file.projection(name, Split(COLUMNS, self.config.kv_heads))
+        self.is_gathered = True
         return file.projection(name, Split(ROWS))
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], span: Span) -> Tensor:
@@ -91,6 +93,8 @@ class Attention:
             attended = rows[0].cat(*rows[1:])
         else:
             attended = self._attend(query, key, value, 0)
+        if self.is_gathered:
+            attended = attended.to(x.device)
         columns = self.config.heads * self.config.head_dim
         return self.output(attended.permute(0, 3, 1, 2, 4).flatten(2)[..., :columns]).to(x.device)
 

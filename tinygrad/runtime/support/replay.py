@@ -20,7 +20,7 @@ from tinygrad.device import Buffer
 from tinygrad.helpers import ceildiv
 from tinygrad.runtime.support.pool import COPY_PIECE_BYTES, SERIAL_COPY_BYTES, WorkerPool
 
-# of each kernel in a record of several
+# of a record of several launches
 PIECES_PER_THREAD = 4
 
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -55,14 +55,16 @@ class Table(ctypes.Structure):
 class Launch:
     """A kernel over [0, grid), with its buffers and the variables of its integers.
 
-    `grid` is the number of a variable too. Threads take the grid in up to `pieces` pieces.
+    `grid` is the number of a variable too. Threads take it in up to `most_pieces` pieces, in
+    proportion to `work`.
     """
 
     kernel: int
     buffers: tuple[Buffer, ...]
     variables: tuple[int, ...]
     grid: int
-    pieces: int
+    work: int
+    most_pieces: int
 
 
 class _Native:
@@ -116,6 +118,7 @@ class Replay:
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
+        self._pieces = pool.threads * PIECES_PER_THREAD
         self._records: list[list[int]] = []
         self._members: list[list[int]] = []
         self._arguments: list[tuple[int, int]] = []
@@ -151,14 +154,16 @@ class Replay:
         variables: Sequence[int] = (),
         *,
         grid: int,
+        work: int = 1,
         most_pieces: int | None = None,
     ) -> Launch:
-        """A kernel over as many items as variable number `grid` says, one call for each piece."""
+        """A kernel over as many items as variable number `grid` says.
+
+        `work` is how long it takes, compared with others that run at the same time.
+        """
         self._programs.append(program)
-        pieces = self._pool.threads * PIECES_PER_THREAD
-        if most_pieces is not None:
-            pieces = min(pieces, most_pieces)
-        return Launch(program.address, tuple(buffers), tuple(variables), grid, pieces)
+        most = self._pieces if most_pieces is None else min(self._pieces, most_pieces)
+        return Launch(program.address, tuple(buffers), tuple(variables), grid, work, most)
 
     def copy(self, destination: Buffer, source: Buffer) -> Launch:
         """A copy of all bytes of a buffer in this process."""
@@ -170,7 +175,8 @@ class Replay:
         count = ceildiv(nbytes, piece)
         sizes = (self.add_variable(nbytes), self.add_variable(piece))
         grid = self.add_variable(count)
-        return Launch(self._pool.copy_kernel, (destination, source), sizes, grid, count)
+        ends = (destination, source)
+        return Launch(self._pool.copy_kernel, ends, sizes, grid, nbytes, count)
 
     def add(self, *launches: Launch, parallel: bool = True) -> None:
         """Appends a record of launches that run at the same time, or in any order.
@@ -178,7 +184,7 @@ class Replay:
         What one of them writes, no other one may touch. Without `parallel` they run in the calling
         thread, which is faster for a little work.
         """
-        pieces = [launch.pieces if parallel else 1 for launch in launches]
+        pieces = self._shares(launches) if parallel else [1] * len(launches)
         self._records.append([len(self._members), len(launches), sum(pieces), int(parallel)])
         for launch, count in zip(launches, pieces, strict=True):
             first = [launch.kernel, len(self._arguments), len(self._values)]
@@ -186,6 +192,17 @@ class Replay:
             self._arguments.extend((self.slot_of(b), b.offset) for b in launch.buffers)
             self._values.extend(launch.variables)
         self._native = None
+
+    def _shares(self, launches: Sequence[Launch]) -> list[int]:
+        """The pieces of launches that run at the same time: many enough to keep all threads busy,
+        few enough that what each call of a kernel prepares is not done more often than needed.
+        """
+        total = max(sum(launch.work for launch in launches), 1)
+        large = max(sum(launch.most_pieces > 1 for launch in launches), 1)
+        # work is estimated, so none gets less than if all were equal
+        least = ceildiv(self._pieces, large)
+        shares = (max(ceildiv(self._pieces * x.work, total), least) for x in launches)
+        return [min(share, x.most_pieces) for share, x in zip(shares, launches, strict=True)]
 
     def set_buffer(self, slot: int, address: int) -> None:
         """Points all arguments of a slot to other memory, which the caller keeps alive."""
