@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent
+from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.split import Fit, replace_axis, split_axis
 from tinygrad.dtype import dtypes
+from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer
 from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
@@ -113,10 +114,17 @@ class Nest:
         if self.work() < self.renderer.parallel_work:
             return
         chosen: list[UOp] = []
-        items = 1
+        items, wanted = 1, max(self.renderer.enough_items, 4 * thread_count())
         for r in loops:
-            if items >= max(self.renderer.enough_items, 4 * thread_count()):
+            if items >= wanted:
                 break
+            missing = ceildiv(wanted, items)
+            steps = next((n for n in range(missing, 2 * missing) if extent(r) % n == 0), 0)
+            if chosen and is_static(r) and steps and extent(r) > steps:
+                # what follows another loop starts anew in each step: a part of it is one item
+                outer, _ = self.split(r, extent(r) // steps, AxisType.LOOP, Fit.BOUNDED)
+                assert outer is not None
+                r = outer
             chosen.append(r)
             items *= extent(r)
         if items > 1:

@@ -40,13 +40,16 @@ def vectorize_nest(nest: Nest) -> None:
             split_outputs(nest, axis)
 
 
-def lanes_of(nest: Nest) -> int:
-    """How many of the widest values that the nest computes with fit a vector."""
+def lanes_of(nest: Nest, axis: UOp | None = None) -> int:
+    """How many of the widest values that the nest computes with, along `axis`, fit a vector."""
+    free = FreeRanges()
     widest = max(
         (
             u.dtype.itemsize
             for u in nest.root.toposort()
-            if u.op in GroupOp.Elementwise | {Ops.LOAD} and u.dtype is not dtypes.index
+            if u.op in GroupOp.Elementwise | {Ops.LOAD}
+            and u.dtype is not dtypes.index
+            and (axis is None or axis in free[u])
         ),
         default=4,
     )
@@ -94,7 +97,7 @@ def split_terms(nest: Nest, axis: UOp) -> None:
 
 def split_outputs(nest: Nest, axis: UOp) -> None:
     """Lanes are neighbouring outputs; reductions keep a few vectors of them."""
-    most, n = lanes_of(nest), extent(axis)
+    most, n = lanes_of(nest, axis), extent(axis)
     free = FreeRanges()
     reduces = any(u.op is Ops.REDUCE and axis in free[u] for u in nest.root.toposort())
     lanes, vectors = most, 1
