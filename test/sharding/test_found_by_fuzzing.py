@@ -104,3 +104,19 @@ def test_what_went_away_and_came_back_is_in_memory_of_its_own(home: Any, away: A
     x.assign(x * 2).realize()
     for found in (back, later, stored * 0.5, x * 0.25):
         np.testing.assert_array_equal(found.numpy(), 10 - integers(8))
+
+
+@pytest.mark.parametrize(("size", "padded"), [(8, 16), (9, 18), (5, 7)])
+def test_what_is_padded_in_some_blocks_is_cut_into_more(size: int, padded: int) -> None:
+    """Blocks as long as before, but on other devices."""
+    six = [f"CPU:{i}" for i in range(6)]
+    x = placed(integers(size), Sharding(six, (0, None), (3, 2)))
+    found = x.pad(((0, padded - size),)).to(Sharding(six, 0))
+    np.testing.assert_array_equal(found.numpy(), np.pad(integers(size), (0, padded - size)))
+
+
+def test_singular_values_of_a_matrix_on_several_devices() -> None:
+    for layout in (REPLICATED, on(0), on(1)):
+        x = placed(integers(4, 3).astype(np.float64), layout)
+        left, values, right = x.svd(full_matrices=False)
+        np.testing.assert_allclose((left * values @ right).numpy(), integers(4, 3), atol=1e-12)

@@ -163,8 +163,8 @@ def _transfer_runs(
 ) -> UOp:
     """Runs of elements along `axis`, which alone is cut differently."""
     if isinstance(target, Sharding) and target.has_intervals and isinstance(source, Sharding):
-        equally_far_apart = source.span(axis, shape)[1] == target.span(axis, shape)[1]
-        if equally_far_apart:
+        is_cut_alike = source.offset_terms(axis) == target.offset_terms(axis)
+        if is_cut_alike and source.span(axis, shape)[1] == target.span(axis, shape)[1]:
             return _exchange_halo(value, source, target, shape, axis, reason)
     order = (axis, *(a for a in range(len(shape)) if a != axis))
     packed = moved(value, order)
