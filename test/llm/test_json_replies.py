@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from test.llm.fake_model import FakeModel, Script, says
-from test.llm.serving import Site, running, served
+from test.llm.serving import TEMPLATE, Site, running, served
 from tinygrad.apps.language.catalogue import CATALOGUE
 from tinygrad.apps.language.chat import ChatTemplate
 from tinygrad.apps.language.engine import Engine
@@ -25,6 +25,7 @@ pydantic = pytest.importorskip("pydantic")
 
 TIMEOUT_S = 120
 USER = {"role": "user", "content": "Hi"}
+BARE = "{{ messages[0].content }}"
 JSON_OBJECT = {"type": "json_object"}
 
 
@@ -51,9 +52,9 @@ def client_of(site: Site) -> Any:
 
 
 @contextlib.contextmanager
-def client_for(script: Script) -> Iterator[Any]:
+def client_for(script: Script, template: str = TEMPLATE) -> Iterator[Any]:
     """A client of a server whose model follows a script."""
-    with served(FakeModel(script)) as site, client_of(site) as client:
+    with served(FakeModel(script), template) as site, client_of(site) as client:
         yield client
 
 
@@ -70,9 +71,9 @@ def tool(name: str, **properties: Any) -> dict[str, Any]:
 TOOLS = [tool("add", a={"type": "integer"}), tool("greet", who={"enum": ["Ada", "Bob"]})]
 
 
-def asked(script: Script, **request: Any) -> Any:
+def asked(script: Script, template: str = TEMPLATE, **request: Any) -> Any:
     """The only choice of the answer to a request."""
-    with client_for(script) as client:
+    with client_for(script, template) as client:
         create = client.chat.completions.create
         return create(model="fake", messages=[USER], **request).choices[0]
 
@@ -128,11 +129,17 @@ def test_a_model_that_may_call_says_json_or_calls() -> None:
     request = {"tools": TOOLS, "response_format": {"type": "json_schema", "json_schema": schema}}
     said = asked(says(PARIS), **request)
     assert (said.message.content, said.message.tool_calls) == (PARIS, None)
-    # without its name and key in quotes, and with an argument that is none
-    call = '<tool_call>\n{"name": "greet", "arguments": {"who": "Bob"}}'
-    called = asked(says(call), **request)
-    assert called.finish_reason == "tool_calls"
-    assert called.message.tool_calls[0].function.arguments == '{"who": "Bob"}'
+    for template, call in (
+        (TEMPLATE, '<tool_call>\n{"name": "greet", "arguments": {"who": "Bob"}}'),
+        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "greet", "arguments": {"who": "Bob"}}]'),
+        (BARE, '{"name": "greet", "parameters": {"who": "Bob"}}'),
+    ):
+        called = asked(says(call), template, **request)
+        assert called.finish_reason == "tool_calls"
+        assert called.message.tool_calls[0].function.arguments == '{"who": "Bob"}'
+    # where calls have no mark, JSON with a name is not taken for one
+    said = asked(says(PARIS), BARE, **request)
+    assert (said.message.content, said.message.tool_calls) == (PARIS, None)
 
 
 @pytest.mark.parametrize("choice", ["required", {"function": {"name": "add"}}])

@@ -68,13 +68,19 @@ def reply_demand(
     control: Mapping[str, int],
 ) -> Demand:
     """JSON of a schema, or a call if there are tools; the marks of some are `control` tokens."""
-    rules = f"start: {json_rule(schema)}"
-    if tools:
-        form = form_of(template)
-        mark = f"<[{control[form.mark]}]>" if form.mark in control else text_rule(form.mark)
-        begun = text_rule(form.gap + '{"name":')
-        rules += f" | {mark} {begun} ({_calls(form, tools)})"
-    return Demand(_after_reasoning(prompt), rules)
+    start = _after_reasoning(prompt)
+    if not tools:
+        return Demand(start, f"start: {json_rule(schema)}")
+    form = form_of(template)
+    calls = [_call_schema(form, tool, number) for number, tool in enumerate(tools)]
+    if not form.mark:
+        # two rules that start with the same brace would be one choice, made there
+        either = {"anyOf": [{"$id": "reply", **schema}, *calls]}
+        return Demand(start, f"start: {json_rule(either)}")
+    mark = f"<[{control[form.mark]}]>" if form.mark in control else text_rule(form.mark)
+    call = json_rule({"anyOf": calls}, is_lenient=True)
+    rule = f"{mark} {text_rule(form.gap)} {call} {text_rule(form.end)}"
+    return Demand(start, f"start: {json_rule(schema)} | {rule}")
 
 
 def _after_reasoning(prompt: str) -> str:
@@ -92,7 +98,21 @@ def _named(form: CallForm, tool: Tool) -> str:
 
 
 def _arguments(form: CallForm, tool: Tool) -> str:
-    schema = {**ANY_OBJECT, **tool["function"]["parameters"]}
     # what is not known of these schemas is a hint to the model, and no promise to who asks
-    json_ = json_rule(schema, is_lenient=True)
+    json_ = json_rule(_parameters(tool), is_lenient=True)
     return f'" " {json_} {text_rule("}" + form.end)}'
+
+
+def _call_schema(form: CallForm, tool: Tool, number: int) -> Mapping[str, Any]:
+    """The schema of a call. References within that of the arguments stay within."""
+    arguments = {"$id": f"tool-{number}", **_parameters(tool)}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool["function"]["name"]}, form.key: arguments},
+        "required": ["name", form.key],
+        "additionalProperties": False,
+    }
+
+
+def _parameters(tool: Tool) -> Mapping[str, Any]:
+    return {**ANY_OBJECT, **tool["function"]["parameters"]}

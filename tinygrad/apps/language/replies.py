@@ -22,6 +22,7 @@ THINK, END_THINK = "<think>", "</think>"
 CALL, END_CALL = "<tool_call>", "</tool_call>"
 MISTRAL, MISTRAL_ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
 PYTHON_TAG = "<|python_tag|>"
+BRACE = "{"
 # control tokens in some vocabularies, which must come as text to be found
 MARKERS = frozenset({THINK, END_THINK, CALL, END_CALL, MISTRAL, MISTRAL_ARGUMENTS, PYTHON_TAG})
 
@@ -125,8 +126,8 @@ class ReplyParser:
             # lines between the parts belong to none
             self._buffer = self._buffer.lstrip("\r\n")
         text = self._buffer
-        if self._bare_json and not self._spoke and text.lstrip().startswith("{"):
-            self._inside = "{"
+        if self._bare_json and not self._spoke and text.lstrip().startswith(BRACE):
+            self._inside = BRACE
             return None
         # models reason before they say anything
         reasons = not self._spoke and THINK.startswith(text.lstrip()[: len(THINK)])
@@ -155,14 +156,18 @@ class ReplyParser:
 def _calls(opener: str, text: str) -> list[Delta] | None:
     """The calls that a part of a reply holds; None if it holds something else."""
     try:
-        calls = list(_mistral_calls(text) if opener == MISTRAL else _json_calls(text))
+        is_bare = opener == BRACE
+        calls = list(_mistral_calls(text) if opener == MISTRAL else _json_calls(text, is_bare))
     except (ValueError, KeyError, TypeError):
         return None
     return [Delta(call=call) for call in calls] or None
 
 
-def _json_calls(text: str) -> Iterator[Call]:
-    """Objects, one or in a row, or a function with parameters in tags."""
+def _json_calls(text: str, is_bare: bool = False) -> Iterator[Call]:
+    """Objects, one or in a row, or a function with parameters in tags.
+
+    One that is the whole reply `is_bare`, and may be JSON that was asked for: it has arguments.
+    """
     if function := FUNCTION.fullmatch(text):
         yield Call(function[1], json.dumps(dict(map(_parameter, PARAMETER.findall(function[2])))))
         return
@@ -171,7 +176,7 @@ def _json_calls(text: str) -> Iterator[Call]:
     while text:
         value, end = decoder.raw_decode(text)
         for item in value if isinstance(value, list) else [value]:
-            yield _call_of(item)
+            yield _call_of(item, None if is_bare else {})
         text = text[end:].lstrip(" \t\r\n;,")
 
 
@@ -187,9 +192,9 @@ def _mistral_calls(text: str) -> Iterator[Call]:
         yield Call(name, json.dumps(json.loads(brace + arguments)))
 
 
-def _call_of(item: dict[str, Any]) -> Call:
+def _call_of(item: dict[str, Any], default: Any) -> Call:
     name = item["name"]
-    arguments = item.get("arguments", item.get("parameters", {}))
+    arguments = item.get("arguments", item.get("parameters", default))
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
     if not (isinstance(name, str) and isinstance(arguments, dict)):
