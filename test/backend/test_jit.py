@@ -739,3 +739,24 @@ def test_a_result_passed_back_is_read_before_kernels_of_one_launch_overwrite_it(
         assert doubled.tolist() == [2 * (number + 1)] * 64
         x = doubled
     assert jitted.captured is not None and len(jitted.jit_cache) == 3
+
+
+def test_products_that_do_not_wait_for_each_other_are_one_launch():
+    count, size = 3, 64
+    weights = [tensor(number, (size, size)) for number in range(2 * count)]
+
+    def step(x: Tensor) -> list[Tensor]:
+        inner = [(w @ x).relu() for w in weights[:count]]
+        outer = [w @ y for w, y in zip(weights[count:], inner, strict=True)]
+        Tensor.realize(*outer)
+        return outer
+
+    jitted = TinyJit(step)
+    for number in range(4):
+        x = tensor(number, (size,))
+        for found, w, v in zip(jitted(x), weights, weights[count:], strict=False):
+            expected = v.numpy() @ np.maximum(w.numpy() @ x.numpy(), 0)
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-3)
+    assert len(jitted.jit_cache) == 2 * count
+    assert jitted.captured is not None and jitted.captured.native is not None
+    assert len(jitted.captured.native.native) == 2

@@ -101,7 +101,7 @@ def test_heads_that_do_not_divide_move_vectors_and_pad_no_weight(folder: Path):
     trace = trace_of_a_step(path, 2)
     kinds = trace.kinds()
     assert kinds.pop("all_reduce") <= (LAYERS + 1) * 2 * DIM * 4
-    # each device sends its parts of queries, keys, values, what four groups make of them, and output
+    # each device sends its parts of queries, keys, values, what four groups make of them, output
     vectors = heads + heads // 2 + heads // 2 + 4 * heads // 3 + DIM
     assert sum(kinds.values()) <= (LAYERS * vectors + VOCAB) * 4
 

@@ -35,6 +35,11 @@ from tinygrad.uop.upat import graph_rewrite
 _SEEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
 
 
+# of a temporary that costs nothing to keep for so many items after its last use
+LITTLE_BYTES = 1 << 14
+KEPT_ITEMS = 8
+
+
 @dataclass
 class Schedule:
     """The items to run, and where each computed node will be: `outputs[node]` is a BUFFER node."""
@@ -229,7 +234,7 @@ def memory_layout(found: Plan, share: bool) -> Layout:
             owned_entries = [found.entries[n] for n in numbers]
             sizes = [entry.size * entry.dtype.itemsize for entry in owned_entries]
             spanned = zip(numbers, sizes, strict=True)
-            lifetimes = [Lifetime(*spans.get(n, (0, 0)), size) for n, size in spanned]
+            lifetimes = [_lifetime(spans.get(n, (0, 0)), size) for n, size in spanned]
             layout = planned[numbers] = plan(lifetimes)
         arenas[device] = max(layout.total, 1)
         offsets.update(zip(owned, layout.offsets, strict=True))
@@ -241,6 +246,14 @@ def memory_layout(found: Plan, share: bool) -> Layout:
         for number in found.temporary
     )
     return Layout(places, arenas)
+
+
+def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
+    """How long a temporary keeps its memory: little is kept a while longer, so that kernels which
+    follow need not wait for those that read it.
+    """
+    first, last = span
+    return Lifetime(first, last + (KEPT_ITEMS if nbytes <= LITTLE_BYTES else 0), nbytes)
 
 
 def allocate_temporaries(found: Plan) -> list[tuple[Buffer, ...]]:
