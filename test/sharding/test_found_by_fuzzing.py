@@ -120,3 +120,10 @@ def test_singular_values_of_a_matrix_on_several_devices() -> None:
         x = placed(integers(4, 3).astype(np.float64), layout)
         left, values, right = x.svd(full_matrices=False)
         np.testing.assert_allclose((left * values @ right).numpy(), integers(4, 3), atol=1e-12)
+
+
+def test_runs_for_the_blocks_of_another_mesh() -> None:
+    six = [f"CPU:{i}" for i in range(6)]
+    layouts = [Sharding(six, (1, 2), (2, 3)), Sharding(six, 1)]
+    numbers = [integers(2, 8, 8, seed=i).astype(np.float32) for i in range(2)]
+    assert_same_as_on_one_device(lambda x, y: x.half().cat(y, x, dim=1), numbers, layouts)

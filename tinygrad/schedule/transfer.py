@@ -70,7 +70,7 @@ def transfer(
     # one axis after the other
     assert isinstance(source, Sharding) and isinstance(target, Sharding), "parts of one device"
     between = source.replicated()
-    if target.has_intervals:
+    if target.has_intervals and source.mesh_shape == target.mesh_shape:
         pairs = zip(source.axes, target.axes, strict=True)
         first = source.with_axes(
             [t if changed[0] in {placement_axis(s), placement_axis(t)} else s for s, t in pairs]
