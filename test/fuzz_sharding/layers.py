@@ -206,8 +206,15 @@ def factorization(g: Generator) -> None:
     x = g.double(g.any(is_number, rank=2))
     if max(x.shape) > 4:
         raise Unsuitable
-    text = f"OUT, right = {x}.detach().qr()\nOUT = OUT @ right"
-    g.step(text, x, exact=False)
+    text = g.pick(
+        [
+            f"OUT, right = {x}.detach().qr()\nOUT = OUT @ right",
+            f"OUT = {x}.detach().svd()[1]",
+            f"OUT, singular, right = {x}.detach().svd(False)\nOUT = OUT * singular @ right",
+            f"OUT = ({x} + Tensor.eye(*{x}.shape) * 9).newton_schulz(2, (3.0, -3.2, 1.2))",
+        ]
+    )
+    g.step(text, x, bound=max(x.bound * 4, 9), exact=False)
 
 
 @op
@@ -215,7 +222,7 @@ def loss(g: Generator) -> None:
     x = g.double(g.any(is_number, rank=2))
     classes = x.shape[1]
     reduction = g.pick(["mean", "sum", "none"])
-    kind = g.number(0, 3)
+    kind = g.number(0, 4)
     if kind < 2:
         labels = g.input((x.shape[0],), "int", 0, classes - 1)
         smoothing = g.pick([0.0, 0.25])
@@ -226,7 +233,8 @@ def loss(g: Generator) -> None:
         text = f"{x}.log_softmax().nll_loss({labels}, reduction={reduction!r})"
     else:
         labels = g.input(x.shape, "double", 0, 1)
-        text = f"{x}.binary_crossentropy_logits({labels}, reduction={reduction!r})"
+        name = ["binary_crossentropy_logits", "sigmoid().binary_crossentropy"][kind - 3]
+        text = f"{x}.clip(-9, 9).{name}({labels}, reduction={reduction!r})"
     g.step(text, x, labels, bound=(x.bound + 9) * 2 * prod(x.shape), exact=False)
 
 
@@ -278,6 +286,8 @@ def random_numbers(g: Generator) -> None:
             f"OUT = {x} + {x}.rand_like(dtype=dtypes.float)",
             f"OUT = {x}[Tensor.randperm({size}, device={x}.device)]",
             f"with Tensor.train():\n    OUT = {x}.double().dropout(0.5)",
+            f"OUT = {x}.flatten() + Tensor.randint({prod(x.shape)}, high=9, device={x}.device)",
+            f"OUT = ({x}.flatten(1).detach().abs() + 1).multinomial(2, replacement={g.maybe()})",
         ]
     )
     g.step(f"Tensor.manual_seed(7)\n{text}", x, bound=2 * x.bound + 9, exact=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from test.fuzz_sharding.elementwise import is_number
-from test.fuzz_sharding.generate import Generator, Value, op
-from test.fuzz_sharding.program import Shape, random_devices
+from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
+from test.fuzz_sharding.program import LAST_TURN, Shape, random_devices
 
 
 def factors(g: Generator, size: int) -> Shape:
@@ -167,6 +167,30 @@ def basic_index(g: Generator) -> None:
     if g.maybe(0.1):
         parts.append("None")
     g.step(f"{x}[{', '.join(parts)}]", x, along=along)
+
+
+@op
+def symbolic_part(g: Generator) -> None:
+    """A part at the place, or of the size, that a Variable says."""
+    x = g.any(is_number)
+    axis = g.axis(x)
+    size = x.shape[axis]
+    if size <= LAST_TURN:
+        raise Unsuitable
+    before = ":, " * axis
+    count = g.number(1, size - LAST_TURN)
+    first = f"{x}[{before}:turn + {count}]"
+    whole = tuple(size if i == axis else None for i in range(x.ndim))
+    ways = [
+        (f"{x}[{before}turn + {count - 1}]", 1),
+        (f"{x}[{before}turn:turn + {count}]", 1),
+        (f"{first}.pad_to({whole})", 1),
+        (f"{first}.sum({axis})", size),
+        (f"{first}.max({axis})", 1),
+        (f"({first} - {first}.min({axis}, keepdim=True)).pad_to({whole})", 2),
+    ]
+    text, factor = g.pick(ways)
+    g.step(text, x, along=[axis], bound=x.bound * factor)
 
 
 @op

@@ -10,7 +10,7 @@ from test.fuzz_sharding.layers import factor, image
 from test.fuzz_sharding.program import LAST_TURN, Shape, evaluate
 from tinygrad.nn.state import get_state_dict
 
-# LAMB keeps what it takes norms of in float32
+# LAMB and Muon keep what they take norms of in float32
 OPTIMIZERS = (
     "SGD([OUT], lr=0.125)",
     "SGD([OUT], lr=0.125, momentum=0.5, weight_decay=0.25, nesterov=True)",
