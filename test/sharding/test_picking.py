@@ -39,7 +39,6 @@ PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
         (8, 3, 6),
     ),
     "counted last": (lambda x, i: x[i[:, 0, 0], Tensor.arange(8)], (6, 8)),
-    "the first rows": (lambda x, i: x[Tensor.arange(8)], (8, 6)),
     "a diagonal": (lambda x, i: x[Tensor.arange(8), Tensor.arange(8)], (8, 8)),
     "gather": (lambda x, i: x.gather(1, i[:, :, 0]), (8, 6)),
     "gather behind": (lambda x, i: x.gather(0, i[:, :, 0].T), (6, 8)),
@@ -105,3 +104,16 @@ def test_picking_in_a_layout_of_one_device() -> None:
     alone = Sharding(("CPU:1",))
     found = placed(x, alone)[:, placed(index, alone)]
     np.testing.assert_array_equal(found.numpy(), x[:, index])
+
+
+def test_picking_along_a_split_axis_moves_the_terms_or_the_table() -> None:
+    """What is found in each part is added up where it is little, else no part is left."""
+    # two rows from each device to the three others, or quarters of the eight of the table
+    few, many = {"all_reduce": 4 * 3 * 2 * 12 * 4}, {"all_to_all": 8 * 12 * 4 * 3 // 4}
+    for rows, kinds in ((2, few), (8, many)):
+        x, index = placed(array(8, 12), on(0)), placed(numbers(8, rows, 12), on(None))
+        assert moved(x.gather(0, index)) == kinds
+    for layout in (on(0), on((0, 1), GRID), on((0, None), GRID), on(0, devices=THREE)):
+        for places in (layout, layout.replicated()):
+            arrays = [array(8, 12), numbers(8, 8, 12)]
+            assert_same_as_on_one_device(lambda x, i: x.gather(0, i), arrays, [layout, places])

@@ -43,6 +43,9 @@ class IndexAxes:
                 continue
             counted.setdefault(axis + len(common) - x.ndim, dim)
         picked = tuple(dim for dim in sorted(tensors) if dim not in counted.values())
+        if not picked:
+            # rows that are named one after the other, as positions are: the layout is the index's
+            counted, picked = {}, tuple(sorted(tensors))
         rest = tuple(i for i in range(len(shape)) if i not in tensors)
         return cls(shape, common, tuple(sorted(counted.items())), picked, rest)
 

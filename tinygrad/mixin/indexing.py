@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import argsort, prod
-from tinygrad.mixin.core import TensorCore, broadcast_node, broadcast_shape, const_node
+from tinygrad.mixin.core import TensorCore, broadcast_node, broadcast_shape
 from tinygrad.mixin.counting import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reading import ReadingMixin
@@ -245,8 +245,6 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
             valid = (index >= 0) & (index < size)
             inside = valid if inside is None else inside & valid
             number = index if number is None else number * size + index
-        if number is None:
-            return self._new(broadcast_node(const_node(0, dtypes.int32), axes.common))
         return inside.where(number, -1)  # type: ignore[no-any-return]
 
     # ---- writing to what is not one piece of memory ----

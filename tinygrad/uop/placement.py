@@ -335,12 +335,16 @@ def whole_along(node: UOp, axis: int, by: str | None) -> UOp:
     layout = node.device
     if not isinstance(layout, Sharding) or axis not in layout.split_axes:
         return node
-    others = [None, *(i for i in range(node.ndim) if i != axis)]
+    return reshard(node, layout_whole_along(layout, node.shape, axis), by)
+
+
+def layout_whole_along(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sharding:
+    """The layout nearest to this one in which `axis` is whole on each device."""
+    others = [None, *(i for i in range(len(shape)) if i != axis)]
     options = [others if p == axis else [p] for p in layout.axes]
     candidates = (layout.with_axes(axes) for axes in itertools.product(*options))
-    fitting = [candidate for candidate in candidates if _fits(candidate, node.shape)]
-    best = min(fitting, key=lambda candidate: crossing_elements(layout, candidate, node.shape))
-    return reshard(node, best, by)
+    fitting = [candidate for candidate in candidates if _fits(candidate, shape)]
+    return min(fitting, key=lambda candidate: crossing_elements(layout, candidate, shape))
 
 
 def source_of_bitcast(node: UOp, dtype: DType) -> UOp:

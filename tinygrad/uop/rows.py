@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tinygrad.helpers import prod
+from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
+    Partial,
     Placement,
     Sharding,
+    allreduce_bytes,
     common_layout,
     crossing_elements,
     operand_layout,
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.location import gather_layout, is_index_axis
-from tinygrad.uop.placement import copy, mismatch, moved_base, reshard
+from tinygrad.uop.placement import copy, layout_whole_along, mismatch, moved_base, reshard
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp, sint
@@ -39,8 +43,33 @@ def gather(table: UOp, index: UOp, batch: int) -> UOp:
     node = table.replace(op=Ops.GATHER, src=(table, index), arg=batch)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
+        if target is None or target.is_replicated:
+            whole = _layout_of_whole_rows(node, batch)
+            if whole is not None:
+                return gather(reshard(table, whole, Ops.GATHER.name), index, batch)
         return node.allreduce(target or layout.without_partial())
     return node if target is None else reshard(node, target, Ops.GATHER.name)
+
+
+def _layout_of_whole_rows(node: UOp, batch: int) -> Sharding | None:
+    """The layout of a table with whole rows, if to move it there takes less than to add up what was
+    found in its parts. The gradient goes the same way back, and what is found may have to be full
+    copies.
+    """
+    table, index = node.src
+    if SHARDING.value == "strict":
+        return None
+    terms, summed = node.device, node.device.without_partial()
+    whole = layout_whole_along(table.device, table.shape, batch)
+    by = index.device if isinstance(index.device, Sharding) else whole.replicated()
+    found = gather_layout(whole, _without_splits_of(whole, by), index.ndim, batch)
+    to_move = 2 * crossing_elements(table.device, whole, table.shape)
+    to_move += crossing_elements(found, summed, node.shape)
+    each = prod(size for size in summed.local_shape(node.shape) if isinstance(size, int))
+    axes = zip(terms.axes, terms.mesh_shape, strict=True)
+    group = prod(size for p, size in axes if isinstance(p, Partial))
+    to_add = allreduce_bytes(group, each, "all2all") * len(terms)
+    return whole if to_move < to_add else None
 
 
 def _side_by_side(table: UOp, index: UOp, batch: int) -> tuple[UOp, UOp]:
