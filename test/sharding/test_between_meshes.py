@@ -119,6 +119,18 @@ def test_devices_get_what_they_lack(source: Any, target: Any, nbytes: int) -> No
     np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
 
 
+def test_the_last_message_ends_with_the_array() -> None:
+    x = placed(array(5, 4), Sharding(TWO, 0))
+    assert moved(x.to(Sharding(OTHERS, 0))) == {"send": 5 * 4 * 4}
+
+
+def test_one_axis_after_the_other_where_blocks_do_not_fit() -> None:
+    x = placed(array(7, 5), on((0, 1), GRID))
+    # rows become whole, 35 elements; then of columns 0:3 and 3:5, third and fourth are exchanged
+    assert moved(x.to(on(1))) == {"all_to_all": (35 + 3 * 7) * 4}
+    np.testing.assert_array_equal(x.to(on(1)).numpy(), array(7, 5))
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> str | Sharding:
     """One device, or some of six in any order, as a row or a grid."""

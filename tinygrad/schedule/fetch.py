@@ -37,10 +37,12 @@ def is_fetched(node: UOp) -> bool:
 
 def cuts_a_run(node: UOp) -> bool:
     """Whether a node keeps each device's part of a run that all were given, and then moved."""
-    below = node.src[0] if node.op is Ops.COPY else node
+    if node.op is not Ops.COPY or not isinstance(node.device, Sharding):
+        return False
+    below = node.src[0]
     while below.op in GroupOp.Movement:
         below = below.src[0]
-    return node.op is Ops.COPY and is_fetched(below) and isinstance(node.device, Sharding)
+    return is_fetched(below) and below.device.devices == node.device.devices
 
 
 def fetch_runs(sink: UOp) -> UOp:

@@ -39,7 +39,7 @@ from tinygrad.schedule.local import (
     slice_local,
 )
 from tinygrad.schedule.prepare import contiguous_range
-from tinygrad.sharding import Sharding, cover, crossing_elements, placement_axis
+from tinygrad.sharding import Sharding, common_mesh, cover, crossing_elements, placement_axis
 from tinygrad.uop import Ops
 from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import UOp, sint
@@ -62,26 +62,53 @@ def transfer(
             return filled(value.shrink(tuple((0, smin(a, b)) for a, b in shared)), want)
         return slice_local(value, cast(Sharding, source), target, shape)
     changed = _changed_axes(source, target, shape)
-    if len(changed) == 1 and not _all_even(source, target, shape):
-        return _transfer_runs(value, source, target, shape, changed[0], reason)
+    if len(changed) < 2 and not _all_even(source, target, shape):
+        axis = changed[0] if changed else _uneven_axis(cast(Sharding, source), shape)
+        return _transfer_runs(value, source, target, shape, axis, reason)
     blocks = _whole_blocks(source, target, shape)
     if blocks is not None:
         return _transfer_pieces(value, source, target, shape, blocks, reason)
     # one axis after the other
     assert isinstance(source, Sharding) and isinstance(target, Sharding), "parts of one device"
-    between = source.replicated()
-    if target.has_intervals and source.mesh_shape == target.mesh_shape:
-        pairs = zip(source.axes, target.axes, strict=True)
-        first = source.with_axes(
-            [t if changed[0] in {placement_axis(s), placement_axis(t)} else s for s, t in pairs]
-        )
-        between = between if first in {source, target} else first
+    between = _layout_between(source, target, shape, changed)
     value = transfer(value, source, between, shape, reason)
     return transfer(value, between, target, shape, reason)
 
 
+def _layout_between(
+    source: Sharding, target: Sharding, shape: tuple[sint, ...], changed: list[int]
+) -> Sharding:
+    """The layout on the way by which the fewest elements move: one of `changed`, the axes that are
+    cut differently, is whole, or cut as in the target already; or all are whole.
+    """
+    found = [source.replicated()]
+    mesh = (source.devices == target.devices and common_mesh(source, target)) or []
+    sizes = [size for size, _, _ in mesh]
+    for axis, is_whole in itertools.product(changed, (False, True)):
+        axes = [
+            (None if is_whole else b) if axis in {placement_axis(a), placement_axis(b)} else a
+            for _, a, b in mesh
+        ]
+        split = [p for p in axes if p is not None]
+        if mesh and len({placement_axis(p) for p in split}) == len(set(split)):
+            found.append(Sharding(source.devices, axes, sizes))
+    return min(
+        (layout for layout in found if layout not in {source, target}),
+        key=lambda x: crossing_elements(source, x, shape) + crossing_elements(x, target, shape),
+    )
+
+
 def _all_even(source: Layout, target: Layout, shape: tuple[sint, ...]) -> bool:
     return all(x.is_even(shape) for x in (source, target) if isinstance(x, Sharding))
+
+
+def _uneven_axis(layout: Sharding, shape: tuple[sint, ...]) -> int:
+    """An axis whose blocks are not equal."""
+    return next(
+        axis
+        for axis in layout.split_axes
+        if axis in layout.interval_axes or cast(int, shape[axis]) % layout.shards(axis)
+    )
 
 
 def _whole_blocks(

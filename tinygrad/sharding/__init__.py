@@ -3,7 +3,12 @@
 In: shapes, tensor axes and device names. Out: layouts, regions of arrays, and bytes that must move.
 """
 
-from tinygrad.sharding.choice import combined_layout, common_layout, operand_layout
+from tinygrad.sharding.choice import (
+    combined_layout,
+    common_layout,
+    common_mesh,
+    operand_layout,
+)
 from tinygrad.sharding.layout import (
     Interval,
     Partial,
@@ -78,6 +83,7 @@ __all__ = [
     "allreduce_seconds",
     "combined_layout",
     "common_layout",
+    "common_mesh",
     "cover",
     "crossing_elements",
     "current_topology",

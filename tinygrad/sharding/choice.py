@@ -158,16 +158,24 @@ def combined_layout(first: Sharding, second: Sharding) -> Sharding | None:
     """`first`, split as `second` where it keeps full copies; None if the meshes do not nest."""
     if second.is_replicated:
         return first
+    dimensions = common_mesh(first, second)
+    if dimensions is None:
+        return None
+    axes = [b if a is None else a for _, a, b in dimensions]
+    return Sharding(first.devices, axes, [size for size, _, _ in dimensions])
+
+
+def common_mesh(first: Sharding, second: Sharding) -> list[tuple[int, Placement, Placement]] | None:
+    """The dimensions of the coarsest mesh of both layouts, of the same devices: sizes, and the
+    placements of each. None if the meshes do not nest.
+    """
     strides = sorted({*_strides(first), *_strides(second)})
     if any(outer % inner for inner, outer in pairwise(strides)):
         return None
-    axes: list[Placement] = []
-    mesh: list[int] = []
-    for inner, outer in pairwise(strides):
-        placement = _placement_at(first, inner)
-        axes.append(_placement_at(second, inner) if placement is None else placement)
-        mesh.append(outer // inner)
-    return Sharding(first.devices, axes[::-1], mesh[::-1])
+    return [
+        (outer // inner, _placement_at(first, inner), _placement_at(second, inner))
+        for inner, outer in reversed(list(pairwise(strides)))
+    ]
 
 
 def _strides(layout: Sharding) -> list[int]:
