@@ -1,8 +1,7 @@
 """Rewrites of the per-device graph before work is grouped into kernels.
 
-Each rule turns a form that a kernel cannot hold into one that it can: what only matters to the
-gradient goes, what must be in memory is stored, a reduction that would keep one core busy and the
-others idle is cut in two.
+Each rule turns a form that a kernel cannot hold into one that it can: what must be in memory is
+stored, a reduction that would keep one core busy and the others idle is cut in two.
 """
 
 from __future__ import annotations
@@ -24,11 +23,6 @@ from tinygrad.uop.upat import PatternMatcher, UPat
 FEW_OUTPUTS = 16
 MANY_INPUTS = 1 << 18
 PARTIAL_OUTPUTS = 256
-
-
-def drop(x: UOp) -> UOp:
-    """What matters to the gradient alone is gone by now."""
-    return x
 
 
 def drop_needless_contiguous(x: UOp) -> UOp | None:
@@ -90,7 +84,7 @@ def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
             if start is None:
                 return None
             offset += start
-        elif node.op not in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
+        elif node.op is not Ops.RESHAPE:
             return None
         node = source
     if is_part(node):
@@ -185,7 +179,6 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
 
 prepare = PatternMatcher(
     [
-        (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop),
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
         (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),

@@ -20,6 +20,11 @@ def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
     return LAYOUT_RULES["RESHAPE"](x.device, x.shape, shape)
 
 
+def drop(x: UOp) -> UOp:
+    """What matters to the gradient alone is gone by now: `detach(x) -> x`"""
+    return x
+
+
 def reshape_of_reshape(node: UOp, x: UOp) -> UOp | None:
     """`reshape(reshape(x)) -> reshape(x)`"""
     if x.shape == node.shape:
@@ -109,6 +114,7 @@ _RAISED = (Ops.RESHAPE, Ops.PERMUTE)
 
 rules = PatternMatcher(
     [
+        (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop),
         (UPat(Ops.RESHAPE, src=(_over(Ops.RESHAPE),), name="node"), reshape_of_reshape),
         (
             UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, name="inner"),), name="node"),

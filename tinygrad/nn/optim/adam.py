@@ -47,6 +47,8 @@ class LAMB(Optimizer):
         self.b2_t.assign(self.b2_t * self.b2)
         updated = []
         for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
+            # where the state is split, a sum over devices is reduced to the parts that it needs
+            grad = grad.to(m.device)
             m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
             v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
             mean = m / (1 - self._beside(self.b1_t, param))

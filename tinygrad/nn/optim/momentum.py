@@ -71,6 +71,7 @@ class LARS(Optimizer):
     def _with_momentum(self, index: int, grad: Tensor) -> Tensor:
         """Moves the momentum of a parameter; gives the direction to go."""
         momentum = self.b[index]
+        grad = grad.to(momentum.device)
         momentum.assign((self.momentum * momentum + grad).cast(momentum.dtype))
         return grad + self.momentum * momentum if self.nesterov else momentum
 
