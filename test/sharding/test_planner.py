@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import time
@@ -15,9 +16,10 @@ from test.models.transformer import Layer, Transformer
 from test.sharding.common import DEVICES, TWO, array, on
 from tinygrad import CommTrace, GlobalCounters, Mesh, P, Sharding, Tensor, dtypes, nn
 from tinygrad.planner import Plan, plan, predict
-from tinygrad.planner.cost import Step
-from tinygrad.planner.layers import group_tensors
+from tinygrad.planner.cost import Cost, Step
+from tinygrad.planner.layers import group_tensors, named_tensors, repeated, shortened
 from tinygrad.planner.movement import movements
+from tinygrad.planner.optimizers import follow_parameters
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.sharding import Link, Partial, Processor, ShardingError, Topology
 from tinygrad.uop import Ops
@@ -70,8 +72,18 @@ def filled(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def laid_out(inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> None:
-    for name, x in nn.state.get_state_dict(dict(inputs)).items():
+    for name, x in named_tensors(inputs).items():
         x.to_(layouts[name]).realize()
+
+
+def training_step(model: Any, optimizer: Any, x: Tensor) -> list[Tensor]:
+    """The loss, and all that an optimizer changes."""
+    with Tensor.train():
+        loss = model(x).square().mean().backward()
+        updates = optimizer.schedule_step()
+        # a gradient that is asked for is stored, and reduced on all devices
+        optimizer.zero_grad()
+        return [loss, *updates]
 
 
 def measured(inputs: Mapping[str, Any], function: Callable[..., Any] = step) -> dict[str, int]:
@@ -158,6 +170,97 @@ def test_memory_is_predicted_to_the_byte() -> None:
     Tensor.realize(*results)
     peak = GlobalCounters.mem_peak_per_device["CPU:41"]
     assert peak == before + found.cost.working_nbytes == found.cost.memory_nbytes
+
+
+# ---- optimizers ----
+
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], nn.optim.Optimizer]] = {
+    "adam": nn.optim.Adam,
+    "momentum": lambda params: nn.optim.SGD(params, momentum=0.9),
+}
+
+
+def with_optimizer(inputs: dict[str, Any], name: str) -> dict[str, Any]:
+    return inputs | {"optimizer": OPTIMIZERS[name](nn.state.get_parameters(inputs["model"]))}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("make", [lambda: perceptron(512), block], ids=["perceptron", "layer"])
+def test_a_training_step_takes_the_bytes_and_the_memory_predicted(
+    make: Callable[[], dict[str, Any]], optimizer: str
+) -> None:
+    rows, whole = (Sharding(("CPU:40", "CPU:41"), axis) for axis in (0, None))
+    kinds = [
+        set(trained(with_optimizer(filled(make()), optimizer), parameters, state, rows).kinds)
+        for parameters, state in [(whole, whole), (whole, rows), (rows, rows)]
+    ]
+    # copies; state that is split (ZeRO-1); all of it split (ZeRO-3)
+    assert kinds[0] == {"all_reduce"}
+    assert all({"reduce_scatter", "all_gather"} <= found for found in kinds[1:])
+
+
+def trained(inputs: dict[str, Any], parameters: Sharding, state: Sharding, x: Sharding) -> Cost:
+    """The cost of a training step, which it is checked to have."""
+    layouts = {"x": x}
+    for group in group_tensors(inputs):
+        layout = parameters if group.parameter is None else state
+        is_number = group.shape == (1,)
+        for name in group.tensors:
+            layouts.setdefault(name, x.replicated() if is_number else layout)
+    cost = predict(training_step, inputs, layouts)
+    laid_out(inputs, layouts)
+    follow_parameters([inputs["optimizer"]])
+    gc.collect()
+    GlobalCounters.reset()
+    before = GlobalCounters.mem_used_per_device["CPU:41"]
+    assert before == cost.inputs_nbytes
+    assert measured(inputs, training_step) == cost.kinds
+    assert GlobalCounters.mem_peak_per_device["CPU:41"] == cost.memory_nbytes
+    return cost
+
+
+def test_state_is_laid_out_as_its_parameter_unless_it_is_named() -> None:
+    inputs = with_optimizer(perceptron(64), "adam")
+    layouts = {f"model.layers.{i}.{x}": on(0) for i in range(2) for x in ("weight", "bias")}
+    layouts["x"] = on(0)
+    alike = {f"optimizer.{x}.{i}": on(0) for i in range(4) for x in ("m", "v")}
+    numbers = {f"optimizer.{x}": on(None) for x in ("lr", "b1_t", "b2_t")}
+    expected = predict(training_step, inputs, layouts | alike | numbers)
+    assert predict(training_step, inputs, layouts) == expected
+
+
+def test_a_plan_with_an_optimizer_trains_as_one_device_does() -> None:
+    alone, inputs = (with_optimizer(filled(perceptron(256)), "adam") for _ in range(2))
+    free = plan(training_step, inputs, MESHES["two"], fixed={"x": P("dp")}).cost
+    limit = free.memory_nbytes - 1
+    found = plan(training_step, inputs, MESHES["two"], limit, fixed={"x": P("dp")}).apply()
+    assert found.cost.memory_nbytes <= limit
+    Tensor.realize(*nn.state.get_parameters(inputs))
+    for _ in range(3):
+        assert measured(inputs, training_step) == found.cost.kinds
+        Tensor.realize(*training_step(**alone))
+    for x, y in zip(*(nn.state.get_parameters(i["model"]) for i in (inputs, alone)), strict=True):
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_an_optimizer_that_joins_its_parameters_cannot_be_planned() -> None:
+    inputs = perceptron(32)
+    inputs["optimizer"] = nn.optim.Adam(nn.state.get_parameters(inputs["model"]), fused=True)
+    with pytest.raises(ValueError, match="optimizer updates its parameters as one flat tensor"):
+        plan(training_step, inputs, MESHES["two"])
+
+
+def test_an_optimizer_knows_few_layers_as_long_as_lists_are_short() -> None:
+    inputs = with_optimizer(language_model(5, "CPU"), "adam")
+    optimizer = inputs["optimizer"]
+    before = dict(vars(optimizer))
+    lists = repeated(inputs)
+    with shortened(inputs, lists, [2]):
+        assert optimizer.params == nn.state.get_parameters(inputs["model"])
+        assert len(optimizer.m) == len(optimizer.params) == len(optimizer.groups)
+    assert vars(optimizer) == before
+    names = [g.name for g in group_tensors(inputs) if g.parameter == "model.layers.*.up.weight"]
+    assert names == ["optimizer of model.layers.*.up.weight"]
 
 
 # ---- against layouts made by hand ----

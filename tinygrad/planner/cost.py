@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tinygrad.engine.schedule import storage_of
 from tinygrad.helpers import prod
 from tinygrad.planner.layers import Group, repeated, shortened
 from tinygrad.planner.movement import Movement, movements
@@ -183,10 +184,12 @@ class Step:
         return trial_graph(self.function, self.inputs, memory)
 
     def _stored(self, tensor: Tensor, layout: Layout) -> UOp:
-        """New memory of a tensor in a layout."""
+        """New memory of a tensor in a layout, which is never allocated."""
         key = (id(tensor), layout)
         if key not in self._memory:
-            self._memory[key] = UOp.new_buffer(layout, tensor.shape, tensor.dtype)
+            node = self._memory[key] = UOp.new_buffer(layout, tensor.shape, tensor.dtype)
+            # what is assigned to it is written there
+            storage_of(node)
         return self._memory[key]
 
     def graphs(self, layouts: Sequence[Layout]) -> Graphs:
@@ -206,7 +209,7 @@ class Step:
         return [(1 - more, self._short(ones, layouts)), *built]
 
     def _short(self, lengths: Sequence[int], layouts: Sequence[Layout]) -> UOp:
-        with shortened(self.repeated, lengths):
+        with shortened(self.inputs, self.repeated, lengths):
             return self.graph(layouts)
 
     def surveyed(self, layouts: Sequence[Layout], graphs: Graphs) -> Cost:

@@ -14,7 +14,9 @@ from functools import cached_property
 from typing import Any
 
 from tinygrad.dtype import DType
-from tinygrad.nn.state import get_state_dict
+from tinygrad.nn.optim import Optimizer
+from tinygrad.nn.state import get_parameters, get_state_dict
+from tinygrad.planner.optimizers import optimizers_in, parameters_of_state, without
 from tinygrad.tensor import Tensor
 
 # fewer parts of one matrix each may well differ: of two linear layers, one can be split along each
@@ -26,12 +28,14 @@ MANY = 8
 class Group:
     """Tensors that have one layout: `name` has `*` for the numbers of alike parts.
 
-    `is_data` if it is an argument of the function itself, not a part of one.
+    `is_data` if it is an argument of the function itself, not a part of one. `parameter` is the
+    name of the group that this one is an optimizer's state of.
     """
 
     name: str
     tensors: Mapping[str, Tensor]
     is_data: bool
+    parameter: str | None = None
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -45,15 +49,48 @@ class Group:
 
 
 def group_tensors(inputs: Mapping[str, Any]) -> list[Group]:
-    """The tensors of `inputs` in groups, each tensor once, under its first name."""
+    """The tensors of `inputs` in groups, each tensor once, under its first name outside of
+    optimizers. What an optimizer keeps of a group of parameters is a group.
+    """
     alike = set(alike_lists(inputs))
-    groups: dict[str, dict[str, Tensor]] = {}
-    seen: set[int] = set()
-    for name, tensor in get_state_dict(dict(inputs)).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            groups.setdefault(_pattern(name, alike), {})[name] = tensor
-    return [Group(name, tensors, name in inputs) for name, tensors in groups.items()]
+    parameters = _parameters_of_state(inputs)
+    groups: dict[tuple[str, DType], dict[str, Tensor]] = {}
+    names: dict[int, str] = {}
+    owners: dict[str, str] = {}
+    named = named_tensors(inputs).items()
+    for name, tensor in sorted(named, key=lambda pair: id(pair[1]) in parameters):
+        owner = parameters.get(id(tensor))
+        if owner is None:
+            pattern = _pattern(name, alike)
+        else:
+            optimizer, parameter = owner
+            pattern = f"{optimizer} of {names[parameter]}"
+            owners[pattern] = names[parameter]
+        names[id(tensor)] = pattern
+        groups.setdefault((pattern, tensor.dtype), {})[name] = tensor
+    return [
+        Group(name, tensors, name in inputs, owners.get(name))
+        for (name, _), tensors in groups.items()
+    ]
+
+
+def named_tensors(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Each tensor once, those that are in optimizers alone last."""
+    inside = tuple(f"{name}." for name in optimizers_in(inputs))
+    named = get_state_dict(dict(inputs))
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name in sorted(named, key=lambda name: name.startswith(inside)):
+        found.setdefault(id(named[name]), (name, named[name]))
+    return dict(found.values())
+
+
+def _parameters_of_state(inputs: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
+    """For the id of each tensor of state, the optimizer's name and the id of the parameter."""
+    return {
+        id(state): (name, id(parameter))
+        for name, optimizer in optimizers_in(inputs).items()
+        for state, parameter in parameters_of_state(optimizer)
+    }
 
 
 def _pattern(name: str, alike: set[str]) -> str:
@@ -72,7 +109,7 @@ def alike_lists(inputs: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _lists_in(obj: Any, path: tuple[str, ...], above: set[int]) -> Iterator[tuple[str, list[Any]]]:
-    if isinstance(obj, Tensor) or id(obj) in above or not get_state_dict(obj):
+    if isinstance(obj, Tensor | Optimizer) or id(obj) in above or not get_state_dict(obj):
         return
     above = above | {id(obj)}
     if isinstance(obj, list) and _are_alike(obj):
@@ -112,14 +149,21 @@ def repeated(inputs: Mapping[str, Any]) -> list[list[list[Any]]]:
 
 
 @contextmanager
-def shortened(lists: Sequence[Sequence[list[Any]]], lengths: Sequence[int]) -> Iterator[None]:
-    """Inside of the block, the lists number i have only their first `lengths[i]` parts."""
+def shortened(
+    inputs: Mapping[str, Any], lists: Sequence[Sequence[list[Any]]], lengths: Sequence[int]
+) -> Iterator[None]:
+    """Inside of the block, the lists number i have only their first `lengths[i]` parts, and the
+    optimizers of `inputs` know no others.
+    """
     cut = [(parts, n) for group, n in zip(lists, lengths, strict=True) for parts in group]
     whole = [list(parts) for parts, _ in cut]
+    removed = {id(x) for parts, n in cut for x in get_parameters(parts[n:])}
+    removed -= {id(x) for parts, n in cut for x in get_parameters(parts[:n])}
     try:
         for parts, length in cut:
             del parts[length:]
-        yield
+        with without(optimizers_in(inputs).values(), removed):
+            yield
     finally:
         for (parts, _), saved in zip(cut, whole, strict=True):
             parts[:] = saved

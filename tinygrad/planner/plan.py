@@ -12,11 +12,14 @@ from typing import Any
 
 from tinygrad.device import Device
 from tinygrad.helpers import prod
+from tinygrad.nn.optim import Optimizer
 from tinygrad.planner.cost import Cost, Step
-from tinygrad.planner.layers import Group, group_tensors
+from tinygrad.planner.layers import Group, group_tensors, named_tensors
+from tinygrad.planner.optimizers import follow_parameters, optimizers_in, parameters_of_state
 from tinygrad.planner.search import Choice, Placements, Search
 from tinygrad.planner.trial import Function, no_garbage
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+from tinygrad.tensor import Tensor
 from tinygrad.text import aligned
 
 # choices whose memory is worth computing with all layers, where that of a few may have been too low
@@ -49,6 +52,7 @@ class Plan:
     entries: tuple[Planned, ...]
     cost: Cost
     tried: int
+    optimizers: tuple[Optimizer, ...] = ()
 
     @property
     def specs(self) -> dict[str, P]:
@@ -65,6 +69,7 @@ class Plan:
         for entry in self.entries:
             for tensor in entry.group.tensors.values():
                 tensor.to_(entry.layout)
+        follow_parameters(self.optimizers)
         return self
 
     def table(self) -> str:
@@ -132,7 +137,8 @@ def plan(
     with no_garbage():
         search.run()
         choice, cost = _checked(search)
-    return Plan(mesh, _entries(search, choice), cost, len(search.surveyed))
+    optimizers = tuple(optimizers_in(inputs).values())
+    return Plan(mesh, _entries(search, choice), cost, len(search.surveyed), optimizers)
 
 
 def _checked(search: Search) -> tuple[Choice, Cost]:
@@ -165,17 +171,33 @@ def predict(function: Function, inputs: Mapping[str, Any], layouts: Mapping[str,
     >>> predict(lambda x: x.sum(0), {"x": x}, {}).kinds
     {'all_reduce': 32}
     """
-    groups = [
-        Group(name, {name: tensor}, False)
-        for group in group_tensors(inputs)
-        for name, tensor in group.tensors.items()
-    ]
+    groups = [Group(name, {name: x}, False) for name, x in named_tensors(inputs).items()]
     unknown = sorted(set(layouts) - {group.name for group in groups})
     if unknown:
         raise _no_such_tensor(unknown[0], groups)
-    own = [next(iter(group.tensors.values())).device for group in groups]
-    wanted = [layouts.get(group.name, device) for group, device in zip(groups, own, strict=True)]
-    return Step(function, inputs, groups).cost(wanted)
+    wanted = layouts_of_state(inputs, layouts)
+    chosen = [wanted.get(group.name, x.device) for group in groups for x in group.tensors.values()]
+    return Step(function, inputs, groups).cost(chosen)
+
+
+def layouts_of_state(
+    inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]
+) -> Mapping[str, Sharding]:
+    """`layouts`, in which the state of optimizers is laid out as its parameters unless it is named,
+    and numbers that they keep for all parameters are copies.
+    """
+    names = {id(x): name for name, x in named_tensors(inputs).items()}
+    found = dict(layouts)
+    for optimizer in optimizers_in(inputs).values():
+        for state, parameter in parameters_of_state(optimizer):
+            layout = layouts.get(names[id(parameter)])
+            if layout is not None:
+                found.setdefault(names[id(state)], layout)
+        first = layouts.get(names[id(optimizer.params[0])])
+        for x in vars(optimizer).values():
+            if isinstance(x, Tensor) and first is not None:
+                found.setdefault(names[id(x)], first.replicated())
+    return found
 
 
 def _no_such_tensor(name: str, groups: list[Group]) -> ShardingError:

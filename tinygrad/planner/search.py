@@ -50,6 +50,11 @@ def _fully_sharded(group: Group, pieces: int) -> int | None:
     return 0 if group.shape else None
 
 
+def _zero(group: Group, pieces: int) -> int | None:
+    """Data, and the state of optimizers (ZeRO-1, arXiv:1910.02054)."""
+    return 0 if group.is_data or group.parameter is not None else None
+
+
 def _rows(group: Group, pieces: int) -> int | None:
     return 0 if not group.is_data and len(group.shape) > 1 else None
 
@@ -58,7 +63,7 @@ def _columns(group: Group, pieces: int) -> int | None:
     return len(group.shape) - 1 if not group.is_data and len(group.shape) > 1 else None
 
 
-ROLES: tuple[Role, ...] = (_replicate, _data, _fully_sharded, _rows, _columns)
+ROLES: tuple[Role, ...] = (_replicate, _data, _zero, _fully_sharded, _rows, _columns)
 
 
 class Search:
@@ -186,18 +191,35 @@ class Search:
             over, seconds, _ = self.key(self.known[choice])
             close = []
             for number, placements in moves:
-                other = (*choice[:number], placements, *choice[number + 1 :])
-                if not _are_neighbours(choice[number], placements):
-                    continue
-                if self.is_better(other, choice):
-                    choice = other
-                if self._is_close(other, choice):
-                    close.append((number, placements))
-                self.graphs.pop(other, None)
+                for other in self._moved(choice, number, placements):
+                    if self.is_better(other, choice):
+                        choice = other
+                    if self._is_close(other, choice):
+                        close.append((number, placements))
+                    self.graphs.pop(other, None)
             over_now, seconds_now, _ = self.key(self.known[choice])
             if over_now > ENOUGH * over or (not over and seconds_now >= ENOUGH * seconds):
                 return choice
-            moves = close
+            moves = list(dict.fromkeys(close))
+
+    def _moved(self, choice: Choice, number: int, placements: Placements) -> Iterator[Choice]:
+        """`choice` with a group laid out anew, if that is along one mesh dimension or the same
+        along all; and once more with its state, where it was laid out alike.
+        """
+        changes = sum(a != b for a, b in zip(choice[number], placements, strict=True))
+        if changes != 1 and (changes == 0 or len(set(placements)) > 1):
+            return
+        groups = self.step.groups
+        name, owner = groups[number].name, groups[number].parameter
+        state = [i for i, group in enumerate(groups) if group.parameter == name]
+        parameter = [i for i, group in enumerate(groups) if group.name == owner]
+        is_alike = all(choice[i] == choice[number] for i in state)
+        if state and is_alike and all(placements in self.options[i] for i in state):
+            yield _changed(choice, [number, *state], placements)
+        # state is split wherever its parameter is
+        is_finer = all(_refines(choice[i], placements) for i in state)
+        if is_finer and all(_refines(placements, choice[i]) for i in parameter):
+            yield _changed(choice, [number], placements)
 
     def _is_close(self, choice: Choice, rival: Choice) -> bool:
         """Whether a choice, by what it costs at least, may yet be better when others changed."""
@@ -217,7 +239,13 @@ class Search:
         return sorted(numbers, key=lambda i: -sizes[i])
 
 
-def _are_neighbours(first: Placements, second: Placements) -> bool:
-    """Whether one differs along one mesh dimension, or is the same along all."""
-    changes = sum(a != b for a, b in zip(first, second, strict=True))
-    return changes == 1 or (changes > 1 and len(set(second)) == 1)
+def _changed(choice: Choice, numbers: Iterable[int], placements: Placements) -> Choice:
+    found = list(choice)
+    for number in numbers:
+        found[number] = placements
+    return tuple(found)
+
+
+def _refines(placements: Placements, coarser: Placements) -> bool:
+    """Whether all that `coarser` splits is split alike."""
+    return all(b is None or a == b for a, b in zip(placements, coarser, strict=True))

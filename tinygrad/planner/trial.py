@@ -14,7 +14,9 @@ from typing import Any
 
 from tinygrad.engine.schedule import output_node
 from tinygrad.mixin.random import random_sequence
+from tinygrad.mixin.realization import roots_of
 from tinygrad.nn.state import get_parameters
+from tinygrad.planner.optimizers import follow_parameters, optimizers_in, without
 from tinygrad.schedule.simplify import simplify
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
@@ -31,14 +33,16 @@ def trial_graph(
     """
     present = set(map(id, get_parameters(dict(inputs))))
     wanted = [(x, node) for x, node in memory if id(x) in present]
-    with _laid_out(wanted), random_sequence.unchanged():
+    optimizers = optimizers_in(inputs).values()
+    with _laid_out(wanted), random_sequence.unchanged(), without(optimizers, ()):
+        follow_parameters(optimizers)
         results = get_parameters(function(**inputs))
         if not results:
             raise TypeError(
                 "plan: the function returned no tensor; let it return all that a step computes, "
                 "such as the loss and the gradients"
             )
-        nodes = [output_node(x.uop) for x in results]
+        nodes = map(output_node, roots_of(results))
         return simplify(UOp.sink(*dict.fromkeys(node for node in nodes if node is not None)))
 
 
