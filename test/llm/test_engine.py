@@ -115,6 +115,29 @@ def test_a_conversation_is_not_lost_to_one_that_starts_alike(start: Callable[...
     assert finished.cached_tokens == 109
 
 
+def test_replicas_have_as_much_to_do(start: Callable[..., Engine]) -> None:
+    groups: list[list[int]] = []
+
+    class Pair(FakeModel):
+        def new_cache(self):
+            cache = super().new_cache()
+            cache.group = len(self.caches) // 3
+            return cache
+
+        def decode(self, tokens, caches):
+            groups.append([cache.group for cache in caches])
+            return super().decode(tokens, caches)
+
+    engine = start(Pair(), max_running=2, slots=4)
+    for letter in "abcd":
+        Asked(engine, letter * 20).result()
+    groups.clear()
+    # of slots that hold nothing of a prompt, the two used longest ago are in one replica
+    asked = [Asked(engine, letter * 200) for letter in "xy"]
+    assert [one.result()[0] for one in asked] == [checksum(b"x" * 200), checksum(b"y" * 200)]
+    assert [0, 1] in groups and [0, 0] not in groups
+
+
 def test_a_long_prompt_does_not_stop_others(start: Callable[..., Engine]) -> None:
     events: list[str] = []
 

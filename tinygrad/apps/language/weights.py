@@ -62,7 +62,7 @@ class Matrix:
 
     def __getitem__(self, index: Tensor) -> Matrix:
         """The entries of axis 0 that an index names: rows, or whole matrices."""
-        # words are copied up to ten times faster than the bytes they are made of
+        # words are copied faster than the bytes they are made of
         word = next(kind for kind in WORDS if self.format.nbytes % kind.itemsize == 0)
         return Matrix(self.blocks.bitcast(word)[index].bitcast(dtypes.uint8), self.format)
 
