@@ -206,9 +206,9 @@ def test_tasks_of_a_tick_touch_nothing_that_others_of_the_tick_write(
     do = _Batch.do
 
     def recorded(self: _Batch, stage: int, task: Task) -> None:
-        capturing.append(Capture())
+        capturing().append(Capture())
         do(self, stage, task)
-        items[stage, task] = capturing.pop().items
+        items[stage, task] = capturing().pop().items
 
     monkeypatch.setattr(_Batch, "do", recorded)
     pipeline.step(mean_squared, *batch(DEVICES[0], DEVICES[-1]))
