@@ -81,7 +81,7 @@ def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
     nbytes = extent(row) * extent(column) * loads[0].dtype.itemsize
     if not is_static(row) or nbytes < SMALLEST:
         return None
-    few = next((n for n in ROWS if extent(row) % n == 0), None)
+    few = next((n for n in ROWS if extent(row) % n == 0 and extent(row) > n), None)
     return None if few is None else (column, row, few)
 
 
