@@ -211,8 +211,8 @@ class Tensor(
 
         Where a gradient is a sum over the devices that each of them gets in full, each stores its
         own term of it, which takes as much memory. The terms of several `backward()` add up, and
-        what reads the gradient after them reduces them once. Values and layouts are the same as
-        without the block.
+        what reads the gradient after them reduces them; realized outside of the block, it is
+        reduced for good. Values and layouts are the same as without the block.
 
         >>> weight = Tensor.ones(3).contiguous().shard(("CPU", "CPU:1")).realize()
         >>> weight.requires_grad = True
