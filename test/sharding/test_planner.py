@@ -172,6 +172,35 @@ def test_memory_is_predicted_to_the_byte() -> None:
     assert peak == before + found.cost.working_nbytes == found.cost.memory_nbytes
 
 
+def test_sizes_that_do_not_divide_are_split() -> None:
+    inputs = filled({"model": Perceptron(63, 127, 65), "x": Tensor.empty(129, 63)})
+    whole = plan(step, inputs, MESHES["two"], fixed=dict.fromkeys(weights(inputs), P()))
+    limit = whole.cost.memory_nbytes - 20_000
+    found = plan(step, inputs, MESHES["two"], limit)
+    assert any(found.specs[name] in {P("dp", None), P(None, "dp")} for name in weights(inputs))
+    assert found.cost.memory_nbytes <= limit
+    assert_runs_as_planned(inputs, found)
+    # blocks are packed on the way, which is known about only
+    before = GlobalCounters.mem_used_per_device["CPU"]
+    GlobalCounters.reset()
+    Tensor.realize(*step(**inputs))
+    needed = GlobalCounters.mem_peak_per_device["CPU"] - before
+    assert needed == pytest.approx(found.cost.working_nbytes, rel=0.05)
+
+
+def weights(inputs: Mapping[str, Any]) -> list[str]:
+    return [group.name for group in group_tensors(inputs) if group.name.endswith("weight")]
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (9, 7)])
+def test_devices_without_a_part_send_no_terms(shape: tuple[int, int]) -> None:
+    x = Tensor.empty(*shape).to(Sharding(DEVICES, 0)).realize()
+    cost = predict(lambda x: x.sum(0), {"x": x}, {})
+    with CommTrace() as trace:
+        x.sum(0).realize()
+    assert trace.kinds() == cost.kinds
+
+
 # ---- optimizers ----
 
 OPTIMIZERS: dict[str, Callable[[list[Tensor]], nn.optim.Optimizer]] = {

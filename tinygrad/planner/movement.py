@@ -14,12 +14,18 @@ from typing import Any
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv, prod
-from tinygrad.schedule.collectives import choose_algorithm, stacked
-from tinygrad.schedule.local import most
-from tinygrad.schedule.multi import lower_layouts, transfer_kind
+from tinygrad.schedule.collectives import (
+    all_reduce,
+    choose_algorithm,
+    count_of_terms,
+    group_size,
+    stacked,
+)
+from tinygrad.schedule.local import device_of, local_shape, most
+from tinygrad.schedule.multi import transfer_kind
+from tinygrad.schedule.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
-    Partial,
     Sharding,
     Topology,
     allreduce_bytes,
@@ -29,7 +35,7 @@ from tinygrad.sharding import (
     transfer_seconds,
 )
 from tinygrad.uop import Ops
-from tinygrad.uop.args import BufferArg, TransferArg
+from tinygrad.uop.args import BufferArg, Reason, TransferArg
 from tinygrad.uop.ops import UOp
 
 Ints = tuple[int, ...]
@@ -57,27 +63,30 @@ def movements(node: UOp) -> tuple[Movement, ...]:
         return ()
     # settings and links choose the algorithm of an all-reduce
     how = (current_topology(), RING.value, ALL2ALL.value)
-    return _movements(how, node.op, node.dtype, source, node.arg, shape)
+    has_terms = isinstance(source, Sharding) and source.is_partial
+    count = count_of_terms(node.src[0]) if has_terms else 0
+    return _movements(how, count, node.dtype, source, node.arg, shape)
 
 
 @lru_cache(maxsize=1 << 14)
 def _movements(
     how: tuple[Topology, int, int],
-    op: Ops,
+    terms: int,
     dtype: DType,
     source: Sharding | str,
     target: Sharding | str,
     shape: Ints,
 ) -> tuple[Movement, ...]:
     if isinstance(source, Sharding) and source.is_partial:
-        known = _all_reduce(source, target, shape, dtype.itemsize)
+        known = _all_reduce(source, target, shape, dtype.itemsize, terms)
     else:
         known = _copy(transfer_kind(source, target), source, target, shape, dtype.itemsize)
-    found = known or tuple(_lowered(op, dtype, source, target, shape))
+    found = known or tuple(_lowered(terms, dtype, source, target, shape))
     return tuple(movement for movement in found if movement.nbytes)
 
 
-def _is_even(layout: Sharding | str, shape: Ints) -> bool:
+def is_even(layout: Sharding | str, shape: Ints) -> bool:
+    """Whether each device holds a full block of an array of known `shape`."""
     return isinstance(layout, str) or (not layout.has_intervals and layout.is_even(shape))
 
 
@@ -85,7 +94,7 @@ def _copy(
     kind: str, source: Sharding | str, target: Sharding | str, shape: Ints, itemsize: int
 ) -> tuple[Movement, ...]:
     """A change of layout in one round; () if it is not known to be one."""
-    if not (_is_even(source, shape) and _is_even(target, shape)):
+    if not (is_even(source, shape) and is_even(target, shape)):
         return ()
     sent = sent_over(current_topology(), source, target, shape)
     nbytes = sum(count for _, count in sent) * itemsize
@@ -93,13 +102,12 @@ def _copy(
 
 
 def _all_reduce(
-    source: Sharding, target: Sharding | str, shape: Ints, itemsize: int
+    source: Sharding, target: Sharding | str, shape: Ints, itemsize: int, terms: int
 ) -> tuple[Movement, ...]:
     """A reduction over devices; () where the lowering has to be asked."""
-    if not isinstance(target, Sharding) or target.devices != source.devices:
+    count = group_size(source)
+    if not isinstance(target, Sharding) or target.devices != source.devices or terms != count:
         return ()
-    sizes = zip(source.axes, source.mesh_shape, strict=True)
-    count = prod([size for p, size in sizes if isinstance(p, Partial)])
     if target != source.without_partial():
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]
         stack = (count, *shape)
@@ -116,11 +124,16 @@ def _all_reduce(
 
 
 def _lowered(
-    op: Ops, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
+    terms: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
 ) -> Iterator[Movement]:
     """The rounds of messages that the node becomes."""
-    buffer = UOp(Ops.BUFFER, dtype, (), BufferArg(-1, shape, source))
-    local = lower_layouts(UOp.sink(UOp(op, dtype, (buffer,), target)))
+    stored = BufferArg(-1, most(local_shape(source, shape)), device_of(source))
+    value = UOp(Ops.BUFFER, dtype, (), stored)
+    if isinstance(source, Sharding) and source.is_partial:
+        local = all_reduce(value, source, target, shape, "", terms)
+    else:
+        reason = Reason(transfer_kind(source, target), "", "", "")
+        local = transfer(value, source, target, shape, reason)
     for node in local.toposort():
         if node.op is Ops.COPY and isinstance(node.arg, TransferArg):
             yield _round(node)

@@ -112,9 +112,10 @@ def plan(
     says of the links, for the movements that the layouts cause, and of the devices.
 
     Parts of a list that are alike, such as the layers of a model, have the same layouts, and a list
-    of many is built with one and with two while choices are compared. Tensors are split evenly. An
-    optimizer's parameters are a list that is not made shorter, so let the function return gradients
-    and not what an optimizer makes of them.
+    of many is built with one and with two while choices are compared. What an optimizer among the
+    inputs keeps of a group of parameters is a group, `optimizer of model.layers.*.weight`, which may
+    be split where the parameters are not (ZeRO-1); the function returns what `schedule_step` gives.
+    Sizes that do not divide are split into blocks of the size rounded up.
 
     Args:
         memory_limit: the most bytes that each device has; temporaries count.
@@ -122,8 +123,9 @@ def plan(
 
     Raises:
         MemoryError: no choice that was tried fits the limit.
-        ShardingError: `fixed` names no tensor, or splits one unevenly.
+        ShardingError: `fixed` names no tensor, or splits an axis that is not there or of size 1.
         TypeError: the function returns no tensor.
+        ValueError: an optimizer joins its parameters (`fused`).
 
     >>> mesh = Mesh((2,), ("dp",), ("NULL:0", "NULL:1"))
     >>> w, x = Tensor.empty(4096, 4096), Tensor.empty(65536, 4096)

@@ -8,15 +8,16 @@ takes no longer with more devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from tinygrad.device import Device
 from tinygrad.engine.schedule import memory_layout
 from tinygrad.helpers import all_int, prod
-from tinygrad.planner.movement import Movement, movements
+from tinygrad.planner.movement import Ints, Movement, is_even, movements
+from tinygrad.schedule.collectives import choose_algorithm, group_size, reduce_first
 from tinygrad.schedule.kernels import make_plan
-from tinygrad.schedule.local import local_shape, most, names
+from tinygrad.schedule.local import Layout, local_shape, most, names, padded_flat
 from tinygrad.schedule.multi import Lowering, lower_layouts, multi_pm
 from tinygrad.schedule.place import place_constants
 from tinygrad.schedule.plan import KernelItem, Plan, TransferItem
@@ -76,9 +77,36 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
     moved = movements(node)
     kind = moved[0].kind if moved else "none"
     reason = Received(kind, "", "", "", moved=moved, layouts=(source, target))
-    arg = TransferArg(_first(target), (1, *sizes), (Move(0, 0, 0, 0),), reason)
-    whole = UOp(Ops.COPY, node.dtype, (value,), arg).reshape(sizes)
+    if isinstance(source, Sharding) and source.is_partial:
+        whole = _reduced(value, source, target, sizes, reason)
+    elif is_even(source, most(node.shape)) and is_even(target, most(node.shape)):
+        whole = _message(value, target, sizes, reason)
+    else:
+        # runs are packed where they are sent, and unpacked where they arrive
+        whole = _message(value.contiguous(), target, sizes, reason).contiguous()
     return whole if sizes == shape else whole.shrink(tuple((0, size) for size in shape))
+
+
+def _message(value: UOp, target: Layout, sizes: Ints, reason: Received) -> UOp:
+    """Memory that is received."""
+    arg = TransferArg(_first(target), (1, *sizes), (Move(0, 0, 0, 0),), reason)
+    return UOp(Ops.COPY, value.dtype, (value,), arg).reshape(sizes)
+
+
+def _reduced(value: UOp, source: Sharding, target: Layout, sizes: Ints, reason: Received) -> UOp:
+    """Terms that arrive side by side and are reduced; of an all-reduce of many bytes, pieces of
+    them, of which the sums arrive then.
+    """
+    op, count = Ops[source.partial_ops[0]], group_size(source)
+    is_whole = target == source.without_partial()
+    if not is_whole or choose_algorithm(source, value.nbytes) == "direct":
+        stack = _message(value, target, (count, *sizes), reason)
+        return reduce_first(stack, op).reshape(sizes)
+    flat = padded_flat(value, count)
+    length = flat.size // count
+    pieces = _message(flat, target, (count, length), replace(reason, moved=()))
+    sums = _message(reduce_first(pieces, op), target, (count * length,), reason)
+    return sums.shrink(((0, value.size),)).reshape(sizes)
 
 
 def _beginning(value: UOp, shape: tuple[sint, ...]) -> UOp:

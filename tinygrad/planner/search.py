@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from math import prod
 
+from tinygrad.helpers import ceildiv
 from tinygrad.planner.cost import Cost, Graphs, Step, guessed
 from tinygrad.planner.layers import Group
 from tinygrad.sharding import Mesh, Sharding
@@ -89,13 +90,14 @@ class Search:
             return [fixed[group.name]]
         axes = [None, *range(len(group.shape))]
         every = product(axes, repeat=len(self.mesh.shape))
-        return [found for found in every if self._is_even(group, found)]
+        return [found for found in every if self._fits(group, found)]
 
-    def _is_even(self, group: Group, placements: Placements) -> bool:
+    def _fits(self, group: Group, placements: Placements) -> bool:
+        """Whether each device gets a part of each tensor, if a smaller one than others."""
         for axis, size in enumerate(group.shape):
             sizes = zip(placements, self.mesh.shape, strict=True)
             pieces = prod(count for place, count in sizes if place == axis)
-            if size % pieces or (size == 1 and pieces > 1):
+            if (pieces - 1) * ceildiv(size, pieces) >= size and pieces > 1:
                 return False
         return True
 
@@ -176,7 +178,7 @@ class Search:
         for role, pieces in zip(roles, self.mesh.shape, strict=True):
             wanted = role(group, pieces)
             rest = [None] * (len(roles) - len(found) - 1)
-            fits = self._is_even(group, (*found, wanted, *rest))
+            fits = self._fits(group, (*found, wanted, *rest))
             found.append(wanted if fits else None)
         placements = tuple(found)
         options = self.options[number]

@@ -60,7 +60,7 @@ def count_of_terms(node: UOp) -> int:
     """How many devices of each group hold terms of a partial value: the first ones. Where what is
     reduced does not divide, those behind its end hold what changes nothing.
     """
-    group = _group_size(node.device)
+    group = group_size(node.device)
     found: int = 0
     for x in node.toposort(gate=_has_terms):
         if not _has_terms(x) or any(map(_has_terms, x.src)):
@@ -115,7 +115,7 @@ def all_reduce(
         if algorithm == "ring":
             return _ring(value, len(source), op, whole, why)
         if algorithm != "direct":
-            group = _group_size(source)
+            group = group_size(source)
             inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
             return _scatter_and_gather(value, _levels(source, inner or group), op, why, count)
     else:
@@ -134,7 +134,8 @@ def _on_devices_of(source: Sharding, target: Sharding) -> Sharding:
     return Sharding(source.devices, target.axes, target.mesh_shape)
 
 
-def _group_size(source: Sharding) -> int:
+def group_size(source: Sharding) -> int:
+    """How many devices hold terms of one element."""
     sizes = zip(source.axes, source.mesh_shape, strict=True)
     return prod([size for p, size in sizes if isinstance(p, Partial)])
 
