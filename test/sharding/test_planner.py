@@ -20,6 +20,7 @@ from tinygrad.planner.cost import Cost, Step
 from tinygrad.planner.layers import group_tensors, named_tensors, repeated, shortened
 from tinygrad.planner.movement import movements
 from tinygrad.planner.optimizers import follow_parameters
+from tinygrad.planner.search import Search
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.sharding import Link, Partial, Processor, ShardingError, Topology
 from tinygrad.uop import Ops
@@ -382,6 +383,30 @@ def test_a_limit_of_memory_is_kept() -> None:
     assert measured(inputs) == small.cost.kinds
 
 
+def test_of_few_choices_the_best_is_found() -> None:
+    inputs = perceptron(500)
+    mesh, groups = MESHES["four"], group_tensors(inputs)
+    fixed = {group.name: P() for group in groups if len(group.shape) == 1}
+    options = [(None, 0, 1) if len(group.shape) > 1 else (None,) for group in groups]
+    search = Search(Step(step, inputs, groups), mesh, None, {})
+    costs = []
+    for axes in itertools.product(*options):
+        choice = tuple((axis,) for axis in axes)
+        least, cost = search.survey(choice), search.plan(choice)
+        assert cost.communication_s >= least.communication_s
+        assert cost.computation_s >= least.computation_s
+        assert cost.working_nbytes >= least.working_nbytes
+        costs.append(cost)
+    assert len(costs) == 27
+    middle = sorted(cost.memory_nbytes for cost in costs)[5]
+    for limit in (None, middle):
+        found = plan(step, inputs, mesh, limit, fixed)
+        fit = [cost for cost in costs if limit is None or cost.memory_nbytes <= limit]
+        assert found.cost.seconds == min(cost.seconds for cost in fit)
+        assert found.is_optimal
+        assert "; all that can fit: none is better" in str(found)
+
+
 def test_what_does_not_fit_is_an_error_that_says_how_much_is_needed() -> None:
     message = r"choices of layouts fits into 1,000 bytes a device; the nearest needs [\d,]+ bytes"
     with pytest.raises(MemoryError, match=message):
@@ -470,6 +495,7 @@ def test_a_language_model_runs_as_planned() -> None:
     fixed = {**vectors, "tokens": P("dp"), "targets": P("dp")}
     found = plan(language_step, inputs, MESHES["two"], fixed=fixed)
     assert "model.layers.*.up.weight" in found.specs
+    assert not found.is_optimal
     laid_out(inputs, found.layouts)
     assert measured(inputs, language_step) == found.cost.kinds
 

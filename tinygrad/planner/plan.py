@@ -45,13 +45,15 @@ class Planned:
 class Plan:
     """The layouts that were chosen, and what a step costs with them.
 
-    `tried` counts the choices that were looked at. `print(plan)` shows a table.
+    `tried` counts the choices that were looked at. If `is_optimal`, these are all that can fit, and
+    no other takes less time by the cost model. `print(plan)` shows a table.
     """
 
     mesh: Mesh
     entries: tuple[Planned, ...]
     cost: Cost
     tried: int
+    is_optimal: bool
     optimizers: tuple[Optimizer, ...] = ()
 
     @property
@@ -80,10 +82,13 @@ class Plan:
             names = (group.name, str(len(group.tensors)), str(group.shape), group.dtype.name)
             rows.append((*names, str(entry.spec), f"{entry.nbytes:,}"))
         cost = self.cost
+        proof = (
+            "all that can fit: none is better" if self.is_optimal else "there may be better ones"
+        )
         moved = ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in sorted(cost.kinds.items()))
         return "\n".join(
             [
-                f"{self.mesh}, {self.tried} choices tried",
+                f"{self.mesh}, {self.tried} choices tried; {proof}",
                 aligned(rows, numbers={1, 5}),
                 f"memory: {cost.memory_nbytes:,} bytes a device, {cost.inputs_nbytes:,} of them "
                 "for these tensors",
@@ -113,9 +118,9 @@ def plan(
 
     Parts of a list that are alike, such as the layers of a model, have the same layouts, and a list
     of many is built with one and with two while choices are compared. What an optimizer among the
-    inputs keeps of a group of parameters is a group, `optimizer of model.layers.*.weight`, which may
-    be split where the parameters are not (ZeRO-1); the function returns what `schedule_step` gives.
-    Sizes that do not divide are split into blocks of the size rounded up.
+    inputs keeps of a group of parameters is a group, `optimizer of model.layers.*.weight`, and may
+    be split where they are not (ZeRO-1); the function returns what `schedule_step` gives. Sizes
+    that do not divide are split into blocks of the size rounded up.
 
     Args:
         memory_limit: the most bytes that each device has; temporaries count.
@@ -140,7 +145,8 @@ def plan(
         search.run()
         choice, cost = _checked(search)
     optimizers = tuple(optimizers_in(inputs).values())
-    return Plan(mesh, _entries(search, choice), cost, len(search.surveyed), optimizers)
+    entries, tried = _entries(search, choice), len(search.surveyed)
+    return Plan(mesh, entries, cost, tried, search.is_exact, optimizers)
 
 
 def _checked(search: Search) -> tuple[Choice, Cost]:

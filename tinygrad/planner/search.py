@@ -1,15 +1,16 @@
 """Looking for the layouts of least cost.
 
-In: a `Step`, a mesh, a limit of memory. Out: the best layouts found, and their cost. Where there
-are few combinations all are tried; else combinations that people would begin with, of which the
-best is improved, one group of tensors and one mesh dimension at a time, for as long as that helps.
-Always true: the result is no worse than anything that was tried.
+In: a `Step`, a mesh, a limit of memory. Out: the best layouts found, and their cost. Where few
+combinations can fit into memory all are tried; else combinations that people would begin with, of
+which the best is improved, one group of tensors and one mesh dimension at a time, for as long as
+that helps. Always true: the result is no worse than anything that was tried. A choice that costs
+more at least, by its graph, than another one does is not planned: it cannot be the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import product
+from itertools import islice, product
 from math import prod
 
 from tinygrad.helpers import ceildiv
@@ -24,7 +25,7 @@ Choice = tuple[Placements, ...]
 Key = tuple[int, float, int]
 """What is minimised: bytes beyond the limit, seconds, bytes that move."""
 
-MOST_COMBINATIONS = 256
+MOST_COMBINATIONS = 512
 # a round that leaves more than this of the cost was the last one
 ENOUGH = 0.99
 # what takes more than this part of the time was far from an improvement, and is not tried again
@@ -83,7 +84,9 @@ class Search:
         self.surveyed: dict[Choice, Cost] = {}
         # those of choices that may yet be planned
         self.graphs: dict[Choice, Graphs] = {}
-        self.is_small = prod(map(len, self.options)) <= MOST_COMBINATIONS
+        few = list(islice(self.fitting(), MOST_COMBINATIONS + 1))
+        # all that may be the best, if these are few enough to be compared one by one
+        self.every = few if 0 < len(few) <= MOST_COMBINATIONS else None
 
     def _options(self, group: Group, fixed: dict[str, Placements]) -> list[Placements]:
         if group.name in fixed:
@@ -144,10 +147,43 @@ class Search:
 
     # ---- which choices ----
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether all choices are compared, by costs that are exact."""
+        return self.every is not None and not self.step.repeated
+
+    def fitting(self) -> Iterator[Choice]:
+        """All choices whose tensors alone do not take more memory than there is."""
+        sizes = [
+            [self._nbytes(group, placements) for placements in options]
+            for group, options in zip(self.step.groups, self.options, strict=True)
+        ]
+        # what the groups from number i on take at least
+        least = [0]
+        for found in reversed(sizes):
+            least.insert(0, least[0] + min(found))
+
+        def extend(chosen: Choice, nbytes: int) -> Iterator[Choice]:
+            number = len(chosen)
+            if self.limit is not None and nbytes + least[number] > self.limit:
+                return
+            if number == len(sizes):
+                yield chosen
+                return
+            for placements, size in zip(self.options[number], sizes[number], strict=True):
+                yield from extend((*chosen, placements), nbytes + size)
+
+        return extend((), 0)
+
+    def _nbytes(self, group: Group, placements: Placements) -> int:
+        layout = Sharding(self.mesh.devices, placements, self.mesh.shape)
+        local = prod(layout.local_shape(group.shape))
+        return len(group.tensors) * local * group.dtype.itemsize
+
     def run(self) -> None:
         """Try what is worth trying."""
-        self.plan_best(product(*self.options) if self.is_small else self.starts())
-        if not self.is_small:
+        self.plan_best(self.starts() if self.every is None else self.every)
+        if self.every is None:
             self.improve(self.ranking()[0])
 
     def plan_best(self, choices: Iterable[Choice]) -> None:
