@@ -13,6 +13,7 @@ import pytest
 
 from test.sharding.common import (
     DEVICES,
+    GRID,
     REPLICATED,
     Array,
     array,
@@ -222,3 +223,23 @@ def test_22_an_uneven_split_refines_no_mesh_but_keeps_its_blocks() -> None:
     assert x.reshape(9, 2, 2).device is x.device
     assert x.reshape(3, 3, 4).device is x.device  # one row of three a device
     assert moved(x.reshape(3, 3, 4)) == {}
+
+
+def test_22_heads_that_do_not_divide_are_split_into_whole_heads() -> None:
+    def attended(x: Tensor) -> Tensor:
+        return (x.reshape(2, 3, 6, 4).softmax(-1) * 2).reshape(2, 3, 24)
+
+    x = placed(array(2, 3, 24), on(2))
+    heads = x.reshape(2, 3, 6, 4)
+    assert heads.device is on(2)  # 2, 2, 2 and no head
+    weight = placed(array(2, 3, 6, 4, seed=1), on(2))
+    # of blocks of 6 elements, those of 8 lack 2, 4 and 6; the way back is the same
+    for y in (heads.contiguous(), *(heads * weight).sum().gradient(x)):
+        assert moved(y) == {"halo": 12 * 2 * 3 * 4}
+    # what can be split evenly along another axis is
+    assert placed(array(4, 3, 24), on(2)).reshape(4, 3, 6, 4).device is on(0)
+    for layout in (on(2), on((0, 2), GRID), on((2, None), GRID), on(2, devices=DEVICES[:3])):
+        assert_same_as_on_one_device(attended, [array(2, 3, 24)], [layout])
+        assert_same_as_on_one_device(
+            lambda x: x.reshape(2, 12, 6).sum(1), [array(2, 3, 24)], [layout]
+        )

@@ -122,6 +122,35 @@ def _is_same(a: Size, b: Size) -> bool:
     return a is b or (is_int(a) and is_int(b) and a == b)
 
 
+def padded_reshapes(
+    layout: Sharding, old_shape: Shape, new_shape: Shape
+) -> list[tuple[Shape, Shape]]:
+    """Larger shapes, by which a reshape keeps the layout: an axis that is split is filled up to
+    whole blocks of the old axis, or of the new one, and what was added is cut off behind.
+
+        [24] split on 0 by 4 -> [6, 4]: [32] -> [8, 4], two rows of the new shape each
+    """
+    found: list[tuple[Shape, Shape]] = []
+    for (old_start, new_start), (old_end, new_end) in pairwise(_boundaries(old_shape, new_shape)):
+        old = next((i for i in range(old_start, old_end) if old_shape[i] != 1), None)
+        new = next((i for i in range(new_start, new_end) if new_shape[i] != 1), None)
+        sizes = (*old_shape[old_start:old_end], *new_shape[new_start:new_end])
+        if old not in layout.split_axes or new is None or not all(map(is_int, sizes)):
+            continue
+        inner, new_inner = prod(old_shape[old + 1 : old_end]), prod(new_shape[new + 1 : new_end])
+        count = layout.shards(old)
+        for rows in (
+            -(-old_shape[old] // count) * count * inner,
+            -(-new_shape[new] // count) * count * new_inner,
+        ):
+            if rows % inner == 0 and rows % new_inner == 0:
+                padded = (*old_shape[:old], rows // inner, *old_shape[old + 1 :])
+                whole = (*new_shape[:new], rows // new_inner, *new_shape[new + 1 :])
+                if reshape_layout(layout, padded, whole) is not None:
+                    found.append((padded, whole))
+    return found
+
+
 class _Digit(NamedTuple):
     """A factor of an axis: a mesh dimension's coordinate, or local to each device (None)."""
 

@@ -294,6 +294,9 @@ class UOp(Node, MathMixin, KernelMixin):
         source = self
         layout = self.device
         if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, self.shape, arg) is None:
+            in_blocks = placement.reshape_in_blocks(self, arg) if op is Ops.RESHAPE else None
+            if in_blocks is not None:
+                return in_blocks
             source = placement.reshard_for_movement(self, op, arg)
         return UOp(op, self.dtype, (source,), arg)
 

@@ -24,6 +24,7 @@ from tinygrad.sharding import (
     common_layout,
     crossing_elements,
     layout_to_pick,
+    padded_reshapes,
     sources_to_slide,
 )
 from tinygrad.uop import GroupOp, Ops
@@ -300,6 +301,31 @@ def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
             return copy(node, picked)
     target = _layout_for_movement(node.device, node.shape, op, arg)
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
+
+
+def reshape_in_blocks(node: UOp, shape: tuple[Any, ...]) -> UOp | None:
+    """A reshape whose layout cannot be kept, as one of a larger array, of which each device has
+    whole rows; None if to move the array to another layout takes less, or to equal parts of another
+    axis takes less than twice as much.
+    """
+    layout = node.device
+    is_known = all(isinstance(size, int) and size for size in (*node.shape, *shape))
+    if SHARDING.value == "strict" or layout.is_partial or not is_known:
+        return None
+    target = _layout_for_movement(layout, node.shape, Ops.RESHAPE, shape)
+    best, least = None, crossing_elements(layout, target, node.shape)
+    # uneven blocks leave some devices with less to do in all that follows
+    ways = 2 if target.is_even(node.shape) else 1
+    for padded, whole in padded_reshapes(layout, node.shape, shape):
+        behind = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
+        found = node.pad(tuple(behind)).reshape(whole)
+        found = found.shrink(tuple((0, size) for size in shape))
+        added = found.toposort(gate=lambda x: x is not node)
+        moves = [x for x in added if x.op is Ops.COPY and x is not node]
+        cost = ways * sum(crossing_elements(x.src[0].device, x.device, x.shape) for x in moves)
+        if cost < least:
+            best, least = found, cost
+    return best
 
 
 @lru_cache(maxsize=4096)
