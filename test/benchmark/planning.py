@@ -1,0 +1,76 @@
+"""Planning: a training step of a small transformer on 4 devices, one of 70 billion parameters on
+64, both with Adam, and the latter's gradients alone in 80 GB a device.
+
+CPU time, since nothing runs in parallel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from test.benchmark.measure import Benchmark
+from test.models.grouped import GroupedTransformer
+from tinygrad import Mesh, Tensor, dtypes, nn
+from tinygrad.planner import plan
+
+
+def gradients(model: Any, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+    """The loss, and the gradients."""
+    loss = model(tokens).sparse_categorical_crossentropy(targets)
+    return [loss, *loss.gradient(*nn.state.get_parameters(model))]
+
+
+def training_step(model: Any, optimizer: Any, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+    """The loss, and all that the optimizer changes."""
+    with Tensor.train():
+        loss = model(tokens).sparse_categorical_crossentropy(targets).backward()
+        updates = optimizer.schedule_step()
+        optimizer.zero_grad()
+        return [loss, *updates]
+
+
+def planned(
+    model: Callable[[], GroupedTransformer],
+    mesh: Mesh,
+    batch: tuple[int, int],
+    limit: int | None,
+    *,
+    trains: bool,
+) -> Callable[[], float]:
+    """The CPU time of a plan in ms."""
+
+    def measure() -> float:
+        made = model()
+        tokens, targets = (Tensor.empty(*batch, dtype=dtypes.int, device="NULL") for _ in range(2))
+        inputs = {"model": made, "tokens": tokens, "targets": targets}
+        if trains:
+            inputs["optimizer"] = nn.optim.Adam(nn.state.get_parameters(made))
+        start = time.process_time()
+        plan(training_step if trains else gradients, inputs, mesh, memory_limit=limit)
+        return (time.process_time() - start) * 1e3
+
+    return measure
+
+
+def small() -> GroupedTransformer:
+    """12 layers."""
+    return GroupedTransformer(32000, 768, 12, 12, 4, 2048)
+
+
+def large() -> GroupedTransformer:
+    """80 layers, 70 billion parameters."""
+    return GroupedTransformer(128256, 8192, 80, 64, 8, 28672)
+
+
+FOUR = Mesh((2, 2), ("dp", "tp"), tuple(f"NULL:{i}" for i in range(4)))
+MANY = Mesh((8, 8), ("dp", "tp"), tuple(f"NULL:{i}" for i in range(64)))
+LIMIT = 80 * 10**9
+
+BENCHMARKS = [
+    Benchmark("plan gradients, 12 layers", planned(small, FOUR, (32, 512), None, trains=False)),
+    Benchmark("plan step, 12 layers", planned(small, FOUR, (32, 512), None, trains=True)),
+    Benchmark("plan gradients, 70B, 80 GB", planned(large, MANY, (64, 512), LIMIT, trains=False)),
+    Benchmark("plan step, 70B, 80 GB", planned(large, MANY, (64, 512), LIMIT, trains=True)),
+]
