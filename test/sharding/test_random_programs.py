@@ -10,7 +10,14 @@ import random
 import pytest
 
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
-from test.fuzz_sharding.check import Finding, Refused, check_bytes, check_replay, compare
+from test.fuzz_sharding.check import (
+    Finding,
+    Refused,
+    check_bytes,
+    check_replay,
+    check_twice,
+    compare,
+)
 from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.shrink import Check, shrink
 from tinygrad.schedule import moving
@@ -31,7 +38,7 @@ def search(check: Check, ops: list[str] | None, count: int) -> Finding | None:
     return None
 
 
-@pytest.mark.parametrize("check", [compare, check_replay, check_bytes])
+@pytest.mark.parametrize("check", [compare, check_replay, check_twice, check_bytes])
 def test_random_programs(check: Check) -> None:
     finding = search(check, None, PROGRAMS)
     assert finding is None, str(finding)
