@@ -124,6 +124,24 @@ def test_the_last_message_ends_with_the_array() -> None:
     assert moved(x.to(Sharding(OTHERS, 0))) == {"send": 5 * 4 * 4}
 
 
+@pytest.mark.parametrize(
+    ("target", "nbytes"),
+    # rows 4 and 3, columns 3 and 2: to the same devices, 3 x 3 and 4 x 2 elements; to others, all
+    [(Sharding(TWO, 1), 17 * 4), (Sharding(OTHERS, 1), 35 * 4)],
+    ids=str,
+)
+def test_pieces_end_with_the_array(target: Sharding, nbytes: int) -> None:
+    x = placed(array(7, 5), Sharding(TWO, 0))
+    assert sum(moved(x.to(target)).values()) == nbytes
+    np.testing.assert_array_equal(x.to(target).numpy(), array(7, 5))
+
+
+def test_of_a_large_piece_at_the_end_few_messages_are_sent() -> None:
+    x = placed(array(101, 67), Sharding(TWO, 0))
+    assert len(messages(x.to(Sharding(OTHERS, 1)))) == 4
+    np.testing.assert_array_equal(x.to(Sharding(OTHERS, 1)).numpy(), array(101, 67))
+
+
 def test_one_axis_after_the_other_where_blocks_do_not_fit() -> None:
     x = placed(array(7, 5), on((0, 1), GRID))
     # rows become whole, 35 elements; then of columns 0:3 and 3:5, third and fourth are exchanged
@@ -164,5 +182,5 @@ def test_between_any_layouts_devices_get_just_what_they_lack(
     before, nothing = held(source, shape), np.zeros(shape, bool)
     lacking = [mine & ~before.get(device, nothing) for device, mine in held(target, shape).items()]
     least = 4 * sum(int(elements.sum()) for elements in lacking)
-    # blocks of sizes that do not divide are sent with what lies behind the end
+    # where blocks do not fit, one axis is moved after the other
     assert nbytes == least if shape == (12, 24) else nbytes >= least

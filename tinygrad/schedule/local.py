@@ -6,6 +6,7 @@ local value cut, rearranged or filled up accordingly.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import cast
 
@@ -115,19 +116,20 @@ def slice_local(
     return value.pad(tuple(padding)).shrink(tuple(bounds))
 
 
-def interleave(value: UOp, outer: Sequence[sint], inner: Sequence[sint]) -> UOp:
-    """`(*outer, *inner)` to `(outer0 * inner0, outer1 * inner1, ...)`."""
-    rank = len(outer)
-    order = tuple(x for d in range(rank) for x in (d, rank + d))
-    value = moved(value.reshape((*outer, *inner)), order)
-    return value.reshape(tuple(a * b for a, b in zip(outer, inner, strict=True)))
+def interleave(value: UOp, *levels: Sequence[sint]) -> UOp:
+    """`(*outer, *inner)` to `(outer0 * inner0, outer1 * inner1, ...)`, for any number of levels."""
+    rank = len(levels[0])
+    order = tuple(level * rank + d for d in range(rank) for level in range(len(levels)))
+    value = moved(value.reshape(tuple(itertools.chain(*levels))), order)
+    return value.reshape(tuple(prod(sizes) for sizes in zip(*levels, strict=True)))
 
 
-def deinterleave(value: UOp, outer: Sequence[sint], inner: Sequence[sint]) -> UOp:
+def deinterleave(value: UOp, *levels: Sequence[sint]) -> UOp:
     """`(outer0 * inner0, ...)` to `(*outer, *inner)`: the inverse of `interleave`."""
-    rank = len(outer)
-    pairs = tuple(x for pair in zip(outer, inner, strict=True) for x in pair)
-    return moved(value.reshape(pairs), (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)))
+    rank, count = len(levels[0]), len(levels)
+    sizes = tuple(itertools.chain(*zip(*levels, strict=True)))
+    order = tuple(d * count + level for level in range(count) for d in range(rank))
+    return moved(value.reshape(sizes), order)
 
 
 def moved(value: UOp, order: tuple[int, ...]) -> UOp:

@@ -45,6 +45,9 @@ from tinygrad.uop.args import Move, Reason, TransferArg
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import smin
 
+# messages for one piece
+MOST_RUNS_OF_A_PIECE = 16
+
 
 def transfer(
     value: UOp, source: Layout, target: Layout, shape: tuple[sint, ...], reason: Reason
@@ -167,21 +170,27 @@ def _transfer_pieces(
     reason: Reason,
 ) -> UOp:
     """Cut the array, filled up to whole `blocks`, into the largest boxes that lie within one part
-    on both sides.
+    on both sides. Where the array ends within such a piece, it is one of cells of a `unit`.
     """
     have, want = local_shape(source, blocks), local_shape(target, blocks)
     piece = tuple(_piece(a, b) for a, b in zip(have, want, strict=True))
+    unit = tuple(
+        p if a is b or a == b else math.gcd(cast(int, p), cast(int, b))
+        for p, a, b in zip(piece, blocks, shape, strict=True)
+    )
+    cells = _grid(piece, unit)
+    inner = (piece,) if prod(cells) == 1 else (cells, unit)
     grid, target_grid = _grid(have, piece), _grid(want, piece)
-    packed = deinterleave(filled(value, have), grid, piece)
+    packed = deinterleave(filled(value, have), grid, *inner)
     if is_host_source(source) and contiguous_range(packed) is None:
         return transfer_from_host(value, cast(str, source), target, shape, reason)
     arg = TransferArg(
         device=device_of(target),
-        shape=(prod(target_grid), *(cast(int, p) for p in piece)),
-        moves=_moves(source, target, shape, blocks, piece),
+        shape=(prod(target_grid) * prod(cells), *(cast(int, u) for u in unit)),
+        moves=_moves(source, target, shape, blocks, piece, unit),
         reason=reason,
     )
-    moved = interleave(UOp(Ops.COPY, value.dtype, (packed,), arg), target_grid, piece)
+    moved = interleave(UOp(Ops.COPY, value.dtype, (packed,), arg), target_grid, *inner)
     return moved.shrink(tuple((0, size) for size in local_shape(target, shape)))
 
 
@@ -309,10 +318,13 @@ def _moves(
     shape: tuple[sint, ...],
     blocks: tuple[sint, ...],
     piece: tuple[sint, ...],
+    unit: tuple[sint, ...],
 ) -> tuple[Move, ...]:
     """For every piece of every destination, the source to take it from, which sends least so far;
     none for what lies behind the array's end.
     """
+    cells = _grid(piece, unit)
+    count = prod(cells)
     grid = _grid(local_shape(source, blocks), piece)
     holders: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for j, first in enumerate(_first_cells(source, blocks, piece)):
@@ -334,8 +346,37 @@ def _moves(
             others = options[turn:] + options[:turn]
             j, source_slot = own[0] if own else min(others, key=lambda x: sent[x[0]])
             sent[j] += not own
-            moves.append(Move(k, slot, j, source_slot))
+            for start, length in _runs_inside(place, piece, unit, cells, shape):
+                at, taken = slot * count + start, source_slot * count + start
+                moves.append(Move(k, at, j, taken, length))
     return tuple(moves)
+
+
+def _runs_inside(
+    place: tuple[int, ...],
+    piece: tuple[sint, ...],
+    unit: tuple[sint, ...],
+    cells: tuple[int, ...],
+    shape: tuple[sint, ...],
+) -> list[tuple[int, int]]:
+    """The cells of a piece that lie within the array, as runs: where each starts, and its length.
+    Some more, where these would be many messages.
+    """
+    inside = [
+        n if n == 1 else min(n, (cast(int, size) - at * cast(int, p)) // cast(int, u))
+        for at, p, u, n, size in zip(place, piece, unit, cells, shape, strict=True)
+    ]
+    # the axes behind this one are whole
+    last = max((i for i, (a, n) in enumerate(zip(inside, cells, strict=True)) if a < n), default=0)
+    strides = [prod(cells[i + 1 :]) for i in range(len(cells))]
+    length = inside[last] * strides[last] if cells else 1
+    starts = [
+        sum(number * stride for number, stride in zip(numbers, strides))
+        for numbers in itertools.product(*(range(n) for n in inside[:last]))
+    ]
+    if len(starts) > MOST_RUNS_OF_A_PIECE:
+        return [(0, starts[-1] + length)]
+    return [(start, length) for start in starts]
 
 
 def _is_behind(place: tuple[int, ...], piece: tuple[sint, ...], shape: tuple[sint, ...]) -> bool:
