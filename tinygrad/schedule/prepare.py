@@ -84,7 +84,8 @@ def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
             if start is None:
                 return None
             offset += start
-        elif node.op is not Ops.RESHAPE:
+        elif node.op not in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
+            # what is saved to a file may be detached
             return None
         node = source
     if is_part(node):
