@@ -9,7 +9,7 @@ more at least, by its graph, than another one does is not planned: it cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice, product
 from math import prod
 
@@ -33,7 +33,7 @@ CLOSE = 1.05
 # parameters of less than this part of all bytes stay as they were in the start, vectors sooner
 FEW, FEW_OF_VECTORS = 1e-3, 1e-2
 # how much less than guessed a choice may turn out to cost
-DOUBT = 0.97
+DOUBT = 0.99
 
 # how one mesh dimension is used: the axis that it splits of data, and of parameters
 Role = Callable[[Group, int], int | None]
@@ -82,6 +82,8 @@ class Search:
         self.options = [self._options(group, fixed) for group in step.groups]
         self.known: dict[Choice, Cost] = {}
         self.surveyed: dict[Choice, Cost] = {}
+        # what was planned, by what it costs at least: mesh dimensions of one size are often alike
+        self.alike: dict[Hashable, Cost] = {}
         # those of choices that may yet be planned
         self.graphs: dict[Choice, Graphs] = {}
         few = list(islice(self.fitting(), MOST_COMBINATIONS + 1))
@@ -127,7 +129,8 @@ class Search:
         if choice not in self.known:
             layouts = self.layouts(choice)
             graphs = self.graphs.get(choice) or self.step.graphs(layouts)
-            self.known[choice] = self.step.planned(layouts, graphs)
+            cost = self.known[choice] = self.step.planned(layouts, graphs)
+            self.alike[_fingerprint(self.survey(choice))] = cost
         return self.known[choice]
 
     def is_better(self, choice: Choice, rival: Choice) -> bool:
@@ -143,6 +146,9 @@ class Search:
         if survey.is_no_less(of_rival):
             return True
         theirs = self.known[rival]
+        alike = self.alike.get(_fingerprint(survey))
+        if alike is not None and self.key(alike) >= self.key(theirs):
+            return True
         return self.key(guessed(survey, theirs, of_rival, DOUBT)) >= self.key(theirs)
 
     # ---- which choices ----
@@ -193,6 +199,8 @@ class Search:
         for choice in sorted(least, key=least.__getitem__):
             if best is not None and least[choice] >= best:
                 break
+            if self.every is None and _fingerprint(self.survey(choice)) in self.alike:
+                continue
             key = self.key(self.plan(choice))
             best = key if best is None else min(best, key)
         self.graphs.clear()
@@ -275,6 +283,12 @@ class Search:
             if group.is_data or sizes[i] >= few * sum(sizes):
                 numbers.append(i)
         return sorted(numbers, key=lambda i: -sizes[i])
+
+
+def _fingerprint(survey: Cost) -> Hashable:
+    seconds = (survey.communication_s, survey.computation_s)
+    sizes = (survey.inputs_nbytes, survey.working_nbytes, survey.stored_nbytes)
+    return seconds, sizes, frozenset(survey.kinds.items())
 
 
 def _changed(choice: Choice, numbers: Iterable[int], placements: Placements) -> Choice:
