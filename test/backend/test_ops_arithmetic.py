@@ -209,6 +209,7 @@ def test_lerp_of_floats_and_of_bytes() -> None:
     compare(arrays([(5,), (5,)]), lambda a, b: a + 0.3 * (b - a), function, function)
     low, high = Tensor([0, 100], dtype=dtypes.uint8), Tensor([255, 200], dtype=dtypes.uint8)
     assert low.lerp(high, Tensor([0.5, 0.5])).tolist() == [128, 150]
+    assert Tensor([1.0, 4.0]).lerp(2, 0.5).tolist() == [1.5, 3.0]
 
 
 def test_masked_fill() -> None:

@@ -149,15 +149,16 @@ class SelectionMixin(ArithmeticMixin):
         size = (a < zero).where(a * -1, a)
         return self._result(negative.where(size * -1, size), other)
 
-    def lerp(self, end: Self, weight: Any) -> Self:
+    def lerp(self, end: Self | float, weight: Any) -> Self:
         """`self + (end - self) * weight`; of uint8, in fixed point with 7 bits, rounded.
 
         >>> Tensor([1.0, 2.0]).lerp(Tensor([4.0, 5.0]), 0.5).tolist()
         [2.5, 3.5]
         """
-        if self.dtype is dtypes.uint8 and isinstance(weight, type(self)):
+        kind = type(self)
+        if self.dtype is dtypes.uint8 and isinstance(end, kind) and isinstance(weight, kind):
             start, stop = self.cast(dtypes.int16), end.cast(dtypes.int16)
             fixed = weight.mul(1 << 7).add(0.5).cast(dtypes.int16)
             moved = stop.sub(start).mul(fixed).add(1 << 6).rshift(7)
             return start.add(moved).cast(dtypes.uint8)
-        return self.add(end.sub(self).mul(weight))
+        return self.add(self.sub(end, reverse=True).mul(weight))
