@@ -684,6 +684,21 @@ def test_one_tensor_twice_is_refused() -> None:
         TinyJit(lambda a, b: (a + b).realize())(x, x)
 
 
+def test_a_tensor_that_is_written_inside_is_no_argument() -> None:
+    weight = Tensor([1.0, 2.0]).realize()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        weight.assign(weight + 1).realize()
+        return (x * 2).realize()
+
+    for _ in range(3):
+        assert step(Tensor([3.0, 4.0])).tolist() == [6, 8]
+    with pytest.raises(JitError, match=r"memory of a tensor that the function writes.*\.clone\(\)"):
+        step(weight)
+    assert weight.tolist() == [4, 5]
+
+
 def test_nothing_to_capture_is_an_error() -> None:
     step = TinyJit(lambda: 1)
     step()

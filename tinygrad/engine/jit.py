@@ -148,6 +148,11 @@ class CapturedJit(Generic[R]):
         for i, buffer in enumerate(inputs.buffers):
             if all(uses.are_over(i, buffer) for uses in self.uses):
                 continue
+            if (buffer.base or buffer) in self.closure.buffers:
+                raise JitError(
+                    "an argument is in the memory of a tensor that the function writes without "
+                    "being given it; pass a .clone()"
+                )
             if i in self.uses[0].assigned:
                 raise JitError("a result of the function is assigned to inside it; pass a .clone()")
             inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)
@@ -246,8 +251,9 @@ class TinyJit(Generic[P, R]):
     calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
-        JitError: tensors differ from the captured ones, one is passed twice, nothing was captured,
-            or the function calls `manual_seed`.
+        JitError: tensors differ from the captured ones, one is passed twice, or is one that the
+            function writes without being given it, nothing was captured, or the function calls
+            `manual_seed`.
 
     >>> scale = TinyJit(lambda x, factor: (x * factor).realize())
     >>> [scale(Tensor([1, 2]), 3).tolist() for _ in range(4)][-1]

@@ -107,12 +107,14 @@ class Closure:
     ) -> None:
         read = touched.difference(inputs)
         self.held: list[tuple[weakref.ref[Tensor], UOp]] = []
+        self.buffers: set[Buffer] = set()
         for ref, before in held:
             x, node = ref(), before()
             if x is None or node is None:
                 continue
             memory = memory_below(node)
             if _is_any_of(memory, read):
+                self.buffers.update(b.base or b for b in as_tuple(storage_of(memory)))
                 # realizing an assignment leaves another view of the same memory
                 self.held.append((ref, x.uop if memory_below(x.uop) is memory else node))
 
