@@ -93,7 +93,7 @@ def counted_axis(node: UOp) -> int | None:
     size = node.src[0].shape[axis]
     long = [i for i, new in enumerate(node.shape) if not (isinstance(new, int) and new == 1)]
     alone = all(i == axis or old == 1 for i, old in enumerate(node.src[0].shape))
-    return long[0] if alone and len(long) == 1 and node.shape[long[0]] is size else None
+    return long[0] if alone and len(long) == 1 and node.shape[long[0]] == size else None
 
 
 def _is_up_to(count: Any, size: Any) -> bool:

@@ -97,6 +97,6 @@ def _does_nothing(op: Ops, arg: Any, value: UOp) -> bool:
     if op is Ops.PAD:
         return all(isinstance(p, int) and p == 0 for pair in arg for p in pair)
     return op is Ops.SHRINK and all(
-        isinstance(low, int) and low == 0 and high is size
+        isinstance(low, int) and low == 0 and high == size
         for (low, high), size in zip(arg, value.shape)
     )
