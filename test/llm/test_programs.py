@@ -40,6 +40,14 @@ def model_file() -> Path:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def interrupts() -> Iterator[None]:
+    """What a shell starts in the background ignores Control-C, and so would the programs here."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def run(*arguments: str) -> str:
     command = [*PROGRAM, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
