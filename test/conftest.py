@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -23,6 +24,14 @@ def settings_put_back() -> Iterator[None]:
     """A test that changes a setting changes it for itself only."""
     with Context(**{name: setting.value for name, setting in ContextVar.declared.items()}):
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def survivors_set_aside() -> Iterator[None]:
+    """What a file leaves behind, such as compiled kernels, is not searched for garbage again."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
