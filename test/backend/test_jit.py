@@ -684,6 +684,22 @@ def test_one_tensor_twice_is_refused() -> None:
         TinyJit(lambda a, b: (a + b).realize())(x, x)
 
 
+def test_state_in_a_new_tensor_is_never_old() -> None:
+    weight = Tensor([1.0, 2.0], requires_grad=True).realize()
+    state = [Tensor([0.0]).realize()]
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        state[0] = (state[0] + x.sum()).realize()
+        (weight * x).sum().backward()
+        return weight.grad.realize()
+
+    for number in range(1, 6):
+        total = number * (number + 1) / 2
+        assert step(Tensor([float(number)] * 2)).tolist() == [total, total]
+        assert state[0].tolist() == [2 * total]
+
+
 def test_a_tensor_that_is_written_inside_is_no_argument() -> None:
     weight = Tensor([1.0, 2.0]).realize()
 

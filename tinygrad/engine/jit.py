@@ -247,7 +247,8 @@ class TinyJit(Generic[P, R]):
     A call with other Python values than the captured ones, under another `Tensor.training`, or
     after a weight was moved, split another way or exchanged, is captured anew: numbers and arrays
     count by value, other objects by identity. Where a number changes often, a bound Variable or a
-    tensor keeps the one capture. What is assigned to a weight is seen by replays. `cnt` counts
+    tensor keeps the one capture. What is assigned to a weight is seen by replays; a function that
+    puts a new tensor in its place, `self.x = self.x + 1`, is captured anew by each call. `cnt` counts
     calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:

@@ -23,12 +23,12 @@ from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-Held: TypeAlias = tuple[weakref.ref[Tensor], weakref.ref[UOp]]
+Held: TypeAlias = tuple[weakref.ref[Tensor], weakref.ref[UOp], list[weakref.ref[Buffer]]]
 
 
 class Surroundings:
-    """All tensors there are before a capture, none kept alive: those in memory, with the nodes they
-    are then, and the others.
+    """All tensors there are before a capture, none kept alive: those in memory, with the nodes and
+    the buffers they are then, and the others.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,8 @@ class Surroundings:
         for x in live_tensors:
             if isinstance(x, Tensor):
                 if _is_stored(x.uop):
-                    self.stored.append((weakref.ref(x), weakref.ref(x.uop)))
+                    buffers = [weakref.ref(b) for b in _buffers_of(memory_below(x.uop))]
+                    self.stored.append((weakref.ref(x), weakref.ref(x.uop), buffers))
                 else:
                     self.lazy.append(weakref.ref(x))
 
@@ -73,7 +74,7 @@ class Overwritten:
         inputs: Inputs,
         results: Iterable[Tensor],
     ) -> None:
-        nodes = [node for _, before in held if (node := before()) is not None]
+        nodes = [node for _, before, _ in held if (node := before()) is not None]
         nodes += [x.uop for x in results if _is_stored(x.uop)]
         self.memory = [x for x in _memories(nodes) if _is_any_of(x, written)]
         self.inputs = [i for i, node in enumerate(inputs.nodes) if _is_any_of(node, written)]
@@ -92,7 +93,11 @@ def _memories(nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def _is_any_of(memory: UOp, buffers: set[Buffer]) -> bool:
-    return not buffers.isdisjoint(b.base or b for b in as_tuple(storage_of(memory)))
+    return not buffers.isdisjoint(_buffers_of(memory))
+
+
+def _buffers_of(memory: UOp) -> list[Buffer]:
+    return [b.base or b for b in as_tuple(storage_of(memory))]
 
 
 class Closure:
@@ -108,13 +113,16 @@ class Closure:
         read = touched.difference(inputs)
         self.held: list[tuple[weakref.ref[Tensor], UOp]] = []
         self.buffers: set[Buffer] = set()
-        for ref, before in held:
+        # the function put another tensor in the place of one that it read: the next call reads that
+        self.is_exchanged = False
+        for ref, before, buffers in held:
             x, node = ref(), before()
             if x is None or node is None:
+                self.is_exchanged |= any(b() in read for b in buffers)
                 continue
             memory = memory_below(node)
             if _is_any_of(memory, read):
-                self.buffers.update(b.base or b for b in as_tuple(storage_of(memory)))
+                self.buffers.update(_buffers_of(memory))
                 # realizing an assignment leaves another view of the same memory
                 self.held.append((ref, x.uop if memory_below(x.uop) is memory else node))
 
@@ -122,6 +130,8 @@ class Closure:
         """Whether the function would still read the same memory. What waits to be written there is
         written.
         """
+        if self.is_exchanged:
+            return False
         for ref, node in self.held:
             x = ref()
             if x is None or x.uop is not node:
