@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinygrad import UOp
+from tinygrad import Tensor, UOp
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop.ops import AxisType, KernelInfo, Ops
 
@@ -36,6 +36,17 @@ def matmul(c: UOp, a: UOp, b: UOp) -> UOp:
     i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
     product = (a[i, k] * b[k, j]).reduce(k, arg=Ops.ADD)
     return c[i, j].store(product).end(i, j).sink(arg=KernelInfo(name="custom_matmul"))
+
+
+def matmul_gradient(gradient: UOp, kernel: UOp) -> tuple[UOp | None, ...]:
+    _, a, b = kernel.src
+    return None, (Tensor(gradient) @ Tensor(b).T).uop, (Tensor(a).T @ Tensor(gradient)).uop
+
+
+def largest(y: UOp, x: UOp) -> UOp:
+    """The largest of each row."""
+    i, j = loop(x.shape[0], 0), term(x.shape[1], 1)
+    return y[i].store(x[i, j].reduce(j, arg=Ops.MAX)).end(i).sink()
 
 
 def matmul_in_memory(c: UOp, a: UOp, b: UOp) -> UOp:

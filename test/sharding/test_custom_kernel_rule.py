@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from test.backend.custom_kernels import largest, matmul_gradient
 from tinygrad import Mesh, P, Tensor, TinyJit, UOp
 from tinygrad.engine import CommTrace
 from tinygrad.engine.realize import compiled_kernels
@@ -38,16 +39,6 @@ def matmul(c: UOp, a: UOp, b: UOp) -> UOp:
 
 def matmul_once(c: UOp, a: UOp, b: UOp) -> UOp:
     return matmul(c, a, b).replace(arg=KernelInfo(name="matmul_once"))
-
-
-def matmul_gradient(gradient: UOp, kernel: UOp) -> tuple[UOp | None, ...]:
-    _, a, b = kernel.src
-    return None, (Tensor(gradient) @ Tensor(b).T).uop, (Tensor(a).T @ Tensor(gradient)).uop
-
-
-def largest(y: UOp, x: UOp) -> UOp:
-    i, j = UOp.range(x.shape[0], 0), UOp.range(x.shape[1], 1, axis_type=AxisType.REDUCE)
-    return y[i].store(x[i, j].reduce(j, arg=Ops.MAX)).end(i).sink()
 
 
 def double(x: UOp) -> UOp:

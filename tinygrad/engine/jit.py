@@ -248,8 +248,9 @@ class TinyJit(Generic[P, R]):
     after a weight was moved, split another way or exchanged, is captured anew: numbers and arrays
     count by value, other objects by identity. Where a number changes often, a bound Variable or a
     tensor keeps the one capture. What is assigned to a weight is seen by replays; a function that
-    puts a new tensor in its place, `self.x = self.x + 1`, is captured anew by each call. `cnt` counts
-    calls, `captured` is the capture or None, `captured.jit_cache` its items.
+    puts a new tensor in its place, `self.x = self.x + 1`, is captured anew by each call.
+
+    `cnt` counts calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
         JitError: tensors differ from the captured ones, one is passed twice, or is one that the

@@ -41,7 +41,7 @@ def parts_to_compute(tensors: Sequence[TensorCore]) -> list[UOp]:
     gradients = _gradients_among(tensors) if _Blocks.count else {}
     found = [x.uop for x in tensors if x not in gradients]
     if gradients:
-        exact = [_sum(map(_without_rounding, _addends(x.uop))) for x in gradients]
+        exact = [_sum(map(_without_rounding, x.uop.split_uop(Ops.ADD))) for x in gradients]
         # what is added up over devices comes to the top
         nodes = simplify(UOp.sink(*exact)).src
         for x, node in zip(gradients, nodes, strict=True):
@@ -56,17 +56,6 @@ def _gradients_among(tensors: Iterable[TensorCore]) -> dict[TensorCore, None]:
     spread = {x: None for x in tensors if isinstance(x.device, Sharding)}
     wanted = {x.grad for x in live_tensors} if spread else set()
     return {x: None for x in spread if x in wanted}
-
-
-def _addends(node: UOp) -> Iterator[UOp]:
-    """What a sum is of, from the left to the right."""
-    stack = [node]
-    while stack:
-        x = stack.pop()
-        if x.op is Ops.ADD:
-            stack.extend(reversed(x.src))
-        else:
-            yield x
 
 
 def _without_rounding(node: UOp) -> UOp:
@@ -91,7 +80,7 @@ def _parts(node: UOp) -> list[UOp]:
     one addend.
     """
     found: dict[object, list[UOp]] = {}
-    for x in _addends(node):
+    for x in node.split_uop(Ops.ADD):
         found.setdefault((x.arg, x.src[0].device) if _is_kept(x) else None, []).append(x)
     rest = found.pop(None, [])
     sums = [_sum(x.src[0] for x in alike).allreduce(alike[0].arg) for alike in found.values()]

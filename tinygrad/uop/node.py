@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self, cast
 
 from tinygrad.dtype import DType, dtypes
@@ -132,6 +132,16 @@ class Node:
                 found = node if src == node.src else make(node.op, node.dtype, src, node.arg)
             done[node] = found
         return done[self]
+
+    def split_uop(self, op: Ops) -> Iterator[Self]:
+        """What `op` joins here, from left to right: of `a + (b + c)`, by ADD, a, b and c."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            if node.op is op:
+                stack.extend(reversed(node.src))
+            else:
+                yield node
 
     @property
     def key(self) -> bytes:

@@ -34,15 +34,7 @@ PROPAGATION_PASSES = 3
 
 def clauses_of(condition: UOp) -> list[UOp]:
     """The clauses of a conjunction, in order, each once."""
-    found: dict[UOp, None] = {}
-    stack = [condition]
-    while stack:
-        x = stack.pop()
-        if x.op is Ops.AND:
-            stack.extend(reversed(x.src))
-        else:
-            found[x] = None
-    return list(found)
+    return list(dict.fromkeys(condition.split_uop(Ops.AND)))
 
 
 def conjunction(clauses: list[UOp]) -> UOp:
