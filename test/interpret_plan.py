@@ -14,12 +14,12 @@ import numpy as np
 from test.reference import evaluate, size, to_storage, value_dtype
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.schedule.kernels import make_plan
-from tinygrad.schedule.multi import lower_layouts
-from tinygrad.schedule.place import place_constants
+from tinygrad.schedule.comm.simplify import simplify
+from tinygrad.schedule.grouping.make_plan import make_plan
+from tinygrad.schedule.grouping.place_constants import place_constants
+from tinygrad.schedule.grouping.prepare import prepare
 from tinygrad.schedule.plan import KernelItem, Part, Plan
-from tinygrad.schedule.prepare import prepare
-from tinygrad.schedule.simplify import simplify
+from tinygrad.schedule.spmd.multi import lower_layouts
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp

@@ -25,7 +25,7 @@ from test.sharding.common import (
 )
 from tinygrad import Device, GlobalCounters, Mesh, P, Tensor, TinyJit, dtypes
 from tinygrad.device import MultiBuffer, Sharding
-from tinygrad.engine.realize import compiled_kernels
+from tinygrad.execution.realize import compiled_kernels
 from tinygrad.uop.ops import Ops
 
 LAYOUTS = [REPLICATED, on(0), on(1), on((0, 1), GRID), on((None, 0), GRID)]

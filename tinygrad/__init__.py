@@ -6,9 +6,9 @@ The names that programs import from here; everything else is in the modules belo
 from tinygrad import nn
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
-from tinygrad.engine import CommTrace
-from tinygrad.engine.jit import TinyJit
+from tinygrad.execution import CommTrace
 from tinygrad.helpers import Context, GlobalCounters, fetch, getenv
+from tinygrad.jit import TinyJit
 from tinygrad.sharding import Mesh, P, Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
-from tinygrad.sharding import Sharding, crossing_elements
+from tinygrad.sharding import Sharding, moved_elements
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -303,7 +303,7 @@ def _waits(g: UOp, target: object, moved_to: object) -> bool:
         return False
     if target.devices != moved_to.devices or _are_pieces_alike(target, moved_to):
         return g.device is None
-    return not isinstance(g.device, Sharding) or crossing_elements(g.device, target, g.shape) > 0
+    return not isinstance(g.device, Sharding) or moved_elements(g.device, target, g.shape) > 0
 
 
 def _are_pieces_alike(a: Sharding, b: Sharding) -> bool:

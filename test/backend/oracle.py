@@ -42,7 +42,7 @@ WITH_NAN = np.array(
 )
 
 # the gradient is compared at this many elements of an input, chosen at random
-MOST_DIFFERENCES = 24
+MAX_DIFFERENCES = 24
 STEP = 1e-6
 # differences of differences need a longer step, since they divide by its square
 SECOND_STEP = 1e-4
@@ -162,9 +162,9 @@ class _Gradients:
     def _places(self, number: int) -> list[Any]:
         shape = self.inputs[self.floats[number]].shape
         every = list(np.ndindex(*shape))
-        if len(every) <= MOST_DIFFERENCES:
+        if len(every) <= MAX_DIFFERENCES:
             return every
-        return [every[i] for i in self.random.choice(len(every), MOST_DIFFERENCES, replace=False)]
+        return [every[i] for i in self.random.choice(len(every), MAX_DIFFERENCES, replace=False)]
 
     def first(self, parts: Sequence[Tensor], rtol: float, atol: float) -> None:
         """`parts`, one for each float input, are the gradients."""

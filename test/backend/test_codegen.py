@@ -626,9 +626,9 @@ def test_random_sums_of_products(
 ) -> None:
     kernel, arrays = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contraction, "FEWEST_PRODUCTS", 1)
+        patch.setattr(contraction, "MIN_PRODUCTS", 1)
         patch.setattr(contraction, "PANEL_BYTES", panel_bytes)
         patch.setattr(contraction, "ACCUMULATOR_BYTES", 4 * panel_bytes)
-        patch.setattr(footprint, "LEAST_REUSE", 0)
+        patch.setattr(footprint, "MIN_REUSE", 0)
         patch.setattr(LLVMRenderer, "parallel_work", 1)
         check(kernel, arrays, tolerance=2e-3, vector_bytes=vector_bytes)

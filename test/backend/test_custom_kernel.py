@@ -28,10 +28,10 @@ from test.backend.custom_kernels import (
 from tinygrad import Context, Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.codegen import get_program
 from tinygrad.dtype import AddrSpace
-from tinygrad.engine.realize import compiled_kernels
+from tinygrad.execution.realize import compiled_kernels
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import find_renderer
-from tinygrad.schedule.custom import CustomKernelError, lower_custom_kernel
+from tinygrad.schedule.kernel.custom import CustomKernelError, lower_custom_kernel
 from tinygrad.uop.ops import Ops
 
 # ---- the language ----

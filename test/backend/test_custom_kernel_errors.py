@@ -6,7 +6,7 @@ import pytest
 
 from test.backend.custom_kernels import add, increment, loop
 from tinygrad import Tensor, UOp, dtypes
-from tinygrad.schedule.custom import CustomKernelError
+from tinygrad.schedule.kernel.custom import CustomKernelError
 from tinygrad.sharding import ShardingError
 from tinygrad.uop.ops import KernelInfo, Ops
 

@@ -11,8 +11,8 @@ import pytest
 
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.device import Sharding
-from tinygrad.engine.jit import JitError
-from tinygrad.engine.realize import _runners
+from tinygrad.execution.realize import _runners
+from tinygrad.jit.tiny_jit import JitError
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.settings import Context
 
@@ -739,7 +739,7 @@ def test_an_error_inside_leaves_the_jit_usable() -> None:
 
 
 def test_a_captured_function_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tinygrad.engine.realize.MOST_KERNELS", 2)
+    monkeypatch.setattr("tinygrad.execution.realize.MAX_KERNELS", 2)
     step = TinyJit(lambda x: ((x + 1).contiguous() * (x.sum() + 2)).softmax().realize())
     x = Tensor([1.0, 2.0, 3.0]).realize()
     _runners.clear()

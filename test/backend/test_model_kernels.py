@@ -13,7 +13,7 @@ from test.models.mnist_cnn import MnistCnn
 from test.models.resnet import ResNet18
 from test.models.transformer import Transformer
 from tinygrad import Tensor
-from tinygrad.engine.realize import ExecItem, ScheduleItem
+from tinygrad.execution.realize import ExecItem, ScheduleItem
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.state import get_parameters
 

@@ -13,7 +13,7 @@ from test.backend.counted import Array
 from tinygrad import Tensor
 
 Step: TypeAlias = tuple[str, Any]
-MOST_ELEMENTS = 600
+MAX_ELEMENTS = 600
 START = (2, 3, 4)
 # fmt: off
 NAMES = (
@@ -144,7 +144,7 @@ def chains(draw: st.DrawFn) -> list[Step]:
     for _ in range(draw(st.integers(1, 6))):
         step = draw(steps(x.shape))
         y = in_numpy(x, step)
-        if y.size <= MOST_ELEMENTS and y.ndim <= 6:
+        if y.size <= MAX_ELEMENTS and y.ndim <= 6:
             found.append(step)
             x = y
     return found

@@ -20,7 +20,7 @@ from test.backend.conv_oracle import (
 )
 from tinygrad import Tensor, dtypes
 from tinygrad.mixin.winograd import IMAGE, RESULT, WEIGHT
-from tinygrad.schedule import phases
+from tinygrad.schedule.grouping import phases
 from tinygrad.settings import Context
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -106,7 +106,7 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, x in CONV_CASES.items() if "stride" in x])
 def test_gradients_of_strides_go_by_phases(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(phases, "FEWEST_TERMS", 0)
+    monkeypatch.setattr(phases, "MIN_TERMS", 0)
     x, w, options = conv_case(name)
     windows, groups = conv_windows(x, w, options)
     # of another dtype than elsewhere, so that no plan is known

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, TinyJit, UOp, Variable
-from tinygrad.engine.realize import compiled_kernels
+from tinygrad.execution.realize import compiled_kernels
 
 DATA = np.random.default_rng(0).normal(size=(3, 16, 4)).astype(np.float32)
 LENGTHS = (1, 3, 16)

@@ -13,7 +13,7 @@ import pytest
 
 from test.backend.counted import array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, Variable, dtypes
-from tinygrad.engine.realize import BufferCopy, ExecItem, run_schedule
+from tinygrad.execution.realize import BufferCopy, ExecItem, run_schedule
 from tinygrad.settings import Context
 from tinygrad.uop.ops import Ops
 

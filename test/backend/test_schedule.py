@@ -10,7 +10,7 @@ import pytest
 
 from test.backend.counted import Array, array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, dtypes, nn
-from tinygrad.engine.schedule import _plans
+from tinygrad.execution.schedule import _plans
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.settings import Context
 
@@ -206,7 +206,7 @@ def test_a_bound_value_is_no_part_of_the_structure() -> None:
 
 
 def test_the_plans_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tinygrad.engine.schedule.MOST_PLANS", 3)
+    monkeypatch.setattr("tinygrad.execution.schedule.MAX_PLANS", 3)
     tensors = [tensor(size, 2).realize() for size in range(1, 6)]
     _plans.clear()
     for number in (0, 1, 2, 0, 3, 4):

@@ -11,7 +11,7 @@ import numpy as np
 
 from test.fuzz_sharding.program import Array, Program, Step, execute
 from tinygrad import Sharding, Tensor, TinyJit, UOp, dtypes
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 
 # whose intermediate values may be larger than what they start from and what they make
 COMPOSED = {"factorization", "interpolate", "there_and_back", "elsewhere", "parts_elsewhere"}

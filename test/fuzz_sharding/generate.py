@@ -29,9 +29,9 @@ from test.fuzz_sharding.program import (
 )
 from tinygrad import Tensor, dtypes
 
-MOST_ELEMENTS = 1024
-MOST_OF_LARGE = 8192
-MOST_AXES = 5
+MAX_ELEMENTS = 1024
+MAX_OF_LARGE = 8192
+MAX_AXES = 5
 LAYOUT_CHANGES = 0.08  # of the steps, besides those that are drawn as any other op
 DTYPES = ["double"] * 12 + ["float"] * 9 + ["int"] * 4 + ["half", "half", "bfloat16", "bfloat16"]
 DTYPES += ["long", "short", "char", "uchar", "ushort", "uint", "ulong", "bool"]
@@ -106,7 +106,7 @@ class Generator:
         self.values: list[Value] = []
         self.names = surroundings()
         is_large = rng.random() < 0.07
-        self.sizes, self.most = (LARGE_SIZES, MOST_OF_LARGE) if is_large else (SIZES, MOST_ELEMENTS)
+        self.sizes, self.most = (LARGE_SIZES, MAX_OF_LARGE) if is_large else (SIZES, MAX_ELEMENTS)
         self._current = ""
 
     # ---- operands ----
@@ -210,7 +210,7 @@ class Generator:
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
             raise Unsuitable from error
         value = Value(name, tensor, bound, exact)
-        if prod(value.shape) > self.most or 0 in value.shape or value.ndim > MOST_AXES:
+        if prod(value.shape) > self.most or 0 in value.shape or value.ndim > MAX_AXES:
             raise Unsuitable
         if bound > value.largest:
             raise Unsuitable

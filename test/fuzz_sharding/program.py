@@ -25,7 +25,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 ONE_DEVICE = "CPU"
 # what makes a statement compute something at once
 COMPUTING = (".realize()", "] =", "] +=", ".assign(", ".masked_select(")
-MOST_DEVICES = 8
+MAX_DEVICES = 8
 # `turn`, a Variable, goes from 0 to this
 LAST_TURN = 3
 NAMES = (
@@ -67,7 +67,7 @@ def random_devices(rng: random.Random, count: int) -> tuple[int, ...]:
     """Numbers of devices: the first ones in order, or others in any."""
     if rng.random() < 0.7:
         return tuple(range(count))
-    return tuple(rng.sample(range(MOST_DEVICES), count))
+    return tuple(rng.sample(range(MAX_DEVICES), count))
 
 
 def random_layout(rng: random.Random, shape: Shape, numbers: tuple[int, ...]) -> Layout:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tinygrad.apps.language.chat import ChatError, ChatTemplate, prepared
 from tinygrad.apps.language.replies import Call, Delta, ReplyParser
-from tinygrad.apps.language.stopping import StopTexts
+from tinygrad.apps.language.stop_strings import StopTexts
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
 
 pytest.importorskip("jinja2")

@@ -18,7 +18,7 @@ from tinygrad.apps.language.replicas import Replicas, load_model
 from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.transformer import Transformer
 from tinygrad.apps.language.weights import WeightFile
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 from tinygrad.sharding import Sharding, ShardingError
 
 CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}

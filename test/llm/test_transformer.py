@@ -18,7 +18,7 @@ from tinygrad.apps.language.cache import ContextOverflowError
 from tinygrad.apps.language.sampling import Sampling
 from tinygrad.apps.language.transformer import CHUNK, Transformer
 from tinygrad.dtype import DType, dtypes
-from tinygrad.engine.realize import compiled_kernels
+from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.state import FileFormatError
 
 # sums of some hundred products in float32, layer after layer

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.device import Sharding
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Program: TypeAlias = Callable[..., Tensor]

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from test.sharding.common import Array, array
 from tinygrad import GlobalCounters, Mesh, P, Sharding, Tensor, nn
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 from tinygrad.nn.optim import AdamW
 from tinygrad.nn.state import (
     get_parameters,

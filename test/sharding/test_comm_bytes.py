@@ -24,7 +24,7 @@ from test.sharding.common import (
 )
 from tinygrad import Tensor
 from tinygrad.device import Sharding
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 
 
 def gradients(out: Tensor, *targets: Tensor) -> list[Tensor]:

@@ -7,8 +7,8 @@ import pytest
 
 from test.backend.custom_kernels import largest, matmul_gradient
 from tinygrad import Mesh, P, Tensor, TinyJit, UOp
-from tinygrad.engine import CommTrace
-from tinygrad.engine.realize import compiled_kernels
+from tinygrad.execution import CommTrace
+from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.optim import SGD
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial, Sharding, ShardingError

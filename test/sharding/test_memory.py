@@ -19,7 +19,7 @@ import pytest
 from test.models.transformer import Transformer
 from test.sharding.common import KIB
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 from tinygrad.nn.optim import Adam
 from tinygrad.nn.state import (
     get_parameters,

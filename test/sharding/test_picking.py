@@ -19,7 +19,7 @@ from test.sharding.common import (
 )
 from tinygrad import Tensor
 from tinygrad.device import Sharding
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 from tinygrad.mixin.counting import counted_axis
 
 THREE = DEVICES[:3]

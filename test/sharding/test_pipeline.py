@@ -16,9 +16,9 @@ import pytest
 from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, parts, placed
 from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
-from tinygrad.engine import CommTrace
-from tinygrad.engine.realize import Capture, ExecItem, ScheduleItem, capturing
-from tinygrad.engine.schedule import _plans
+from tinygrad.execution import CommTrace
+from tinygrad.execution.realize import Capture, ExecItem, ScheduleItem, capturing
+from tinygrad.execution.schedule import _plans
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.pipeline import Pipeline, Task, make_timetable
 from tinygrad.nn.pipeline.stages import _Batch

@@ -20,7 +20,7 @@ from test.fuzz_sharding.check import (
 )
 from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.shrink import Check, shrink
-from tinygrad.schedule import moving
+from tinygrad.schedule.spmd import local_movement as moving
 from tinygrad.settings import Context
 
 PROGRAMS = 20

@@ -11,7 +11,7 @@ from test.models.parallel import data_parallel, tensor_parallel
 from test.sharding.common import DEVICES, moved, on, parts
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.device import Sharding
-from tinygrad.engine.realize import ExecItem
+from tinygrad.execution.realize import ExecItem
 
 STEPS = {"data parallel": data_parallel, "tensor parallel": tensor_parallel}
 

@@ -20,7 +20,7 @@ from test.sharding.common import (
 )
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
 from tinygrad.device import Sharding
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 from tinygrad.settings import Context
 
 HEADS, LENGTH, DIM = 4, 16, 8

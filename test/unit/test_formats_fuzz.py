@@ -42,8 +42,8 @@ from tinygrad.nn.state.file_bytes import stored_run
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 # loading these files takes kilobytes; more than this is what a damaged size asked for
-MOST_BYTES = 16 << 20
-MOST_SECONDS_PER_FILE = 5
+MAX_BYTES = 16 << 20
+MAX_SECONDS_PER_FILE = 5
 INTERESTING = [
     *(bytes(size) for size in (1, 2, 4, 8)),
     *(b"\xff" * size for size in (1, 2, 4, 8)),
@@ -166,9 +166,9 @@ def run(name: str, folder: Path, seconds: float) -> int:
         except Exception as error:
             raise AssertionError(f"{name} number {number_of_file}: {error!r}") from error
         taken = tracemalloc.get_traced_memory()[1] - before
-        assert taken < MOST_BYTES, f"{name} number {number_of_file} takes {taken} bytes"
+        assert taken < MAX_BYTES, f"{name} number {number_of_file} takes {taken} bytes"
         elapsed = time.monotonic() - start
-        assert elapsed < MOST_SECONDS_PER_FILE, f"{name} number {number_of_file}: {elapsed} s"
+        assert elapsed < MAX_SECONDS_PER_FILE, f"{name} number {number_of_file}: {elapsed} s"
         path.unlink()
     return refused
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
-from tinygrad.engine.jit_launches import MOST_MEMBERS, REACH, groups_of, single_messages
-from tinygrad.engine.realize import BufferCopy
+from tinygrad.execution.realize import BufferCopy
+from tinygrad.jit.launches import MAX_MEMBERS, REACH, groups_of, single_messages
 
 
 @dataclass(eq=False)
@@ -69,9 +69,9 @@ def test_an_item_stays_near_what_was_written_before_it():
 
 
 def test_a_group_has_a_limit():
-    buffers = [Buffer("CPU", 4, dtypes.uint8) for _ in range(MOST_MEMBERS + 1)]
+    buffers = [Buffer("CPU", 4, dtypes.uint8) for _ in range(MAX_MEMBERS + 1)]
     groups = grouped([Item([b], (b,)) for b in buffers])
-    assert [len(group) for group in groups] == [MOST_MEMBERS, 1]
+    assert [len(group) for group in groups] == [MAX_MEMBERS, 1]
 
 
 def test_messages_of_a_round_that_meet_run_one_after_the_other():

@@ -33,17 +33,10 @@ LAYERS = (
     {"device", "allocator", "dlpack"},
     {"renderer", "runtime"},
     {"schedule", "codegen"},
-    {"engine"},
+    {"execution"},
     {"tensor", "mixin", "gradient"},
-    {
-        "nn",
-        "apps",
-        "planner",
-        "engine.jit",
-        "engine.jit_closure",
-        "engine.jit_inputs",
-        "engine.jit_native",
-    },
+    {"jit"},
+    {"engine", "nn", "apps", "planner"},
     {"", "__main__"},  # `tinygrad` itself hands out the public names
 )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad.engine.memory import ALIGNMENT, Lifetime, plan
+from tinygrad.execution.memory import ALIGNMENT, Lifetime, plan
 from tinygrad.helpers import round_up
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tinygrad import dtypes
-from tinygrad.schedule.rangeify import lower_kernel, movement_index, reshape_index, within
+from tinygrad.schedule.kernel.rangeify import lower_kernel, movement_index, reshape_index, within
 from tinygrad.uop import Ops
 from tinygrad.uop.args import KernelInfo, ParamArg, ReduceArg, WindowArg
 from tinygrad.uop.ops import UOp

@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 
 from tinygrad import Sharding, Tensor, TinyJit, Variable, dtypes
-from tinygrad.engine import CommTrace
-from tinygrad.schedule import fuse, merge
+from tinygrad.execution import CommTrace
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.schedule.collectives import all_reduce
-from tinygrad.schedule.kernels import hazards, make_plan
-from tinygrad.schedule.local import padded_to_most, slice_local
+from tinygrad.schedule.comm.simplify import simplify
+from tinygrad.schedule.grouping import fuse, merge
+from tinygrad.schedule.grouping.make_plan import hazards, make_plan
+from tinygrad.schedule.grouping.prepare import as_memory, contiguous_range, prepare
+from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.plan import Part
-from tinygrad.schedule.prepare import as_memory, contiguous_range, prepare
-from tinygrad.schedule.simplify import simplify
-from tinygrad.schedule.transfer import transfer
-from tinygrad.schedule.unit import Unit
+from tinygrad.schedule.spmd.collectives import all_reduce
+from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_local
+from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial
 from tinygrad.uop import Ops
-from tinygrad.uop.args import ParamArg, Reason, ReduceArg, Spmd, TransferArg, ViewArg
+from tinygrad.uop.args import CommInfo, ParamArg, ReduceArg, Spmd, TransferArg, ViewArg
 from tinygrad.uop.ops import UOp, graph_rewrite
 
 TWO = ("CPU:1", "CPU:2")
 FOUR = tuple(f"CPU:{i}" for i in range(1, 5))
-REASON = Reason("test", "", "", "")
+REASON = CommInfo("test", "", "", "")
 FLOAT = dtypes.float32
 
 
@@ -392,7 +392,7 @@ def test_scatter_and_gather_send_each_block_once() -> None:
 def test_symbolic_sizes_are_sent_at_their_largest_where_pieces_are_cut() -> None:
     size = Variable("n", 1, 8)
     value = buffer(8, 2, device=Spmd(TWO)).shrink(((0, size), (0, 2)))
-    assert padded_to_most(value).shape == (8, 2)
+    assert pad_to_max_shape(value).shape == (8, 2)
     local = transfer(value, Sharding(TWO, 1), Sharding(TWO), (size, 4), REASON)
     assert transfers(local)[0].arg.shape == (2, 8, 2)
     assert local.shape == (size, 4)

@@ -21,8 +21,8 @@ from tinygrad.sharding import (
     allreduce_bytes,
     common_layout,
     cover,
-    crossing_elements,
     expand_layout,
+    moved_elements,
     operand_layout,
     permute_layout,
     reduce_layout,
@@ -267,7 +267,7 @@ def test_symbolic_sizes_are_cut_as_the_greatest_they_can_be() -> None:
     assert layout.local_shape((most, 2)) == (3, 2)
     assert not layout.is_even((few, 2))
     assert [region[0] for region in layout.regions((most, 2))] == [(0, 3), (3, 6), (6, 9), (9, 10)]
-    assert crossing_elements(layout, split(4), (most, 2)) == 3 * 10 * 2
+    assert moved_elements(layout, split(4), (most, 2)) == 3 * 10 * 2
     shrink, pair = LAYOUT_RULES["SHRINK"], (0, 2)
     for size, keeps in ((most, layout), (fewer, layout), (few, None)):
         assert shrink(layout, (10, 2), ((0, size), pair)) is keeps

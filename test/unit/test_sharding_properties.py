@@ -23,9 +23,9 @@ from tinygrad.sharding import (
     Sharding,
     common_layout,
     cover,
-    lacking_elements,
     moves_along,
     operand_layout,
+    received_elements,
     reduce_layout,
     sent_per_device,
     transfer_bytes,
@@ -447,7 +447,7 @@ def test_cover_tiles_every_destination_and_sends_nothing_that_is_there(
         np.testing.assert_array_equal(filled, expected)
     assert transfer_bytes(source, target, shape, 2) == 2 * received
     if source.devices == target.devices:
-        assert sum(lacking_elements(source, target, shape)) == received
+        assert sum(received_elements(source, target, shape)) == received
     assert sum(sent_per_device(source, target, shape, 2)) == 2 * received
 
 

@@ -7,7 +7,7 @@ import pytest
 from tinygrad.dtype import dtypes
 from tinygrad.sharding import Partial, Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import Reason, Spmd, TransferArg
+from tinygrad.uop.args import CommInfo, Spmd, TransferArg
 from tinygrad.uop.ops import BufferArg, ReduceArg, UOp
 from tinygrad.uop.spec import KERNEL, LINEAR, PER_DEVICE, TENSOR, SpecError, type_verify, verify
 from tinygrad.uop.spec_checks import _MOVEMENT
@@ -126,7 +126,7 @@ def test_the_per_device_graph_refuses(wrong: UOp, message: str) -> None:
 
 
 def test_a_transfer_is_part_of_the_per_device_graph() -> None:
-    arg = TransferArg("CPU", (2, 2, 6), (), Reason("gather", "", "", ""))
+    arg = TransferArg("CPU", (2, 2, 6), (), CommInfo("gather", "", "", ""))
     verify(UOp.sink(node(Ops.COPY, local, arg=arg)), PER_DEVICE)
 
 

@@ -14,7 +14,7 @@ import safetensors.numpy
 
 from test.unit.test_gguf import F32_DATA, Part, gguf_file
 from tinygrad import Mesh, P, Sharding, Tensor
-from tinygrad.engine import CommTrace
+from tinygrad.execution import CommTrace
 from tinygrad.nn.state import gguf_load, load_state_dict, safe_load, safe_save
 from tinygrad.nn.state.ggml import block_format
 from tinygrad.nn.state.shards import run_starts

@@ -10,7 +10,7 @@ import pytest
 
 from test.sharding.common import array, moved, placed
 from tinygrad import CommTrace, Tensor
-from tinygrad.schedule.collectives import choose_algorithm
+from tinygrad.schedule.spmd.collectives import choose_algorithm
 from tinygrad.settings import Context
 from tinygrad.sharding import (
     Partial,

@@ -21,7 +21,7 @@ from tinygrad.codegen.blocking import accumulate_in_memory
 from tinygrad.codegen.footprint import find_footprint
 from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
-from tinygrad.codegen.sharing import share_terms
+from tinygrad.codegen.skinny_matmul import share_terms
 from tinygrad.codegen.split import Fit
 from tinygrad.codegen.staging import is_contiguous, lanes_of, stage
 from tinygrad.codegen.tiling import (
@@ -37,7 +37,7 @@ from tinygrad.settings import thread_count
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-FEWEST_PRODUCTS = 1 << 12
+MIN_PRODUCTS = 1 << 12
 ITEMS_PER_THREAD = 4
 # bytes of vectors that are worth a tile of their own, and the side of a tile without them
 NARROWEST_VECTOR = 16
@@ -108,7 +108,7 @@ def find_contraction(nest: Nest) -> Contraction | None:
         return None
     free = FreeRanges()
     outputs = free[reduce]
-    if not outputs.issubset(own) or points(outputs.union(reduce.src[1:])) < FEWEST_PRODUCTS:
+    if not outputs.issubset(own) or points(outputs.union(reduce.src[1:])) < MIN_PRODUCTS:
         return None
     left, right = product.src
     only_left = [r for r in own if r in free[left] and r not in free[right]]

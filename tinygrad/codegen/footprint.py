@@ -33,7 +33,7 @@ FOOTPRINT_BYTES = 1 << 18
 # and what windows of rows read, row by row
 ROWS_FOOTPRINT_BYTES = 1 << 20
 # each element has to be read this often, or conditions cost less than the copy
-LEAST_REUSE = 8
+MIN_REUSE = 8
 # about how many columns share what is read of a row
 COLUMNS = 32
 
@@ -91,7 +91,7 @@ def find_footprint(
         reads, most = max(reads, products // COLUMNS), ROWS_FOOTPRINT_BYTES
     if size * load.dtype.itemsize > most:
         return None
-    if reads < LEAST_REUSE * size * points(outside):
+    if reads < MIN_REUSE * size * points(outside):
         return None
     return _copied(load, pointer, rest, list(zip(sums, scales, strict=True)), own, factory, number)
 

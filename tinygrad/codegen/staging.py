@@ -22,8 +22,8 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 # the steps of a contiguous axis that make scattering worth while
-FEWEST_STEPS = 8
-FEWEST_LANES = 4
+MIN_STEPS = 8
+MIN_LANES = 4
 # of the widest vectors; narrower machines take several
 VECTOR_BYTES = 64
 
@@ -78,7 +78,7 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
     lanes = lanes_of(store.src[1])
     while lanes > 1 and lanes >= 2 * extent(along):
         lanes //= 2
-    if lanes < FEWEST_LANES:
+    if lanes < MIN_LANES:
         return store
     root, outer, inner = split_axis(
         UOp.sink(store), along, lanes, AxisType.VECTOR, factory, Fit.MASKED
@@ -110,7 +110,7 @@ def lanes_of(operand: UOp) -> int:
 def contiguous_axis(operand: UOp, axes: list[UOp], free: FreeRanges, default: UOp) -> UOp:
     """The innermost axis along which the operand is contiguous and long enough, or `default`."""
     for axis in reversed(axes[:-1]):
-        long_enough = axis.arg.kind is AxisType.REDUCE and extent(axis) >= FEWEST_STEPS
+        long_enough = axis.arg.kind is AxisType.REDUCE and extent(axis) >= MIN_STEPS
         if long_enough and is_contiguous(operand, axis, free):
             return axis
     return default

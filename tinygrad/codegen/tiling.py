@@ -30,11 +30,11 @@ LOOP_OVERHEAD = 0.6
 NARROWEST_COST = 0.5
 LONG_OPERATION = 12
 LONG_OPERATIONS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW, Ops.SQRT, Ops.RECIPROCAL})
-FEWEST_STAGED_OPERATIONS = 2
+MIN_STAGED_OPERATIONS = 2
 # bytes of the rows of a tile that stay in a core's caches until they are summed
 ROW_BYTES = 1 << 18
-MOST_ROWS = 14
-MOST_ROWS_OF_ONE_VECTOR = 25
+MAX_ROWS = 14
+MAX_ROWS_OF_ONE_VECTOR = 25
 # elements of a panel that is copied block by block, and the parts that its rows are then cut in
 LONG_PANEL = 1 << 16
 # of one that is all that the panel side has
@@ -140,7 +140,7 @@ class _Search:
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
         # what the row side computes is done once, in vectors, before its values fill lanes
-        self.rows_staged = _arithmetic(self.other) >= FEWEST_STAGED_OPERATIONS
+        self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
         guarded = _is_guarded(self.other) and not self.rows_staged
         self.scalar_load = LOAD_SCALAR + (GUARD_SCALAR if guarded else 0)
         self.panel_guard = GUARD_VECTOR if _is_guarded(self.panel) else 0.0
@@ -159,7 +159,7 @@ class _Search:
 
     def tiles_for(self, vectors: int) -> list[_RowTile]:
         """Candidate register tiles that fit beside `vectors` columns."""
-        limit = MOST_ROWS_OF_ONE_VECTOR if vectors == 1 else MOST_ROWS
+        limit = MAX_ROWS_OF_ONE_VECTOR if vectors == 1 else MAX_ROWS
         most = min(limit, (self.registers - 1 - vectors) // vectors)
         if self.rows_staged:
             row_bytes = self.found.terms() * self.other.dtype.itemsize

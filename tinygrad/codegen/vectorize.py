@@ -18,11 +18,11 @@ from tinygrad.uop.ops import AxisType, UOp
 
 # the cost of a lane that is gathered or scattered, in lanes that are not
 GATHER_COST = 1.0
-FEWEST_STEPS = 4
+MIN_STEPS = 4
 UNROLLED_TERMS = 32
 ACCUMULATORS = 4
 # those of all outputs together
-MOST_ACCUMULATORS = 16
+MAX_ACCUMULATORS = 16
 # vectors of neighbouring outputs: long pieces of each row that is read
 COLUMN_VECTORS = 8
 
@@ -79,7 +79,7 @@ def split_terms(nest: Nest, axis: UOp) -> None:
         lanes //= 2
     # outputs that share terms have accumulators of their own
     shared = {r for s in nest.stores for r in s.src[2:] if r.arg.kind is AxisType.TILE}
-    most = max(1, min(ACCUMULATORS, MOST_ACCUMULATORS // points(frozenset(shared))))
+    most = max(1, min(ACCUMULATORS, MAX_ACCUMULATORS // points(frozenset(shared))))
     unroll = 1
     while unroll < most and n >= 4 * unroll * lanes:
         unroll *= 2
@@ -166,7 +166,7 @@ class _Choice:
             for store in self.nest.stores
             for r in store.src[2:]
             if r.arg.kind is AxisType.LOOP
-            and extent(r) >= FEWEST_STEPS
+            and extent(r) >= MIN_STEPS
             and self.writes_in_order(store, r)
         )
         own = [self.best_term_axis(u) for u in self.reduces]
@@ -190,7 +190,7 @@ class _Choice:
         loads = [u for u in below if u.op is Ops.LOAD]
         found, found_cost = None, float("inf")
         for r in reduce.src[1:]:
-            if extent(r) < FEWEST_STEPS:
+            if extent(r) < MIN_STEPS:
                 continue
             cost = sum(
                 points(self.free[u]) * self.lane_cost(u, r) for u in loads if r in self.free[u]

@@ -20,10 +20,10 @@ from tinygrad.mixin.core import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.placement import common_sources
+from tinygrad.uop.reshard import common_sources
 
 # a power up to this is written as multiplications
-MOST_MULTIPLIED = 32
+MAX_MULTIPLIED = 32
 
 
 class ArithmeticMixin(TensorCore):
@@ -315,7 +315,7 @@ def _constant_power(base: UOp, exponent: float) -> UOp:
     if abs(exponent) == 0.5:
         root = base.alu(Ops.SQRT)
         return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
-    if exponent.is_integer() and abs(exponent) <= MOST_MULTIPLIED:
+    if exponent.is_integer() and abs(exponent) <= MAX_MULTIPLIED:
         power = _multiplied(base, int(abs(exponent)))
         return power if exponent > 0 else power.alu(Ops.RECIPROCAL)
     return base.alu(Ops.POW, const_node(exponent, base.dtype))

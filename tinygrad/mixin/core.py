@@ -17,7 +17,7 @@ from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.placement import whole_along
+from tinygrad.uop.reshard import unshard_axis
 
 Shape: TypeAlias = tuple[sint, ...]
 
@@ -239,7 +239,7 @@ class TensorCore:
         """The same value with `axis` whole on each device, as the operation `by` needs it; None if
         it could not do with less.
         """
-        return self._derive(whole_along(self.uop, axis, by))
+        return self._derive(unshard_axis(self.uop, axis, by))
 
     def _operand(self, x: Any, op: str = "this operation") -> UOp:
         """`x` as an operand next to this tensor, with its own dtype if it is a tensor."""

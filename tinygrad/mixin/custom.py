@@ -16,14 +16,19 @@ from tinygrad.helpers import all_int, dedup
 from tinygrad.mixin.core import TensorCore, shown
 from tinygrad.mixin.creation import in_own_memory
 from tinygrad.mixin.realization import kernel_outputs, remember_assignment
-from tinygrad.mixin.sharing import take_over
-from tinygrad.schedule.custom import CustomKernelError, bindings, lower_custom_kernel, written_slots
+from tinygrad.mixin.sharing import copy_on_write
+from tinygrad.schedule.kernel.custom import (
+    CustomKernelError,
+    bindings,
+    lower_custom_kernel,
+    written_slots,
+)
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CustomKernelArg
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.placement import reshard
+from tinygrad.uop.reshard import reshard
 
 REDUCTIONS = {"sum": "ADD", "prod": "MUL", "max": "MAX"}
 KernelFunction = Callable[..., UOp]
@@ -89,7 +94,7 @@ class CustomKernelMixin(TensorCore):
         for i in written:
             _check_written(kernel.arg.name, i, tensors[i])
             if is_whole_memory(tensors[i].uop):
-                take_over(tensors[i])
+                copy_on_write(tensors[i])
         sources = tuple(
             _written_memory(x.uop, device) if i in written else _on(x.uop, device)
             for i, (x, device) in enumerate(zip(tensors, devices, strict=True))

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from tinygrad.engine import realize_tensors
-from tinygrad.engine.schedule import storage_of
+from tinygrad.execution import realize_tensors
+from tinygrad.execution.schedule import storage_of
 from tinygrad.gradient import carry_over
 from tinygrad.mixin.core import VIEWS, live_tensors, seen_through
 from tinygrad.mixin.creation import in_own_memory, is_constant
@@ -25,7 +25,7 @@ from tinygrad.mixin.users import Users
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.placement import inherit
+from tinygrad.uop.reshard import inherit
 
 # ASSIGNs to buffers that others may read; while there are none, nobody need look for them
 _assignments: weakref.WeakSet[UOp] = weakref.WeakSet()

@@ -48,7 +48,7 @@ def share(node: UOp) -> None:
         _shared.add(memory)
 
 
-def take_over(tensor: TensorCore) -> None:
+def copy_on_write(tensor: TensorCore) -> None:
     """Give every tensor that is no view of `tensor` memory of its own, if it shares this one's."""
     memory = memory_below(tensor.uop)
     if memory not in _shared:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.engine import schedule_uops
+from tinygrad.execution import schedule_uops
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.core import (
     VIEWS,
@@ -28,11 +28,11 @@ from tinygrad.mixin.realization import (
     replace_nodes,
     roots_of,
 )
-from tinygrad.mixin.sharing import memory_below, share, take_over
+from tinygrad.mixin.sharing import copy_on_write, memory_below, share
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.writing import written_back
+from tinygrad.uop.slice_assign import written_back
 
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
 
@@ -155,7 +155,7 @@ class StorageMixin(CreationMixin):
                 whole.origin = self.origin
                 whole.assign(whole._derive(written_back(target, memory, value))).realize()
             return self
-        take_over(self)
+        copy_on_write(self)
         self.uop = self.uop.assign(value)
         remember_assignment(self.uop)
         return self

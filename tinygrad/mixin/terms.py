@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tinygrad.mixin.core import TensorCore, live_tensors
-from tinygrad.schedule.simplify import simplify
+from tinygrad.schedule.comm.simplify import simplify
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

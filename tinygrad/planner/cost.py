@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinygrad.engine.schedule import storage_of
+from tinygrad.execution.schedule import storage_of
 from tinygrad.helpers import prod
 from tinygrad.planner.layers import Group, repeated, shortened
 from tinygrad.planner.movement import Movement, movements
 from tinygrad.planner.program import program
 from tinygrad.planner.trial import Function, trial_graph
-from tinygrad.schedule.local import Layout, local_shape, most, names
+from tinygrad.schedule.spmd.local import Layout, local_shape, max_shape, names
 from tinygrad.sharding import current_topology
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -124,7 +124,7 @@ def planned(sink: UOp) -> Cost:
 def local_size(node: UOp) -> int:
     """The elements that one device holds of a value."""
     device = node.device
-    return prod(most(node.shape if device is None else local_shape(device, node.shape)))
+    return prod(max_shape(node.shape if device is None else local_shape(device, node.shape)))
 
 
 def local_nbytes(node: UOp) -> int:

@@ -14,16 +14,16 @@ from typing import Any
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv, prod
-from tinygrad.schedule.collectives import (
+from tinygrad.schedule.spmd.collectives import (
     all_reduce,
     choose_algorithm,
-    count_of_terms,
     group_size,
+    partial_count,
     stacked,
 )
-from tinygrad.schedule.local import device_of, local_shape, most
-from tinygrad.schedule.multi import transfer_kind
-from tinygrad.schedule.transfer import transfer
+from tinygrad.schedule.spmd.local import device_of, local_shape, max_shape
+from tinygrad.schedule.spmd.multi import transfer_kind
+from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
     Sharding,
@@ -35,7 +35,7 @@ from tinygrad.sharding import (
     transfer_seconds,
 )
 from tinygrad.uop import Ops
-from tinygrad.uop.args import BufferArg, Reason, TransferArg
+from tinygrad.uop.args import BufferArg, CommInfo, TransferArg
 from tinygrad.uop.ops import UOp
 
 Ints = tuple[int, ...]
@@ -58,13 +58,13 @@ def movements(node: UOp) -> tuple[Movement, ...]:
     [('all_reduce', 64)]
     """
     source = node.src[0].device
-    shape = most(node.shape)
+    shape = max_shape(node.shape)
     if source is None or source == node.arg or 0 in shape:
         return ()
     # settings and links choose the algorithm of an all-reduce
     how = (current_topology(), RING.value, ALL2ALL.value)
     has_terms = isinstance(source, Sharding) and source.is_partial
-    count = count_of_terms(node.src[0]) if has_terms else 0
+    count = partial_count(node.src[0]) if has_terms else 0
     return _movements(how, count, node.dtype, source, node.arg, shape)
 
 
@@ -127,12 +127,12 @@ def _lowered(
     terms: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
 ) -> Iterator[Movement]:
     """The rounds of messages that the node becomes."""
-    stored = BufferArg(-1, most(local_shape(source, shape)), device_of(source))
+    stored = BufferArg(-1, max_shape(local_shape(source, shape)), device_of(source))
     value = UOp(Ops.BUFFER, dtype, (), stored)
     if isinstance(source, Sharding) and source.is_partial:
         local = all_reduce(value, source, target, shape, "", terms)
     else:
-        reason = Reason(transfer_kind(source, target), "", "", "")
+        reason = CommInfo(transfer_kind(source, target), "", "", "")
         local = transfer(value, source, target, shape, reason)
     for node in local.toposort():
         if node.op is Ops.COPY and isinstance(node.arg, TransferArg):

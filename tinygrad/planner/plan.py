@@ -23,7 +23,7 @@ from tinygrad.tensor import Tensor
 from tinygrad.text import aligned
 
 # choices whose memory is worth computing with all layers, where that of a few may have been too low
-MOST_CHECKED = 4
+MAX_CHECKED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def _checked(search: Search) -> tuple[Choice, Cost]:
     """
     step, limit = search.step, search.limit
     nearest: list[Cost] = []
-    for _ in range(MOST_CHECKED):
+    for _ in range(MAX_CHECKED):
         choice = search.ranking()[0]
         known = search.known[choice]
         cost = step.cost(search.layouts(choice)) if step.repeated else known

@@ -12,27 +12,27 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from tinygrad.device import Device
-from tinygrad.engine.schedule import memory_layout
+from tinygrad.execution.schedule import memory_layout
 from tinygrad.helpers import all_int, prod
 from tinygrad.planner.movement import Ints, Movement, is_even, movements
-from tinygrad.schedule.collectives import choose_algorithm, group_size, reduce_first
-from tinygrad.schedule.kernels import make_plan
-from tinygrad.schedule.local import Layout, local_shape, most, names, padded_flat
-from tinygrad.schedule.multi import Lowering, lower_layouts, multi_pm
-from tinygrad.schedule.place import place_constants
+from tinygrad.schedule.grouping.make_plan import make_plan
+from tinygrad.schedule.grouping.place_constants import place_constants
+from tinygrad.schedule.grouping.prepare import prepare
+from tinygrad.schedule.grouping.rematerialize import rematerialize
 from tinygrad.schedule.plan import KernelItem, Plan, TransferItem
-from tinygrad.schedule.prepare import prepare
-from tinygrad.schedule.regather import gather_again
-from tinygrad.schedule.transfer import stays
+from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_first
+from tinygrad.schedule.spmd.local import Layout, local_shape, max_shape, names, padded_flat
+from tinygrad.schedule.spmd.multi import Lowering, lower_layouts, multi_pm
+from tinygrad.schedule.spmd.transfer import stays
 from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import BufferArg, Move, Reason, Spmd, TransferArg
+from tinygrad.uop.args import BufferArg, CommInfo, Message, Spmd, TransferArg
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 
 @dataclass(frozen=True)
-class Received(Reason):
+class Received(CommInfo):
     """A movement that stands for all its messages, between two `layouts`."""
 
     moved: tuple[Movement, ...] = ()
@@ -73,13 +73,13 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
     has_terms = isinstance(source, Sharding) and source.is_partial
     if not has_terms and isinstance(target, Sharding) and stays(source, target, node.shape):
         return _beginning(value, shape)
-    sizes = most(shape)
+    sizes = max_shape(shape)
     moved = movements(node)
     kind = moved[0].kind if moved else "none"
     reason = Received(kind, "", "", "", moved=moved, layouts=(source, target))
     if isinstance(source, Sharding) and source.is_partial:
         whole = _reduced(value, source, target, sizes, reason)
-    elif is_even(source, most(node.shape)) and is_even(target, most(node.shape)):
+    elif is_even(source, max_shape(node.shape)) and is_even(target, max_shape(node.shape)):
         whole = _message(value, target, sizes, reason)
     else:
         # runs are packed where they are sent, and unpacked where they arrive
@@ -89,7 +89,7 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
 
 def _message(value: UOp, target: Layout, sizes: Ints, reason: Received) -> UOp:
     """Memory that is received."""
-    arg = TransferArg(_first(target), (1, *sizes), (Move(0, 0, 0, 0),), reason)
+    arg = TransferArg(_first(target), (1, *sizes), (Message(0, 0, 0, 0),), reason)
     return UOp(Ops.COPY, value.dtype, (value,), arg).reshape(sizes)
 
 
@@ -138,7 +138,7 @@ def one_device_plan(sink: UOp) -> Plan:
     local = lower_layouts(sink.substitute(numbered), one_device_pm)
     local = place_constants(graph_rewrite(local, prepare, name="prepare"))
     device = names(buffers[0].arg.device)[0] if buffers else Device.DEFAULT
-    return gather_again(make_plan(local, len(buffers), device))
+    return rematerialize(make_plan(local, len(buffers), device))
 
 
 def program(sink: UOp) -> Program:
@@ -167,5 +167,5 @@ def _seconds(item: KernelItem) -> float:
 
 def _operations(node: UOp) -> int:
     if node.op is Ops.REDUCE_AXIS:
-        return prod(most(node.src[0].shape))
-    return prod(most(node.shape)) if node.op in GroupOp.ALU else 0
+        return prod(max_shape(node.src[0].shape))
+    return prod(max_shape(node.shape)) if node.op in GroupOp.ALU else 0

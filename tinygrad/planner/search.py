@@ -25,7 +25,7 @@ Choice = tuple[Placements, ...]
 Key = tuple[int, float, int]
 """What is minimised: bytes beyond the limit, seconds, bytes that move."""
 
-MOST_COMBINATIONS = 512
+MAX_COMBINATIONS = 512
 # a round that leaves more than this of the cost was the last one
 ENOUGH = 0.99
 # what takes more than this part of the time was far from an improvement, and is not tried again
@@ -86,9 +86,9 @@ class Search:
         self.alike: dict[Hashable, Cost] = {}
         # those of choices that may yet be planned
         self.graphs: dict[Choice, Graphs] = {}
-        few = list(islice(self.fitting(), MOST_COMBINATIONS + 1))
+        few = list(islice(self.fitting(), MAX_COMBINATIONS + 1))
         # all that may be the best, if these are few enough to be compared one by one
-        self.every = few if 0 < len(few) <= MOST_COMBINATIONS else None
+        self.every = few if 0 < len(few) <= MAX_COMBINATIONS else None
 
     def _options(self, group: Group, fixed: dict[str, Placements]) -> list[Placements]:
         if group.name in fixed:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tinygrad.engine.schedule import output_node
+from tinygrad.execution.schedule import output_node
 from tinygrad.mixin.random import random_sequence
 from tinygrad.mixin.realization import roots_of
 from tinygrad.nn.state import get_parameters
 from tinygrad.planner.optimizers import follow_parameters, optimizers_in, without
-from tinygrad.schedule.simplify import simplify
+from tinygrad.schedule.comm.simplify import simplify
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 

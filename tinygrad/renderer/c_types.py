@@ -29,7 +29,7 @@ _SUFFIXES = {
     dtypes.uint64: "ull",
     dtypes.float32: "f",
 }
-_LEAST_INTEGER = -(1 << 63)
+_MIN_INTEGER = -(1 << 63)
 
 
 def short_name(dtype: DType) -> str:
@@ -66,7 +66,7 @@ def number(dtype: DType, value: Any) -> str:
     convert = truncate.get(scalar)
     integer = int(value) if convert is None else int(convert(value))
     suffix = _SUFFIXES.get(scalar, "")
-    if integer == _LEAST_INTEGER:
+    if integer == _MIN_INTEGER:
         # its digits alone are too large for the type
         return f"({integer + 1}{suffix} - 1)"
     if scalar is dtypes.index and abs(integer) >= 1 << 31:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
-from tinygrad.uop.placement import origins
+from tinygrad.uop.reshard import origins
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tinygrad.dtype import DType
-from tinygrad.uop.args import Reason
+from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
 
 
@@ -56,7 +56,7 @@ class TransferItem:
     """Messages that make up one movement of a value between devices."""
 
     transfers: tuple[Transfer, ...]
-    reason: Reason
+    reason: CommInfo
 
 
 Item = KernelItem | TransferItem

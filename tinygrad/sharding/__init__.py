@@ -9,6 +9,15 @@ from tinygrad.sharding.choice import (
     common_mesh,
     operand_layout,
 )
+from tinygrad.sharding.cover import (
+    Piece,
+    allreduce_bytes,
+    cover,
+    moved_elements,
+    received_elements,
+    sent_per_device,
+    transfer_bytes,
+)
 from tinygrad.sharding.layout import (
     Interval,
     Partial,
@@ -52,15 +61,6 @@ from tinygrad.sharding.topology import (
     sent_over,
     transfer_seconds,
 )
-from tinygrad.sharding.transfer import (
-    Piece,
-    allreduce_bytes,
-    cover,
-    crossing_elements,
-    lacking_elements,
-    sent_per_device,
-    transfer_bytes,
-)
 
 __all__ = [
     "LAYOUT_RULES",
@@ -86,14 +86,13 @@ __all__ = [
     "common_layout",
     "common_mesh",
     "cover",
-    "crossing_elements",
     "current_topology",
     "declare",
     "expand_layout",
     "fastest_allreduce",
     "keeps_blocks",
-    "lacking_elements",
     "layout_to_pick",
+    "moved_elements",
     "moves_along",
     "node_size",
     "on_axis",
@@ -101,6 +100,7 @@ __all__ = [
     "padded_reshapes",
     "permute_layout",
     "placement_axis",
+    "received_elements",
     "reduce_layout",
     "reshape_layout",
     "result_span",

@@ -16,7 +16,7 @@ from tinygrad.text import highlighted
 # neighbours differ, also down the columns of small meshes
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red", "CYAN", "YELLOW", "GREEN")
 # of blocks of several sizes, the tallest has so many lines
-_MOST_LINES = 3
+_MAX_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _heights(panel: Panel) -> list[int]:
         return needed
     largest = max(sizes)
     return [
-        max(need, round(_MOST_LINES * size / largest))
+        max(need, round(_MAX_LINES * size / largest))
         for need, size in zip(needed, sizes, strict=True)
     ]
 

@@ -26,7 +26,7 @@ Bounds: TypeAlias = tuple[Size, Size]
 Chosen: TypeAlias = tuple[int | None, int | None]
 
 # of longer tables, a picture shows the beginning and the end
-MOST_ROWS, MOST_COLUMNS = 16, 8
+MAX_ROWS, MAX_COLUMNS = 16, 8
 # in place of the bounds of the blocks between
 SKIPPED: Bounds = (-1, -1)
 
@@ -66,10 +66,10 @@ class Panel:
         return [""] if self.axes[1] is None else [_shown(bounds) for bounds in self.columns]
 
     def shortened(self) -> Panel:
-        """At most MOST_ROWS and MOST_COLUMNS of the table, with one that stands for those left
+        """At most MAX_ROWS and MAX_COLUMNS of the table, with one that stands for those left
         out.
         """
-        rows, columns = _kept(len(self.rows), MOST_ROWS), _kept(len(self.columns), MOST_COLUMNS)
+        rows, columns = _kept(len(self.rows), MAX_ROWS), _kept(len(self.columns), MAX_COLUMNS)
         return Panel(
             self.place,
             self.axes,

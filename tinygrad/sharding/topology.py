@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final
 
+from tinygrad.sharding.cover import as_layout, cover, known_volume, received_elements, scaled_down
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
-from tinygrad.sharding.transfer import as_layout, cover, known_volume, lacking_elements, scaled_down
 
 ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
 """Of an all-reduce, those with fewer rounds first."""
@@ -193,7 +193,7 @@ def _busiest(
     links = _most_peers(topology, src.devices)
     if src.devices == dst.devices and len(links) == 1:
         # the holders of a piece take turns, so nobody sends more than the most that one receives
-        return ((links[0][0], max(lacking_elements(src, dst, shape))),)
+        return ((links[0][0], max(received_elements(src, dst, shape))),)
     loads: dict[tuple[Link, bool, str], int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
@@ -224,7 +224,7 @@ def _sent_over(
 ) -> tuple[tuple[Link, int], ...]:
     links = _most_peers(topology, src.devices)
     if src.devices == dst.devices and len(links) == 1:
-        return ((links[0][0], sum(lacking_elements(src, dst, shape))),)
+        return ((links[0][0], sum(received_elements(src, dst, shape))),)
     sent: dict[Link, int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)

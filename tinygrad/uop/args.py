@@ -132,7 +132,7 @@ class Spmd:
 
 
 @dataclass(frozen=True)
-class Move:
+class Message:
     """`count` pieces from `source_slot` on of device number `source` become those from
     `target_slot` on of `target`."""
 
@@ -144,7 +144,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Reason:
+class CommInfo:
     """What a movement between devices is, for people.
 
     `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
@@ -170,8 +170,8 @@ class TransferArg:
 
     device: str | Spmd
     shape: tuple[int, ...]
-    moves: tuple[Move, ...]
-    reason: Reason
+    moves: tuple[Message, ...]
+    reason: CommInfo
 
     def piece_size(self, elements: int) -> int:
         """The elements of one piece, of `elements` in all."""

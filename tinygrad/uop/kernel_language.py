@@ -1,8 +1,8 @@
 """How a kernel is written by hand: arrays are indexed, elements stored, loops closed.
 
-In: placeholders, which are `PARAM`s under movement. Out: a graph for `schedule/custom.py` to check
-and lower. An array has a shape; an element, `A[i, j]`, has none, and is a place to store to or,
-where a value is needed, what is in memory there. `A.after(x)` is the array once `x` is done.
+In: placeholders, which are `PARAM`s under movement. Out: a graph for `schedule/kernel/custom.py`
+to check and lower. An array has a shape; an element, `A[i, j]`, has none, and is a place to store
+to or, where a value is needed, what is in memory there. `A.after(x)` is the array once `x` is done.
 """
 
 from __future__ import annotations

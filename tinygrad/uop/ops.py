@@ -14,7 +14,7 @@ from typing import Any, cast
 from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
 from tinygrad.helpers import argsort, prod
 from tinygrad.sharding import LAYOUT_RULES, Sharding
-from tinygrad.uop import GroupOp, Ops, placement, rows
+from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard
 from tinygrad.uop.args import (
     AxisType,
     BufferArg,
@@ -26,8 +26,8 @@ from tinygrad.uop.args import (
     WindowArg,
 )
 from tinygrad.uop.bounds import min_max
+from tinygrad.uop.device_rules import compute_device
 from tinygrad.uop.kernel_language import KernelMixin
-from tinygrad.uop.location import compute_device
 from tinygrad.uop.math import MathMixin
 from tinygrad.uop.node import UNSET, Node
 from tinygrad.uop.render import infix, tree
@@ -188,7 +188,7 @@ class UOp(Node, MathMixin, KernelMixin):
         else:
             dtype = srcs[-1].dtype
         if any(isinstance(x.device, Sharding) for x in srcs) or _conflicts(srcs):
-            srcs = placement.common_sources(op, srcs)
+            srcs = reshard.common_sources(op, srcs)
         return UOp(op, dtype, srcs)
 
     def cast(self, dtype: DType) -> UOp:
@@ -201,7 +201,7 @@ class UOp(Node, MathMixin, KernelMixin):
         """The same bits read as `dtype`; if its size differs, so does that of the last axis."""
         if self.dtype == dtype:
             return self
-        return UOp(Ops.BITCAST, dtype, (placement.source_of_bitcast(self, dtype),))
+        return UOp(Ops.BITCAST, dtype, (reshard.source_of_bitcast(self, dtype),))
 
     def r(self, op: Ops, axes: tuple[int, ...]) -> UOp:
         """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE
@@ -220,7 +220,7 @@ class UOp(Node, MathMixin, KernelMixin):
     def allreduce(self, device: Any) -> UOp:
         """The reduction of a partial value, delivered to `device`."""
         node = UOp(Ops.ALLREDUCE, self.dtype, (self,), device)
-        placement.record(node)
+        reshard.record(node)
         return node
 
     def copy_to_device(self, device: Any) -> UOp:
@@ -230,7 +230,7 @@ class UOp(Node, MathMixin, KernelMixin):
             return self
         if isinstance(device, Sharding):
             device.check(self.shape)
-        return placement.copy(self, device)
+        return reshard.copy(self, device)
 
     def shard(self, devices: tuple[str, ...] | Sharding, axis: Any = None) -> UOp:
         """Split `axis` over `devices`; None puts a full copy on each."""
@@ -266,7 +266,7 @@ class UOp(Node, MathMixin, KernelMixin):
         `arg` counts the assignments before this one that are not run yet: values that read each of
         them may still be waited for.
         """
-        value = placement.value_to_assign(value, self.device)
+        value = reshard.value_to_assign(value, self.device)
         target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
         return UOp(Ops.ASSIGN, self.dtype, (target, value), before)
 
@@ -274,7 +274,7 @@ class UOp(Node, MathMixin, KernelMixin):
         """Rows of axis `batch`: shape `(*index.shape, *self.shape[batch + 1:])`; a row out of range
         reads as 0. The axes in front of it are also those of the index: each picks from its own.
         """
-        return rows.gather(self, index, batch)
+        return gather_scatter.gather(self, index, batch)
 
     def scatter_add(self, index: UOp, count: sint, batch: int = 0) -> UOp:
         """Add `self` (`(*index.shape, *rest)`) into zeros of `(*index.shape[:batch], count,
@@ -286,7 +286,7 @@ class UOp(Node, MathMixin, KernelMixin):
         """As `scatter_add`; rows that meet are combined by `op`, of `GroupOp.Scatter`, with its
         identity where there is none.
         """
-        return rows.scatter(op, self, index, count, batch)
+        return gather_scatter.scatter(op, self, index, count, batch)
 
     # ---- movement ----
 
@@ -294,10 +294,10 @@ class UOp(Node, MathMixin, KernelMixin):
         source = self
         layout = self.device
         if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, self.shape, arg) is None:
-            in_blocks = placement.reshape_in_blocks(self, arg) if op is Ops.RESHAPE else None
+            in_blocks = reshard.reshape_in_blocks(self, arg) if op is Ops.RESHAPE else None
             if in_blocks is not None:
                 return in_blocks
-            source = placement.reshard_for_movement(self, op, arg)
+            source = reshard.reshard_for_movement(self, op, arg)
         return UOp(op, self.dtype, (source,), arg)
 
     def reshape(self, shape: tuple[sint, ...] | sint, *sizes: sint) -> UOp:

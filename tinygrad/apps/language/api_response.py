@@ -21,7 +21,7 @@ from tinygrad.apps.language.tokenizer import SimpleTokenizer
 Json = dict[str, Any]
 
 # JSON has no infinity
-LEAST_LOGPROB = -9999.0
+MIN_LOGPROB = -9999.0
 
 
 @dataclass
@@ -192,7 +192,7 @@ class ChatAnswer(Answer):
 
     def _likely(self, token: int, logprob: float) -> Json:
         data = self.tokenizer.piece(token, special=True)
-        likely = max(logprob, LEAST_LOGPROB)
+        likely = max(logprob, MIN_LOGPROB)
         return {"token": self._text(token), "logprob": likely, "bytes": list(data)}
 
 
@@ -217,9 +217,9 @@ class CompletionAnswer(Answer):
         texts = [self._text(one.token) for one in tokens]
         return {
             "tokens": texts,
-            "token_logprobs": [max(one.logprob, LEAST_LOGPROB) for one in tokens],
+            "token_logprobs": [max(one.logprob, MIN_LOGPROB) for one in tokens],
             "top_logprobs": [
-                {self._text(token): max(found, LEAST_LOGPROB) for token, found in one.top or ()}
+                {self._text(token): max(found, MIN_LOGPROB) for token, found in one.top or ()}
                 for one in tokens
             ],
             "text_offset": [sum(map(len, texts[:place])) for place in range(len(texts))],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NoReturn
 
-from tinygrad.apps.language.placement import Devices
+from tinygrad.apps.language.layouts import Devices
 from tinygrad.device import Device
 from tinygrad.sharding import Mesh
 

@@ -13,7 +13,7 @@ from tinygrad.apps.language.chat import ChatTemplate
 from tinygrad.apps.language.engine import Reason
 from tinygrad.apps.language.replies import CALL, MARKERS, MISTRAL, THINK, Delta, ReplyParser
 from tinygrad.apps.language.sampling import Generated
-from tinygrad.apps.language.stopping import StopTexts
+from tinygrad.apps.language.stop_strings import StopTexts
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
 
 

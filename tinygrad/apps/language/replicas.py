@@ -13,7 +13,7 @@ from typing import Any
 
 from tinygrad.apps.language.cache import KVCache
 from tinygrad.apps.language.generate import check_step
-from tinygrad.apps.language.placement import BATCHES, Devices
+from tinygrad.apps.language.layouts import BATCHES, Devices
 from tinygrad.apps.language.transformer import Transformer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.sharding import Mesh

@@ -17,7 +17,6 @@ from tinygrad.apps.language.api_request import ChatRequest, CompletionRequest, W
 from tinygrad.apps.language.api_response import Step, Usage
 from tinygrad.apps.language.cache import ContextOverflowError
 from tinygrad.apps.language.chat import ChatError, ChatTemplate, prepared
-from tinygrad.apps.language.demands import call_demand, reply_demand
 from tinygrad.apps.language.engine import (
     Engine,
     EngineClosedError,
@@ -30,6 +29,7 @@ from tinygrad.apps.language.engine import (
 from tinygrad.apps.language.grammar import Grammar, GrammarError, Grammars, json_rule
 from tinygrad.apps.language.reading import ReplyReader, parser_for
 from tinygrad.apps.language.sampling import Generated, Sampling
+from tinygrad.apps.language.structured_output import call_demand, reply_demand
 from tinygrad.apps.language.tokenizer import SimpleTokenizer
 
 FORMAT = "response_format"

@@ -17,13 +17,13 @@ from tinygrad.apps.language.cache import KVCache
 from tinygrad.apps.language.feed_forward import Experts, FeedForward
 from tinygrad.apps.language.generate import check_step, check_tokens, generate
 from tinygrad.apps.language.grammar import Grammar
+from tinygrad.apps.language.layouts import Devices, Placement
 from tinygrad.apps.language.norm import Norm
-from tinygrad.apps.language.placement import Devices, Placement
 from tinygrad.apps.language.rotary import Rotary
 from tinygrad.apps.language.sampling import Generated, Sampling
 from tinygrad.apps.language.weights import ROWS, Split, WeightFile
 from tinygrad.dtype import DType, dtypes
-from tinygrad.engine.jit import TinyJit
+from tinygrad.jit import TinyJit
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 

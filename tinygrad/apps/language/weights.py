@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad.apps.language.placement import Placement
+from tinygrad.apps.language.layouts import Placement
 from tinygrad.apps.language.split_files import names_of_parts
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes

@@ -16,7 +16,7 @@ from tinygrad.helpers import prod
 from tinygrad.mixin.host import memory_node
 from tinygrad.nn.onnx.element_types import PACKED, dtype_of
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
-from tinygrad.nn.onnx.values import MOST_HOST_ELEMENTS, Array, HostValue, Value
+from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array, HostValue, Value
 from tinygrad.tensor import Tensor
 
 EXTERNAL = 1
@@ -37,7 +37,7 @@ def load_tensor(proto: Any, folder: Path | None) -> Value:
     Raises OnnxError if its data is not as large as its shape says, or is not there.
     """
     dtype, stored = stored_elements(proto, folder)
-    if stored.size <= MOST_HOST_ELEMENTS and not is_stored_as_bits(dtype):
+    if stored.size <= MAX_HOST_ELEMENTS and not is_stored_as_bits(dtype):
         # a part of a mapped file must not outlive its check
         array = np.array(stored)
         keeps_tensor = dtypes.is_float(dtype) and array.size > 1

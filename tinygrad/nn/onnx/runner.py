@@ -12,7 +12,7 @@ from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.nn.onnx.execution import Execution, check_operators
 from tinygrad.nn.onnx.graph import Graph, ValueSpec, read_graph, read_opsets
 from tinygrad.nn.onnx.model_file import Model, read_model
-from tinygrad.nn.onnx.values import MOST_HOST_ELEMENTS, Array, HostValue, Value, described
+from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array, HostValue, Value, described
 from tinygrad.tensor import Tensor
 
 
@@ -94,7 +94,7 @@ class OnnxRunner:
         if isinstance(given, Tensor):
             return given
         array = as_input_array(given, spec)
-        if array.dtype.kind in "iub" and array.size <= MOST_HOST_ELEMENTS:
+        if array.dtype.kind in "iub" and array.size <= MAX_HOST_ELEMENTS:
             return HostValue(array)
         return Tensor(array, device=self.device)
 

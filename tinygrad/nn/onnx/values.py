@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinygrad.dtype import DType, dtypes, from_numpy_dtype, is_stored_as_bits
-from tinygrad.engine.realize import capturing
+from tinygrad.execution.realize import capturing
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.tensor import Tensor
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 # what is larger is no shape
-MOST_HOST_ELEMENTS = 1024
-MOST_UPLOADED = 1024
+MAX_HOST_ELEMENTS = 1024
+MAX_UPLOADED = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ def as_tensor(array: Array, device: Any) -> Tensor:
     return uploaded(data, array.dtype, array.shape, device)
 
 
-@functools.lru_cache(MOST_UPLOADED)
+@functools.lru_cache(MAX_UPLOADED)
 def uploaded(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], device: Any) -> Tensor:
     """A tensor in memory, of the bytes of its elements."""
     return Tensor(np.frombuffer(data, dtype).reshape(shape), device=device).realize()
@@ -64,7 +64,7 @@ def as_value(result: Tensor | Array, device: Any) -> Value:
     if isinstance(result, Tensor):
         return result
     array = np.asarray(result)
-    if array.size > MOST_HOST_ELEMENTS:
+    if array.size > MAX_HOST_ELEMENTS:
         return as_tensor(array, device)
     return HostValue(array)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, overload
 
-from tinygrad.engine.jit import TinyJit
+from tinygrad.jit import TinyJit
 from tinygrad.tensor import Tensor
 
 T = TypeVar("T")

@@ -34,8 +34,8 @@ DEFAULT_ALIGNMENT_BYTES = 32
 SMALLEST_ALIGNMENT_BYTES = 8
 
 # a key, a type and a value; a name, a number of axes, a type and an offset
-LEAST_METADATA_BYTES = 8 + 4 + 1
-LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
+MIN_METADATA_BYTES = 8 + 4 + 1
+MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def gguf_load_metadata(tensor: Tensor) -> tuple[int, dict[str, Any], dict[str, T
     header = peek_bytes(tensor, 0, min(size, MAX_HEADER_BYTES))
     reader = HeaderReader(header, name_of_file(tensor))
     _check_version(reader)
-    tensor_count = reader.count("the number of tensors", LEAST_TENSOR_BYTES)
+    tensor_count = reader.count("the number of tensors", MIN_TENSOR_BYTES)
     metadata = _metadata(reader)
     alignment = _alignment(reader, metadata)
     entries: dict[str, TensorEntry] = {}
@@ -116,7 +116,7 @@ def _check_version(reader: HeaderReader) -> None:
 
 def _metadata(reader: HeaderReader) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
-    for _ in range(reader.count("the number of metadata entries", LEAST_METADATA_BYTES)):
+    for _ in range(reader.count("the number of metadata entries", MIN_METADATA_BYTES)):
         key = reader.text("a key")
         if key in metadata:
             raise reader.error(f"the key {shown(key)} is there twice")

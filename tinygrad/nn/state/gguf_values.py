@@ -19,7 +19,7 @@ MAX_NESTED_ARRAYS = 8
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11: "q", 12: "d"}
 BOOL, STRING, ARRAY = 7, 8, 9
 # the bytes that a value takes at least; a string has a length, an array a type and a length
-LEAST_BYTES = {
+MIN_BYTES = {
     **{number: struct.calcsize(f"<{code}") for number, code in NUMBERS.items()},
     BOOL: 1,
     STRING: 8,
@@ -70,7 +70,7 @@ class HeaderReader:
 
     def _kind(self, what: str) -> int:
         kind = self.integer("I", f"the type of {what}")
-        if kind not in LEAST_BYTES:
+        if kind not in MIN_BYTES:
             raise self.error(f"{what} is of type {kind}, which GGUF does not have")
         return kind
 
@@ -90,7 +90,7 @@ class HeaderReader:
     def _array(self, what: str, depth: int) -> list[Any]:
         """A type, a length, and so many values."""
         kind = self._kind(f"an element of {what}")
-        count = self.count(f"the length of {what}", LEAST_BYTES[kind])
+        count = self.count(f"the length of {what}", MIN_BYTES[kind])
         return self._values(kind, count, what, depth)
 
     def _bools(self, count: int, what: str) -> list[bool]:
@@ -103,7 +103,7 @@ class HeaderReader:
         """Strings one after the other; vocabularies are long, so there is no call for each part."""
         found: list[str] = []
         for _ in range(count):
-            start = self.at + LEAST_BYTES[STRING]
+            start = self.at + MIN_BYTES[STRING]
             stop = start + int.from_bytes(self.data[self.at : start], "little")
             if stop > len(self.data):
                 self._check_left(stop - self.at, what)

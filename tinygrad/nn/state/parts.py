@@ -16,12 +16,12 @@ from tinygrad.mixin.host import host_arrays
 from tinygrad.mixin.host_parts import parts_of_array
 from tinygrad.nn.state.file_bytes import is_file
 from tinygrad.nn.state.shards import read_shards
-from tinygrad.schedule.prepare import contiguous_range
+from tinygrad.schedule.grouping.prepare import contiguous_range
 from tinygrad.sharding import Placement, Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.placement import source_of_bitcast
+from tinygrad.uop.reshard import source_of_bitcast
 
 # what computes each element of its result from the elements at one place of its sources
 _FOLLOWED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH}

@@ -19,7 +19,7 @@ RunGraph = Callable[[Graph, list[Value]], list[Value]]
 Ints = tuple[int, ...]
 
 # every turn becomes a part of the graph
-MOST_TURNS = 10_000
+MAX_TURNS = 10_000
 
 
 @operator("If")
@@ -42,8 +42,8 @@ def loop(
     going = cond is None or bool(cond.item())
     state, outputs, turn = list(carried), [], 0
     while going and (m is None or turn < m.item()):
-        if turn == MOST_TURNS:
-            raise OnnxUnsupportedError(f"the loop runs more than {MOST_TURNS} times")
+        if turn == MAX_TURNS:
+            raise OnnxUnsupportedError(f"the loop runs more than {MAX_TURNS} times")
         number, yes = HostValue(np.array(turn, np.int64)), HostValue(np.array(True))
         go_on, *found = run_graph(body, [number, yes, *state])
         state = found[: len(carried)]
@@ -77,9 +77,9 @@ def scan(
     turned = scan_input_directions or (0,) * len(inputs)
     rows = [x.flip(axis) if back else x for x, axis, back in zip(inputs, axes, turned)]
     counts = {int(x.shape[axis]) for x, axis in zip(rows, axes)}
-    if len(counts) != 1 or not 0 < (count := counts.pop()) <= MOST_TURNS:
+    if len(counts) != 1 or not 0 < (count := counts.pop()) <= MAX_TURNS:
         raise OnnxUnsupportedError(
-            f"the scanned axes of {[x.shape for x in inputs]} are not all 1 to {MOST_TURNS}"
+            f"the scanned axes of {[x.shape for x in inputs]} are not all 1 to {MAX_TURNS}"
         )
     outputs = []
     for turn in range(count):

@@ -23,7 +23,7 @@ from tinygrad.nn.onnx.operators.movement import (
     squeezed_sizes,
 )
 from tinygrad.nn.onnx.registry import host_operator
-from tinygrad.nn.onnx.values import MOST_HOST_ELEMENTS, Array
+from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array
 
 UNARY: dict[str, Callable[[Array], Any]] = {
     "Abs": np.abs,
@@ -69,7 +69,7 @@ def binary(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array], 
     """An operator of two arrays; integers wrap around."""
 
     def apply(a: Array, b: Array) -> Any:
-        if prod(np.broadcast_shapes(a.shape, b.shape)) > MOST_HOST_ELEMENTS:
+        if prod(np.broadcast_shapes(a.shape, b.shape)) > MAX_HOST_ELEMENTS:
             return NotImplemented
         with np.errstate(all="ignore"):
             return function(a, b)
@@ -160,7 +160,7 @@ def transpose(data: Array, *, perm: tuple[int, ...] = ()) -> Array:
 
 @host_operator("Concat")
 def concat(*xs: Array, axis: int) -> Any:
-    if sum(x.size for x in xs) > MOST_HOST_ELEMENTS:
+    if sum(x.size for x in xs) > MAX_HOST_ELEMENTS:
         return NotImplemented
     return np.concatenate(xs, axis)
 
@@ -191,7 +191,7 @@ def split(
 
 @host_operator("Gather")
 def gather(data: Array, indices: Array, *, axis: int = 0) -> Any:
-    if data.size // max(1, data.shape[axis]) * indices.size > MOST_HOST_ELEMENTS:
+    if data.size // max(1, data.shape[axis]) * indices.size > MAX_HOST_ELEMENTS:
         return NotImplemented
     return np.take(data, indices, axis)
 
@@ -199,14 +199,14 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Any:
 @host_operator("Expand")
 def expand(data: Array, shape: Array) -> Any:
     sizes = np.broadcast_shapes(data.shape, tuple(shape.tolist()))
-    if prod(sizes) > MOST_HOST_ELEMENTS:
+    if prod(sizes) > MAX_HOST_ELEMENTS:
         return NotImplemented
     return np.broadcast_to(data, sizes)
 
 
 @host_operator("Tile")
 def tile(data: Array, repeats: Array) -> Any:
-    if data.size * prod(repeats.tolist()) > MOST_HOST_ELEMENTS:
+    if data.size * prod(repeats.tolist()) > MAX_HOST_ELEMENTS:
         return NotImplemented
     return np.tile(data, repeats)
 
@@ -217,7 +217,7 @@ def tile(data: Array, repeats: Array) -> Any:
 @host_operator("ConstantOfShape")
 def constant_of_shape(shape: Array, *, value: Array | None = None) -> Any:
     sizes = tuple(shape.tolist())
-    if prod(sizes) > MOST_HOST_ELEMENTS or any(size < 0 for size in sizes):
+    if prod(sizes) > MAX_HOST_ELEMENTS or any(size < 0 for size in sizes):
         return NotImplemented
     fill = np.zeros(1, np.float32) if value is None else value
     return np.broadcast_to(fill.reshape(-1)[0], sizes)
@@ -226,7 +226,7 @@ def constant_of_shape(shape: Array, *, value: Array | None = None) -> Any:
 @host_operator("Range")
 def range_(start: Array, limit: Array, delta: Array) -> Any:
     step = delta.item()
-    if step == 0 or abs((limit.item() - start.item()) / step) > MOST_HOST_ELEMENTS:
+    if step == 0 or abs((limit.item() - start.item()) / step) > MAX_HOST_ELEMENTS:
         return NotImplemented
     return np.arange(start.item(), limit.item(), step, dtype=start.dtype)
 

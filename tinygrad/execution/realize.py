@@ -1,0 +1,255 @@
+"""Running a schedule: a plan's items over real buffers.
+
+In: `ExecItem`s. Out: filled buffers. Always true: a kernel is lowered and compiled once for its
+tensor form and kind of device, however many devices and buffers it runs on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tinygrad.codegen import get_program
+from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.dtype import dtypes
+from tinygrad.execution.trace import Collective
+from tinygrad.helpers import GlobalCounters, dedup
+from tinygrad.renderer import Program as ProgramSpec
+from tinygrad.renderer import find_renderer
+from tinygrad.schedule.kernel.custom import written_slots
+from tinygrad.schedule.kernel.rangeify import is_kernel_graph, lower_kernel
+from tinygrad.settings import DEBUG, NOOPT, SPEC
+from tinygrad.text import highlighted
+from tinygrad.uop.args import CommInfo
+from tinygrad.uop.ops import UOp, sym_infer
+from tinygrad.uop.spec import KERNEL, verify
+
+
+class CompiledRunner:
+    """A kernel, compiled and loaded for one kind of device."""
+
+    def __init__(self, spec: ProgramSpec, device: str) -> None:
+        self.spec = spec
+        self.device = device
+        opened = Device[device]
+        self.program = opened.runtime(spec.name, opened.compile(spec.source))
+        self.variable_names = tuple(v.arg[0] for v in spec.variables)
+
+    @property
+    def display_name(self) -> str:
+        """The kernel's name for people."""
+        return self.spec.name
+
+    def grid(self, values: dict[str, int]) -> int:
+        """The number of independent items of work."""
+        return sym_infer(self.spec.grid, values)
+
+    def __call__(
+        self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool = False
+    ) -> float | None:
+        """Run over the kernel's arguments, PARAM number i being `buffers[i]`."""
+        arguments = [buffers[slot] for slot in self.spec.slots]
+        numbers = tuple(values[name] for name in self.variable_names)
+        return self.program(*arguments, grid=self.grid(values), values=numbers, wait=wait)
+
+
+# kernels that were asked for last come last; each takes pieces of the address space, of which a
+# process has some ten thousands, so the first are let go, unless a captured function has them
+MAX_KERNELS = 8192
+_runners: dict[tuple[str, str, int, UOp], CompiledRunner] = {}
+# every tensor form that was compiled; tests count these
+compiled_kernels: list[str] = []
+
+
+def get_runner(device: str, ast: UOp) -> CompiledRunner:
+    """The compiled kernel of a tensor form, for the kind of device that `device` is."""
+    kind = device.partition(":")[0]
+    renderer = find_renderer(Device[device].renderer)
+    key = (kind, renderer.name, NOOPT.value, ast)
+    found = _runners.pop(key, None)
+    if found is None:
+        kernel = lower_kernel(ast)
+        if SPEC:
+            verify(kernel, KERNEL)
+        spec = get_program(kernel, renderer)
+        if DEBUG >= 3:
+            print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
+        if DEBUG >= 4:
+            print(spec.source)
+        found = CompiledRunner(spec, device)
+        compiled_kernels.append(spec.name)
+        if len(_runners) >= MAX_KERNELS:
+            del _runners[next(iter(_runners))]
+    _runners[key] = found
+    return found
+
+
+class Item(Protocol):
+    """Something that a schedule runs."""
+
+    @property
+    def bufs(self) -> tuple[Buffer, ...]:
+        """The buffers it touches, outputs first."""
+
+    def run(self, wait: bool = False) -> float | None:
+        """Run it; with `wait`, return the seconds it took."""
+
+    def lower(self) -> Any:
+        """Compile what has to be."""
+
+
+@dataclass(eq=False)
+class ExecItem:
+    """One kernel on one device, with its arguments: `bufs[i]` is PARAM number i of `ast`."""
+
+    ast: UOp
+    bufs: tuple[Buffer, ...]
+    device: str
+    values: dict[str, int]
+    runner: CompiledRunner | None = None
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the kernel writes."""
+        return [self.bufs[slot] for slot in _stored_slots(self.ast)]
+
+    def lower(self) -> CompiledRunner:
+        """Compile the kernel, once."""
+        if self.runner is None:
+            self.runner = get_runner(self.device, self.ast)
+        return self.runner
+
+    def run(self, wait: bool = False) -> float | None:
+        """Run the kernel; with `wait`, return the seconds it took."""
+        runner = self.lower()
+        elapsed = runner(self.bufs, self.values, wait or DEBUG >= 2)
+        self.count(elapsed)
+        return elapsed
+
+    def count(self, elapsed: float | None) -> None:
+        """Add this run to the counters, and print a line at DEBUG=2."""
+        spec = self.lower().spec
+        ops = sym_infer(spec.estimates.flops, self.values)
+        nbytes = sym_infer(spec.estimates.memory_bytes, self.values)
+        GlobalCounters.kernel_count += 1
+        GlobalCounters.global_ops += ops
+        GlobalCounters.global_mem += nbytes
+        if elapsed is None:
+            return
+        GlobalCounters.time_sum_s += elapsed
+        if DEBUG >= 2:
+            rate = (
+                f"{ops / elapsed * 1e-9:8.1f} GFLOP/s {nbytes / elapsed * 1e-9:7.1f} GB/s"
+                if elapsed
+                else ""
+            )
+            name = highlighted(f"{spec.name:40s}", "cyan")
+            number = GlobalCounters.kernel_count
+            print(f"*** {self.device:7s} {number:5d} {name} {elapsed * 1e6:10.1f} us {rate}")
+
+
+@dataclass(eq=False)
+class BufferCopy:
+    """One round of messages: pairs of destination and source. It is round number `number` of the
+    movement `collective`.
+    """
+
+    collective: Collective
+    number: int
+    pairs: tuple[tuple[Buffer, Buffer], ...]
+    ast: None = None
+
+    @property
+    def reason(self) -> CommInfo:
+        """What the movement is."""
+        return self.collective.reason
+
+    @property
+    def bufs(self) -> tuple[Buffer, ...]:
+        """The destinations, then the sources."""
+        return tuple(d for d, _ in self.pairs) + tuple(s for _, s in self.pairs)
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The destinations."""
+        return [d for d, _ in self.pairs]
+
+    def lower(self) -> BufferCopy:
+        """A copy needs no compiler."""
+        return self
+
+    def run(self, wait: bool = False) -> float | None:
+        """Send every message."""
+        start = time.perf_counter()
+        for destination, source in self.pairs:
+            copy_buffer(destination.ensure_allocated(), source.ensure_allocated())
+        elapsed = time.perf_counter() - start
+        self.count(elapsed)
+        return elapsed if wait else None
+
+    def count(self, elapsed: float | None) -> None:
+        """Add this round to the movement that it is a part of."""
+        crossed = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
+        carried = sum(d.nbytes for d, s in self.pairs if d.device != s.device)
+        self.collective.ran(self.number, crossed, carried, elapsed)
+
+
+def _stored_slots(ast: UOp) -> tuple[int, ...]:
+    """The numbers of the arguments that a kernel writes."""
+    if is_kernel_graph(ast):
+        return written_slots(ast)
+    return tuple(dedup(int(store.src[0].base.arg.slot) for store in ast.src))
+
+
+def crosses(destination: Buffer, source: Buffer) -> bool:
+    """Whether a copy is traffic between devices; what comes from the host's memory or disk is
+    not.
+    """
+    return source.device != destination.device and not Device[source.device].is_host_source
+
+
+ScheduleItem = ExecItem | BufferCopy
+
+
+@dataclass
+class Capture:
+    """What TinyJit collects: the items that run, and the memory of their temporaries.
+
+    No temporary outlives its plan, so the plans of a capture share one arena a device.
+    """
+
+    items: list[ScheduleItem] = field(default_factory=list)
+    arenas: dict[str, Buffer] = field(default_factory=dict)
+
+    def arena(self, device: str, nbytes: int) -> Buffer:
+        """At least so many bytes of a device."""
+        found = self.arenas.get(device)
+        if found is None or found.nbytes < nbytes:
+            found = self.arenas[device] = Buffer(device, nbytes, dtypes.uint8)
+        return found
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+
+_thread = _Thread()
+
+
+def capturing() -> list[Capture]:
+    """The captures that are going on in this thread, innermost last."""
+    return _thread.captures
+
+
+def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
+    """Run items in order."""
+    for item in schedule:
+        item.lower()
+    for item in schedule:
+        item.run()
+    for capture in capturing()[-1:]:
+        capture.items.extend(schedule)

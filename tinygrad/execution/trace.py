@@ -1,0 +1,162 @@
+"""What moves between devices: `CommTrace` collects it, and `DEBUG=2` prints it as it happens.
+
+In: the rounds of messages that a schedule runs. Out: one record and one line for each movement that
+the program asked for, however many rounds it takes.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass, field
+
+from tinygrad.settings import DEBUG
+from tinygrad.text import aligned, highlighted
+from tinygrad.uop.args import CommInfo
+
+# of a line of a program, a table shows so many characters
+LONGEST_CODE = 48
+
+
+@dataclass(frozen=True)
+class CommRecord:
+    """One movement: what kind, between which layouts, the bytes that crossed, the user's line,
+    and of an all-reduce the algorithm.
+    """
+
+    kind: str
+    source: str
+    destination: str
+    nbytes: int
+    line: str
+    algorithm: str = ""
+
+
+@dataclass
+class CommTrace:
+    """Collects what moves between devices: `with CommTrace() as trace: ...; trace.records`.
+
+    `print(trace)` shows a table of it.
+
+    >>> x = Tensor.arange(4).shard(("CPU", "CPU:1"), axis=0).realize()
+    >>> with CommTrace() as trace:
+    ...     _ = x.to(("CPU", "CPU:1")).realize()
+    >>> trace.kinds()
+    {'all_gather': 16}
+    """
+
+    records: list[CommRecord] = field(default_factory=list)
+
+    def __enter__(self) -> CommTrace:
+        _active.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _active.remove(self)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all records."""
+        return sum(r.nbytes for r in self.records)
+
+    def kinds(self) -> dict[str, int]:
+        """The bytes of each kind of movement."""
+        totals: dict[str, int] = {}
+        for r in self.records:
+            totals[r.kind] = totals.get(r.kind, 0) + r.nbytes
+        return totals
+
+    def table(self) -> str:
+        """The movements as text: equal ones in one row, with their count and bytes in all, the line
+        of the program that caused them and what it says, in the order of their first.
+        """
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for r in self.records:
+            where = f"{r.source} -> {r.destination}"
+            groups.setdefault((r.kind, where, r.line), []).append(r.nbytes)
+        rows = [
+            (kind, str(len(sizes)), f"{sum(sizes):,}", where, short_line(line), code_of(line))
+            for (kind, where, line), sizes in groups.items()
+        ]
+        total = ("total", str(len(self.records)), f"{self.nbytes:,}", "", "", "")
+        heading = ("kind", "count", "bytes", "from -> to", "line", "")
+        return aligned([heading, *rows, total], numbers={1, 2})
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def short_line(line: str) -> str:
+    """`file:line`, the file relative to the current folder where it lies below that."""
+    folder = os.getcwd() + os.sep
+    return line.removeprefix(folder)
+
+
+def code_of(line: str) -> str:
+    """What the program says at `file:line`, in short; nothing if it is not there to be read."""
+    path, _, number = line.rpartition(":")
+    code = linecache.getline(path, int(number)).strip() if number.isdecimal() else ""
+    return code if len(code) <= LONGEST_CODE else f"{code[: LONGEST_CODE - 3]}..."
+
+
+_active: list[CommTrace] = []
+
+
+@dataclass(eq=False)
+class Collective:
+    """The rounds of messages that make up one movement, counted together as they run."""
+
+    reason: CommInfo
+    rounds: int = 0
+    crossed: int = 0
+    carried: int = 0
+    elapsed_s: float = 0.0
+
+    def add_round(self) -> int:
+        """The number of one more round, from 0 on."""
+        self.rounds += 1
+        return self.rounds - 1
+
+    def ran(self, number: int, crossed: int, carried: int, elapsed_s: float | None) -> None:
+        """Round `number` was run: it sent `crossed` bytes between devices, and copied `carried` in
+        all. After the last one, every open trace gets a record, and DEBUG=2 prints a line.
+        """
+        if number == 0:
+            # a run that was cut off by an error left its counts behind
+            self.crossed, self.carried, self.elapsed_s = 0, 0, 0.0
+        self.crossed += crossed
+        self.carried += carried
+        self.elapsed_s += elapsed_s or 0.0
+        if number == self.rounds - 1:
+            self._record(self.crossed)
+            if DEBUG >= 2 and elapsed_s is not None:
+                print(self._line())
+
+    def replayed(self, crossed: int) -> None:
+        """All rounds were run again, and sent `crossed` bytes between devices."""
+        if _active:
+            self._record(crossed)
+
+    def _record(self, crossed: int) -> None:
+        if not crossed:
+            return
+        reason = self.reason
+        for trace in _active:
+            trace.records.append(
+                CommRecord(
+                    *(reason.kind, reason.source, reason.destination),
+                    *(crossed, str(reason.line), reason.algorithm),
+                )
+            )
+
+    def _line(self) -> str:
+        """In the columns of the lines of kernels."""
+        reason = self.reason
+        what = f"{self.carried:,} bytes" + (f" in {self.rounds} rounds" if self.rounds > 1 else "")
+        what += f" ({reason.algorithm})" if reason.algorithm else ""
+        rate = f"{self.carried / self.elapsed_s * 1e-9:24.1f} GB/s" if self.elapsed_s else ""
+        return (
+            f"*** {highlighted(f'{reason.kind:14s}', 'yellow')}{what:40s} "
+            f"{self.elapsed_s * 1e6:10.1f} us {rate} {reason.source} -> {reason.destination} "
+            f"{short_line(str(reason.line))}"
+        )

@@ -1,0 +1,1 @@
+"""Rewrites of communication in the tensor graph, before layouts are lowered."""

@@ -1,0 +1,131 @@
+"""Elementwise kernels that walk the same elements become one kernel with several outputs.
+
+In: units in a safe order, and for each the units that must run before it. Out: fewer units, in a
+safe order. Always true: a kernel that reads what another one of its group writes does so at the
+element it is at, so the value is still in a register; it is not read back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.plan import Part
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import ParamArg, UOp
+
+Parts = tuple[Part, ...]
+MAX_PARAMS = 24
+MAX_GROUPS_TRIED = 8
+
+
+def is_elementwise(unit: Unit) -> bool:
+    """Whether a unit is one loop nest over its output, with nothing to carry from element to
+    element.
+    """
+    if unit.item is not None or len(unit.stores) != 1 or unit.after is not None:
+        return False
+    target, value = unit.stores[0].src
+    if target.op is not Ops.PARAM or not all(isinstance(d, int) for d in value.shape):
+        return False
+    return all(n.op not in {Ops.REDUCE_AXIS, *GroupOp.Scatter} for n in value.toposort())
+
+
+def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:
+    """The PARAMs that `value` reads at its own element, and those that it reads elsewhere."""
+    aligned = {value}
+    elsewhere: set[UOp] = set()
+    params: set[UOp] = set()
+    for node in reversed(value.toposort()):
+        if node.op is Ops.PARAM:
+            params.add(node)
+            continue
+        here = node in aligned and node not in elsewhere and node.op in GroupOp.Elementwise
+        for x in node.src:
+            (aligned if here else elsewhere).add(x)
+            if node in elsewhere:
+                elsewhere.add(x)
+    return params - elsewhere, params & elsewhere
+
+
+class _Group:
+    """Kernels that run as one: `written` maps the parts that it writes to their values."""
+
+    def __init__(self, unit: Unit, position: int) -> None:
+        self.unit = unit
+        self.position = position
+        self.written: dict[Parts, UOp] = {}
+        self.elsewhere: set[Parts] = set()
+        value = unit.stores[0].src[1]
+        self.written[unit.params[0]] = value
+        self.elsewhere |= {unit.params[p.arg.slot] for p in aligned_params(value)[1]}
+
+    def join(self, unit: Unit) -> bool:
+        """Take `unit` in, if it may run at the same time."""
+        mine = self.unit.params
+        if len({*mine, *unit.params}) > MAX_PARAMS:
+            return False
+        value = unit.stores[0].src[1]
+        aligned, elsewhere = aligned_params(value)
+        read_elsewhere = {unit.params[p.arg.slot] for p in elsewhere}
+        target = unit.params[0]
+        if read_elsewhere & self.written.keys() or target in self.elsewhere | self.written.keys():
+            return False
+        if self._overlaps(unit):
+            return False
+        slots = {parts: i for i, parts in enumerate(mine)}
+        table: dict[UOp, UOp] = {}
+        for p in sorted(aligned | elsewhere, key=lambda p: cast(int, p.arg.slot)):
+            parts = unit.params[p.arg.slot]
+            if parts in self.written:
+                table[p] = self.written[parts]
+            else:
+                slot = slots.setdefault(parts, len(slots))
+                table[p] = p.replace(arg=ParamArg(slot, p.arg.shape))
+        slot = slots.setdefault(target, len(slots))
+        address = unit.stores[0].src[0].replace(arg=ParamArg(slot, value.shape))
+        value = value.substitute(table)
+        self.unit.stores.append(UOp(Ops.STORE, value.dtype, (address, value)))
+        self.unit.params[:] = list(slots)
+        self.written[target] = value
+        self.elsewhere |= read_elsewhere
+        return True
+
+    def _overlaps(self, unit: Unit) -> bool:
+        # two different parts of one entry may share memory
+        mine = {p.entry: parts for parts in self.unit.params for p in parts}
+        return any(mine.get(p.entry, parts) != parts for parts in unit.params for p in parts)
+
+
+def merge_kernels(
+    units: list[Unit],
+    after: dict[Unit, set[Unit]],
+    devices: Callable[[UOp], tuple[str, ...]],
+) -> list[Unit]:
+    """The units, elementwise ones of one shape that share an array joined where that is safe."""
+    result: list[Unit] = []
+    groups: dict[Any, list[_Group]] = {}
+    position: dict[Unit, int] = {}
+    for unit in units:
+        if is_elementwise(unit):
+            shape = unit.stores[0].src[1].shape
+            keys = [(devices(unit.node), shape, x) for x in unit.params if x[0].size > 1]
+            earliest = max((position[u] for u in after[unit]), default=-1)
+            # the groups that share the most with this unit come first
+            shared = Counter(group for key in keys for group in groups.get(key, ()))
+            for group, _ in shared.most_common(MAX_GROUPS_TRIED):
+                if group.position >= earliest and group.join(unit):
+                    position[unit] = group.position
+                    break
+            else:
+                group = _Group(unit, len(result))
+            for key in keys:
+                members = groups.setdefault(key, [])
+                if group not in members:
+                    members.append(group)
+        if unit not in position:
+            position[unit] = len(result)
+            result.append(unit)
+    return result

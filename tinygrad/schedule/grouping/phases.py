@@ -1,0 +1,79 @@
+"""The gradient of windows that slide by a stride, without the places that none of them reaches.
+
+Before: `sum over k of in((y - k) / stride, k)`, where most `y - k` are no multiple of the stride.
+After: `y = stride * j + r` is reached by `k = stride * q + r` alone, so each phase `r` is a sum of
+its own, over `q` of `in(j - q, stride * q + r)`: windows of stride 1 over fewer places, and no
+division. Phases are stored, then interleaved.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import cast
+
+from tinygrad.helpers import all_int, ceildiv, prod
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, WindowArg
+
+Shape = tuple[int, ...]
+Window = tuple[int, int, int, int, int]
+
+# each phase is a kernel
+MAX_PHASES = 9
+MIN_TERMS = 1 << 16
+
+
+def split_phases(node: UOp, x: UOp) -> UOp | None:
+    """A sum of an UNWINDOW `x` over its kernel axes."""
+    if not all_int(x.shape) or prod(x.src[0].shape) < MIN_TERMS:
+        return None
+    strided = [w for w in x.arg.windows if w[3] > 1 and w[4] == 1 and w[1] in node.arg.axes]
+    if node.arg.op is not Ops.ADD or not 1 < prod(w[3] for w in strided) <= MAX_PHASES:
+        return None
+    total: UOp | None = None
+    for phase in itertools.product(*(range(w[3]) for w in strided)):
+        found = _phase(node, x, dict(zip(strided, phase, strict=True)))
+        if found is not None:
+            total = found if total is None else UOp(Ops.ADD, node.dtype, (total, found))
+    return total
+
+
+def _phase(node: UOp, x: UOp, phase: dict[Window, int]) -> UOp | None:
+    """What one phase of each strided window gives, with zeros between; None if nothing."""
+    part = x.src[0]
+    windows = dict.fromkeys(x.arg.windows)
+    for window, r in phase.items():
+        axis, kernel, size, stride, _ = window
+        if min(size, cast(int, part.shape[kernel])) <= r:
+            return None
+        part = _every(part, kernel, r, stride)
+        windows[window] = (axis, kernel, ceildiv(size - r, stride), 1, 1)
+    arg = WindowArg(tuple(new or old for old, new in windows.items()))
+    unwound = UOp(Ops.UNWINDOW, x.dtype, (part,), arg)
+    found = UOp(Ops.CONTIGUOUS, node.dtype, (node.replace(src=(unwound,)),))
+    for (axis, _, size, stride, _), r in phase.items():
+        found = _spread(found, axis, r, stride, size)
+    return found
+
+
+def _every(x: UOp, axis: int, start: int, stride: int) -> UOp:
+    """Elements `start`, `start + stride`, ... of an axis."""
+    shape = cast(Shape, x.shape)
+    count = ceildiv(shape[axis] - start, stride)
+    tail = x.shrink(tuple((start if i == axis else 0, d) for i, d in enumerate(shape)))
+    missing = count * stride - (shape[axis] - start)
+    padded = tail.pad(tuple((0, missing if i == axis else 0) for i in range(x.ndim)))
+    cut = padded.reshape((*shape[:axis], count, stride, *shape[axis + 1 :]))
+    first = cut.shrink(tuple((0, 1 if i == axis + 1 else d) for i, d in enumerate(cut.shape)))
+    return first.reshape((*shape[:axis], count, *shape[axis + 1 :]))
+
+
+def _spread(x: UOp, axis: int, start: int, stride: int, size: int) -> UOp:
+    """The inverse: an axis of `size`, zero where no element of `x` goes."""
+    shape = cast(Shape, x.shape)
+    count = ceildiv(size, stride)
+    cut = x.reshape((*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    around = {axis: (0, count - shape[axis]), axis + 1: (start, stride - 1 - start)}
+    padded = cut.pad(tuple(around.get(i, (0, 0)) for i in range(cut.ndim)))
+    whole = padded.reshape((*shape[:axis], count * stride, *shape[axis + 1 :]))
+    return whole.shrink(tuple((0, size if i == axis else d) for i, d in enumerate(whole.shape)))

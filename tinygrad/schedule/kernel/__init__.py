@@ -1,0 +1,1 @@
+"""From a kernel's tensor form to its kernel graph: movement becomes index arithmetic."""

@@ -1,0 +1,159 @@
+"""Where a table meets the index that picks from it, and rows the index that puts them.
+
+In: the sources of a GATHER or SCATTER. Out: the op, and the communication it needs. A value is
+read here by groups of its axes, which a layout may split each by itself: the batch, which table and
+index share; the axes of the index; the rows that it counts; and the rest of a row. Always true: no
+dimension of the mesh splits the index and the rows of a table both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.helpers import prod
+from tinygrad.settings import SHARDING
+from tinygrad.sharding import (
+    Partial,
+    Placement,
+    Sharding,
+    allreduce_bytes,
+    common_layout,
+    moved_elements,
+    operand_layout,
+)
+from tinygrad.uop import Ops
+from tinygrad.uop.device_rules import gather_layout, is_index_axis
+from tinygrad.uop.reshard import copy, mismatch, moved_base, reshard, unsharded_layout
+
+if TYPE_CHECKING:
+    from tinygrad.uop.ops import UOp, sint
+
+
+def gather(table: UOp, index: UOp, batch: int) -> UOp:
+    """Rows of a table on one device or several, see `UOp.gather`."""
+    a, b = table.device, index.device
+    target = None
+    if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
+        if any(axis < batch for layout in (a, b) for axis in layout.split_axes):
+            table, index = _side_by_side(table, index, batch)
+        else:
+            table, index, target = _split_apart(table, index, batch)
+    elif None not in (a, b) and a != b:
+        raise mismatch(Ops.GATHER, [a, b])
+    node = table.replace(op=Ops.GATHER, src=(table, index), arg=batch)
+    layout = node.device
+    if isinstance(layout, Sharding) and layout.is_partial:
+        if target is None or target.is_replicated:
+            whole = _layout_of_whole_rows(node, batch)
+            if whole is not None:
+                return gather(reshard(table, whole, Ops.GATHER.name), index, batch)
+        return node.allreduce(target or layout.without_partial())
+    return node if target is None else reshard(node, target, Ops.GATHER.name)
+
+
+def _layout_of_whole_rows(node: UOp, batch: int) -> Sharding | None:
+    """The layout of a table with whole rows, if to move it there takes less than to add up what was
+    found in its parts. The gradient goes the same way back, and what is found may have to be full
+    copies.
+    """
+    table, index = node.src
+    if SHARDING.value == "strict":
+        return None
+    terms, summed = node.device, node.device.without_partial()
+    whole = unsharded_layout(table.device, table.shape, batch)
+    by = index.device if isinstance(index.device, Sharding) else whole.replicated()
+    found = gather_layout(whole, _without_splits_of(whole, by), index.ndim, batch)
+    to_move = 2 * moved_elements(table.device, whole, table.shape)
+    to_move += moved_elements(found, summed, node.shape)
+    each = prod(size for size in summed.local_shape(node.shape) if isinstance(size, int))
+    axes = zip(terms.axes, terms.mesh_shape, strict=True)
+    group = prod(size for p, size in axes if isinstance(p, Partial))
+    to_add = allreduce_bytes(group, each, "all2all") * len(terms)
+    return whole if to_move < to_add else None
+
+
+def _side_by_side(table: UOp, index: UOp, batch: int) -> tuple[UOp, UOp]:
+    """Table and index, laid out as the operands of a product summed over the rows would be."""
+    found = index.ndim + table.ndim - batch - 1
+    # the axes of what is found, then the table's rows
+    of_table = [*range(batch), found, *range(index.ndim, found)]
+    wide: list[Any] = [1] * (found + 1)
+    shapes = [list(wide), list(wide)]
+    for axis, size in zip(of_table, table.shape, strict=True):
+        shapes[0][axis] = size
+    shapes[1][: index.ndim] = index.shape
+    layouts = [_renamed(table.device, of_table), index.device]
+    table_shape, index_shape = (tuple(shape) for shape in shapes)
+    common = common_layout(
+        layouts,
+        [moved_base(x).nbytes for x in (table, index)],
+        [table_shape, index_shape],
+        (found,),
+        table.dtype.itemsize,
+    )
+    back = {axis: number for number, axis in enumerate(of_table)}
+    wanted = _renamed(operand_layout(common, table_shape), back)
+    return (
+        reshard(table, wanted, Ops.GATHER.name),
+        reshard(index, operand_layout(common, index_shape), Ops.GATHER.name),
+    )
+
+
+def _renamed(layout: Sharding, numbers: list[int] | dict[int, int]) -> Sharding:
+    """The layout of the same elements, each axis under another number."""
+    axes: list[Placement] = [numbers[p] if isinstance(p, int) else p for p in layout.axes]
+    return layout.with_axes(axes)
+
+
+def _split_apart(table: UOp, index: UOp, batch: int) -> tuple[UOp, UOp, Sharding]:
+    """Table and index, not both split over one dimension of the mesh, and the layout of the rows.
+
+    Where both are, the rows are split as the index is. Either each device gets the table, or each
+    looks up all the rows that are in its part of the table, and they are sent to where they belong.
+    """
+    a, b = table.device, index.device
+    whole_table, whole_index = _without_splits_of(b, a), _without_splits_of(a, b)
+    target = gather_layout(whole_table, b, index.ndim, batch)
+    if whole_table is a:
+        return table, index, target.without_partial()
+    rows = (*index.shape, *table.shape[batch + 1 :])
+    found = gather_layout(a, whole_index, index.ndim, batch).without_partial()
+    target = target.without_partial()
+    by_table = moved_elements(a, whole_table, table.shape) * table.dtype.itemsize
+    by_index = (
+        moved_elements(b, whole_index, index.shape) * index.dtype.itemsize
+        + moved_elements(target, found, rows) * table.dtype.itemsize
+    )
+    if by_table <= by_index:
+        return reshard(table, whole_table, Ops.GATHER.name), index, target
+    return table, reshard(index, whole_index, Ops.GATHER.name), target
+
+
+def _without_splits_of(other: Sharding, layout: Sharding) -> Sharding:
+    """`layout` with full copies over the dimensions of the mesh that `other` splits too."""
+    if other.is_replicated or layout.is_replicated:
+        return layout
+    if other.mesh_shape != layout.mesh_shape:
+        return layout.replicated()
+    pairs = zip(layout.axes, other.axes, strict=True)
+    return layout.with_axes([p if q is None else None for p, q in pairs])
+
+
+def scatter(op: Ops, values: UOp, index: UOp, rows: sint, batch: int) -> UOp:
+    """Combine rows by index on one device or several, see `UOp.scatter`."""
+    a, b = values.device, index.device
+    if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
+        along_index = a.with_axes([p if is_index_axis(p, index) else None for p in a.axes])
+        if a.is_replicated:
+            values = copy(values, b)
+        else:
+            index = reshard(index, along_index, op.name)
+    elif a is not None and b is not None and a != b:
+        raise mismatch(op, [a, b])
+    elif isinstance(b, Sharding) and not b.is_replicated:
+        values = copy(values, b)
+    node = values.replace(op=op, src=(values, index), arg=(*index.shape[:batch], rows))
+    layout = node.device
+    if isinstance(layout, Sharding) and layout.is_partial:
+        return node.allreduce(layout.without_partial())
+    return node

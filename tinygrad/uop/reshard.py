@@ -1,0 +1,385 @@
+"""Where values meet: the communication that a graph needs, inserted while it is built.
+
+In: nodes about to become the sources of a new one. Out: sources whose layouts agree. Always true:
+an inserted COPY or ALLREDUCE leaves the logical value as it was, and sits below any EXPAND, so that
+a broadcast operand moves its own bytes and not those of its expansion.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import weakref
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tinygrad.settings import SHARDING
+from tinygrad.sharding import (
+    LAYOUT_RULES,
+    SLIDING,
+    Placement,
+    Sharding,
+    ShardingError,
+    common_layout,
+    layout_to_pick,
+    moved_elements,
+    padded_reshapes,
+    sources_to_slide,
+)
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_rules import is_index_axis
+from tinygrad.uop.shape import movement_shape
+
+if TYPE_CHECKING:
+    from tinygrad.dtype import DType
+    from tinygrad.uop.ops import UOp
+
+
+# the user's line that caused each communication node, or its number in `Canonical.lines`
+origins: weakref.WeakKeyDictionary[UOp, str | int] = weakref.WeakKeyDictionary()
+# what an operation does to its operands by itself, so that their shapes fit
+BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
+ALIGNED = BROADCAST | {Ops.PERMUTE}
+# larger expressions of constants are moved like any other value
+MAX_CONSTANT_NODES = 32
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def user_line() -> str:
+    """`file:line` of the innermost caller outside this package."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def record(node: UOp) -> None:
+    """Remember which line of the user's program caused this communication."""
+    if node not in origins and node.src[0].device is not None:
+        origins[node] = user_line()
+
+
+def inherit(new: UOp, old: UOp) -> UOp:
+    """`new`, which takes the place of `old`, and with it the user's line."""
+    line = origins.get(old)
+    if line is not None and new.op in {Ops.COPY, Ops.ALLREDUCE}:
+        origins[new] = line
+    return new
+
+
+def copy(node: UOp, layout: Any) -> UOp:
+    """`node` on another device or in another layout."""
+    if node.device == layout:
+        return node
+    moved = node.replace(op=Ops.COPY, src=(node,), arg=layout)
+    record(moved)
+    return moved
+
+
+def mismatch(op: Ops, devices: list[Any]) -> ShardingError:
+    """The error for operands that live on different devices."""
+    names = " and ".join(dict.fromkeys(str(d) for d in devices))
+    return ShardingError(
+        f"{op.name}: the operands live on {names}; bring them together first with .to() or .shard()"
+    )
+
+
+def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ()) -> tuple[UOp, ...]:
+    """The sources of an elementwise op, all on the layout that moves the fewest bytes.
+
+    What a sum of the result over the axes `summed` moves counts too.
+
+    Raises:
+        ShardingError: the devices differ, or a transfer is needed under `SHARDING="strict"`.
+    """
+    placed = [x for x in srcs if x.device is not None]
+    devices = [x.device for x in placed]
+    if len(set(devices)) <= 1:
+        return srcs
+    if any(not isinstance(d, Sharding) for d in devices):
+        raise mismatch(op, devices)
+    if len({d.devices for d in devices}) > 1:
+        raise mismatch(op, devices)
+    wide = [x for x in placed if x.shape]
+    target = common_layout(
+        [x.device for x in wide],
+        [moved_base(x).nbytes for x in wide],
+        [_shape_before_broadcast(x) for x in wide],
+        summed,
+        wide[0].dtype.itemsize,
+    )
+    # the axes of factors are brought in line with each other
+    views = ALIGNED if summed else BROADCAST
+    return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
+
+
+def _shape_before_broadcast(node: UOp) -> tuple[Any, ...]:
+    """The shape of a node, but 1 along the axes that it was expanded to."""
+    if node.op is Ops.EXPAND:
+        return _shape_before_broadcast(node.src[0])
+    if node.op is Ops.PERMUTE:
+        shape = _shape_before_broadcast(node.src[0])
+        return tuple(shape[axis] for axis in node.arg)
+    return node.shape
+
+
+def moved_base(node: UOp) -> UOp:
+    """The smallest node below that `reshard` would move in place of `node`."""
+    smallest = node
+    while (number := _moved_source(node)) is not None:
+        node = node.src[number]
+        if node.size < smallest.size:
+            smallest = node
+    return smallest
+
+
+def unplaced(node: UOp) -> UOp | None:
+    """A small expression of placed constants alone, without their placement: each device can make
+    its own part of it.
+    """
+    constants: dict[UOp, UOp] = {}
+    stack, met = [node], 0
+    while stack:
+        x = stack.pop()
+        met += 1
+        if x.device is None or x in constants:
+            continue
+        if x.op is Ops.COPY and x.src[0].device is None:
+            constants[x] = x.src[0]
+        elif met <= MAX_CONSTANT_NODES and x.op in GroupOp.Elementwise | GroupOp.Movement:
+            stack.extend(x.src)
+        else:
+            return None
+    return node.substitute(constants)
+
+
+def _moved_source(node: UOp) -> int | None:
+    """The number of the source that can move in place of `node`: of rows that each device can look
+    up, it is their index.
+    """
+    if node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND}:
+        return 0
+    if node.op is Ops.GATHER and not node.arg and isinstance(node.src[1].device, Sharding):
+        table = node.src[0].device
+        return 1 if isinstance(table, Sharding) and table.is_replicated else None
+    return None
+
+
+class Request(NamedTuple):
+    """An operand that `by` needs in a layout that nobody asked for, as the program wrote it."""
+
+    by: str
+    operand: UOp
+    layout: Sharding
+    views: frozenset[Ops]
+
+    def below(self, node: UOp, source: UOp, layout: Sharding) -> Request:
+        """The same where `source` moves in place of `node`: it is the operand if `node` is only
+        what `by` made of it.
+        """
+        if node is not self.operand or node.op not in self.views:
+            return self
+        if node.op is Ops.RESHAPE and _without_ones(node) != _without_ones(source):
+            return self
+        return self._replace(operand=source, layout=layout)
+
+    def check(self, node: UOp, layout: Sharding) -> None:
+        """Raises ShardingError if moving `node` for this takes bytes under `SHARDING="strict"`."""
+        if SHARDING.value != "strict":
+            return
+        if moved_elements(node.device, layout, node.shape):
+            raise ShardingError(
+                f"{user_line()}: {self.by} needs {self.operand.device} {self.operand.shape} as "
+                f"{self.layout}; say so with .to({self.layout})"
+            )
+
+
+def _without_ones(node: UOp) -> list[Any]:
+    return [size for size in node.shape if size != 1]
+
+
+def reshard(
+    node: UOp, layout: Sharding, by: str | None = None, views: frozenset[Ops] = BROADCAST
+) -> UOp:
+    """`node` in another layout over the same devices, moving as few bytes as possible.
+
+    `by` names the operation that needs it, if the transfer is implicit, and `views` are the ops
+    that it puts on its operands.
+    Raises ShardingError for an implicit transfer under `SHARDING="strict"`.
+    """
+    return _resharded(node, layout, Request(by, node, layout, views) if by is not None else None)
+
+
+def _resharded(node: UOp, layout: Sharding, request: Request | None) -> UOp:
+    if node.device == layout or not node.shape:
+        return node if node.device == layout else copy(node, layout)
+    if unplaced(node) is not None:
+        return copy(node, layout)
+
+    def below(inner: Sharding) -> UOp:
+        source = node.src[-1]
+        wanted = None if request is None else request.below(node, source, inner)
+        return node.replace(src=(*node.src[:-1], _resharded(source, inner, wanted)))
+
+    if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
+        # a view of what was moved is free, and others may need just that
+        exact = _exact_layout_below(node, layout)
+        if exact is not None and exact.devices == node.device.devices:
+            return below(exact)
+    if moved_base(node) is not node:
+        inner = _layout_below(node, layout)
+        if inner is not None and inner.devices == node.device.devices:
+            return copy(below(inner), layout)
+    if request is not None:
+        request.check(node, layout)
+    return copy(node, layout)
+
+
+def value_to_assign(value: UOp, device: Any) -> UOp:
+    """`value` where it is to be stored.
+
+    Raises:
+        ShardingError: it has another layout of the same devices, under `SHARDING="strict"`.
+    """
+    layout = value.device
+    if device is None or layout == device:
+        return value
+    both = isinstance(layout, Sharding) and isinstance(device, Sharding)
+    if both and layout.devices == device.devices:
+        return reshard(value, device, Ops.ASSIGN.name)
+    return value.copy_to_device(device)
+
+
+def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+    """The layout of the source with which this movement yields `layout`, or the nearest to it."""
+    source = node.src[-1]
+    if node.op is Ops.GATHER:
+        return layout.with_axes([p if is_index_axis(p, source) else None for p in layout.axes])
+    if node.op is Ops.PERMUTE:
+        return layout.with_axes([node.arg[p] if isinstance(p, int) else p for p in layout.axes])
+    if node.op is Ops.EXPAND:
+        grown = {i for i, (a, b) in enumerate(zip(source.shape, node.shape, strict=True)) if a != b}
+        return layout.with_axes([None if p in grown else p for p in layout.axes])
+    if node.op is Ops.RESHAPE:
+        # where a split axis has no counterpart below, the source is a full copy along it
+        kept = layout
+        for p in layout.split_axes:
+            alone = layout.with_axes([q if q == p else None for q in layout.axes])
+            if LAYOUT_RULES["RESHAPE"](alone, node.shape, source.shape) is None:
+                kept = kept.with_axes([None if q == p else q for q in kept.axes])
+        below = LAYOUT_RULES["RESHAPE"](kept, node.shape, source.shape)
+        if below is None or LAYOUT_RULES["RESHAPE"](below, source.shape, node.shape) is None:
+            return None
+        return below
+    return None
+
+
+def _exact_layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+    """The layout of a reshape's or permute's source that yields just `layout`, at equal cost."""
+    source = node.src[0]
+    below = _layout_below(node, layout)
+    if below is None or not isinstance(source.device, Sharding) or not _fits(below, source.shape):
+        return None
+    above = LAYOUT_RULES[node.op.name](below, source.shape, node.arg)
+    back = LAYOUT_RULES[node.op.name](source.device, source.shape, node.arg)
+    return below if above is layout and back is node.device else None
+
+
+# ---- movement that a layout cannot follow ----
+
+
+def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
+    """`node` in the nearest layout under which the movement stays within each device.
+
+    Raises:
+        ShardingError: the movement needs a transfer under `SHARDING="strict"`.
+    """
+    if op is Ops.SHRINK:
+        picked = layout_to_pick(node.device, node.shape, arg, movement_shape(op, node.shape, arg))
+        if picked is not None:
+            return copy(node, picked)
+    target = _layout_for_movement(node.device, node.shape, op, arg)
+    return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
+
+
+def reshape_in_blocks(node: UOp, shape: tuple[Any, ...]) -> UOp | None:
+    """A reshape whose layout cannot be kept, as one of a larger array, of which each device has
+    whole rows; None if to move the array to another layout takes less, or to equal parts of another
+    axis takes less than twice as much.
+    """
+    layout = node.device
+    is_known = all(isinstance(size, int) and size for size in (*node.shape, *shape))
+    if SHARDING.value == "strict" or layout.is_partial or not is_known:
+        return None
+    target = _layout_for_movement(layout, node.shape, Ops.RESHAPE, shape)
+    best, least = None, moved_elements(layout, target, node.shape)
+    # uneven blocks leave some devices with less to do in all that follows
+    ways = 2 if target.is_even(node.shape) else 1
+    for padded, whole in padded_reshapes(layout, node.shape, shape):
+        behind = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
+        found = node.pad(tuple(behind)).reshape(whole)
+        found = found.shrink(tuple((0, size) for size in shape))
+        added = found.toposort(gate=lambda x: x is not node)
+        moves = [x for x in added if x.op is Ops.COPY and x is not node]
+        cost = ways * sum(moved_elements(x.src[0].device, x.device, x.shape) for x in moves)
+        if cost < least:
+            best, least = found, cost
+    return best
+
+
+@lru_cache(maxsize=4096)
+def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg: Any) -> Sharding:
+    slid = sources_to_slide(op.name, layout, shape, arg) if op.name in SLIDING else []
+    options: list[list[Placement]] = [
+        [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
+        for p in layout.axes
+    ]
+    # another axis costs the way there, and most likely the way back
+    others = {layout.with_axes(axes): 2 for axes in itertools.product(*options)}
+    best, best_cost = None, 0
+    for candidate, ways in {**others, **dict.fromkeys(slid, 1)}.items():
+        if not _fits(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
+            continue
+        cost = moved_elements(layout, candidate, shape) * ways
+        if best is None or cost < best_cost:
+            best, best_cost = candidate, cost
+    assert best is not None, "a full copy can follow every movement"
+    return best
+
+
+def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
+    return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
+
+
+def unshard_axis(node: UOp, axis: int, by: str | None) -> UOp:
+    """`node` with `axis` whole on each device, for `by`: another axis is split, if there is one.
+
+    Raises:
+        ShardingError: bytes would move under `SHARDING="strict"`, unless `by` is None.
+    """
+    layout = node.device
+    if not isinstance(layout, Sharding) or axis not in layout.split_axes:
+        return node
+    return reshard(node, unsharded_layout(layout, node.shape, axis), by)
+
+
+def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sharding:
+    """The layout nearest to this one in which `axis` is whole on each device."""
+    others = [None, *(i for i in range(len(shape)) if i != axis)]
+    options = [others if p == axis else [p] for p in layout.axes]
+    candidates = (layout.with_axes(axes) for axes in itertools.product(*options))
+    fitting = [candidate for candidate in candidates if _fits(candidate, shape)]
+    return min(fitting, key=lambda candidate: moved_elements(layout, candidate, shape))
+
+
+def source_of_bitcast(node: UOp, dtype: DType) -> UOp:
+    """`node` in a layout under which the blocks of the result are the bits of its own blocks."""
+    layout = node.device
+    old, new = node.dtype.itemsize, dtype.itemsize
+    if old == new or not isinstance(layout, Sharding) or node.ndim - 1 not in layout.split_axes:
+        return node
+    last = node.ndim - 1
+    pieces, size = layout.shards(last), node.shape[last]
+    is_even = size % pieces == 0 and (size * old // new) % pieces == 0
+    return node if is_even else unshard_axis(node, last, Ops.BITCAST.name)
