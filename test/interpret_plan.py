@@ -18,8 +18,8 @@ from tinygrad.schedule.comm.simplify import simplify
 from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare
+from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import KernelItem, Part, Plan
-from tinygrad.schedule.spmd.multi import lower_layouts
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp

@@ -22,7 +22,7 @@ from tinygrad.planner.layers import group_tensors, named_tensors, repeated, shor
 from tinygrad.planner.movement import movements
 from tinygrad.planner.optimizers import follow_parameters
 from tinygrad.planner.search import Search
-from tinygrad.schedule.spmd.multi import lower_layouts
+from tinygrad.schedule.multi import lower_layouts
 from tinygrad.sharding import Link, Partial, Processor, ShardingError, Topology
 from tinygrad.uop import Ops
 from tinygrad.uop.args import TransferArg

@@ -21,8 +21,8 @@ from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare
 from tinygrad.schedule.grouping.rematerialize import rematerialize
+from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
-from tinygrad.schedule.spmd.multi import lower_layouts
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops

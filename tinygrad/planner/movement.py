@@ -14,6 +14,7 @@ from typing import Any
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv, prod
+from tinygrad.schedule.multi import transfer_kind
 from tinygrad.schedule.spmd.collectives import (
     all_reduce,
     choose_algorithm,
@@ -22,7 +23,6 @@ from tinygrad.schedule.spmd.collectives import (
     stacked,
 )
 from tinygrad.schedule.spmd.local import device_of, local_shape, max_shape
-from tinygrad.schedule.spmd.multi import transfer_kind
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (

@@ -19,10 +19,10 @@ from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare
 from tinygrad.schedule.grouping.rematerialize import rematerialize
+from tinygrad.schedule.multi import Lowering, lower_layouts, multi_pm
 from tinygrad.schedule.plan import KernelItem, Plan, TransferItem
 from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_first
 from tinygrad.schedule.spmd.local import Layout, local_shape, max_shape, names, padded_flat
-from tinygrad.schedule.spmd.multi import Lowering, lower_layouts, multi_pm
 from tinygrad.schedule.spmd.transfer import stays
 from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
