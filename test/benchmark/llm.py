@@ -22,9 +22,9 @@ from typing import Any
 
 from test.benchmark.measure import Benchmark
 from tinygrad import Tensor, TinyJit
-from tinygrad.apps.language.cache import KVCache
-from tinygrad.apps.language.catalogue import CATALOGUE
-from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.files.catalogue import CATALOGUE
+from tinygrad.apps.language.generation.kv_cache import KVCache
+from tinygrad.apps.language.model.transformer import Transformer
 from tinygrad.nn.state.gguf import gguf_load_metadata
 
 PROMPT = [number * 7919 % 49000 for number in range(512)]
@@ -38,8 +38,8 @@ MEASURED_BYTES = 1 << 29
 FIRST_TOKEN = """
 import json, time
 from tinygrad import GlobalCounters
-from tinygrad.apps.language.catalogue import CATALOGUE
-from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.files.catalogue import CATALOGUE
+from tinygrad.apps.language.model.transformer import Transformer
 model, _ = Transformer.from_gguf(CATALOGUE["smollm2:135m"].path(), max_context=512)
 generated = model.generate([1, 504, 3575, 282, 4649, 314])
 next(generated)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy
 
 from tinygrad import Tensor
-from tinygrad.apps.language.cache import KVCache
-from tinygrad.apps.language.encoders import spelling_of_bytes
-from tinygrad.apps.language.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.generation.kv_cache import KVCache
+from tinygrad.apps.language.tokenizer.encoders import spelling_of_bytes
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 START, END, PYTHON_TAG = 256, 257, 258
 CONTROL = {"<|im_start|>": START, "<|im_end|>": END, "<|python_tag|>": PYTHON_TAG}

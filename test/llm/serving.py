@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from test.llm.fake_model import FakeModel, tokenizer
-from tinygrad.apps.language.chat import ChatTemplate
-from tinygrad.apps.language.engine import Engine
-from tinygrad.apps.language.server import application
-from tinygrad.apps.language.service import Service
+from tinygrad.apps.language.chat.template import ChatTemplate
+from tinygrad.apps.language.generation.engine import Engine
+from tinygrad.apps.language.server.application import application
+from tinygrad.apps.language.server.service import Service
 
 TIMEOUT_S = 20
 TEMPLATE = """{% if tools %}<tool_call> for {{ tools | tojson }}

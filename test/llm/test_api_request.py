@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.llm.fake_model import tokenizer
-from tinygrad.apps.language.api_messages import ROLES, ApiError
-from tinygrad.apps.language.api_request import chat_request, completion_request, parse_json
-from tinygrad.apps.language.chat import ChatError, ChatTemplate, prepared
-from tinygrad.apps.language.sampling import Sampling
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, prepared
+from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.server.request_fields import ROLES, ApiError
+from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
 
 NAMES = (
     *("model", "messages", "prompt", "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop"),

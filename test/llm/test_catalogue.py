@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from test.local_site import LocalSite, QuietHandler
-from tinygrad.apps.language.catalogue import (
+from tinygrad.apps.language.files.catalogue import (
     CATALOGUE,
     Hosted,
     UnknownModelError,
     locate,
     short_name,
 )
-from tinygrad.apps.language.download import download
+from tinygrad.apps.language.files.download import download
 from tinygrad.fetch import DownloadError
 
 CONTENT = bytes(range(256)) * 8000
@@ -93,7 +93,7 @@ def test_another_process_goes_on(site: Site, tmp_path: Path) -> None:
     site.breaks = 1
     broken = tmp_path / "m.gguf"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tinygrad.apps.language.download.ATTEMPTS", 1)
+        patch.setattr("tinygrad.apps.language.files.download.ATTEMPTS", 1)
         with pytest.raises(DownloadError, match="bytes came.*try again to go on"):
             download(site.url("/data.gguf"), broken, pause_s=0)
     assert only(tmp_path) == ["m.gguf.part", "m.gguf.part-version"]
@@ -105,7 +105,7 @@ def test_what_is_another_file_now_starts_again(site: Site, tmp_path: Path) -> No
     site.breaks = 1
     path = tmp_path / "m.gguf"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tinygrad.apps.language.download.ATTEMPTS", 1)
+        patch.setattr("tinygrad.apps.language.files.download.ATTEMPTS", 1)
         with pytest.raises(DownloadError):
             download(site.url("/data.gguf"), path, pause_s=0)
     site.content, site.etag = OTHER, '"two"'

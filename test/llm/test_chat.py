@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad.apps.language.chat import ChatError, ChatTemplate, prepared
-from tinygrad.apps.language.replies import Call, Delta, ReplyParser
-from tinygrad.apps.language.stop_strings import StopTexts
-from tinygrad.apps.language.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.chat.reply_parser import Call, Delta, ReplyParser
+from tinygrad.apps.language.chat.stop_strings import StopTexts
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, prepared
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("jinja2")
 

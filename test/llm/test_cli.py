@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from test.llm.fake_model import CONTROL, FakeModel, Script, checksum, says, tokenizer
-from tinygrad.apps.language import chat
-from tinygrad.apps.language.arguments import devices_of, parser
-from tinygrad.apps.language.cli import main
-from tinygrad.apps.language.encoders import spelling_of_bytes
-from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.chat import template as chat_template
+from tinygrad.apps.language.cli.arguments import devices_of, parser
+from tinygrad.apps.language.cli.main import main
+from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.tokenizer.encoders import spelling_of_bytes
 from tinygrad.sharding import Mesh
 
 pytest.importorskip("jinja2")
@@ -191,7 +191,7 @@ def test_a_missing_package_is_named(
     arguments: list[str],
     message: str,
 ) -> None:
-    chat._environment.cache_clear()
+    chat_template._environment.cache_clear()
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{missing}.")]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, missing, None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from test.llm.fake_model import END, FakeModel, checksum, says
-from tinygrad.apps.language.engine import (
+from tinygrad.apps.language.generation.engine import (
     Engine,
     EngineClosedError,
     Finished,
@@ -17,7 +17,7 @@ from tinygrad.apps.language.engine import (
     Reason,
     Request,
 )
-from tinygrad.apps.language.sampling import Generated, Sampling
+from tinygrad.apps.language.generation.sampling import Generated, Sampling
 
 TIMEOUT_S = 20
 ENDLESS = says("x" * 5000)

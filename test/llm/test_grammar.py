@@ -11,8 +11,8 @@ import pytest
 
 from test.llm.fake_model import VOCABULARY, tokenizer
 from test.llm.vocabularies import metadata_of, trained
-from tinygrad.apps.language.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
-from tinygrad.apps.language.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("llguidance")
 pydantic = pytest.importorskip("pydantic")

@@ -12,12 +12,12 @@ import pytest
 
 from test.llm.fake_model import FakeModel, Script, says
 from test.llm.serving import TEMPLATE, Site, running, served
-from tinygrad.apps.language.catalogue import CATALOGUE
-from tinygrad.apps.language.chat import ChatTemplate
-from tinygrad.apps.language.engine import Engine
-from tinygrad.apps.language.service import Service
-from tinygrad.apps.language.tokenizer import SimpleTokenizer
-from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.chat.template import ChatTemplate
+from tinygrad.apps.language.files.catalogue import CATALOGUE
+from tinygrad.apps.language.generation.engine import Engine
+from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.server.service import Service
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("llguidance")
 openai = pytest.importorskip("openai")

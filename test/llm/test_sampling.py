@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor
-from tinygrad.apps.language.sampling import Sampler, Sampling
+from tinygrad.apps.language.generation.sampling import Sampler, Sampling
 
 PROBABILITIES = np.array([0.05, 0.4, 0.02, 0.3, 0.2, 0.03])
 LOGITS = np.log(PROBABILITIES).astype(np.float32) + 3

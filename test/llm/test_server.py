@@ -14,7 +14,7 @@ import pytest
 
 from test.llm.fake_model import FakeModel, checksum, says, tokenizer
 from test.llm.serving import TIMEOUT_S, Site, served
-from tinygrad.apps.language.server import MAX_BODY_BYTES
+from tinygrad.apps.language.server.application import MAX_BODY_BYTES
 
 openai = pytest.importorskip("openai")
 

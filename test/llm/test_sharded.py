@@ -13,11 +13,11 @@ import pytest
 from test.llm.reference import Reference
 from test.llm.tiny import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_model
 from tinygrad import Device, Mesh, Tensor
-from tinygrad.apps.language.engine import Engine, Request
-from tinygrad.apps.language.replicas import Replicas, load_model
-from tinygrad.apps.language.sampling import Sampling
-from tinygrad.apps.language.transformer import Transformer
-from tinygrad.apps.language.weights import WeightFile
+from tinygrad.apps.language.generation.engine import Engine, Request
+from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.model.replicas import Replicas, load_model
+from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.model.weights import WeightFile
 from tinygrad.execution import CommTrace
 from tinygrad.sharding import Sharding, ShardingError
 

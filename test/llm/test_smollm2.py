@@ -10,9 +10,9 @@ import pytest
 
 from test.llm.reference import Reference
 from tinygrad import Tensor
-from tinygrad.apps.language.catalogue import CATALOGUE
-from tinygrad.apps.language.tokenizer import SimpleTokenizer
-from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.files.catalogue import CATALOGUE
+from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from test.llm.vocabularies import TEXT, metadata_of, trained
-from tinygrad.apps.language.encoders import spelling_of_bytes
-from tinygrad.apps.language.pretokenize import EXPRESSIONS, splitter
-from tinygrad.apps.language.tokenizer import SimpleTokenizer, TokenizerError
+from tinygrad.apps.language.tokenizer.encoders import spelling_of_bytes
+from tinygrad.apps.language.tokenizer.pretokenize import EXPRESSIONS, splitter
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer, TokenizerError
 
 # what the words of texts are made of: cases, contractions, digits, spaces, signs, scripts, emoji
 PARTS = st.sampled_from(
@@ -183,7 +183,7 @@ def test_tokens_of_a_real_vocabulary_are_those_of_the_oracle() -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from tokenizers import models, pre_tokenizers
 
-    from tinygrad.apps.language.catalogue import locate
+    from tinygrad.apps.language.files.catalogue import locate
     from tinygrad.fetch import DownloadError
     from tinygrad.nn.state.gguf import gguf_load_metadata
 

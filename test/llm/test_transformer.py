@@ -13,10 +13,10 @@ import pytest
 from test.llm.reference import Reference
 from test.llm.tiny import CONTEXT, RECIPES, VOCAB, write_model
 from tinygrad import GlobalCounters, Tensor
-from tinygrad.apps.language.architecture import UnsupportedModelError
-from tinygrad.apps.language.cache import ContextOverflowError
-from tinygrad.apps.language.sampling import Sampling
-from tinygrad.apps.language.transformer import CHUNK, Transformer
+from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
+from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.model.config import UnsupportedModelError
+from tinygrad.apps.language.model.transformer import CHUNK, Transformer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.state import FileFormatError

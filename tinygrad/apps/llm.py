@@ -6,12 +6,12 @@ and the metadata of its file, `SimpleTokenizer.from_gguf_kv` the tokenizer that 
 
 from __future__ import annotations
 
-from tinygrad.apps.language.catalogue import locate
-from tinygrad.apps.language.chat import ChatTemplate
-from tinygrad.apps.language.cli import main
-from tinygrad.apps.language.sampling import Generated, Sampling
-from tinygrad.apps.language.tokenizer import SimpleTokenizer
-from tinygrad.apps.language.transformer import Transformer
+from tinygrad.apps.language.chat.template import ChatTemplate
+from tinygrad.apps.language.cli.main import main
+from tinygrad.apps.language.files.catalogue import locate
+from tinygrad.apps.language.generation.sampling import Generated, Sampling
+from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 __all__ = [
     "ChatTemplate",

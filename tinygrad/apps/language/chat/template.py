@@ -1,0 +1,228 @@
+"""Conversations to the text that a model continues, by the template in its file.
+
+In: messages as OpenAI's interface has them, and tools. Out: text for
+`SimpleTokenizer.encode_template`. What stays true: a template, which comes out of a file, can only
+make text; and what people write in messages becomes no control token.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
+
+if TYPE_CHECKING:
+    from jinja2.nodes import Node
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+Message = Mapping[str, Any]
+
+TEMPLATE_KEY = "tokenizer.chat_template"
+
+# what models without a template in their file were trained on, by a control token that they have
+CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+LLAMA3 = """{% for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>
+
+{{ message.content }}<|eot_id|>{% endfor %}
+{%- if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>
+
+{% endif %}"""
+GEMMA = """{% for message in messages %}<start_of_turn>
+{{- 'model' if message.role == 'assistant' else 'user' }}
+{{ message.content }}<end_of_turn>
+{% endfor %}{% if add_generation_prompt %}<start_of_turn>model
+{% endif %}"""
+KNOWN = {"<|im_start|>": CHATML, "<|start_header_id|>": LLAMA3, "<start_of_turn>": GEMMA}
+
+
+class ChatError(ValueError):
+    """A conversation that the model's template does not take, or a template that does not work."""
+
+
+class ChatTemplate:
+    """Writes conversations as one model was trained to read them.
+
+    `source` is a Jinja template, `tokenizer` the model's. Raises ChatError if it is no template,
+    ImportError without jinja2.
+
+    >>> tokenizer = SimpleTokenizer({"a": 0, "b": 1}, {"<e>": 2})
+    >>> template = ChatTemplate("{% for m in messages %}{{ m.content }}<e>{% endfor %}", tokenizer)
+    >>> template.encode([{"role": "user", "content": "ab"}])
+    [0, 1, 2]
+    """
+
+    def __init__(self, source: str, tokenizer: SimpleTokenizer) -> None:
+        self.source = source
+        self._tokenizer = tokenizer
+        self._template = _compiled(source)
+
+    @classmethod
+    def from_gguf_kv(cls, kv: Mapping[str, Any], tokenizer: SimpleTokenizer) -> ChatTemplate:
+        """The template of a file, or the one that goes with its control tokens.
+
+        Raises ChatError if there is none.
+        """
+        source = kv.get(TEMPLATE_KEY)
+        if isinstance(source, str) and source:
+            return cls(source, tokenizer)
+        for token, known in KNOWN.items():
+            if token in tokenizer.control:
+                return cls(known, tokenizer)
+        raise ChatError(
+            "the file has no chat template: it is a model that continues text; give it a text "
+            "(--prompt with --raw, or /v1/completions) instead of a conversation"
+        )
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        """The text of a conversation, up to where the model's reply starts.
+
+        `variables` are further ones that a template asks for, such as `enable_thinking`.
+        Raises ChatError with what the template says, if it refuses.
+        """
+        from jinja2.exceptions import TemplateError
+
+        spelled = functools.partial(self._tokenizer.decode, special=True)
+        bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_id
+        known = {
+            "messages": self._plain(list(messages)),
+            "tools": self._plain(list(tools)) if tools else None,
+            "add_generation_prompt": add_generation_prompt,
+            "bos_token": "" if bos is None else spelled([bos]),
+            "eos_token": "" if eos is None else spelled([eos]),
+            "raise_exception": _refuse,
+            "strftime_now": _now,
+        }
+        try:
+            return self._template(**(self._plain(variables) | known))
+        except ChatError:
+            raise
+        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise ChatError(f"the model's chat template failed: {error}") from error
+
+    def encode(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> list[int]:
+        """The tokens of `render`. Raises ChatError."""
+        text = self.render(messages, tools, add_generation_prompt, **variables)
+        return self._tokenizer.encode_template(text, add_bos=self._tokenizer.adds_bos)
+
+    def _plain(self, value: Any) -> Any:
+        """A value in which no text holds a control token."""
+        if isinstance(value, str):
+            return self._tokenizer.as_plain(value)
+        if isinstance(value, Mapping):
+            return {self._plain(key): self._plain(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._plain(item) for item in value]
+        return value
+
+
+def prepared(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages of OpenAI's interface as templates expect them.
+
+    The parts of a content are joined, a `developer` is the `system`, and the arguments of a call
+    are an object and not JSON in a text.
+
+    >>> prepared([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
+    [{'role': 'user', 'content': 'a'}]
+    """
+    return [_prepared(message) for message in messages]
+
+
+def _prepared(message: Message) -> dict[str, Any]:
+    ready = dict(message)
+    if ready["role"] == "developer":
+        ready["role"] = "system"
+    content = ready.get("content")
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content)
+    ready["content"] = content or ""
+    if ready.get("tool_calls"):
+        ready["tool_calls"] = [_with_object(call) for call in ready["tool_calls"]]
+    return ready
+
+
+def _with_object(call: Message) -> dict[str, Any]:
+    """A call whose arguments are an object, where they are the JSON of one."""
+    function = dict(call["function"])
+    try:
+        arguments = json.loads(function.get("arguments") or "{}")
+    except ValueError:
+        # a model may have written what is no JSON, and gets it back as it was
+        return dict(call)
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _compiled(source: str) -> Callable[..., str]:
+    try:
+        from jinja2.exceptions import TemplateSyntaxError
+    except ImportError as error:
+        raise ImportError(
+            "chat templates need the package jinja2: pip install 'tinygrad-sharding[llm]'"
+        ) from error
+    try:
+        return _environment().from_string(source).render
+    except TemplateSyntaxError as error:
+        raise ChatError(f"line {error.lineno} of the chat template: {error.message}") from error
+
+
+@functools.cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Templates are code out of files of strangers, so they run in a sandbox."""
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}` marks what a model is trained on; it writes what is inside."""
+
+        tags: set[str] = {"generation"}  # noqa: RUF012 (Jinja declares it so)
+
+        def parse(self, parser: Parser) -> list[Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as models were trained on it; Jinja's own escapes what HTML would need."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    """What templates call for a conversation that they do not take."""
+    raise ChatError(f"the model's chat template refuses: {message}")
+
+
+def _now(pattern: str) -> str:
+    return datetime.now().astimezone().strftime(pattern)

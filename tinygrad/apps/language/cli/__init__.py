@@ -1,0 +1,1 @@
+"""The program `python -m tinygrad.apps.llm`."""

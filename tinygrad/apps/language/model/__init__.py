@@ -1,0 +1,1 @@
+"""Token ids to logits: the configuration, weights and layers of a transformer."""

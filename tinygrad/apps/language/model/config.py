@@ -1,0 +1,201 @@
+"""What a model is, from the metadata of its GGUF file: sizes, and how families of models differ.
+
+In: metadata by key. Out: a `Config`, all that the code of the model asks. Always true: a family of
+models is a row of `FAMILIES`; nothing else in the model knows a family by its name. What a file
+shows by having a tensor (biases, norms of queries, experts) is not said here a second time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class UnsupportedModelError(ValueError):
+    """A file with a model that this code does not know how to run."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the models of one `general.architecture` differ from those of others.
+
+    `pairs_adjacent`: RoPE turns elements (0, 1), (2, 3), ...; else i and i + half of all.
+    `local_layers` of each `period` layers, from the first on, attend only within a sliding window.
+    """
+
+    pairs_adjacent: bool = False
+    gelu: bool = False
+    scales_embedding: bool = False
+    period: int = 1
+    local_layers: int = 1
+    local_rope_base: float | None = None
+    normalizes_experts: bool = False
+
+
+FAMILIES = {
+    "llama": Family(pairs_adjacent=True, normalizes_experts=True),
+    "qwen2": Family(),
+    "qwen3": Family(),
+    "qwen3moe": Family(normalizes_experts=True),
+    "olmoe": Family(),
+    "phi3": Family(),
+    "gemma": Family(gelu=True, scales_embedding=True),
+    "gemma2": Family(gelu=True, scales_embedding=True, period=2),
+    "gemma3": Family(
+        gelu=True, scales_embedding=True, period=6, local_layers=5, local_rope_base=10000.0
+    ),
+}
+
+# layers of the models that scale scores by the dimensions that a head has of the whole, and not by
+# those of the head
+SCALED_BY_SHARE = {("gemma2", 46), ("gemma3", 62)}
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary positions (arXiv:2104.09864) of the first `dim` elements of each head.
+
+    Frequencies are `base ** (-2 i / dim)`, divided by `factor` for all. `magnitude` scales what is
+    rotated.
+    """
+
+    dim: int
+    base: float
+    pairs_adjacent: bool
+    factor: float = 1.0
+    magnitude: float = 1.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """The sizes and choices of a model. `window` counts positions, the own one among them."""
+
+    architecture: str
+    vocab_size: int
+    context_length: int
+    layers: int
+    dim: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    epsilon: float
+    rope: Rope
+    local_rope: Rope
+    score_scale: float
+    embedding_scale: float
+    gelu: bool
+    window: int | None
+    period: int
+    local_layers: int
+    score_cap: float | None
+    logit_cap: float | None
+    experts: int
+    experts_used: int
+    normalizes_experts: bool
+    expert_scale: float
+    original_context: int
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer attends only within the window."""
+        return self.window is not None and layer % self.period < self.local_layers
+
+
+class _Keys:
+    """The metadata of one architecture, whose keys start with its name."""
+
+    def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
+        self.metadata = metadata
+        self.architecture = architecture
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A positive integer. Raises UnsupportedModelError for what is none, or is missing."""
+        value = self.get(key, default)
+        if type(value) is not int or value <= 0:
+            shown = "missing" if value is None else repr(value)
+            name = f"{self.architecture}.{key}"
+            raise UnsupportedModelError(f"the metadata {name} is {shown}, not one positive integer")
+        return value
+
+
+def read_config(metadata: Mapping[str, Any], vocab_size: int) -> Config:
+    """The `Config` of a file's metadata; `vocab_size` is the number of rows of the embedding.
+
+    Raises UnsupportedModelError for an architecture that is not known and for metadata that is
+    missing or that the code does not honour.
+
+    >>> from tinygrad.apps.language.model.config import read_config
+    >>> sizes = {"block_count": 2, "context_length": 64, "embedding_length": 8}
+    >>> sizes |= {"feed_forward_length": 16, "attention.head_count": 2}
+    >>> metadata = {"general.architecture": "qwen3"} | {f"qwen3.{k}": v for k, v in sizes.items()}
+    >>> config = read_config(metadata, vocab_size=100)
+    >>> config.kv_heads, config.head_dim, config.rope.pairs_adjacent
+    (2, 4, False)
+    """
+    architecture = metadata.get("general.architecture")
+    if architecture not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise UnsupportedModelError(
+            f"models of architecture {architecture!r} are not supported; these are: {known}"
+        )
+    family, keys = FAMILIES[architecture], _Keys(metadata, architecture)
+    dim, heads, layers = (
+        keys.size(key) for key in ("embedding_length", "attention.head_count", "block_count")
+    )
+    head_dim = keys.size("attention.key_length", dim // heads)
+    if keys.size("attention.value_length", head_dim) != head_dim:
+        raise UnsupportedModelError(f"{architecture}: keys and values of different lengths")
+    rope = _rope(keys, family, head_dim)
+    local_rope = rope
+    if family.local_rope_base is not None:
+        base = float(keys.get("rope.freq_base_swa", family.local_rope_base))
+        local_rope = Rope(rope.dim, base, rope.pairs_adjacent)
+    by_share = (architecture, layers) in SCALED_BY_SHARE
+    return Config(
+        architecture=architecture,
+        vocab_size=vocab_size,
+        context_length=keys.size("context_length"),
+        layers=layers,
+        dim=dim,
+        hidden=keys.size("expert_feed_forward_length", keys.size("feed_forward_length")),
+        heads=heads,
+        kv_heads=keys.size("attention.head_count_kv", heads),
+        head_dim=head_dim,
+        epsilon=float(keys.get("attention.layer_norm_rms_epsilon", 1e-5)),
+        rope=rope,
+        local_rope=local_rope,
+        score_scale=(dim // heads if by_share else head_dim) ** -0.5,
+        embedding_scale=math.sqrt(dim) if family.scales_embedding else 1.0,
+        gelu=family.gelu,
+        window=keys.get("attention.sliding_window") or None,
+        period=family.period,
+        local_layers=family.local_layers,
+        score_cap=keys.get("attn_logit_softcapping") or None,
+        logit_cap=keys.get("final_logit_softcapping") or None,
+        experts=keys.get("expert_count") or 0,
+        experts_used=keys.get("expert_used_count") or 0,
+        normalizes_experts=family.normalizes_experts,
+        expert_scale=float(keys.get("expert_weights_scale") or 1.0),
+        original_context=keys.size(
+            "rope.scaling.original_context_length", keys.size("context_length")
+        ),
+    )
+
+
+def _rope(keys: _Keys, family: Family, head_dim: int) -> Rope:
+    base = float(keys.get("rope.freq_base", 10000.0))
+    dim = keys.size("rope.dimension_count", head_dim)
+    kind = keys.get("rope.scaling.type", "none")
+    if kind not in ("none", "linear", "longrope"):
+        raise UnsupportedModelError(
+            f"{keys.architecture}: positions scaled by {kind!r}; none, linear and longrope are "
+            "supported"
+        )
+    factor = float(keys.get("rope.scaling.factor", 1.0)) if kind == "linear" else 1.0
+    magnitude = float(keys.get("rope.scaling.attn_factor", 1.0))
+    return Rope(dim, base, family.pairs_adjacent, factor, magnitude)

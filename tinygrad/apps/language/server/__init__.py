@@ -1,0 +1,1 @@
+"""An HTTP server with OpenAI's API and a chat page."""

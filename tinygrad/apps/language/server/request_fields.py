@@ -1,0 +1,224 @@
+"""The parts of a request that are objects themselves: messages, tools and schemas, checked.
+
+In: JSON. Out: messages, tools and schemas with what templates and grammars read, and nothing else.
+Raises `ApiError`, which names the place, such as `messages[1].content`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tinygrad.apps.language.generation.grammar import ANY_OBJECT
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_TOOLS = 128
+JSON_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+
+
+class ApiError(Exception):
+    """An answer that is an error: a sentence, with the status and the codes that clients read."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str = "invalid_request_error",
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+        self.param, self.code, self.kind = param, code, kind
+
+
+class Fields:
+    """The parameters of an object, each checked as it is read. A null is as if it was not there.
+
+    >>> Fields({"n": 2}).integer("n", 1, 4)
+    2
+    """
+
+    def __init__(self, body: Mapping[str, Any], where: str = "") -> None:
+        self.body = body
+        self.where = where
+
+    def wrong(self, name: str, wanted: str) -> ApiError:
+        """The error that a parameter is something else."""
+        found = self.body.get(name)
+        shown = f"{found!r:.60}" if isinstance(found, int | float | str) else kind_of(found)
+        path = self.where + name
+        return ApiError(400, f"{path} must be {wanted}, not {shown}", path, "invalid_type")
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """True or false."""
+        return bool(self._value(name, bool, default))
+
+    def text(self, name: str) -> str | None:
+        """A text, if there is one."""
+        found: str | None = self._value(name, str, None)
+        return found
+
+    def needed_text(self, name: str) -> str:
+        """A text that must be there and not be empty."""
+        found = self.text(name)
+        if not found:
+            raise self.wrong(name, "a text that is not empty")
+        return found
+
+    def object(self, name: str) -> dict[str, Any]:
+        """An object; an empty one if there is none."""
+        found: dict[str, Any] = self._value(name, dict, {})
+        return found
+
+    def list_of_objects(self, name: str) -> list[dict[str, Any]]:
+        """A list of objects; an empty one if there is none."""
+        found: list[dict[str, Any]] = self._value(name, list, [])
+        if not all(isinstance(item, dict) for item in found):
+            raise self.wrong(name, "a list of objects")
+        return found
+
+    def integer(self, name: str, least: int, most: int) -> int | None:
+        """A whole number between two, if there is one."""
+        found = self.number(name, least, most)
+        if found is None:
+            return None
+        if found != int(found):
+            raise self.wrong(name, "a whole number")
+        return int(found)
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """A number between two, if there is one."""
+        found = self.body.get(name)
+        if found is None:
+            return None
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            raise self.wrong(name, "a number")
+        if not least <= found <= most:
+            start = "above 0, up" if 0 < least <= math.ulp(0.0) else f"from {least}"
+            raise self.wrong(name, f"a number {start} to {most}")
+        return found
+
+    def _value(self, name: str, kind: type, default: Any) -> Any:
+        found = self.body.get(name)
+        if found is None:
+            return default
+        if not isinstance(found, kind):
+            raise self.wrong(name, JSON_KINDS[kind])
+        return found
+
+
+def kind_of(value: object) -> str:
+    """What a value is called in JSON.
+
+    >>> kind_of([])
+    'a list'
+    """
+    if value is None:
+        return "null"
+    return JSON_KINDS.get(type(value), "a number")
+
+
+def messages_of(fields: Fields) -> list[dict[str, Any]]:
+    """The conversation of a request. Raises ApiError."""
+    messages = fields.list_of_objects("messages")
+    if not messages:
+        raise ApiError(400, "messages must have at least one message", "messages")
+    return [_message(Fields(one, f"messages[{at}].")) for at, one in enumerate(messages)]
+
+
+def _message(fields: Fields) -> dict[str, Any]:
+    role = fields.body.get("role")
+    if role not in ROLES:
+        raise fields.wrong("role", f"one of {', '.join(ROLES)}")
+    message: dict[str, Any] = {"role": role, "content": _content(fields)}
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if (text := fields.text(name)) is not None:
+            message[name] = text
+    calls = fields.list_of_objects("tool_calls")
+    if calls:
+        place = f"{fields.where}tool_calls"
+        message["tool_calls"] = [_call(Fields(c, f"{place}[{at}].")) for at, c in enumerate(calls)]
+    if message["content"] is None and not (calls and role == "assistant"):
+        raise fields.wrong("content", "a text, or a list of parts")
+    return message
+
+
+def _content(fields: Fields) -> str | None:
+    content = fields.body.get("content")
+    if content is None or isinstance(content, str):
+        return content
+    parts = fields.list_of_objects("content")
+    texts = []
+    for at, part in enumerate(parts):
+        inner = Fields(part, f"{fields.where}content[{at}].")
+        if part.get("type") not in ("text", "input_text"):
+            raise inner.wrong("type", "'text': this model reads text only")
+        texts.append(inner.text("text") or "")
+    return "".join(texts)
+
+
+def _call(fields: Fields) -> dict[str, Any]:
+    """A call that was made before; its arguments are a JSON text, as they came."""
+    function = Fields(fields.object("function"), f"{fields.where}function.")
+    arguments = function.body.get("arguments", "{}")
+    if isinstance(arguments, dict):
+        arguments = json.dumps(arguments)
+    if not isinstance(arguments, str):
+        raise function.wrong("arguments", "a text with JSON")
+    called = {"name": function.needed_text("name"), "arguments": arguments}
+    return {"id": fields.text("id") or "", "type": "function", "function": called}
+
+
+def tools_of(fields: Fields) -> list[dict[str, Any]]:
+    """The tools of a request that the model may call. Raises ApiError."""
+    tools = fields.list_of_objects("tools")
+    if len(tools) > MAX_TOOLS:
+        raise ApiError(400, f"there are {len(tools)} tools; at most {MAX_TOOLS} are taken", "tools")
+    checked = [_tool(Fields(tool, f"tools[{at}].")) for at, tool in enumerate(tools)]
+    return [] if fields.body.get("tool_choice") == "none" else checked
+
+
+def forced_call_of(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """The tool that must be called: its name, "" for any, None if none must. Raises ApiError."""
+    choice = fields.body.get("tool_choice")
+    if choice in (None, "auto", "none"):
+        return None
+    names = [tool["function"]["name"] for tool in tools]
+    if choice == "required" and names:
+        return names[0] if len(names) == 1 else ""
+    if isinstance(choice, dict):
+        function = Fields(Fields(choice, "tool_choice.").object("function"), "tool_choice.")
+        if (name := function.text("name")) in names:
+            return name
+    known = ", ".join(names) or "and there are none"
+    raise fields.wrong("tool_choice", f"auto, none, required or one of the tools ({known})")
+
+
+def schema_of(fields: Fields) -> Mapping[str, Any] | None:
+    """The schema of the JSON that a reply must be; None if it may be any text. Raises ApiError."""
+    wanted = Fields(fields.object("response_format"), "response_format.")
+    kind = wanted.body.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return ANY_OBJECT
+    if kind != "json_schema":
+        raise wanted.wrong("type", "text, json_object or json_schema")
+    described = Fields(wanted.object("json_schema"), "response_format.json_schema.")
+    if not isinstance(described.body.get("schema"), dict):
+        raise described.wrong("schema", "an object")
+    return described.object("schema")
+
+
+def _tool(fields: Fields) -> dict[str, Any]:
+    if fields.body.get("type") != "function":
+        raise fields.wrong("type", "'function'")
+    function = Fields(fields.object("function"), f"{fields.where}function.")
+    described: dict[str, Any] = {"name": function.needed_text("name")}
+    if (text := function.text("description")) is not None:
+        described["description"] = text
+    described["parameters"] = function.object("parameters")
+    return {"type": "function", "function": described}

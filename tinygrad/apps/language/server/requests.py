@@ -1,0 +1,198 @@
+"""Requests of OpenAI's interface: JSON, checked, as what the engine needs.
+
+In: the body of a request. Out: a `ChatRequest` or a `CompletionRequest`. What stays true: whatever
+comes in, it is one of these or an `ApiError` that names the parameter. Parameters that would change
+the answer and are not supported are errors; others that are not known are not looked at.
+The interface: https://platform.openai.com/docs/api-reference
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.server.request_fields import (
+    ApiError,
+    Fields,
+    forced_call_of,
+    kind_of,
+    messages_of,
+    schema_of,
+    tools_of,
+)
+
+MAX_CHOICES = 8
+MAX_STOPS = 16
+MAX_LOGPROBS = 20
+MAX_TEMPERATURE = 2
+# what a value must be to leave the answer as it is
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "functions": ([],),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What both kinds of requests have.
+
+    `max_tokens` is None for as many as fit. `schema` is that of the JSON that the reply must be,
+    None if it may be any text. `logprobs` is how many likely tokens are shown at each
+    place, None to show no log-probabilities at all.
+    """
+
+    model: str | None
+    sampling: Sampling
+    max_tokens: int | None
+    stops: tuple[str, ...]
+    choices: int
+    stream: bool
+    include_usage: bool
+    logprobs: int | None
+    schema: Mapping[str, Any] | None = None
+
+    def sampling_of(self, choice: int) -> Sampling:
+        """How the tokens of one choice are drawn: with one seed, each choice has another."""
+        if self.sampling.seed is None:
+            return self.sampling
+        return replace(self.sampling, seed=self.sampling.seed + choice)
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A conversation to reply to; `variables` are for its template.
+
+    `forced_call` is the tool that must be called: its name, "" for any, None if none must.
+    """
+
+    wanted: Wanted
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    variables: dict[str, Any]
+    forced_call: str | None = None
+
+
+@dataclass(frozen=True)
+class CompletionRequest:
+    """Texts, or tokens, to continue."""
+
+    wanted: Wanted
+    prompts: list[str | list[int]]
+
+
+def parse_json(body: bytes) -> Mapping[str, Any]:
+    """The object that the body of a request is. Raises ApiError.
+
+    >>> parse_json(b'{"stream": true}')
+    {'stream': True}
+    """
+    try:
+        parsed = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"the body is no JSON that can be read: {error}") from error
+    if not isinstance(parsed, dict):
+        raise ApiError(400, f"the body must be a JSON object, not {kind_of(parsed)}")
+    return parsed
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
+    """The request of a body for `/v1/chat/completions`. Raises ApiError."""
+    fields = Fields(body)
+    flag = fields.boolean("logprobs", False)
+    top = fields.integer("top_logprobs", 0, MAX_LOGPROBS)
+    if top is not None and not flag:
+        raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
+    limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    wanted = _wanted(fields, defaults, limit, None, (top or 0) if flag else None)
+    variables = dict(fields.object("chat_template_kwargs"))
+    if effort := fields.text("reasoning_effort"):
+        variables["reasoning_effort"] = effort
+    tools = tools_of(fields)
+    forced_call = forced_call_of(fields, tools)
+    return ChatRequest(wanted, messages_of(fields), tools, variables, forced_call)
+
+
+def completion_request(body: Mapping[str, Any], defaults: Sampling) -> CompletionRequest:
+    """The request of a body for `/v1/completions`. Raises ApiError."""
+    fields = Fields(body)
+    logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
+    wanted = _wanted(fields, defaults, "max_tokens", 16, logprobs)
+    prompts = _prompts(body.get("prompt"))
+    if len(prompts) * wanted.choices > MAX_CHOICES:
+        raise ApiError(400, f"at most {MAX_CHOICES} texts are written at once", "prompt")
+    return CompletionRequest(wanted, prompts)
+
+
+def _wanted(
+    fields: Fields, defaults: Sampling, limit: str, most: int | None, logprobs: int | None
+) -> Wanted:
+    for name, harmless in UNSUPPORTED.items():
+        value = fields.body.get(name)
+        if value is not None and value not in harmless:
+            raise ApiError(400, f"{name} is not supported", name, "unsupported_parameter")
+    options = Fields(fields.object("stream_options"), "stream_options.")
+    found_limit = fields.integer(limit, 1, 2**31)
+    return Wanted(
+        model=fields.text("model"),
+        sampling=_sampling(fields, defaults, logprobs or 0),
+        max_tokens=most if found_limit is None else found_limit,
+        stops=_stops(fields),
+        choices=fields.integer("n", 1, MAX_CHOICES) or 1,
+        stream=fields.boolean("stream", False),
+        include_usage=options.boolean("include_usage", False),
+        logprobs=logprobs,
+        schema=schema_of(fields),
+    )
+
+
+def _sampling(fields: Fields, defaults: Sampling, logprobs: int) -> Sampling:
+    given = {
+        "temperature": fields.number("temperature", 0, MAX_TEMPERATURE),
+        "top_k": fields.integer("top_k", 0, 2**31),
+        "top_p": fields.number("top_p", math.ulp(0.0), 1),
+        "min_p": fields.number("min_p", 0, 1),
+        "repetition_penalty": fields.number("repetition_penalty", math.ulp(0.0), 100),
+        "seed": fields.integer("seed", -(2**63), 2**63),
+    }
+    if given["seed"] is not None:
+        # generators take no negative seeds
+        given["seed"] %= 2**64
+    found = {name: value for name, value in given.items() if value is not None}
+    return replace(defaults, **found, logprobs=logprobs)  # type: ignore[arg-type]
+
+
+def _stops(fields: Fields) -> tuple[str, ...]:
+    stop = fields.body.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if not isinstance(stops, list) or not all(isinstance(text, str) and text for text in stops):
+        raise ApiError(400, "stop must be a text, or a list of texts that are not empty", "stop")
+    if len(stops) > MAX_STOPS:
+        raise ApiError(400, f"stop has {len(stops)} texts; at most {MAX_STOPS} are taken", "stop")
+    return tuple(stops)
+
+
+def _prompts(prompt: Any) -> list[str | list[int]]:
+    """Prompts out of the four shapes that one, or several, may have."""
+    if isinstance(prompt, str) or (isinstance(prompt, list) and _are_tokens(prompt)):
+        return [prompt]
+    is_list = isinstance(prompt, list) and bool(prompt)
+    if not is_list or not all(isinstance(one, str) or _are_tokens(one) for one in prompt):
+        raise ApiError(400, "prompt must be a text, a list of tokens, or a list of these", "prompt")
+    return list(prompt)
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)

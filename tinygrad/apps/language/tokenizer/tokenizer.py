@@ -1,0 +1,258 @@
+"""Text to tokens and back, by the vocabulary of a GGUF file.
+
+In: the metadata of a file (`tokenizer.ggml.*`), of a byte-level BPE (`gpt2`) or a SentencePiece
+(`llama`) vocabulary. Out: a `SimpleTokenizer`, and a `TextStream` that decodes token by token.
+What stays true: decoding what was encoded gives the text back, and text that went through
+`SimpleTokenizer.as_plain` never becomes a control token.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from tinygrad.apps.language.tokenizer.encoders import (
+    SPACE_MARK,
+    BytePairEncoder,
+    SentencePieceEncoder,
+    bytes_of_spelling,
+)
+from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError, TokenType, Vocabulary
+
+# put into the texts of control tokens that are meant as text; Unicode gives it no other meaning
+PLAIN_MARK = "\ufdd0"
+# where a turn or a text ends, whatever the file says
+END_TEXTS = (
+    *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"),
+    *("<end_of_turn>", "<|end|>", "</s>", "<eos>", "<|END_OF_TURN_TOKEN|>"),
+)
+
+
+class SimpleTokenizer:
+    """Encodes and decodes text.
+
+    `normal_tokens` are the pieces of a byte-level BPE vocabulary, in GPT-2's spelling of bytes, and
+    their numbers, which are also the order of merging; `special_tokens` are control tokens;
+    `preset` is how text is cut into words. `from_gguf_kv` makes one from a file's metadata.
+    Raises ValueError for a preset that is not known.
+
+    >>> tokenizer = SimpleTokenizer({"a": 0, "b": 1, "ab": 2}, {"<end>": 3})
+    >>> tokenizer.encode("abb"), tokenizer.encode("ab<end>")
+    ([2, 1], [2, 3])
+    >>> tokenizer.decode([2, 1, 3])
+    'abb<end>'
+    """
+
+    def __init__(
+        self,
+        normal_tokens: Mapping[str, int],
+        special_tokens: Mapping[str, int],
+        preset: str = "llama3",
+    ) -> None:
+        order = {piece: number for piece, number in normal_tokens.items() if len(piece) > 1}
+        encoder = BytePairEncoder(normal_tokens, lambda l, r: order.get(l + r), preset)
+        pieces = {number: bytes_of_spelling(piece) for piece, number in normal_tokens.items()}
+        self._set(encoder, pieces, special_tokens, {})
+
+    def _set(
+        self,
+        encode_text: Callable[[str], list[int]],
+        pieces: Mapping[int, bytes],
+        control: Mapping[str, int],
+        user_defined: Mapping[str, int],
+    ) -> None:
+        self._encode_text = encode_text
+        # an empty text would be found everywhere
+        self.control = {text: number for text, number in control.items() if text}
+        self.user_defined = {text: number for text, number in user_defined.items() if text}
+        self._pieces = dict(pieces)
+        self._pieces |= {number: text.encode() for text, number in user_defined.items()}
+        self._control_texts = {number: text for text, number in control.items()}
+        self._special = self.control | self.user_defined
+        self._find_special = _finder(self._special)
+        self._find_user_defined = _finder(self.user_defined)
+        self._find_control = _finder(self.control)
+        self._space_prefix = False
+        self.bos_id: int | None = None
+        self.eos_id: int | None = None
+        self.adds_bos = self.adds_eos = False
+        self.end_ids = frozenset(control[text] for text in END_TEXTS if text in control)
+
+    @classmethod
+    def from_gguf_kv(cls, kv: Mapping[str, Any]) -> SimpleTokenizer:
+        """The tokenizer that the metadata of a GGUF file describes.
+
+        Raises TokenizerError, a ValueError, if it is missing, not valid or of a kind not supported.
+
+        >>> kv = {"model": "gpt2", "tokens": ["a", "b", "ab"], "merges": ["a b"]}
+        >>> kv = {f"tokenizer.ggml.{key}": value for key, value in kv.items()}
+        >>> SimpleTokenizer.from_gguf_kv(kv).encode("abba")
+        [2, 1, 0]
+        """
+        vocabulary = Vocabulary.from_gguf_kv(kv)
+        self = cls.__new__(cls)
+        encoder: Callable[[str], list[int]]
+        if vocabulary.model == "gpt2":
+            cost = vocabulary.merge_order().get
+            encoder = BytePairEncoder(
+                vocabulary.of_type(TokenType.NORMAL, TokenType.BYTE),
+                lambda left, right: cost((left, right)),
+                vocabulary.pre,
+            )
+            spelled = encoder.numbers.items()
+            pieces = {number: bytes_of_spelling(piece) for piece, number in spelled}
+        else:
+            encoder = SentencePieceEncoder(
+                vocabulary.of_type(TokenType.NORMAL),
+                vocabulary.scores,
+                vocabulary.byte_tokens(),
+                vocabulary.unknown_id,
+            )
+            pieces = {
+                number: piece.replace(SPACE_MARK, " ").encode()
+                for piece, number in encoder.numbers.items()
+            }
+            pieces |= {number: bytes([byte]) for byte, number in encoder.byte_tokens.items()}
+        control = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+        self._set(encoder, pieces, control, vocabulary.of_type(TokenType.USER_DEFINED))
+        self._space_prefix = vocabulary.space_prefix
+        self.bos_id, self.eos_id = vocabulary.bos_id, vocabulary.eos_id
+        self.adds_bos, self.adds_eos = vocabulary.adds_bos, vocabulary.adds_eos
+        self.end_ids |= vocabulary.end_ids
+        return self
+
+    def encode(
+        self, text: str, special: bool = True, add_bos: bool = False, starts_text: bool = True
+    ) -> list[int]:
+        """The tokens of a text; `starts_text` if it is no continuation of another.
+
+        Control tokens written in it, such as `<|im_end|>`, are plain text unless `special`.
+        `add_bos` puts the token that starts a text in front, where the vocabulary has one and the
+        text does not start with it.
+
+        >>> SimpleTokenizer({"a": 0}, {"<a>": 1}).encode("a<a>")
+        [0, 1]
+        """
+        table = self._special if special else self.user_defined
+        parts = (self._find_special if special else self._find_user_defined)(text)
+        return self._with_bos(self._encode_parts(parts, table, starts_text=starts_text), add_bos)
+
+    def encode_template(self, text: str, add_bos: bool = False) -> list[int]:
+        """The tokens of what a chat template wrote around texts that `as_plain` gave.
+
+        >>> tokenizer = SimpleTokenizer({"<": 0, "a": 1, ">": 2}, {"<a>": 3})
+        >>> tokenizer.encode_template("<a>" + tokenizer.as_plain("<a>"))
+        [3, 0, 1, 2]
+        """
+        parts = self._find_special(text)
+        return self._with_bos(self._encode_parts(parts, self._special, PLAIN_MARK), add_bos)
+
+    def as_plain(self, text: str) -> str:
+        """`text` for a chat template: `encode_template` takes no control token out of it."""
+        parts = self._find_control(text.replace(PLAIN_MARK, ""))
+        return "".join(
+            part[:1] + PLAIN_MARK + part[1:] if part in self.control else part for part in parts
+        )
+
+    def _encode_parts(
+        self,
+        parts: Iterable[str],
+        table: Mapping[str, int],
+        mark: str | None = None,
+        starts_text: bool = True,
+    ) -> list[int]:
+        """The tokens of parts that are in `table`, or are text, without `mark`, between those."""
+        tokens: list[int] = []
+        plain = self._space_prefix and starts_text
+        for part in parts:
+            if part in table:
+                tokens.append(table[part])
+            else:
+                words = part if mark is None else part.replace(mark, "")
+                tokens += self._encode_text(" " + words if plain else words)
+            plain = self._space_prefix and part in self.control
+        return tokens
+
+    def _with_bos(self, tokens: list[int], add_bos: bool) -> list[int]:
+        if not add_bos or self.bos_id is None or tokens[:1] == [self.bos_id]:
+            return tokens
+        return [self.bos_id, *tokens]
+
+    def decode(self, ids: Iterable[int], special: bool = True) -> str:
+        """The text of tokens, in which bytes that are no UTF-8 are U+FFFD.
+
+        Control tokens are left out unless `special`. Raises TokenizerError for a number that is no
+        token.
+
+        >>> SimpleTokenizer({"a": 0, "b": 1}, {"<end>": 2}).decode([0, 1, 2], special=False)
+        'ab'
+        """
+        stream = self.stream(special, starts_text=True)
+        return "".join([stream.push(number) for number in ids] + [stream.finish()])
+
+    def stream(
+        self, special: bool | Collection[str] = False, starts_text: bool = False
+    ) -> TextStream:
+        """A decoder for tokens as they come; `starts_text` if they are no continuation of others.
+
+        Control tokens are left out but for those of `special`.
+
+        >>> stream = SimpleTokenizer({"Ã": 0, "¤": 1}, {}).stream()
+        >>> stream.push(0), stream.push(1)
+        ('', 'ä')
+        """
+        spelled = functools.partial(self.piece, special=special)
+        return TextStream(spelled, starts_text and self._space_prefix)
+
+    def piece(self, number: int, special: bool | Collection[str] = False) -> bytes:
+        """The bytes that a token stands for; none for a control token that is not in `special`.
+
+        Raises TokenizerError for a number that is no token.
+
+        >>> SimpleTokenizer({"Ġa": 0}, {}).piece(0)
+        b' a'
+        """
+        control = self._control_texts.get(number)
+        if control is not None:
+            shown = special if isinstance(special, bool) else control in special
+            return control.encode() if shown else b""
+        found = self._pieces.get(number)
+        if found is None:
+            raise TokenizerError(f"{number} is no token of this vocabulary")
+        return found
+
+
+class TextStream:
+    """Decodes tokens one by one; a character comes out when its last byte has come."""
+
+    def __init__(self, piece: Callable[[int], bytes], drops_space: bool) -> None:
+        self._piece = piece
+        self._drops_space = drops_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, number: int) -> str:
+        """The characters that are complete with this token."""
+        return self._without_space(self._decoder.decode(self._piece(number)))
+
+    def finish(self) -> str:
+        """U+FFFD if the last character has not come whole, else nothing."""
+        return self._without_space(self._decoder.decode(b"", final=True))
+
+    def _without_space(self, text: str) -> str:
+        """The space that SentencePiece put before the text is no part of it."""
+        if text and self._drops_space:
+            self._drops_space = False
+            return text.removeprefix(" ")
+        return text
+
+
+def _finder(special: Mapping[str, int]) -> Callable[[str], list[str]]:
+    """Cuts text at special tokens, the longest first; no part is empty."""
+    if not special:
+        return lambda text: [text] if text else []
+    longest_first = sorted(special, key=len, reverse=True)
+    expression = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+    return lambda text: [part for part in expression.split(text) if part]
