@@ -25,7 +25,6 @@ from tinygrad.planner.search import Search
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.sharding import Link, Partial, Processor, ShardingError, Topology
 from tinygrad.uop import Ops
-from tinygrad.uop.args import TransferArg
 from tinygrad.uop.ops import UOp
 
 MESHES = {
@@ -115,9 +114,9 @@ def lowered_bytes(node: UOp) -> dict[str, int]:
     """The bytes of the messages that a node becomes."""
     kinds: dict[str, int] = {}
     for x in lower_layouts(UOp.sink(node)).toposort():
-        if x.op is Ops.COPY and isinstance(x.arg, TransferArg):
+        if x.op is Ops.TRANSFER:
             piece = x.arg.piece_size(x.size) * x.dtype.itemsize
-            sent = sum(m.count for m in x.arg.moves if m.target != m.source) * piece
+            sent = sum(m.count for m in x.arg.messages if m.target != m.source) * piece
             kinds[x.arg.reason.kind] = kinds.get(x.arg.reason.kind, 0) + sent
     return {kind: nbytes for kind, nbytes in kinds.items() if nbytes}
 

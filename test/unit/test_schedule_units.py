@@ -201,9 +201,9 @@ def test_a_bitcast_to_another_size_is_a_view() -> None:
 
 def test_a_transfer_reads_memory() -> None:
     arg = TransferArg("CPU:1", (1, 4), (), REASON)
-    computed = prepared(UOp(Ops.COPY, FLOAT, (buffer(4) + 1,), arg))
+    computed = prepared(UOp(Ops.TRANSFER, FLOAT, (buffer(4) + 1,), arg))
     assert computed.src[0].op is Ops.CONTIGUOUS
-    part = prepared(UOp(Ops.COPY, FLOAT, (buffer(8).shrink(((4, 8),)),), arg))
+    part = prepared(UOp(Ops.TRANSFER, FLOAT, (buffer(8).shrink(((4, 8),)),), arg))
     assert part.src[0].op is Ops.BUFFER_VIEW
 
 
@@ -360,7 +360,7 @@ def test_the_order_of_items_depends_on_nothing_but_the_graph() -> None:
 
 
 def transfers(root: UOp) -> list[UOp]:
-    return [n for n in found(root, Ops.COPY) if isinstance(n.arg, TransferArg)]
+    return found(root, Ops.TRANSFER)
 
 
 def test_a_full_copy_becomes_split_without_messages() -> None:
@@ -375,8 +375,8 @@ def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:
     source, target = Sharding(FOUR, 0), Sharding(FOUR)
     local = transfer(buffer(2, 3, device=Spmd(FOUR)), source, target, (8, 3), REASON)
     (copy,) = transfers(local)
-    assert len(copy.arg.moves) == 16
-    assert {(m.target, m.target_slot, m.source) for m in copy.arg.moves} == {
+    assert len(copy.arg.messages) == 16
+    assert {(m.target, m.target_slot, m.source) for m in copy.arg.messages} == {
         (device, block, block) for device in range(4) for block in range(4)
     }
     assert local.shape == (8, 3)
@@ -384,9 +384,12 @@ def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:
 
 def test_scatter_and_gather_send_each_block_once() -> None:
     scattered = transfer(buffer(4, 3), "CPU", Sharding(TWO, 0), (4, 3), REASON)
-    assert [(m.target, m.source) for m in transfers(scattered)[0].arg.moves] == [(0, 0), (1, 0)]
+    assert [(m.target, m.source) for m in transfers(scattered)[0].arg.messages] == [(0, 0), (1, 0)]
     gathered = transfer(buffer(2, 3, device=Spmd(TWO)), Sharding(TWO, 0), "CPU", (4, 3), REASON)
-    assert [(m.target_slot, m.source) for m in transfers(gathered)[0].arg.moves] == [(0, 0), (1, 1)]
+    assert [(m.target_slot, m.source) for m in transfers(gathered)[0].arg.messages] == [
+        (0, 0),
+        (1, 1),
+    ]
 
 
 def test_symbolic_sizes_are_sent_at_their_largest_where_pieces_are_cut() -> None:
@@ -419,7 +422,7 @@ def test_a_ring_takes_a_step_to_each_peer_and_one_to_share(count: int) -> None:
     steps = transfers(reduced(5003, count, RING=1))
     assert len(steps) == count
     for step in steps[:-1]:
-        assert {(m.source, m.target) for m in step.arg.moves} == {
+        assert {(m.source, m.target) for m in step.arg.messages} == {
             (i, (i + 1) % count) for i in range(count)
         }
 

@@ -115,7 +115,8 @@ def test_the_tensor_graph_refuses(wrong: UOp, message: str | None) -> None:
     [
         (split, "in the per-device graph a device is a name, an Spmd or None"),
         (node(Ops.ADD, local, x.shrink(((0, 2), (0, 6)))), "a COPY is missing"),
-        (node(Ops.COPY, local, arg="CPU"), "without saying which pieces move"),
+        (node(Ops.COPY, local, arg="CPU"), "which a TRANSFER does in messages"),
+        (node(Ops.TRANSFER, local, arg="CPU"), "TRANSFER has the argument 'CPU'"),
         (node(Ops.COPY, zero, arg=FULL), "which is no device"),
         (node(Ops.ALLREDUCE, local, arg=SPMD), "ALLREDUCE is no op of the per-device graph"),
     ],
@@ -127,7 +128,7 @@ def test_the_per_device_graph_refuses(wrong: UOp, message: str) -> None:
 
 def test_a_transfer_is_part_of_the_per_device_graph() -> None:
     arg = TransferArg("CPU", (2, 2, 6), (), CommInfo("gather", "", "", ""))
-    verify(UOp.sink(node(Ops.COPY, local, arg=arg)), PER_DEVICE)
+    verify(UOp.sink(node(Ops.TRANSFER, local, arg=arg)), PER_DEVICE)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 from tinygrad.helpers import argsort
 from tinygrad.mixin.core import TensorCore, broadcast_shape
 from tinygrad.uop import Ops
+from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, sint
 
 
@@ -84,8 +85,7 @@ def counted_axis(node: UOp) -> int | None:
     """The axis along which a value is 0, 1, 2, ..., and equal along all others, if there is one."""
     if node.op is Ops.ARANGE:
         return 0 if isinstance(node.arg, int) and node.arg > 1 else None
-    is_placed = node.op is Ops.COPY and node.src[0].device is None
-    if not is_placed and node.op not in {Ops.CAST, Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE}:
+    if not is_placement(node) and node.op not in {Ops.CAST, Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE}:
         return None
     axis = counted_axis(node.src[0])
     if axis is None or node.op is not Ops.RESHAPE:

@@ -35,7 +35,7 @@ from tinygrad.sharding import (
     transfer_seconds,
 )
 from tinygrad.uop import Ops
-from tinygrad.uop.args import BufferArg, CommInfo, TransferArg
+from tinygrad.uop.args import BufferArg, CommInfo
 from tinygrad.uop.ops import UOp
 
 Ints = tuple[int, ...]
@@ -135,7 +135,7 @@ def _lowered(
         reason = CommInfo(transfer_kind(source, target), "", "", "")
         local = transfer(value, source, target, shape, reason)
     for node in local.toposort():
-        if node.op is Ops.COPY and isinstance(node.arg, TransferArg):
+        if node.op is Ops.TRANSFER:
             yield _round(node)
 
 
@@ -145,7 +145,7 @@ def _round(node: UOp) -> Movement:
     piece = arg.piece_size(prod(arg.shape)) * node.dtype.itemsize
     topology, nbytes = current_topology(), 0
     loads: dict[tuple[Any, ...], int] = {}
-    for move in arg.moves:
+    for move in arg.messages:
         source, target = sources[move.source], targets[move.target]
         if source == target:
             continue

@@ -90,7 +90,7 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
 def _message(value: UOp, target: Layout, sizes: Ints, reason: Received) -> UOp:
     """Memory that is received."""
     arg = TransferArg(_first(target), (1, *sizes), (Message(0, 0, 0, 0),), reason)
-    return UOp(Ops.COPY, value.dtype, (value,), arg).reshape(sizes)
+    return UOp(Ops.TRANSFER, value.dtype, (value,), arg).reshape(sizes)
 
 
 def _reduced(value: UOp, source: Sharding, target: Layout, sizes: Ints, reason: Received) -> UOp:

@@ -15,14 +15,22 @@ from typing import Any, cast
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int
 from tinygrad.schedule.spmd.collectives import all_reduce, partial_count
-from tinygrad.schedule.spmd.local import part_start, slice_local, spread, within
+from tinygrad.schedule.spmd.local import (
+    Layout,
+    device_of,
+    part_start,
+    slice_local,
+    spread,
+    within,
+)
 from tinygrad.schedule.spmd.local_assign import assign_part
 from tinygrad.schedule.spmd.local_movement import move_locally, reduce_locally
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.sharding import Interval, Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo, Spmd
-from tinygrad.uop.ops import BufferArg, UOp
+from tinygrad.uop.device_rules import is_placement
+from tinygrad.uop.ops import BufferArg, UOp, sint
 from tinygrad.uop.reshard import origins
 from tinygrad.uop.slice_assign import written_part
 from tinygrad.uop.upat import PatternMatcher, UPat
@@ -92,20 +100,26 @@ def lower_buffer(node: UOp) -> UOp | None:
 
 
 def lower_copy(node: UOp, ctx: Lowering) -> UOp:
-    """A change of layout becomes messages; of constants, it is only a placement."""
+    """A layout change becomes a TRANSFER, or a slice of what the device holds; a placement stays a
+    COPY.
+    """
     source, target = node.src[0].device, node.arg
     value = ctx.done[node.src[0]]
-    if source is None:
-        if not isinstance(target, Sharding):
-            return UOp(Ops.COPY, node.dtype, (value,), target)
-        value = slice_local(value, None, target, node.shape) if value.shape else value
-        return UOp(Ops.COPY, node.dtype, (value,), Spmd(target.devices))
+    if is_placement(node):
+        return place_constant(value, target, node.shape)
     if isinstance(source, Sharding) and source.is_partial:
-        # `simplify` cuts terms, and moves none
+        # only `simplify` makes such copies, to shard partial sums further; no byte moves
         return slice_local(value, source, cast(Sharding, target), node.shape)
     kind = transfer_kind(source, target)
     reason = CommInfo(kind, str(source), str(target), _line(node))
     return transfer(value, source, target, node.shape, reason)
+
+
+def place_constant(value: UOp, target: Layout, shape: tuple[sint, ...]) -> UOp:
+    """The running device's block of a value made of constants, on the devices of `target`."""
+    if isinstance(target, Sharding) and value.shape:
+        value = slice_local(value, None, target, shape)
+    return UOp(Ops.COPY, value.dtype, (value,), device_of(target))
 
 
 def lower_allreduce(node: UOp, ctx: Lowering) -> UOp:

@@ -28,6 +28,7 @@ class Ops(Enum):
     # where a value lives
     COPY = auto()
     ALLREDUCE = auto()
+    TRANSFER = auto()
     MSTACK = auto()
     MSELECT = auto()
 

@@ -133,8 +133,9 @@ class Spmd:
 
 @dataclass(frozen=True)
 class Message:
-    """`count` pieces from `source_slot` on of device number `source` become those from
-    `target_slot` on of `target`."""
+    """Point to point: `count` pieces of device number `source`, from `source_slot` on, become those
+    of device number `target`, from `target_slot` on.
+    """
 
     target: int
     target_slot: int
@@ -163,14 +164,15 @@ class CommInfo:
 
 @dataclass(frozen=True)
 class TransferArg:
-    """A COPY of the per-device graph: equal pieces, numbered in memory order, change devices.
+    """What a TRANSFER sends: equal pieces of its source, numbered in memory order.
 
-    The result is an array of `shape`, `(pieces, *piece)`, on `device`.
+    The result is an array of `shape`, `(pieces, *piece)`, on `device`. Pieces of it that no message
+    names are unspecified.
     """
 
     device: str | Spmd
     shape: tuple[int, ...]
-    moves: tuple[Message, ...]
+    messages: tuple[Message, ...]
     reason: CommInfo
 
     def piece_size(self, elements: int) -> int:

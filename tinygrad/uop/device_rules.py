@@ -17,7 +17,7 @@ from tinygrad.sharding import (
     reduce_layout,
 )
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import Spmd, TransferArg
+from tinygrad.uop.args import Spmd
 from tinygrad.uop.reduction import COMBINES
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def compute_device(node: UOp) -> Any:
     if op is Ops.BUFFER:
         return node.arg.device
     if op in {Ops.COPY, Ops.ALLREDUCE}:
-        return node.arg.device if isinstance(node.arg, TransferArg) else node.arg
+        return node.arg
+    if op is Ops.TRANSFER:
+        return node.arg.device
     if op is Ops.MSELECT:
         return node.src[0].device.devices[node.arg]
     if op is Ops.MSTACK:
@@ -54,6 +56,13 @@ def compute_device(node: UOp) -> Any:
     if op is Ops.SINK:
         return None
     return next((x.device for x in node.src if x.device is not None), None)
+
+
+def is_placement(node: UOp) -> bool:
+    """Whether this COPY places a value made of constants, which is on no device: each device
+    computes it, or its own block of it, and no byte moves.
+    """
+    return node.op is Ops.COPY and node.src[0].device is None
 
 
 def gather_device(node: UOp) -> Any:

@@ -28,7 +28,7 @@ from tinygrad.sharding import (
     sources_to_slide,
 )
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_rules import is_index_axis
+from tinygrad.uop.device_rules import is_index_axis, is_placement
 from tinygrad.uop.shape import movement_shape
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def unplaced(node: UOp) -> UOp | None:
         met += 1
         if x.device is None or x in constants:
             continue
-        if x.op is Ops.COPY and x.src[0].device is None:
+        if is_placement(x):
             constants[x] = x.src[0]
         elif met <= MAX_CONSTANT_NODES and x.op in GroupOp.Elementwise | GroupOp.Movement:
             stack.extend(x.src)

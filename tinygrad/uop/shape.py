@@ -30,7 +30,7 @@ def compute_shape(node: UOp) -> Shape | None:
         return ()
     if op in SHAPELESS:
         return None
-    if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM}:
+    if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.TRANSFER}:
         return tuple(node.arg.shape)
     if op is Ops.ARANGE:
         return (node.arg,)
@@ -38,8 +38,6 @@ def compute_shape(node: UOp) -> Shape | None:
         return next((s for x in node.src if (s := x._shape_or_none) != ()), ())
     if op is Ops.MSTACK:
         return stacked_shape(node)
-    if op is Ops.COPY and hasattr(node.arg, "moves"):
-        return tuple(node.arg.shape)
     source = node.src[0]._shape_or_none
     if source is None:
         return None

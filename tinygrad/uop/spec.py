@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop import spec_checks as must
-from tinygrad.uop.args import CustomKernelArg
+from tinygrad.uop.args import CustomKernelArg, TransferArg
 from tinygrad.uop.render import tree
 from tinygrad.uop.spec_checks import Check
 
@@ -146,7 +146,8 @@ PER_DEVICE = Spec(
     "per-device graph",
     {
         **{op: checks for op, checks in _ARRAYS.items() if op is not Ops.ALLREDUCE},
-        Ops.COPY: (*_ARRAYS[Ops.COPY], must.transfer_target),
+        Ops.COPY: (*_ARRAYS[Ops.COPY], must.placed_constant),
+        Ops.TRANSFER: (must.sources(1), must.keeps_dtype, must.argument(TransferArg)),
     },
     (must.local_device,),
 )

@@ -13,7 +13,7 @@ from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import Spmd, TransferArg
+from tinygrad.uop.args import Spmd
 
 if TYPE_CHECKING:
     from tinygrad.uop.ops import UOp
@@ -316,12 +316,10 @@ def allreduce_source(node: UOp) -> str | None:
     return f"reads a value on {layout}, which has nothing to reduce"
 
 
-def transfer_target(node: UOp) -> str | None:
-    """A COPY of the per-device graph is a transfer of pieces, or places constants."""
-    if isinstance(node.arg, TransferArg):
-        return None
+def placed_constant(node: UOp) -> str | None:
+    """A COPY of the per-device graph places constants; what moves data is a TRANSFER."""
     if node.src[0].device is not None:
-        return f"copies from {node.src[0].device} without saying which pieces move"
+        return f"copies from {node.src[0].device}, which a TRANSFER does in messages"
     return None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is no device"
 
 

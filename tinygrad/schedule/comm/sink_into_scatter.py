@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import inherit
 
@@ -71,4 +72,4 @@ def _made_in_parts(node: UOp) -> UOp | None:
 
 def _is_computed(node: UOp) -> bool:
     """Whether a value is computed element by element, or placed, from what is below it."""
-    return node.op in _COMPUTED or (node.op is Ops.COPY and node.src[0].device is None)
+    return node.op in _COMPUTED or is_placement(node)

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp
 
 # nodes whose value is in memory by their nature
 STORAGE = frozenset(
     {
         *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT),
-        *(Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter, Ops.CUSTOM_KERNEL),
+        *(Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter, Ops.CUSTOM_KERNEL, Ops.TRANSFER),
     }
 )
 # of these, the ones whose kernel computes their sources
@@ -31,7 +32,7 @@ COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
 # nodes that are the memory of their sources under another name
 NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
 # nodes that read their sources from memory
-READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL}
+READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
 # an expression of more stored arrays than this is stored rather than repeated
 MAX_LEAVES_REPEATED = 4
 MAX_LEAVES_IN_REDUCE = 3
@@ -49,19 +50,14 @@ class Context(NamedTuple):
     in_reduce: bool  # read inside a reduction of the kernel
 
 
-def is_transfer(node: UOp) -> bool:
-    """Whether this COPY moves data; a COPY of constants only places them."""
-    return node.op is Ops.COPY and node.src[0].device is not None
-
-
 def is_storage(node: UOp) -> bool:
     """Whether the value is in memory by the node's nature."""
-    return node.op in STORAGE or is_transfer(node)
+    return node.op in STORAGE
 
 
 def movement_base(node: UOp) -> UOp:
     """The node below all movement and placement."""
-    while node.op in GroupOp.Movement or (node.op is Ops.COPY and not is_transfer(node)):
+    while node.op in GroupOp.Movement or is_placement(node):
         node = node.src[0]
     return node
 
@@ -109,7 +105,7 @@ class _Chooser:
         self.reduced.clear()
         self.padded.clear()
         for node in self.order:
-            if node.op in READS_MEMORY or is_transfer(node):
+            if node.op in READS_MEMORY:
                 # movement included: whoever reads memory wants it contiguous
                 self.stored.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
             elif not is_storage(node) or node.op in COMPUTED_STORAGE:

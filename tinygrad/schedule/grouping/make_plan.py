@@ -11,7 +11,7 @@ import heapq
 from typing import cast
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.grouping.fuse import NAMES_MEMORY, choose_stored, is_transfer, movement_base
+from tinygrad.schedule.grouping.fuse import NAMES_MEMORY, choose_stored, movement_base
 from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.regions import are_apart, views_of
 from tinygrad.schedule.grouping.unit import Unit
@@ -105,7 +105,7 @@ class _Planner:
         if op is Ops.ASSIGN and node.src[1].op is Ops.CUSTOM_KERNEL:
             self.custom_unit(node.src[1]).overwrites[memory_of(node)] = node
             return
-        unit = self.transfer_unit(node) if is_transfer(node) else self.kernel_unit(node)
+        unit = self.transfer_unit(node) if op is Ops.TRANSFER else self.kernel_unit(node)
         if op in GroupOp.Scatter:
             # rows are combined with what changes none of them
             start = node.const_like(identity(COMBINES[op], node.dtype))
@@ -130,7 +130,7 @@ class _Planner:
                 pieces(target[m.target], m.target_slot, m.count),
                 pieces(source[m.source], m.source_slot, m.count),
             )
-            for m in arg.moves
+            for m in arg.messages
         )
         item = TransferItem(transfers, arg.reason)
         return Unit(node, reads=[node.src[0]], item=item)

@@ -10,7 +10,7 @@ from typing import cast
 
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
-from tinygrad.schedule.grouping.fuse import is_storage, is_transfer
+from tinygrad.schedule.grouping.fuse import is_storage
 from tinygrad.schedule.grouping.phases import split_phases
 from tinygrad.schedule.spmd.local import is_of_device, spread
 from tinygrad.settings import SPLIT_REDUCEOP
@@ -128,16 +128,8 @@ def as_memory(node: UOp) -> UOp:
     return UOp(Ops.BUFFER_VIEW, node.dtype, (base,), arg)
 
 
-def store_what_is_copied(node: UOp) -> UOp | None:
-    """A transfer reads memory."""
-    if not is_transfer(node):
-        return None
-    source = as_memory(node.src[0])
-    return None if source is node.src[0] else node.replace(src=(source,))
-
-
-def store_what_is_named(node: UOp) -> UOp | None:
-    """MSELECT and MSTACK name memory, they compute nothing; a kernel written by hand indexes it."""
+def store_sources(node: UOp) -> UOp | None:
+    """TRANSFER, MSELECT, MSTACK and kernels written by hand read memory, and compute nothing."""
     src = tuple(x if x.op is Ops.DEFINE_VAR else as_memory(x) for x in node.src)
     return None if src == node.src else node.replace(src=src)
 
@@ -197,8 +189,10 @@ prepare = PatternMatcher(
             ),
             scatter_to_padded_part,
         ),
-        (UPat(Ops.COPY, name="node"), store_what_is_copied),
-        (UPat((Ops.MSELECT, Ops.MSTACK, Ops.CUSTOM_KERNEL), name="node"), store_what_is_named),
+        (
+            UPat((Ops.TRANSFER, Ops.MSELECT, Ops.MSTACK, Ops.CUSTOM_KERNEL), name="node"),
+            store_sources,
+        ),
         (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="node"), bitcast_to_view),
     ]
 )

@@ -240,9 +240,9 @@ def _ring(value: UOp, count: int, op: Ops, whole: Sharding, reason: CommInfo) ->
         start = (number + (count - step)) % count * length
         return flat.shrink(((start, start + length),))
 
-    def send(piece: UOp, pieces: int, moves: list[Message]) -> UOp:
-        arg = TransferArg(device_of(whole), (pieces, length), tuple(moves), reason)
-        return UOp(Ops.COPY, value.dtype, (piece,), arg).reshape((pieces * length,))
+    def send(piece: UOp, pieces: int, messages: list[Message]) -> UOp:
+        arg = TransferArg(device_of(whole), (pieces, length), tuple(messages), reason)
+        return UOp(Ops.TRANSFER, value.dtype, (piece,), arg).reshape((pieces * length,))
 
     piece = own(0)
     for step in range(1, count):

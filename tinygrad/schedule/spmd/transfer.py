@@ -60,7 +60,7 @@ def transfer(
         return whole.shrink(tuple((0, d) for d in want))
     if isinstance(target, Sharding) and stays(source, target, shape):
         if 0 in shape:
-            # nothing moves, but a part may be longer along an axis that has a size
+            # nothing messages, but a part may be longer along an axis that has a size
             shared = zip(value.shape, want, strict=True)
             return filled(value.shrink(tuple((0, smin(a, b)) for a, b in shared)), want)
         return slice_local(value, cast(Sharding, source), target, shape)
@@ -187,10 +187,10 @@ def _transfer_pieces(
     arg = TransferArg(
         device=device_of(target),
         shape=(prod(target_grid) * prod(cells), *(cast(int, u) for u in unit)),
-        moves=_moves(source, target, shape, blocks, piece, unit),
+        messages=_messages(source, target, shape, blocks, piece, unit),
         reason=reason,
     )
-    moved = interleave(UOp(Ops.COPY, value.dtype, (packed,), arg), target_grid, *inner)
+    moved = interleave(UOp(Ops.TRANSFER, value.dtype, (packed,), arg), target_grid, *inner)
     return moved.shrink(tuple((0, size) for size in local_shape(target, shape)))
 
 
@@ -207,11 +207,11 @@ def _transfer_runs(
     if is_host_source(source) and contiguous_range(packed) is None:
         return transfer_from_host(value, cast(str, source), target, shape, reason)
     target_starts, source_starts = (part_starts(x, axis, shape) for x in (target, source))
-    moves = []
+    messages = []
     for k, pieces in enumerate(cover(source, target, shape)):
         for piece in pieces:
             low, high = piece.region[axis]
-            moves.append(
+            messages.append(
                 Message(
                     target=k,
                     target_slot=low - target_starts[k],
@@ -222,8 +222,8 @@ def _transfer_runs(
             )
     want = local_shape(target, shape)
     runs = tuple(cast(int, want[a]) for a in order)
-    arg = TransferArg(device_of(target), runs, tuple(moves), reason)
-    return moved(UOp(Ops.COPY, value.dtype, (packed,), arg), tuple(argsort(order)))
+    arg = TransferArg(device_of(target), runs, tuple(messages), reason)
+    return moved(UOp(Ops.TRANSFER, value.dtype, (packed,), arg), tuple(argsort(order)))
 
 
 def _exchange_halo(
@@ -246,17 +246,17 @@ def _exchange_halo(
         low, high = max(first, distance * block), min(first + size, (distance + 1) * block)
         part = along(value, axis, low - distance * block, high - distance * block)
         if distance:
-            moves: list[Message] = []
+            messages: list[Message] = []
             for k, wanted in enumerate(pieces):
                 for piece in wanted:
                     if numbers[piece.source] - numbers[k] == distance:
                         start, end = piece.region[axis]
                         slot = start - starts[k] - (low - first)
-                        moves.append(Message(k, slot, piece.source, slot, end - start))
+                        messages.append(Message(k, slot, piece.source, slot, end - start))
             packed = moved(part, order)
             rows = cast(tuple[int, ...], packed.shape)
-            arg = TransferArg(device_of(target), rows, tuple(moves), reason)
-            part = moved(UOp(Ops.COPY, value.dtype, (packed,), arg), tuple(argsort(order)))
+            arg = TransferArg(device_of(target), rows, tuple(messages), reason)
+            part = moved(UOp(Ops.TRANSFER, value.dtype, (packed,), arg), tuple(argsort(order)))
         parts.append(padded(part, axis, low - first, first + size - high))
     join = Ops.OR if value.dtype is dtypes.bool else Ops.ADD
     whole = functools.reduce(lambda a, b: a.alu(join, b), parts)
@@ -312,7 +312,7 @@ def _first_cells(
 
 
 @functools.lru_cache(maxsize=1024)
-def _moves(
+def _messages(
     source: Layout,
     target: Layout,
     shape: tuple[sint, ...],
@@ -333,7 +333,7 @@ def _moves(
             holders.setdefault(place, []).append((j, slot))
     source_names, target_names = names(source), names(target)
     sent = [0] * len(source_names)
-    moves: list[Message] = []
+    messages: list[Message] = []
     target_grid = _grid(local_shape(target, blocks), piece)
     for k, first in enumerate(_first_cells(target, blocks, piece)):
         for slot, cell in enumerate(itertools.product(*map(range, target_grid))):
@@ -348,8 +348,8 @@ def _moves(
             sent[j] += not own
             for start, length in _runs_inside(place, piece, unit, cells, shape):
                 at, taken = slot * count + start, source_slot * count + start
-                moves.append(Message(k, at, j, taken, length))
-    return tuple(moves)
+                messages.append(Message(k, at, j, taken, length))
+    return tuple(messages)
 
 
 def _runs_inside(
