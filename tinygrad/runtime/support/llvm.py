@@ -22,6 +22,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from tinygrad import diskcache
 from tinygrad.device import CompileError
+from tinygrad.runtime.support.address_space import require_headroom
 from tinygrad.runtime.support.builtins import BUILTINS_IR
 from tinygrad.settings import CACHELEVEL
 
@@ -102,7 +103,11 @@ def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
 
 
 def emit_object(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
-    """The object file of an LLVM IR module, without looking in the cache. Raises CompileError."""
+    """The object file of an LLVM IR module, compiled anew.
+
+    Raises CompileError, and OutOfMemoryError if there is no address space left.
+    """
+    require_headroom("compile a kernel")
     target = host_target()
     module = _optimise(source, flags)
     code = target.machine.emit_object(module)
@@ -185,8 +190,13 @@ _library_numbers = itertools.count()
 
 @functools.lru_cache(maxsize=1)
 def _linker(number: int) -> tuple[Any, Any]:
-    """Linker number `number`, and `builtins.py` in it."""
-    linker = llvm.create_lljit_compiler()
+    """Linker number `number`, and `builtins.py` in it.
+
+    JITLink maps an object in one piece. LLVM's older linker, the default, maps each section alone:
+    they may end up more than 2 GiB apart, out of reach of a relocation, and LLVM aborts.
+    """
+    host_target()  # registers the target
+    linker = llvm.create_lljit_compiler(use_jit_link=True)
     library = llvm.JITLibraryBuilder().add_object_img(compile_llvm(BUILTINS_IR))
     library.add_current_process().export_symbol("__truncsfhf2")
     return linker, library.link(linker, "builtins")
@@ -196,8 +206,10 @@ def link(code: bytes, *names: str) -> LinkedCode:
     """Loads an object file and finds the functions called `names`.
 
     Functions of the C library, of libm and of `builtins.py` resolve. Raises CompileError if the
-    bytes are no object file of this machine, or if a function is missing.
+    bytes are no object file of this machine, or if a function is missing, and OutOfMemoryError if
+    there is no address space left.
     """
+    require_headroom("load a kernel")
     library_number = next(_library_numbers)
     linker, builtins = _linker(library_number // LIBRARIES_PER_LINKER)
     library = llvm.JITLibraryBuilder().add_object_img(code)
