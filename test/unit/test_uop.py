@@ -51,14 +51,14 @@ def test_nan_is_one_constant() -> None:
 
 
 def test_nodes_die_with_their_last_user() -> None:
-    from tinygrad.uop.node import _cache
+    from tinygrad.uop import node as interning
 
     gc.collect()
-    before = len(_cache)
+    before = len(interning._table)
     node = UOp.const(dtypes.int32, 123456789) + UOp.const(dtypes.int32, 987654321)
-    assert len(_cache) == before + 3
+    assert len(interning._table) == before + 3
     del node
-    assert len(_cache) == before
+    assert len(interning._table) == before
 
 
 def test_the_key_is_the_same_in_every_process() -> None:

@@ -5,7 +5,9 @@ Equal nodes are the same object, so equality is identity and every table keyed b
 
 from __future__ import annotations
 
+import collections
 import hashlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Self, cast
@@ -17,19 +19,56 @@ from tinygrad.uop import Ops
 UNSET = object()
 
 
-class _CacheRef(weakref.ref[Any]):
+class _TableRef(weakref.ref[Any]):
     __slots__ = ("key",)
     key: tuple[Any, ...]
 
 
-_cache: dict[tuple[Any, ...], _CacheRef] = {}
+# Every live node by its contents. Entries are added by `dict.setdefault`, which is atomic; entries of
+# dead nodes are replaced and removed under the lock.
+_table: dict[tuple[Any, ...], _TableRef] = {}
+_table_lock = threading.RLock()
+_dead: collections.deque[_TableRef] = collections.deque()
+_is_removing = False
 
 
-def _forget(ref: weakref.ref[Any]) -> None:
-    key = cast(_CacheRef, ref).key
-    # a new node may have taken the key between the old one's death and this call
-    if _cache.get(key) is ref:
-        del _cache[key]
+def _replace_dead(ref: _TableRef) -> Any:
+    """Put `ref` in the place of a reference whose node has died, unless another thread did."""
+    with _table_lock:
+        found = _table.setdefault(ref.key, ref)()
+        if found is None:
+            _table[ref.key] = ref
+            found = ref()
+    _remove_dead()
+    return found
+
+
+def _node_died(ref: _TableRef) -> None:
+    _dead.append(ref)
+    _remove_dead()
+
+
+def _remove_dead() -> None:
+    """Remove the references of dead nodes from the table.
+
+    The garbage collector calls this at any point of any thread, so it never waits for the lock:
+    the holder of the lock calls it again after releasing. Removing a node may let its sources die,
+    which calls it recursively; those are left to the outermost call, so deep graphs do not recurse.
+    """
+    global _is_removing
+    while _dead and _table_lock.acquire(False):
+        is_outermost, _is_removing = not _is_removing, True
+        try:
+            while is_outermost and _dead:
+                ref = _dead.popleft()
+                # a new node may have taken the key since
+                if _table.get(ref.key) is ref:
+                    del _table[ref.key]
+        finally:
+            _is_removing = not is_outermost
+            _table_lock.release()
+        if not is_outermost:
+            return
 
 
 def _const_key(value: Any) -> Any:
@@ -68,7 +107,7 @@ class Node:
         cls, op: Ops, dtype: DType = dtypes.void, src: tuple[Self, ...] = (), arg: Any = None
     ) -> Self:
         key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
-        ref = _cache.get(key)
+        ref = _table.get(key)
         if ref is not None:
             found: Self | None = ref()
             if found is not None:
@@ -79,14 +118,12 @@ class Node:
         self.src = src
         self.arg = arg
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
-        new_ref = _CacheRef(self, _forget)
-        new_ref.key = key
-        _cache[key] = new_ref
-        return self
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # everything happens in __new__, which may return a node that exists already
-        pass
+        new = _TableRef(self, _node_died)
+        new.key = key
+        found = _table.setdefault(key, new)()
+        if found is None:
+            found = _replace_dead(new)
+        return found
 
     __hash__ = object.__hash__
 
