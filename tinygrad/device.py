@@ -65,11 +65,11 @@ class Program(Protocol):
 class Compiled:
     """An open device: its memory and what it takes to run kernels there.
 
-    `renderer` names the renderer of its source code, "" if it runs no kernels. `dtypes` are those
-    that kernels can compute with. `is_host_source` says that it only holds data on the way to a
-    device, so that copies from it are no traffic between devices. Without `keeps_data`, what is
-    written to it is gone. `replay` makes an object that runs recorded kernels as one call, where
-    the device has that.
+    `renderer` names the renderer of its source code, "" if it runs no kernels; `threads` share the
+    work items of a kernel. `dtypes` are those that kernels can compute with. `is_host_source` says
+    that it only holds data on the way to a device, so that copies from it are no traffic between
+    devices. Without `keeps_data`, what is written to it is gone. `replay` makes an object that runs
+    recorded kernels as one call, where the device has that.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Compiled:
         runtime: Callable[[str, bytes], Program] | None = None,
         replay: Callable[[], Any] | None = None,
         dtypes: frozenset[DType] = frozenset(),
+        threads: int = 1,
         is_host_source: bool = False,
         keeps_data: bool = True,
     ) -> None:
@@ -90,6 +91,7 @@ class Compiled:
         self.renderer = renderer
         self.replay = replay
         self.dtypes = dtypes
+        self.threads = threads
         self.is_host_source = is_host_source
         self.keeps_data = keeps_data
         self._compiler = compiler

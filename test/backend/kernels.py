@@ -59,7 +59,7 @@ class Runner:
     def __init__(self, kernel: UOp, renderer: Renderer | None = None) -> None:
         renderer = renderer or LLVMRenderer()
         if not CPU_LLVM:
-            renderer = CRenderer(renderer.vector_bytes)
+            renderer = CRenderer(renderer.vector_bytes, threads=renderer.threads)
         start = time.perf_counter()
         self.program: Program = get_program(kernel, renderer)
         self.python_s = time.perf_counter() - start

@@ -142,10 +142,10 @@ def test_parameters_are_sorted_by_slot() -> None:
 
 
 def test_renderers_are_found_by_name() -> None:
-    assert find_renderer("llvm").name == "llvm"
-    assert find_renderer("c").name == "c"
+    assert find_renderer("llvm", threads=1).name == "llvm"
+    assert find_renderer("c", threads=1).name == "c"
     with pytest.raises(ValueError, match="no renderer called 'fortran'"):
-        find_renderer("fortran")
+        find_renderer("fortran", threads=1)
 
 
 def test_renderer_states_which_arithmetic_it_lacks() -> None:

@@ -13,13 +13,12 @@ import pytest
 
 from test.backend.kernels import Build, buffer, flat_index, sink
 from tinygrad.codegen import get_program
+from tinygrad.renderer.host import AVX512_BYTES
 from tinygrad.renderer.llvm import LLVMRenderer
-from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 FOLDER = Path(__file__).parent
-AVX512_BYTES = 64
 
 
 def add() -> UOp:
@@ -81,8 +80,7 @@ KERNELS: tuple[Callable[[], UOp], ...] = (add, row_sum, column_max, matmul, padd
 def render(build: Callable[[], UOp]) -> str:
     """The decisions as comments, and the source."""
     # two threads, so that the grid does not depend on the machine
-    with Context(CPU_COUNT=2):
-        program = get_program(build(), LLVMRenderer(AVX512_BYTES))
+    program = get_program(build(), LLVMRenderer(AVX512_BYTES, threads=2))
     return "".join(f"; {note}\n" for note in program.applied) + program.source
 
 

@@ -33,7 +33,6 @@ from tinygrad.codegen.tiling import (
 )
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
-from tinygrad.settings import thread_count
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -270,7 +269,7 @@ class _Application:
         """The loops that run in parallel, outermost first; rows may be cut for it."""
         if self.nest.work() < 4 * self.nest.renderer.parallel_work:
             return []
-        threads = thread_count()
+        threads = self.nest.renderer.threads
         wanted = threads * (2 if self.terms_outside else ITEMS_PER_THREAD)
         repeats_staging = self.tiling.staged and not hoisted
         columns = [] if hoisted else loops.columns

@@ -15,7 +15,6 @@ from tinygrad.codegen.split import Fit, replace_axis, split_axis
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer
-from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -114,7 +113,7 @@ class Nest:
         if self.work() < self.renderer.parallel_work:
             return
         chosen: list[UOp] = []
-        items, wanted = 1, max(self.renderer.enough_items, 4 * thread_count())
+        items, wanted = 1, max(self.renderer.enough_items, 4 * self.renderer.threads)
         for r in loops:
             if items >= wanted:
                 break

@@ -15,7 +15,6 @@ from tinygrad.codegen.ranges import FreeRanges, extent, is_static
 from tinygrad.codegen.split import Fit
 from tinygrad.codegen.vectorize import lanes_of
 from tinygrad.helpers import ceildiv
-from tinygrad.settings import thread_count
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -39,10 +38,10 @@ def stream_rows(nest: Nest) -> bool:
     column, row, few = found
     lanes = lanes_of(nest)
     itemsize = nest.stores[0].src[1].dtype.itemsize
-    wanted = ceildiv(extent(column), PARTS_PER_THREAD * thread_count())
+    wanted = ceildiv(extent(column), PARTS_PER_THREAD * nest.renderer.threads)
     width = min(max(wanted, SHORTEST_PART // itemsize), LONGEST_PART // itemsize)
     width = ceildiv(width, lanes) * lanes
-    if width * thread_count() > extent(column):
+    if width * nest.renderer.threads > extent(column):
         return False
     _, inside = nest.split(column, width, AxisType.LOOP, Fit.OVERLAP)
     vector, lane = nest.split(inside, lanes, AxisType.VECTOR, Fit.OVERLAP)

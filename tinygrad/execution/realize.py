@@ -18,7 +18,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import Program as ProgramSpec
-from tinygrad.renderer import find_renderer
+from tinygrad.renderer import Renderer, find_renderer
 from tinygrad.schedule.kernel.custom import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, lower_kernel
 from tinygrad.settings import DEBUG, NOOPT, SPEC
@@ -59,16 +59,16 @@ class CompiledRunner:
 # kernels that were asked for last come last; each takes pieces of the address space, of which a
 # process has some ten thousands, so the first are let go, unless a captured function has them
 MAX_KERNELS = 8192
-_runners: dict[tuple[str, str, int, UOp], CompiledRunner] = {}
+_runners: dict[tuple[str, Renderer, int, UOp], CompiledRunner] = {}
 # every tensor form that was compiled; tests count these
 compiled_kernels: list[str] = []
 
 
 def get_runner(device: str, ast: UOp) -> CompiledRunner:
     """The compiled kernel of a tensor form, for the kind of device that `device` is."""
-    kind = device.partition(":")[0]
-    renderer = find_renderer(Device[device].renderer)
-    key = (kind, renderer.name, NOOPT.value, ast)
+    opened, kind = Device[device], device.partition(":")[0]
+    renderer = find_renderer(opened.renderer, opened.threads)
+    key = (kind, renderer, NOOPT.value, ast)
     found = _runners.pop(key, None)
     if found is None:
         kernel = lower_kernel(ast)

@@ -1,6 +1,6 @@
-"""Kernels as source text: the renderers, found by the name that a device gives.
+"""Renderers: linear programs in, source text out, one renderer for each target language.
 
-What a renderer is given and what it must say of itself is in `tinygrad.renderer.base`.
+The interface of a renderer and the form of a linear program are in `tinygrad.renderer.base`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ RENDERERS: dict[str, type[Renderer]] = {
 
 
 @functools.cache
-def find_renderer(name: str) -> Renderer:
-    """The renderer that a device calls by `name`. Raises ValueError for a name nothing answers
-    to."""
+def find_renderer(name: str, threads: int) -> Renderer:
+    """The renderer called `name`, for a device whose `threads` share the grid of a kernel.
+
+    Equal arguments give the same object, so a cache of kernels may use the renderer as a key.
+    Raises ValueError for an unknown name.
+    """
     if name not in RENDERERS:
-        raise ValueError(f"there is no renderer called {name!r}; there are {', '.join(RENDERERS)}")
-    return RENDERERS[name]()
+        raise ValueError(f"there is no renderer called {name!r}; known are {', '.join(RENDERERS)}")
+    return RENDERERS[name](threads=threads)

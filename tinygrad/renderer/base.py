@@ -86,11 +86,11 @@ class Renderer:
     """Steps of work below which one item does it all: waking others takes longer."""
     scratch_bytes: int = 0
     """How much DEFINE_LOCAL memory a kernel may use."""
+    threads: int = 1
+    """Threads that share the work items of a grid, which is cut into a few items for each."""
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """All that the generated code depends on."""
-        return self.name, self.vector_bytes, self.vector_registers, self.scratch_bytes
+    def __init__(self, *, threads: int = 1) -> None:
+        self.threads = threads
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The source of a kernel called `name`."""

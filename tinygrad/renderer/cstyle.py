@@ -27,7 +27,8 @@ from tinygrad.renderer.c_values import (
 )
 from tinygrad.renderer.c_vectors import VectorLibrary
 from tinygrad.renderer.c_writer import LOOP_NAMES, CWriter
-from tinygrad.renderer.llvm import host_vector_bytes
+from tinygrad.renderer.host import SCRATCH_BYTES, host_vector_bytes, vector_registers
+from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -108,13 +109,14 @@ class CRenderer(CStyleRenderer):
     """
 
     name = "c"
-    scratch_bytes = 1 << 20
+    scratch_bytes = SCRATCH_BYTES
     register_qualifier = ""
     scratch_qualifier = "_Alignas(64) "
 
-    def __init__(self, vector_bytes: int | None = None) -> None:
+    def __init__(self, vector_bytes: int | None = None, *, threads: int | None = None) -> None:
+        super().__init__(threads=threads or thread_count())
         self.vector_bytes = vector_bytes or host_vector_bytes()
-        self.vector_registers = 32 if self.vector_bytes == 64 else 16
+        self.vector_registers = vector_registers(self.vector_bytes)
 
     def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
         first, last = "begin", "end"

@@ -9,11 +9,11 @@ register arrays in registers, selects instructions and schedules them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import Renderer, parameters
+from tinygrad.renderer.host import SCRATCH_BYTES, host_vector_bytes, vector_registers
 from tinygrad.renderer.llvm_arithmetic import (
     alu,
     bitcast,
@@ -25,27 +25,16 @@ from tinygrad.renderer.llvm_arithmetic import (
 from tinygrad.renderer.llvm_memory import define_array, index, load, store
 from tinygrad.renderer.llvm_types import SCALARS, constant, value_type
 from tinygrad.renderer.llvm_writer import Writer, grid_bounds
+from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-SCRATCH_BYTES = 1 << 20
 # tells the compiler that its loop vectoriser has nothing to do; see `runtime/support/llvm.py`
 EXPLICIT_VECTORS = "; explicit vectors"
 
 
-@functools.cache
-def host_vector_bytes() -> int:
-    """The width of this machine's vectors in bytes."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    if all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
-        return 64
-    return 32 if features.get("avx2") else 16
-
-
 class LLVMRenderer(Renderer):
-    """The CPU that this process runs on, or one with vectors of `vector_bytes`."""
+    """The host CPU, or one with vectors of `vector_bytes` and as many `threads`."""
 
     name = "llvm"
     # LLVM knows bfloat16, but instructions that convert to it make zeros of subnormals, and only
@@ -54,9 +43,10 @@ class LLVMRenderer(Renderer):
     has_shuffle = True
     scratch_bytes = SCRATCH_BYTES
 
-    def __init__(self, vector_bytes: int | None = None) -> None:
+    def __init__(self, vector_bytes: int | None = None, *, threads: int | None = None) -> None:
+        super().__init__(threads=threads or thread_count())
         self.vector_bytes = vector_bytes or host_vector_bytes()
-        self.vector_registers = 32 if self.vector_bytes == 64 else 16
+        self.vector_registers = vector_registers(self.vector_bytes)
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The module's text."""

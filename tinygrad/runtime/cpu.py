@@ -19,7 +19,7 @@ from tinygrad.runtime.support.host import HostAllocator, physical_memory
 from tinygrad.runtime.support.llvm import compile_llvm, link
 from tinygrad.runtime.support.pool import worker_pool
 from tinygrad.runtime.support.replay import Replay
-from tinygrad.settings import CPU_LLVM
+from tinygrad.settings import CPU_LLVM, thread_count
 
 # one for all CPU devices: it is the same memory
 FREE_LISTS = FreeLists(physical_memory() // 4)
@@ -71,4 +71,5 @@ def open_device(name: str) -> Compiled:
         runtime=CPUProgram,
         replay=lambda: Replay(worker_pool()),
         dtypes=frozenset(dtypes.all),
+        threads=thread_count(),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.allocator import Allocator, BufferSpec
 from tinygrad.device import Compiled
 from tinygrad.dtype import dtypes
+from tinygrad.settings import thread_count
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
@@ -54,5 +55,6 @@ def open_device(name: str) -> Compiled:
         compiler=str.encode,
         runtime=NullProgram,
         dtypes=frozenset(dtypes.all),
+        threads=thread_count(),
         keeps_data=False,
     )
