@@ -24,12 +24,43 @@ class _TableRef(weakref.ref[Any]):
     key: tuple[Any, ...]
 
 
-# Every live node by its contents. Entries are added by `dict.setdefault`, which is atomic; entries of
-# dead nodes are replaced and removed under the lock.
+class _Removal:
+    """The references of dead nodes, to be removed from the table.
+
+    The garbage collector calls `run` at any point of any thread, so it never waits for the lock:
+    the holder of the lock calls it again after releasing. Removing a node may let its sources die,
+    which calls it recursively; those are left to the outermost call, so deep graphs do not recurse.
+    """
+
+    def __init__(self) -> None:
+        self.dead: collections.deque[_TableRef] = collections.deque()
+        self.is_running = False
+
+    def node_died(self, ref: _TableRef) -> None:
+        self.dead.append(ref)
+        self.run()
+
+    def run(self) -> None:
+        while self.dead and _table_lock.acquire(False):
+            is_outermost, self.is_running = not self.is_running, True
+            try:
+                while is_outermost and self.dead:
+                    ref = self.dead.popleft()
+                    # a new node may have taken the key since
+                    if _table.get(ref.key) is ref:
+                        del _table[ref.key]
+            finally:
+                self.is_running = not is_outermost
+                _table_lock.release()
+            if not is_outermost:
+                return
+
+
+# Every live node by its contents. `dict.setdefault`, which is atomic, adds entries; those of dead
+# nodes are replaced and removed under the lock.
 _table: dict[tuple[Any, ...], _TableRef] = {}
 _table_lock = threading.RLock()
-_dead: collections.deque[_TableRef] = collections.deque()
-_is_removing = False
+_removal = _Removal()
 
 
 def _replace_dead(ref: _TableRef) -> Any:
@@ -39,36 +70,8 @@ def _replace_dead(ref: _TableRef) -> Any:
         if found is None:
             _table[ref.key] = ref
             found = ref()
-    _remove_dead()
+    _removal.run()
     return found
-
-
-def _node_died(ref: _TableRef) -> None:
-    _dead.append(ref)
-    _remove_dead()
-
-
-def _remove_dead() -> None:
-    """Remove the references of dead nodes from the table.
-
-    The garbage collector calls this at any point of any thread, so it never waits for the lock:
-    the holder of the lock calls it again after releasing. Removing a node may let its sources die,
-    which calls it recursively; those are left to the outermost call, so deep graphs do not recurse.
-    """
-    global _is_removing
-    while _dead and _table_lock.acquire(False):
-        is_outermost, _is_removing = not _is_removing, True
-        try:
-            while is_outermost and _dead:
-                ref = _dead.popleft()
-                # a new node may have taken the key since
-                if _table.get(ref.key) is ref:
-                    del _table[ref.key]
-        finally:
-            _is_removing = not is_outermost
-            _table_lock.release()
-        if not is_outermost:
-            return
 
 
 def _const_key(value: Any) -> Any:
@@ -118,7 +121,7 @@ class Node:
         self.src = src
         self.arg = arg
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
-        new = _TableRef(self, _node_died)
+        new = _TableRef(self, _removal.node_died)
         new.key = key
         found = _table.setdefault(key, new)()
         if found is None:
