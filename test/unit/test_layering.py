@@ -40,6 +40,18 @@ LAYERS = (
     {"", "__main__"},  # `tinygrad` itself hands out the public names
 )
 
+# inside of `schedule`, from the bottom up: layouts are lowered before work is grouped, and neither
+# lowering nor the rewrites of communication know how it will be
+SCHEDULE_LAYERS = (
+    {"plan", "canonical", "storage_views"},
+    {"comm"},
+    {"spmd"},
+    {"multi"},
+    {"kernel"},
+    {"grouping"},
+    {"pipeline", ""},
+)
+
 # the registry lists the modules of this package, and loads the one that a device is named after
 REGISTRY = ("tinygrad.device", "tinygrad.runtime")
 
@@ -111,6 +123,29 @@ def test_module_imports_nothing_from_above(module):
         f"line {line} imports {name}"
         for name, line in imported_modules(module, TREES[module])
         if layer(name) > layer(module) and (module, name) != REGISTRY
+    ]
+    assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
+
+
+def schedule_layer(module: str) -> int | None:
+    """The number of the layer of a module of `schedule`, None for any other module."""
+    package, _, inside = module.partition("tinygrad.schedule")
+    if package:
+        return None
+    stage = inside.removeprefix(".").partition(".")[0]
+    for number, names in enumerate(SCHEDULE_LAYERS):
+        if stage in names:
+            return number
+    raise AssertionError(f"{module} is in no layer: add it to SCHEDULE_LAYERS in this test")
+
+
+@pytest.mark.parametrize("module", [x for x in TREES if schedule_layer(x) is not None])
+def test_stages_of_scheduling_import_no_later_ones(module):
+    own = schedule_layer(module)
+    wrong = [
+        f"line {line} imports {name}"
+        for name, line in imported_modules(module, TREES[module])
+        if (other := schedule_layer(name)) is not None and other > own
     ]
     assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
 

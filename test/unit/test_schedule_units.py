@@ -15,12 +15,13 @@ from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.comm.simplify import simplify
 from tinygrad.schedule.grouping import fuse, merge
 from tinygrad.schedule.grouping.make_plan import hazards, make_plan
-from tinygrad.schedule.grouping.prepare import as_memory, contiguous_range, prepare
+from tinygrad.schedule.grouping.prepare import prepare
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.plan import Part
 from tinygrad.schedule.spmd.collectives import all_reduce
 from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_local
 from tinygrad.schedule.spmd.transfer import transfer
+from tinygrad.schedule.storage_views import as_memory, contiguous_range
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial
 from tinygrad.uop import Ops

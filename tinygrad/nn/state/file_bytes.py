@@ -19,7 +19,7 @@ from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod
 from tinygrad.mixin.host import host_arrays
-from tinygrad.schedule.grouping.prepare import contiguous_range
+from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops

@@ -16,7 +16,7 @@ from tinygrad.mixin.host import host_arrays
 from tinygrad.mixin.host_parts import parts_of_array
 from tinygrad.nn.state.file_bytes import is_file
 from tinygrad.nn.state.shards import read_shards
-from tinygrad.schedule.grouping.prepare import contiguous_range
+from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Placement, Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops

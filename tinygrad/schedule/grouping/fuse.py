@@ -15,22 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tinygrad.schedule.storage_views import NAMES_MEMORY, is_storage, movement_base
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp
 
-# nodes whose value is in memory by their nature
-STORAGE = frozenset(
-    {
-        *(Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT),
-        *(Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter, Ops.CUSTOM_KERNEL, Ops.TRANSFER),
-    }
-)
-# of these, the ones whose kernel computes their sources
+# storage whose kernel computes its sources
 COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
-# nodes that are the memory of their sources under another name
-NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
 # nodes that read their sources from memory
 READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
 # an expression of more stored arrays than this is stored rather than repeated
@@ -48,18 +39,6 @@ class Context(NamedTuple):
 
     path: int  # numbers the kernel and the movement from its root
     in_reduce: bool  # read inside a reduction of the kernel
-
-
-def is_storage(node: UOp) -> bool:
-    """Whether the value is in memory by the node's nature."""
-    return node.op in STORAGE
-
-
-def movement_base(node: UOp) -> UOp:
-    """The node below all movement and placement."""
-    while node.op in GroupOp.Movement or is_placement(node):
-        node = node.src[0]
-    return node
 
 
 def grows(node: UOp) -> bool:

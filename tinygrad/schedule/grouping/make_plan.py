@@ -11,11 +11,12 @@ import heapq
 from typing import cast
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.grouping.fuse import NAMES_MEMORY, choose_stored, movement_base
+from tinygrad.schedule.grouping.fuse import choose_stored
 from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.regions import are_apart, views_of
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
+from tinygrad.schedule.storage_views import NAMES_MEMORY, movement_base
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint

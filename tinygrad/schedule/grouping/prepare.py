@@ -10,9 +10,9 @@ from typing import cast
 
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
-from tinygrad.schedule.grouping.fuse import is_storage
 from tinygrad.schedule.grouping.phases import split_phases
 from tinygrad.schedule.spmd.local import is_of_device, spread
+from tinygrad.schedule.storage_views import as_memory, is_slice_assign, is_storage
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
@@ -27,7 +27,7 @@ PARTIAL_OUTPUTS = 256
 
 def drop_needless_contiguous(x: UOp) -> UOp | None:
     """A value in memory is contiguous; one made of constants has no memory of its own."""
-    return x if (is_storage(x) and not is_part(x)) or x.device is None else None
+    return x if (is_storage(x) and not is_slice_assign(x)) or x.device is None else None
 
 
 def reduce_nothing(node: UOp) -> UOp | None:
@@ -72,60 +72,6 @@ def split_reduce(node: UOp) -> UOp | None:
     final = ReduceArg(arg.op, (axis,))
     stored = UOp(Ops.CONTIGUOUS, node.dtype, (partial,))
     return UOp(Ops.REDUCE_AXIS, node.dtype, (stored,), final).reshape(node.shape)
-
-
-def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
-    """The stored node below, and the element offset, if `node` is one run of its memory."""
-    offset = 0
-    while not is_storage(node):
-        source = node.src[0] if node.src else node
-        if node.op is Ops.SHRINK and all_int(source.shape) and all_int(sum(node.arg, ())):
-            start = _run_start(source.shape, node.arg)
-            if start is None:
-                return None
-            offset += start
-        elif node.op not in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
-            # what is saved to a file may be detached
-            return None
-        node = source
-    if is_part(node):
-        # what was assigned to a part is that part of the memory below
-        found = contiguous_range(node.src[0])
-        return None if found is None else (node, offset + found[1])
-    return node, offset
-
-
-def is_part(node: UOp) -> bool:
-    """Whether a value is what was assigned to a part of some memory."""
-    if node.op is not Ops.ASSIGN:
-        return False
-    target = node.src[0]
-    while target.op is Ops.RESHAPE:
-        target = target.src[0]
-    return target.op in GroupOp.Movement
-
-
-def _run_start(shape: tuple[int, ...], bounds: tuple[tuple[int, int], ...]) -> int | None:
-    start, stride, whole = 0, 1, True
-    for size, (low, high) in zip(reversed(shape), reversed(bounds), strict=True):
-        if not whole and high - low != 1:
-            return None
-        whole = whole and high - low == size
-        start += low * stride
-        stride *= size
-    return start
-
-
-def as_memory(node: UOp) -> UOp:
-    """`node` as a run of memory: a view where it is one already, else stored."""
-    if is_storage(node) and not is_part(node):
-        return node
-    found = contiguous_range(node)
-    if found is None:
-        return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
-    base, offset = found
-    arg = ViewArg(offset * node.dtype.itemsize, cast(tuple[int, ...], node.shape))
-    return UOp(Ops.BUFFER_VIEW, node.dtype, (base,), arg)
 
 
 def store_sources(node: UOp) -> UOp | None:

@@ -19,8 +19,6 @@ from typing import Any, cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, argsort, prod
-from tinygrad.schedule.grouping.fuse import is_storage
-from tinygrad.schedule.grouping.prepare import contiguous_range
 from tinygrad.schedule.spmd.local import (
     Layout,
     along,
@@ -39,6 +37,7 @@ from tinygrad.schedule.spmd.local import (
     part_starts,
     slice_local,
 )
+from tinygrad.schedule.storage_views import contiguous_range, is_storage
 from tinygrad.sharding import Sharding, common_mesh, cover, moved_elements, placement_axis
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, Message, TransferArg
