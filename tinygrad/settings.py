@@ -1,19 +1,21 @@
 """Every setting of the library, declared once.
 
-In: the process environment, read here and nowhere else. Out: one `ContextVar` per setting, the
+Input: the process environment, read here and nowhere else. Output: one `ContextVar` a setting, the
 `Context` manager that changes them for a block, and `getenv` for the programs built on the library.
-What stays true: a setting's value always has the type of its default, and is one of its choices.
+Invariants: a setting's value has the type of its default and is one of its choices. A change is
+seen by the thread that made it, and by threads that are started in a copy of its context.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import difflib
 import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 T = TypeVar("T", int, str)
 
@@ -35,10 +37,10 @@ class ContextVar(Generic[T]):
 
     declared: ClassVar[dict[str, ContextVar[Any]]] = {}
     key: str
-    value: T
     default: T
     meaning: str
     choices: tuple[T, ...]
+    _current: contextvars.ContextVar[T]
 
     def __new__(
         cls, key: str, default: T, meaning: str = "", choices: tuple[T, ...] = ()
@@ -48,9 +50,19 @@ class ContextVar(Generic[T]):
         self = super().__new__(cls)
         self.key, self.default, self.meaning, self.choices = key, default, meaning, choices
         text = os.environ.get(key, "")
-        self.value = self.check(_parse(key, text, default)) if text else default
+        initial = self.check(_parse(key, text, default)) if text else default
+        self._current = contextvars.ContextVar(key, default=initial)
         cls.declared[key] = self
         return self
+
+    @property
+    def value(self) -> T:
+        """The value that this thread sees. Setting it changes the value for this thread."""
+        return self._current.get()
+
+    @value.setter
+    def value(self, value: T) -> None:
+        self._current.set(self.check(value))
 
     def check(self, value: T) -> T:
         """The value, unchanged. Raises SettingError unless it fits the type and the choices.
@@ -72,7 +84,7 @@ class ContextVar(Generic[T]):
         return f"ContextVar({self.key}={self.value!r})"
 
     def __bool__(self) -> bool:
-        return bool(self.value)
+        return bool(self._current.get())
 
     def __int__(self) -> int:
         return int(self.value)
@@ -81,23 +93,23 @@ class ContextVar(Generic[T]):
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.value == other)
+        return bool(self._current.get() == other)
 
     def __lt__(self, other: T) -> bool:
-        return self.value < other
+        return self._current.get() < other
 
     def __le__(self, other: T) -> bool:
-        return self.value <= other
+        return self._current.get() <= other
 
     def __gt__(self, other: T) -> bool:
-        return self.value > other
+        return self._current.get() > other
 
     def __ge__(self, other: T) -> bool:
-        return self.value >= other
+        return self._current.get() >= other
 
 
 class Context(contextlib.ContextDecorator):
-    """Changes settings for a `with` block or for the calls of a function, then puts them back.
+    """Changes settings of this thread for a `with` block or the calls of a function.
 
     `with Context(DEBUG=2, BEAM=0): ...` or `@Context(DEBUG=2)`. Raises SettingError for a name that
     is not a setting and for a value that the setting cannot take; then nothing is changed.
@@ -114,6 +126,10 @@ class Context(contextlib.ContextDecorator):
             find_setting(name).check(value)
         self.values = values
         self._saved: list[dict[str, int | str]] = []
+
+    def _recreate_cm(self) -> Self:
+        # a decorated function may run in several threads at a time, each with values to restore
+        return type(self)(**self.values)
 
     def __enter__(self) -> Context:
         self._saved.append({name: ContextVar.declared[name].value for name in self.values})
@@ -277,8 +293,8 @@ def settings_page() -> str:
     return f"""# Settings
 
 Each is an environment variable, read when the library is imported, and a name in
-`tinygrad.settings`. `with Context(NAME=value):` changes it for a block of code, but for `DEV`,
-`CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
+`tinygrad.settings`. `with Context(NAME=value):` changes it for a block of code in the current
+thread, except `DEV`, `CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
 This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
 
 {settings_table()}"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,19 @@ def test_debug_2_prints_one_line_for_each_movement(
     assert "GB/s" in lines[0]
     assert re.search(rf"{re.escape(HERE)}:\d+$", lines[0])
     assert "\x1b" not in lines[0]
+
+
+def test_a_trace_collects_what_its_own_thread_moves() -> None:
+    def move() -> None:
+        Tensor.arange(4).shard(("CPU:1", "CPU:2"), axis=0).realize().to("CPU:1").realize()
+
+    with CommTrace() as trace:
+        thread = threading.Thread(target=move)
+        thread.start()
+        thread.join()
+        assert not trace.records
+        move()
+    assert trace.nbytes == 8
 
 
 def test_bytes_are_counted_for_the_device_that_sends_them() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tinygrad.settings import (
     DEBUG,
     DEV,
     JIT,
+    NOOPT,
     SHARDING,
     Context,
     ContextVar,
@@ -106,6 +109,44 @@ def test_context_decorates_functions_that_call_themselves():
     before = DEBUG.value
     assert levels(2) == [5, 5, 5]
     assert DEBUG.value == before
+
+
+def test_context_changes_a_setting_for_its_thread_only():
+    seen = {}
+
+    def look(name):
+        seen[name] = NOOPT.value
+
+    with Context(NOOPT=1):
+        copied = contextvars.copy_context()
+        threads = [
+            threading.Thread(target=look, args=("plain",)),
+            threading.Thread(target=copied.run, args=(look, "copied")),
+        ]
+        for thread in threads:
+            thread.start()
+            thread.join()
+    assert seen == {"plain": NOOPT.default, "copied": 1}
+
+
+def test_a_decorated_function_runs_in_two_threads_at_a_time():
+    entered, seen = threading.Barrier(2), []
+
+    @Context(NOOPT=1)
+    def look():
+        entered.wait()
+        seen.append(NOOPT.value)
+
+    def run():
+        look()
+        seen.append(NOOPT.value)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [NOOPT.default] * 2 + [1, 1]
 
 
 def test_context_with_an_unknown_name_suggests_the_nearest():

@@ -6,6 +6,7 @@ the program asked for, however many rounds it takes.
 
 from __future__ import annotations
 
+import contextvars
 import linecache
 import os
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class CommRecord:
 
 @dataclass
 class CommTrace:
-    """Collects what moves between devices: `with CommTrace() as trace: ...; trace.records`.
+    """Collects the communication of this thread: `with CommTrace() as trace: ...; trace.records`.
 
     `print(trace)` shows a table of it.
 
@@ -48,11 +49,11 @@ class CommTrace:
     records: list[CommRecord] = field(default_factory=list)
 
     def __enter__(self) -> CommTrace:
-        _active.append(self)
+        _active.set((*_active.get(), self))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _active.remove(self)
+        _active.set(tuple(trace for trace in _active.get() if trace is not self))
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +100,10 @@ def code_of(line: str) -> str:
     return code if len(code) <= LONGEST_CODE else f"{code[: LONGEST_CODE - 3]}..."
 
 
-_active: list[CommTrace] = []
+# the open traces of this thread
+_active: contextvars.ContextVar[tuple[CommTrace, ...]] = contextvars.ContextVar(
+    "CommTrace", default=()
+)
 
 
 @dataclass(eq=False)
@@ -134,14 +138,14 @@ class Collective:
 
     def replayed(self, crossed: int) -> None:
         """All rounds were run again, and sent `crossed` bytes between devices."""
-        if _active:
+        if _active.get():
             self._record(crossed)
 
     def _record(self, crossed: int) -> None:
         if not crossed:
             return
         reason = self.reason
-        for trace in _active:
+        for trace in _active.get():
             trace.records.append(
                 CommRecord(
                     *(reason.kind, reason.source, reason.destination),

@@ -9,8 +9,9 @@ fewest bytes.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
@@ -77,7 +78,6 @@ class Topology:
     network: Link = NETWORK
     host_processor: Processor = HOST_PROCESSOR
     accelerator: Processor = ACCELERATOR
-    _left: list[Topology] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [_plain(name) for node in self.nodes for name in node]
@@ -127,11 +127,11 @@ class Topology:
         return self.host_processor if _kind(device) in SHARED_MEMORY else self.accelerator
 
     def __enter__(self) -> Topology:
-        self._left.append(declare(self))
+        _entered.set((*_entered.get(), self))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        declare(self._left.pop())
+        _entered.set(_entered.get()[:-1])
 
 
 def _plain(name: str) -> str:
@@ -143,18 +143,21 @@ def _kind(name: str) -> str:
     return name.partition(":")[0]
 
 
-_current = Topology()
+# the topologies of the `with` blocks that this thread is in, the default first
+_entered: contextvars.ContextVar[tuple[Topology, ...]] = contextvars.ContextVar(
+    "topology", default=(Topology(),)
+)
 
 
 def current_topology() -> Topology:
-    """The topology that layouts and algorithms are chosen by."""
-    return _current
+    """The topology by which this thread chooses layouts and algorithms."""
+    return _entered.get()[-1]
 
 
 def declare(topology: Topology) -> Topology:
-    """Choose layouts and algorithms by `topology` from now on; returns the one before."""
-    global _current
-    previous, _current = _current, topology
+    """Choose layouts and algorithms by `topology` in this thread; return the previous one."""
+    *outer, previous = _entered.get()
+    _entered.set((*outer, topology))
     return previous
 
 
@@ -180,7 +183,7 @@ def transfer_seconds(
         return 0.0
     source, target = as_layout(src), as_layout(dst)
     smallest, factor = scaled_down(source, target, shape)
-    loads = _busiest(topology or _current, source, target, smallest)
+    loads = _busiest(topology or current_topology(), source, target, smallest)
     nbytes = factor * itemsize
     return max((link.seconds(count * nbytes) for link, count in loads), default=0.0)
 
@@ -255,7 +258,7 @@ def allreduce_seconds(
     >>> allreduce_seconds(four, 1 << 20, "all2all") < allreduce_seconds(four, 1 << 20, "direct")
     True
     """
-    topology = topology or _current
+    topology = topology or current_topology()
     return _allreduce_seconds(
         topology, source, nbytes, algorithm or fastest_allreduce(topology, source, nbytes)
     )

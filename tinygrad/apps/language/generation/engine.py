@@ -8,6 +8,7 @@ the next; and what a slot still holds of a prompt is not read again.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from collections import Counter, deque
@@ -170,7 +171,9 @@ class Engine:
         self._running: list[Generation] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        # the thread sees the settings of the one that starts it
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._run,), name="engine", daemon=True)
         self._thread.start()
 
     def submit(self, request: Request, deliver: Deliver) -> Generation:
