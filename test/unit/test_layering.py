@@ -1,7 +1,7 @@
 """Imports point down only, form no cycles, and one file alone reads the environment.
 
-Every module is parsed, not imported. Imports inside functions count, those for type checkers alone
-do not. What runs because a parent package has an `__init__` is not counted either.
+Every module is parsed, not imported. Imports inside functions and imports for type checkers alone
+count. What runs because a parent package has an `__init__` does not.
 """
 
 from __future__ import annotations
@@ -78,24 +78,9 @@ def layer(module: str) -> int:
     raise AssertionError(f"{module} is in no layer: add it to LAYERS in this test")
 
 
-def is_for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-
-
-def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those under `if TYPE_CHECKING`."""
-    for child in ast.iter_child_nodes(tree):
-        if is_for_type_checkers(child):
-            for node in child.orelse:
-                yield from (node, *running_nodes(node))
-            continue
-        yield child
-        yield from running_nodes(child)
-
-
 def imported_modules(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
     """The modules of this package that `module` imports, each with the line."""
-    for node in running_nodes(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

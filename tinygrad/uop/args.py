@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop import Ops
-from tinygrad.uop.sint import sint
+from tinygrad.uop.node import Node
 
 
 class AxisType(Enum):
@@ -49,7 +49,7 @@ class ParamArg:
     """
 
     slot: int
-    shape: tuple[sint, ...]
+    shape: tuple[int | Node, ...]
     addrspace: AddrSpace = AddrSpace.GLOBAL
 
 
@@ -78,12 +78,12 @@ class WindowArg:
         """The axes that take part."""
         return frozenset(a for w in self.windows for a in w[:2])
 
-    def sizes(self, shape: tuple[sint, ...]) -> tuple[sint, ...]:
+    def sizes(self, shape: tuple[int | Node, ...]) -> tuple[int | Node, ...]:
         """`shape` with the sizes of the windowed axes replaced."""
         new = {axis: size for axis, _, size, _, _ in self.windows}
         return tuple(new.get(i, d) for i, d in enumerate(shape))
 
-    def resized(self, shape: tuple[sint, ...]) -> WindowArg:
+    def resized(self, shape: tuple[int | Node, ...]) -> WindowArg:
         """The argument of the adjoint, whose windowed axes have the sizes of `shape`."""
         return WindowArg(tuple((a, k, cast(int, shape[a]), s, d) for a, k, _, s, d in self.windows))
 

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tinygrad.dtype import dtypes, truncate
+from tinygrad.dtype import DType, dtypes, truncate
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
-
-if TYPE_CHECKING:
-    from tinygrad.dtype import DType
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 Bounds = tuple[Any, Any]
 _INFINITY = float("inf")
 
 
-def min_max(node: UOp) -> Bounds:
+def min_max(node: Node) -> Bounds:
     """The bounds of `node`. Those of its sources are found first, without recursion, and kept."""
     stack = [node]
     while True:
@@ -41,7 +38,7 @@ def min_max(node: UOp) -> Bounds:
         top._bounds = found
 
 
-def _bounds_of(node: UOp) -> Bounds:
+def _bounds_of(node: Node) -> Bounds:
     rule = _RULES.get(node.op)
     limits = _limits(node.dtype)
     found = None if rule is None else rule(node)
@@ -58,7 +55,7 @@ def _limits(dtype: DType) -> Bounds:
     return dtypes.min(dtype), dtypes.max(dtype)
 
 
-def _const(node: UOp) -> Bounds | None:
+def _const(node: Node) -> Bounds | None:
     if isinstance(node.arg, tuple):
         # a vector with a number for each lane
         return min(node.arg), max(node.arg)
@@ -67,24 +64,24 @@ def _const(node: UOp) -> Bounds | None:
     return value, value
 
 
-def _define_var(node: UOp) -> Bounds:
+def _define_var(node: Node) -> Bounds:
     return node.arg[1], node.arg[2]
 
 
-def _first_source(node: UOp) -> Bounds:
+def _first_source(node: Node) -> Bounds:
     return _of(node.src[0])
 
 
-def _counter(node: UOp) -> Bounds:
+def _counter(node: Node) -> Bounds:
     return 0, max(0, _of(node.src[0])[1] - 1)
 
 
-def _arange(node: UOp) -> Bounds:
+def _arange(node: Node) -> Bounds:
     size = node.arg if isinstance(node.arg, int) else node.arg.vmax
     return 0, max(0, size - 1)
 
 
-def _special(node: UOp) -> Bounds | None:
+def _special(node: Node) -> Bounds | None:
     """A grid index: its size is the first source, or the last part of the argument."""
     if node.src:
         return _counter(node)
@@ -92,36 +89,36 @@ def _special(node: UOp) -> Bounds | None:
     return (0, max(0, size - 1)) if isinstance(size, int) else None
 
 
-def _of(node: UOp) -> Bounds:
+def _of(node: Node) -> Bounds:
     bounds: Bounds = node._bounds
     return bounds if bounds.__class__ is tuple else node._min_max()
 
 
-def _both(node: UOp) -> tuple[Any, Any, Any, Any]:
+def _both(node: Node) -> tuple[Any, Any, Any, Any]:
     return (*_of(node.src[0]), *_of(node.src[1]))
 
 
-def _exact(node: UOp) -> bool:
+def _exact(node: Node) -> bool:
     """Whether arithmetic on bounds is exact: not on floats, which round and may be NaN."""
     return not dtypes.is_float(node.src[-1].dtype)
 
 
-def _add(node: UOp) -> Bounds | None:
+def _add(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     return (a + c, b + d) if _exact(node) else None
 
 
-def _sub(node: UOp) -> Bounds | None:
+def _sub(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     return (a - d, b - c) if _exact(node) else None
 
 
-def _neg(node: UOp) -> Bounds | None:
+def _neg(node: Node) -> Bounds | None:
     a, b = _of(node.src[0])
     return -b, -a
 
 
-def _mul(node: UOp) -> Bounds | None:
+def _mul(node: Node) -> Bounds | None:
     if not _exact(node):
         return None
     a, b, c, d = _both(node)
@@ -131,7 +128,7 @@ def _mul(node: UOp) -> Bounds | None:
     return min(corners), max(corners)
 
 
-def _idiv(node: UOp) -> Bounds | None:
+def _idiv(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     if c <= 0 <= d:
         return None
@@ -139,7 +136,7 @@ def _idiv(node: UOp) -> Bounds | None:
     return min(corners), max(corners)
 
 
-def _mod(node: UOp) -> Bounds | None:
+def _mod(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     if c <= 0 <= d:
         return None
@@ -149,7 +146,7 @@ def _mod(node: UOp) -> Bounds | None:
     return max(min(a, 0), -largest), min(max(b, 0), largest)
 
 
-def _max(node: UOp) -> Bounds:
+def _max(node: Node) -> Bounds:
     a, b, c, d = _both(node)
     if dtypes.is_float(node.dtype) and -_INFINITY in (a, c):
         # one of them may be NaN
@@ -157,7 +154,7 @@ def _max(node: UOp) -> Bounds:
     return max(a, c), max(b, d)
 
 
-def _comparable(node: UOp) -> bool:
+def _comparable(node: Node) -> bool:
     """Whether the bounds say something of every value: a float without finite bounds may be NaN."""
     if not dtypes.is_float(node.src[0].dtype):
         return True
@@ -165,26 +162,26 @@ def _comparable(node: UOp) -> bool:
     return bool(-_INFINITY < min(a, c) and max(b, d) < _INFINITY)
 
 
-def _cmplt(node: UOp) -> Bounds | None:
+def _cmplt(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     return (b < c, a < d) if _comparable(node) else None
 
 
-def _cmpne(node: UOp) -> Bounds | None:
+def _cmpne(node: Node) -> Bounds | None:
     if not _comparable(node):
         return None
     a, b, c, d = _both(node)
     return b < c or d < a, not a == b == c == d
 
 
-def _cmpeq(node: UOp) -> Bounds | None:
+def _cmpeq(node: Node) -> Bounds | None:
     if not _comparable(node):
         return None
     a, b, c, d = _both(node)
     return a == b == c == d, not (b < c or d < a)
 
 
-def _and(node: UOp) -> Bounds | None:
+def _and(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     if dtypes.is_bool(node.dtype):
         return a and c, b and d
@@ -193,7 +190,7 @@ def _and(node: UOp) -> Bounds | None:
     return (0, min(highs)) if highs else None
 
 
-def _or(node: UOp) -> Bounds | None:
+def _or(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     if dtypes.is_bool(node.dtype):
         return a or c, b or d
@@ -202,7 +199,7 @@ def _or(node: UOp) -> Bounds | None:
     return max(a, c), (1 << max(b, d).bit_length()) - 1
 
 
-def _xor(node: UOp) -> Bounds | None:
+def _xor(node: Node) -> Bounds | None:
     a, b, c, d = _both(node)
     if dtypes.is_bool(node.dtype):
         return _cmpne(node)
@@ -211,12 +208,12 @@ def _xor(node: UOp) -> Bounds | None:
     return 0, (1 << max(b, d).bit_length()) - 1
 
 
-def _shift_amount(node: UOp) -> tuple[int, int] | None:
+def _shift_amount(node: Node) -> tuple[int, int] | None:
     low, high = _of(node.src[1])
     return (low, high) if 0 <= low and high < node.dtype.scalar().itemsize * 8 else None
 
 
-def _shl(node: UOp) -> Bounds | None:
+def _shl(node: Node) -> Bounds | None:
     amount = _shift_amount(node)
     if amount is None:
         return None
@@ -224,7 +221,7 @@ def _shl(node: UOp) -> Bounds | None:
     return min(a << amount[0], a << amount[1]), max(b << amount[0], b << amount[1])
 
 
-def _shr(node: UOp) -> Bounds | None:
+def _shr(node: Node) -> Bounds | None:
     amount = _shift_amount(node)
     if amount is None:
         return None
@@ -232,7 +229,7 @@ def _shr(node: UOp) -> Bounds | None:
     return min(a >> amount[0], a >> amount[1]), max(b >> amount[0], b >> amount[1])
 
 
-def _where(node: UOp) -> Bounds:
+def _where(node: Node) -> Bounds:
     condition, yes, no = (_of(x) for x in node.src)
     if condition[0]:
         return yes
@@ -241,7 +238,7 @@ def _where(node: UOp) -> Bounds:
     return min(yes[0], no[0]), max(yes[1], no[1])
 
 
-def _cast(node: UOp) -> Bounds | None:
+def _cast(node: Node) -> Bounds | None:
     source = node.src[0]
     target = node.dtype.scalar()
     low, high = _of(source)
@@ -254,12 +251,12 @@ def _cast(node: UOp) -> Bounds | None:
     return int(low), int(high)
 
 
-def _vectorize(node: UOp) -> Bounds:
+def _vectorize(node: Node) -> Bounds:
     lows, highs = zip(*(_of(x) for x in node.src), strict=True)
     return min(lows), max(highs)
 
 
-_RULES: dict[Ops, Callable[[UOp], Bounds | None]] = {
+_RULES: dict[Ops, Callable[[Node], Bounds | None]] = {
     Ops.CONST: _const,
     Ops.DEFINE_VAR: _define_var,
     Ops.BIND: _first_source,

@@ -7,8 +7,6 @@ terms may change sides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.divmod import greatest
@@ -24,16 +22,14 @@ from tinygrad.uop.linear import (
     split_sum,
     sum_bounds,
 )
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 
 def _negated(terms: Terms) -> Terms:
     return {base: -factor for base, factor in terms.items()}
 
 
-def _difference(u: UOp) -> tuple[Terms, int]:
+def _difference(u: Node) -> tuple[Terms, int]:
     """`left - right` of a comparison."""
     left, right = u.src
     terms, total = split_sum(left)
@@ -41,7 +37,7 @@ def _difference(u: UOp) -> tuple[Terms, int]:
     return (add_terms(terms, other, -1) if other else terms), total - other_total
 
 
-def simplify_cmplt(u: UOp) -> UOp | None:
+def simplify_cmplt(u: Node) -> Node | None:
     """The canonical form of `x < y` on indices."""
     if u.src[0].dtype is not INDEX:
         return None
@@ -86,7 +82,7 @@ def _reduce_inequality(terms: Terms, limit: int) -> tuple[Terms, int]:
     return terms, limit
 
 
-def simplify_equality(u: UOp) -> UOp | None:
+def simplify_equality(u: Node) -> Node | None:
     """The canonical form of `x != y` and `x == y` on indices."""
     if u.src[0].dtype is not INDEX:
         return None
@@ -109,7 +105,7 @@ def simplify_equality(u: UOp) -> UOp | None:
     return u.replace(src=(build_sum(like, positive), build_sum(like, negative, -total)))
 
 
-def simplify_max(u: UOp) -> UOp | None:
+def simplify_max(u: Node) -> Node | None:
     """The larger of two indices, where their difference tells."""
     if u.dtype is not INDEX:
         return None

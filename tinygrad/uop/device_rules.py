@@ -6,7 +6,7 @@ graph, or None for what is made of constants alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tinygrad.sharding import (
     LAYOUT_RULES,
@@ -18,13 +18,11 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd
+from tinygrad.uop.node import Node
 from tinygrad.uop.reduction import COMBINES
 
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
 
-
-def compute_device(node: UOp) -> Any:
+def compute_device(node: Node) -> Any:
     """The device of a node, by its op."""
     op = node.op
     if op is Ops.BUFFER:
@@ -58,14 +56,14 @@ def compute_device(node: UOp) -> Any:
     return next((x.device for x in node.src if x.device is not None), None)
 
 
-def is_placement(node: UOp) -> bool:
+def is_placement(node: Node) -> bool:
     """Whether this COPY places a value made of constants, which is on no device: each device
     computes it, or its own block of it, and no byte moves.
     """
     return node.op is Ops.COPY and node.src[0].device is None
 
 
-def gather_device(node: UOp) -> Any:
+def gather_device(node: Node) -> Any:
     """Where the rows are that a GATHER finds."""
     table, index = node.src
     if isinstance(table.device, Sharding):
@@ -92,12 +90,12 @@ def gather_layout(table: Sharding, index: Sharding, rank: int, batch: int) -> Sh
     return found
 
 
-def is_index_axis(placement: Placement, index: UOp) -> bool:
+def is_index_axis(placement: Placement, index: Node) -> bool:
     """Whether an axis of the rows that an index picks is one of the index."""
     return isinstance(placement, int) and placement < index.ndim
 
 
-def scatter_device(node: UOp) -> Any:
+def scatter_device(node: Node) -> Any:
     """The layout of rows combined by index: rows that are split yield partial values."""
     values, index = node.src
     layout, batch = values.device, len(node.arg) - 1
@@ -113,6 +111,6 @@ def scatter_device(node: UOp) -> Any:
     return layout.with_axes(axes)
 
 
-def stacked_device(node: UOp) -> Spmd:
+def stacked_device(node: Node) -> Spmd:
     """The device of an MSTACK: those of its parts."""
     return Spmd(tuple(cast(str, x.device) for x in node.src))

@@ -8,7 +8,6 @@ division rounds toward zero, that what it splits is not negative.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import cdiv, cmod
@@ -29,12 +28,10 @@ from tinygrad.uop.linear import (
     sum_bounds,
     times,
 )
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 
-def simplify_idiv(u: UOp) -> UOp | None:
+def simplify_idiv(u: Node) -> Node | None:
     """The simpler form of an IDIV of integers."""
     if u.dtype not in INTEGERS:
         return None
@@ -61,7 +58,7 @@ def simplify_idiv(u: UOp) -> UOp | None:
     return _divide_natural(u, terms, total, d)
 
 
-def simplify_mod(u: UOp) -> UOp | None:
+def simplify_mod(u: Node) -> Node | None:
     """The simpler form of a MOD of integers."""
     if u.dtype not in INTEGERS:
         return None
@@ -97,7 +94,7 @@ def _over(terms: Terms, divisor: int) -> Terms:
     return {base: factor // divisor for base, factor in terms.items()}
 
 
-def _divide_quotient(u: UOp, x: UOp, d: int) -> UOp | None:
+def _divide_quotient(u: Node, x: Node, d: int) -> Node | None:
     """`(y // a) // d` is `y // (a*d)`, whatever the signs."""
     if x.op is not Ops.IDIV or x.src[1].op is not Ops.CONST:
         return None
@@ -105,7 +102,7 @@ def _divide_quotient(u: UOp, x: UOp, d: int) -> UOp | None:
     return divide(x.src[0], product) if fits(u.dtype, (product, product)) else None
 
 
-def _divide_mixed(u: UOp, x: UOp, terms: Terms, total: int, d: int) -> UOp | None:
+def _divide_mixed(u: Node, x: Node, terms: Terms, total: int, d: int) -> Node | None:
     """The quotient of what may have either sign: only a common factor can be taken out."""
     shared = math.gcd(common_factor(terms, total), d)
     if shared > 1:
@@ -157,7 +154,7 @@ def _split_small(terms: Terms, total: int, d: int) -> tuple[int, Terms, int, Ter
     return None
 
 
-def _divide_natural(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
+def _divide_natural(u: Node, terms: Terms, total: int, d: int) -> Node | None:
     """The quotient of a sum that is not negative by a constant `d > 1`."""
     rest, rest_total, small = _reduce(terms, total, d)
     whole = _over(add_terms(terms, rest, -1), d)
@@ -172,7 +169,7 @@ def _divide_natural(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
     return binary(Ops.ADD, build_sum(u, whole, whole_total), quotient)
 
 
-def _divide_reduced(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
+def _divide_reduced(u: Node, terms: Terms, total: int, d: int) -> Node | None:
     parts = _split_small(terms, total, d)
     if parts is not None:
         g, large, large_total, _, _ = parts
@@ -200,7 +197,7 @@ def _divide_reduced(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
 _DIVISIONS = frozenset({Ops.IDIV, Ops.MOD})
 
 
-def _remainder_natural(u: UOp, terms: Terms, total: int, d: int) -> UOp | None:
+def _remainder_natural(u: Node, terms: Terms, total: int, d: int) -> Node | None:
     """The remainder of a sum that is not negative by a constant `d > 1`."""
     before = terms, total
     terms, total = _drop_inner_mod(terms, total, d, u.dtype)
@@ -237,7 +234,7 @@ def _drop_inner_mod(terms: Terms, total: int, d: int, dtype: DType) -> tuple[Ter
 # ---- divisors that are not constant: symbolic sizes ----
 
 
-def _divide_symbolic(u: UOp) -> UOp | None:
+def _divide_symbolic(u: Node) -> Node | None:
     x, divisor = u.src
     if x is divisor:
         low, high = x._min_max()
@@ -253,7 +250,7 @@ def _divide_symbolic(u: UOp) -> UOp | None:
     return binary(Ops.ADD, whole, binary(Ops.IDIV, rest, divisor))
 
 
-def _remainder_symbolic(u: UOp) -> UOp | None:
+def _remainder_symbolic(u: Node) -> Node | None:
     x, divisor = u.src
     if x is divisor:
         return u.const_like(0)
@@ -266,7 +263,7 @@ def _remainder_symbolic(u: UOp) -> UOp | None:
     return binary(Ops.MOD, rest, divisor) if changed else None
 
 
-def _split_by_divisor(u: UOp) -> tuple[UOp, UOp, UOp, bool] | None:
+def _split_by_divisor(u: Node) -> tuple[Node, Node, Node, bool] | None:
     """`x = whole*divisor + rest`, none of them negative; and whether `whole` is more than 0."""
     x, divisor = u.src
     x_bounds = sum_bounds(*split_sum(x))
@@ -274,7 +271,7 @@ def _split_by_divisor(u: UOp) -> tuple[UOp, UOp, UOp, bool] | None:
         return None
     core, content = split_content(divisor)
     terms, total = split_sum(x)
-    whole: list[UOp] = []
+    whole: list[Node] = []
     rest = dict(terms)
     for base, factor in terms.items():
         quotient = _without_factor(base, core)
@@ -296,7 +293,7 @@ def _split_by_divisor(u: UOp) -> tuple[UOp, UOp, UOp, bool] | None:
     return whole_sum, build_sum(u, rest, total), divisor, bool(whole)
 
 
-def _multiple_of_sum(terms: Terms, total: int, divisor: UOp) -> int:
+def _multiple_of_sum(terms: Terms, total: int, divisor: Node) -> int:
     """How many times a divisor that is a sum is contained in another sum, by its first term."""
     divisor_terms, _ = split_sum(divisor)
     if len(divisor_terms) + bool(split_sum(divisor)[1]) < 2:
@@ -309,7 +306,7 @@ def _multiple_of_sum(terms: Terms, total: int, divisor: UOp) -> int:
     return count if sum_bounds(rest, total - count * split_sum(divisor)[1])[0] >= 0 else 0
 
 
-def _without_factor(product: UOp, factor: UOp) -> UOp | None:
+def _without_factor(product: Node, factor: Node) -> Node | None:
     """`product / factor`, where the product shows that factor."""
     if product is factor:
         return constant(product, 1)
@@ -323,7 +320,7 @@ def _without_factor(product: UOp, factor: UOp) -> UOp | None:
     return None if found is None else binary(Ops.MUL, left, found)
 
 
-def is_less(x: UOp, y: UOp) -> bool:
+def is_less(x: Node, y: Node) -> bool:
     """Whether `x < y` always, also where a loop runs up to a symbolic size."""
     terms, total = split_sum(x)
     other, other_total = split_sum(y)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinygrad.dtype import ConstType, DType, dtypes, truncate
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 _INFINITY = float("inf")
 
@@ -37,7 +35,7 @@ def exec_alu(op: Ops, dtype: DType, operands: tuple[Any, ...]) -> ConstType | No
     return result if convert is None else convert(result)  # type: ignore[no-any-return]
 
 
-def constant_value(node: UOp) -> Any:
+def constant_value(node: Node) -> Any:
     """The value of a CONST as its dtype holds it; of a vector, a tuple if its lanes differ."""
     convert = truncate.get(node.dtype.scalar())
     if convert is None or node.arg.__class__ is tuple:
@@ -45,7 +43,7 @@ def constant_value(node: UOp) -> Any:
     return convert(node.arg)
 
 
-def fold_constants(u: UOp) -> UOp | None:
+def fold_constants(u: Node) -> Node | None:
     """An operation whose sources are all CONST, as a CONST."""
     dtype = u.src[-1].dtype
     if dtype.count > 1:
@@ -54,7 +52,7 @@ def fold_constants(u: UOp) -> UOp | None:
     return None if value is None else u.const_like(value)
 
 
-def fold_cast(u: UOp) -> UOp | None:
+def fold_cast(u: Node) -> Node | None:
     """A CAST of a CONST. A float outside an integer type's range is left to the device."""
     value = constant_value(u.src[0])
     target = u.dtype
@@ -68,7 +66,7 @@ def fold_cast(u: UOp) -> UOp | None:
     return u.const_like(value if convert is None else convert(value))
 
 
-def fold_bitcast(u: UOp) -> UOp | None:
+def fold_bitcast(u: Node) -> Node | None:
     """A BITCAST of a CONST between types that `struct` knows, unless that makes a NaN."""
     source, target = u.src[0].dtype, u.dtype
     if source.fmt is None or target.fmt is None or source.itemsize != target.itemsize:

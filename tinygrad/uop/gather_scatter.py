@@ -8,7 +8,7 @@ dimension of the mesh splits the index and the rows of a table both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinygrad.helpers import prod
 from tinygrad.settings import SHARDING
@@ -23,13 +23,11 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.device_rules import gather_layout, is_index_axis
+from tinygrad.uop.node import N, Node
 from tinygrad.uop.reshard import copy, mismatch, moved_base, reshard, unsharded_layout
 
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp, sint
 
-
-def gather(table: UOp, index: UOp, batch: int) -> UOp:
+def gather(table: N, index: N, batch: int) -> N:
     """Rows of a table on one device or several, see `UOp.gather`."""
     a, b = table.device, index.device
     target = None
@@ -51,7 +49,7 @@ def gather(table: UOp, index: UOp, batch: int) -> UOp:
     return node if target is None else reshard(node, target, Ops.GATHER.name)
 
 
-def _layout_of_whole_rows(node: UOp, batch: int) -> Sharding | None:
+def _layout_of_whole_rows(node: Node, batch: int) -> Sharding | None:
     """The layout of a table with whole rows, if to move it there takes less than to add up what was
     found in its parts. The gradient goes the same way back, and what is found may have to be full
     copies.
@@ -72,7 +70,7 @@ def _layout_of_whole_rows(node: UOp, batch: int) -> Sharding | None:
     return whole if to_move < to_add else None
 
 
-def _side_by_side(table: UOp, index: UOp, batch: int) -> tuple[UOp, UOp]:
+def _side_by_side(table: N, index: N, batch: int) -> tuple[N, N]:
     """Table and index, laid out as the operands of a product summed over the rows would be."""
     found = index.ndim + table.ndim - batch - 1
     # the axes of what is found, then the table's rows
@@ -105,7 +103,7 @@ def _renamed(layout: Sharding, numbers: list[int] | dict[int, int]) -> Sharding:
     return layout.with_axes(axes)
 
 
-def _split_apart(table: UOp, index: UOp, batch: int) -> tuple[UOp, UOp, Sharding]:
+def _split_apart(table: N, index: N, batch: int) -> tuple[N, N, Sharding]:
     """Table and index, not both split over one dimension of the mesh, and the layout of the rows.
 
     Where both are, the rows are split as the index is. Either each device gets the table, or each
@@ -139,7 +137,7 @@ def _without_splits_of(other: Sharding, layout: Sharding) -> Sharding:
     return layout.with_axes([p if q is None else None for p, q in pairs])
 
 
-def scatter(op: Ops, values: UOp, index: UOp, rows: sint, batch: int) -> UOp:
+def scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
     """Combine rows by index on one device or several, see `UOp.scatter`."""
     a, b = values.device, index.device
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:

@@ -6,17 +6,14 @@ Floats follow IEEE 754: NaN, infinities and the sign of zero come out as they wo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.fold import constant_value, exec_alu
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 
-def with_shape_of(u: UOp, x: UOp) -> UOp:
+def with_shape_of(u: Node, x: Node) -> Node:
     """`x`, a source of `u`, in the shape of `u`: one source may be a scalar, another not."""
     shape = u._shape_or_none
     if not shape or x._shape_or_none == shape:
@@ -24,7 +21,7 @@ def with_shape_of(u: UOp, x: UOp) -> UOp:
     return x._broadcast_to(shape)
 
 
-def fold_known(u: UOp) -> UOp | None:
+def fold_known(u: Node) -> Node | None:
     """An integer or a bool that can take one value only."""
     if u.dtype.count > 1 or dtypes.is_float(u.dtype):
         return None
@@ -32,12 +29,12 @@ def fold_known(u: UOp) -> UOp | None:
     return u.const_like(low) if low == high else None
 
 
-def constant_to_the_right(u: UOp, c: UOp, x: UOp) -> UOp | None:
+def constant_to_the_right(u: Node, c: Node, x: Node) -> Node | None:
     """`c + x` is `x + c`."""
     return None if x.op is Ops.CONST else u.replace(src=(x, c))
 
 
-def _merge_constants(u: UOp, x: UOp, c: UOp) -> UOp | None:
+def _merge_constants(u: Node, x: Node, c: Node) -> Node | None:
     """`(y op c0) op c` is `y op (c0 op c)`."""
     if x.op is not u.op or x.src[1].op is not Ops.CONST or u.dtype.count > 1:
         return None
@@ -46,19 +43,19 @@ def _merge_constants(u: UOp, x: UOp, c: UOp) -> UOp | None:
     return u.replace(src=(x.src[0], c.replace(arg=merged)))
 
 
-def add_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
+def add_constant(u: Node, x: Node, c: Node) -> Node | None:
     """`x + 0` is `x`; `(x + c0) + c1` of integers is `x + (c0 + c1)`."""
     if dtypes.is_float(u.dtype):
         return x if _is_zero(c, -1.0) else None
     return x if c.arg == 0 else _merge_constants(u, x, c)
 
 
-def _is_zero(c: UOp, sign: float) -> bool:
+def _is_zero(c: Node, sign: float) -> bool:
     """Whether a float is the zero that changes nothing: -0.0 if added, 0.0 if subtracted."""
     return c.arg == 0 and math.copysign(1.0, c.arg) == sign
 
 
-def subtract(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def subtract(u: Node, x: Node, y: Node) -> Node | None:
     """`x - 0` is `x`; `x - x` of integers is 0."""
     if dtypes.is_float(u.dtype):
         return with_shape_of(u, x) if y.op is Ops.CONST and _is_zero(y, 1.0) else None
@@ -67,7 +64,7 @@ def subtract(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return u.const_like(0) if x is y else None
 
 
-def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
+def multiply_constant(u: Node, x: Node, c: Node) -> Node | None:
     """`x*1` is `x`; `x*0` is 0 unless `x` may be NaN, infinite or negative; constants merge."""
     if c.arg == 1:
         return x
@@ -79,14 +76,14 @@ def multiply_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
     return _merge_constants(u, x, c)
 
 
-def _is_positive(x: UOp) -> bool:
+def _is_positive(x: Node) -> bool:
     """Whether a float is finite and has the sign bit clear: an integer is never cast to -0.0."""
     low, high = x._min_max()
     is_whole = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
     return bool(high < math.inf and (low > 0 or (low == 0 and is_whole)))
 
 
-def divide_float(u: UOp, x: UOp, c: UOp) -> UOp | None:
+def divide_float(u: Node, x: Node, c: Node) -> Node | None:
     """`x / c` is `x * (1/c)` where `c` is a power of two, which makes `1/c` exact."""
     value = constant_value(c)
     if u.dtype.count > 1 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
@@ -103,7 +100,7 @@ def _is_normal(value: float, dtype: DType) -> bool:
     return -largest <= math.frexp(value)[1] - 1 <= largest
 
 
-def divide_integer(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def divide_integer(u: Node, x: Node, y: Node) -> Node | None:
     """`x // 1` is `x`, `x // -1` is `-x`, `0 // y` is 0, and `x // x` is 1 where `x` is not 0."""
     if y.op is Ops.CONST and y.arg in (1, -1):
         return x if y.arg == 1 else u.replace(op=Ops.MUL)
@@ -113,14 +110,14 @@ def divide_integer(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return u.const_like(1) if x is y and (low > 0 or high < 0) else None
 
 
-def remainder_integer(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def remainder_integer(u: Node, x: Node, y: Node) -> Node | None:
     """`x % 1`, `x % -1`, `x % x` and `0 % y` are 0."""
     if x is y or (y.op is Ops.CONST and y.arg in (1, -1)) or (x.op is Ops.CONST and x.arg == 0):
         return u.const_like(0)
     return None
 
 
-def maximum(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def maximum(u: Node, x: Node, y: Node) -> Node | None:
     """The larger, where it is known; nested constants merge."""
     if x is y:
         return x
@@ -134,12 +131,12 @@ def maximum(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return _merge_constants(u, x, y) if y.op is Ops.CONST else None
 
 
-def negate_twice(x: UOp) -> UOp:
+def negate_twice(x: Node) -> Node:
     """`-(-x)` is `x`."""
     return x
 
 
-def truncate_again(x: UOp) -> UOp | None:
+def truncate_again(x: Node) -> Node | None:
     """TRUNC of what is whole already."""
     if x.op is Ops.TRUNC or not dtypes.is_float(x.dtype):
         return x
@@ -147,14 +144,14 @@ def truncate_again(x: UOp) -> UOp | None:
     return x if is_whole else None
 
 
-def power_constant(u: UOp, x: UOp, c: UOp) -> UOp | None:
+def power_constant(u: Node, x: Node, c: Node) -> Node | None:
     """`x ** 0` is 1, `x ** 1` is `x`."""
     if c.arg == 1:
         return x
     return u.const_like(1) if c.arg == 0 else None
 
 
-def bits_and(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def bits_and(u: Node, x: Node, y: Node) -> Node | None:
     """AND with itself, with 0, and with a mask that changes nothing."""
     if x is y:
         return x
@@ -170,7 +167,7 @@ def bits_and(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return _merge_constants(u, x, y)
 
 
-def bits_or(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def bits_or(u: Node, x: Node, y: Node) -> Node | None:
     """OR with itself, with 0 and with all ones."""
     if x is y:
         return x
@@ -184,7 +181,7 @@ def bits_or(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return _merge_constants(u, x, y)
 
 
-def bits_xor(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def bits_xor(u: Node, x: Node, y: Node) -> Node | None:
     """XOR with itself and with 0; of bools, XOR is `!=`."""
     if dtypes.is_bool(u.dtype):
         return u.replace(op=Ops.CMPNE)
@@ -195,25 +192,25 @@ def bits_xor(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return x if y.arg == 0 else _merge_constants(u, x, y)
 
 
-def shift_by_zero(x: UOp, c: UOp) -> UOp | None:
+def shift_by_zero(x: Node, c: Node) -> Node | None:
     """`x << 0` and `x >> 0` are `x`."""
     return x if c.arg == 0 else None
 
 
-def bool_arithmetic(u: UOp) -> UOp | None:
+def bool_arithmetic(u: Node) -> Node | None:
     """Sums and maxima of bools are OR, products AND."""
     if not dtypes.is_bool(u.dtype):
         return None
     return u.replace(op=Ops.AND if u.op is Ops.MUL else Ops.OR)
 
 
-def lane_of_vector(x: UOp, lane: UOp) -> UOp:
+def lane_of_vector(x: Node, lane: Node) -> Node:
     """One lane of a VECTORIZE is that source; with one source, all lanes are alike."""
     number: int = lane.arg
     return x.src[number if len(x.src) > 1 else 0]
 
 
-def vector_of_lanes(u: UOp) -> UOp | None:
+def vector_of_lanes(u: Node) -> Node | None:
     """All lanes of a vector, in order, are the vector."""
     first = u.src[0]
     if first.op is not Ops.GEP:

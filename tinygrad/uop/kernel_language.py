@@ -7,50 +7,76 @@ to or, where a value is needed, what is in memory there. `A.after(x)` is the arr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
 from tinygrad.helpers import argfix, prod
 from tinygrad.uop import Ops
+from tinygrad.uop.args import AxisType, ParamArg, RangeArg
+from tinygrad.uop.movement import MovementMixin
+from tinygrad.uop.node import Node
 
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
-    from tinygrad.uop.sint import sint
 
-
-class KernelMixin:
-    """The methods of a `UOp` that only kernels written by hand need."""
+class KernelMixin(MovementMixin):
+    """Ops of kernels, and the arrays and elements that kernels written by hand index."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        op: Ops
-        src: tuple[UOp, ...]
+    @classmethod
+    def placeholder(
+        cls,
+        shape: tuple[int | Node, ...],
+        dtype: DType,
+        slot: int,
+        addrspace: AddrSpace = AddrSpace.GLOBAL,
+    ) -> Self:
+        """Array number `slot` of a kernel: an argument, scratch memory, or registers."""
+        return cls(Ops.PARAM, dtype, (), ParamArg(slot, shape, addrspace))
 
-        @property
-        def shape(self) -> tuple[sint, ...]: ...
+    @classmethod
+    def range(cls, size: int | Self, index: int, axis_type: AxisType = AxisType.LOOP) -> Self:
+        """A loop variable `0 <= r < size`."""
+        bound = cls.const(dtypes.index, size)
+        return cls(Ops.RANGE, dtypes.index, (bound,), RangeArg(index, axis_type))
 
-        def replace(self, **kwargs: Any) -> UOp: ...
+    def index(self, idx: Self, valid: Self | None = None) -> Self:
+        """The address of element `idx` of this pointer; with `valid`, only where that is true."""
+        return type(self)(
+            Ops.INDEX, self.dtype, (self, idx) if valid is None else (self, idx, valid)
+        )
 
-        def reshape(self, shape: Any, *sizes: Any) -> UOp: ...
+    def load(self, alt: Self | None = None, dtype: DType | None = None) -> Self:
+        """The value at this address; `alt` where the address is not valid."""
+        return type(self)(
+            Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt)
+        )
 
-        def shrink(self, bounds: tuple[tuple[sint, sint], ...]) -> UOp: ...
+    def store(self, value: Self | ConstType, *ranges: Self) -> Self:
+        """Write `value` to this address, once for each value of `ranges`."""
+        written = self.const(self.dtype.base, value)
+        return type(self)(Ops.STORE, dtypes.void, (self, written, *ranges))
 
-        def store(self, value: Any) -> UOp: ...
+    def reduce(self, *ranges: Self, arg: Ops) -> Self:
+        """The reduction of this value over `ranges` by the op `arg`."""
+        return type(self)(Ops.REDUCE, self.dtype, (self, *ranges), arg)
+
+    def gep(self, lane: int) -> Self:
+        """One lane of a vector."""
+        return type(self)(Ops.GEP, self.dtype.scalar(), (self,), lane)
 
     # a sequence by `__getitem__` alone would never end
     __iter__ = None
 
-    def numel(self) -> sint:
+    def numel(self) -> int | Self:
         """The number of elements of an array."""
-        count: sint = prod(self.shape)
+        count: int | Self = prod(self.shape)
         return count
 
-    def flatten(self) -> UOp:
+    def flatten(self) -> Self:
         """The elements of an array in row-major order."""
         return self.reshape((self.numel(),))
 
-    def __getitem__(self, index: Any) -> UOp:
+    def __getitem__(self, index: Any) -> Self:
         """The element at an index of every axis, or, with slices and missing axes, a part.
 
         Raises IndexError for too many indices, TypeError for slices with steps.
@@ -70,38 +96,38 @@ class KernelMixin:
         kept = zip(indices, part.shape, strict=True)
         return part.reshape(tuple(d for x, d in kept if isinstance(x, slice)))
 
-    def _index(self, x: Any, size: Any) -> UOp:
+    def _index(self, x: Any, size: Any) -> Self:
         if isinstance(x, int):
             x = x + size if x < 0 else x
             return self.replace(op=Ops.CONST, dtype=dtypes.index, src=(), arg=x)
         if not hasattr(x, "src"):
             raise TypeError(f"an index of a kernel's array is an int or an expression, not {x!r}")
-        found: UOp = x
+        found: Self = x
         return found
 
-    def valid(self, condition: UOp) -> UOp:
+    def valid(self, condition: Self) -> Self:
         """This index where `condition` is true, else none: loads give 0 there, stores are skipped.
 
         Stands alone as an index, `A[(i - 1).valid(i > 0)]`.
         """
         nothing = self.replace(op=Ops.NOOP, src=(), arg=None)
-        return condition.alu(Ops.WHERE, cast("UOp", self), nothing)
+        return condition.alu(Ops.WHERE, self, nothing)
 
-    def set(self, value: Any, end: Any = ()) -> UOp:
+    def set(self, value: Any, end: Any = ()) -> Self:
         """The array of this element once `value` is stored there, in loops that `end` closes."""
         return self.src[0].after(self.store(value).end(*argfix(end)))
 
-    def after(self, *before: UOp) -> UOp:
+    def after(self, *before: Self) -> Self:
         """This array, read and written once `before` are done, and inside of the loops among them.
 
         A loop keeps what is read in it from being read once, outside.
         """
         return self.replace(op=Ops.AFTER, src=(self, *before), arg=None)
 
-    def end(self, *ranges: UOp) -> UOp:
+    def end(self, *ranges: Self) -> Self:
         """What this does, done for each value of `ranges`, the first of them outermost."""
         if not ranges:
-            return cast("UOp", self)
+            return self
         return self.replace(op=Ops.END, dtype=dtypes.void, src=(self, *ranges), arg=None)
 
 

@@ -7,20 +7,17 @@ once, the constant last. Every function here takes sources that are canonical al
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tinygrad.dtype import DType, dtypes, truncate
 from tinygrad.uop import Ops
+from tinygrad.uop.node import Node
 
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
-
-Terms = dict["UOp", int]
+Terms = dict[Node, int]
 INDEX = dtypes.index
 INTEGERS = frozenset({*dtypes.ints, INDEX})
 
 
-def constant(like: UOp, value: int) -> UOp:
+def constant(like: Node, value: int) -> Node:
     """The scalar constant `value`, wrapped to the integer dtype of `like`."""
     dtype = like.dtype
     if dtype is not INDEX:
@@ -28,33 +25,33 @@ def constant(like: UOp, value: int) -> UOp:
     return type(like)(Ops.CONST, dtype, (), value)
 
 
-def binary(op: Ops, x: UOp, y: UOp) -> UOp:
+def binary(op: Ops, x: Node, y: Node) -> Node:
     """`op(x, y)` in the dtype of `x`. Both live in one place, so nothing needs to move."""
     return type(x)(op, x.dtype, (x, y))
 
 
-def times(x: UOp, factor: int) -> UOp:
+def times(x: Node, factor: int) -> Node:
     """`x * factor`."""
     return binary(Ops.MUL, x, constant(x, factor))
 
 
-def divide(x: UOp, divisor: int) -> UOp:
+def divide(x: Node, divisor: int) -> Node:
     """`x // divisor`."""
     return binary(Ops.IDIV, x, constant(x, divisor))
 
 
-def remainder(x: UOp, divisor: int) -> UOp:
+def remainder(x: Node, divisor: int) -> Node:
     """`x % divisor`."""
     return binary(Ops.MOD, x, constant(x, divisor))
 
 
-def negation(condition: UOp) -> UOp:
+def negation(condition: Node) -> Node:
     """`not condition`, of a bool."""
     true = type(condition)(Ops.CONST, condition.dtype, (), True)
     return binary(Ops.CMPNE, condition, true)
 
 
-def split_sum(node: UOp) -> tuple[Terms, int]:
+def split_sum(node: Node) -> tuple[Terms, int]:
     """The terms of an integer expression, and its constant. No base is a sum, or has factor 0."""
     terms: Terms = {}
     total = 0
@@ -114,10 +111,10 @@ def fits(dtype: DType, bounds: tuple[int, int]) -> bool:
     return dtypes.min(dtype) <= bounds[0] and bounds[1] <= dtypes.max(dtype)
 
 
-def build_sum(like: UOp, terms: Terms, total: int = 0) -> UOp:
+def build_sum(like: Node, terms: Terms, total: int = 0) -> Node:
     """The canonical sum, in the dtype of `like`."""
     make, dtype = type(like), like.dtype
-    result: UOp | None = None
+    result: Node | None = None
     for base, factor in sorted_terms(terms):
         term = base
         if factor != 1:
@@ -128,7 +125,7 @@ def build_sum(like: UOp, terms: Terms, total: int = 0) -> UOp:
     return make(Ops.ADD, dtype, (result, constant(like, total))) if total else result
 
 
-def sorted_terms(terms: Terms) -> list[tuple[UOp, int]]:
+def sorted_terms(terms: Terms) -> list[tuple[Node, int]]:
     """The terms in canonical order: by falling size of factor, then by what the base is."""
     if len(terms) < 2:
         return list(terms.items())
@@ -138,7 +135,7 @@ def sorted_terms(terms: Terms) -> list[tuple[UOp, int]]:
     return sorted(terms.items(), key=lambda term: (-abs(term[1]), *order_key(term[0])))
 
 
-def order_key(node: UOp) -> tuple[int, str]:
+def order_key(node: Node) -> tuple[int, str]:
     """A key that orders the operands of a commutative operation alike in every process."""
     if node.op is Ops.RANGE:
         return node.op.value, f"{node.arg.index!s:>9}"
@@ -152,7 +149,7 @@ def common_factor(terms: Terms, total: int = 0) -> int:
     return math.gcd(*terms.values(), total)
 
 
-def simplify_sum(u: UOp) -> UOp | None:
+def simplify_sum(u: Node) -> Node | None:
     """The canonical form of an ADD of indices, or None if it has that form."""
     if u.dtype is not INDEX or _is_canonical(u):
         return None
@@ -161,7 +158,7 @@ def simplify_sum(u: UOp) -> UOp | None:
     return build_sum(u, terms, total)
 
 
-def _is_canonical(u: UOp) -> bool:
+def _is_canonical(u: Node) -> bool:
     """Whether an ADD surely has canonical form; False where only `split_sum` can tell."""
     left, right = u.src
     if right.op is Ops.ADD or left.op is Ops.CONST:
@@ -190,14 +187,14 @@ def _is_canonical(u: UOp) -> bool:
             return bool(low != high)
 
 
-def _is_before(base: UOp, factor: int, other: UOp, other_factor: int) -> bool:
+def _is_before(base: Node, factor: int, other: Node, other_factor: int) -> bool:
     """Whether one term of a canonical sum stands before another."""
     if abs(factor) != abs(other_factor):
         return abs(factor) > abs(other_factor)
     return order_key(base) < order_key(other)
 
 
-def _base_and_factor(term: UOp) -> tuple[UOp, int]:
+def _base_and_factor(term: Node) -> tuple[Node, int]:
     if term.op is Ops.MUL and term.src[1].op is Ops.CONST:
         return term.src[0], term.src[1].arg
     return term, 1
@@ -219,7 +216,7 @@ def _merge_divisions(terms: Terms, total: int) -> tuple[Terms, int]:
     return terms, total
 
 
-def _merge_quotient(base: UOp, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
+def _merge_quotient(base: Node, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
     """`x - x//d*d` is `x%d`, also where `x` is itself a quotient."""
     x, divisor = base.src[0], base.src[1].arg
     inner = [b for b in terms if b.op is Ops.IDIV and b.src[0] is x and b is not base]
@@ -239,7 +236,7 @@ def _merge_quotient(base: UOp, factor: int, terms: Terms, total: int) -> tuple[T
     return None
 
 
-def _merge_remainder(base: UOp, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
+def _merge_remainder(base: Node, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
     """`x%b + x//b*b` is `x`, and `x%b + (x//b)%m*b` is `x%(b*m)`."""
     found = _remainder_partner(base, factor, terms)
     if found is None:
@@ -250,7 +247,7 @@ def _merge_remainder(base: UOp, factor: int, terms: Terms, total: int) -> tuple[
     return add_terms(rest, more, factor), total + factor * more_total
 
 
-def _remainder_partner(base: UOp, factor: int, terms: Terms) -> tuple[UOp, UOp] | None:
+def _remainder_partner(base: Node, factor: int, terms: Terms) -> tuple[Node, Node] | None:
     """The term that `base`, a MOD, merges with, and what both together are, over `factor`."""
     x, divisor = base.src
     wanted = factor * divisor.arg
@@ -269,7 +266,7 @@ def _remainder_partner(base: UOp, factor: int, terms: Terms) -> tuple[UOp, UOp] 
     return None
 
 
-def quotient_node(x: UOp, divisor: UOp) -> UOp:
+def quotient_node(x: Node, divisor: Node) -> Node:
     """`x // divisor` as simplification writes it."""
     if x.op is Ops.IDIV and x.src[1].op is Ops.CONST:
         divisor = constant(x, x.src[1].arg * divisor.arg)
@@ -277,7 +274,7 @@ def quotient_node(x: UOp, divisor: UOp) -> UOp:
     return binary(Ops.IDIV, x, divisor)
 
 
-def simplify_product(u: UOp) -> UOp | None:
+def simplify_product(u: Node) -> Node | None:
     """The canonical form of a MUL of indices: constants outermost, distributed over sums."""
     if u.dtype is not INDEX:
         return None
@@ -304,7 +301,7 @@ def simplify_product(u: UOp) -> UOp | None:
 _SPLIT = frozenset({Ops.ADD, Ops.MUL, Ops.CONST})
 
 
-def split_content(node: UOp) -> tuple[UOp, int]:
+def split_content(node: Node) -> tuple[Node, int]:
     """`node` as an expression without a common factor, and that factor."""
     if node.op is not Ops.ADD and node.op is not Ops.MUL:
         return node, 1

@@ -6,25 +6,21 @@ less nor more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tinygrad.dtype import can_lossless_cast, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.identities import with_shape_of
 from tinygrad.uop.linear import binary, fits, negation
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 
-def negated(node: UOp) -> UOp | None:
+def negated(node: Node) -> Node | None:
     """`x`, if `node` is `not x`."""
     if node.op is not Ops.CMPNE or node.src[1].op is not Ops.CONST or node.src[1].arg is not True:
         return None
     return node.src[0]
 
 
-def less_than(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def less_than(u: Node, x: Node, y: Node) -> Node | None:
     """`x < x` is false, also for NaN; of bools, `x < y` is `not x & y`."""
     if x is y:
         return u.const_like(False)
@@ -33,7 +29,7 @@ def less_than(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return None
 
 
-def unequal(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def unequal(u: Node, x: Node, y: Node) -> Node | None:
     """`x != x` is false unless `x` may be NaN; `x != False` is `x`; equality negates."""
     if x is y and not dtypes.is_float(x.dtype):
         return u.const_like(False)
@@ -46,7 +42,7 @@ def unequal(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return x.replace(op=Ops.CMPEQ) if x.op is Ops.CMPNE else None
 
 
-def equal(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def equal(u: Node, x: Node, y: Node) -> Node | None:
     """`x == x` is true unless `x` may be NaN; `x == True` is `x`, `x == False` its negation."""
     if x is y and not dtypes.is_float(x.dtype):
         return u.const_like(True)
@@ -55,7 +51,7 @@ def equal(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return x if y.arg else negation(x)
 
 
-def absorb(u: UOp, x: UOp, y: UOp) -> UOp | None:
+def absorb(u: Node, x: Node, y: Node) -> Node | None:
     """`x & (x | y)` and `x | (x & y)` are `x`; `x & not x` is false, `x | not x` true."""
     other = Ops.OR if u.op is Ops.AND else Ops.AND
     for a, b in ((x, y), (y, x)):
@@ -68,7 +64,7 @@ def absorb(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return None
 
 
-def select(u: UOp, condition: UOp, x: UOp, y: UOp) -> UOp | None:
+def select(u: Node, condition: Node, x: Node, y: Node) -> Node | None:
     """A WHERE whose condition is known or does not matter, negated conditions, nested WHEREs."""
     if condition.op is Ops.CONST:
         return with_shape_of(u, x if condition.arg else y)
@@ -88,7 +84,7 @@ def select(u: UOp, condition: UOp, x: UOp, y: UOp) -> UOp | None:
     return _select_bool(u, condition, x, y) if dtypes.is_bool(u.dtype) else None
 
 
-def _select_bool(u: UOp, condition: UOp, x: UOp, y: UOp) -> UOp | None:
+def _select_bool(u: Node, condition: Node, x: Node, y: Node) -> Node | None:
     if x.op is Ops.CONST and y.op is Ops.CONST:
         chosen = condition if x.arg else negation(condition)
         return with_shape_of(u, chosen)
@@ -99,7 +95,7 @@ def _select_bool(u: UOp, condition: UOp, x: UOp, y: UOp) -> UOp | None:
     return None
 
 
-def cast_twice(u: UOp, inner: UOp, x: UOp) -> UOp | None:
+def cast_twice(u: Node, inner: Node, x: Node) -> Node | None:
     """A cast of a cast is one cast, where the first loses nothing that the second keeps."""
     source, middle, target = x.dtype, inner.dtype, u.dtype
     integers = dtypes.is_int(source) and dtypes.is_int(middle)
@@ -113,7 +109,7 @@ def cast_twice(u: UOp, inner: UOp, x: UOp) -> UOp | None:
     return x.cast(target)
 
 
-def lift_index(u: UOp) -> UOp | None:
+def lift_index(u: Node) -> Node | None:
     """Arithmetic on integers cast from indices is done on the indices, which cannot overflow."""
     dtype = u.src[0].dtype
     if dtype is dtypes.index or u.src[0].op not in _LIFTABLE or dtype not in dtypes.ints:

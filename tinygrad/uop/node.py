@@ -1,6 +1,9 @@
-"""`Node`, what every graph is made of: immutable and interned.
+"""`Node`, the immutable, interned node that every graph is built from.
 
-Equal nodes are the same object, so equality is identity and every table keyed by a node is cheap.
+Invariant: equal nodes are the same object, so equality is identity and every table keyed by a node
+is cheap. `Node` is the type that the rules of this package see: it declares what the families of
+methods above define, from `properties.py` to `kernel_language.py`. The class of every node is
+`UOp`, composed of them in `ops.py`.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
-from tinygrad.dtype import DType, dtypes
-from tinygrad.uop import Ops
+from tinygrad.dtype import ConstType, DType, dtypes
+from tinygrad.helpers import prod
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.math import MathMixin
 
-# what a node has not been asked for yet
+N = TypeVar("N", bound="Node")
+
 UNSET = object()
+"""The value of a cached property that has not been computed."""
 
 
 class _TableRef(weakref.ref[Any]):
@@ -79,8 +86,8 @@ def _const_key(value: Any) -> Any:
     return value.__class__, value if value and value == value else repr(value)
 
 
-class Node:
-    """What to do (`op`), with what (`src`), the parameters (`arg`) and the dtype of the result."""
+class Node(MathMixin):
+    """An operation `op` on the sources `src` with the parameters `arg`; `dtype` is the result's."""
 
     __slots__ = (
         "__weakref__",
@@ -99,7 +106,7 @@ class Node:
     dtype: DType
     src: tuple[Self, ...]
     arg: Any
-    # found when first asked for, and kept
+    # cached properties
     _bounds: Any
     _device: Any
     _key: Any
@@ -132,6 +139,15 @@ class Node:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.op, self.dtype, self.src, self.arg)
+
+    @classmethod
+    def const(cls, dtype: DType, value: ConstType | Self) -> Self:
+        """A constant, shape (); of a vector dtype, the same number in all lanes."""
+        if isinstance(value, Node):
+            return value
+        return cls(Ops.CONST, dtype, (), dtypes.as_const(value, dtype.scalar()))
+
+    # ---- structure ----
 
     def replace(self, **kwargs: Any) -> Self:
         """Return this node with some of `op`, `dtype`, `src`, `arg` changed."""
@@ -174,7 +190,7 @@ class Node:
         return done[self]
 
     def split_uop(self, op: Ops) -> Iterator[Self]:
-        """What `op` joins here, from left to right: of `a + (b + c)`, by ADD, a, b and c."""
+        """The operands of a tree of `op`, from left to right: of `a + (b + c)`, a, b and c."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -182,6 +198,19 @@ class Node:
                 stack.extend(reversed(node.src))
             else:
                 yield node
+
+    def variables(self) -> list[Self]:
+        """The Variables this graph depends on, sorted by name; movement arguments are searched
+        too.
+        """
+        found: set[Self] = set()
+        for node in self.toposort():
+            if node.op is Ops.DEFINE_VAR:
+                found.add(node)
+            elif node.op in GroupOp.Movement or node.op in {Ops.ARANGE, Ops.PARAM}:
+                for x in symbolic_args(node):
+                    found.update(x.variables())
+        return sorted(found, key=lambda v: cast(str, v.arg[0]))
 
     @property
     def key(self) -> bytes:
@@ -195,6 +224,134 @@ class Node:
                         digest.update(cast(bytes, x._key))
                     node._key = digest.digest()
         return cast(bytes, self._key)
+
+    # ---- properties: computed by rules, see `properties.py` ----
+
+    @property
+    def _shape_or_none(self) -> tuple[int | Self, ...] | None:
+        """The global shape; None outside the tensor graph."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> Any:
+        """Where the value lives; None for an expression of constants."""
+        raise NotImplementedError
+
+    def _min_max(self) -> tuple[Any, Any]:
+        """The lower and upper bound of the value."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int | Self, ...]:
+        """The global shape of the value."""
+        shape = self._shape_or_none
+        if shape is None:
+            raise ValueError(f"{self.op.name} has no shape: it is not a node of the tensor graph")
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; where the shape is symbolic, an upper bound."""
+        return prod(d if isinstance(d, int) else int(d.vmax) for d in self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the global value."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def vmin(self) -> Any:
+        """The lower bound of the value."""
+        return self._min_max()[0]
+
+    @property
+    def vmax(self) -> Any:
+        """The upper bound of the value."""
+        return self._min_max()[1]
+
+    # ---- numbers: an expression whose bounds meet ----
+
+    def __bool__(self) -> bool:
+        if self.op is Ops.CONST:
+            return bool(self.arg)
+        low, high = self.vmin, self.vmax
+        if low == high:
+            return bool(low)
+        raise ValueError(f"the truth of a symbolic expression is not known: {self.render()}")
+
+    def __int__(self) -> int:
+        return int(self._known_value())
+
+    def __float__(self) -> float:
+        return float(self._known_value())
+
+    def __index__(self) -> int:
+        return int(self)
+
+    def _known_value(self) -> Any:
+        simple = self.simplify()
+        if simple.vmin != simple.vmax:
+            raise ValueError(f"the value of a symbolic expression is not known: {simple.render()}")
+        return simple.vmin
+
+    # ---- declared here, defined by the families of methods above ----
+
+    def simplify(self) -> Self:
+        """The same expression, simplified."""
+        raise NotImplementedError
+
+    def ssimplify(self) -> int | Self:
+        """The simplified expression, as an int where it is constant."""
+        simple = self.simplify()
+        return cast(int, simple.arg) if simple.op is Ops.CONST else simple
+
+    def render(self) -> str:
+        """The expression in infix form."""
+        raise NotImplementedError
+
+    def cast(self, dtype: DType) -> Self:
+        """The value converted to `dtype`."""
+        raise NotImplementedError
+
+    def reshape(self, shape: Any, *sizes: Any) -> Self:
+        """The same elements in row-major order under another shape."""
+        raise NotImplementedError
+
+    def pad(self, padding: tuple[tuple[Any, Any], ...]) -> Self:
+        """Zeros before and after each axis."""
+        raise NotImplementedError
+
+    def shrink(self, bounds: tuple[tuple[Any, Any], ...]) -> Self:
+        """Keep `start:end` of each axis."""
+        raise NotImplementedError
+
+    def _broadcast_to(self, shape: tuple[Any, ...]) -> Self:
+        """A scalar as an array of `shape`."""
+        raise NotImplementedError
+
+    def allreduce(self, device: Any) -> Self:
+        """The reduction of a partial value, delivered to `device`."""
+        raise NotImplementedError
+
+    def copy_to_device(self, device: Any) -> Self:
+        """The same value on another device or in another layout."""
+        raise NotImplementedError
+
+
+def symbolic_args(node: N) -> Iterator[N]:
+    """The expressions in the argument of a movement op, ARANGE or PARAM."""
+    stack = [node.arg.shape if node.op is Ops.PARAM else node.arg]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Node):
+            yield cast(N, x)
+        elif isinstance(x, tuple):
+            stack.extend(x)
 
 
 def _content(arg: Any) -> str:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 TREE_LIMIT = 400
 """The most nodes that `tree` prints."""
@@ -36,19 +32,19 @@ INFIX_LIMIT = 2000
 """The longest part, in characters, that `infix` writes out."""
 
 
-def infix(node: UOp) -> str:
+def infix(node: Node) -> str:
     """A symbolic expression as Python would write it, `(i0*4+i1)`; other nodes as `op(sources)`.
 
     Parts that are too long to read are written `...`: text grows exponentially with shared nodes.
     """
-    text: dict[UOp, str] = {}
+    text: dict[Node, str] = {}
     for x in node.toposort():
         part = _infix_one(x, [text[s] for s in x.src])
         text[x] = part if len(part) <= INFIX_LIMIT else "..."
     return text[node]
 
 
-def _infix_one(node: UOp, parts: list[str]) -> str:
+def _infix_one(node: Node, parts: list[str]) -> str:
     op = node.op
     if op is Ops.CONST:
         return str(node.arg)
@@ -72,18 +68,18 @@ def _infix_one(node: UOp, parts: list[str]) -> str:
     return f"{op.name.lower()}({', '.join(parts + argument)})"
 
 
-def tree(node: UOp, limit: int = TREE_LIMIT) -> str:
+def tree(node: Node, limit: int = TREE_LIMIT) -> str:
     """The graph below `node`, one node a line, sources indented.
 
     A node that is used more than once gets a number, is printed in full once, and is named by its
     number after that. At most `limit` nodes are printed; the last line says how many are left out.
     """
     nodes = node.toposort()
-    uses: dict[UOp, int] = {}
+    uses: dict[Node, int] = {}
     for x in nodes:
         for s in x.src:
             uses[s] = uses.get(s, 0) + 1
-    numbers: dict[UOp, int] = {}
+    numbers: dict[Node, int] = {}
     lines: list[str] = []
     stack = [(node, 0)]
     while stack and len(lines) < limit:
@@ -103,7 +99,7 @@ def tree(node: UOp, limit: int = TREE_LIMIT) -> str:
     return "\n".join(lines)
 
 
-def _line(node: UOp) -> str:
+def _line(node: Node) -> str:
     parts = [node.op.name]
     if node.dtype is not dtypes.void:
         parts.append(repr(node.dtype).removeprefix("dtypes."))

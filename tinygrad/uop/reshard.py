@@ -12,8 +12,9 @@ import os
 import sys
 import weakref
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tinygrad.dtype import DType
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
     LAYOUT_RULES,
@@ -29,15 +30,11 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_index_axis, is_placement
+from tinygrad.uop.node import N, Node
 from tinygrad.uop.shape import movement_shape
 
-if TYPE_CHECKING:
-    from tinygrad.dtype import DType
-    from tinygrad.uop.ops import UOp
-
-
 # the user's line that caused each communication node, or its number in `Canonical.lines`
-origins: weakref.WeakKeyDictionary[UOp, str | int] = weakref.WeakKeyDictionary()
+origins: weakref.WeakKeyDictionary[Node, str | int] = weakref.WeakKeyDictionary()
 # what an operation does to its operands by itself, so that their shapes fit
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
 ALIGNED = BROADCAST | {Ops.PERMUTE}
@@ -54,13 +51,13 @@ def user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
-def record(node: UOp) -> None:
+def record(node: Node) -> None:
     """Remember which line of the user's program caused this communication."""
     if node not in origins and node.src[0].device is not None:
         origins[node] = user_line()
 
 
-def inherit(new: UOp, old: UOp) -> UOp:
+def inherit(new: N, old: N) -> N:
     """`new`, which takes the place of `old`, and with it the user's line."""
     line = origins.get(old)
     if line is not None and new.op in {Ops.COPY, Ops.ALLREDUCE}:
@@ -68,7 +65,7 @@ def inherit(new: UOp, old: UOp) -> UOp:
     return new
 
 
-def copy(node: UOp, layout: Any) -> UOp:
+def copy(node: N, layout: Any) -> N:
     """`node` on another device or in another layout."""
     if node.device == layout:
         return node
@@ -85,7 +82,7 @@ def mismatch(op: Ops, devices: list[Any]) -> ShardingError:
     )
 
 
-def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ()) -> tuple[UOp, ...]:
+def common_sources(op: Ops, srcs: tuple[N, ...], summed: tuple[int, ...] = ()) -> tuple[N, ...]:
     """The sources of an elementwise op, all on the layout that moves the fewest bytes.
 
     What a sum of the result over the axes `summed` moves counts too.
@@ -114,7 +111,7 @@ def common_sources(op: Ops, srcs: tuple[UOp, ...], summed: tuple[int, ...] = ())
     return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
 
 
-def _shape_before_broadcast(node: UOp) -> tuple[Any, ...]:
+def _shape_before_broadcast(node: Node) -> tuple[Any, ...]:
     """The shape of a node, but 1 along the axes that it was expanded to."""
     if node.op is Ops.EXPAND:
         return _shape_before_broadcast(node.src[0])
@@ -124,7 +121,7 @@ def _shape_before_broadcast(node: UOp) -> tuple[Any, ...]:
     return node.shape
 
 
-def moved_base(node: UOp) -> UOp:
+def moved_base(node: N) -> N:
     """The smallest node below that `reshard` would move in place of `node`."""
     smallest = node
     while (number := _moved_source(node)) is not None:
@@ -134,11 +131,11 @@ def moved_base(node: UOp) -> UOp:
     return smallest
 
 
-def unplaced(node: UOp) -> UOp | None:
+def unplaced(node: N) -> N | None:
     """A small expression of placed constants alone, without their placement: each device can make
     its own part of it.
     """
-    constants: dict[UOp, UOp] = {}
+    constants: dict[N, N] = {}
     stack, met = [node], 0
     while stack:
         x = stack.pop()
@@ -154,7 +151,7 @@ def unplaced(node: UOp) -> UOp | None:
     return node.substitute(constants)
 
 
-def _moved_source(node: UOp) -> int | None:
+def _moved_source(node: Node) -> int | None:
     """The number of the source that can move in place of `node`: of rows that each device can look
     up, it is their index.
     """
@@ -170,11 +167,11 @@ class Request(NamedTuple):
     """An operand that `by` needs in a layout that nobody asked for, as the program wrote it."""
 
     by: str
-    operand: UOp
+    operand: Node
     layout: Sharding
     views: frozenset[Ops]
 
-    def below(self, node: UOp, source: UOp, layout: Sharding) -> Request:
+    def below(self, node: Node, source: Node, layout: Sharding) -> Request:
         """The same where `source` moves in place of `node`: it is the operand if `node` is only
         what `by` made of it.
         """
@@ -184,7 +181,7 @@ class Request(NamedTuple):
             return self
         return self._replace(operand=source, layout=layout)
 
-    def check(self, node: UOp, layout: Sharding) -> None:
+    def check(self, node: Node, layout: Sharding) -> None:
         """Raises ShardingError if moving `node` for this takes bytes under `SHARDING="strict"`."""
         if SHARDING.value != "strict":
             return
@@ -195,13 +192,13 @@ class Request(NamedTuple):
             )
 
 
-def _without_ones(node: UOp) -> list[Any]:
+def _without_ones(node: Node) -> list[Any]:
     return [size for size in node.shape if size != 1]
 
 
 def reshard(
-    node: UOp, layout: Sharding, by: str | None = None, views: frozenset[Ops] = BROADCAST
-) -> UOp:
+    node: N, layout: Sharding, by: str | None = None, views: frozenset[Ops] = BROADCAST
+) -> N:
     """`node` in another layout over the same devices, moving as few bytes as possible.
 
     `by` names the operation that needs it, if the transfer is implicit, and `views` are the ops
@@ -211,13 +208,13 @@ def reshard(
     return _resharded(node, layout, Request(by, node, layout, views) if by is not None else None)
 
 
-def _resharded(node: UOp, layout: Sharding, request: Request | None) -> UOp:
+def _resharded(node: N, layout: Sharding, request: Request | None) -> N:
     if node.device == layout or not node.shape:
         return node if node.device == layout else copy(node, layout)
     if unplaced(node) is not None:
         return copy(node, layout)
 
-    def below(inner: Sharding) -> UOp:
+    def below(inner: Sharding) -> N:
         source = node.src[-1]
         wanted = None if request is None else request.below(node, source, inner)
         return node.replace(src=(*node.src[:-1], _resharded(source, inner, wanted)))
@@ -236,7 +233,7 @@ def _resharded(node: UOp, layout: Sharding, request: Request | None) -> UOp:
     return copy(node, layout)
 
 
-def value_to_assign(value: UOp, device: Any) -> UOp:
+def value_to_assign(value: N, device: Any) -> N:
     """`value` where it is to be stored.
 
     Raises:
@@ -251,7 +248,7 @@ def value_to_assign(value: UOp, device: Any) -> UOp:
     return value.copy_to_device(device)
 
 
-def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+def _layout_below(node: Node, layout: Sharding) -> Sharding | None:
     """The layout of the source with which this movement yields `layout`, or the nearest to it."""
     source = node.src[-1]
     if node.op is Ops.GATHER:
@@ -275,7 +272,7 @@ def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
     return None
 
 
-def _exact_layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+def _exact_layout_below(node: Node, layout: Sharding) -> Sharding | None:
     """The layout of a reshape's or permute's source that yields just `layout`, at equal cost."""
     source = node.src[0]
     below = _layout_below(node, layout)
@@ -289,7 +286,7 @@ def _exact_layout_below(node: UOp, layout: Sharding) -> Sharding | None:
 # ---- movement that a layout cannot follow ----
 
 
-def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
+def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
     """`node` in the nearest layout under which the movement stays within each device.
 
     Raises:
@@ -303,7 +300,7 @@ def reshard_for_movement(node: UOp, op: Ops, arg: Any) -> UOp:
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
 
 
-def reshape_in_blocks(node: UOp, shape: tuple[Any, ...]) -> UOp | None:
+def reshape_in_blocks(node: N, shape: tuple[Any, ...]) -> N | None:
     """A reshape whose layout cannot be kept, as one of a larger array, of which each device has
     whole rows; None if to move the array to another layout takes less, or to equal parts of another
     axis takes less than twice as much.
@@ -352,7 +349,7 @@ def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
     return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
 
 
-def unshard_axis(node: UOp, axis: int, by: str | None) -> UOp:
+def unshard_axis(node: N, axis: int, by: str | None) -> N:
     """`node` with `axis` whole on each device, for `by`: another axis is split, if there is one.
 
     Raises:
@@ -373,7 +370,7 @@ def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sha
     return min(fitting, key=lambda candidate: moved_elements(layout, candidate, shape))
 
 
-def source_of_bitcast(node: UOp, dtype: DType) -> UOp:
+def source_of_bitcast(node: N, dtype: DType) -> N:
     """`node` in a layout under which the blocks of the result are the bits of its own blocks."""
     layout = node.device
     old, new = node.dtype.itemsize, dtype.itemsize

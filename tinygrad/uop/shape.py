@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 Shape = tuple[Any, ...]
 
@@ -23,7 +21,7 @@ SHAPELESS = frozenset(
 SCALARS = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.BIND})
 
 
-def compute_shape(node: UOp) -> Shape | None:
+def compute_shape(node: Node) -> Shape | None:
     """The shape of `node`, whose sources' shapes are known; None outside the tensor graph."""
     op = node.op
     if op in SCALARS:
@@ -55,7 +53,7 @@ def compute_shape(node: UOp) -> Shape | None:
     if op is Ops.MSELECT:
         return selected_shape(node)
     if op is Ops.CUSTOM_KERNEL:
-        written: UOp = node.src[node.arg.output]
+        written: Node = node.src[node.arg.output]
         return written.shape
     return source
 
@@ -91,7 +89,7 @@ def _simple(size: Any) -> Any:
     return size if isinstance(size, int) else size.ssimplify()
 
 
-def selected_shape(node: UOp) -> Shape:
+def selected_shape(node: Node) -> Shape:
     """The shape of one device's part: the local one."""
     source = node.src[0]
     regions = getattr(source.device, "regions", None)
@@ -102,7 +100,7 @@ def selected_shape(node: UOp) -> Shape:
     )
 
 
-def stacked_shape(node: UOp) -> Shape:
+def stacked_shape(node: Node) -> Shape:
     """The global shape of parts that live on one device each; the parts of a full copy are
     equal.
     """

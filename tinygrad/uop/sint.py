@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, cast
 
-from tinygrad.uop import Ops
-from tinygrad.uop.math import MathMixin
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
-
-sint: TypeAlias = "int | UOp"
+from tinygrad.uop.node import N, Node
 
 
-def symbolic_args(node: UOp) -> Iterator[UOp]:
-    """The expressions in the argument of a movement op, ARANGE or PARAM."""
-    stack = [node.arg.shape if node.op is Ops.PARAM else node.arg]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, MathMixin):
-            yield cast("UOp", x)
-        elif isinstance(x, tuple):
-            stack.extend(x)
-
-
-def resolve(x: bool | UOp, default: bool = True) -> bool:
+def resolve(x: bool | Node, default: bool = True) -> bool:
     """The truth of a symbolic condition, or `default` where it is not known."""
     if isinstance(x, bool):
         return x
@@ -34,30 +17,30 @@ def resolve(x: bool | UOp, default: bool = True) -> bool:
     return bool(simple.vmin) if simple.vmin == simple.vmax else default
 
 
-def sym_infer(x: sint, values: dict[str, int]) -> int:
+def sym_infer(x: int | Node, values: dict[str, int]) -> int:
     """The value of a symbolic integer under `values`, by Variable name."""
-    if not isinstance(x, MathMixin):
+    if not isinstance(x, Node):
         return x
     table = {v: v.const_like(values[v.arg[0]]) for v in x.variables()}
     return int(x.substitute(table))
 
 
-def smax(*values: sint) -> sint:
+def smax(*values: int | N) -> int | N:
     """The largest of some sizes, symbolic ones included."""
     return _fold(values, lambda a, b: a.maximum(b), max)
 
 
-def smin(*values: sint) -> sint:
+def smin(*values: int | N) -> int | N:
     """The smallest of some sizes, symbolic ones included."""
     return _fold(values, lambda a, b: a.minimum(b), min)
 
 
 def _fold(
-    values: tuple[sint, ...],
-    symbolic: Callable[[UOp, Any], UOp],
+    values: tuple[int | N, ...],
+    symbolic: Callable[[N, Any], N],
     plain: Callable[[Any], Any],
-) -> sint:
-    numbers = [v for v in values if not isinstance(v, MathMixin)]
-    nodes = [v for v in values if isinstance(v, MathMixin)]
+) -> int | N:
+    numbers = [v for v in values if not isinstance(v, Node)]
+    nodes = [v for v in values if isinstance(v, Node)]
     known = [cast(int, plain(numbers))] if numbers else []
     return reduce(symbolic, [*nodes[1:], *known], nodes[0]).ssimplify() if nodes else known[0]

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop import spec_checks as must
 from tinygrad.uop.args import CustomKernelArg, TransferArg
+from tinygrad.uop.node import Node
 from tinygrad.uop.render import tree
 from tinygrad.uop.spec_checks import Check
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
 
 ERROR_TREE_LIMIT = 60
 """The most nodes that an error prints."""
@@ -36,12 +34,12 @@ class Spec:
     common: tuple[Check, ...] = ()
 
 
-def verify(sink: UOp, spec: Spec) -> None:
+def verify(sink: Node, spec: Spec) -> None:
     """Check every node below `sink`. Raises SpecError that shows the node and what is wrong."""
     type_verify(sink.toposort(), spec)
 
 
-def type_verify(nodes: Iterable[UOp], spec: Spec) -> None:
+def type_verify(nodes: Iterable[Node], spec: Spec) -> None:
     """Check each of `nodes`, sources before what they are sources of. Raises SpecError."""
     for node in nodes:
         checks = spec.checks.get(node.op)
@@ -53,7 +51,7 @@ def type_verify(nodes: Iterable[UOp], spec: Spec) -> None:
                 _fail(spec.name, node, wrong)
 
 
-def _fail(where: str, node: UOp, wrong: str) -> NoReturn:
+def _fail(where: str, node: Node, wrong: str) -> NoReturn:
     text = tree(node, ERROR_TREE_LIMIT)
     raise SpecError(f"in the {where}, {node.op.name} {wrong}:\n{text}")
 
@@ -73,7 +71,7 @@ def may_change(name: str, *properties: str) -> None:
     MAY_CHANGE[name] = frozenset(properties)
 
 
-def check_replacement(old: UOp, new: UOp, name: str) -> None:
+def check_replacement(old: Node, new: Node, name: str) -> None:
     """A rewrite keeps the dtype and, in the tensor graph, shape and device. Raises SpecError.
 
     What turns out to be made of constants may lose its device.
@@ -90,7 +88,7 @@ def check_replacement(old: UOp, new: UOp, name: str) -> None:
         _fail_rewrite(name, old, new, f"device {old.device} to {new.device}")
 
 
-def _fail_rewrite(name: str, old: UOp, new: UOp, change: str) -> NoReturn:
+def _fail_rewrite(name: str, old: Node, new: Node, change: str) -> NoReturn:
     raise SpecError(
         f"the pass {name!r} changed the {change} of {old.op.name}:\n"
         f"{tree(old, ERROR_TREE_LIMIT)}\nbecame\n{tree(new, ERROR_TREE_LIMIT)}"

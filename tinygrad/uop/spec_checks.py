@@ -7,18 +7,16 @@ the op, or None. Its sources have been checked before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import Spmd
+from tinygrad.uop.node import Node
 
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
-
-Check = Callable[["UOp"], str | None]
+Check = Callable[[Node], str | None]
 
 FLOAT_OPS = frozenset(
     {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV},
@@ -35,7 +33,7 @@ PARTIAL_OPS = frozenset(
 def sources(*counts: int) -> Check:
     """The node has one of these numbers of sources."""
 
-    def check(node: UOp) -> str | None:
+    def check(node: Node) -> str | None:
         if len(node.src) in counts:
             return None
         return f"has {len(node.src)} sources, not {' or '.join(map(str, counts))}"
@@ -46,7 +44,7 @@ def sources(*counts: int) -> Check:
 def argument(*kinds: type) -> Check:
     """The argument is of one of these types."""
 
-    def check(node: UOp) -> str | None:
+    def check(node: Node) -> str | None:
         if isinstance(node.arg, kinds):
             return None
         wanted = " or ".join(kind.__name__ for kind in kinds)
@@ -55,12 +53,12 @@ def argument(*kinds: type) -> Check:
     return check
 
 
-def is_void(node: UOp) -> str | None:
+def is_void(node: Node) -> str | None:
     """The node has no value."""
     return None if node.dtype is dtypes.void else f"has the dtype {node.dtype!r}, not void"
 
 
-def keeps_dtype(node: UOp) -> str | None:
+def keeps_dtype(node: Node) -> str | None:
     """The node has its first source's dtype."""
     found = node.src[0].dtype
     return None if node.dtype is found else f"has the dtype {node.dtype!r} of a source in {found!r}"
@@ -69,14 +67,14 @@ def keeps_dtype(node: UOp) -> str | None:
 def sources_are(op: Ops, start: int = 0) -> Check:
     """All sources, from number `start`, are of one op."""
 
-    def check(node: UOp) -> str | None:
+    def check(node: Node) -> str | None:
         wrong = next((x for x in node.src[start:] if x.op is not op), None)
         return None if wrong is None else f"has the source {wrong.op.name}, not {op.name}"
 
     return check
 
 
-def constant_fits(node: UOp) -> str | None:
+def constant_fits(node: Node) -> str | None:
     """A CONST holds a number of its dtype's kind; a vector may hold one a lane."""
     values = node.arg if isinstance(node.arg, tuple) and node.dtype.count > 1 else (node.arg,)
     for value in values:
@@ -87,7 +85,7 @@ def constant_fits(node: UOp) -> str | None:
     return None
 
 
-def elementwise_dtypes(node: UOp) -> str | None:
+def elementwise_dtypes(node: Node) -> str | None:
     """The dtypes of an ALU node and its sources agree, and the op is defined on them."""
     op, dtype = node.op, node.dtype
     arity = 1 if op in GroupOp.Unary else 2 if op in GroupOp.Binary else 3
@@ -116,7 +114,7 @@ def elementwise_dtypes(node: UOp) -> str | None:
     return None
 
 
-def bitcast_sizes(node: UOp) -> str | None:
+def bitcast_sizes(node: Node) -> str | None:
     """A BITCAST is between dtypes with bits, and the last axis can be cut to the new size."""
     source = node.src[0]
     old, new = source.dtype.itemsize, node.dtype.itemsize
@@ -146,7 +144,7 @@ def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(map(same_size, a, b))
 
 
-def elementwise_shapes(node: UOp) -> str | None:
+def elementwise_shapes(node: Node) -> str | None:
     """The sources of an elementwise op have one shape, or ()."""
     shapes = [x._shape_or_none for x in node.src]
     if None in shapes:
@@ -158,7 +156,7 @@ def elementwise_shapes(node: UOp) -> str | None:
     return f"has sources of the shapes {', '.join(map(str, dict.fromkeys(full)))}; expand first"
 
 
-def movement_argument(node: UOp) -> str | None:
+def movement_argument(node: Node) -> str | None:
     """The argument of a movement op fits its source's shape."""
     shape = node.src[0]._shape_or_none
     if shape is None:
@@ -224,7 +222,7 @@ def _least(size: Any) -> int:
     return size if isinstance(size, int) else int(size.simplify().vmin)
 
 
-def reduce_axes(node: UOp) -> str | None:
+def reduce_axes(node: Node) -> str | None:
     """A REDUCE_AXIS names axes of its source once each, and an op that reduces."""
     axes, ndim = node.arg.axes, node.src[0].ndim
     if node.arg.op not in GroupOp.Reduce:
@@ -234,7 +232,7 @@ def reduce_axes(node: UOp) -> str | None:
     return None
 
 
-def assign_fits(node: UOp) -> str | None:
+def assign_fits(node: Node) -> str | None:
     """An ASSIGN stores a value of its target's dtype and shape."""
     target, value = node.src[:2]
     if target.dtype is not value.dtype:
@@ -244,13 +242,13 @@ def assign_fits(node: UOp) -> str | None:
     return None
 
 
-def integer_index(node: UOp) -> str | None:
+def integer_index(node: Node) -> str | None:
     """The second source, an index, is of integers."""
     dtype = node.src[1].dtype
     return None if dtypes.is_int(dtype) else f"indexes by {dtype!r}, not by integers"
 
 
-def rows_batch(node: UOp) -> str | None:
+def rows_batch(node: Node) -> str | None:
     """A GATHER or SCATTER shares the axes of its batch with its index."""
     first, index = node.src
     is_gather = node.op is Ops.GATHER
@@ -266,7 +264,7 @@ def rows_batch(node: UOp) -> str | None:
 # ---- devices ----
 
 
-def tensor_device(node: UOp) -> str | None:
+def tensor_device(node: Node) -> str | None:
     """The device is a name, a `Sharding` or None."""
     device = node.device
     if device is None or isinstance(device, str | Sharding):
@@ -274,7 +272,7 @@ def tensor_device(node: UOp) -> str | None:
     return f"is on {device!r}; in the tensor graph a device is a name, a Sharding or None"
 
 
-def local_device(node: UOp) -> str | None:
+def local_device(node: Node) -> str | None:
     """The device is a name, an `Spmd` or None."""
     device = node.device
     if device is None or isinstance(device, str | Spmd):
@@ -282,7 +280,7 @@ def local_device(node: UOp) -> str | None:
     return f"is on {device!r}; in the per-device graph a device is a name, an Spmd or None"
 
 
-def one_device(node: UOp) -> str | None:
+def one_device(node: Node) -> str | None:
     """Sources with a device have the same one: what moves data is an op of its own."""
     devices = {x.device for x in node.src} - {None}
     if len(devices) < 2:
@@ -290,7 +288,7 @@ def one_device(node: UOp) -> str | None:
     return f"has sources on {' and '.join(sorted(map(str, devices)))}; a COPY is missing"
 
 
-def no_partial_source(node: UOp) -> str | None:
+def no_partial_source(node: Node) -> str | None:
     """Terms of a sum over devices only go where they stay terms, or are added up."""
     if node.op in PARTIAL_OPS:
         return None
@@ -300,7 +298,7 @@ def no_partial_source(node: UOp) -> str | None:
     return None
 
 
-def copy_target(node: UOp) -> str | None:
+def copy_target(node: Node) -> str | None:
     """A COPY or ALLREDUCE goes to a name or to a layout that holds whole values."""
     target = node.arg
     if isinstance(target, Sharding):
@@ -308,7 +306,7 @@ def copy_target(node: UOp) -> str | None:
     return None if isinstance(target, str) else f"goes to {target!r}, which is no device"
 
 
-def allreduce_source(node: UOp) -> str | None:
+def allreduce_source(node: Node) -> str | None:
     """An ALLREDUCE reads terms."""
     layout = node.src[0].device
     if isinstance(layout, Sharding) and layout.is_partial:
@@ -316,14 +314,14 @@ def allreduce_source(node: UOp) -> str | None:
     return f"reads a value on {layout}, which has nothing to reduce"
 
 
-def placed_constant(node: UOp) -> str | None:
+def placed_constant(node: Node) -> str | None:
     """A COPY of the per-device graph places constants; what moves data is a TRANSFER."""
     if node.src[0].device is not None:
         return f"copies from {node.src[0].device}, which a TRANSFER does in messages"
     return None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is no device"
 
 
-def select_index(node: UOp) -> str | None:
+def select_index(node: Node) -> str | None:
     """An MSELECT takes one of its source's devices."""
     devices = getattr(node.src[0].device, "devices", ())
     if isinstance(node.arg, int) and 0 <= node.arg < len(devices):
@@ -331,7 +329,7 @@ def select_index(node: UOp) -> str | None:
     return f"takes part {node.arg!r} of a value on {len(devices)} devices"
 
 
-def custom_output(node: UOp) -> str | None:
+def custom_output(node: Node) -> str | None:
     """A CUSTOM_KERNEL is a source that its kernel writes; all sources are on its devices."""
     arg = node.arg
     if arg.output not in arg.written or arg.written[-1] >= len(node.src):
@@ -348,12 +346,12 @@ def custom_output(node: UOp) -> str | None:
 # ---- kernels ----
 
 
-def pointer(node: UOp) -> str | None:
+def pointer(node: Node) -> str | None:
     """The dtype is that of a pointer."""
     return None if isinstance(node.dtype, PtrDType) else f"has the dtype {node.dtype!r}, no pointer"
 
 
-def index_sources(node: UOp) -> str | None:
+def index_sources(node: Node) -> str | None:
     """An INDEX takes a pointer, an integer and, where it may be out of bounds, a condition."""
     if len(node.src) not in (2, 3):
         return f"has {len(node.src)} sources, not (pointer, index[, condition])"
@@ -366,7 +364,7 @@ def index_sources(node: UOp) -> str | None:
     return None
 
 
-def load_sources(node: UOp) -> str | None:
+def load_sources(node: Node) -> str | None:
     """A LOAD takes an INDEX and, where that has a condition, the value in its place."""
     if not node.src or node.src[0].op not in {Ops.INDEX, Ops.CAST}:
         return "does not load from an INDEX"
@@ -377,7 +375,7 @@ def load_sources(node: UOp) -> str | None:
     return None
 
 
-def store_sources(node: UOp) -> str | None:
+def store_sources(node: Node) -> str | None:
     """A STORE takes an INDEX, a value, and the ranges it runs over."""
     if len(node.src) < 2 or node.src[0].op not in {Ops.INDEX, Ops.CAST}:
         return "does not store to an INDEX"
@@ -387,7 +385,7 @@ def store_sources(node: UOp) -> str | None:
     return None
 
 
-def reduce_sources(node: UOp) -> str | None:
+def reduce_sources(node: Node) -> str | None:
     """A REDUCE has an op that reduces, over ranges."""
     if node.arg not in GroupOp.Reduce:
         return f"reduces by {node.arg!r}, which is none of ADD, MUL, MAX"

@@ -8,14 +8,10 @@ The value stays exactly the same, except that an index may change where its cond
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops, compare, divmod, fold, identities, linear, logic, valid
+from tinygrad.uop.node import Node
 from tinygrad.uop.upat import PatternMatcher, Rule, UPat
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
 
 __all__ = ["symbolic", "symbolic_simple", "symbolic_valid"]
 
@@ -75,7 +71,7 @@ conditions: list[Rule] = [
 symbolic_simple = PatternMatcher([*folding, *arithmetic, *conditions], pure=True)
 
 
-def subtraction_as_sum(u: UOp) -> UOp | None:
+def subtraction_as_sum(u: Node) -> Node | None:
     """`x - y` and `-x` of indices are sums."""
     if u.dtype is not dtypes.index:
         return None

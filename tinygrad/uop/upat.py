@@ -13,16 +13,14 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tinygrad.dtype import DType
 from tinygrad.settings import SPEC
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.math import MathMixin
+from tinygrad.uop.node import N, Node
 from tinygrad.uop.spec import check_replacement
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
 
 _ANY = object()
 _names = itertools.count()
@@ -194,13 +192,13 @@ class _Compiler:
         rest(depth + 1)
 
 
-def _compile_test(pattern: UPat) -> Callable[[UOp], bool]:
+def _compile_test(pattern: UPat) -> Callable[[Node], bool]:
     compiler = _Compiler()
     compiler.emit(0, "def test(u):")
     compiler.test(pattern, "u", 1, lambda depth: compiler.emit(depth, "return True"))
     compiler.emit(1, "return False")
     exec("\n".join(compiler.lines), compiler.scope)
-    return cast("Callable[[UOp], bool]", compiler.scope["test"])
+    return cast("Callable[[Node], bool]", compiler.scope["test"])
 
 
 def _takes_ctx(function: Callable[..., Any]) -> bool:
@@ -211,7 +209,8 @@ def _takes_ctx(function: Callable[..., Any]) -> bool:
     return "ctx" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-Match = Callable[["UOp", Any], "UOp | None"]
+# compiled from text; a replacement is of the class of the node
+Match = Callable[[Any, Any], Any]
 
 
 @functools.cache
@@ -272,10 +271,10 @@ class PatternMatcher:
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(self.rules + other.rules, self.pure and other.pure)
 
-    def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
+    def rewrite(self, node: N, ctx: Any = None) -> N | None:
         """The replacement by the first rule that gives one, or None."""
         for match in self.by_op[node.op]:
-            found = match(node, ctx)
+            found: N | None = match(node, ctx)
             if found is not None:
                 return found
         return None
@@ -289,13 +288,13 @@ class RewriteLoopError(RuntimeError):
 
 
 def graph_rewrite(
-    sink: UOp,
+    sink: N,
     matcher: PatternMatcher,
     ctx: Any = None,
     bottom_up: bool = False,
     name: str | None = None,
-    rebuilt: Callable[[UOp, UOp], object] | None = None,
-) -> UOp:
+    rebuilt: Callable[[N, N], object] | None = None,
+) -> N:
     """Apply `matcher` to every node until nothing changes, and return the new root.
 
     Each node is rewritten after its sources (`bottom_up=True`: before them). A replacement is
@@ -313,20 +312,20 @@ def graph_rewrite(
     return _rewrite_sources_first(sink, matcher, ctx, name or "rewrite", check, rebuilt)
 
 
-Check = Callable[["UOp", "UOp", str], None]
+Check = Callable[[Node, Node, str], None]
 
 
 def _rewrite_sources_first(
-    sink: UOp,
+    sink: N,
     matcher: PatternMatcher,
     ctx: Any,
     name: str,
     check: Check | None,
-    rebuilt: Callable[[UOp, UOp], object] | None,
-) -> UOp:
-    done: dict[UOp, UOp] = {}
+    rebuilt: Callable[[N, N], object] | None,
+) -> N:
+    done: dict[N, N] = {}
     # a node whose replacement is being rewritten
-    waiting: dict[UOp, UOp] = {}
+    waiting: dict[N, N] = {}
     rules = matcher.by_op
     mark = matcher.mark
     stack = [sink]
@@ -378,9 +377,9 @@ def _rewrite_sources_first(
 
 
 def _rewrite_roots_first(
-    sink: UOp, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
-) -> UOp:
-    done: dict[UOp, UOp] = {}
+    sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+) -> N:
+    done: dict[N, N] = {}
     # (node as it was found, the node it became, whether the sources of that are done)
     stack = [(sink, sink, False)]
     while stack:
@@ -401,9 +400,7 @@ def _rewrite_roots_first(
     return done[sink]
 
 
-def _rewrite_fully(
-    node: UOp, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
-) -> UOp:
+def _rewrite_fully(node: N, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None) -> N:
     for _ in range(REWRITE_LIMIT):
         replacement = matcher.rewrite(node, ctx)
         if replacement is None:

@@ -8,7 +8,7 @@ wherever the condition holds (and may differ where it does not).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
@@ -21,23 +21,21 @@ from tinygrad.uop.linear import (
     sum_bounds,
 )
 from tinygrad.uop.logic import negated
-
-if TYPE_CHECKING:
-    from tinygrad.uop.ops import UOp
+from tinygrad.uop.node import Node
 
 Constraint: TypeAlias = "tuple[Terms, int]"
 """`(terms, limit)`: the sum of the terms is `limit` or less."""
-Intervals: TypeAlias = "dict[UOp, tuple[int, int]]"
+Intervals: TypeAlias = "dict[Node, tuple[int, int]]"
 
 PROPAGATION_PASSES = 3
 
 
-def clauses_of(condition: UOp) -> list[UOp]:
+def clauses_of(condition: Node) -> list[Node]:
     """The clauses of a conjunction, in order, each once."""
     return list(dict.fromkeys(condition.split_uop(Ops.AND)))
 
 
-def conjunction(clauses: list[UOp]) -> UOp:
+def conjunction(clauses: list[Node]) -> Node:
     """`clauses`, at least one, joined by AND."""
     result = clauses[0]
     for clause in clauses[1:]:
@@ -45,7 +43,7 @@ def conjunction(clauses: list[UOp]) -> UOp:
     return result
 
 
-def constraints_of(clause: UOp) -> list[Constraint]:
+def constraints_of(clause: Node) -> list[Constraint]:
     """What a comparison of indices says, as inequalities; nothing for any other condition."""
     inner = negated(clause)
     node = clause if inner is None else inner
@@ -107,13 +105,13 @@ def _greatest_under(found: Intervals, terms: Terms) -> int:
     return total
 
 
-def simplify_conjunction(u: UOp) -> UOp | None:
+def simplify_conjunction(u: Node) -> Node | None:
     """Of several bounds on one expression in an AND, the tightest; false if they contradict."""
     if not dtypes.is_bool(u.dtype):
         return None
     clauses = clauses_of(u)
-    tightest: dict[tuple[UOp, bool], UOp] = {}
-    kept: dict[UOp, None] = {}
+    tightest: dict[tuple[Node, bool], Node] = {}
+    kept: dict[Node, None] = {}
     for clause in clauses:
         inner = negated(clause)
         node = clause if inner is None else inner
@@ -136,22 +134,22 @@ def simplify_conjunction(u: UOp) -> UOp | None:
     return conjunction(list(kept)) if changed else None
 
 
-def _is_scalar_int(comparison: UOp) -> bool:
+def _is_scalar_int(comparison: Node) -> bool:
     dtype = comparison.src[0].dtype
     return dtype is dtypes.index or dtype in dtypes.ints
 
 
-def _limit(clause: UOp) -> int:
+def _limit(clause: Node) -> int:
     inner = negated(clause)
     limit: int = (clause if inner is None else inner).src[1].arg
     return limit
 
 
-def _count_leaves(u: UOp) -> int:
+def _count_leaves(u: Node) -> int:
     return sum(_count_leaves(x) if x.op is Ops.AND else 1 for x in u.src)
 
 
-def simplify_valid(valid: UOp) -> UOp:
+def simplify_valid(valid: Node) -> Node:
     """The same condition without the clauses that the others imply; a CONST if it is known."""
     valid = valid.simplify()
     if valid.op is not Ops.AND:
@@ -182,7 +180,7 @@ def simplify_valid(valid: UOp) -> UOp:
     return conjunction(kept) if kept else valid.const_like(True)
 
 
-def uop_given_valid(valid: UOp, u: UOp) -> UOp:
+def uop_given_valid(valid: Node, u: Node) -> Node:
     """An expression equal to `u` wherever `valid` holds, simpler if the condition helps."""
     constraints = [c for clause in clauses_of(valid) for c in constraints_of(clause)]
     if not constraints or not u.src:
@@ -197,14 +195,14 @@ def uop_given_valid(valid: UOp, u: UOp) -> UOp:
     return u
 
 
-def _placeholder(like: UOp, interval: tuple[int, int], number: int) -> UOp:
+def _placeholder(like: Node, interval: tuple[int, int], number: int) -> Node:
     """A variable of these bounds that no program can name, or the one value that is left."""
     if interval[0] == interval[1]:
         return type(like)(Ops.CONST, like.dtype, (), interval[0])
     return type(like)(Ops.DEFINE_VAR, like.dtype, (), (f" {number}", *interval))
 
 
-def _with_intervals(u: UOp, intervals: Intervals) -> UOp:
+def _with_intervals(u: Node, intervals: Intervals) -> Node:
     """Simplify `u` with some of its nodes between narrower bounds."""
     nodes = u.toposort()
     replaced = {
@@ -218,7 +216,7 @@ def _with_intervals(u: UOp, intervals: Intervals) -> UOp:
 
 def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Terms, tuple[int, int]]]:
     """Sums of several terms whose bounds the constraints narrow."""
-    found: dict[frozenset[tuple[UOp, int]], tuple[Terms, int, int]] = {}
+    found: dict[frozenset[tuple[Node, int]], tuple[Terms, int, int]] = {}
     for terms, limit in constraints:
         if len(terms) < 2:
             continue
@@ -233,7 +231,7 @@ def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Terms, tuple[int
     return [(terms, (low, high)) for terms, low, high in found.values() if low <= high]
 
 
-def _with_sum_interval(u: UOp, terms: Terms, interval: tuple[int, int]) -> UOp:
+def _with_sum_interval(u: Node, terms: Terms, interval: tuple[int, int]) -> Node:
     """Simplify `u` where a sum of several terms lies in an interval: one term is solved for."""
     nodes = u.toposort()
     if not all(base in nodes for base in terms):
@@ -256,7 +254,7 @@ def _with_sum_interval(u: UOp, terms: Terms, interval: tuple[int, int]) -> UOp:
     )
 
 
-def _cheaper(old: UOp, new: UOp, restore: Callable[[UOp], UOp]) -> UOp:
+def _cheaper(old: Node, new: Node, restore: Callable[[Node], Node]) -> Node:
     """`new` simplified and restored, if that is cheaper to compute than `old`; else `old`."""
     simple = new.simplify()
     if simple is new:
@@ -265,7 +263,7 @@ def _cheaper(old: UOp, new: UOp, restore: Callable[[UOp], UOp]) -> UOp:
     return restored if _cost(restored) < _cost(old) else old
 
 
-def _cost(u: UOp) -> int:
+def _cost(u: Node) -> int:
     """Roughly the time to compute an expression: a division is worth several additions."""
     return sum(_WEIGHTS.get(node.op, 2) for node in u.toposort())
 
@@ -273,7 +271,7 @@ def _cost(u: UOp) -> int:
 _WEIGHTS = {Ops.CONST: 1, Ops.IDIV: 12, Ops.MOD: 12}
 
 
-def simplify_index(u: UOp) -> UOp | None:
+def simplify_index(u: Node) -> Node | None:
     """An INDEX with a condition: both simplified; a condition that always holds is dropped."""
     pointer, index, condition = u.src
     condition = simplify_valid(condition)

@@ -1,0 +1,57 @@
+"""The properties of a node that follow from its sources: shape, device, bounds.
+
+Each is computed by the rules of a file of its own, without recursion, when it is first asked for,
+and kept in the node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from tinygrad.sharding import Sharding
+from tinygrad.uop.bounds import min_max
+from tinygrad.uop.device_rules import compute_device
+from tinygrad.uop.node import UNSET, Node
+from tinygrad.uop.shape import compute_shape
+
+
+class PropertiesMixin(Node):
+    """`shape`, `device`, `vmin`, `vmax` and what is derived from them."""
+
+    __slots__ = ()
+
+    @property
+    def _shape_or_none(self) -> tuple[int | Self, ...] | None:
+        if self._shape is UNSET:
+            if any(x._shape is UNSET for x in self.src):
+                for node in self.toposort(gate=lambda u: u._shape is UNSET):
+                    if node._shape is UNSET:
+                        node._shape = compute_shape(node)
+            else:
+                self._shape = compute_shape(self)
+        return cast("tuple[int | Self, ...] | None", self._shape)
+
+    @property
+    def device(self) -> Any:
+        """Where the value lives: a name, a `Sharding`, an `Spmd` of the per-device graph, or None
+        for an expression of constants.
+        """
+        if self._device is UNSET:
+            if any(x._device is UNSET for x in self.src):
+                for node in self.toposort(gate=lambda u: u._device is UNSET):
+                    if node._device is UNSET:
+                        node._device = compute_device(node)
+            else:
+                self._device = compute_device(self)
+        return self._device
+
+    @property
+    def axis(self) -> Any:
+        """The sharded axis, as in `Sharding.axis`; None for a value on one device."""
+        return self.device.axis if isinstance(self.device, Sharding) else None
+
+    def _min_max(self) -> tuple[Any, Any]:
+        if self._bounds is UNSET:
+            self._bounds = min_max(self)
+        bounds: tuple[Any, Any] = self._bounds
+        return bounds

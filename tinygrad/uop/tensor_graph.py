@@ -1,0 +1,155 @@
+"""Building the tensor graph: values, elementwise ops, reductions, indexing, and where values live.
+
+Invariant: a node is never built from sources whose layouts disagree. Each method inserts the COPY
+or ALLREDUCE that it needs (`reshard.py`, `gather_scatter.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Self
+
+from tinygrad.dtype import DType, dtypes
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard
+from tinygrad.uop.args import BufferArg, ReduceArg
+from tinygrad.uop.movement import MovementMixin
+from tinygrad.uop.node import Node
+
+_buffer_slots = itertools.count()
+
+
+class TensorGraphMixin(MovementMixin):
+    """One method for each op of the tensor graph."""
+
+    __slots__ = ()
+
+    def const_like(self, value: Any) -> Self:
+        """A constant of this node's dtype and, in a tensor graph, of its shape."""
+        node = self.const(self.dtype, value)
+        shape = self._shape_or_none
+        return node._broadcast_to(shape) if shape else node
+
+    @classmethod
+    def new_buffer(cls, device: Any, shape: tuple[int, ...], dtype: DType) -> Self:
+        """A new stored array; its memory is allocated when it is first written."""
+        return cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_slots), shape, device))
+
+    @classmethod
+    def arange(cls, size: int | Node, dtype: DType = dtypes.int) -> Self:
+        """`0, 1, ..., size - 1`. It is never stored unless asked for."""
+        return cls(Ops.ARANGE, dtype, (), size)
+
+    def alu(self, op: Ops, *src: Self) -> Self:
+        """`op(self, *src)`, elementwise; sources on disagreeing layouts are brought to a common
+        one.
+        """
+        srcs = (self, *src)
+        if op in GroupOp.Comparison:
+            dtype = dtypes.bool.vec(self.dtype.count) if self.dtype.count > 1 else dtypes.bool
+        else:
+            dtype = srcs[-1].dtype
+        if any(isinstance(x.device, Sharding) for x in srcs) or _conflicts(srcs):
+            srcs = reshard.common_sources(op, srcs)
+        return type(self)(op, dtype, srcs)
+
+    def cast(self, dtype: DType) -> Self:
+        """The value converted to `dtype`."""
+        if self.dtype.count > 1 and dtype.count == 1:
+            dtype = dtype.vec(self.dtype.count)
+        return self if self.dtype == dtype else type(self)(Ops.CAST, dtype, (self,))
+
+    def bitcast(self, dtype: DType) -> Self:
+        """The same bits read as `dtype`; if its size differs, so does that of the last axis."""
+        if self.dtype == dtype:
+            return self
+        return type(self)(Ops.BITCAST, dtype, (reshard.source_of_bitcast(self, dtype),))
+
+    def r(self, op: Ops, axes: tuple[int, ...]) -> Self:
+        """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE
+        follows.
+        """
+        shape = self.shape
+        axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
+        if not axes:
+            return self
+        node = type(self)(Ops.REDUCE_AXIS, self.dtype, (self,), ReduceArg(op, axes))
+        layout = node.device
+        if isinstance(layout, Sharding) and layout.is_partial:
+            return node.allreduce(layout.without_partial())
+        return node
+
+    def allreduce(self, device: Any) -> Self:
+        """The reduction of a partial value, delivered to `device`."""
+        node = type(self)(Ops.ALLREDUCE, self.dtype, (self,), device)
+        reshard.record(node)
+        return node
+
+    def copy_to_device(self, device: Any) -> Self:
+        """The same value on another device or in another layout."""
+        device = Sharding(device) if isinstance(device, tuple) else device
+        if self.device == device:
+            return self
+        if isinstance(device, Sharding):
+            device.check(self.shape)
+        return reshard.copy(self, device)
+
+    def shard(self, devices: tuple[str, ...] | Sharding, axis: Any = None) -> Self:
+        """Split `axis` over `devices`; None puts a full copy on each."""
+        layout = devices if isinstance(devices, Sharding) else Sharding(tuple(devices), axis)
+        return self.copy_to_device(layout)
+
+    def mselect(self, index: int) -> Self:
+        """Device number `index`'s part of a value that lives on several."""
+        return type(self)(Ops.MSELECT, self.dtype, (self,), index)
+
+    @classmethod
+    def mstack(cls, *parts: Self) -> Self:
+        """One value of the parts that live on one device each."""
+        return cls(Ops.MSTACK, parts[0].dtype, parts)
+
+    def contiguous(self) -> Self:
+        """The value, stored."""
+        if self.op in {Ops.CONTIGUOUS, Ops.BUFFER, Ops.ASSIGN}:
+            return self
+        return type(self)(Ops.CONTIGUOUS, self.dtype, (self,))
+
+    def contiguous_backward(self) -> Self:
+        """The value; its gradient is stored."""
+        return type(self)(Ops.CONTIGUOUS_BACKWARD, self.dtype, (self,))
+
+    def detach(self) -> Self:
+        """The value; no gradient flows through."""
+        return type(self)(Ops.DETACH, self.dtype, (self,))
+
+    def assign(self, value: Self) -> Self:
+        """Store `value` into the buffer that this node is a view of.
+
+        `arg` counts the assignments before this one that are not run yet: values that read each of
+        them may still be waited for.
+        """
+        value = reshard.value_to_assign(value, self.device)
+        target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
+        return type(self)(Ops.ASSIGN, self.dtype, (target, value), before)
+
+    def gather(self, index: Self, batch: int = 0) -> Self:
+        """Rows of axis `batch`: shape `(*index.shape, *self.shape[batch + 1:])`; a row out of range
+        reads as 0. The axes in front of it are also those of the index: each picks from its own.
+        """
+        return gather_scatter.gather(self, index, batch)
+
+    def scatter_add(self, index: Self, count: int | Node, batch: int = 0) -> Self:
+        """Add `self` (`(*index.shape, *rest)`) into zeros of `(*index.shape[:batch], count,
+        *rest)`; out of range is dropped.
+        """
+        return self.scatter(Ops.SCATTER_ADD, index, count, batch)
+
+    def scatter(self, op: Ops, index: Self, count: int | Node, batch: int = 0) -> Self:
+        """As `scatter_add`; rows that meet are combined by `op`, of `GroupOp.Scatter`, with its
+        identity where there is none.
+        """
+        return gather_scatter.scatter(op, self, index, count, batch)
+
+
+def _conflicts(srcs: tuple[Any, ...]) -> bool:
+    return len({x.device for x in srcs if x.device is not None}) > 1
