@@ -19,11 +19,9 @@ from tinygrad.gradient import compute_gradient
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
-from tinygrad.mixin.core import const_node, live_tensors, placed
 from tinygrad.mixin.custom import CustomKernelMixin
 from tinygrad.mixin.drawing import DrawingMixin
 from tinygrad.mixin.hashing import HashMixin
-from tinygrad.mixin.host import data_node, foreign_node
 from tinygrad.mixin.inplace import InplaceMixin
 from tinygrad.mixin.interchange import InterchangeMixin
 from tinygrad.mixin.linalg import LinalgMixin
@@ -32,8 +30,12 @@ from tinygrad.mixin.normalization import NormalizationMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.resize import ResizeMixin
-from tinygrad.mixin.terms import terms_kept
 from tinygrad.sharding.drawing import where
+from tinygrad.storage.host_arrays import data_node, foreign_node
+from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.partial_gradients import keep_partial_gradients
+from tinygrad.storage.placement import placed
+from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.ops import UOp
 
 __all__ = ["Tensor"]
@@ -224,7 +226,7 @@ class Tensor(
         >>> weight.grad.tolist()  # here is the all-reduce
         [12.0, 12.0, 12.0]
         """
-        return terms_kept()
+        return keep_partial_gradients()
 
     class train(ContextDecorator):
         """Sets `Tensor.training` for a `with` block or the calls of a function.

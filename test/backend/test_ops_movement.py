@@ -370,7 +370,7 @@ def test_data_of_many_kinds() -> None:
     assert Tensor([1.5, 2.5], dtype=dtypes.bfloat16).tolist() == [1.5, 2.5]
     with pytest.raises(ValueError, match="no tensor"):
         Tensor([[1, 2], [3]])
-    with pytest.raises(TypeError, match="no tensor can be made of"):
+    with pytest.raises(TypeError, match="no tensor can be built from"):
         Tensor(object())
 
 

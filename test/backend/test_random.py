@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Sharding, Tensor, TinyJit, dtypes
-from tinygrad.mixin.random import random_sequence
+from tinygrad.storage.random_generator import random_generator
 
 COUNT = 20_000
 
@@ -276,14 +276,14 @@ def test_what_waits_while_the_sequence_starts_again_keeps_its_numbers_and_gradie
 
 
 def test_the_sequence_knows_what_replays_drew() -> None:
-    before = random_sequence.positions()
+    before = random_generator.positions()
     Tensor.rand(4, device="CPU").realize()
     Tensor.rand(4, device="CPU:1").realize()
-    random_sequence.catch_up(before)
-    after = random_sequence.positions()
+    random_generator.catch_up(before)
+    after = random_generator.positions()
     assert set(after.values()) == {8}
-    random_sequence.replayed(before, after)
-    assert set(random_sequence.positions().values()) == {16}
+    random_generator.replayed(before, after)
+    assert set(random_generator.positions().values()) == {16}
 
 
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
-from tinygrad.mixin.core import live_tensors
 from tinygrad.sharding import ShardingError
+from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops
 
 TWO = ("CPU:1", "CPU:2")

@@ -31,10 +31,12 @@ LAYERS = (
     },
     {"uop"},
     {"device", "allocator", "dlpack"},
+    {"storage.buffers"},  # the memory of BUFFER nodes; the rest of `storage` is above execution
     {"renderer", "runtime"},
-    {"schedule", "codegen"},
+    {"schedule", "codegen", "gradient"},
     {"execution"},
-    {"tensor", "mixin", "gradient"},
+    {"storage"},
+    {"tensor", "mixin"},
     {"jit"},
     {"engine", "nn", "apps", "planner"},
     {"", "__main__"},  # `tinygrad` itself hands out the public names
@@ -183,3 +185,15 @@ def test_only_settings_reads_the_environment(module):
             names = {f"os.{alias.name}" for alias in node.names} & set(ENVIRONMENT)
             wrong += [f"line {node.lineno} imports {name}" for name in names]
     assert not wrong, f"{module} must declare a setting instead: {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_only_storage_writes_the_table_of_buffers(module):
+    if module in ("tinygrad.uop.ops", "tinygrad.storage.buffers"):
+        return
+    lines = [
+        node.lineno
+        for node in ast.walk(TREES[module])
+        if isinstance(node, ast.ImportFrom) and any(x.name == "buffers" for x in node.names)
+    ]
+    assert not lines, f"{module} reaches for the table in lines {lines}: ask storage.buffers"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
-from tinygrad.device import Buffer, Device, MultiBuffer
+from tinygrad.device import Buffer, Device
 from tinygrad.execution.memory import Lifetime, plan
 from tinygrad.execution.memory import Plan as MemoryPlan
 from tinygrad.execution.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
@@ -24,10 +24,11 @@ from tinygrad.schedule.grouping.rematerialize import rematerialize
 from tinygrad.schedule.multi import lower_layouts
 from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
-from tinygrad.sharding import Sharding, current_topology
+from tinygrad.sharding import current_topology
+from tinygrad.storage.buffers import bind_buffers, device_buffers
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import PER_DEVICE, TENSOR, verify
 from tinygrad.uop.upat import graph_rewrite
 
@@ -57,28 +58,6 @@ def output_node(node: UOp) -> UOp | None:
     while below.op in GroupOp.Movement - {Ops.PAD, Ops.EXPAND, Ops.WINDOW, Ops.UNWINDOW}:
         below = below.src[0]
     return None if below.op is Ops.BUFFER else node
-
-
-def storage_of(node: UOp) -> Any:
-    """The Buffer or MultiBuffer of a BUFFER node, made when first asked for."""
-    found = buffers.get(node)
-    if found is None:
-        arg = node.arg
-        size = _size(arg.shape)
-        if isinstance(arg.device, Sharding):
-            local = _size(arg.device.local_shape(arg.shape))
-            found = MultiBuffer(tuple(Buffer(d, local, node.dtype) for d in arg.device.devices))
-        else:
-            found = Buffer(arg.device, size, node.dtype)
-        buffers[node] = found
-    return found
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for d in shape:
-        total *= d
-    return total
 
 
 # plans that were used last come last; a program that never asks twice keeps this many
@@ -113,7 +92,7 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         return Schedule([], {}, {})
     canonical = canonicalize(UOp.sink(*wanted))
     plan_ = get_plan(canonical.sink, len(canonical.buffers))
-    storage: list[tuple[Buffer, ...]] = [as_tuple(storage_of(b)) for b in canonical.buffers]
+    storage: list[tuple[Buffer, ...]] = [device_buffers(b) for b in canonical.buffers]
     storage += allocate_temporaries(plan_)
     collectives: dict[CommInfo, Collective] = {}
     items = [_bind(item, storage, canonical, collectives) for item in plan_.items]
@@ -135,21 +114,10 @@ def assigned_view(node: UOp) -> UOp:
     return node
 
 
-def as_tuple(storage: Any) -> tuple[Buffer, ...]:
-    """The buffers of a value, one a device."""
-    return storage.bufs if isinstance(storage, MultiBuffer) else (storage,)
-
-
 def _output(node: UOp, parts: tuple[Part, ...], storage: list[tuple[Buffer, ...]]) -> UOp:
     device = Device.DEFAULT if node.device is None else node.device
     new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
-    return stored_in(new, tuple(_buffer(p, storage) for p in parts))
-
-
-def stored_in(node: UOp, parts: tuple[Buffer, ...]) -> UOp:
-    """A BUFFER node, in the memory of these buffers, one a device."""
-    buffers[node] = MultiBuffer(parts) if isinstance(node.device, Sharding) else parts[0]
-    return node
+    return bind_buffers(new, [_buffer(p, storage) for p in parts])
 
 
 def _buffer(part: Part, storage: list[tuple[Buffer, ...]]) -> Buffer:

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tinygrad.device import Buffer
-from tinygrad.execution.schedule import as_tuple, storage_of
 from tinygrad.jit.inputs import Inputs
-from tinygrad.mixin.core import live_tensors
-from tinygrad.mixin.random import random_sequence
-from tinygrad.mixin.realization import alias_base, realize_readers
-from tinygrad.mixin.sharing import memory_below
+from tinygrad.storage.buffers import device_buffers
+from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.random_generator import random_generator
+from tinygrad.storage.realization import realize_readers
+from tinygrad.storage.views import is_in_memory, movement_base, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -36,8 +36,8 @@ class Surroundings:
         self.lazy: list[weakref.ref[Tensor]] = []
         for x in live_tensors:
             if isinstance(x, Tensor):
-                if _is_stored(x.uop):
-                    buffers = [weakref.ref(b) for b in _buffers_of(memory_below(x.uop))]
+                if is_in_memory(x.uop):
+                    buffers = [weakref.ref(b) for b in _buffers_of(view_base(x.uop))]
                     self.stored.append((weakref.ref(x), weakref.ref(x.uop), buffers))
                 else:
                     self.lazy.append(weakref.ref(x))
@@ -46,18 +46,13 @@ class Surroundings:
         """Whether one of the others is in memory by now. Then a replay would compute it again: draw
         weights anew, or write a second time what was to be written once.
         """
-        return any((x := ref()) is not None and _is_stored(x.uop) for ref in self.lazy)
-
-
-def _is_stored(node: UOp) -> bool:
-    memory = memory_below(node)
-    return memory.op is Ops.BUFFER and memory.is_realized
+        return any((x := ref()) is not None and is_in_memory(x.uop) for ref in self.lazy)
 
 
 def _waits_for_writing(node: UOp) -> bool:
     """Whether a value is a part of memory that something is yet to be written to."""
-    written = memory_below(node)
-    return written.op is Ops.ASSIGN and alias_base(written.src[0]).op is Ops.BUFFER
+    written = view_base(node)
+    return written.op is Ops.ASSIGN and movement_base(written.src[0]).op is Ops.BUFFER
 
 
 class Overwritten:
@@ -75,21 +70,21 @@ class Overwritten:
         results: Iterable[Tensor],
     ) -> None:
         nodes = [node for _, before, _ in held if (node := before()) is not None]
-        nodes += [x.uop for x in results if _is_stored(x.uop)]
+        nodes += [x.uop for x in results if is_in_memory(x.uop)]
         self.memory = [x for x in _memories(nodes) if _is_any_of(x, written)]
         self.inputs = [i for i, node in enumerate(inputs.nodes) if _is_any_of(node, written)]
         self.signature = inputs.signature
 
     def realize_readers(self, inputs: Inputs) -> None:
         """Compute what reads the memory that the next call writes."""
-        memory = [*self.memory, *random_sequence.memory()]
+        memory = [*self.memory, *random_generator.memory()]
         if inputs.signature == self.signature:
             memory += [inputs.nodes[i] for i in self.inputs]
         realize_readers(frozenset(memory))
 
 
 def _memories(nodes: Iterable[UOp]) -> list[UOp]:
-    return list(dict.fromkeys(memory_below(node) for node in nodes))
+    return list(dict.fromkeys(view_base(node) for node in nodes))
 
 
 def _is_any_of(memory: UOp, buffers: set[Buffer]) -> bool:
@@ -97,7 +92,7 @@ def _is_any_of(memory: UOp, buffers: set[Buffer]) -> bool:
 
 
 def _buffers_of(memory: UOp) -> list[Buffer]:
-    return [b.base or b for b in as_tuple(storage_of(memory))]
+    return [b.base or b for b in device_buffers(memory)]
 
 
 class Closure:
@@ -120,11 +115,11 @@ class Closure:
             if x is None or node is None:
                 self.is_exchanged |= any(b() in read for b in buffers)
                 continue
-            memory = memory_below(node)
+            memory = view_base(node)
             if _is_any_of(memory, read):
                 self.buffers.update(_buffers_of(memory))
                 # realizing an assignment leaves another view of the same memory
-                self.held.append((ref, x.uop if memory_below(x.uop) is memory else node))
+                self.held.append((ref, x.uop if view_base(x.uop) is memory else node))
 
     def is_unchanged(self) -> bool:
         """Whether the function would still read the same memory. What waits to be written there is
@@ -147,7 +142,7 @@ class Closure:
             if x.uop is not node:
                 return False
         kept = [(ref, node) for _, ref, node in alive]
-        if {memory_below(node) for _, node in kept} != {memory_below(n) for _, n in self.held}:
+        if {view_base(node) for _, node in kept} != {view_base(n) for _, n in self.held}:
             return False
         self.held = kept
         return True

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.device import Buffer, Device
-from tinygrad.execution.schedule import as_tuple, storage_of
-from tinygrad.mixin.creation import is_constant
-from tinygrad.mixin.realization import realize_all
 from tinygrad.schedule.canonical import canonicalize
+from tinygrad.storage.buffers import device_buffers
+from tinygrad.storage.realization import realize_all
+from tinygrad.storage.views import is_constant
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -65,7 +65,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             signature.append((name, canonical.sink))
             nodes.extend(canonical.buffers)
             for node in canonical.buffers:
-                buffers.extend(as_tuple(storage_of(node)))
+                buffers.extend(device_buffers(node))
         elif _is_bound(leaf):
             variable, value = leaf.unbind()
             values[variable.arg[0]] = value

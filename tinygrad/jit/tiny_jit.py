@@ -17,15 +17,15 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.execution.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
-from tinygrad.execution.schedule import as_tuple, storage_of, stored_in
 from tinygrad.jit.closure import Closure, Held, Overwritten, Surroundings
 from tinygrad.jit.counters import Counted
 from tinygrad.jit.inputs import Inputs, JitError, difference, find_inputs, tensors_of
 from tinygrad.jit.launches import groups_of, single_messages
 from tinygrad.jit.native import NativeReplay, can_replay
-from tinygrad.mixin.random import random_sequence
-from tinygrad.mixin.realization import realize_all
 from tinygrad.settings import DEBUG, JIT
+from tinygrad.storage.buffers import bind_buffers, device_buffers
+from tinygrad.storage.random_generator import random_generator
+from tinygrad.storage.realization import realize_all
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 def _buffers(node: UOp) -> tuple[Buffer, ...]:
-    return as_tuple(storage_of(node))
+    return device_buffers(node)
 
 
 def _views_of_inputs(
@@ -122,8 +122,8 @@ class CapturedJit(Generic[R]):
             raise JitError(difference(self.inputs.signature, inputs.signature))
         self.overwritten.realize_readers(inputs)
         self._keep_apart(inputs)
-        realize_all(random_sequence.align(self.drawn.devices))
-        random_sequence.replayed(self.drawn.before, self.drawn.after)
+        realize_all(random_generator.align(self.drawn.devices))
+        random_generator.replayed(self.drawn.before, self.drawn.after)
         if self.native is None or DEBUG >= 2:
             self._run_items(inputs)
         else:
@@ -139,7 +139,7 @@ class CapturedJit(Generic[R]):
     def _anew(self, node: UOp, inputs: Inputs) -> UOp:
         """A BUFFER in captured inputs, in the same place of a call's."""
         found = (_exchanged(b, self.replaced, self.inputs, inputs) for b in _buffers(node))
-        return stored_in(UOp.new_buffer(node.device, node.arg.shape, node.dtype), tuple(found))
+        return bind_buffers(UOp.new_buffer(node.device, node.arg.shape, node.dtype), tuple(found))
 
     def _keep_apart(self, inputs: Inputs) -> None:
         """Copy inputs that are results of an earlier replay and would be overwritten while in
@@ -330,19 +330,19 @@ class TinyJit(Generic[P, R]):
         if self.overwritten is not None:
             self.overwritten.realize_readers(inputs)
         capture, around = Capture(), Surroundings()
-        realize_all(random_sequence.align(random_sequence.devices))
-        before, seeds = random_sequence.positions(), random_sequence.seeds
+        realize_all(random_generator.align(random_generator.devices))
+        before, seeds = random_generator.positions(), random_generator.seeds
         capturing().append(capture)
         try:
             result = self._call(*args, **kwargs)
-            realize_all(random_sequence.catch_up(before))
+            realize_all(random_generator.catch_up(before))
         finally:
             capturing().pop()
         if not capture.items:
             raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
-        if random_sequence.seeds != seeds:
+        if random_generator.seeds != seeds:
             raise JitError("manual_seed was called inside a captured function; call it outside")
-        drawn = RandomNumbers(before, random_sequence.positions())
+        drawn = RandomNumbers(before, random_generator.positions())
         written = {b.base or b for item in capture.items for b in item.written}
         overwritten = Overwritten(around.stored, written, inputs, tensors_of(result))
         self.captured, self.overwritten = None, overwritten

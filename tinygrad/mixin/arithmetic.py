@@ -11,14 +11,9 @@ import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
-from tinygrad.mixin.core import (
-    TensorCore,
-    broadcast_node,
-    broadcast_shape,
-    const_node,
-    is_scalar,
-)
+from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import common_sources
 

@@ -1,223 +1,33 @@
-"""What every family of tensor methods builds on: a graph node, and how a new tensor is made of one.
+"""Base of all mixins: the properties of a tensor, and results derived from its node.
 
-In: nodes of the tensor graph. Out: tensors that hold them. Always true: a tensor changes its node
-only when it is realized, assigned or moved in place; `live_tensors` knows every tensor there is.
+Input: tensors. Output: new tensors of derived nodes. Invariant: a result requires a gradient if one
+of its operands does. Mutation of tensors is in `tinygrad.storage`.
 """
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from collections.abc import Iterator
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 from tinygrad.device import Device
-from tinygrad.dtype import ConstType, DType, dtypes, to_dtype, truncate
+from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
-from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, sint
+from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.uop.broadcast import const_node, scalar_dtype
+from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import unshard_axis
 
-Shape: TypeAlias = tuple[sint, ...]
 
+class TensorCore(TensorBase):
+    """`shape`, `dtype`, `device`, `cast`, `detach`, and helpers of the other mixins."""
 
-class _NumberedRef(weakref.ref["TensorCore"]):
-    __slots__ = ("number",)
-    number: int
+    __slots__ = ()
 
-
-class LiveTensors:
-    """Every tensor there is, in the order they were made, without keeping them alive."""
-
-    def __init__(self) -> None:
-        self._refs: dict[int, _NumberedRef] = {}
-        self._numbers = itertools.count()
-
-    def add(self, tensor: TensorCore) -> None:
-        """Take note of a new tensor."""
-        ref = _NumberedRef(tensor, self._forget)
-        tensor.origin = ref.number = next(self._numbers)
-        self._refs[ref.number] = ref
-
-    def _forget(self, ref: weakref.ref[TensorCore]) -> None:
-        del self._refs[cast(_NumberedRef, ref).number]
-
-    def __iter__(self) -> Iterator[TensorCore]:
-        found = (ref() for ref in list(self._refs.values()))
-        return iter([tensor for tensor in found if tensor is not None])
-
-    def __len__(self) -> int:
-        return len(self._refs)
-
-    def lazy(self) -> list[TensorCore]:
-        """The tensors that are more than their memory: views, and what is not computed yet."""
-        stored = Ops.BUFFER
-        refs = list(self._refs.values())
-        return [x for ref in refs if (x := ref()) is not None and x.uop.op is not stored]
-
-
-live_tensors = LiveTensors()
-_remember = live_tensors.add
-
-# what reads its source's memory as it is
-VIEWS = frozenset(
-    {
-        *(Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP),
-        *(Ops.DETACH, Ops.CONTIGUOUS_BACKWARD),
-    }
-)
-
-
-def seen_through(node: UOp) -> UOp:
-    """What a value is a view of, also by way of copies that movement along a split axis needs."""
-    while node.op in VIEWS or node.op is Ops.COPY:
-        node = node.src[0]
-    return node
-
-
-# what takes the shape of its neighbour when it has none of its own
-_SCALARS = frozenset({Ops.CONST, Ops.BIND, Ops.DEFINE_VAR})
-
-
-def is_scalar(node: UOp) -> bool:
-    """Whether this is a number that an elementwise op broadcasts by itself."""
-    return node.op in _SCALARS or (node.op is Ops.CAST and node.src[0].op in _SCALARS)
-
-
-def const_node(value: ConstType, dtype: DType) -> UOp:
-    """The scalar `value` as `dtype` holds it: integers wrap around."""
-    if dtypes.is_int(dtype):
-        number = int(value)
-        if not dtypes.min(dtype) <= number <= dtypes.max(dtype):
-            number = truncate[dtype](number)
-        return UOp.const(dtype, number)
-    return UOp.const(dtype, value)
-
-
-def same_size(a: sint, b: sint) -> bool:
-    """Whether two sizes are equal, symbolic ones for all values of their Variables."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    return a is b or (UOp.const(dtypes.index, a) - b).ssimplify() == 0
-
-
-def shown(shape: Shape) -> str:
-    """A shape for a person."""
-    sizes = [str(size) if isinstance(size, int) else size.render() for size in shape]
-    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-
-
-def broadcast_shape(*shapes: Shape) -> Shape:
-    """The shape that all of `shapes` broadcast to, as in numpy. Raises ValueError if none is."""
-    if all(shape == shapes[0] for shape in shapes):
-        return shapes[0]
-    count = max(len(shape) for shape in shapes)
-    padded = [(1,) * (count - len(shape)) + shape for shape in shapes]
-    result: list[sint] = []
-    for sizes in zip(*padded, strict=True):
-        wide = [size for size in sizes if not (isinstance(size, int) and size == 1)]
-        if any(not same_size(size, wide[0]) for size in wide):
-            listed = " and ".join(shown(shape) for shape in dict.fromkeys(shapes))
-            raise ValueError(
-                f"shapes {listed} do not broadcast: sizes {sizes[0]} and {sizes[-1]} differ, "
-                "and neither is 1"
-            )
-        result.append(wide[0] if wide else 1)
-    return tuple(result)
-
-
-def broadcast_node(node: UOp, shape: Shape) -> UOp:
-    """`node` repeated to `shape`, to which it must broadcast."""
-    own = node.shape
-    if own == shape:
-        return node
-    return node.reshape((1,) * (len(shape) - len(own)) + own).expand(shape)
-
-
-def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
-    """The type a Python number takes next to a tensor: the tensor's, unless that cannot hold it."""
-    if dtypes.is_float(neighbour) or value.__class__ is bool:
-        return neighbour
-    if dtypes.is_int(neighbour) and isinstance(value, int):
-        return neighbour
-    return dtypes.from_py(value)
-
-
-def canonical_device(device: Any) -> str | Sharding | None:
-    """`str`, `Sharding`, or a sequence of names (a full copy on each), as a device; None stays."""
-    if device is None:
-        return device
-    if isinstance(device, Sharding):
-        names = [Device.canonicalize(name) for name in device.devices]
-        return Sharding(names, device.axes, device.mesh_shape)
-    if isinstance(device, (tuple, list)):
-        if len(device) == 1:
-            return Device.canonicalize(device[0])
-        return Sharding(tuple(Device.canonicalize(name) for name in device))
-    if not isinstance(device, str):
-        raise TypeError(
-            f"device must be a name, a sequence of names or a Sharding, not {device!r} "
-            f"of type {type(device).__name__}"
-        )
-    return Device.canonicalize(device)
-
-
-def placed(node: UOp, device: Any) -> UOp:
-    """A newly created value on `device` (None: nowhere yet, if it is made of constants).
-
-    A layout whose split axis the shape lacks, or has with size 1, becomes a full copy on each.
-    """
-    device = canonical_device(device)
-    if device is None:
-        return node
-    if isinstance(device, Sharding) and not fits(device, node.shape):
-        device = device.replicated()
-    return node.copy_to_device(device)
-
-
-def fits(layout: Sharding, shape: Shape) -> bool:
-    """Whether every split axis exists in `shape`, and can be split."""
-    return all(
-        axis < len(shape) and isinstance(shape[axis], int) and shape[axis] != 1
-        for axis in layout.split_axes
-    )
-
-
-class TensorCore:
-    """A tensor as its methods see it: a node, and whether a gradient is wanted.
-
-    `requires_grad` is True, False, or None, which an optimizer makes True. A result needs a
-    gradient if one of its operands does.
-    """
-
-    __slots__ = ("__weakref__", "_requires_grad", "grad", "origin", "uop")
-
-    uop: UOp
-    """The node of the tensor graph that this tensor is."""
-    grad: Self | None
-    """The gradient, once `backward` was called on something that depends on this."""
-    origin: int
-    """The number of the tensor that this is a view of; its own number if it is none."""
-    _requires_grad: bool | None
-
-    # numpy's own operators leave those with a tensor on the right to the tensor
+    # numpy's operators defer to those of a tensor on their right
     __array_ufunc__ = None
 
-    # `==` is elementwise, so tensors are told apart by identity
-    __hash__ = object.__hash__
-
-    @classmethod
-    def _new(cls, uop: UOp, requires_grad: bool | None = None) -> Self:
-        self = object.__new__(cls)
-        self.uop = uop
-        self._requires_grad = requires_grad
-        self.grad = None
-        _remember(self)
-        return self
-
     def _derive(self, uop: UOp, *others: TensorCore) -> Self:
-        """The result of an operation on this tensor and `others`."""
+        """The result of an operation on this tensor and `others`, as a tensor."""
         wanted = self._requires_grad
         for other in others:
             if wanted is True:
@@ -227,17 +37,11 @@ class TensorCore:
                 wanted = theirs
         return self._view_of(self, uop, wanted)
 
-    @classmethod
-    def _view_of(cls, source: Self, uop: UOp, requires_grad: bool | None) -> Self:
-        """A tensor of `uop`, which has the origin of `source` if it is a view of that."""
-        new = cls._new(uop, requires_grad)
-        if uop is source.uop or (uop.op in VIEWS and seen_through(uop) is seen_through(source.uop)):
-            new.origin = source.origin
-        return new
+    def _unshard_axis(self, axis: int, by: str | None) -> Self:
+        """The same value with `axis` unsharded.
 
-    def _whole_along(self, axis: int, by: str | None) -> Self:
-        """The same value with `axis` whole on each device, as the operation `by` needs it; None if
-        it could not do with less.
+        `by` names the operation that could do without with more effort, for the warning of strict
+        mode; None if every implementation needs the whole axis.
         """
         return self._derive(unshard_axis(self.uop, axis, by))
 

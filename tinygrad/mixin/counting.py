@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.helpers import argsort
-from tinygrad.mixin.core import TensorCore, broadcast_shape
+from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, sint
 

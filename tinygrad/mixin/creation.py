@@ -12,10 +12,11 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
 from tinygrad.helpers import all_int, argfix, ceildiv
-from tinygrad.mixin.core import broadcast_node, canonical_device, const_node, fits, placed
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
-from tinygrad.sharding import Sharding
+from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory, placed
+from tinygrad.storage.views import is_constant
+from tinygrad.uop.broadcast import broadcast_node, const_node
 from tinygrad.uop.ops import UOp, sint
 
 
@@ -117,9 +118,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         (2, 3)
         """
         sizes = known_sizes(shape)
-        layout = canonical_device(device) or Device.DEFAULT
-        if isinstance(layout, Sharding) and not fits(layout, sizes):
-            layout = layout.replicated()
+        layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         return cls._new(UOp.new_buffer(layout, sizes, dtype), requires_grad)
 
@@ -298,19 +297,3 @@ def _range_length(span: Any, step: Any) -> sint:
         steps: sint = ((span + (step - 1)) // step).ssimplify()
         return steps
     return max(0, int(ceildiv(span, step)))
-
-
-def is_constant(node: UOp) -> bool:
-    """Whether a value is made of constants alone, whatever it was copied to since."""
-    while node.device is not None and len(node.src) == 1:
-        node = node.src[0]
-    return node.device is None
-
-
-def in_own_memory(node: UOp) -> UOp:
-    """`node`, stored in new memory that no equal value shares; of symbolic shape, just stored."""
-    device = Device.DEFAULT if node.device is None else node.device
-    sizes = node.shape
-    if not all_int(sizes):
-        return node.copy_to_device(device).contiguous()
-    return UOp.new_buffer(device, sizes, node.dtype).assign(node)

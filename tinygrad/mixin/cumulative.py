@@ -88,7 +88,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         """
         if not self.ndim:
             return self._derive(self.uop)
-        x = self._whole_along(self._known_axis(axis, "logcumsumexp"), "logcumsumexp").transpose(
+        x = self._unshard_axis(self._known_axis(axis, "logcumsumexp"), "logcumsumexp").transpose(
             axis, -1
         )
         n = x.shape[-1]
@@ -118,7 +118,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         others = (None,) * (self.ndim - 1)
         x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._running_last(op)
         # what crosses is the least that this takes, and no transfer to say otherwise
-        totals = x._along(x.ndim - 1, block - 1, block).squeeze(-1)._whole_along(x.ndim - 2, None)
+        totals = x._along(x.ndim - 1, block - 1, block).squeeze(-1)._unshard_axis(x.ndim - 2, None)
         before = totals._running_last(op).pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
         before = before._derive(before.uop.copy_to_device(x.uop.device))
         return x._combined(op, before).flatten(-2).shrink_to(*others, self.shape[-1])

@@ -13,10 +13,7 @@ from typing import Any, Self, cast
 
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.helpers import all_int, dedup
-from tinygrad.mixin.core import TensorCore, shown
-from tinygrad.mixin.creation import in_own_memory
-from tinygrad.mixin.realization import kernel_outputs, remember_assignment
-from tinygrad.mixin.sharing import copy_on_write
+from tinygrad.mixin.core import TensorCore
 from tinygrad.schedule.kernel.custom import (
     CustomKernelError,
     bindings,
@@ -25,8 +22,12 @@ from tinygrad.schedule.kernel.custom import (
 )
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
+from tinygrad.storage.copy_on_write import copy_on_write
+from tinygrad.storage.pending_writes import kernel_outputs, note_write
+from tinygrad.storage.placement import in_own_memory
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CustomKernelArg
+from tinygrad.uop.broadcast import format_shape
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard
 
@@ -106,7 +107,7 @@ class CustomKernelMixin(TensorCore):
             if grad_fxn is not None:
                 with_gradient(value.src[-1], _checked(grad_fxn, kernel.arg.name), *sources)
             if value.op is Ops.ASSIGN:
-                remember_assignment(value)
+                note_write(value)
             results[i].uop = value
             if has_no_content(tensors[i].uop) or tensors[i].uop is sources[i]:
                 tensors[i].uop = value
@@ -165,7 +166,7 @@ def _check_written(name: str, number: int, x: TensorCore) -> None:
     if not all_int(x.shape):
         raise CustomKernelError(
             f"custom kernel {name}: it writes tensor {number}, which has the symbolic shape "
-            f"{shown(x.shape)}; pass all of its memory, and let loops or valid() end early"
+            f"{format_shape(x.shape)}; pass all of its memory, and let loops or valid() end early"
         )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from tinygrad.gradient import with_gradient
-from tinygrad.mixin.core import const_node
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.ops import UOp
 
 # Abramowitz and Stegun, 4.4.46 (error 2e-8) and 7.1.26 (error 1.5e-7)

@@ -13,13 +13,15 @@ from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import argsort, prod
-from tinygrad.mixin.core import TensorCore, broadcast_node, broadcast_shape
+from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.counting import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reading import ReadingMixin
-from tinygrad.mixin.realization import is_memory, repeats_memory
 from tinygrad.sharding import Sharding
+from tinygrad.storage.assignment import resharded_from
+from tinygrad.storage.views import is_in_memory, repeats_elements
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
 from tinygrad.uop.ops import UOp, sint
 
 Index: TypeAlias = Any
@@ -105,7 +107,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
             v = type(self)(v, device=place, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_picked_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
-        is_gathered = not is_memory(self.uop) and self._gathered_from(self.uop) is not None
+        is_gathered = not is_in_memory(self.uop) and resharded_from(self, self.uop) is not None
         if writable and is_gathered:
             self._viewed(view).assign(value)
             return
@@ -129,7 +131,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
 
     def _is_in_memory(self) -> bool:
         """Whether each element has memory of its own."""
-        return is_memory(self.uop) and not repeats_memory(self.uop)
+        return is_in_memory(self.uop) and not repeats_elements(self.uop)
 
     def _cuts_split_axis(self, view: View) -> bool:
         """Whether a view is of a part of an axis that is split over devices, or mirrors one."""

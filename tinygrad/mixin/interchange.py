@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad import dlpack
 from tinygrad.device import Device
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
-from tinygrad.mixin.creation import in_own_memory
-from tinygrad.mixin.host import shared_node, view_node
 from tinygrad.mixin.reading import ReadingMixin
-from tinygrad.mixin.realization import is_number
 from tinygrad.sharding import Sharding
+from tinygrad.storage.host_arrays import shared_node
+from tinygrad.storage.host_values import view_array
+from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.views import is_uniform
 
 if TYPE_CHECKING:
     import numpy
@@ -105,9 +106,9 @@ class InterchangeMixin(ReadingMixin):
         self._check_addressable()
         if 0 in self.shape:
             return np.empty(self.shape, to_numpy_dtype(self.dtype))
-        if is_number(self.uop):
+        if is_uniform(self.uop):
             self.uop = in_own_memory(self.uop)
-        return view_node(self.realize().uop)
+        return view_array(self.realize().uop)
 
     def _check_addressable(self) -> None:
         device = self.device

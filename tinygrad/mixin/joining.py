@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.mixin.core import broadcast_shape, same_size
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement import Padding
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_shape, same_size
 from tinygrad.uop.ops import UOp, sint
 
 _MODES = ("constant", "reflect", "replicate", "circular")

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.helpers import argfix
-from tinygrad.mixin.core import Shape
 from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.uop.broadcast import Shape
 from tinygrad.uop.ops import sint
 
 _FIRST_SPARE = ord("\u0100")

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
-from tinygrad.mixin.core import Shape, TensorCore, broadcast_node, same_size, shown
+from tinygrad.mixin.core import TensorCore
+from tinygrad.uop.broadcast import Shape, broadcast_node, format_shape, same_size
 from tinygrad.uop.ops import UOp, WindowArg, resolve, sint, smax
 
 Padding = tuple[tuple[sint, sint], ...]
@@ -49,8 +50,9 @@ class MovementMixin(TensorCore):
             return self._derive(self.uop)
         if not same_size(prod(old), prod(new)):
             raise ValueError(
-                f"reshape {shown(old)} -> {shown(new)}: {shown((prod(old),))[1:-2]} elements are "
-                f"not {shown((prod(new),))[1:-2]}"
+                f"reshape {format_shape(old)} -> {format_shape(new)}: "
+                f"{format_shape((prod(old),))[1:-2]} elements are not "
+                f"{format_shape((prod(new),))[1:-2]}"
             )
         return self._derive(self.uop.reshape(new))
 
@@ -183,7 +185,8 @@ class MovementMixin(TensorCore):
             not _is_one(a) and not same_size(a, b) for a, b in zip(aligned, shape, strict=True)
         ):
             raise ValueError(
-                f"cannot expand {shown(old)} to {shown(shape)}: only axes of size 1 can be repeated"
+                f"cannot expand {format_shape(old)} to {format_shape(shape)}: only axes of size 1 "
+                "can be repeated"
             )
         return self._derive(broadcast_node(self.uop, shape))
 
@@ -203,8 +206,8 @@ class MovementMixin(TensorCore):
         for (start, end), size in zip(bounds, shape, strict=True):
             fits = (0 <= start, start <= end, end <= size)
             if not all(resolve(condition) for condition in fits):
-                part = shown((start, end))
-                raise ValueError(f"shrink: {part} is not within an axis of {shown(shape)}")
+                part = format_shape((start, end))
+                raise ValueError(f"shrink: {part} is not within an axis of {format_shape(shape)}")
         return self._derive(self.uop.shrink(bounds))
 
     def shrink_to(self, shape: Any, *args: Any) -> Self:
@@ -285,7 +288,9 @@ class MovementMixin(TensorCore):
         """The size of an axis. Raises ValueError if that is an expression of Variables."""
         size: sint = self.uop.shape[axis]
         if isinstance(size, UOp):
-            raise ValueError(f"{op}: axis {axis} of shape {shown(self.shape)} has no fixed size")
+            raise ValueError(
+                f"{op}: axis {axis} of shape {format_shape(self.shape)} has no fixed size"
+            )
         return size
 
     # ---- parts as a list, and windows ----
@@ -387,7 +392,7 @@ def _sizes(op: str, given: tuple[Any, ...]) -> Shape:
     negative."""
     sizes = _integers(op, given)
     if any(isinstance(size, int) and size < 0 for size in sizes):
-        raise ValueError(f"{op}: sizes {shown(sizes)} must not be negative")
+        raise ValueError(f"{op}: sizes {format_shape(sizes)} must not be negative")
     return sizes
 
 
@@ -415,7 +420,9 @@ def _with_inferred_size(old: Shape, new: Shape, unknown: int) -> Shape:
     known = prod([s for s in old if isinstance(s, int)])
     divisor = prod([s for i, s in enumerate(new) if i != unknown and isinstance(s, int)])
     if any(size not in left for size in right) or divisor == 0 or known % divisor:
-        raise ValueError(f"reshape {shown(old)} -> {shown(new)}: the size for -1 is not known")
+        raise ValueError(
+            f"reshape {format_shape(old)} -> {format_shape(new)}: the size for -1 is not known"
+        )
     for size in right:
         left.remove(size)
     return (*new[:unknown], prod(left) * (known // divisor), *new[unknown + 1 :])

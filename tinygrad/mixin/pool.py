@@ -12,9 +12,9 @@ from typing import Literal, Self, overload
 
 from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.helpers import make_tuple, prod
-from tinygrad.mixin.core import Shape, broadcast_node, const_node
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.spatial import PoolWindows, Sizes, spatial_pairs, spatial_tuple
+from tinygrad.uop.broadcast import Shape, broadcast_node, const_node
 
 
 class PoolMixin(ReduceMixin):

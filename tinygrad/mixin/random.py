@@ -13,16 +13,15 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import argfix, prod
-from tinygrad.mixin.core import canonical_device, const_node, fits
 from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.cumulative import CumulativeMixin
-from tinygrad.mixin.sequence import RandomSequence
 from tinygrad.mixin.sorting import SortingMixin
 from tinygrad.sharding import Sharding
+from tinygrad.storage.placement import canonical_device, fitting_layout
+from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.ops import UOp
-
-random_sequence = RandomSequence()
 
 
 class RandomMixin(SortingMixin, CumulativeMixin):
@@ -40,7 +39,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor.rand(2).tolist() == x
         True
         """
-        random_sequence.seed(seed)
+        random_generator.seed(seed)
 
     def threefry(self, seed: Any) -> Self:
         """Threefry-2x32 of 64-bit counters under a 64-bit key: random bits.
@@ -59,7 +58,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def _random_bits(cls, shape: tuple[int, ...], device: Any) -> UOp:
         """64 random bits for each element."""
         count = prod(shape)
-        start, key = random_sequence.draw(device, count)
+        start, key = random_generator.draw(device, count)
         number = UOp.arange(count, dtypes.uint64) + start.expand((count,))
         return number.alu(Ops.THREEFRY, key.expand((count,))).reshape(shape)
 
@@ -339,11 +338,8 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
 
 
 def _place(device: Any, shape: tuple[Any, ...]) -> str | Sharding:
-    """Where random numbers are stored: a layout that does not fit becomes full copies."""
-    place = canonical_device(device) or Device.DEFAULT
-    if isinstance(place, Sharding) and not fits(place, known_sizes(shape)):
-        return place.replicated()
-    return place
+    """Where random numbers are stored: replicated where the layout does not fit."""
+    return fitting_layout(canonical_device(device) or Device.DEFAULT, known_sizes(shape))
 
 
 def _kaiming_deviation(shape: tuple[Any, ...], a: float) -> float:

@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, to_numpy_dtype
-from tinygrad.mixin.host import bound_size, read_node
+from tinygrad.mixin.placement import PlacementMixin
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.storage import StorageMixin
 from tinygrad.sharding import Sharding
+from tinygrad.storage.host_values import bound_size, read_array
 
 if TYPE_CHECKING:
     import numpy
 
 
-class ReadingMixin(ReduceMixin, StorageMixin):
+class ReadingMixin(ReduceMixin, StorageMixin, PlacementMixin):
     """`numpy`, `item`, `tolist`, `data`."""
 
     __slots__ = ()
@@ -36,7 +37,7 @@ class ReadingMixin(ReduceMixin, StorageMixin):
             return np.empty(shape, np.float32 if bits else to_numpy_dtype(self.dtype))
         x = self.to("CPU") if isinstance(self.device, Sharding) else self
         x.realize()
-        array = read_node(x.uop)
+        array = read_array(x.uop)
         # reading copies the buffer once; a repeated or reordered view of it is copied again
         return array if array.flags.owndata else np.array(array, order="C")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Self
 
 from tinygrad.helpers import prod
-from tinygrad.mixin.core import Shape, same_size
 from tinygrad.mixin.movement import MovementMixin
+from tinygrad.uop.broadcast import Shape, same_size
 from tinygrad.uop.ops import sint
 
 

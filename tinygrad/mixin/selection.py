@@ -10,14 +10,9 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.mixin.arithmetic import ArithmeticMixin, reversed_order
-from tinygrad.mixin.core import (
-    TensorCore,
-    broadcast_node,
-    broadcast_shape,
-    const_node,
-    is_scalar,
-)
+from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
 
 

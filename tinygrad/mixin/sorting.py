@@ -33,7 +33,7 @@ class SortingMixin(GatherMixin):
         axis = self._known_axis(dim, "sort")
         if not self.ndim or self.shape[axis] <= 1:
             return self._derive(self.uop), self.zeros_like(dtype=dtypes.int32)
-        x = self._whole_along(axis, "sort").transpose(axis, -1)
+        x = self._unshard_axis(axis, "sort").transpose(axis, -1)
         if x.shape[-1] <= LONGEST_COUNTED:
             order = x._counted_order(descending)
         else:

@@ -16,9 +16,10 @@ from typing import Self
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.core import const_node, placed
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.sharding import Sharding
+from tinygrad.storage.placement import placed
+from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.ops import UOp
 
 RESULTS = 4

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from tinygrad.execution.schedule import output_node
-from tinygrad.mixin.random import random_sequence
-from tinygrad.mixin.realization import roots_of
 from tinygrad.nn.state import get_parameters
 from tinygrad.planner.optimizers import follow_parameters, optimizers_in, without
 from tinygrad.schedule.comm.simplify import simplify
+from tinygrad.storage.random_generator import random_generator
+from tinygrad.storage.realization import nodes_to_compute
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -34,7 +34,7 @@ def trial_graph(
     present = set(map(id, get_parameters(dict(inputs))))
     wanted = [(x, node) for x, node in memory if id(x) in present]
     optimizers = optimizers_in(inputs).values()
-    with _laid_out(wanted), random_sequence.unchanged(), without(optimizers, ()):
+    with _laid_out(wanted), random_generator.unchanged(), without(optimizers, ()):
         follow_parameters(optimizers)
         results = get_parameters(function(**inputs))
         if not results:
@@ -42,7 +42,7 @@ def trial_graph(
                 "plan: the function returned no tensor; let it return all that a step computes, "
                 "such as the loss and the gradients"
             )
-        nodes = map(output_node, roots_of(results))
+        nodes = map(output_node, nodes_to_compute(results))
         return simplify(UOp.sink(*dict.fromkeys(node for node in nodes if node is not None)))
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from tinygrad.dtype import DType, dtypes, is_stored_as_bits, to_numpy_dtype
 from tinygrad.helpers import prod
-from tinygrad.mixin.host import memory_node
 from tinygrad.nn.onnx.element_types import PACKED, dtype_of
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array, HostValue, Value
+from tinygrad.storage.host_arrays import memory_node
 from tinygrad.tensor import Tensor
 
 EXTERNAL = 1

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from tinygrad.mixin.core import canonical_device
 from tinygrad.sharding import Sharding
+from tinygrad.storage.placement import canonical_device
 from tinygrad.tensor import Tensor
 
 Place: TypeAlias = str | Sharding

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tinygrad.mixin.core import canonical_device
 from tinygrad.nn.pipeline.shared import (
     Place,
     add_gradients,
@@ -29,6 +28,7 @@ from tinygrad.nn.pipeline.shared import (
 from tinygrad.nn.pipeline.timetable import Task, make_timetable
 from tinygrad.nn.state import get_parameters
 from tinygrad.sharding import Mesh, ShardingError
+from tinygrad.storage.placement import canonical_device
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 

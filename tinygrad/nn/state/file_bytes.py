@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod
-from tinygrad.mixin.host import host_arrays
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
+from tinygrad.storage.buffers import bind_buffers
+from tinygrad.storage.host_arrays import mark_on_host
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp
 
 R = TypeVar("R")
 File = Tensor | str | os.PathLike[str]
@@ -133,9 +134,9 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
         # kernels need aligned memory, a file does not
         memory, start = memory_of(t[start : start + size * dtype.itemsize].clone()), 0
     node = UOp.new_buffer(t.device, tuple(shape), dtype)
-    buffers[node] = memory.view(size, dtype, start)
+    bind_buffers(node, [memory.view(size, dtype, start)])
     if is_on_disk(t):
-        host_arrays.add(node)
+        mark_on_host(node)
     return Tensor(node)
 
 

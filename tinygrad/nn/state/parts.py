@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from itertools import product
 from typing import cast
 
-from tinygrad.mixin.host import host_arrays
-from tinygrad.mixin.host_parts import parts_of_array
 from tinygrad.nn.state.file_bytes import is_file
 from tinygrad.nn.state.shards import read_shards
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Placement, Sharding
+from tinygrad.storage.host_arrays import is_on_host
+from tinygrad.storage.host_shards import shards_of_array
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -45,7 +45,7 @@ def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
 
 def _parts(source: UOp, layout: Sharding) -> UOp:
     if not is_file(source.device):
-        return parts_of_array(source, layout)
+        return shards_of_array(source, layout)
     found = read_shards(Tensor(source), layout)
     assert found is not None, "it is a run of a file"
     return found.uop
@@ -59,7 +59,7 @@ def _source(node: UOp) -> UOp:
 def _is_stored(node: UOp) -> bool:
     """Whether a node is an array of the host, a run of a file, or a copy of one."""
     below = _source(node)
-    return below in host_arrays or (is_file(below.device) and contiguous_range(below) is not None)
+    return is_on_host(below) or (is_file(below.device) and contiguous_range(below) is not None)
 
 
 def _stored_below(value: UOp) -> UOp | None:

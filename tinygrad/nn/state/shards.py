@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad.device import Buffer, Device, MultiBuffer
+from tinygrad.device import Buffer, Device
 from tinygrad.helpers import prod
 from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
 from tinygrad.runtime.disk import DiskAllocator
 from tinygrad.sharding import Sharding
+from tinygrad.storage.buffers import bind_buffers
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp
 
 Region = tuple[tuple[int, int], ...]
 
@@ -48,9 +49,7 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
         for part in (parts[holder] for holder in holders):
             if part is not first or not _is_addressable(first):
                 part.copyin(content)
-    node = UOp.new_buffer(layout, value.shape, value.dtype)
-    buffers[node] = MultiBuffer(tuple(parts))
-    return Tensor(node)
+    return Tensor(bind_buffers(UOp.new_buffer(layout, value.shape, value.dtype), parts))
 
 
 def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:

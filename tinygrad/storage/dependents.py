@@ -1,8 +1,8 @@
-"""Which nodes are built on which: who has to change when a node does.
+"""Dependents: the nodes that are built on a node, and so change when it does.
 
-In: the nodes that live tensors are. Out: all that is above some nodes. Always true: what is below a
-noted node is noted too, so a node is looked at once in its life, however often tensors are
-computed; nothing is kept alive.
+Input: the nodes that live tensors refer to. Output: all nodes above some of them. Invariant: with a
+node, everything below it is registered. A node is therefore visited once in its life, however often
+tensors are realized; no node is kept alive.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Iterable
 
 from tinygrad.uop.ops import UOp
 
-# a list of users is rid of dead ones when it has grown to this length, or to twice it, and so on
+# a list of users is cleared of dead ones at this length, at twice this length, and so on
 _FIRST_CLEARED = 16
 
 
-class Users:
-    """The users of each node. What is made of constants alone has none: it is never computed or
-    overwritten.
+class Dependents:
+    """The users of each registered node. Nodes of constants alone are left out: they are never
+    computed or overwritten.
     """
 
     def __init__(self) -> None:
-        self._of: weakref.WeakKeyDictionary[UOp, list[weakref.ref[UOp]]] = (
+        self._users: weakref.WeakKeyDictionary[UOp, list[weakref.ref[UOp]]] = (
             weakref.WeakKeyDictionary()
         )
 
-    def note(self, roots: Iterable[UOp]) -> None:
-        """Take note of all that is below `roots`."""
-        known = self._of
+    def register(self, roots: Iterable[UOp]) -> None:
+        """Register `roots` and everything below them."""
+        known = self._users
         fresh: list[UOp] = []
         stack = [root for root in roots if root not in known]
         while stack:
@@ -46,12 +46,12 @@ class Users:
                     users.append(ref)
                     _clear(users)
 
-    def above(self, nodes: Iterable[UOp]) -> set[UOp]:
-        """`nodes`, and all noted ones that are built on them."""
+    def of(self, nodes: Iterable[UOp]) -> set[UOp]:
+        """`nodes`, and all registered nodes above them."""
         found = set(nodes)
         stack = list(found)
         while stack:
-            for ref in self._of.get(stack.pop(), ()):
+            for ref in self._users.get(stack.pop(), ()):
                 user = ref()
                 if user is not None and user not in found:
                     found.add(user)
@@ -59,10 +59,11 @@ class Users:
         return found
 
 
+dependents = Dependents()
+
+
 def _clear(users: list[weakref.ref[UOp]]) -> None:
-    """Drop dead users, each time the list has doubled, so that it stays in proportion to the
-    living.
-    """
+    """Drop dead users each time the list has doubled, so that most of it stays alive."""
     count = len(users)
     if count >= _FIRST_CLEARED and count & (count - 1) == 0:
         users[:] = [ref for ref in users if ref() is not None]

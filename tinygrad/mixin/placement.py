@@ -1,0 +1,109 @@
+"""Placement of tensors: copied to a device, sharded over several.
+
+Input: tensors, and devices, layouts or meshes. Output: the same values in the layout asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tinygrad.device import Device
+from tinygrad.mixin.creation import CreationMixin
+from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+from tinygrad.storage.placement import canonical_device, canonical_layout, moved_to, recreated_on
+
+
+class PlacementMixin(CreationMixin):
+    """`to`, `shard`, `shard_like`."""
+
+    __slots__ = ()
+
+    def to(self, device: Any) -> Self:
+        """The same value on another device: a name, several (a full copy on each), a `Sharding`,
+        or None for the default device.
+
+        >>> Tensor([1, 2]).to("CPU:1").device
+        'CPU:1'
+        """
+        target = Device.DEFAULT if device is None else canonical_device(device)
+        assert target is not None, "only None has no canonical form"
+        if self.uop.device == target:
+            return self
+        moved = self._derive(moved_to(self.uop, target))
+        if self.grad is not None:
+            moved.grad = self.grad.to(target)
+        return moved
+
+    def to_(self, device: Any) -> Self:
+        """Move this tensor, and its gradient, see `to`; returns it.
+
+        >>> Tensor([1, 2]).to_("CPU:1").device
+        'CPU:1'
+        """
+        return self._become(self.to(device))
+
+    def _become(self, moved: Self) -> Self:
+        if self.grad is not None and moved.grad is not None:
+            self.grad.uop = moved.grad.uop
+        created = recreated_on(self.uop, moved.device) if moved.device != self.device else None
+        self.uop = moved.uop if created is None else created
+        return self
+
+    def shard(self, devices: Any, axis: Any = None) -> Self:
+        """Split `axis` in equal parts over `devices`; None puts a full copy on each.
+
+        Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis.
+        Raises ShardingError for devices that repeat, and an axis that there is not or that does
+        not divide.
+
+        >>> Tensor([[1, 2], [3, 4]]).shard(("CPU", "CPU:1"), axis=0).device.axis
+        0
+        """
+        layout = self._layout(devices, axis)
+        moved = self._derive(moved_to(self.uop, layout))
+        if self.grad is not None:
+            moved.grad = self.grad.shard(layout)
+        return moved
+
+    def shard_(self, devices: Any, axis: Any = None) -> Self:
+        """Split this tensor, and its gradient, see `shard`; returns it.
+
+        >>> Tensor([1, 2]).shard_(("CPU", "CPU:1")).device.axis is None
+        True
+        """
+        return self._become(self.shard(devices, axis))
+
+    def shard_like(self, y: Self) -> Self:
+        """This tensor where `y` is, and split like it.
+
+        >>> x = Tensor([1, 2]).shard(("CPU", "CPU:1"), axis=0)
+        >>> Tensor([3, 4]).shard_like(x).device == x.device
+        True
+        """
+        return self.to(y.device)
+
+    def _layout(self, devices: Any, axis: Any) -> Sharding:
+        if isinstance(devices, Mesh):
+            if not isinstance(axis, P):
+                raise ShardingError(f"shard over a mesh takes a spec like P('dp'), not {axis!r}")
+            return canonical_layout(devices.sharding(axis, self.ndim))
+        if isinstance(devices, Sharding):
+            if axis is not None:
+                raise ShardingError(f"shard: {devices} says the axis already; leave out {axis!r}")
+            return canonical_layout(devices)
+        if isinstance(devices, str):
+            raise ShardingError(
+                f"shard takes a tuple of devices, not {devices!r}; use .to({devices!r})"
+            )
+        names = [Device.canonicalize(x) if isinstance(x, str) else x for x in devices]
+        return Sharding(names, self._split_axis(axis))
+
+    def _split_axis(self, axis: Any) -> Any:
+        if not isinstance(axis, int):
+            return axis
+        if not -self.ndim <= axis < self.ndim:
+            raise ShardingError(
+                f"shard: there is no axis {axis} in shape {self.shape}; "
+                "use axis=None for a full copy on each device"
+            )
+        return axis % self.ndim

@@ -1,0 +1,53 @@
+"""Storage: which memory a tensor is in, who else sees it, and when it changes.
+
+A tensor is a mutable reference to an immutable node of the graph. It refers to another node only
+after it was realized, assigned, replaced, or moved in place. The rules:
+
+**Ownership** (`buffers`). A `BUFFER` node owns memory: one `Buffer`, or a `MultiBuffer` with one
+`Buffer` per device of its `Sharding`. The table from node to memory is weak, so memory is freed
+with the last reference to its node. Memory is allocated when it is first used.
+
+**Views** (`views`). A view is a chain of movement ops that reads the memory of a `BUFFER` in
+place: RESHAPE, PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and
+UNWINDOW compute new elements, so what they give is not a view. Each tensor has an `origin`, the
+number of the tensor that it is a view of. Tensors with one origin see each other's writes; no
+others do.
+
+**Copy on write** (`copy_on_write`). Equal nodes are one object, so tensors of different origins
+may share a buffer. `_shared` records such buffers; the first write to one of them gives every
+tensor of another origin a copy. Without sharing, a write costs nothing.
+
+**Pending writes** (`assignment`, `pending_writes`). `assign` builds `ASSIGN(target, value)` and
+runs nothing. The write runs when the tensor, or a tensor that reads the new content, is realized.
+Live tensors that read older content of the same buffer are realized together with the write, so
+each tensor keeps the value that it had when it was built.
+
+**Realization** (`realization`, `dependents`). Realizing a node computes it into a `BUFFER`. Every
+live tensor whose graph contains the node is rebuilt over that `BUFFER`, so nothing is computed
+twice. `dependents` finds these tensors without walking the graphs of all others.
+
+**Live tensors** (`live_tensors`). A tensor is live as long as Python refers to it. The registry
+holds weak references in the order of creation.
+
+**Placement** (`placement`). A device is a name or a `Sharding`; names have one canonical spelling.
+A layout that shards an axis that the shape lacks, or has with size 1, is replaced by the
+replicated layout.
+
+**Host memory** (`host_arrays`, `host_values`, `host_shards`). numpy arrays, lists and bytes become
+`BUFFER`s on the device "NPY" over a private copy, and files `BUFFER`s on "DISK:path". Realized
+values are read back as numpy arrays. An array that goes to several devices is sharded on the host.
+
+**Partial gradients** (`partial_gradients`). In `Tensor.accumulate_gradients()`, a gradient that is
+an all-reduce is stored as its partial sums; the all-reduce runs where the gradient is read.
+
+**Random numbers** (`random_generator`). The key and the counter of the random number generator are
+in each device's memory; each draw is a pending write that advances the counter.
+
+Module-level state: `uop.ops.buffers` (written by `buffers` alone), `live_tensors.live_tensors`,
+`copy_on_write._shared`, `pending_writes._pending`, `dependents.dependents` and
+`host_arrays._host_buffers` hold weak references; `random_generator.random_generator` holds the
+generator's buffers; `partial_gradients._depth` is a context variable. Entries are keyed by interned
+nodes or by unique numbers. Single insertions, deletions and snapshots are atomic under the GIL, and
+iteration is over snapshots, so threads may build graphs at the same time. Threads that draw random
+numbers, realize or assign must do so one at a time.
+"""

@@ -1,0 +1,42 @@
+"""The memory of BUFFER nodes: the one writer of the table `uop.ops.buffers`.
+
+Input: BUFFER nodes. Output: their `Buffer` or `MultiBuffer`. Invariant: a node keeps its memory for
+its whole life, and the memory is freed with the node. A node has memory once it is in the table;
+the memory is allocated when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tinygrad.device import Buffer, MultiBuffer
+from tinygrad.sharding import Sharding
+from tinygrad.uop.ops import UOp, buffers
+
+
+def storage_of(node: UOp) -> Any:
+    """The `Buffer` or `MultiBuffer` of a BUFFER node, created at the first request."""
+    found = buffers.get(node)
+    if found is None:
+        device, shape = node.arg.device, node.arg.shape
+        if isinstance(device, Sharding):
+            size = prod(device.local_shape(shape))
+            found = MultiBuffer(tuple(Buffer(name, size, node.dtype) for name in device.devices))
+        else:
+            found = Buffer(device, prod(shape), node.dtype)
+        buffers[node] = found
+    return found
+
+
+def device_buffers(node: UOp) -> tuple[Buffer, ...]:
+    """The buffers of a BUFFER node, one per device."""
+    storage = storage_of(node)
+    return storage.bufs if isinstance(storage, MultiBuffer) else (storage,)
+
+
+def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
+    """Make existing buffers, one per device, the memory of a BUFFER node; returns the node."""
+    buffers[node] = MultiBuffer(tuple(parts)) if isinstance(node.device, Sharding) else parts[0]
+    return node

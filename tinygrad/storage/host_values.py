@@ -1,0 +1,114 @@
+"""Realized values as numpy arrays.
+
+Input: views of realized buffers and of constants. Output: arrays, copied or in the same memory.
+Invariant: movement ops above the buffer are applied by numpy, so nothing is computed on a device.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+from tinygrad.device import Buffer
+from tinygrad.dtype import (
+    from_float32_array,
+    is_stored_as_bits,
+    to_float32_array,
+    to_numpy_dtype,
+)
+from tinygrad.storage.views import IDENTITY_OPS
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp, sym_infer
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+_APPLIED = GroupOp.Movement | IDENTITY_OPS | {Ops.COPY}
+
+
+def read_array(node: UOp) -> Array:
+    """A copy of a realized value; bfloat16 and fp8 are converted to float32."""
+    base = _base(node)
+    if base.op in {Ops.CONST, Ops.BIND}:
+        stored = _const_array(base if base.op is Ops.CONST else base.src[1])
+    else:
+        stored = _shaped(cast(Buffer, base.buffer).numpy(), base)
+    values = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
+    return _with_movement(values, node)
+
+
+def view_array(node: UOp) -> Array:
+    """A realized value in its own memory, with the dtype of `to_numpy_dtype`. Its device must be
+    addressable by the host.
+    """
+    import numpy as np
+
+    base = _base(node)
+    content = np.frombuffer(cast(Buffer, base.buffer).as_memoryview(), to_numpy_dtype(node.dtype))
+    return _with_movement(_shaped(content, base), node)
+
+
+def bound_size(size: Any) -> int:
+    """The int value of a size, whose Variables must be bound."""
+    if not isinstance(size, UOp):
+        return int(size)
+    bound = [node for node in size.toposort() if node.op is Ops.BIND]
+    values = {node.expr: node.val for node in bound}
+    plain = size.substitute({node: node.src[0] for node in bound})
+    return sym_infer(plain, values)
+
+
+def _base(node: UOp) -> UOp:
+    while node.op in _APPLIED:
+        node = node.src[0]
+    return node
+
+
+def _shaped(content: Array, buffer: UOp) -> Array:
+    # a buffer of symbolic shape is allocated for the maximum size, and filled from the front
+    shape = _bound_sizes(buffer.arg.shape)
+    return content[: prod(shape)].reshape(shape)
+
+
+def _const_array(node: UOp) -> Array:
+    """A CONST as an array of its stored dtype."""
+    import numpy as np
+
+    if is_stored_as_bits(node.dtype):
+        return from_float32_array(np.asarray(node.arg, np.float32), node.dtype)
+    return np.asarray(node.arg, to_numpy_dtype(node.dtype))
+
+
+def _with_movement(array: Array, node: UOp) -> Array:
+    """The movement ops between the base of `node` and `node`, applied to the array of the base."""
+    chain: list[UOp] = []
+    while node.op in _APPLIED:
+        chain.append(node)
+        node = node.src[0]
+    for move in reversed(chain):
+        array = _apply(array, move)
+    return array
+
+
+def _apply(array: Array, node: UOp) -> Array:
+    import numpy as np
+
+    op, arg = node.op, node.arg
+    if op is Ops.RESHAPE:
+        return array.reshape(_bound_sizes(arg))
+    if op is Ops.PERMUTE:
+        return np.transpose(array, arg)
+    if op is Ops.EXPAND:
+        return np.broadcast_to(array, _bound_sizes(arg))
+    if op is Ops.SHRINK:
+        return array[tuple(slice(*_bound_sizes(bounds)) for bounds in arg)]
+    if op is Ops.FLIP:
+        return np.flip(array, tuple(i for i, flip in enumerate(arg) if flip))
+    assert op not in GroupOp.Movement, f"{op} is computed, not read"
+    return array
+
+
+def _bound_sizes(arg: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(bound_size(x) for x in arg)

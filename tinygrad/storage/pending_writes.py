@@ -1,0 +1,147 @@
+"""Pending writes: assignments that are built but have not run, and the values they would change.
+
+Input: nodes about to be realized. Output: these, and the live values that must be realized with
+them because they read older content of a buffer that is overwritten. Invariant: a value means what
+it meant when it was built, whatever is assigned later to the memory that it reads.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from dataclasses import replace
+
+from tinygrad.sharding import Sharding
+from tinygrad.storage.dependents import dependents
+from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.views import VIEW_OPS, movement_base, unmoved_base, view_base
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+# ASSIGNs to buffers that other tensors may read; while there are none, no search is needed
+_pending: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+def note_write(node: UOp) -> None:
+    """Register an ASSIGN to a buffer that other tensors may read."""
+    _pending.add(node)
+
+
+def renote_write(old: UOp, new: UOp) -> None:
+    """Register `new`, the rebuilt form of `old`, if `old` was registered."""
+    if old.op is Ops.ASSIGN and old in _pending:
+        _pending.add(new)
+
+
+def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
+    """`roots`, and the live values that read older content of a buffer that these overwrite."""
+    if not len(_pending):
+        return roots
+    found = dict.fromkeys(roots)
+    seen: dict[UOp, None] = {}
+    latest: dict[UOp, UOp] = {}
+    fresh = roots
+    while fresh:
+        below = _unseen_below(fresh, seen)
+        for node in below:
+            if node.op is Ops.ASSIGN and node in _pending:
+                memory = movement_base(node.src[0])
+                known = latest.get(memory)
+                if known is None or known.arg <= node.arg:
+                    latest[memory] = node
+        seen |= below
+        # a value that is realized for this reason may overwrite a buffer itself
+        needed = [*_readers_of_older(latest, found), *_written_together(below)]
+        fresh = [node for node in needed if node not in found]
+        found |= dict.fromkeys(fresh)
+    return list(found)
+
+
+def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
+    """The lazy values of live tensors that read these BUFFERs; their views and `known` left out."""
+    live = [x for x in live_tensors.lazy() if x.uop not in known]
+    dependents.register(x.uop for x in live)
+    above = dependents.of(memory)
+    found = [x for x in live if x.uop in above and movement_base(x.uop) not in memory]
+    if any(_is_resharded_view(x.uop, memory) for x in found):
+        # such a view has the origin of the tensor that it is a view of
+        origins = {x.origin for x in live_tensors if _written_base(x.uop) in memory}
+        found = [
+            x for x in found if not (x.origin in origins and _is_resharded_view(x.uop, memory))
+        ]
+    return [x.uop for x in found]
+
+
+def kernel_outputs(node: UOp) -> list[UOp]:
+    """The new content of each source that a CUSTOM_KERNEL writes; partial sums all-reduced."""
+    found: list[UOp] = []
+    for number in node.arg.written:
+        target = node.src[number]
+        arg = replace(node.arg, output=number)
+        value = UOp(Ops.CUSTOM_KERNEL, target.dtype, node.src, arg)
+        layout = target.device
+        if isinstance(layout, Sharding) and layout.is_partial:
+            found.append(value.allreduce(layout.without_partial()))
+        else:
+            found.append(target.assign(value))
+    return found
+
+
+def _written_together(nodes: dict[UOp, None]) -> list[UOp]:
+    """All outputs of the custom kernels among `nodes`: a kernel runs once, for all its outputs."""
+    found = [x for node in nodes if node.op is Ops.CUSTOM_KERNEL for x in kernel_outputs(node)]
+    for node in found:
+        if node.op is Ops.ASSIGN:
+            note_write(node)
+    return found
+
+
+def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
+    order = UOp.sink(*roots).toposort(gate=lambda node: node not in seen)
+    return {node: None for node in order if node not in seen}
+
+
+def _readers_of_older(latest: dict[UOp, UOp], known: Collection[UOp]) -> dict[UOp, None]:
+    """Live values, `known` left out, that read one of the buffers (keys) with content older than
+    its latest assignment (values).
+    """
+    readers: dict[UOp, None] = {}
+    if not latest:
+        return readers
+    # everything below a latest assignment is as old as that assignment needs it
+    reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
+    for node in find_readers(latest, known):
+        if _reads_older(node, latest, reads_old):
+            readers[node] = None
+    return readers
+
+
+def _is_resharded_view(node: UOp, memory: Collection[UOp]) -> bool:
+    return node.op in VIEW_OPS and unmoved_base(node) in memory
+
+
+def _written_base(node: UOp) -> UOp:
+    """The base of a value, or of the target of a pending write."""
+    node = view_base(node)
+    while node.op is Ops.ASSIGN:
+        node = view_base(node.src[0])
+    return node
+
+
+def _reads_older(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
+    """Whether `root` reads one of `buffers` other than through an assignment `known` as latest."""
+    stack = [] if root in known else [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        # an assignment does not read its target
+        sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
+        if ready:
+            known[node] = any(known[x] for x in sources)
+        elif node not in known:
+            memory = movement_base(node.src[0]) if node.op is Ops.ASSIGN else node
+            if memory in buffers:
+                known[node] = True
+                continue
+            stack.append((node, True))
+            stack.extend((x, False) for x in sources if x not in known)
+    return known[root]

@@ -1,0 +1,107 @@
+"""Realization: tensors are computed into memory, and their dependents rebuilt over that memory.
+
+Input: tensors. Output: these in memory, and every other live tensor in terms of the new buffers.
+Invariant: a value that reads a buffer about to be overwritten is realized together with the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tinygrad.execution import realize_tensors
+from tinygrad.gradient import carry_over
+from tinygrad.storage.buffers import storage_of
+from tinygrad.storage.copy_on_write import RealizedOrigins
+from tinygrad.storage.dependents import dependents
+from tinygrad.storage.host_shards import shard_on_host
+from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.partial_gradients import values_to_compute
+from tinygrad.storage.pending_writes import (
+    find_readers,
+    renote_write,
+    with_readers_of_overwritten,
+)
+from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.views import (
+    is_constant,
+    is_in_memory,
+    is_uniform,
+    movement_base,
+    path_to,
+)
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import inherit
+
+
+def realize_all(tensors: Any) -> None:
+    """Compute tensors into memory, and rebuild their dependents."""
+    roots = nodes_to_compute(tensors)
+    shards = shard_on_host(roots)
+    if shards:
+        replace_nodes(shards)
+        roots = nodes_to_compute(tensors)
+    if roots:
+        replace_nodes(realize_tensors(roots))
+
+
+def realize_readers(memory: Collection[UOp]) -> None:
+    """Compute the lazy values that read these BUFFERs, and pending writes to them, before code
+    outside of the graph overwrites them. Views see the new content.
+    """
+    readers = dict.fromkeys(find_readers(memory))
+    if readers:
+        replace_nodes(realize_tensors(with_readers_of_overwritten(list(readers))))
+
+
+def nodes_to_compute(tensors: Any) -> list[UOp]:
+    """The nodes to realize for `tensors` to be in memory; for gradients, maybe partial sums."""
+    for x in tensors:
+        if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
+            x.uop = in_own_memory(x.uop)
+        base = movement_base(x.uop)
+        if base.op is Ops.BUFFER and not base.is_realized:
+            storage_of(base).ensure_allocated()
+    roots = [x for x in values_to_compute(tensors) if not is_in_memory(x) and not is_uniform(x)]
+    return with_readers_of_overwritten(list(dict.fromkeys(roots)))
+
+
+def replace_nodes(table: dict[UOp, UOp]) -> None:
+    """Rebuild every live tensor with nodes (keys) replaced by others of the same value (values)."""
+    if not table:
+        return
+    paths = [(x, path_to(x.uop, table)) for x in live_tensors.lazy()]
+    # most tensors are views of a realized node: their other dependents need not be registered
+    dependents.register(x.uop for x, path in paths if not path)
+    changed = dependents.of(table).union(*(path for _, path in paths))
+    done = dict(table)
+    origins = RealizedOrigins()
+    for x, _ in paths:
+        if x.uop in changed:
+            new = _rebuilt(x.uop, changed, done)
+            if new is not x.uop:
+                x.uop = new
+                origins.add(x)
+    carry_over(done)
+
+
+def _rebuilt(root: UOp, changed: set[UOp], done: dict[UOp, UOp]) -> UOp:
+    """`root` with the keys of `done` replaced. Only nodes in `changed` are above a key; their
+    rebuilt forms are added to `done`.
+    """
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        pending = [x for x in node.src if x in changed and x not in done]
+        if pending:
+            stack.extend(pending)
+            continue
+        stack.pop()
+        src = tuple([done.get(x, x) for x in node.src])
+        done[node] = node if src == node.src else inherit(node.replace(src=src), node)
+        renote_write(node, done[node])
+    return done[root]

@@ -1,0 +1,91 @@
+"""Views and aliases: which memory a node reads, and whether it needs memory at all.
+
+Input: nodes of the tensor graph. Output: their bases and properties. Invariant: a view reads the
+memory of its base in place; a chain of views has one base.
+"""
+
+from __future__ import annotations
+
+from tinygrad.sharding import Sharding
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+# ops whose value is their source's
+IDENTITY_OPS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
+
+_MOVEMENT = GroupOp.Movement | IDENTITY_OPS
+
+# movement that reads its source's memory in place; the other movement ops compute their result
+VIEW_OPS = _MOVEMENT - {Ops.PAD, Ops.WINDOW, Ops.UNWINDOW}
+
+
+def view_base(node: UOp) -> UOp:
+    """The node that a chain of views reads from."""
+    while node.op in VIEW_OPS:
+        node = node.src[0]
+    return node
+
+
+def movement_base(node: UOp) -> UOp:
+    """The node below all movement, including movement that computes its result."""
+    while node.op in _MOVEMENT:
+        node = node.src[0]
+    return node
+
+
+def unmoved_base(node: UOp) -> UOp:
+    """The node below views and below changes of layout, which views of a sharded axis insert."""
+    while node.op in VIEW_OPS or node.op is Ops.COPY:
+        node = node.src[0]
+    return node
+
+
+def path_to(node: UOp, table: dict[UOp, UOp]) -> list[UOp]:
+    """The nodes from `node` down to the first key of `table` below movement; empty if none."""
+    path = [node]
+    while node not in table:
+        if node.op not in _MOVEMENT:
+            return []
+        node = node.src[0]
+        path.append(node)
+    return path
+
+
+def is_in_memory(node: UOp) -> bool:
+    """Whether a value is a realized buffer or a view of one."""
+    base = view_base(node)
+    return base.op is Ops.BUFFER and base.is_realized
+
+
+def repeats_elements(node: UOp) -> bool:
+    """Whether several elements of a view are one element of memory, as EXPAND makes them."""
+    while node.op in _MOVEMENT and node.op is not Ops.EXPAND:
+        node = node.src[0]
+    return node.op is Ops.EXPAND
+
+
+def is_uniform(node: UOp) -> bool:
+    """Whether every element is one known number, which needs no memory."""
+    while (node.op in _MOVEMENT and node.op is not Ops.PAD) or node.op is Ops.COPY:
+        node = node.src[0]
+    return node.op in {Ops.CONST, Ops.BIND}
+
+
+def is_constant(node: UOp) -> bool:
+    """Whether a value is computed from constants alone, on any device."""
+    while node.device is not None and len(node.src) == 1:
+        node = node.src[0]
+    return node.device is None
+
+
+def slices_sharded_axis(view: UOp) -> bool:
+    """Whether a view slices a sharded axis, so that shards hold elements outside of it."""
+    while view.op in VIEW_OPS:
+        source = view.src[0]
+        layout = source.device
+        if view.op is Ops.SHRINK and isinstance(layout, Sharding):
+            axes = layout.split_axes
+            if any(view.arg[axis] != (0, source.shape[axis]) for axis in axes):
+                return True
+        view = source
+    return False

@@ -1,0 +1,82 @@
+"""Scalars and broadcasting: constants, and shapes that combine as in numpy.
+
+Input: shapes and nodes. Output: the shape that shapes broadcast to, and nodes expanded to it.
+Invariant: a size is an int or a symbolic expression, and 1 is the only size that is expanded.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tinygrad.dtype import ConstType, DType, dtypes, truncate
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, sint
+
+Shape: TypeAlias = tuple[sint, ...]
+
+# an elementwise op broadcasts these, which have no axes, by itself
+_SCALARS = frozenset({Ops.CONST, Ops.BIND, Ops.DEFINE_VAR})
+
+
+def is_scalar(node: UOp) -> bool:
+    """Whether `node` is a constant or a Variable, which elementwise ops broadcast by themselves."""
+    return node.op in _SCALARS or (node.op is Ops.CAST and node.src[0].op in _SCALARS)
+
+
+def const_node(value: ConstType, dtype: DType) -> UOp:
+    """The constant `value` of type `dtype`. Integers out of range wrap around."""
+    if dtypes.is_int(dtype):
+        number = int(value)
+        if not dtypes.min(dtype) <= number <= dtypes.max(dtype):
+            number = truncate[dtype](number)
+        return UOp.const(dtype, number)
+    return UOp.const(dtype, value)
+
+
+def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
+    """The dtype of a Python number next to a tensor: the tensor's, unless that cannot hold it."""
+    if dtypes.is_float(neighbour) or value.__class__ is bool:
+        return neighbour
+    if dtypes.is_int(neighbour) and isinstance(value, int):
+        return neighbour
+    return dtypes.from_py(value)
+
+
+def same_size(a: sint, b: sint) -> bool:
+    """Whether two sizes are equal; symbolic ones must be so for all values of their Variables."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return a is b or (UOp.const(dtypes.index, a) - b).ssimplify() == 0
+
+
+def format_shape(shape: Shape) -> str:
+    """A shape as text, with symbolic sizes rendered as expressions."""
+    sizes = [str(size) if isinstance(size, int) else size.render() for size in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
+    """The shape that `shapes` broadcast to, as in numpy. Raises ValueError if there is none."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    count = max(len(shape) for shape in shapes)
+    padded = [(1,) * (count - len(shape)) + shape for shape in shapes]
+    result: list[sint] = []
+    for sizes in zip(*padded, strict=True):
+        wide = [size for size in sizes if not (isinstance(size, int) and size == 1)]
+        if any(not same_size(size, wide[0]) for size in wide):
+            listed = " and ".join(format_shape(shape) for shape in dict.fromkeys(shapes))
+            raise ValueError(
+                f"shapes {listed} do not broadcast: sizes {sizes[0]} and {sizes[-1]} differ, "
+                "and neither is 1"
+            )
+        result.append(wide[0] if wide else 1)
+    return tuple(result)
+
+
+def broadcast_node(node: UOp, shape: Shape) -> UOp:
+    """`node` expanded to `shape`, to which its shape must broadcast."""
+    own = node.shape
+    if own == shape:
+        return node
+    return node.reshape((1,) * (len(shape) - len(own)) + own).expand(shape)
