@@ -13,7 +13,8 @@ from test.backend.kernels import Build, Runner, buffer, flat_index, random_array
 from test.numpy_evaluator import variable
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
-from tinygrad.renderer.cstyle import CUDA_PRELUDE, CRenderer, CUDARenderer
+from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
+from tinygrad.renderer.cstyle.cuda import CUDA_PRELUDE
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

@@ -12,7 +12,7 @@ from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import find_renderer, parameters
 from tinygrad.renderer.llvm import LLVMRenderer
-from tinygrad.renderer.llvm_types import cast_steps, constant, value_type
+from tinygrad.renderer.llvm.types import cast_steps, constant, value_type
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 

@@ -1,28 +1,27 @@
-"""From a linear program to source text: what every renderer is told, and what it must say of
-itself.
+"""The interface of a renderer, and the form of the linear program that it renders.
 
 A linear program is a list of `UOp`s, each after its sources. RANGE..END and IF..ENDIF nest. A
-renderer walks it once and gives every node that has a value a name.
+renderer walks it once and names every node that has a value.
 
-- `DEFINE_GLOBAL` (arg: slot) is a parameter, `DEFINE_VAR` a runtime integer, `CONST` a number; a
-  vector CONST is a splat, or the lanes' values if its arg is a tuple.
-- `DEFINE_REG` (arg: number) is a small array kept in registers, of scalars or vectors.
-  `DEFINE_LOCAL` is scratch memory of the thread.
-- `RANGE` opens a loop, `END(range)` closes it. Kind TILE: unroll it fully. Kind GLOBAL: the grid;
-  it has as many items as its size. Where several share it, their sources are `(size, offset)`:
-  items `[offset, offset + size)` are theirs, counted from 0. A CPU runs the items of `[begin,
-  end)`, a GPU each on a thread of its own.
-- `IF(condition)`, `ENDIF(if)`.
-- `AFTER(x, *before)` is another name for `x`; it only kept order.
-- `INDEX(pointer, index[, valid])` is an address. `LOAD(INDEX[, alt])` with a scalar index gives one
-  element, or, if its dtype is a vector, that many contiguous ones, aligned to the element and no
-  more; with a vector index it gathers. Where `valid` (a bool, or one for each lane) is false,
-  memory is not touched and the value is `alt`. `STORE(INDEX, value)` has the same forms.
-- `VECTORIZE` with one source repeats it in all lanes, with several it collects them. `GEP` (arg:
-  lane) takes one, or several as a new vector. `REDUCE(vector)` without ranges reduces the lanes by
-  its arg.
-- All operands of arithmetic have equally many lanes. IDIV and MOD truncate as in C. MULACC(a, b, c)
-  is a * b + c.
+- `DEFINE_GLOBAL` (arg: slot) is a pointer parameter, `DEFINE_VAR` an integer parameter, `CONST` a
+  number. A vector CONST is a splat, or holds a value for each lane if its arg is a tuple.
+- `DEFINE_REG` (arg: number) is a small array of scalars or vectors that is kept in registers.
+  `DEFINE_LOCAL` (arg: number) is scratch memory, private to the thread.
+- `RANGE` opens a loop, `END(range)` closes it. Kind TILE is unrolled fully. Kind GLOBAL is the
+  grid, with a work item for each step. Loop nests that share the grid have the sources
+  `(size, offset)`: a nest runs the work items `[offset, offset + size)`, counted from 0. A CPU
+  runs the work items of `[begin, end)` in one call, a GPU runs each on a thread of its own.
+- `IF(condition)` opens a branch, `ENDIF(if)` closes it.
+- `AFTER(x, *before)` is an alias of `x`. It orders the graph and renders to nothing.
+- `INDEX(pointer, index[, valid])` is an address. `LOAD(INDEX[, alt])` with a scalar index loads an
+  element or, if its dtype is a vector, that many contiguous ones, aligned to the element only;
+  with a vector index it gathers. Where `valid` (a bool, or one for each lane) is false, memory is
+  not touched and the value is `alt`. `STORE(INDEX, value)` has the same forms.
+- `VECTORIZE` with one source is a splat, with several it builds a vector of them. `GEP` (arg: lane)
+  extracts a lane, or shuffles several into a new vector. `REDUCE(vector)` without ranges reduces
+  the lanes by its arg.
+- All operands of an ALU op have the same number of lanes. IDIV and MOD truncate toward zero.
+  `MULACC(a, b, c)` is `a * b + c`.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from tinygrad.uop.ops import UOp, sint
 
 @dataclass(frozen=True)
 class Estimates:
-    """What one run of a kernel does, by its loops' sizes; symbolic sizes give symbolic numbers."""
+    """The cost of one run of a kernel. Loops of symbolic size give symbolic numbers."""
 
     flops: sint = 0
     loaded_bytes: sint = 0
     stored_bytes: sint = 0
     memory_bytes: sint = 0
-    """Bytes of all the buffers it touches, each counted once: the least that must move."""
+    """Lower bound of the memory traffic: bytes of all accessed buffers, each counted once."""
 
 
 @dataclass(frozen=True)
@@ -54,51 +53,54 @@ class Program:
     slots: tuple[int, ...]
     """The DEFINE_GLOBAL slot of each parameter, in order."""
     outputs: tuple[int, ...]
-    """Slots that are written."""
+    """Slots that the kernel stores to."""
     inputs: tuple[int, ...]
-    """Slots that are read."""
+    """Slots that the kernel loads from."""
     variables: tuple[UOp, ...]
     """The DEFINE_VARs, in the order of the `values` parameter."""
     grid: sint = 1
-    """Number of independent work items; 1 if it has no grid."""
+    """Number of independent work items; 1 without a grid."""
     estimates: Estimates = Estimates()
     applied: tuple[str, ...] = ()
-    """What was done to the loops, for people."""
+    """The loop transformations that were applied, as text for DEBUG=3."""
 
 
 class Renderer:
-    """A target language. The attributes are what code generation asks for; never the target's
-    name."""
+    """A target: its language, and the capabilities that code generation depends on.
+
+    Code generation reads these attributes, never the target's name.
+    """
 
     name: str = ""
     dtypes: frozenset[DType] = frozenset(dtypes.all)
-    """Types whose values it can load, store and convert."""
+    """Types that the target can load, store and convert."""
     operations: frozenset[Ops] = GroupOp.ALU - {Ops.THREEFRY, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW}
-    """Arithmetic it can express; the rest is rewritten before it sees it."""
+    """ALU ops that the target can express; all others are decomposed into these."""
     vector_bytes: int = 16
-    """Bytes of the widest vector that is worth using; that of one element means none."""
+    """Bytes of the widest vector worth using; 1 means no vectors."""
     vector_registers: int = 16
+    """Vector registers, an upper bound for the accumulators and operands of a register tile."""
     has_shuffle: bool = False
-    """Whether GEP may take several lanes, given as a tuple, in any order."""
+    """Whether GEP may shuffle several lanes, given as a tuple."""
     enough_items: int = 64
-    """Items of the grid beyond which more bring no better balance."""
+    """Work items beyond which more do not balance the load better."""
     parallel_work: int = 1 << 15
-    """Steps of work below which one item does it all: waking others takes longer."""
+    """Elementary steps below which a kernel runs as one work item: a launch would cost more."""
     scratch_bytes: int = 0
-    """How much DEFINE_LOCAL memory a kernel may use."""
+    """Upper bound of a kernel's DEFINE_LOCAL memory."""
     threads: int = 1
-    """Threads that share the work items of a grid, which is cut into a few items for each."""
+    """Threads that share a grid; a grid has a few work items for each."""
 
     def __init__(self, *, threads: int = 1) -> None:
         self.threads = threads
 
     def render(self, name: str, linear: list[UOp]) -> str:
-        """The source of a kernel called `name`."""
+        """The source of the kernel `name`."""
         raise NotImplementedError
 
 
 def parameters(linear: list[UOp]) -> tuple[list[UOp], list[UOp]]:
-    """The DEFINE_GLOBALs by slot and the DEFINE_VARs by name: a kernel's parameters in order."""
+    """A kernel's parameters in order: the DEFINE_GLOBALs by slot, the DEFINE_VARs by name."""
     pointers = sorted({u for u in linear if u.op is Ops.DEFINE_GLOBAL}, key=lambda u: int(u.arg))
     variables = sorted({u for u in linear if u.op is Ops.DEFINE_VAR}, key=lambda u: str(u.arg[0]))
     return pointers, variables

@@ -1,9 +1,9 @@
-"""Arithmetic and conversions as LLVM instructions, on scalars and vectors alike."""
+"""LLVM instructions of arithmetic and conversions, on scalars and vectors."""
 
 from __future__ import annotations
 
 from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.llvm_types import (
+from tinygrad.renderer.llvm.types import (
     cast_steps,
     constant,
     is_bool,
@@ -11,13 +11,13 @@ from tinygrad.renderer.llvm_types import (
     mangled,
     value_type,
 )
-from tinygrad.renderer.llvm_writer import Writer
+from tinygrad.renderer.llvm.writer import Writer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-# neither infinities nor NaNs are assumed away; sums may be fused with products
+# infinities and NaNs keep their meaning; a product and a sum may become an FMA
 FAST = "nsz contract "
-# the order of the terms of a reduction is free
+# a reduction may be reassociated
 REORDER = "reassoc nsz contract "
 
 _INTEGER_OPS = {
@@ -50,17 +50,17 @@ _FLOAT_INTRINSICS = {
     Ops.LOG2: "log2",
     Ops.SIN: "sin",
     Ops.POW: "pow",
-    # propagates NaN, as numpy's maximum does
+    # propagates NaN, as numpy.maximum does
     Ops.MAX: "maximum",
 }
 
 
 def alu(w: Writer, u: UOp) -> str:
-    """The operand that names the result of an arithmetic node."""
+    """The operand that holds the result of an ALU op."""
     op, first = u.op, u.src[0].dtype
     if op is Ops.WHERE:
-        condition, yes, no = (w.typed(x) for x in u.src)
-        return w.value(f"select {condition}, {yes}, {no}")
+        condition, yes, no = (w.operand(x) for x in u.src)
+        return w.assign(f"select {condition}, {yes}, {no}")
     if op in _COMPARISONS:
         float_form, signed_form, unsigned_form = _COMPARISONS[op]
         if dtypes.is_float(first):
@@ -68,11 +68,11 @@ def alu(w: Writer, u: UOp) -> str:
         else:
             unsigned = dtypes.is_unsigned(first) or is_bool(first)
             form = unsigned_form if unsigned else signed_form
-        return w.value(f"{form} {w.typed(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"{form} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     if dtypes.is_float(u.dtype):
         return _float(w, u)
     if is_bool(u.dtype) and op in _BOOL_OPS:
-        return w.value(f"{_BOOL_OPS[op]} {w.typed(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"{_BOOL_OPS[op]} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     return _integer(w, u)
 
 
@@ -92,16 +92,16 @@ def _float(w: Writer, u: UOp) -> str:
     kind = value_type(u.dtype)
     if u.op in _FLOAT_OPS:
         flags = _flags(u)
-        return w.value(f"{_FLOAT_OPS[u.op]} {flags}{w.typed(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"{_FLOAT_OPS[u.op]} {flags}{w.operand(u.src[0])}, {w.names[u.src[1]]}")
     if u.op is Ops.MULACC:
-        product = w.value(f"fmul {FAST}{w.typed(u.src[0])}, {w.names[u.src[1]]}")
-        return w.value(f"fadd {_flags(u)}{kind} {w.names[u.src[2]]}, {product}")
+        product = w.assign(f"fmul {FAST}{w.operand(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"fadd {_flags(u)}{kind} {w.names[u.src[2]]}, {product}")
     if u.op is Ops.RECIPROCAL:
-        return w.value(f"fdiv {kind} {constant(u.dtype, 1.0)}, {w.names[u.src[0]]}")
+        return w.assign(f"fdiv {kind} {constant(u.dtype, 1.0)}, {w.names[u.src[0]]}")
     if u.op is Ops.NEG:
-        return w.value(f"fneg {w.typed(u.src[0])}")
+        return w.assign(f"fneg {w.operand(u.src[0])}")
     if u.op not in _FLOAT_INTRINSICS:
-        raise NotImplementedError(f"LLVM IR has no {u.op.name} of {u.dtype!r}")
+        raise NotImplementedError(f"LLVM IR cannot express {u.op.name} of {u.dtype!r}")
     name = f"llvm.{_FLOAT_INTRINSICS[u.op]}.{mangled(u.dtype)}"
     arguments = [(kind, w.names[x]) for x in u.src]
     return w.call(u.dtype, name, *arguments, flags="nsz ")
@@ -110,26 +110,26 @@ def _float(w: Writer, u: UOp) -> str:
 def _integer(w: Writer, u: UOp) -> str:
     kind = value_type(u.dtype)
     if u.op in _INTEGER_OPS:
-        return w.value(f"{_INTEGER_OPS[u.op]} {w.typed(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"{_INTEGER_OPS[u.op]} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     unsigned = dtypes.is_unsigned(u.dtype)
     if u.op is Ops.SHR:
         form = "lshr" if unsigned else "ashr"
-        return w.value(f"{form} {w.typed(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"{form} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     if u.op in {Ops.IDIV, Ops.MOD}:
         return _division(w, u)
     if u.op is Ops.MAX:
         name = f"llvm.{'u' if unsigned else 's'}max.{mangled(u.dtype)}"
         return w.call(u.dtype, name, *[(kind, w.names[x]) for x in u.src])
     if u.op is Ops.NEG:
-        return w.value(f"sub {kind} {constant(u.dtype, 0)}, {w.names[u.src[0]]}")
+        return w.assign(f"sub {kind} {constant(u.dtype, 0)}, {w.names[u.src[0]]}")
     if u.op is Ops.MULACC:
-        product = w.value(f"mul {w.typed(u.src[0])}, {w.names[u.src[1]]}")
-        return w.value(f"add {kind} {product}, {w.names[u.src[2]]}")
-    raise NotImplementedError(f"LLVM IR has no {u.op.name} of {u.dtype!r}")
+        product = w.assign(f"mul {w.operand(u.src[0])}, {w.names[u.src[1]]}")
+        return w.assign(f"add {kind} {product}, {w.names[u.src[2]]}")
+    raise NotImplementedError(f"LLVM IR cannot express {u.op.name} of {u.dtype!r}")
 
 
 def _division(w: Writer, u: UOp) -> str:
-    """A quotient or remainder. A divisor of 0, and of -1 to the least integer, would trap."""
+    """A quotient or remainder that does not trap on a divisor of 0, nor on overflow by -1."""
     dividend, divisor = u.src
     quotient = u.op is Ops.IDIV
     kind = value_type(u.dtype)
@@ -140,44 +140,44 @@ def _division(w: Writer, u: UOp) -> str:
         form = "sdiv" if quotient else "srem"
     by = w.names[divisor]
     if low > 0 or high < -1:
-        return w.value(f"{form} {kind} {w.names[dividend]}, {by}")
+        return w.assign(f"{form} {kind} {w.names[dividend]}, {by}")
     zero = constant(u.dtype, 0)
     one = constant(u.dtype, 1)
     condition = value_type(dtypes.bool.vec(u.dtype.count))
-    is_zero = w.value(f"icmp eq {kind} {by}, {zero}")
-    refused = is_zero
+    is_zero = w.assign(f"icmp eq {kind} {by}, {zero}")
+    is_unsafe = is_zero
     if form[0] == "s":
-        is_minus = w.value(f"icmp eq {kind} {by}, {constant(u.dtype, -1)}")
-        refused = w.value(f"or {condition} {is_zero}, {is_minus}")
-    safe = w.value(f"select {condition} {refused}, {kind} {one}, {kind} {by}")
-    result = w.value(f"{form} {kind} {w.names[dividend]}, {safe}")
+        is_minus = w.assign(f"icmp eq {kind} {by}, {constant(u.dtype, -1)}")
+        is_unsafe = w.assign(f"or {condition} {is_zero}, {is_minus}")
+    safe = w.assign(f"select {condition} {is_unsafe}, {kind} {one}, {kind} {by}")
+    result = w.assign(f"{form} {kind} {w.names[dividend]}, {safe}")
     if form[0] == "s" and quotient:
-        negated = w.value(f"sub {kind} {zero}, {w.names[dividend]}")
-        result = w.value(f"select {condition} {is_minus}, {kind} {negated}, {kind} {result}")
-    # as `cdiv` and `cmod` do: x // 0 is 0, x % 0 is x
+        negated = w.assign(f"sub {kind} {zero}, {w.names[dividend]}")
+        result = w.assign(f"select {condition} {is_minus}, {kind} {negated}, {kind} {result}")
+    # as in `cdiv` and `cmod`: x // 0 is 0, x % 0 is x
     of_zero = zero if quotient else w.names[dividend]
-    return w.value(f"select {condition} {is_zero}, {kind} {of_zero}, {kind} {result}")
+    return w.assign(f"select {condition} {is_zero}, {kind} {of_zero}, {kind} {result}")
 
 
 def cast(w: Writer, u: UOp) -> None:
-    """A conversion of value."""
+    """Write a conversion between dtypes."""
     source = u.src[0]
     target = u.dtype
     if is_bool(target) and not is_bool(source.dtype):
         form = "fcmp une" if dtypes.is_float(source.dtype) else "icmp ne"
         zero = constant(source.dtype, 0.0 if dtypes.is_float(source.dtype) else 0)
-        w.names[u] = w.value(f"{form} {w.typed(source)}, {zero}")
+        w.names[u] = w.assign(f"{form} {w.operand(source)}, {zero}")
         return
     operand, kind = w.names[source], value_type(source.dtype)
     for instruction, scalar in cast_steps(source.dtype, target):
         result = value_type(scalar.vec(target.count))
-        operand = w.value(f"{instruction} {kind} {operand} to {result}")
+        operand = w.assign(f"{instruction} {kind} {operand} to {result}")
         kind = result
     w.names[u] = operand
 
 
 def bitcast(w: Writer, u: UOp) -> None:
-    """The same bits as another type."""
+    """Write a bitcast."""
     source = u.src[0]
     before, after = value_type(source.dtype), value_type(u.dtype)
     if before == after:
@@ -186,37 +186,37 @@ def bitcast(w: Writer, u: UOp) -> None:
     if is_bool(source.dtype) or is_bool(u.dtype):
         cast(w, u)
         return
-    w.names[u] = w.value(f"bitcast {w.typed(source)} to {after}")
+    w.names[u] = w.assign(f"bitcast {w.operand(source)} to {after}")
 
 
 def vectorize(w: Writer, u: UOp) -> None:
-    """A vector of one scalar repeated, or of several."""
+    """Write a splat of one scalar, or a vector of several."""
     kind = value_type(u.dtype)
     if len(u.src) == 1:
-        first = w.value(f"insertelement {kind} poison, {w.typed(u.src[0])}, i32 0")
+        first = w.assign(f"insertelement {kind} poison, {w.operand(u.src[0])}, i32 0")
         lanes = f"<{u.dtype.count} x i32> zeroinitializer"
-        w.names[u] = w.value(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
+        w.names[u] = w.assign(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
         return
     operand = "poison"
     for lane, x in enumerate(u.src):
-        operand = w.value(f"insertelement {kind} {operand}, {w.typed(x)}, i32 {lane}")
+        operand = w.assign(f"insertelement {kind} {operand}, {w.operand(x)}, i32 {lane}")
     w.names[u] = operand
 
 
-def take_lane(w: Writer, u: UOp) -> None:
-    """One lane of a vector, or several in any order."""
+def extract_lanes(w: Writer, u: UOp) -> None:
+    """Write the extraction of a lane, or a shuffle of several."""
     source = u.src[0]
     if isinstance(u.arg, tuple):
         lanes = constant(dtypes.int32.vec(len(u.arg)), u.arg)
         kind = f"<{len(u.arg)} x i32>"
         other = f"{value_type(source.dtype)} poison"
-        w.names[u] = w.value(f"shufflevector {w.typed(source)}, {other}, {kind} {lanes}")
+        w.names[u] = w.assign(f"shufflevector {w.operand(source)}, {other}, {kind} {lanes}")
         return
-    w.names[u] = w.value(f"extractelement {w.typed(u.src[0])}, i32 {u.arg}")
+    w.names[u] = w.assign(f"extractelement {w.operand(u.src[0])}, i32 {u.arg}")
 
 
 def reduce_lanes(w: Writer, u: UOp) -> None:
-    """All lanes of a vector combined."""
+    """Write a reduction of all lanes."""
     source = u.src[0]
     name, start = lane_reduction(u.arg, source.dtype)
     result: DType = u.dtype

@@ -1,11 +1,11 @@
-"""Arithmetic, conversions and memory as C expressions, on scalars and vectors alike."""
+"""C expressions of arithmetic, conversions and memory accesses, on scalars and vectors."""
 
 from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
-from tinygrad.renderer.c_types import mask_type, number, short_name, stored
-from tinygrad.renderer.c_vectors import safe_division
-from tinygrad.renderer.c_writer import CWriter, unwrapped
+from tinygrad.renderer.cstyle.types import literal, mask_type, short_name, stored
+from tinygrad.renderer.cstyle.vectors import safe_division
+from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -29,12 +29,12 @@ _MASK_OPERATORS = {Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.CMPNE: "^"}
 
 
 def is_mask(dtype: DType) -> bool:
-    """Whether values of the type are masks: vectors of bools."""
+    """Whether a value of the type is a mask, a vector of bools."""
     return dtypes.is_bool(dtype) and dtype.count > 1
 
 
 def write_alu(w: CWriter, u: UOp) -> None:
-    """Any arithmetic."""
+    """Write an ALU op."""
     if is_mask(u.dtype):
         _write_mask(w, u)
     elif u.op is Ops.WHERE:
@@ -44,9 +44,9 @@ def write_alu(w: CWriter, u: UOp) -> None:
         else:
             mask = w.mask(condition, u.dtype.scalar().itemsize)
             text = w.vectors.where(u.dtype, mask, w.names[yes], w.names[no])
-        w.set(u, w.vectors.type(u.dtype), text)
+        w.assign(u, w.vectors.type(u.dtype), text)
     else:
-        w.set(u, w.vectors.type(u.dtype), _arithmetic(w, u))
+        w.assign(u, w.vectors.type(u.dtype), _arithmetic(w, u))
 
 
 def _arithmetic(w: CWriter, u: UOp) -> str:
@@ -55,7 +55,7 @@ def _arithmetic(w: CWriter, u: UOp) -> str:
         return _division(w, u)
     if u.op in _BINARY:
         text = f"({src[0]} {_BINARY[u.op]} {src[1]})"
-        # C computes in int what is narrower
+        # C promotes narrower operands to int
         return f"(({w.vectors.type(u.dtype)}){text})" if _is_promoted(u.dtype) else text
     if u.op is Ops.NEG:
         return f"(-{src[0]})"
@@ -65,7 +65,7 @@ def _arithmetic(w: CWriter, u: UOp) -> str:
         function = w.functions[u.op] + ("" if u.dtype.scalar() is dtypes.float64 else "f")
         is_vector = u.dtype.count > 1
         return w.vectors.call(function, u.dtype, src[0]) if is_vector else f"{function}({src[0]})"
-    raise NotImplementedError(f"C has no {u.op.name} of {u.dtype!r}")
+    raise NotImplementedError(f"C cannot express {u.op.name} of {u.dtype!r}")
 
 
 def _is_promoted(dtype: DType) -> bool:
@@ -84,7 +84,7 @@ def _division(w: CWriter, u: UOp) -> str:
 
 
 def _write_mask(w: CWriter, u: UOp) -> None:
-    """Arithmetic that gives a vector of bools."""
+    """Write an ALU op whose result is a mask."""
     first = u.src[0]
     if u.op in GroupOp.Comparison and not dtypes.is_bool(first.dtype):
         width = first.dtype.scalar().itemsize
@@ -103,11 +103,11 @@ def _write_mask(w: CWriter, u: UOp) -> None:
 
 def _set_mask(w: CWriter, u: UOp, width: int, text: str) -> None:
     w.mask_bytes[u] = width
-    w.set(u, w.vectors.type(mask_type(u.dtype.count, width)), text)
+    w.assign(u, w.vectors.type(mask_type(u.dtype.count, width)), text)
 
 
 def write_constant(w: CWriter, u: UOp) -> None:
-    """A number, in all lanes."""
+    """Write a constant, a splat if it is a vector."""
     if is_mask(u.dtype):
         value = tuple(-int(x) for x in u.arg) if isinstance(u.arg, tuple) else -int(u.arg)
         w.mask_bytes[u] = 1
@@ -115,14 +115,14 @@ def write_constant(w: CWriter, u: UOp) -> None:
     elif u.dtype.count > 1:
         w.names[u] = w.vectors.constant(u.dtype, u.arg)
     else:
-        w.names[u] = number(u.dtype, u.arg)
+        w.names[u] = literal(u.dtype, u.arg)
 
 
 # ---- conversions ----
 
 
 def write_cast(w: CWriter, u: UOp) -> None:
-    """A conversion of value."""
+    """Write a conversion between dtypes."""
     source, target = u.src[0].dtype, u.dtype
     value = w.names[u.src[0]]
     if is_mask(target):
@@ -132,7 +132,7 @@ def write_cast(w: CWriter, u: UOp) -> None:
             zero = w.vectors.constant(source, 0)
             _set_mask(w, u, source.scalar().itemsize, f"({value} != {zero})")
         return
-    w.set(u, w.vectors.type(target), _converted(w, u.src[0], target))
+    w.assign(u, w.vectors.type(target), _converted(w, u.src[0], target))
 
 
 def _converted(w: CWriter, node: UOp, target: DType) -> str:
@@ -150,31 +150,31 @@ def _converted(w: CWriter, node: UOp, target: DType) -> str:
 
 
 def _is_direct(source: DType, target: DType) -> bool:
-    """Whether C defines the conversion for all values that wrap around in numpy."""
+    """Whether C defines the conversion for every value: a float out of range has to wrap."""
     return not (dtypes.is_float(source) and dtypes.is_int(target))
 
 
 def _wide_integer(target: DType) -> DType:
-    """What a float is converted to first, so that what does not fit in `target` wraps around."""
+    """The integer type that a float passes through, so that values out of range wrap."""
     scalar = target.scalar()
     return dtypes.int32 if scalar.itemsize < 4 or scalar is dtypes.int32 else dtypes.int64
 
 
 def write_bitcast(w: CWriter, u: UOp) -> None:
-    """The same bits as another type."""
+    """Write a bitcast."""
     source = u.src[0]
     value = w.names[source]
     if dtypes.is_bool(u.dtype) or dtypes.is_bool(source.dtype):
         write_cast(w, u)
     elif u.dtype.count > 1:
-        w.set(u, w.vectors.type(u.dtype), w.vectors.bits(u.dtype, value))
+        w.assign(u, w.vectors.type(u.dtype), w.vectors.bits(u.dtype, value))
     elif short_name(source.dtype) == short_name(u.dtype):
         w.names[u] = value
     elif dtypes.is_float(source.dtype) or dtypes.is_float(u.dtype):
         text = w.vectors.scalar_bits(source.dtype, u.dtype, value)
-        w.set(u, w.vectors.type(u.dtype), text)
+        w.assign(u, w.vectors.type(u.dtype), text)
     else:
-        w.set(u, w.vectors.type(u.dtype), f"({w.vectors.type(u.dtype)}){value}")
+        w.assign(u, w.vectors.type(u.dtype), f"({w.vectors.type(u.dtype)}){value}")
 
 
 # ---- lanes ----
@@ -187,18 +187,18 @@ def write_vectorize(w: CWriter, u: UOp) -> None:
     if is_mask(dtype):
         dtype = mask_type(dtype.count, 1)
         values = [f"-{x}" for x in values]
-    text = w.vectors.all(dtype, values[0]) if len(values) == 1 else w.vectors.lanes(dtype, values)
+    text = w.vectors.splat(dtype, values[0]) if len(values) == 1 else w.vectors.lanes(dtype, values)
     if is_mask(u.dtype):
         _set_mask(w, u, 1, text)
     else:
-        w.set(u, w.vectors.type(dtype), text)
+        w.assign(u, w.vectors.type(dtype), text)
 
 
 def write_lane(w: CWriter, u: UOp) -> None:
-    """One lane of a vector."""
+    """Write the extraction of a lane."""
     text = f"{_indexable(w.names[u.src[0]])}[{u.arg}]"
     text = f"({text} != 0)" if dtypes.is_bool(u.dtype) else text
-    w.set(u, w.vectors.type(u.dtype), text)
+    w.assign(u, w.vectors.type(u.dtype), text)
 
 
 def _indexable(text: str) -> str:
@@ -206,7 +206,7 @@ def _indexable(text: str) -> str:
 
 
 def write_reduce(w: CWriter, u: UOp) -> None:
-    """All lanes of a vector combined."""
+    """Write a reduction of all lanes."""
     source = u.src[0]
     op, dtype = u.arg, source.dtype
     if is_mask(dtype):
@@ -214,7 +214,7 @@ def write_reduce(w: CWriter, u: UOp) -> None:
         dtype = mask_type(dtype.count, w.mask_bytes[source])
     text = w.vectors.reduce(op, dtype, w.names[source])
     text = f"({text} != 0)" if dtypes.is_bool(u.dtype) else text
-    w.set(u, w.vectors.type(u.dtype), text)
+    w.assign(u, w.vectors.type(u.dtype), text)
 
 
 # ---- memory ----
@@ -227,13 +227,13 @@ def _pointee(address: UOp) -> DType:
 
 
 def write_index(w: CWriter, u: UOp) -> None:
-    """An address. What goes through it asks for the parts again, so it has no text of its own."""
+    """Write an address as a pointer expression; accesses use its sources directly."""
     pointer, position = (w.names[x] for x in u.src[:2])
     w.names[u] = f"{pointer} + {position}"
 
 
 def write_load(w: CWriter, u: UOp) -> None:
-    """The value at an address. It always gets a name, because a later store may change it."""
+    """Write a load. It is never inlined, because a later store may change the memory."""
     text = _loaded(w, u)
     name = f"v{w.count}"
     w.count += 1
@@ -246,7 +246,7 @@ def write_load(w: CWriter, u: UOp) -> None:
     else:
         kind = w.vectors.type(u.dtype)
     w.names[u] = name
-    w.say(f"{kind} {name} = {text};")
+    w.emit(f"{kind} {name} = {text};")
 
 
 def _loaded(w: CWriter, u: UOp) -> str:
@@ -256,7 +256,7 @@ def _loaded(w: CWriter, u: UOp) -> str:
     if _is_simple(address):
         return _element(w, kind, address)
     if kind.count == 1:
-        other = w.names[u.src[1]] if len(u.src) > 1 else number(kind, 0)
+        other = w.names[u.src[1]] if len(u.src) > 1 else literal(kind, 0)
         return f"({w.names[address.src[2]]} ? {pointer}[{position}] : {other})"
     other = _other_lanes(w, u, kind)
     positions = _positions(address)
@@ -270,13 +270,13 @@ def _is_simple(address: UOp) -> bool:
 
 
 def _positions(address: UOp) -> DType | None:
-    """The type of an address's vector of positions."""
+    """The type of the vector index of a gather or scatter, or None."""
     dtype = address.src[1].dtype
     return dtype if dtype.count > 1 else None
 
 
 def _element(w: CWriter, kind: DType, address: UOp) -> str:
-    """What is at an address, to be read or written."""
+    """The lvalue at an address."""
     pointer, position = (w.names[x] for x in address.src[:2])
     if kind.count == 1 or _pointee(address) is kind:
         return f"{pointer}[{unwrapped(position)}]"
@@ -292,40 +292,40 @@ def _other_lanes(w: CWriter, u: UOp, kind: DType) -> str:
 
 
 def _lanes_valid(w: CWriter, address: UOp, count: int) -> str:
-    """The mask of an access, a byte a lane."""
+    """The byte mask of an access."""
     if len(address.src) == 2:
         return w.vectors.constant(mask_type(count, 1), -1)
     valid = address.src[2]
     if valid.dtype.count == count:
         return w.mask(valid, 1)
-    return w.vectors.all(mask_type(count, 1), f"-{w.names[valid]}")
+    return w.vectors.splat(mask_type(count, 1), f"-{w.names[valid]}")
 
 
 def write_store(w: CWriter, u: UOp) -> None:
-    """Write a value to an address."""
+    """Write a store."""
     address, node = u.src[:2]
     kind = stored(node.dtype)
     value = w.names[node]
     if is_mask(node.dtype):
         value = w.vectors.bits(kind, f"({w.mask(node, 1)} & 1)")
     if _is_simple(address):
-        w.say(f"{_element(w, kind, address)} = {unwrapped(value)};")
+        w.emit(f"{_element(w, kind, address)} = {unwrapped(value)};")
     elif kind.count == 1:
         pointer, position = (w.names[x] for x in address.src[:2])
         condition = unwrapped(w.names[address.src[2]])
-        w.say(f"if ({condition}) {pointer}[{unwrapped(position)}] = {unwrapped(value)};")
+        w.emit(f"if ({condition}) {pointer}[{unwrapped(position)}] = {unwrapped(value)};")
     else:
         positions = _positions(address)
         where = w.names[address.src[0]] if positions else w.names[address]
         mask = _lanes_valid(w, address, kind.count)
         position = w.names[address.src[1]]
-        w.say(f"{w.vectors.store(kind, where, positions, position, mask, value)};")
+        w.emit(f"{w.vectors.store(kind, where, positions, position, mask, value)};")
 
 
 def define_array(w: CWriter, u: UOp, qualifier: str) -> None:
-    """A register array or scratch memory."""
+    """Declare a register array or scratch memory."""
     assert isinstance(u.dtype, PtrDType)
     prefix = "scratch" if u.dtype.addrspace is AddrSpace.LOCAL else "acc"
     name = f"{prefix}{u.arg}"
-    w.say(f"{qualifier}{w.vectors.type(stored(u.dtype.base))} {name}[{u.dtype.size}];")
+    w.emit(f"{qualifier}{w.vectors.type(stored(u.dtype.base))} {name}[{u.dtype.size}];")
     w.names[u] = name

@@ -1,4 +1,4 @@
-"""How C writes types and numbers."""
+"""C types and literals of dtypes and constants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tinygrad.dtype import DType, dtypes, truncate
 
-# the width of `long` differs between systems, that of `long long` does not
+# `long long` has 64 bits on every system, `long` has not
 SCALARS = {
     dtypes.void: "void",
     dtypes.bool: "_Bool",
@@ -33,7 +33,7 @@ _MIN_INTEGER = -(1 << 63)
 
 
 def short_name(dtype: DType) -> str:
-    """A type's name as part of an identifier: `f32`, `i64x8`, `u8`; a bool counts as its byte."""
+    """The dtype as part of an identifier: `f32`, `i64x8`; a bool is `u8`, as in memory."""
     scalar = dtype.scalar()
     letter = "f" if dtypes.is_float(scalar) else "u" if is_unsigned(scalar) else "i"
     lanes = f"x{dtype.count}" if dtype.count > 1 else ""
@@ -41,23 +41,23 @@ def short_name(dtype: DType) -> str:
 
 
 def is_unsigned(dtype: DType) -> bool:
-    """Whether the type is without sign in C; `bool` is."""
+    """Whether the C type is unsigned, as `_Bool` is."""
     return dtypes.is_unsigned(dtype) or dtypes.is_bool(dtype)
 
 
 def stored(dtype: DType) -> DType:
-    """What is in memory: bools are bytes there."""
+    """The type in memory, where a bool is a byte."""
     return dtypes.uint8.vec(dtype.count) if dtypes.is_bool(dtype) else dtype
 
 
 def mask_type(count: int, itemsize: int) -> DType:
-    """What comparing `count` elements of `itemsize` bytes gives: 0 or -1 in each lane."""
+    """The type of a comparison of `count` elements of `itemsize` bytes: lanes of 0 or -1."""
     signed = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[itemsize]
     return signed.vec(count)
 
 
-def number(dtype: DType, value: Any) -> str:
-    """A constant of a scalar type."""
+def literal(dtype: DType, value: Any) -> str:
+    """A literal of a scalar type."""
     scalar = dtype.scalar()
     if dtypes.is_bool(scalar):
         return str(int(bool(value)))
@@ -67,7 +67,7 @@ def number(dtype: DType, value: Any) -> str:
     integer = int(value) if convert is None else int(convert(value))
     suffix = _SUFFIXES.get(scalar, "")
     if integer == _MIN_INTEGER:
-        # its digits alone are too large for the type
+        # C has no negative literals, and the magnitude does not fit the type
         return f"({integer + 1}{suffix} - 1)"
     if scalar is dtypes.index and abs(integer) >= 1 << 31:
         suffix = "ll"
@@ -87,7 +87,7 @@ def _float(dtype: DType, value: float) -> str:
 
 
 def _shortest(dtype: DType, value: float) -> str:
-    """The fewest digits that give this number in its type."""
+    """The shortest decimal that rounds to this number in its type."""
     digits = next(n for n in range(1, 18) if truncate[dtype](float(f"{value:.{n}g}")) == value)
     text = f"{value:.{digits}g}"
     return text if any(c in text for c in ".e") else text + ".0"

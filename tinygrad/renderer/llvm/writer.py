@@ -1,12 +1,11 @@
-"""The text of one LLVM function while it is written: names, basic blocks, loops, constants,
-declarations."""
+"""The text of one LLVM module under construction: instructions, blocks, loops, constants."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.llvm_types import value_type
+from tinygrad.renderer.llvm.types import value_type
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -18,15 +17,15 @@ _PREFIX = {
     AxisType.TILE: "t",
     AxisType.VECTOR: "lane",
 }
-# metadata nodes that every module has
+# metadata nodes of every module
 UNROLL_FULLY, NO_UNROLL, NO_VECTORIZE = "!0", "!1", "!2"
 FIRST_LOOP_TAG = 3
-SHORT_LOOP = 8
+MAX_SHORT_LOOP = 8
 
 
 @dataclass
 class OpenLoop:
-    """The labels of a loop whose body is being written, its counter and its end."""
+    """The labels, counter and bound of a loop whose body is being written."""
 
     head: str
     latch: str
@@ -37,7 +36,7 @@ class OpenLoop:
 
 @dataclass
 class Writer:
-    """Collects what a module needs. `names` has the operand text of every node written so far."""
+    """Collects the text of a module. `names` holds the operand of every node written so far."""
 
     linear: list[UOp]
     lines: list[str] = field(default_factory=list)
@@ -57,83 +56,83 @@ class Writer:
             u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL for u in self.linear
         )
 
-    def value(self, text: str) -> str:
-        """A new name for the result of an instruction."""
+    def assign(self, text: str) -> str:
+        """Append an instruction; returns the name of its result."""
         self.count += 1
         name = f"%v{self.count}"
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def say(self, text: str) -> None:
-        """An instruction without a result."""
+    def emit(self, text: str) -> None:
+        """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
-    def label(self, prefix: str) -> str:
-        """A new name for a basic block."""
+    def new_label(self, prefix: str) -> str:
+        """A new label of a basic block."""
         self.count += 1
         return f"{prefix}{self.count}"
 
-    def start(self, label: str) -> None:
+    def start_block(self, label: str) -> None:
         """Begin a basic block."""
         self.lines.append(f"{label}:")
 
-    def typed(self, node: UOp) -> str:
-        """A node as an operand with its type."""
+    def operand(self, node: UOp) -> str:
+        """A node as a typed operand."""
         return f"{value_type(node.dtype)} {self.names[node]}"
 
     def declare(self, result: str, name: str, kinds: tuple[str, ...]) -> None:
-        """Note that the module calls a function."""
+        """Declare a function that the module calls."""
         self.declarations[f"declare {result} @{name}({', '.join(kinds)})"] = None
 
     def call(self, dtype: DType, name: str, *arguments: tuple[str, str], flags: str = "") -> str:
-        """Call a function that gives a `dtype`; arguments are (type, operand)."""
+        """Append a call with a result of `dtype`; arguments are (type, operand)."""
         result = value_type(dtype)
         self.declare(result, name, tuple(kind for kind, _ in arguments))
         operands = ", ".join(f"{kind} {operand}" for kind, operand in arguments)
-        return self.value(f"call {flags}{result} @{name}({operands})")
+        return self.assign(f"call {flags}{result} @{name}({operands})")
 
-    def constant_slot(self, kind: str, text: str) -> str:
-        """The address of read-only memory that holds a constant."""
+    def constant_address(self, kind: str, text: str) -> str:
+        """The address of a private constant."""
         name = self.constants.setdefault(f"{kind} {text}", f"@constant{len(self.constants)}")
         return name
 
     # ---- loops ----
 
     def open_loop(self, axis: UOp, begin: str, end: str, guarded: bool) -> None:
-        """Start the loop of `axis`; `guarded` says that it may have no step at all."""
-        before, head, latch, after = (self.label(x) for x in ("before", "loop", "next", "done"))
+        """Open the loop of `axis`; a `guarded` loop may have zero steps."""
+        before, head, latch, after = (self.new_label(x) for x in ("before", "loop", "next", "done"))
         if guarded:
-            some = self.value(f"icmp slt i64 {begin}, {end}")
-            self.say(f"br i1 {some}, label %{before}, label %{after}")
+            some = self.assign(f"icmp slt i64 {begin}, {end}")
+            self.emit(f"br i1 {some}, label %{before}, label %{after}")
         else:
-            self.say(f"br label %{before}")
-        self.start(before)
-        self.say(f"br label %{head}")
-        self.start(head)
+            self.emit(f"br label %{before}")
+        self.start_block(before)
+        self.emit(f"br label %{head}")
+        self.start_block(head)
         counter = f"%{_PREFIX[axis.arg.kind]}{self.count}"
-        self.say(f"{counter} = phi i64 [ {begin}, %{before} ], [ {counter}.next, %{latch} ]")
+        self.emit(f"{counter} = phi i64 [ {begin}, %{before} ], [ {counter}.next, %{latch} ]")
         self.names[axis] = counter
         self.loops[axis] = OpenLoop(head, latch, after, counter, end)
 
     def close_loop(self, axis: UOp) -> None:
-        """End the loop of `axis`."""
+        """Close the loop of `axis`."""
         loop = self.loops.pop(axis)
-        self.say(f"br label %{loop.latch}")
-        self.start(loop.latch)
-        self.say(f"{loop.counter}.next = add nuw nsw i64 {loop.counter}, 1")
-        more = self.value(f"icmp slt i64 {loop.counter}.next, {loop.end}")
+        self.emit(f"br label %{loop.latch}")
+        self.start_block(loop.latch)
+        self.emit(f"{loop.counter}.next = add nuw nsw i64 {loop.counter}, 1")
+        more = self.assign(f"icmp slt i64 {loop.counter}.next, {loop.end}")
         tag = self.loop_tag(axis)
-        self.say(f"br i1 {more}, label %{loop.head}, label %{loop.after}{tag}")
-        self.start(loop.after)
+        self.emit(f"br i1 {more}, label %{loop.head}, label %{loop.after}{tag}")
+        self.start_block(loop.after)
 
     def loop_tag(self, axis: UOp) -> str:
-        """The metadata of a loop: unroll it fully, leave it alone, or let LLVM decide."""
+        """The metadata of a loop: unroll fully, do not unroll, or none, which lets LLVM decide."""
         inner = axis in self.innermost
         if axis.arg.kind is AxisType.TILE:
             hints = f"{UNROLL_FULLY}, {NO_VECTORIZE}"
         elif self.is_vectorized:
-            # a short loop is left again and again, and each time the CPU predicts that wrongly
-            short = inner and axis.src[0].op is Ops.CONST and axis.src[0].arg <= SHORT_LOOP
+            # LLVM may unroll a short loop, whose exit is mispredicted each time
+            short = inner and axis.src[0].op is Ops.CONST and axis.src[0].arg <= MAX_SHORT_LOOP
             hints = NO_VECTORIZE if short else f"{NO_UNROLL}, {NO_VECTORIZE}"
         elif inner:
             return ""
@@ -145,7 +144,7 @@ class Writer:
 
 
 def innermost_loops(linear: list[UOp]) -> set[UOp]:
-    """The loops without a loop inside; TILE loops, which disappear, do not count."""
+    """The loops without a loop inside, TILE loops aside, which are unrolled."""
     found: set[UOp] = set()
     last: UOp | None = None
     for u in linear:
@@ -157,12 +156,12 @@ def innermost_loops(linear: list[UOp]) -> set[UOp]:
 
 
 def grid_bounds(writer: Writer, axis: UOp) -> tuple[str, str]:
-    """The part of a nest's items that lies in [begin, end), counted from the nest's first."""
+    """The work items of a nest that lie in [begin, end), counted from the nest's first."""
     if writer.grid_loops == 1:
         return "%begin", "%end"
     size, offset = (writer.names[x] for x in axis.src)
-    first = writer.value(f"sub i64 %begin, {offset}")
-    last = writer.value(f"sub i64 %end, {offset}")
+    first = writer.assign(f"sub i64 %begin, {offset}")
+    last = writer.assign(f"sub i64 %end, {offset}")
     begin = writer.call(dtypes.int64, "llvm.smax.i64", ("i64", first), ("i64", "0"))
     end = writer.call(dtypes.int64, "llvm.smin.i64", ("i64", last), ("i64", size))
     return begin, end

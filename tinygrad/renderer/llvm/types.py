@@ -1,4 +1,4 @@
-"""How LLVM IR writes types, constants and conversions."""
+"""LLVM IR types, constants and conversion instructions of dtypes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES: dict[DType, str] = {}
 
 
 def value_type(dtype: DType) -> str:
-    """The type of a value in a register."""
+    """The LLVM type of a value."""
     found = _TYPES.get(dtype)
     if found is None:
         scalar = SCALARS[dtype.scalar()]
@@ -39,24 +39,24 @@ def value_type(dtype: DType) -> str:
 
 
 def memory_type(dtype: DType) -> str:
-    """The type of a value in memory: a bool takes a byte there."""
+    """The LLVM type of a value in memory, where a bool is a byte."""
     return value_type(dtype).replace("i1", "i8") if is_bool(dtype) else value_type(dtype)
 
 
 def is_bool(dtype: DType) -> bool:
-    """Whether it is a bool or a vector of them."""
+    """Whether the type is bool or a vector of bools."""
     return dtype.scalar() is dtypes.bool
 
 
 def mangled(dtype: DType) -> str:
-    """The suffix of an overloaded intrinsic."""
+    """The type suffix of an overloaded intrinsic."""
     scalar = SCALARS[dtype.scalar()]
     scalar = {"half": "f16", "float": "f32", "double": "f64"}.get(scalar, scalar)
     return scalar if dtype.count == 1 else f"v{dtype.count}{scalar}"
 
 
 def constant(dtype: DType, value: Any) -> str:
-    """A constant operand, without its type."""
+    """A constant operand without its type; a tuple holds a value for each lane."""
     scalar = dtype.scalar()
     if isinstance(value, tuple):
         kind = value_type(scalar)
@@ -83,18 +83,16 @@ def _scalar_constant(dtype: DType, value: Any) -> str:
 
 
 def cast_steps(source: DType, target: DType) -> list[tuple[str, DType]]:
-    """The instructions of a conversion between types of equal lane count, each with its result
-    type.
+    """The instructions of a lane-wise conversion, each with its scalar result type.
 
-    A float becomes a small integer by way of a wide one, so that what does not fit wraps around as
-    in numpy. Conversions to bool are comparisons, which the caller writes; a step of "same" does
-    nothing.
+    A float is converted to a narrow integer through a wide one, so that values out of range wrap
+    as in numpy. Conversions to bool are comparisons, which the caller writes.
     """
     a, b = source.scalar(), target.scalar()
     if dtypes.is_float(a) and dtypes.is_float(b):
         return [("fpext" if b.itemsize > a.itemsize else "fptrunc", b)] if a is not b else []
     if dtypes.is_float(a):
-        assert b is not dtypes.uint64, "a signed conversion takes its place"
+        assert b is not dtypes.uint64, "decomposed into a signed conversion"
         wide = dtypes.int32 if b.itemsize < 4 or b is dtypes.int32 else dtypes.int64
         return [("fptosi", wide), *_integer_steps(wide, b)]
     if dtypes.is_float(b):
@@ -114,12 +112,12 @@ def _integer_steps(a: DType, b: DType) -> list[tuple[str, DType]]:
 
 
 def lane_reduction(op: Ops, dtype: DType) -> tuple[str, str]:
-    """The intrinsic that reduces the lanes of a vector, and its start operand if it takes one."""
+    """The intrinsic that reduces the lanes of a vector, and its start operand or ""."""
     if is_bool(dtype):
         return {Ops.ADD: "or", Ops.MAX: "or", Ops.MUL: "and"}[op], ""
     if dtypes.is_float(dtype):
         name = {Ops.ADD: "fadd", Ops.MUL: "fmul", Ops.MAX: "fmaximum"}[op]
         start = {Ops.ADD: "-0.0", Ops.MUL: "1.0", Ops.MAX: ""}[op]
         return name, start
-    most = "umax" if dtypes.is_unsigned(dtype) else "smax"
-    return {Ops.ADD: "add", Ops.MUL: "mul", Ops.MAX: most}[op], ""
+    maximum = "umax" if dtypes.is_unsigned(dtype) else "smax"
+    return {Ops.ADD: "add", Ops.MUL: "mul", Ops.MAX: maximum}[op], ""

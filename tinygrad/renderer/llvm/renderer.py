@@ -1,10 +1,10 @@
-"""LLVM IR for the host CPU.
+"""The LLVM IR renderer for the host CPU.
 
 In: a linear program. Out: the text of a module with the kernel `void NAME(ptr buffers, ptr values,
-i64 begin, i64 end)`. It only takes the parameters out of their arrays and calls the body, whose
-pointers are `noalias`: two slots of one kernel must never be the same memory. Vectors, full
-unrolling of TILE loops and the place of every instruction are decided before; LLVM keeps the
-register arrays in registers, selects instructions and schedules them.
+i64 begin, i64 end)`. The kernel loads the parameters from their arrays and calls the body, whose
+pointers are `noalias`: two slots of one kernel never alias. Vectorization, unrolling of TILE loops
+and hoisting are done before; LLVM promotes register arrays to registers, selects instructions and
+schedules them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import Renderer, parameters
 from tinygrad.renderer.host import SCRATCH_BYTES, host_vector_bytes, vector_registers
-from tinygrad.renderer.llvm_arithmetic import (
+from tinygrad.renderer.llvm.arithmetic import (
     alu,
     bitcast,
     cast,
+    extract_lanes,
     reduce_lanes,
-    take_lane,
     vectorize,
 )
-from tinygrad.renderer.llvm_memory import define_array, index, load, store
-from tinygrad.renderer.llvm_types import SCALARS, constant, value_type
-from tinygrad.renderer.llvm_writer import Writer, grid_bounds
+from tinygrad.renderer.llvm.memory import define_array, index, load, store
+from tinygrad.renderer.llvm.types import SCALARS, constant, value_type
+from tinygrad.renderer.llvm.writer import Writer, grid_bounds
 from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -37,8 +37,7 @@ class LLVMRenderer(Renderer):
     """The host CPU, or one with vectors of `vector_bytes` and as many `threads`."""
 
     name = "llvm"
-    # LLVM knows bfloat16, but instructions that convert to it make zeros of subnormals, and only
-    # some CPUs have them
+    # without bfloat16: instructions that convert to it flush subnormals, and few CPUs have them
     dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
     has_shuffle = True
     scratch_bytes = SCRATCH_BYTES
@@ -49,7 +48,7 @@ class LLVMRenderer(Renderer):
         self.vector_registers = vector_registers(self.vector_bytes)
 
     def render(self, name: str, linear: list[UOp]) -> str:
-        """The module's text."""
+        """The text of the module."""
         writer = Writer(linear)
         pointers, variables = parameters(linear)
         for u in pointers:
@@ -63,27 +62,27 @@ class LLVMRenderer(Renderer):
             elif u.op in GroupOp.ALU:
                 writer.names[u] = alu(writer, u)
             else:
-                raise NotImplementedError(f"LLVM IR has no form of {u.op.name}")
+                raise NotImplementedError(f"LLVM IR cannot express {u.op.name}")
         return _module(name, writer, pointers, variables, self.vector_bytes * 8)
 
 
 def _module(
     name: str, writer: Writer, pointers: list[UOp], variables: list[UOp], vector_bits: int
 ) -> str:
-    """The body, the kernel that calls it, and all they refer to."""
-    takes = [f"ptr noalias %data{u.arg}" for u in pointers]
-    gives = [f"ptr %data{u.arg}" for u in pointers]
+    """The body, the kernel that calls it, and all constants and declarations."""
+    declared = [f"ptr noalias %data{u.arg}" for u in pointers]
+    passed = [f"ptr %data{u.arg}" for u in pointers]
     wrapper: list[str] = []
     for i, u in enumerate(pointers):
-        wrapper += _fetch("ptr", f"%data{u.arg}", "%buffers", i)
+        wrapper += _load_parameter("ptr", f"%data{u.arg}", "%buffers", i)
     for i, u in enumerate(variables):
-        wrapper += _fetch_integer(u.dtype, f"%value{i}", i)
+        wrapper += _load_integer_parameter(u.dtype, f"%value{i}", i)
     rest = [f"{value_type(u.dtype)} %value{i}" for i, u in enumerate(variables)]
     rest += ["i64 %begin", "i64 %end"]
     parts = [
         *([EXPLICIT_VECTORS] if writer.is_vectorized else []),
         *(f"{slot} = private constant {text}" for text, slot in writer.constants.items()),
-        f"define internal void @{name}.body({', '.join(takes + rest)}) #0 {{",
+        f"define internal void @{name}.body({', '.join(declared + rest)}) #0 {{",
         "entry:",
         *writer.entry,
         *writer.lines,
@@ -91,7 +90,7 @@ def _module(
         "}",
         f"define void @{name}(ptr %buffers, ptr %values, i64 %begin, i64 %end) #1 {{",
         *wrapper,
-        f"  call void @{name}.body({', '.join(gives + rest)})",
+        f"  call void @{name}.body({', '.join(passed + rest)})",
         "  ret void",
         "}",
         *writer.declarations,
@@ -105,18 +104,18 @@ def _module(
     return "\n".join(parts) + "\n"
 
 
-def _fetch(kind: str, name: str, array: str, position: int) -> list[str]:
+def _load_parameter(kind: str, name: str, array: str, position: int) -> list[str]:
     return [
         f"  {name}.at = getelementptr {kind}, ptr {array}, i64 {position}",
         f"  {name} = load {kind}, ptr {name}.at",
     ]
 
 
-def _fetch_integer(dtype: DType, name: str, position: int) -> list[str]:
+def _load_integer_parameter(dtype: DType, name: str, position: int) -> list[str]:
     kind = value_type(dtype)
     if kind == "i64":
-        return _fetch(kind, name, "%values", position)
-    wide = _fetch("i64", f"{name}.wide", "%values", position)
+        return _load_parameter(kind, name, "%values", position)
+    wide = _load_parameter("i64", f"{name}.wide", "%values", position)
     return [*wide, f"  {name} = trunc i64 {name}.wide to {kind}"]
 
 
@@ -132,16 +131,16 @@ def _end(w: Writer, u: UOp) -> None:
 
 
 def _if(w: Writer, u: UOp) -> None:
-    inside, after = w.label("then"), w.label("endif")
-    w.say(f"br i1 {w.names[u.src[0]]}, label %{inside}, label %{after}")
-    w.start(inside)
+    inside, after = w.new_label("then"), w.new_label("endif")
+    w.emit(f"br i1 {w.names[u.src[0]]}, label %{inside}, label %{after}")
+    w.start_block(inside)
     w.branches[u] = after
 
 
 def _endif(w: Writer, u: UOp) -> None:
     after = w.branches.pop(u.src[0])
-    w.say(f"br label %{after}")
-    w.start(after)
+    w.emit(f"br label %{after}")
+    w.start_block(after)
 
 
 def _constant(w: Writer, u: UOp) -> None:
@@ -173,6 +172,6 @@ _WRITERS: dict[Ops, Callable[[Writer, UOp], None]] = {
     Ops.CAST: cast,
     Ops.BITCAST: bitcast,
     Ops.VECTORIZE: vectorize,
-    Ops.GEP: take_lane,
+    Ops.GEP: extract_lanes,
     Ops.REDUCE: reduce_lanes,
 }

@@ -1,21 +1,21 @@
-"""Vectors as GNU C has them (gcc and clang), and functions for what it lacks.
+"""GNU C vector types, and helper functions for operations that GNU C lacks.
 
-A `VectorLibrary` writes expressions on vectors and collects the types and functions that they use;
-its `text` goes before the kernel. A vector of bools is a mask: integers as wide as what was
-compared, 0 or -1 in each lane.
+A `VectorLibrary` renders vector expressions and collects the types and functions that they use; its
+`text` precedes the kernel. A vector of bools is a mask: integers as wide as the compared elements,
+0 or -1 in each lane.
 """
 
 from __future__ import annotations
 
 from tinygrad.dtype import DType
-from tinygrad.renderer.c_types import SCALARS, is_unsigned, mask_type, number, short_name
+from tinygrad.renderer.cstyle.types import SCALARS, is_unsigned, literal, mask_type, short_name
 from tinygrad.uop import Ops
 
 _LANE_OPERATORS = {Ops.ADD: "+", Ops.MUL: "*", Ops.AND: "&", Ops.OR: "|"}
 
 
 class VectorLibrary:
-    """The vector types and functions of one kernel."""
+    """The vector types and helper functions of one kernel."""
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
@@ -23,11 +23,11 @@ class VectorLibrary:
 
     @property
     def text(self) -> str:
-        """All definitions, in an order in which they compile."""
+        """All definitions, types first."""
         return "".join([*self.types.values(), *self.functions.values()])
 
     def type(self, dtype: DType) -> str:
-        """The name of a scalar or vector type. Vectors of bools have none; see `mask_type`."""
+        """The name of a scalar or vector type. Vectors of bools are masks; see `mask_type`."""
         if dtype.count == 1:
             return SCALARS[dtype]
         name = short_name(dtype)
@@ -35,22 +35,22 @@ class VectorLibrary:
             scalar, size = SCALARS[dtype.scalar()], dtype.itemsize
             self.types[name] = (
                 f"typedef {scalar} {name} __attribute__((vector_size({size})));\n"
-                # in memory it is aligned as its elements are, and no more
+                # vectors in memory are aligned to their elements only
                 f"typedef {scalar} {name}_mem __attribute__((vector_size({size}), "
                 f"aligned({dtype.scalar().itemsize}), may_alias));\n"
             )
         return name
 
     def in_memory(self, dtype: DType, address: str) -> str:
-        """The vector at the address of its first element."""
+        """The lvalue of the vector at an address."""
         return f"*({self.type(dtype)}_mem *)({address})"
 
     def lanes(self, dtype: DType, values: list[str]) -> str:
-        """The vector of these scalars."""
+        """A vector built from scalars."""
         return f"(({self.type(dtype)}){{{', '.join(values)}}})"
 
-    def all(self, dtype: DType, value: str) -> str:
-        """One scalar in all lanes."""
+    def splat(self, dtype: DType, value: str) -> str:
+        """A splat: one scalar in all lanes."""
         name = self._define(
             f"{self.type(dtype)}_all",
             self.type(dtype),
@@ -60,23 +60,23 @@ class VectorLibrary:
         return f"{name}({value})"
 
     def constant(self, dtype: DType, value: object) -> str:
-        """A number in all lanes, or a tuple of one for each."""
+        """A splat of a number, or the lanes of a tuple."""
         if isinstance(value, tuple):
-            return self.lanes(dtype, [number(dtype, x) for x in value])
-        return self.all(dtype, number(dtype, value))
+            return self.lanes(dtype, [literal(dtype, x) for x in value])
+        return self.splat(dtype, literal(dtype, value))
 
     def convert(self, source: DType, target: DType, value: str) -> str:
-        """A conversion of value lane by lane."""
+        """A lane-wise conversion of values."""
         if source is target:
             return value
         return f"__builtin_convertvector({value}, {self.type(target)})"
 
     def bits(self, target: DType, value: str) -> str:
-        """The same bits as another vector."""
+        """A bitcast to another vector type."""
         return f"(({self.type(target)}){value})"
 
     def where(self, dtype: DType, mask: str, yes: str, no: str) -> str:
-        """Lanes of `yes` where the mask, as wide as they are, is set; of `no` elsewhere."""
+        """Select lanes of `yes` where the mask, as wide as `dtype`, is set, else of `no`."""
         kind, integers = self.type(dtype), mask_type(dtype.count, dtype.scalar().itemsize)
         m = self.type(integers)
         name = self._define(
@@ -88,7 +88,7 @@ class VectorLibrary:
         return f"{name}({mask}, {yes}, {no})"
 
     def call(self, function: str, dtype: DType, value: str) -> str:
-        """A scalar function of each lane."""
+        """A scalar function applied to each lane."""
         kind = self.type(dtype)
         name = self._define(
             f"{kind}_{function.removeprefix('__builtin_')}",
@@ -99,7 +99,7 @@ class VectorLibrary:
         return f"{name}({value})"
 
     def divide(self, dtype: DType, operator: str, a: str, b: str) -> str:
-        """`a / b` or `a % b` on integers, lane by lane; a divisor of 0 or -1 does not trap."""
+        """Lane-wise integer `a / b` or `a % b` that does not trap on a divisor of 0 or -1."""
         kind = self.type(dtype)
         form = "quotient" if operator == "/" else "remainder"
         name = self._define(
@@ -112,7 +112,7 @@ class VectorLibrary:
         return f"{name}({a}, {b})"
 
     def reduce(self, op: Ops, dtype: DType, value: str) -> str:
-        """All lanes combined into one scalar, in the order of a tree; masks give 0 or -1."""
+        """A tree reduction of all lanes to a scalar; masks reduce to 0 or -1."""
         kind, scalar = self.type(dtype), SCALARS[dtype.scalar()]
         if op is Ops.MAX:
             step = "x[i] < x[i + n] || x[i + n] != x[i + n] ? x[i + n] : x[i]"
@@ -130,7 +130,7 @@ class VectorLibrary:
     def load(
         self, dtype: DType, address: str, positions: DType | None, index: str, mask: str, other: str
     ) -> str:
-        """Lanes at `address + i`, or at `address + index[i]` (`positions`: the type of `index`).
+        """A masked load of contiguous lanes, or a gather at `index`, whose type is `positions`.
 
         Where the byte mask is not set, memory is not touched and the lane is that of `other`.
         """
@@ -139,7 +139,7 @@ class VectorLibrary:
     def store(
         self, dtype: DType, address: str, positions: DType | None, index: str, mask: str, value: str
     ) -> str:
-        """The same for writing the lanes of `value`."""
+        """A masked store or scatter of the lanes of `value`; arguments as in `load`."""
         return self._access("store", dtype, address, positions, index, mask, value)
 
     def _access(
@@ -172,7 +172,7 @@ class VectorLibrary:
         return f"{name}({address}{'' if positions is None else ', ' + index}, {mask}, {value})"
 
     def scalar_bits(self, source: DType, target: DType, value: str) -> str:
-        """The bits of one scalar as another."""
+        """A bitcast between scalars."""
         a, b = SCALARS[source], SCALARS[target]
         name = self._define(
             f"{short_name(target)}_of_{short_name(source)}",
@@ -193,7 +193,7 @@ class VectorLibrary:
 
 
 def safe_division(dtype: DType, operator: str, a: str, b: str) -> str:
-    """C's `/` or `%` on scalars; x / 0 is 0, x % 0 is x, and a divisor of -1 does not trap."""
+    """Scalar `/` or `%` that does not trap: x / 0 is 0, x % 0 is x, a divisor of -1 negates."""
     of_zero = "0" if operator == "/" else a
     if is_unsigned(dtype):
         return f"({b} == 0 ? {of_zero} : {a} {operator} {b})"

@@ -1,14 +1,14 @@
-"""The text of one C function while it is written: names of values, statements, open blocks.
+"""The text of one C function under construction: statements, names of values, open blocks.
 
-A value that one statement of the same block uses is written there; any other gets a name.
+A value with one use, in the same block, is inlined there. Every other value is a variable.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tinygrad.renderer.c_types import mask_type
-from tinygrad.renderer.c_vectors import VectorLibrary
+from tinygrad.renderer.cstyle.types import mask_type
+from tinygrad.renderer.cstyle.vectors import VectorLibrary
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -20,25 +20,25 @@ LOOP_NAMES = {
     AxisType.TILE: "t",
     AxisType.VECTOR: "lane",
 }
-# what has no effect and depends on nothing but its sources may be written where it is used
-_MOVABLE = GroupOp.ALU | {Ops.CAST, Ops.BITCAST, Ops.GEP, Ops.VECTORIZE, Ops.REDUCE}
-_LONGEST_INLINE = 60
+# pure ops, which may be inlined at their use
+_PURE = GroupOp.ALU | {Ops.CAST, Ops.BITCAST, Ops.GEP, Ops.VECTORIZE, Ops.REDUCE}
+_MAX_INLINE_CHARACTERS = 60
 
 
 class CWriter:
-    """Collects statements. `names` has the text that stands for each node so far."""
+    """Collects statements. `names` holds the expression of every node written so far."""
 
     def __init__(
         self, linear: list[UOp], vectors: VectorLibrary, functions: dict[Ops, str]
     ) -> None:
         self.vectors = vectors
-        # what the dialect has as functions of float64; those of float32 end in f
+        # functions of the dialect on float64; the names of those on float32 end in f
         self.functions = functions
         self.lines: list[str] = []
         self.names: dict[UOp, str] = {}
         self.depth = 1
         self.count = 0
-        # the element size of what a mask was compared from: masks are as wide as that
+        # bytes of a lane of each mask: those of the compared elements
         self.mask_bytes: dict[UOp, int] = {}
         self.grid_loops = sum(u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL for u in linear)
         self._uses = Counter(x for u in linear for x in u.src)
@@ -46,41 +46,41 @@ class CWriter:
 
     @property
     def body(self) -> str:
-        """The statements so far."""
+        """The statements written so far."""
         return "".join(f"{line}\n" for line in self.lines)
 
-    def say(self, text: str) -> None:
-        """A line of the body."""
+    def emit(self, text: str) -> None:
+        """Append a statement."""
         self.lines.append("  " * self.depth + text)
 
-    def open(self, text: str) -> None:
-        """The head of a block."""
-        self.say(f"{text} {{")
+    def open_block(self, text: str) -> None:
+        """Open a block."""
+        self.emit(f"{text} {{")
         self.depth += 1
 
-    def close(self) -> None:
-        """The end of the innermost block."""
+    def close_block(self) -> None:
+        """Close the innermost block."""
         self.depth -= 1
-        self.say("}")
+        self.emit("}")
 
-    def set(self, node: UOp, kind: str, text: str) -> None:
-        """Give `node` a value of the C type `kind`."""
-        if node in self._inline and len(text) <= _LONGEST_INLINE:
+    def assign(self, node: UOp, kind: str, text: str) -> None:
+        """Name the value of `node`, of C type `kind`: a new variable, or the expression inlined."""
+        if node in self._inline and len(text) <= _MAX_INLINE_CHARACTERS:
             self.names[node] = text
             return
         self.names[node] = f"v{self.count}"
         self.count += 1
-        self.say(f"{kind} {self.names[node]} = {unwrapped(text)};")
+        self.emit(f"{kind} {self.names[node]} = {unwrapped(text)};")
 
     def mask(self, node: UOp, itemsize: int) -> str:
-        """A vector of bools as a mask for elements of `itemsize` bytes."""
+        """The mask `node`, widened or narrowed to lanes of `itemsize` bytes."""
         count = node.dtype.count
         source = mask_type(count, self.mask_bytes[node])
         return self.vectors.convert(source, mask_type(count, itemsize), self.names[node])
 
 
 def _used_once_in_the_same_block(linear: list[UOp], uses: Counter[UOp]) -> set[UOp]:
-    """The nodes that may be written where they are used."""
+    """The pure nodes with one use, in the block that defines them."""
     block_of: dict[UOp, UOp | None] = {}
     blocks: list[UOp | None] = [None]
     found: set[UOp] = set()
@@ -91,13 +91,13 @@ def _used_once_in_the_same_block(linear: list[UOp], uses: Counter[UOp]) -> set[U
             blocks.pop()
         block_of[u] = blocks[-1]
         for x in u.src:
-            if uses[x] == 1 and x.op in _MOVABLE and block_of.get(x, u) is blocks[-1]:
+            if uses[x] == 1 and x.op in _PURE and block_of.get(x, u) is blocks[-1]:
                 found.add(x)
     return found
 
 
 def unwrapped(text: str) -> str:
-    """An expression without the parentheses around the whole of it."""
+    """An expression without its outermost parentheses."""
     if not text.startswith("("):
         return text
     depth = 0
