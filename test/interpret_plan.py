@@ -14,16 +14,11 @@ import numpy as np
 from test.reference import evaluate, size, to_storage, value_dtype
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.schedule.comm.simplify import simplify
-from tinygrad.schedule.grouping.make_plan import make_plan
-from tinygrad.schedule.grouping.place_constants import place_constants
-from tinygrad.schedule.grouping.prepare import prepare
-from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.schedule.plan import KernelItem, Part, Plan
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
-from tinygrad.uop.upat import graph_rewrite
 
 Array = np.ndarray[Any, Any]
 Storage = list[list[Array]]
@@ -34,8 +29,8 @@ HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:
     """The plan that computes `roots`, and the buffers it reads."""
     canonical = canonicalize(UOp.sink(*roots))
-    local = place_constants(graph_rewrite(lower_layouts(simplify(canonical.sink)), prepare))
-    return make_plan(local, len(canonical.buffers), "CPU"), canonical.buffers
+    options = PlanOptions(len(canonical.buffers), "CPU")
+    return plan_graph(optimize_communication(canonical.sink), options), canonical.buffers
 
 
 def shards(value: Array, device: Any) -> list[Array]:

@@ -200,7 +200,7 @@ DEBUG = ContextVar(
     "DEBUG",
     0,
     "How much to print: 2 each kernel and movement between devices as it runs, 3 also how a kernel "
-    "was optimized, 4 also its source.",
+    "was optimized, 4 also its source, 5 also the result of every compiler pass.",
 )
 DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")
 CPU_COUNT = ContextVar(
@@ -236,7 +236,9 @@ ALL2ALL = ContextVar(
     "where there are nodes; 2 does so in two rounds in any case.",
 )
 
-SPEC = ContextVar("SPEC", 0, "Checks graphs: 1 as they enter a stage, 2 after every rewrite too.")
+SPEC = ContextVar(
+    "SPEC", 0, "Checks graphs: 1 before and after each compiler pass, 2 after every rewrite too."
+)
 PROFILE = ContextVar("PROFILE", 0, NO_EFFECT)
 VIZ = ContextVar("VIZ", 0, NO_EFFECT)
 MEMORY_PLANNER = ContextVar("MEMORY_PLANNER", 1, "1 lets buffers with disjoint lives share memory.")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tinygrad import dtypes
-from tinygrad.schedule.kernel.rangeify import lower_kernel, movement_index, reshape_index, within
+from tinygrad.schedule.kernel.rangeify import movement_index, reshape_index, within
+from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.uop import Ops
 from tinygrad.uop.args import KernelInfo, ParamArg, ReduceArg, WindowArg
 from tinygrad.uop.ops import UOp

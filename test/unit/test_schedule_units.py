@@ -12,11 +12,11 @@ import pytest
 from tinygrad import Sharding, Tensor, TinyJit, Variable, dtypes
 from tinygrad.execution import CommTrace
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.schedule.comm.simplify import simplify
 from tinygrad.schedule.grouping import fuse, merge
 from tinygrad.schedule.grouping.make_plan import hazards, make_plan
-from tinygrad.schedule.grouping.prepare import prepare
+from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.schedule.plan import Part
 from tinygrad.schedule.spmd.collectives import all_reduce
 from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_local
@@ -26,7 +26,7 @@ from tinygrad.settings import Context
 from tinygrad.sharding import Partial
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, ParamArg, ReduceArg, Spmd, TransferArg, ViewArg
-from tinygrad.uop.ops import UOp, graph_rewrite
+from tinygrad.uop.ops import UOp
 
 TWO = ("CPU:1", "CPU:2")
 FOUR = tuple(f"CPU:{i}" for i in range(1, 5))
@@ -95,46 +95,46 @@ def test_assignments_are_counted_from_those_that_are_still_to_run() -> None:
 
 def test_movement_of_movement_is_one() -> None:
     x = buffer(2, 3, 4)
-    permuted = simplify(x.permute((1, 0, 2)).permute((2, 0, 1)))
+    permuted = optimize_communication(x.permute((1, 0, 2)).permute((2, 0, 1)))
     assert (permuted.op, permuted.arg, permuted.src) == (Ops.PERMUTE, (2, 1, 0), (x,))
-    assert simplify(x.reshape((6, 4)).reshape((2, 3, 4))) is x
+    assert optimize_communication(x.reshape((6, 4)).reshape((2, 3, 4))) is x
 
 
 def test_reductions_of_one_kind_are_one() -> None:
     x = buffer(2, 3, 4)
-    assert simplify(total(total(x, 2), 0)).arg == ReduceArg(Ops.ADD, (0, 2))
+    assert optimize_communication(total(total(x, 2), 0)).arg == ReduceArg(Ops.ADD, (0, 2))
     mixed = total(total(x, 2), 0, op=Ops.MAX)
-    assert simplify(mixed) is mixed
+    assert optimize_communication(mixed) is mixed
 
 
 def test_a_copy_of_a_copy_skips_the_place_between() -> None:
     x = buffer(4)
     away = x.copy_to_device("CPU:1")
-    assert simplify(UOp(Ops.COPY, FLOAT, (away,), "CPU")) is x
-    onward = simplify(UOp(Ops.COPY, FLOAT, (away,), "CPU:2"))
+    assert optimize_communication(UOp(Ops.COPY, FLOAT, (away,), "CPU")) is x
+    onward = optimize_communication(UOp(Ops.COPY, FLOAT, (away,), "CPU:2"))
     assert (onward.src, onward.arg) == ((x,), "CPU:2")
 
 
 def test_a_copy_of_an_all_reduce_reduces_to_where_it_goes() -> None:
     rows = buffer(4, 4, device=Sharding(TWO, 0)).r(Ops.ADD, (0,))
-    split = simplify(rows.copy_to_device(Sharding(TWO, 1)))
+    split = optimize_communication(rows.copy_to_device(Sharding(TWO, 1)))
     assert (split.op, split.arg) == (Ops.ALLREDUCE, Sharding(TWO, 1))
 
 
 def test_sums_of_all_reduces_are_one_all_reduce() -> None:
     a, b = (buffer(4, 4, device=Sharding(TWO, 0)).r(Ops.ADD, (0,)) for _ in range(2))
-    merged = simplify(a + b)
+    merged = optimize_communication(a + b)
     assert merged.op is Ops.ALLREDUCE
     assert len(found(merged, Ops.ALLREDUCE)) == 1
     largest = [buffer(4, 4, device=Sharding(TWO, 0)).r(Ops.MAX, (0,)) for _ in range(2)]
-    assert len(found(simplify(largest[0] + largest[1]), Ops.ALLREDUCE)) == 2
+    assert len(found(optimize_communication(largest[0] + largest[1]), Ops.ALLREDUCE)) == 2
 
 
 # ---- rewrites of the per-device graph ----
 
 
 def prepared(root: UOp) -> UOp:
-    return graph_rewrite(root, prepare)
+    return prepare_grouping(root)
 
 
 @pytest.mark.parametrize("device", ["CPU", Spmd(TWO)])

@@ -9,8 +9,7 @@ few nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinygrad.codegen.accumulate import lower_reduces
 from tinygrad.codegen.axes import choose_axes
@@ -24,25 +23,28 @@ from tinygrad.renderer import Program, Renderer, parameters
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
+from tinygrad.uop.passes import Pass, run_passes
+from tinygrad.uop.spec import IMPERATIVE_KERNEL, KERNEL, LINEAR, SCHEDULED_KERNEL, VECTOR_KERNEL
 
-__all__ = ["PASSES", "Pass", "get_linear", "get_program"]
+__all__ = ["PASSES", "get_linear", "get_program"]
 
-
-@dataclass(frozen=True)
-class Pass:
-    """One step from the kernel graph to the linear program; its module says what it changes."""
-
-    name: str
-    run: Callable[[UOp, Renderer], UOp]
-
-
-PASSES = (
-    Pass("separate and merge ranges", lambda sink, _: normalize(sink)),
-    Pass("choose axes, stage operands", choose_axes),
-    Pass("vectors", lambda sink, renderer: expand_vectors(sink, renderer.has_shuffle)),
-    Pass("accumulators", lambda sink, _: lower_reduces(sink)),
-    Pass("operations of the target", decompose),
+LOOP_PASSES: tuple[Pass[Renderer], ...] = (
+    Pass("normalize loops", lambda sink, _: normalize(sink), KERNEL, KERNEL),
+    Pass("choose axes", choose_axes, KERNEL, SCHEDULED_KERNEL),
+    Pass(
+        "expand vectors",
+        lambda sink, renderer: expand_vectors(sink, renderer.has_shuffle),
+        SCHEDULED_KERNEL,
+        VECTOR_KERNEL,
+    ),
+    Pass("lower reductions", lambda sink, _: lower_reduces(sink), VECTOR_KERNEL, IMPERATIVE_KERNEL),
+    Pass("decompose operations", decompose, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
 )
+LINEARIZE: Pass[Renderer] = Pass(
+    "linearize", lambda sink, _: linearize(sink), IMPERATIVE_KERNEL, LINEAR
+)
+PASSES = (*LOOP_PASSES, LINEARIZE)
+"""The second half of the compiler; the first is `schedule/pipeline.py`."""
 
 
 def get_linear(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
@@ -53,24 +55,20 @@ def get_linear(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
         # a mistake of a heuristic costs speed, not the result; people see it at DEBUG=3
         with Context(NOOPT=1):
             sink, linear = _run(kernel, renderer)
-        info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
-        return sink.replace(arg=replace(info, applied=(f"plain loops: {error}",))), linear
+        return sink.replace(arg=replace(_info(sink), applied=(f"plain loops: {error}",))), linear
 
 
 def _run(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
-    sink = kernel
-    for step in PASSES:
-        sink = step.run(sink, renderer)
-    return sink, linearize(sink)
+    name = _info(kernel).name
+    sink = run_passes(LOOP_PASSES, kernel, renderer, name)
+    return sink, run_passes((LINEARIZE,), sink, renderer, name)
 
 
 def get_program(kernel: UOp, renderer: Renderer) -> Program:
     """Generate the code of one kernel."""
-    info = kernel.arg if isinstance(kernel.arg, KernelInfo) else KernelInfo()
     sink, linear = get_linear(kernel, renderer)
-    name = to_function_name(info.name)
+    name = to_function_name(_info(kernel).name)
     pointers, variables = parameters(linear)
-    applied = sink.arg.applied if isinstance(sink.arg, KernelInfo) else ()
     return Program(
         name=name,
         source=renderer.render(name, linear),
@@ -80,8 +78,12 @@ def get_program(kernel: UOp, renderer: Renderer) -> Program:
         variables=tuple(variables),
         grid=_grid(linear),
         estimates=estimate(kernel),
-        applied=tuple(str(x) for x in applied),
+        applied=tuple(str(x) for x in _info(sink).applied),
     )
+
+
+def _info(sink: UOp) -> KernelInfo:
+    return sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
 
 
 def _slots(linear: list[UOp], op: Ops) -> tuple[int, ...]:

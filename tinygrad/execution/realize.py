@@ -20,12 +20,12 @@ from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import Program as ProgramSpec
 from tinygrad.renderer import Renderer, find_renderer
 from tinygrad.schedule.kernel.custom import written_slots
-from tinygrad.schedule.kernel.rangeify import is_kernel_graph, lower_kernel
-from tinygrad.settings import DEBUG, NOOPT, SPEC
+from tinygrad.schedule.kernel.rangeify import is_kernel_graph
+from tinygrad.schedule.pipeline import lower_kernel
+from tinygrad.settings import DEBUG, NOOPT
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp, sym_infer
-from tinygrad.uop.spec import KERNEL, verify
 
 
 class CompiledRunner:
@@ -71,10 +71,7 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
     key = (kind, renderer, NOOPT.value, ast)
     found = _runners.pop(key, None)
     if found is None:
-        kernel = lower_kernel(ast)
-        if SPEC:
-            verify(kernel, KERNEL)
-        spec = get_program(kernel, renderer)
+        spec = get_program(lower_kernel(ast), renderer)
         if DEBUG >= 3:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:

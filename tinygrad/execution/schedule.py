@@ -16,21 +16,14 @@ from tinygrad.execution.memory import Plan as MemoryPlan
 from tinygrad.execution.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
 from tinygrad.execution.trace import Collective
 from tinygrad.schedule.canonical import Canonical, canonicalize
-from tinygrad.schedule.comm.simplify import simplify
-from tinygrad.schedule.grouping.make_plan import make_plan
-from tinygrad.schedule.grouping.place_constants import place_constants
-from tinygrad.schedule.grouping.prepare import prepare
-from tinygrad.schedule.grouping.rematerialize import rematerialize
-from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
-from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPEC, SPLIT_REDUCEOP
+from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import current_topology
 from tinygrad.storage.buffers import bind_buffers, device_buffers
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.spec import PER_DEVICE, TENSOR, verify
-from tinygrad.uop.upat import graph_rewrite
 
 # movement that changes no element's number of uses: what is below it can be stored in its place
 _SEEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
@@ -71,13 +64,7 @@ def get_plan(sink: UOp, inputs: int) -> Plan:
     key = (sink, Device.DEFAULT, settings, current_topology())
     found = _plans.pop(key, None) if SCHEDULE_CACHE else None
     if found is None:
-        if SPEC:
-            verify(sink, TENSOR)
-        local = lower_layouts(simplify(sink))
-        local = place_constants(graph_rewrite(local, prepare, name="prepare"))
-        if SPEC:
-            verify(local, PER_DEVICE)
-        found = rematerialize(make_plan(local, inputs, Device.DEFAULT))
+        found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
         if len(_plans) >= MAX_PLANS:
             del _plans[next(iter(_plans))]
     _plans[key] = found

@@ -15,11 +15,8 @@ from tinygrad.device import Device
 from tinygrad.execution.schedule import memory_layout
 from tinygrad.helpers import all_int, prod
 from tinygrad.planner.movement import Ints, Movement, is_even, movements
-from tinygrad.schedule.grouping.make_plan import make_plan
-from tinygrad.schedule.grouping.place_constants import place_constants
-from tinygrad.schedule.grouping.prepare import prepare
-from tinygrad.schedule.grouping.rematerialize import rematerialize
-from tinygrad.schedule.multi import Lowering, lower_layouts, multi_pm
+from tinygrad.schedule.multi import Lowering, multi_pm
+from tinygrad.schedule.pipeline import PlanOptions, plan_graph
 from tinygrad.schedule.plan import KernelItem, Plan, TransferItem
 from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_first
 from tinygrad.schedule.spmd.local import Layout, local_shape, max_shape, names, padded_flat
@@ -28,7 +25,7 @@ from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import BufferArg, CommInfo, Message, Spmd, TransferArg
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.upat import PatternMatcher, UPat
 
 
 @dataclass(frozen=True)
@@ -135,10 +132,8 @@ def one_device_plan(sink: UOp) -> Plan:
         node: node.replace(arg=BufferArg(-1 - i, node.arg.shape, node.arg.device))
         for i, node in enumerate(buffers)
     }
-    local = lower_layouts(sink.substitute(numbered), one_device_pm)
-    local = place_constants(graph_rewrite(local, prepare, name="prepare"))
     device = names(buffers[0].arg.device)[0] if buffers else Device.DEFAULT
-    return rematerialize(make_plan(local, len(buffers), device))
+    return plan_graph(sink.substitute(numbered), PlanOptions(len(buffers), device, one_device_pm))
 
 
 def program(sink: UOp) -> Program:

@@ -15,7 +15,7 @@ from typing import Any
 from tinygrad.execution.schedule import output_node
 from tinygrad.nn.state import get_parameters
 from tinygrad.planner.optimizers import follow_parameters, optimizers_in, without
-from tinygrad.schedule.comm.simplify import simplify
+from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import nodes_to_compute
 from tinygrad.tensor import Tensor
@@ -43,7 +43,9 @@ def trial_graph(
                 "such as the loss and the gradients"
             )
         nodes = map(output_node, nodes_to_compute(results))
-        return simplify(UOp.sink(*dict.fromkeys(node for node in nodes if node is not None)))
+        return optimize_communication(
+            UOp.sink(*dict.fromkeys(node for node in nodes if node is not None))
+        )
 
 
 @contextmanager

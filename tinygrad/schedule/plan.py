@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tinygrad.dtype import DType
-from tinygrad.uop.args import CommInfo
+from tinygrad.uop.args import CommInfo, KernelInfo
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.spec import SpecError
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,54 @@ class Plan:
     def temporary(self) -> range:
         """The entries that the plan allocates."""
         return range(self.inputs, len(self.entries))
+
+
+@dataclass(frozen=True)
+class PlanForm:
+    """The form of plans, which the passes that make and change them ensure."""
+
+    name: str = "plan"
+
+    def verify(self, plan: Plan) -> None:
+        """Raise SpecError unless the arguments of kernels and all outputs lie in their entries."""
+        for number, item in enumerate(plan.items):
+            if isinstance(item, KernelItem):
+                for part in (part for arguments in item.parts for part in arguments):
+                    _verify_part(plan, part, f"item {number}")
+        for part in (part for parts in plan.outputs if parts is not None for part in parts):
+            _verify_part(plan, part, "an output")
+
+    def size(self, plan: Plan) -> str:
+        """The number of items."""
+        return f"{len(plan.items)} items"
+
+    def text(self, plan: Plan) -> str:
+        """One line an item."""
+        return "\n".join(f"{number:4d} {_line(item)}" for number, item in enumerate(plan.items))
+
+
+PLAN = PlanForm()
+
+
+def _nbytes(part: Part) -> int:
+    return part.size * part.dtype.itemsize
+
+
+def _verify_part(plan: Plan, part: Part, where: str) -> None:
+    if part.entry >= len(plan.entries):
+        raise SpecError(f"in the plan, {where} names entry {part.entry} of {len(plan.entries)}")
+    entry = plan.entries[part.entry]
+    end = part.offset + _nbytes(part)
+    if part.device >= len(entry.devices) or end > entry.size * entry.dtype.itemsize:
+        raise SpecError(f"in the plan, {where} has the part {part}, outside of {entry}")
+
+
+def _line(item: Item) -> str:
+    """What an item does and the entries that it touches."""
+    if isinstance(item, KernelItem):
+        arguments = ", ".join(f"entry {part.entry}" for part in item.parts[0])
+        name = item.ast.arg.name if isinstance(item.ast.arg, KernelInfo) else "kernel"
+        return f"kernel {name} on {', '.join(item.devices)}: {arguments}"
+    ends = {(t.source.entry, t.destination.entry) for t in item.transfers}
+    moved = ", ".join(f"entry {source} -> entry {target}" for source, target in sorted(ends))
+    return f"{item.reason.kind} of {len(item.transfers)} messages: {moved}"

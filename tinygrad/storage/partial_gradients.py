@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tinygrad.schedule.comm.simplify import simplify
+from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.uop import Ops
@@ -42,7 +42,7 @@ def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
     if gradients:
         exact = [_sum(map(_without_rounding, x.uop.split_uop(Ops.ADD))) for x in gradients]
         # sinks reductions over devices to the root
-        nodes = simplify(UOp.sink(*exact)).src
+        nodes = optimize_communication(UOp.sink(*exact)).src
         for x, node in zip(gradients, nodes, strict=True):
             addends = _addends(node)
             x.uop = _sum(addends)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
@@ -96,6 +98,23 @@ def tree(node: Node, limit: int = TREE_LIMIT) -> str:
         stack.extend((s, depth + 1) for s in reversed(x.src))
     if stack:
         lines.append(f"... {len(nodes)} nodes in all, {len(nodes) - len(lines)} not shown")
+    return "\n".join(lines)
+
+
+def listing(nodes: Sequence[Node]) -> str:
+    """A list of nodes, one a line: its number, op, dtype and argument, the numbers of its sources.
+
+    Lines between a RANGE and its END are indented.
+    """
+    numbers = {node: i for i, node in enumerate(nodes)}
+    lines: list[str] = []
+    depth = 0
+    for node in nodes:
+        depth -= node.op in {Ops.END, Ops.ENDIF}
+        sources = " ".join(str(numbers.get(x, "?")) for x in node.src)
+        line = f"{numbers[node]:4d} {'  ' * depth}{_line(node)}"
+        lines.append(f"{line} ({sources})" if sources else line)
+        depth += node.op in {Ops.RANGE, Ops.IF}
     return "\n".join(lines)
 
 

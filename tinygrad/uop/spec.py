@@ -6,15 +6,16 @@ form. `check_replacement` is what `SPEC=2` asks of every single rewrite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop import spec_checks as must
-from tinygrad.uop.args import CustomKernelArg, TransferArg
+from tinygrad.uop.args import CustomKernelArg, ParamArg, TransferArg
 from tinygrad.uop.node import Node
-from tinygrad.uop.render import tree
+from tinygrad.uop.render import listing, tree
 from tinygrad.uop.spec_checks import Check
 
 ERROR_TREE_LIMIT = 60
@@ -32,6 +33,24 @@ class Spec:
     name: str
     checks: dict[Ops, tuple[Check, ...]]
     common: tuple[Check, ...] = ()
+
+    def verify(self, program: Node | Sequence[Node]) -> None:
+        """Check a graph, by its root, or a list of nodes. Raises SpecError."""
+        type_verify(_nodes(program), self)
+
+    def size(self, program: Node | Sequence[Node]) -> str:
+        """The number of nodes."""
+        return f"{len(_nodes(program))} nodes"
+
+    def text(self, program: Node | Sequence[Node]) -> str:
+        """A graph as a tree; a list of nodes in its order."""
+        if isinstance(program, Sequence):
+            return listing(program)
+        return tree(program, limit=sys.maxsize)
+
+
+def _nodes(program: Node | Sequence[Node]) -> Collection[Node]:
+    return program if isinstance(program, Sequence) else program.toposort()
 
 
 def verify(sink: Node, spec: Spec) -> None:
@@ -150,6 +169,23 @@ PER_DEVICE = Spec(
     (must.local_device,),
 )
 
+KERNEL_TENSOR = Spec(
+    "tensor form of a kernel",
+    {
+        **_VALUES,
+        **_ELEMENTWISE,
+        **{
+            op: checks
+            for op, checks in _ARRAYS.items()
+            if op in {Ops.ARANGE, Ops.REDUCE_AXIS, Ops.GATHER, *GroupOp.Movement, *GroupOp.Scatter}
+        },
+        Ops.SINK: (must.is_void, must.sources_are(Ops.STORE)),
+        Ops.BIND: _ARRAYS[Ops.BIND],
+        Ops.PARAM: (must.sources(0), must.argument(ParamArg)),
+        Ops.STORE: (must.sources(2),),
+    },
+)
+
 KERNEL = Spec(
     "kernel graph",
     {
@@ -166,9 +202,29 @@ KERNEL = Spec(
         Ops.STORE: (must.is_void, must.store_sources, must.sources_are(Ops.RANGE, 2)),
         Ops.REDUCE: (must.keeps_dtype, must.reduce_sources, must.sources_are(Ops.RANGE, 1)),
         Ops.VECTORIZE: (),
-        Ops.GEP: (must.sources(1), must.argument(int)),
+        Ops.GEP: (must.sources(1), must.argument(int, tuple)),
         Ops.CUSTOM: (),
     },
+)
+
+SCHEDULED_KERNEL = Spec(
+    "kernel graph with chosen axes",
+    {**KERNEL.checks, Ops.RANGE: (must.sources(1, 2), must.keeps_dtype)},
+)
+
+VECTOR_KERNEL = Spec(
+    "vectorized kernel graph",
+    {
+        **SCHEDULED_KERNEL.checks,
+        Ops.RANGE: (*SCHEDULED_KERNEL.checks[Ops.RANGE], must.is_no_vector_range),
+        Ops.REDUCE: (must.sources_are(Ops.RANGE, 1),),
+        Ops.LOAD: (must.vector_load_sources,),
+    },
+)
+
+IMPERATIVE_KERNEL = Spec(
+    "kernel graph without reductions",
+    {**VECTOR_KERNEL.checks, Ops.AFTER: (), Ops.REDUCE: (must.sources(1),)},
 )
 
 LINEAR = Spec(
@@ -186,7 +242,7 @@ LINEAR = Spec(
         Ops.REDUCE: (),
         Ops.STAGE: (),
         Ops.INDEX: (must.index_sources,),
-        Ops.LOAD: (must.load_sources,),
+        Ops.LOAD: (must.vector_load_sources,),
         Ops.STORE: (must.is_void, must.store_sources),
         Ops.AFTER: (),
         Ops.IF: (),
@@ -194,7 +250,7 @@ LINEAR = Spec(
         Ops.BARRIER: (),
         Ops.SPECIAL: (),
         Ops.VECTORIZE: (),
-        Ops.GEP: (must.sources(1), must.argument(int)),
+        Ops.GEP: (must.sources(1), must.argument(int, tuple)),
         Ops.CUSTOM: (),
     },
 )

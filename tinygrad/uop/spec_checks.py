@@ -13,7 +13,7 @@ from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import Spmd
+from tinygrad.uop.args import AxisType, Spmd
 from tinygrad.uop.node import Node
 
 Check = Callable[[Node], str | None]
@@ -375,6 +375,15 @@ def load_sources(node: Node) -> str | None:
     return None
 
 
+def vector_load_sources(node: Node) -> str | None:
+    """A LOAD takes an INDEX; a GEP may select only lanes whose condition is true, so that a vector
+    needs no value where it is false.
+    """
+    if node.dtype.count > 1 and len(node.src) == 1 and node.src[0].op is Ops.INDEX:
+        return None
+    return load_sources(node)
+
+
 def store_sources(node: Node) -> str | None:
     """A STORE takes an INDEX, a value, and the ranges it runs over."""
     if len(node.src) < 2 or node.src[0].op not in {Ops.INDEX, Ops.CAST}:
@@ -383,6 +392,11 @@ def store_sources(node: Node) -> str | None:
     if element.scalar() is not value.scalar():
         return f"stores {value!r} into {element!r}; cast it"
     return None
+
+
+def is_no_vector_range(node: Node) -> str | None:
+    """The loop was not chosen as the lanes of a vector."""
+    return "is still a loop over lanes" if node.arg.kind is AxisType.VECTOR else None
 
 
 def reduce_sources(node: Node) -> str | None:

@@ -1,14 +1,14 @@
-"""Rewrites of the tensor graph before its layouts are lowered: less movement, fewer collectives.
+"""Rewrite rules of the tensor graph before its layouts are lowered: fewer bytes, fewer collectives.
 
-They wait until here because a gradient may be asked for by any node of the graph as it was built,
-also by one that these rules would pass over.
+Input and output: a tensor graph. Invariant: every value keeps its shape, dtype and device. The
+rules run at scheduling and not while the graph is built, because a gradient may be taken with
+respect to any node, also to one that they remove.
 """
 
 from __future__ import annotations
 
 from tinygrad.schedule.comm.dynamic_slice import pick
-from tinygrad.schedule.comm.halo import is_halo_copy, sink_halo_copies
-from tinygrad.schedule.comm.sink_into_scatter import spread
+from tinygrad.schedule.comm.halo import is_halo_copy
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
@@ -110,8 +110,6 @@ def _over(op: Ops) -> UPat:
     return UPat(op, src=(UPat.var("x"),))
 
 
-_RAISED = (Ops.RESHAPE, Ops.PERMUTE)
-
 rules = PatternMatcher(
     [
         (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop),
@@ -137,23 +135,27 @@ rules = PatternMatcher(
             ),
             pick,
         ),
-        (UPat(_RAISED, src=(UPat(Ops.ALLREDUCE, name="inner"),), name="node"), raise_allreduce),
+        (
+            UPat((Ops.RESHAPE, Ops.PERMUTE), src=(UPat(Ops.ALLREDUCE, name="inner"),), name="node"),
+            raise_allreduce,
+        ),
     ]
 )
 
 
-def simplify(sink: UOp) -> UOp:
-    """The tensor graph after all rules."""
-    sink = spread(sink_halo_copies(sink))
-    sink = sink.replace(src=tuple(_with_round_trip(x) for x in sink.src))
-    sink = graph_rewrite(sink, rules, name="simplify tensor graph", rebuilt=inherit)
-    return reduce_once(sink)
+def simplify_communication(sink: UOp) -> UOp:
+    """Apply all rules. `sink` has passed `keep_round_trips`."""
+    return graph_rewrite(sink, rules, name="simplify communication", rebuilt=inherit)
+
+
+def keep_round_trips(sink: UOp) -> UOp:
+    """Materialise between the copies of a `copy(copy(x, A), B)` that is asked for, if `x` is memory
+    on `B`: the result gets memory of its own, which writing to `x` does not change.
+    """
+    return sink.replace(src=tuple(_with_round_trip(x) for x in sink.src))
 
 
 def _with_round_trip(node: UOp) -> UOp:
-    """`copy(copy(x, A), B)`, kept as it is if `x` is memory on `B`: a value that is asked for gets
-    memory of its own, which writing to `x` does not change.
-    """
     if node.op in {Ops.RESHAPE, Ops.CONTIGUOUS} and node.src[0].device is not None:
         return node.replace(src=(_with_round_trip(node.src[0]),))
     if node.op is not Ops.COPY or node.src[0].op is not Ops.COPY:
@@ -164,52 +166,3 @@ def _with_round_trip(node: UOp) -> UOp:
     if start.op not in {Ops.BUFFER, Ops.ASSIGN} or start.device != node.device:
         return node
     return inherit(node.replace(src=(node.src[0].contiguous(),)), node)
-
-
-def reduce_once(sink: UOp) -> UOp:
-    """`allreduce(x), allreduce(reshape(x)) -> allreduce(x), reshape(allreduce(x))`: of several
-    views of the same terms, as raised for different users, one is reduced and the others are read
-    from that.
-    """
-    done: dict[UOp, UOp] = {}
-    reduced: dict[UOp, list[UOp]] = {}
-    for node in sink.toposort():
-        src = tuple(done[x] for x in node.src)
-        new = node if src == node.src else inherit(node.replace(src=src), node)
-        if node.op is Ops.ALLREDUCE:
-            alike = reduced.setdefault(_moved_from(new.src[0])[-1], [])
-            views = [view for first in alike if (view := _seen_in(first, new)) is not None]
-            if views:
-                new = views[0]
-            else:
-                alike.append(new)
-        done[node] = new
-    return done[sink]
-
-
-def _moved_from(node: UOp) -> list[UOp]:
-    """`node`, and what it is a reshape or permute of, down to what is none."""
-    found = [node]
-    while found[-1].op in _RAISED:
-        found.append(found[-1].src[0])
-    return found
-
-
-def _seen_in(first: UOp, node: UOp) -> UOp | None:
-    """An all-reduce as a view of another one of the same terms, if its layout is kept."""
-    back = [_inverse(moved) for moved in _moved_from(first.src[0])[:-1]]
-    forth = [(moved.op, moved.arg) for moved in reversed(_moved_from(node.src[0])[:-1])]
-    view = first
-    for op, arg in (*back, *forth):
-        layout = view.device
-        if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, view.shape, arg) is None:
-            return None
-        view = UOp(op, view.dtype, (view,), arg)
-    return view if view.device == node.device else None
-
-
-def _inverse(moved: UOp) -> tuple[Ops, tuple[sint, ...]]:
-    """The reshape or permute that takes another one back."""
-    if moved.op is Ops.RESHAPE:
-        return moved.op, moved.src[0].shape
-    return moved.op, tuple(moved.arg.index(axis) for axis in range(len(moved.arg)))

@@ -19,7 +19,7 @@ _PASSED = frozenset({Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY})
 _COMPUTED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH}
 
 
-def spread(sink: UOp) -> UOp:
+def sink_into_scatters(sink: UOp) -> UOp:
     """The graph whose parts are made on the devices that keep them."""
     order = list(sink.toposort())
     if not any(_leaves_one_place(node) for node in order):

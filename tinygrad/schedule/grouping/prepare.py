@@ -17,7 +17,7 @@ from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
 from tinygrad.uop.reduction import identity
-from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 # a reduction to so few elements, of at least so many, is done in two steps
 FEW_OUTPUTS = 16
@@ -116,7 +116,7 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
     )
 
 
-prepare = PatternMatcher(
+rules = PatternMatcher(
     [
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
         (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
@@ -142,3 +142,8 @@ prepare = PatternMatcher(
         (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="node"), bitcast_to_view),
     ]
 )
+
+
+def prepare_grouping(sink: UOp) -> UOp:
+    """Apply all rules."""
+    return graph_rewrite(sink, rules, name="prepare grouping")

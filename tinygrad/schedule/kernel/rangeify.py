@@ -411,11 +411,13 @@ def is_kernel_graph(ast: UOp) -> bool:
     return ast.src[0].src[0].op is Ops.INDEX
 
 
-def lower_kernel(ast: UOp) -> UOp:
-    """The kernel graph of a kernel's tensor form; one that is written by hand is that already."""
-    if is_kernel_graph(ast):
-        return ast
+def rangeify(ast: UOp) -> UOp:
+    """The kernel graph of a kernel's tensor form, with its indices as movement ops left them."""
     lowering = _Lowering()
     stores = tuple(lowering.store(x) for x in ast.src)
-    sink = UOp(Ops.SINK, dtypes.void, stores, ast.arg)
-    return graph_rewrite(sink, simplify_indices, name="simplify indices")
+    return UOp(Ops.SINK, dtypes.void, stores, ast.arg)
+
+
+def simplify_kernel(kernel: UOp) -> UOp:
+    """Simplify the indices and conditions of a kernel graph, and merge its nested reductions."""
+    return graph_rewrite(kernel, simplify_indices, name="simplify indices")

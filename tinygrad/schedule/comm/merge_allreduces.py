@@ -1,0 +1,62 @@
+"""Of several all-reduces of views of one value, one is done: the others become views of its result.
+
+Input and output: a tensor graph whose reshapes and permutes were sunk below its all-reduces.
+Invariant: every value keeps its shape, dtype and device.
+"""
+
+from __future__ import annotations
+
+from tinygrad.sharding import LAYOUT_RULES, Sharding
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.reshard import inherit
+
+_VIEWS = (Ops.RESHAPE, Ops.PERMUTE)
+
+
+def merge_allreduces(sink: UOp) -> UOp:
+    """`allreduce(x), allreduce(reshape(x)) -> allreduce(x), reshape(allreduce(x))`"""
+    done: dict[UOp, UOp] = {}
+    reduced: dict[UOp, list[UOp]] = {}
+    for node in sink.toposort():
+        src = tuple(done[x] for x in node.src)
+        new = node if src == node.src else inherit(node.replace(src=src), node)
+        if node.op is Ops.ALLREDUCE:
+            alike = reduced.setdefault(_chain_of_views(new.src[0])[-1], [])
+            views = [view for first in alike if (view := _view_of(first, new)) is not None]
+            if views:
+                new = views[0]
+            else:
+                alike.append(new)
+        done[node] = new
+    return done[sink]
+
+
+def _chain_of_views(node: UOp) -> list[UOp]:
+    """`node` and the chain of reshapes and permutes below it, down to the value that they view."""
+    found = [node]
+    while found[-1].op in _VIEWS:
+        found.append(found[-1].src[0])
+    return found
+
+
+def _view_of(first: UOp, node: UOp) -> UOp | None:
+    """An all-reduce as a view of an earlier one of the same partial sums, or None if a movement on
+    the way does not keep its layout.
+    """
+    back = [_inverse(moved) for moved in _chain_of_views(first.src[0])[:-1]]
+    forth = [(moved.op, moved.arg) for moved in reversed(_chain_of_views(node.src[0])[:-1])]
+    view = first
+    for op, arg in (*back, *forth):
+        layout = view.device
+        if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, view.shape, arg) is None:
+            return None
+        view = UOp(op, view.dtype, (view,), arg)
+    return view if view.device == node.device else None
+
+
+def _inverse(moved: UOp) -> tuple[Ops, tuple[sint, ...]]:
+    """The reshape or permute that undoes another one."""
+    if moved.op is Ops.RESHAPE:
+        return moved.op, moved.src[0].shape
+    return moved.op, tuple(moved.arg.index(axis) for axis in range(len(moved.arg)))

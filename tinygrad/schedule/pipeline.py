@@ -1,0 +1,103 @@
+"""The compiler on one page: every pass from a tensor graph to the code of its kernels, in order.
+
+    tensor graph      COMMUNICATION    fewer bytes and collectives; shapes and devices stay global
+                      LAYOUTS          every device runs one graph of local shapes and messages
+    per-device graph  GROUPING         values are materialised or fused; kernels and transfers
+    plan                               run in an order; see `schedule/plan.py`
+
+    kernel tensor form  INDEXING       movement ops become index arithmetic over loops
+    kernel graph        CODEGEN        loops become vectors, registers and a grid (`codegen`)
+    linear program                     a list of nodes, which a renderer writes as source text
+
+A whole graph takes the first three stages once, each of its kernels the last two. What stands
+between two passes is a form of `uop/spec.py`. `SPEC=1` verifies it, `DEBUG=5` prints it, and
+`uop.passes.observe_passes` hands it to a function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from tinygrad.codegen import PASSES as CODEGEN
+from tinygrad.schedule.comm.halo import sink_halo_copies
+from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
+from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
+from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
+from tinygrad.schedule.grouping.make_plan import make_plan
+from tinygrad.schedule.grouping.place_constants import place_constants
+from tinygrad.schedule.grouping.prepare import prepare_grouping
+from tinygrad.schedule.grouping.rematerialize import rematerialize
+from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify, simplify_kernel
+from tinygrad.schedule.multi import lower_layouts, multi_pm
+from tinygrad.schedule.plan import PLAN, Plan
+from tinygrad.uop.ops import KernelInfo, UOp
+from tinygrad.uop.passes import Pass, run_passes
+from tinygrad.uop.spec import KERNEL, KERNEL_TENSOR, PER_DEVICE, TENSOR
+from tinygrad.uop.upat import PatternMatcher
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The parameters of planning: the graph reads buffers 0 to `inputs - 1`, values without a
+    device are computed on `default_device`, and `layout_rules` lower the ops that communicate.
+    """
+
+    inputs: int
+    default_device: str
+    layout_rules: PatternMatcher = multi_pm
+
+
+COMMUNICATION: tuple[Pass[None], ...] = (
+    Pass("sink halo exchanges", lambda sink, _: sink_halo_copies(sink), TENSOR, TENSOR),
+    Pass("sink scatters", lambda sink, _: sink_into_scatters(sink), TENSOR, TENSOR),
+    Pass("keep round trips", lambda sink, _: keep_round_trips(sink), TENSOR, TENSOR),
+    Pass("simplify communication", lambda sink, _: simplify_communication(sink), TENSOR, TENSOR),
+    Pass("merge all-reduces", lambda sink, _: merge_allreduces(sink), TENSOR, TENSOR),
+)
+
+LAYOUTS: tuple[Pass[PlanOptions], ...] = (
+    Pass(
+        "lower layouts",
+        lambda sink, options: lower_layouts(sink, options.layout_rules),
+        TENSOR,
+        PER_DEVICE,
+    ),
+)
+
+GROUPING: tuple[Pass[PlanOptions], ...] = (
+    Pass("prepare grouping", lambda sink, _: prepare_grouping(sink), PER_DEVICE, PER_DEVICE),
+    Pass("place constants", lambda sink, _: place_constants(sink), PER_DEVICE, PER_DEVICE),
+    Pass(
+        "group into kernels",
+        lambda sink, options: make_plan(sink, options.inputs, options.default_device),
+        PER_DEVICE,
+        PLAN,
+    ),
+    Pass("rematerialize replicated values", lambda plan, _: rematerialize(plan), PLAN, PLAN),
+)
+
+INDEXING: tuple[Pass[None], ...] = (
+    Pass("movement to indices", lambda ast, _: rangeify(ast), KERNEL_TENSOR, KERNEL),
+    Pass("simplify indices", lambda kernel, _: simplify_kernel(kernel), KERNEL, KERNEL),
+)
+
+STAGES = (COMMUNICATION, LAYOUTS, GROUPING, INDEXING, CODEGEN)
+
+
+def optimize_communication(sink: UOp) -> UOp:
+    """The tensor graph with the communication that it needs."""
+    return cast(UOp, run_passes(COMMUNICATION, sink, None))
+
+
+def plan_graph(sink: UOp, options: PlanOptions) -> Plan:
+    """The plan of a tensor graph over canonical buffers, after `optimize_communication`."""
+    return cast(Plan, run_passes((*LAYOUTS, *GROUPING), sink, options))
+
+
+def lower_kernel(ast: UOp) -> UOp:
+    """The kernel graph of a kernel's tensor form. A kernel by hand is a kernel graph already."""
+    if is_kernel_graph(ast):
+        return ast
+    name = ast.arg.name if isinstance(ast.arg, KernelInfo) else ""
+    return cast(UOp, run_passes(INDEXING, ast, None, name))
