@@ -62,7 +62,7 @@ def test_an_axis_that_does_not_exist() -> None:
 
 
 def test_an_axis_of_size_1_is_not_split() -> None:
-    with pytest.raises(ShardingError, match=r"\(1, 4\).*its size is 1; split another axis"):
+    with pytest.raises(ShardingError, match=r"\(1, 4\).*its size is 1; shard another axis"):
         zeros(1, 4).shard(DEVICES, 0)
 
 

@@ -12,7 +12,7 @@ from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.optim import SGD
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial, Sharding, ShardingError
-from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
+from tinygrad.sharding.placement_rule import check_rule, parse_rule, rule_layouts
 from tinygrad.uop.ops import AxisType, KernelInfo, Ops
 
 DEVICES = ("CPU", "CPU:1", "CPU:2", "CPU:3")

@@ -21,7 +21,7 @@ from tinygrad import GlobalCounters, Mesh, Tensor
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial, Sharding, ShardingError
 from tinygrad.sharding.drawing import Drawing, where
-from tinygrad.sharding.panels import panels, without_elements
+from tinygrad.sharding.panels import empty_devices, panels
 from tinygrad.text import ansistrip
 
 ROOT = Path(__file__).parents[2]
@@ -269,7 +269,7 @@ def test_every_device_is_in_the_cell_of_its_block_and_in_no_other(drawing: Drawi
     layout, shape = drawing.layout, drawing.shape
     assert isinstance(layout, Sharding)
     regions = layout.regions(shape)
-    found = devices_in(" ".join(without_elements(layout, shape)))
+    found = devices_in(" ".join(empty_devices(layout, shape)))
     for panel in panels(layout, shape):
         for row, cells in zip(panel.rows, panel.cells, strict=True):
             for column, cell in zip(panel.columns, cells, strict=True):

@@ -224,8 +224,8 @@ def test_regions(layout: Sharding, shape: Any, local_shape: Any, regions: list[A
 
 def test_offset_terms_of_a_nested_split() -> None:
     layout = split(8, (0, None, 0), (2, 2, 2))
-    assert layout.offset_terms(0) == [(4, 2, 2), (1, 2, 1)]
-    assert layout.offset_terms(1) == []
+    assert layout.block_strides(0) == [(4, 2, 2), (1, 2, 1)]
+    assert layout.block_strides(1) == []
     assert [layout.coordinates(number) for number in (0, 3, 6)] == [(0, 0, 0), (0, 1, 1), (1, 1, 0)]
     assert [region[0][0] for region in layout.regions((8,))] == [0, 2, 0, 2, 4, 6, 4, 6]
 
@@ -233,8 +233,8 @@ def test_offset_terms_of_a_nested_split() -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((), r"splits axis 0 of shape \(\) into 4 pieces, but the shape has 0 axes"),
-        ((1, 3), r"axis=0.*axis 0 of shape \(1, 3\) into 4 pieces.*its size is 1.*another axis"),
+        ((), r"shards axis 0 of shape \(\) over 4 devices, but the shape has 0 axes"),
+        ((1, 3), r"axis=0.*axis 0 of shape \(1, 3\) over 4 devices.*its size is 1.*another axis"),
     ],
 )
 @pytest.mark.parametrize("method", ["check", "local_shape", "regions"])
@@ -581,7 +581,7 @@ def test_operand_layout_keeps_full_copies_along_broadcast_axes() -> None:
     [
         (split(4), r"different devices, .*CPU:0-1.*CPU:0-3.*\.to\(\) or \.shard\(\)"),
         (Sharding(("CPU:1", "CPU:0")), r"the same devices in a different order.*\.to\(\)"),
-        (split(2, Partial("ADD")), "unreduced terms; reduce them first"),
+        (split(2, Partial("ADD")), "partial values; reduce them first"),
     ],
 )
 def test_operands_that_do_not_combine(other: Sharding, message: str) -> None:

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from tinygrad.sharding import (
     LAYOUT_RULES,
-    SLIDING,
+    RANGE_OPS,
     Partial,
     Placement,
     Region,
     Sharding,
     common_layout,
     cover,
-    moves_along,
+    moves_axis,
     operand_layout,
     received_elements,
     reduce_layout,
@@ -131,7 +131,7 @@ def test_regions_agree_with_local_shape_and_offset_terms(case: tuple[Sharding, I
     for device, region in enumerate(layout.regions(shape)):
         assert tuple(stop - start for start, stop in region) == local
         for axis, (start, _) in enumerate(region):
-            terms = layout.offset_terms(axis)
+            terms = layout.block_strides(axis)
             block = sum((device // stride) % size * weight for stride, size, weight in terms)
             assert start == block * local[axis]
 
@@ -293,8 +293,8 @@ def check_movement(op: str, data: st.DataObject) -> None:
     layout, shape = data.draw(cases(partial=True))
     argument = DRAW_ARGUMENT[op](data.draw, shape)
     result = LAYOUT_RULES[op](layout, shape, argument)
-    slides = op in SLIDING and any(
-        moves_along(op, argument, shape, axis) for axis in layout.split_axes
+    slides = op in RANGE_OPS and any(
+        moves_axis(op, argument, shape, axis) for axis in layout.split_axes
     )
     if result is None or slides:
         return  # test/sharding moves along split axes, on devices

@@ -21,9 +21,9 @@ from tinygrad.sharding import (
     allreduce_seconds,
     common_layout,
     current_topology,
-    declare,
     fastest_allreduce,
     node_size,
+    set_topology,
     transfer_bytes,
     transfer_seconds,
 )
@@ -75,8 +75,8 @@ def test_a_topology_holds_inside_of_its_block() -> None:
             assert current_topology() is inner
         assert current_topology() is outer
     assert current_topology() is before
-    assert declare(outer) is before
-    assert declare(before) is outer
+    assert set_topology(outer) is before
+    assert set_topology(before) is outer
 
 
 # ---- seconds ----

@@ -21,7 +21,7 @@ from tinygrad.schedule.kernel.custom import (
     written_slots,
 )
 from tinygrad.sharding import Sharding, ShardingError
-from tinygrad.sharding.rule import check_rule, parse_rule, rule_layouts
+from tinygrad.sharding.placement_rule import check_rule, parse_rule, rule_layouts
 from tinygrad.storage.copy_on_write import copy_on_write
 from tinygrad.storage.pending_writes import kernel_outputs, note_write
 from tinygrad.storage.placement import in_own_memory

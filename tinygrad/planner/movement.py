@@ -31,7 +31,7 @@ from tinygrad.sharding import (
     allreduce_bytes,
     allreduce_seconds,
     current_topology,
-    sent_over,
+    elements_per_link,
     transfer_seconds,
 )
 from tinygrad.uop import Ops
@@ -96,7 +96,7 @@ def _copy(
     """A change of layout in one round; () if it is not known to be one."""
     if not (is_even(source, shape) and is_even(target, shape)):
         return ()
-    sent = sent_over(current_topology(), source, target, shape)
+    sent = elements_per_link(current_topology(), source, target, shape)
     nbytes = sum(count for _, count in sent) * itemsize
     return (Movement(kind, nbytes, transfer_seconds(source, target, shape, itemsize)),)
 

@@ -1,9 +1,19 @@
-"""Layout arithmetic, which knows no graph.
+"""Layout arithmetic, independent of any graph.
 
-In: shapes, tensor axes and device names. Out: layouts, regions of arrays, and bytes that must move.
+Input: shapes, tensor axes and device names. Output: layouts, regions of arrays, and the bytes that
+a change of layout moves.
 """
 
-from tinygrad.sharding.choice import (
+from tinygrad.sharding.axis_ranges import (
+    RANGE_OPS,
+    dynamic_slice_layout,
+    keeps_block_boundaries,
+    moves_axis,
+    result_span,
+    source_layout,
+    source_layouts,
+)
+from tinygrad.sharding.common_layout import (
     combined_layout,
     common_layout,
     common_mesh,
@@ -40,31 +50,22 @@ from tinygrad.sharding.propagation import (
     reduce_layout,
     reshape_layout,
 )
-from tinygrad.sharding.sliding import (
-    SLIDING,
-    keeps_blocks,
-    layout_to_pick,
-    moves_along,
-    result_span,
-    source_layout,
-    sources_to_slide,
-)
 from tinygrad.sharding.topology import (
     Link,
     Processor,
     Topology,
     allreduce_seconds,
     current_topology,
-    declare,
+    elements_per_link,
     fastest_allreduce,
     node_size,
-    sent_over,
+    set_topology,
     transfer_seconds,
 )
 
 __all__ = [
     "LAYOUT_RULES",
-    "SLIDING",
+    "RANGE_OPS",
     "Interval",
     "LayoutRule",
     "Link",
@@ -87,13 +88,13 @@ __all__ = [
     "common_mesh",
     "cover",
     "current_topology",
-    "declare",
+    "dynamic_slice_layout",
+    "elements_per_link",
     "expand_layout",
     "fastest_allreduce",
-    "keeps_blocks",
-    "layout_to_pick",
+    "keeps_block_boundaries",
     "moved_elements",
-    "moves_along",
+    "moves_axis",
     "node_size",
     "on_axis",
     "operand_layout",
@@ -104,10 +105,10 @@ __all__ = [
     "reduce_layout",
     "reshape_layout",
     "result_span",
-    "sent_over",
     "sent_per_device",
+    "set_topology",
     "source_layout",
-    "sources_to_slide",
+    "source_layouts",
     "transfer_bytes",
     "transfer_seconds",
 ]

@@ -1,8 +1,8 @@
-"""Which bytes go where when an array moves from one layout to another: cover by regions.
+"""Which bytes a change of layout sends where: cover destination regions with source regions.
 
-In: two layouts without `Partial` and a global shape. Out: for each destination device, the pieces
-that make up its region and the device each comes from; and the bytes this costs. Always true: the
-pieces of a device tile its region exactly, and what a device holds already is never sent to it.
+Input: two layouts without `Partial` and a global shape. Output: for each destination device, the
+pieces of its region and the source device of each; and the bytes that this sends. Invariants: the
+pieces of a device tile its region exactly, and a device is never sent elements that it holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, greatest, is_int
+from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int, max_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Piece:
 def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple[Piece, ...], ...]:
     """For each device of `dst`, the pieces of `src` that tile its region, its own piece first.
 
-    Where several devices hold a piece, the one that sends least so far is taken, and of equals the
-    one whose number follows the destination's: so copies of copies spread over all of them.
-    An array without elements has no pieces. Intervals of the source, which may overlap, stay as
-    they are in the destination.
+    If several devices hold a piece, the one that sends the least so far is the source; ties go to
+    the next device number from the destination's on, so that replicas share the load. An empty
+    array has no pieces. Intervals of the source, which may overlap, are unchanged in the
+    destination.
     """
     source, destination = as_layout(src), as_layout(dst)
     blocks: dict[Region, list[int]] = {}
@@ -57,7 +57,7 @@ def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple
                 pieces.insert(0, Piece(own, part))
                 continue
             chosen = _least_loaded(holders, sent, index)
-            sent[chosen] += known_volume(part)
+            sent[chosen] += known_elements(part)
             pieces.append(Piece(chosen, part))
         covers.append(tuple(pieces))
     return tuple(covers)
@@ -66,31 +66,31 @@ def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple
 def sent_per_device(
     src: Sharding | str, dst: Sharding | str, shape: Shape, itemsize: int
 ) -> tuple[int, ...]:
-    """The bytes that each device of `src` sends to others in a move. All sizes must be ints."""
+    """The bytes that each device of `src` sends in a change of layout. All sizes must be ints."""
     if not all(is_int(size) for size in shape):
         raise ShardingError(
             f"the bytes of shape {shape} are not known; give its symbolic sizes a value"
         )
     source, destination = as_layout(src), as_layout(dst)
-    smallest, factor = scaled_down(source, destination, shape)
+    smallest, factor = scale_down(source, destination, shape)
     nbytes = factor * itemsize
     return tuple(count * nbytes for count in _sent_elements(source, destination, smallest))
 
 
 def transfer_bytes(src: Sharding | str, dst: Sharding | str, shape: Shape, itemsize: int) -> int:
-    """The bytes that cross devices in a move, in all. All sizes must be ints."""
+    """The bytes that a change of layout sends between devices. All sizes must be ints."""
     return sum(sent_per_device(src, dst, shape, itemsize))
 
 
 @lru_cache(maxsize=4096)
 def moved_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> int:
-    """The elements that cross devices in a move, in all: a symbolic size counts as 1, or where an
-    axis is cut as the greatest it can be.
+    """The elements that a change of layout sends between devices. A symbolic size counts as 1 or,
+    if the axis is sharded, as its upper bound.
     """
     source, destination = as_layout(src), as_layout(dst)
     if source is destination:
         return 0
-    smallest, factor = scaled_down(source, destination, shape)
+    smallest, factor = scale_down(source, destination, shape)
     return factor * _moved_elements(source, destination, smallest)
 
 
@@ -102,36 +102,37 @@ def _moved_elements(source: Sharding, destination: Sharding, shape: Shape) -> in
 
 
 def _sent_elements(source: Sharding, destination: Sharding, shape: Shape) -> tuple[int, ...]:
-    """The elements that each device of the source sends to others, a symbolic size counted as 1."""
+    """The elements that each source device sends to others; a symbolic size counts as 1."""
     sent = [0] * len(source)
     for name, pieces in zip(destination, cover(source, destination, shape), strict=True):
         for piece in pieces:
             if source[piece.source] != name:
-                sent[piece.source] += known_volume(piece.region)
+                sent[piece.source] += known_elements(piece.region)
     return tuple(sent)
 
 
 def received_elements(src: Sharding, dst: Sharding, shape: Shape) -> tuple[int, ...]:
-    """The elements that each device of `src`, which are those of `dst`, receives in a move. Their
-    sum is `moved_elements`, but nobody needs to know who sends them.
+    """The elements that each device receives in a change of layout over the same devices. Their sum
+    is `moved_elements`, computed without choosing the senders.
     """
-    lacking = []
+    received = []
     for own, wanted in zip(src.regions(shape), dst.regions(shape), strict=True):
         kept = _intersection(own, wanted)
-        lacking.append(known_volume(wanted) - (0 if kept is None else known_volume(kept)))
-    return tuple(lacking)
+        received.append(known_elements(wanted) - (0 if kept is None else known_elements(kept)))
+    return tuple(received)
 
 
-def scaled_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]:
-    """The smallest shape that both layouts cut like `shape`, and how many elements of that are one
-    of it. What is sent of the one tells what is sent of the other, and many shapes share it.
+def scale_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]:
+    """The smallest shape that both layouts shard like `shape`, and the number of elements of
+    `shape` that one of its elements stands for. Results for the smallest shape are cached for many
+    shapes.
     """
     kept = {*src.interval_axes, *dst.interval_axes}
     sizes: list[object] = []
     factor = 1
     for axis, size in enumerate(shape):
         parts = math.lcm(src.shards(axis), dst.shards(axis))
-        size = greatest(size) if parts > 1 else size
+        size = max_size(size) if parts > 1 else size
         if axis in kept or not is_int(size) or size % parts:
             sizes.append(size)
         else:
@@ -141,9 +142,10 @@ def scaled_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]
 
 
 def allreduce_bytes(n: int, nbytes: int, algorithm: str) -> int:
-    """The bytes that each of `n` devices sends to all-reduce terms of `nbytes` bytes each.
+    """The bytes that each of `n` devices sends to all-reduce partial values of `nbytes` bytes each.
 
-    "direct" sends every term to everyone; "ring" and "all2all" reduce-scatter, then all-gather.
+    "direct" sends every partial value to all others; "ring" and "all2all" reduce-scatter, then
+    all-gather.
     """
     if algorithm == "direct":
         return (n - 1) * nbytes
@@ -153,10 +155,10 @@ def allreduce_bytes(n: int, nbytes: int, algorithm: str) -> int:
 
 
 def as_layout(device: Sharding | str) -> Sharding:
-    """A place without unreduced terms as a layout, also one device. Raises ShardingError."""
+    """A device or layout as a `Sharding`. Raises ShardingError if it is partial."""
     layout = Sharding((device,)) if isinstance(device, str) else device
     if layout.is_partial:
-        raise ShardingError(f"{layout} holds unreduced terms; reduce them with ALLREDUCE, not COPY")
+        raise ShardingError(f"{layout} holds partial values; reduce them with ALLREDUCE, not COPY")
     return layout
 
 
@@ -166,7 +168,7 @@ def _least_loaded(holders: list[int], sent: list[int], destination: int) -> int:
 
 
 def _intersection(first: Region, second: Region) -> Region | None:
-    """The common box, or None if it is empty. Symbolic bounds are equal, and never ordered."""
+    """The common box, or None if it is empty. Symbolic bounds are equal and never ordered."""
     box = []
     for left, right in zip(first, second, strict=True):
         start, stop = left
@@ -178,6 +180,6 @@ def _intersection(first: Region, second: Region) -> Region | None:
     return tuple(box)
 
 
-def known_volume(region: Region) -> int:
-    """The elements of a box over the axes of known size."""
+def known_elements(region: Region) -> int:
+    """The number of elements of a box, over the axes of known size."""
     return prod(stop - start for start, stop in region if is_int(stop))

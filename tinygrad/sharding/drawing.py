@@ -1,6 +1,7 @@
-"""A picture of which device holds which block of an array, for a terminal or a notebook.
+"""Drawings of layouts: which device holds which block of an array, for a terminal or a notebook.
 
-In: a layout, or the name of a device, and a shape. Out: text, with colours on a terminal, and SVG.
+Input: a layout, or the name of a device, and a shape. Output: text, coloured on a terminal, and
+SVG.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from dataclasses import dataclass
 
 from tinygrad.sharding.drawing_svg import svg
 from tinygrad.sharding.layout import Shape, Sharding, Size, device_range
-from tinygrad.sharding.panels import Cell, Panel, panels, without_elements
+from tinygrad.sharding.panels import Cell, Panel, empty_devices, panels
 from tinygrad.text import highlighted
 
-# neighbours differ, also down the columns of small meshes
+# adjacent devices differ, also along the columns of small meshes
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red", "CYAN", "YELLOW", "GREEN")
-# of blocks of several sizes, the tallest has so many lines
+# lines of the tallest block, if blocks differ in size
 _MAX_LINES = 3
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Shown as text by `print` and at a prompt, as SVG by notebooks and `svg()`. Of many blocks
-    along an axis, the first ones and the last are shown.
+    """A drawing of a layout: text in `print` and at a prompt, SVG in notebooks and by `svg()`.
 
-    `axes` and `at` choose what of an array of more than two axes is shown, see `panels`.
+    Of many blocks along an axis, only the first and the last are shown. `axes` and `at` choose what
+    to show of an array of more than two axes, see `panels`.
 
     >>> print(Drawing(Sharding(("CPU:0", "CPU:1"), axis=0), (4, 2)))
     (4, 2) on Sharding(CPU:0-1, axis=0), (2, 2) each
@@ -55,20 +56,20 @@ class Drawing:
         return self.svg()
 
     def svg(self) -> str:
-        """The picture as an SVG element, in which blocks are to scale. It needs nothing else, and
-        reads well on light and dark pages.
+        """The drawing as a self-contained SVG element with blocks to scale, for light and dark
+        pages.
         """
         return svg(self.title, self._panels(), self.footer)
 
     @property
     def title(self) -> str:
-        """Where the array is, and what each device holds of it."""
+        """The layout of the array, and the local shape."""
         return where(self.layout, self.shape)
 
     @property
     def footer(self) -> str:
-        """Who holds nothing, if anybody does."""
-        idle = without_elements(self.layout, self.shape)
+        """The devices with empty shards, if any."""
+        idle = empty_devices(self.layout, self.shape)
         return f"{device_range(idle)}: nothing" if idle else ""
 
     def _panels(self) -> list[Panel]:
@@ -76,7 +77,7 @@ class Drawing:
 
 
 def where(layout: Sharding | str, shape: Shape) -> str:
-    """In a line, where an array is, and what each device holds of it.
+    """The layout and the local shape of an array, in one line.
 
     >>> where(Sharding(("CPU:0", "CPU:1"), axis=0), (4, 2))
     '(4, 2) on Sharding(CPU:0-1, axis=0), (2, 2) each'
@@ -90,7 +91,7 @@ def where(layout: Sharding | str, shape: Shape) -> str:
 
 
 def _panel_text(panel: Panel) -> str:
-    """A table with the bounds of its blocks beside and above."""
+    """A table with the bounds of its blocks on the left and above."""
     labels, heads = panel.row_labels, panel.column_labels
     widths = _widths(panel, heads)
     heights = _heights(panel)
@@ -108,7 +109,7 @@ def _panel_text(panel: Panel) -> str:
 
 
 def _widths(panel: Panel, heads: Sequence[str]) -> list[int]:
-    """The columns of text inside each column of the table, in proportion where that shows."""
+    """The width of each column of the table, in proportion to its blocks."""
     needed = [
         max([len(head), *(len(line) for line in _said(cells))])
         for head, cells in zip(heads, zip(*panel.cells, strict=True), strict=True)
@@ -117,9 +118,9 @@ def _widths(panel: Panel, heads: Sequence[str]) -> list[int]:
     if _are_equal(sizes):
         widest = max(needed) + 2
         return [widest if size else need + 2 for need, size in zip(needed, sizes, strict=True)]
-    largest, most = max(sizes), max(needed)
+    largest, widest = max(sizes), max(needed)
     return [
-        max(need, round(most * size / largest)) + 2
+        max(need, round(widest * size / largest)) + 2
         for need, size in zip(needed, sizes, strict=True)
     ]
 
@@ -129,7 +130,7 @@ def _said(cells: Sequence[Cell | None]) -> list[str]:
 
 
 def _heights(panel: Panel) -> list[int]:
-    """The lines of text inside each row of the table, likewise."""
+    """The height of each row of the table in lines, in proportion to its blocks."""
     needed = [max([1, *(len(cell.lines) for cell in row if cell)]) for row in panel.cells]
     sizes = [stop - start for start, stop in panel.rows]
     if _are_equal(sizes):
@@ -142,7 +143,7 @@ def _heights(panel: Panel) -> list[int]:
 
 
 def _are_equal(sizes: Sequence[Size]) -> bool:
-    """Whether blocks are of one size, those left out aside, and a size may be symbolic."""
+    """Whether blocks have one size, omitted ones aside; a size may be symbolic."""
     return len({str(size) for size in sizes} - {"0"}) <= 1
 
 
@@ -165,7 +166,7 @@ def _row(label: str, row: Sequence[Cell | None], widths: Sequence[int], height: 
 
 
 def _cell(cell: Cell | None, width: int, height: int) -> list[str]:
-    """The lines of a cell, its text in the middle and in the colour of its first device."""
+    """The lines of a cell: centred text in the colour of its first device."""
     if cell is None:
         return [" " * width] * height
     above = (height - len(cell.lines)) // 2

@@ -1,7 +1,7 @@
 """Panels of blocks as SVG: blocks to scale, a colour for each device.
 
-In: a title, panels, a footer. Out: one SVG element that asks no host for anything. Always true: it
-is well-formed XML, and has a background of its own, so that it reads well on any page.
+Input: a title, panels, a footer. Output: one self-contained SVG element. Invariant: it is
+well-formed XML and has its own background, so that it is legible on any page.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tinygrad.sharding.panels import Bounds, Cell, Panel
 
 # sizes in pixels
 FONT, LINE, GAP, MARGIN = 13, 18, 14, 16
-# how wide a character of the monospaced font is at most
+# the maximum width of a character of the monospaced font
 CHARACTER = 8.0
-LONGEST_SIDE, SHORTEST_SIDE = 220.0, 50.0
+MAX_SIDE, MIN_SIDE = 220.0, 50.0
 
-# hues that are told apart side by side, in degrees
+# hues in degrees that are easy to distinguish
 _HUES = (205, 40, 140, 320, 265, 5, 180, 75, 230, 100)
 
 _STYLE = """
@@ -36,7 +36,7 @@ _STYLE = """
 
 
 def svg(title: str, panels: Sequence[Panel], footer: str) -> str:
-    """The panels, one below the other."""
+    """The panels as one SVG element, from top to bottom."""
     parts: list[str] = []
     y: float = MARGIN + LINE
     parts.append(_text(MARGIN, y, title, "word"))
@@ -89,14 +89,14 @@ def _panel(panel: Panel, top: float) -> tuple[list[str], float, float]:
 
 
 def _sides(panel: Panel, heads: Sequence[str]) -> tuple[list[float], list[float]]:
-    """The widths and heights of blocks: to scale, but never too small for what they say."""
+    """The widths and heights of blocks: to scale, but large enough for their text."""
     words = [line for row in panel.cells for cell in row if cell for line in cell.lines]
     lines = max([1, *(len(cell.lines) for row in panel.cells for cell in row if cell)])
     narrowest = max([4, *map(len, words), *map(len, heads)]) * CHARACTER + 12
     columns, rows = _lengths(panel.columns), _lengths(panel.rows)
     ratio = (sum(rows) or 1) / (sum(columns) or 1)
-    width = min(LONGEST_SIDE, max(SHORTEST_SIDE, LONGEST_SIDE / max(ratio, 1e-9)))
-    height = min(LONGEST_SIDE, max(SHORTEST_SIDE, LONGEST_SIDE * ratio))
+    width = min(MAX_SIDE, max(MIN_SIDE, MAX_SIDE / max(ratio, 1e-9)))
+    height = min(MAX_SIDE, max(MIN_SIDE, MAX_SIDE * ratio))
     return (
         [max(narrowest, width * size / (sum(columns) or 1)) for size in columns],
         [max(lines * LINE + 8, height * size / (sum(rows) or 1)) for size in rows],
@@ -104,7 +104,7 @@ def _sides(panel: Panel, heads: Sequence[str]) -> tuple[list[float], list[float]
 
 
 def _lengths(bounds: Sequence[Bounds]) -> list[float]:
-    """How long blocks are; a symbolic axis is not split, so its one block is drawn as one."""
+    """The lengths of blocks; a symbolic axis is unsharded and has one block."""
     if not all(isinstance(stop, int) for _, stop in bounds):
         return [1.0] * len(bounds)
     return [float(stop - start) for start, stop in bounds]
@@ -123,7 +123,7 @@ def _block(cell: Cell | None, x: float, y: float, width: float, height: float) -
 
 
 def _fill(device: int) -> str:
-    """A light colour, on which dark text reads well; each round of hues is lighter or darker."""
+    """A light colour for dark text; each round of hues differs in lightness."""
     lightness = (82, 74, 88)[device // len(_HUES) % 3]
     return f"hsl({_HUES[device % len(_HUES)]}, 70%, {lightness}%)"
 

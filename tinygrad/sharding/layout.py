@@ -1,8 +1,8 @@
-"""The value types of sharding: where an array lives and how it is cut.
+"""The value types of sharding: on which devices an array lives, and which axes they shard.
 
-In: device names, one placement per mesh dimension. Out: `Sharding`, the device of a tensor that
-lives on several devices. Always true: a `Sharding` is valid, canonical and interned, so equal
-layouts are the same object; bounds are computed from a shape, never stored.
+Input: device names, and one placement per mesh dimension. Output: `Sharding`, the device value of a
+tensor on several devices. Invariants: a `Sharding` is valid, canonical and interned, so equal
+layouts are the same object. Bounds are computed from a shape, never stored.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from typing import Any, Final, TypeAlias, final, overload
 REDUCE_OPS: Final = ("ADD", "MAX", "MUL", "MIN")
 
 Size: TypeAlias = Any
-"""The size of one axis: an int, or a symbolic object of a higher layer, which is cut as its `vmax`,
-the greatest that it can be."""
+"""The size of one axis: an int, or a symbolic object of a higher layer, which is sharded as its
+upper bound `vmax`.
+"""
 Shape: TypeAlias = tuple[Size, ...]
 Region: TypeAlias = tuple[tuple[Size, Size], ...]
 """A box of the global array: one half-open (start, stop) for each tensor axis."""
 
 
 class ShardingError(ValueError):
-    """A layout that cannot be or does not fit a shape. The message names the values and the fix."""
+    """A layout is invalid or does not fit a shape. The message names the values and the fix."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """The placement of a term: the value is the `op`-reduction over the mesh dimension.
+    """The placement of a partial value: the `op`-reduction over the mesh dimension is still
+    pending.
 
     `op` is the name of a reduce op: "ADD", "MAX", "MUL" or "MIN".
     """
@@ -49,10 +51,10 @@ class Partial:
 
 @dataclass(frozen=True)
 class Interval:
-    """The placement of shifted or overlapping parts, as a movement along a split axis reads them.
+    """The placement of shifted or overlapping ranges, such as blocks with halos.
 
-    Along the mesh dimension, device number c holds `size` elements of tensor axis `axis`, from
-    `first + c * step` on. What of them lies outside the array is unspecified.
+    Along the mesh dimension, device number c holds `size` elements of tensor axis `axis`, starting
+    at `first + c * step`. Elements outside the array are unspecified.
     """
 
     axis: int
@@ -65,15 +67,15 @@ class Interval:
 
 
 Placement: TypeAlias = int | Interval | Partial | None
-"""Per mesh dimension: split this tensor axis into equal blocks (an int) or shifted ones, a full
-copy on each device, or an unreduced term on each."""
+"""Per mesh dimension: the tensor axis that it shards (an int), shifted ranges of one (`Interval`),
+replicated (None), or a partial value on each device (`Partial`)."""
 
 Span: TypeAlias = tuple[int, int, int]
-"""(first, step, size): device number c holds `size` elements from `first + c * step` on."""
+"""(first, step, size): device number c holds `size` elements, starting at `first + c * step`."""
 
 
 def placement_axis(placement: Placement) -> int | None:
-    """The tensor axis that a placement cuts, if it does."""
+    """The tensor axis that a placement shards, or None."""
     return (
         placement.axis
         if isinstance(placement, Interval)
@@ -82,7 +84,7 @@ def placement_axis(placement: Placement) -> int | None:
 
 
 def on_axis(placement: Placement, axis: int) -> Placement:
-    """A placement that cuts an axis, on another axis."""
+    """A placement that shards an axis, moved to another axis."""
     return replace(placement, axis=axis) if isinstance(placement, Interval) else axis
 
 
@@ -92,13 +94,13 @@ class Sharding:
     """Devices in row-major order over a mesh, and one placement per mesh dimension.
 
     `mesh=()` is one dimension over all devices. `axis` is a bare placement for a mesh of one
-    dimension, else a tuple with one placement per mesh dimension; two dimensions may split the same
-    tensor axis (nested, outer first). Built in canonical form: mesh dimensions of size 1 are
-    dropped and neighbours with equal placements are merged, so `axis` and `mesh` may read
-    differently from what was passed. Interned: `==` and `hash` are those of identity.
+    dimension, else a tuple with one placement per mesh dimension. Two dimensions may shard the same
+    tensor axis (nested, outer first). The form is canonical: mesh dimensions of size 1 are dropped
+    and neighbours with equal placements are merged, so `axis` and `mesh` may differ from what was
+    passed. Instances are interned: `==` and `hash` are identity.
 
         Sharding(("CPU:0", "CPU:1"), axis=0)            # each device holds half of the rows
-        Sharding(eight, axis=(0, 1), mesh=(2, 4))       # rows by 2, columns by 4
+        Sharding(eight, axis=(0, 1), mesh=(2, 4))       # rows over 2, columns over 4
 
     Raises ShardingError for wrong devices, a wrong mesh, or a wrong placement.
     """
@@ -129,7 +131,7 @@ class Sharding:
         return _INTERNED.setdefault(key, self)
 
     def __reduce__(self) -> tuple[type[Sharding], tuple[Any, ...]]:
-        """Copies and unpickled values are built anew, so that they are interned too."""
+        """Copies and unpickled values go through the constructor, so that they are interned too."""
         return Sharding, (self.devices, self.axis, self.mesh)
 
     def __len__(self) -> int:
@@ -170,7 +172,7 @@ class Sharding:
 
     @cached_property
     def is_partial(self) -> bool:
-        """Some mesh dimension holds unreduced terms."""
+        """Some mesh dimension holds partial values."""
         return any(isinstance(placement, Partial) for placement in self.axes)
 
     @cached_property
@@ -180,18 +182,18 @@ class Sharding:
 
     @cached_property
     def split_axes(self) -> tuple[int, ...]:
-        """The tensor axes that are split, sorted, each once."""
+        """The tensor axes that are sharded, sorted, without repeats."""
         axes = (placement_axis(entry) for entry in self.axes)
         return tuple(sorted({axis for axis in axes if axis is not None}))
 
     @cached_property
     def interval_axes(self) -> tuple[int, ...]:
-        """Those of them whose parts are shifted, or overlap."""
+        """The sharded axes whose ranges are shifted or overlap."""
         return tuple(sorted({entry.axis for entry in self.axes if isinstance(entry, Interval)}))
 
     @property
     def has_intervals(self) -> bool:
-        """Some axis is split into shifted or overlapping parts."""
+        """Some axis is sharded into shifted or overlapping ranges."""
         return bool(self.interval_axes)
 
     @cached_property
@@ -199,31 +201,31 @@ class Sharding:
         return tuple(product(*(range(size) for size in self.mesh_shape)))
 
     def coordinates(self, device_index: int) -> tuple[int, ...]:
-        """Where device number `device_index` sits in the mesh."""
+        """The mesh coordinates of device number `device_index`."""
         return self._coordinates[device_index]
 
     def shards(self, tensor_axis: int) -> int:
-        """Into how many pieces `tensor_axis` is cut: 1 if it is not split."""
+        """The number of shards along `tensor_axis`: 1 if it is unsharded."""
         sizes = zip(self.axes, self.mesh_shape, strict=True)
         return prod(size for placement, size in sizes if placement_axis(placement) == tensor_axis)
 
-    def offset_terms(self, tensor_axis: int) -> list[tuple[int, int, int]]:
-        """The (stride, size, weight) of each mesh dimension that splits `tensor_axis`, outer first.
+    def block_strides(self, tensor_axis: int) -> list[tuple[int, int, int]]:
+        """The (stride, size, weight) of each mesh dimension that shards `tensor_axis`, outer first.
 
-        The part of device number d is number `sum(((d // stride) % size) * weight)` of those that
-        the axis is cut into. Empty if the axis is not split.
+        Device number d holds block number `sum(((d // stride) % size) * weight)` of the axis. The
+        list is empty if the axis is unsharded.
         """
-        terms: list[tuple[int, int, int]] = []
+        strides: list[tuple[int, int, int]] = []
         stride, weight = 1, 1
         for placement, size in zip(reversed(self.axes), reversed(self.mesh_shape), strict=True):
             if placement_axis(placement) == tensor_axis:
-                terms.append((stride, size, weight))
+                strides.append((stride, size, weight))
                 weight *= size
             stride *= size
-        return terms[::-1]
+        return strides[::-1]
 
     def replicated(self) -> Sharding:
-        """A full copy on each of the same devices."""
+        """The same devices, replicated."""
         return Sharding(self.devices)
 
     def with_axes(self, axes: Sequence[Placement]) -> Sharding:
@@ -231,7 +233,7 @@ class Sharding:
         return _with_axes(self, tuple(axes))
 
     def without_partial(self) -> Sharding:
-        """The layout once its terms are reduced: full copies where it was partial."""
+        """The layout after an all-reduce: replicated where it was partial."""
         if not self.is_partial:
             return self
         return self.with_axes(
@@ -239,29 +241,30 @@ class Sharding:
         )
 
     def check(self, shape: Shape) -> None:
-        """Raises ShardingError if a split axis is missing in `shape`, or its size is 1."""
+        """Raises ShardingError if a sharded axis is missing in `shape`, or its size is 1."""
         _local_shape(self, shape)
 
     def local_shape(self, shape: Shape) -> Shape:
-        """The shape that each device keeps of a global `shape`. Raises as `check` does.
+        """The local shape of a global `shape`, equal on all devices. Raises as `check` does.
 
-        Where a split axis does not divide, the last devices hold less of the array than that: what
-        is behind its end is unspecified. A symbolic size is cut as the greatest it can be.
+        If a sharded axis does not divide evenly, the blocks of the last devices extend past its
+        end; those elements are padding and unspecified. A symbolic size is sharded as its upper
+        bound.
         """
         return _local_shape(self, shape)
 
     def span(self, axis: int, shape: Shape) -> Span:
-        """Where the parts of `axis` start, how far they are apart, and their size."""
+        """The first start, the step between starts, and the size of the ranges of `axis`."""
         return _span(self, axis, shape)
 
     def is_even(self, shape: Shape) -> bool:
-        """Each device holds a full block: the sizes of all split axes divide."""
+        """Whether all sharded axes divide evenly, so that no block has padding."""
         return not self.has_intervals and all(
             is_int(shape[axis]) and shape[axis] % self.shards(axis) == 0 for axis in self.split_axes
         )
 
     def regions(self, shape: Shape) -> tuple[Region, ...]:
-        """The box of the global array of each device, in device order. Raises as `check` does."""
+        """The box of the global array on each device, in device order. Raises as `check` does."""
         return _regions(self, shape)
 
 
@@ -272,18 +275,18 @@ _INTERNED: dict[
 
 
 def device_range(devices: Sequence[str]) -> str:
-    """Device names for a person: consecutive numbers as `CPU:0-3` (a bare name is number 0)."""
-    runs: list[list[str]] = []
+    """Device names as short text: consecutive numbers as `CPU:0-3` (a bare name is number 0)."""
+    groups: list[list[str]] = []
     for name in devices:
         kind, number = _kind_and_number(name)
-        if runs and _kind_and_number(runs[-1][-1]) == (kind, number - 1):
-            runs[-1].append(name)
+        if groups and _kind_and_number(groups[-1][-1]) == (kind, number - 1):
+            groups[-1].append(name)
         else:
-            runs.append([name])
-    return ", ".join(_run(names) for names in runs)
+            groups.append([name])
+    return ", ".join(_consecutive(names) for names in groups)
 
 
-def _run(names: Sequence[str]) -> str:
+def _consecutive(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     kind, first = _kind_and_number(names[0])
@@ -296,12 +299,12 @@ def _kind_and_number(name: str) -> tuple[str, int]:
 
 
 def is_int(value: object) -> bool:
-    """An int, and not a bool, which is an int by accident."""
+    """Whether a value is an int and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def greatest(size: Size) -> int:
-    """The size of an axis, of a symbolic one the greatest it can be."""
+def max_size(size: Size) -> int:
+    """The size of an axis; of a symbolic one, its upper bound."""
     return int(size) if is_int(size) else int(size.vmax)
 
 
@@ -350,7 +353,7 @@ def _checked_axes(
         if entry is not None and not isinstance(entry, Partial | Interval) and not is_int(entry):
             raise ShardingError(
                 f"axis has the entry {entry!r}; use an int (the tensor axis to split) "
-                "or None (a full copy)"
+                "or None (replicated)"
             )
         if isinstance(entry, int) and entry < 0:
             raise ShardingError(
@@ -363,7 +366,7 @@ def _checked_axes(
 def _canonical(
     axes: tuple[Placement, ...], mesh_shape: tuple[int, ...]
 ) -> tuple[tuple[Placement, ...], tuple[int, ...]]:
-    """Drops mesh dimensions of size 1 and merges equal neighbours; one device is one full copy."""
+    """Drop mesh dimensions of size 1 and merge equal neighbours; one device is replicated."""
     kept: list[tuple[Placement, int]] = []
     for placement, size in zip(axes, mesh_shape, strict=True):
         if size == 1:
@@ -391,7 +394,7 @@ def _local_shape(layout: Sharding, shape: Shape) -> Shape:
 
 @lru_cache(maxsize=4096)
 def _span(layout: Sharding, axis: int, shape: Shape) -> Span:
-    """How an axis is cut: the one place that decides it."""
+    """The ranges of an axis. Only this function decides how an axis is sharded."""
     placement = next((p for p in layout.axes if placement_axis(p) == axis), None)
     if placement is None:
         return 0, 0, shape[axis]
@@ -402,24 +405,24 @@ def _span(layout: Sharding, axis: int, shape: Shape) -> Span:
 
 
 def _checked_size(layout: Sharding, axis: int, shape: Shape) -> int:
-    """The size of an axis that is to be split."""
-    what = f"{layout} splits axis {axis} of shape {shape} into {layout.shards(axis)} pieces"
-    otherwise = "or use axis=None for a full copy on each device"
+    """The size of an axis that is to be sharded."""
+    what = f"{layout} shards axis {axis} of shape {shape} over {layout.shards(axis)} devices"
+    otherwise = "or use axis=None to replicate it"
     if axis >= len(shape):
         raise ShardingError(
             f"{what}, but the shape has {len(shape)} axes; choose an axis below {len(shape)}, "
             f"{otherwise}"
         )
     if is_int(shape[axis]) and shape[axis] == 1:
-        raise ShardingError(f"{what}, but its size is 1; split another axis, {otherwise}")
-    return greatest(shape[axis])
+        raise ShardingError(f"{what}, but its size is 1; shard another axis, {otherwise}")
+    return max_size(shape[axis])
 
 
 @lru_cache(maxsize=4096)
 def _regions(layout: Sharding, shape: Shape) -> tuple[Region, ...]:
     whole = [(0, size) for size in shape]
     cuts = [
-        (axis, _span(layout, axis, shape), layout.offset_terms(axis)) for axis in layout.split_axes
+        (axis, _span(layout, axis, shape), layout.block_strides(axis)) for axis in layout.split_axes
     ]
     regions: list[Region] = []
     for device in range(len(layout)):
@@ -427,7 +430,7 @@ def _regions(layout: Sharding, shape: Shape) -> tuple[Region, ...]:
         for axis, (first, step, length), terms in cuts:
             number = sum((device // stride) % size * weight for stride, size, weight in terms)
             start = first + step * number
-            low, high = (min(max(0, at), greatest(shape[axis])) for at in (start, start + length))
+            low, high = (min(max(0, at), max_size(shape[axis])) for at in (start, start + length))
             region[axis] = (low, high)
         regions.append(tuple(region))
     return tuple(regions)

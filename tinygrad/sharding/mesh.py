@@ -1,7 +1,7 @@
 """Named meshes: `Mesh((2, 4), ("dp", "tp"), devices).sharding(P("dp", None, "tp"))`.
 
-In: names for the dimensions of a mesh, and for each tensor axis the names that split it.
-Out: a `Sharding`. Parts of a mesh, such as the stages of a pipeline, are meshes themselves.
+Input: names for the dimensions of a mesh, and for each tensor axis the names that shard it. Output:
+a `Sharding`. A submesh, such as a stage of a pipeline, is a mesh too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SpecEntry: TypeAlias = str | tuple[str, ...] | None
 
 @dataclass(frozen=True, init=False, repr=False)
 class P:
-    """How a tensor is split over a named mesh: one entry for each tensor axis, from the front.
+    """A partition spec: how a tensor is sharded over a named mesh, one entry for each tensor axis.
 
-    An entry is a mesh name, None for an axis that is not split, or a tuple of names, outer first.
-    Axes without an entry are not split: `P()` is a full copy on each device.
+    An entry is a mesh name, None for an unsharded axis, or a tuple of names, outer first. Axes
+    without an entry are unsharded: `P()` is replicated.
     """
 
     entries: tuple[SpecEntry, ...]
@@ -46,7 +46,7 @@ class P:
         return iter(self.entries)
 
     def names(self, tensor_axis: int) -> tuple[str, ...]:
-        """The mesh names that split a tensor axis, outer first."""
+        """The mesh names that shard a tensor axis, outer first."""
         entry = self.entries[tensor_axis]
         if entry is None:
             return ()
@@ -58,9 +58,9 @@ class Mesh:
     """Devices in row-major order over named dimensions.
 
         mesh = Mesh((2, 4), ("dp", "tp"), tuple(f"CPU:{i}" for i in range(8)))
-        mesh.sharding(P("dp", "tp"))        # rows by 2, columns by 4
+        mesh.sharding(P("dp", "tp"))        # rows over 2, columns over 4
 
-    One without dimensions is one device, as what is left of the last dimension when it is split.
+    A mesh without dimensions is one device, such as a place of a mesh of one dimension.
     Raises ShardingError for sizes, names or devices that do not fit together.
     """
 
@@ -95,10 +95,10 @@ class Mesh:
     def __len__(self) -> int:
         return prod(self.shape)
 
-    # ---- parts, and other orders ----
+    # ---- submeshes and permutations ----
 
     def axis_size(self, name: str) -> int:
-        """The number of devices along a dimension. Raises ShardingError for a name it has not.
+        """The number of devices along a dimension. Raises ShardingError for an unknown name.
 
         >>> Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3")).axis_size("tp")
         2
@@ -106,10 +106,10 @@ class Mesh:
         return self.shape[self._dimension(name)]
 
     def select(self, **places: int | slice) -> Mesh:
-        """The part of the mesh at the given places along the named dimensions.
+        """The submesh at the given coordinates along the named dimensions.
 
-        A number picks one place, and the dimension is gone; a slice keeps the dimension with the
-        places in it. Raises ShardingError for a name that the mesh has not, and for no place.
+        A number selects one coordinate and drops the dimension; a slice keeps the dimension. Raises
+        ShardingError for an unknown name, a coordinate out of range, and an empty slice.
 
         >>> mesh = Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
         >>> print(mesh.select(dp=1), mesh.select(tp=0), mesh.select(tp=slice(0, 1)))
@@ -131,7 +131,7 @@ class Mesh:
         )
 
     def split(self, name: str) -> tuple[Mesh, ...]:
-        """The parts along a dimension, such as the stages of a pipeline: `select` of each place.
+        """The submeshes along a dimension, such as the stages of a pipeline: `select` of each.
 
         >>> mesh = Mesh((2, 2), ("pp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
         >>> [str(stage) for stage in mesh.split("pp")]
@@ -140,7 +140,7 @@ class Mesh:
         return tuple(self.select(**{name: place}) for place in range(self.axis_size(name)))
 
     def permute(self, *names: str) -> Mesh:
-        """The same devices with the dimensions in another order, which must name each once.
+        """The same devices with permuted dimensions; `names` must hold each once.
 
         >>> mesh = Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
         >>> print(mesh.permute("tp", "dp"))
@@ -168,7 +168,7 @@ class Mesh:
         return self.names.index(name)
 
     def _places(self, name: str, place: int | slice) -> Sequence[int]:
-        """The places that a number or a slice picks along a dimension, at least one."""
+        """The coordinates that a number or a slice selects along a dimension, at least one."""
         every = range(self.axis_size(name))
         if isinstance(place, slice):
             if not every[place]:
@@ -184,10 +184,10 @@ class Mesh:
     # ---- layouts ----
 
     def sharding(self, spec: P, ndim: int | None = None) -> Sharding:
-        """The layout of a tensor of `ndim` axes (not checked if None) that is split as `spec` says.
+        """The layout of a tensor of `ndim` axes (not checked if None) that is sharded by `spec`.
 
-        Raises ShardingError for a name that the mesh has not, a name used twice, names within one
-        entry that are not in mesh order, or more entries than axes.
+        Raises ShardingError for an unknown name, a repeated name, names within one entry that are
+        not in mesh order, or more entries than axes.
         """
         if not isinstance(spec, P):
             example = repr(self.names[0]) if self.names else ""
@@ -214,13 +214,13 @@ class Mesh:
             )
         if name in used:
             raise ShardingError(
-                f"{spec} uses {name!r} twice; a mesh dimension can split one tensor axis, once"
+                f"{spec} uses {name!r} twice; a mesh dimension can shard one tensor axis, once"
             )
 
     def _check_order(self, spec: P, names: tuple[str, ...]) -> None:
         in_order = tuple(name for name in self.names if name in names)
         if names != in_order:
             raise ShardingError(
-                f"{spec} splits one axis by {names}, but nested splits go in the order of {self}; "
+                f"{spec} shards one axis over {names}, but nested names go in the order of {self}; "
                 f"write {in_order}, or build a mesh with its dimensions in the other order"
             )

@@ -1,8 +1,8 @@
-"""Which devices hold which block of an array, as tables that can be drawn.
+"""Tables of which device holds which block of an array, for drawing.
 
-In: a layout, or the name of a device, and a shape. Out: panels: tables of cells over two axes of
-the array, one for each block of the split axes beyond these. Always true: every device is in a cell
-of some panel, or it is said to hold nothing, unless an index that was asked for leaves it out.
+Input: a layout, or the name of a device, and a shape. Output: panels, which are tables of cells
+over two axes of the array, one for each block of the other sharded axes. Invariant: every device is
+in a cell of a panel or reported as empty, unless a requested index leaves it out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tinygrad.sharding.layout import (
 Bounds: TypeAlias = tuple[Size, Size]
 Chosen: TypeAlias = tuple[int | None, int | None]
 
-# of longer tables, a picture shows the beginning and the end
+# longer tables show their first and last rows and columns
 MAX_ROWS, MAX_COLUMNS = 16, 8
-# in place of the bounds of the blocks between
+# stands for the bounds of the omitted blocks
 SKIPPED: Bounds = (-1, -1)
 
 _PARTIAL_WORDS = {"ADD": "sum of", "MUL": "product of", "MAX": "max of", "MIN": "min of"}
@@ -35,7 +35,7 @@ _PARTIAL_WORDS = {"ADD": "sum of", "MUL": "product of", "MAX": "max of", "MIN": 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is said of one block: a line for each set of devices, and the number of the first."""
+    """The text of one block: a line for each set of devices, and the number of the first device."""
 
     lines: tuple[str, ...]
     device: int
@@ -43,10 +43,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Panel:
-    """A table of blocks over two axes; None in place of an axis is an array without it.
+    """A table of blocks over two axes; an axis is None if the array has too few.
 
-    `place` is what the panel shows of an array of other axes too: an arrow for each of the two,
-    bounds or an index for the others. `cells[row][column]` is None where no device holds the block.
+    `place` is the position of the panel in an array of more axes: an arrow for each of the two
+    axes, bounds or an index for the others. `cells[row][column]` is None if no device holds the
+    block.
     """
 
     place: str
@@ -66,9 +67,7 @@ class Panel:
         return [""] if self.axes[1] is None else [_shown(bounds) for bounds in self.columns]
 
     def shortened(self) -> Panel:
-        """At most MAX_ROWS and MAX_COLUMNS of the table, with one that stands for those left
-        out.
-        """
+        """The table cut to MAX_ROWS by MAX_COLUMNS, with one row or column for omitted ones."""
         rows, columns = _kept(len(self.rows), MAX_ROWS), _kept(len(self.columns), MAX_COLUMNS)
         return Panel(
             self.place,
@@ -90,10 +89,9 @@ def panels(
 ) -> list[Panel]:
     """The blocks of an array, over two axes.
 
-    `axes` are the ones to show, from top to bottom and from left to right: by default those that
-    are split, and then the last ones. `at` picks an index along other axes, by axis; without one,
-    there is a panel for each block of a split axis. Raises ShardingError for axes that there are
-    not, or are there twice.
+    `axes` are the axes to show, vertical then horizontal: by default the sharded ones, then the
+    last ones. `at` selects an index along other axes, by axis; without it, there is a panel for
+    each block of a sharded axis. Raises ShardingError for missing or repeated axes.
     """
     fixed = {} if at is None else {_axis(axis, shape): index for axis, index in at.items()}
     chosen = _chosen(layout, shape, axes, fixed)
@@ -111,8 +109,8 @@ def panels(
     ]
 
 
-def without_elements(layout: Sharding | str, shape: Shape) -> list[str]:
-    """The devices that hold nothing, because the blocks before theirs are the whole array."""
+def empty_devices(layout: Sharding | str, shape: Shape) -> list[str]:
+    """The devices with empty shards: the blocks before theirs cover the whole array."""
     if isinstance(layout, str) or 0 in shape:
         return []
     pairs = zip(layout.devices, layout.regions(shape), strict=True)
@@ -128,7 +126,7 @@ def _regions(layout: Sharding | str, shape: Shape) -> tuple[Region, ...]:
 def _chosen(
     layout: Sharding | str, shape: Shape, axes: Sequence[int] | None, fixed: Mapping[int, int]
 ) -> Chosen:
-    """The axes from top to bottom and from left to right."""
+    """The vertical and the horizontal axis."""
     free = [axis for axis in range(len(shape)) if axis not in fixed]
     if axes is None:
         split = [] if isinstance(layout, str) else [a for a in layout.split_axes if a in free]
@@ -183,7 +181,7 @@ def _place(
     others: Mapping[int, Bounds],
     fixed: Mapping[int, int],
 ) -> str:
-    """What of an array a panel shows; nothing is said of one that has no other axes."""
+    """The position of a panel in the array; empty if the array has no other axes."""
     if not others:
         return ""
     known: dict[int | None, str] = {chosen[0]: "↓", chosen[1]: "→"}
@@ -193,9 +191,9 @@ def _place(
     return f"[{', '.join(known[axis] for axis in range(len(shape)))}]"
 
 
-def _kept(count: int, most: int) -> list[int | None]:
-    """The numbers of the first ones and of the last, and None for those between."""
-    return [*range(count)] if count <= most else [*range(most - 2), None, count - 1]
+def _kept(count: int, limit: int) -> list[int | None]:
+    """The numbers of the first ones and of the last, and None for the omitted ones."""
+    return [*range(count)] if count <= limit else [*range(limit - 2), None, count - 1]
 
 
 def _shown(bounds: Bounds) -> str:
@@ -203,7 +201,7 @@ def _shown(bounds: Bounds) -> str:
 
 
 def _lines(layout: Sharding | str, devices: Sequence[int]) -> tuple[str, ...]:
-    """The devices that hold a block: together, or those whose terms add up to it."""
+    """The devices that hold a block, or the groups whose partial values reduce to it."""
     if isinstance(layout, str):
         return (layout,)
     if not layout.is_partial:

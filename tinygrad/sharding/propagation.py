@@ -1,12 +1,11 @@
-"""How a layout follows an array through movement ops and reductions.
+"""Sharding propagation through movement ops and reductions.
 
-In: the layout of the source and the op's own argument, all sizes global. Out: the layout of the
-result that costs no communication, or None if there is none. Every function is total and pure: a
-valid op on a valid layout never raises. Always true: moving the global array and cutting the result
-gives what moving each device's piece gives.
+Input: the layout of the source and the op's argument, with global sizes. Output: the layout of the
+result that needs no communication, or None if there is none. Every function is total and pure: a
+valid op on a valid layout never raises. Invariant: applying the op to the global array and sharding
+the result equals applying it to each shard.
 
-Sizes may be symbolic: they are matched by identity, never compared, and cut as the greatest that
-they can be.
+Symbolic sizes are matched by identity, never compared, and sharded as their upper bounds.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from tinygrad.sharding.axis_ranges import RANGE_OPS, range_layout
 from tinygrad.sharding.layout import (
     Interval,
     Partial,
@@ -24,12 +24,11 @@ from tinygrad.sharding.layout import (
     Shape,
     Sharding,
     Size,
-    greatest,
     is_int,
+    max_size,
     on_axis,
     placement_axis,
 )
-from tinygrad.sharding.sliding import SLIDING, sliding_layout
 
 LayoutRule: TypeAlias = Callable[[Sharding, Shape, Any], Sharding | None]
 
@@ -38,7 +37,7 @@ _CACHE_SIZE: Final = 1 << 14
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def permute_layout(layout: Sharding, order: tuple[int, ...]) -> Sharding | None:
-    """Result axis i is source axis `order[i]`: always kept."""
+    """Result axis i is source axis `order[i]`. The layout always follows."""
     if not layout.split_axes:
         return layout
     return layout.with_axes(
@@ -51,44 +50,46 @@ def permute_layout(layout: Sharding, order: tuple[int, ...]) -> Sharding | None:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def expand_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Sharding | None:
-    """Axes of size 1 grow: kept, since an axis of size 1 is never split."""
+    """Axes of size 1 grow. The layout is unchanged, as an axis of size 1 is never sharded."""
     return layout if all(new_shape[a] == old_shape[a] for a in layout.split_axes) else None
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def reduce_layout(layout: Sharding, axes: tuple[int, ...], op: str) -> Sharding | None:
-    """Reduces `axes` to size 1 with `op`: mesh dimensions that split one become Partial(op).
+    """Reduce `axes` to size 1 with `op`: mesh dimensions that shard one become Partial(op).
 
-    None if the layout holds terms of another op, which do not commute with this one.
+    None if the layout is partial under another op, which does not commute with this one.
     """
     if any(partial_op != op for partial_op in layout.partial_ops):
         return None
     if not any(axis in axes for axis in layout.split_axes):
         return layout
-    term = Partial(op)
+    partial = Partial(op)
     return layout.with_axes(
-        [term if placement_axis(entry) in axes else entry for entry in layout.axes]
+        [partial if placement_axis(entry) in axes else entry for entry in layout.axes]
     )
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def reshape_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Sharding | None:
-    """Kept if every device's piece is a box of the new shape too, refining the mesh where needed.
+    """The layout follows if every shard is a box of the new shape too; the mesh is refined if
+    needed.
 
-        [8, 6] split on 0 by 4 -> [48]      split on 0
-        [8, 6] split on 1 by 2 -> [48]      None: the pieces are interleaved
-        [8] split on 0 by 4    -> [2, 4]    mesh (2, 2), axes (0, 1)
+        [8, 6] sharded on 0 over 4 -> [48]      sharded on 0
+        [8, 6] sharded on 1 over 2 -> [48]      None: the shards are interleaved
+        [8] sharded on 0 over 4    -> [2, 4]    mesh (2, 2), axes (0, 1)
 
-    A split axis is read as digits, the coordinate in each mesh dimension and then the local index.
-    The digits of neighbouring axes, in row-major order, are dealt to the new axes; each must get
-    whole digits or factors of them, those of the mesh first and in the order of the mesh. Blocks of
-    an axis that does not divide stay blocks where each holds as many elements as before.
+    The index of a sharded axis is written as mixed-radix digits: the coordinate in each mesh
+    dimension, then the local index. The digits of adjacent axes, in row-major order, are assigned
+    to the new axes. Each new axis must get whole digits or factors of them, mesh digits first and
+    in mesh order. Blocks of an axis that does not divide evenly stay blocks if their sizes are
+    unchanged.
     """
     if not layout.split_axes:
         return layout
     if any(is_int(size) and size == 0 for size in old_shape):
-        return None  # no prefix product tells its axes apart, and moving nothing is free
-    dealt: list[_Dealt] = []
+        return None  # prefix products are all 0, and resharding an empty array is free
+    assigned: list[_Assigned] = []
     for (old_start, new_start), (old_end, new_end) in pairwise(_boundaries(old_shape, new_shape)):
         old_axes = range(old_start, old_end)
         if not any(axis in old_axes for axis in layout.split_axes):
@@ -96,24 +97,26 @@ def reshape_layout(layout: Sharding, old_shape: Shape, new_shape: Shape) -> Shar
         new_sizes = new_shape[new_start:new_end]
         old_sizes = old_shape[old_start:old_end]
         known = all(is_int(size) for size in (*old_sizes, *new_sizes))
-        if not known and not _are_alike(old_sizes, new_sizes):
+        if not known and not _are_equal_without_ones(old_sizes, new_sizes):
             return None
         if all(_is_even(layout, old_shape, axis) for axis in old_axes):
-            group = _deal(_digits(layout, old_shape, old_axes), new_sizes, new_start)
+            group = _assign_digits(_digits(layout, old_shape, old_axes), new_sizes, new_start)
         else:
-            group = _deal_blocks(layout, old_shape, old_axes, new_shape, range(new_start, new_end))
+            group = _assign_blocks(
+                layout, old_shape, old_axes, new_shape, range(new_start, new_end)
+            )
         if group is None:
             return None
-        dealt += group
-    return _refined(layout, dealt)
+        assigned += group
+    return _refined(layout, assigned)
 
 
 def _is_one(size: Size) -> bool:
     return is_int(size) and size == 1
 
 
-def _are_alike(old_sizes: Shape, new_sizes: Shape) -> bool:
-    """Whether sizes are the same ones, but for ones."""
+def _are_equal_without_ones(old_sizes: Shape, new_sizes: Shape) -> bool:
+    """Whether the sizes are equal, ignoring sizes of 1."""
     old, new = ([x for x in sizes if not _is_one(x)] for sizes in (old_sizes, new_sizes))
     return len(old) == len(new) and all(map(_is_same, old, new))
 
@@ -125,10 +128,10 @@ def _is_same(a: Size, b: Size) -> bool:
 def padded_reshapes(
     layout: Sharding, old_shape: Shape, new_shape: Shape
 ) -> list[tuple[Shape, Shape]]:
-    """Larger shapes, by which a reshape keeps the layout: an axis that is split is filled up to
-    whole blocks of the old axis, or of the new one, and what was added is cut off behind.
+    """Padded old and new shapes whose reshape keeps the layout: the sharded axis is padded to whole
+    blocks of the old axis or of the new one, and the padding is sliced off afterwards.
 
-        [24] split on 0 by 4 -> [6, 4]: [32] -> [8, 4], two rows of the new shape each
+        [24] sharded on 0 over 4 -> [6, 4]: [32] -> [8, 4], two rows of the new shape each
     """
     found: list[tuple[Shape, Shape]] = []
     for (old_start, new_start), (old_end, new_end) in pairwise(_boundaries(old_shape, new_shape)):
@@ -152,14 +155,14 @@ def padded_reshapes(
 
 
 class _Digit(NamedTuple):
-    """A factor of an axis: a mesh dimension's coordinate, or local to each device (None)."""
+    """A factor of an axis: the coordinate of a mesh dimension, or a local index (None)."""
 
     size: int
     mesh_dimension: int | None
 
 
-class _Dealt(NamedTuple):
-    """A factor of a mesh dimension that cuts a new axis."""
+class _Assigned(NamedTuple):
+    """A factor of a mesh dimension, assigned to a new axis."""
 
     mesh_dimension: int
     size: int
@@ -167,7 +170,7 @@ class _Dealt(NamedTuple):
 
 
 def _is_even(layout: Sharding, shape: Shape, axis: int) -> bool:
-    """An axis that is not split, or split into equal blocks without a rest."""
+    """Whether an axis is unsharded, or sharded into equal blocks without padding."""
     if axis not in layout.split_axes:
         return True
     has_interval = any(isinstance(p, Interval) and p.axis == axis for p in layout.axes)
@@ -175,10 +178,10 @@ def _is_even(layout: Sharding, shape: Shape, axis: int) -> bool:
     return not has_interval and is_known and shape[axis] % layout.shards(axis) == 0
 
 
-def _deal_blocks(
+def _assign_blocks(
     layout: Sharding, old_shape: Shape, old_axes: range, new_shape: Shape, new_axes: range
-) -> list[_Dealt] | None:
-    """Deals the mesh dimensions that cut the first of `old_axes` to the first of `new_axes`."""
+) -> list[_Assigned] | None:
+    """Assign the mesh dimensions that shard the first of `old_axes` to the first of `new_axes`."""
     old = next((axis for axis in old_axes if not _is_one(old_shape[axis])), None)
     new = next((axis for axis in new_axes if not _is_one(new_shape[axis])), None)
     if old is None or new is None or [a for a in old_axes if a in layout.split_axes] != [old]:
@@ -188,19 +191,19 @@ def _deal_blocks(
             prod(shape[axis + 1 : axes.stop])
             for shape, axis, axes in ((old_shape, old, old_axes), (new_shape, new, new_axes))
         ]
-        block = -(-greatest(new_shape[new]) // layout.shards(old))
+        block = -(-max_size(new_shape[new]) // layout.shards(old))
         old_block = layout.span(old, old_shape)[2] * inside[0]
         if layout.has_intervals or old_block != block * inside[1]:
             return None
     return [
-        _Dealt(dimension, size, on_axis(placement, new))
+        _Assigned(dimension, size, on_axis(placement, new))
         for dimension, (placement, size) in enumerate(zip(layout.axes, layout.mesh_shape))
         if placement_axis(placement) == old
     ]
 
 
 def _digits(layout: Sharding, shape: Shape, axes: range) -> list[_Digit]:
-    """The digits of the row-major index over `axes`, outermost first, local neighbours merged."""
+    """The digits of the row-major index over `axes`, outermost first, local ones merged."""
     local_shape = layout.local_shape(shape)
     digits: list[_Digit] = []
     for axis in axes:
@@ -215,9 +218,11 @@ def _digits(layout: Sharding, shape: Shape, axes: range) -> list[_Digit]:
     return digits
 
 
-def _deal(digits: list[_Digit], sizes: Sequence[int], first_axis: int) -> list[_Dealt] | None:
-    """Deals `digits` to axes of `sizes` (the same product) that start at `first_axis`."""
-    dealt: list[_Dealt] = []
+def _assign_digits(
+    digits: list[_Digit], sizes: Sequence[int], first_axis: int
+) -> list[_Assigned] | None:
+    """Assign `digits` to axes of `sizes` (of equal product), numbered from `first_axis`."""
+    assigned: list[_Assigned] = []
     pending = digits[::-1]
     for axis, remaining in enumerate(sizes, first_axis):
         in_block = False
@@ -236,17 +241,17 @@ def _deal(digits: list[_Digit], sizes: Sequence[int], first_axis: int) -> list[_
                 return None
             else:
                 last_dimension = dimension
-                dealt.append(_Dealt(dimension, taken, axis))
-    return dealt
+                assigned.append(_Assigned(dimension, taken, axis))
+    return assigned
 
 
-def _refined(layout: Sharding, dealt: list[_Dealt]) -> Sharding:
-    """The layout whose split mesh dimensions are cut into the factors that were dealt."""
+def _refined(layout: Sharding, assigned: list[_Assigned]) -> Sharding:
+    """The layout whose mesh dimensions are refined into the assigned factors."""
     factors: list[tuple[Placement, int]] = []
     for dimension, (entry, size) in enumerate(zip(layout.axes, layout.mesh_shape, strict=True)):
         if placement_axis(entry) is not None:
             factors += [
-                (part.placement, part.size) for part in dealt if part.mesh_dimension == dimension
+                (part.placement, part.size) for part in assigned if part.mesh_dimension == dimension
             ]
         else:
             factors.append((entry, size))
@@ -255,10 +260,10 @@ def _refined(layout: Sharding, dealt: list[_Dealt]) -> Sharding:
 
 
 def _boundaries(old_shape: Shape, new_shape: Shape) -> list[tuple[int, int]]:
-    """The (old, new) positions, rising from (0, 0) to the ends, with equal products on both sides.
+    """The (old, new) positions with equal prefix products, from (0, 0) to the ends.
 
-    A symbolic size without its equal on the other side hides the positions behind it from the
-    front, so what is left is matched from the back.
+    A symbolic size without a counterpart on the other side hides the positions after it, so the
+    rest is matched from the back.
     """
     found = _equal_prefixes(old_shape, new_shape)
     old_last, new_last = found[-1]
@@ -277,7 +282,7 @@ def _equal_prefixes(old_shape: Shape, new_shape: Shape) -> list[tuple[int, int]]
 
 
 def _prefix_products(shape: Shape) -> dict[tuple[int, tuple[int, ...]], int]:
-    """The product of each prefix (known factor, ids of symbolic sizes) -> its first length."""
+    """Map the product of each prefix (known factor, ids of symbolic sizes) to its length."""
     known = 1
     symbolic: tuple[int, ...] = ()
     positions = {(known, symbolic): 0}
@@ -294,12 +299,12 @@ def _permute_rule(layout: Sharding, _shape: Shape, order: tuple[int, ...]) -> Sh
     return permute_layout(layout, order)
 
 
-def _sliding_rule(op: str) -> LayoutRule:
+def _range_rule(op: str) -> LayoutRule:
     @lru_cache(maxsize=_CACHE_SIZE)
     def rule(layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
-        if op == "PAD" and any(term != "ADD" for term in layout.partial_ops):
+        if op == "PAD" and any(partial_op != "ADD" for partial_op in layout.partial_ops):
             return None
-        return sliding_layout(op, layout, shape, argument)
+        return range_layout(op, layout, shape, argument)
 
     return rule
 
@@ -308,11 +313,12 @@ LAYOUT_RULES: Final[dict[str, LayoutRule]] = {
     "PERMUTE": _permute_rule,
     "RESHAPE": reshape_layout,
     "EXPAND": expand_layout,
-    **{op: _sliding_rule(op) for op in sorted(SLIDING)},
+    **{op: _range_rule(op) for op in sorted(RANGE_OPS)},
 }
 """Per movement op, `(layout, old global shape, the op's global argument) -> layout | None`.
 
-The argument: PERMUTE the order; RESHAPE and EXPAND the new shape; PAD (before, after) and SHRINK
-(start, end) for each axis; FLIP a bool for each axis; WINDOW and UNWINDOW a value whose `windows`
-hold (axis, kernel axis, new size, stride, dilation) and whose `axes` are all that take part.
+The argument of PERMUTE is the order; of RESHAPE and EXPAND the new shape; of PAD (before, after)
+and of SHRINK (start, end) for each axis; of FLIP a bool for each axis; of WINDOW and UNWINDOW a
+value whose `windows` hold (axis, kernel axis, new size, stride, dilation) and whose `axes` are all
+of them.
 """

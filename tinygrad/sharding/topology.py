@@ -1,10 +1,9 @@
-"""How devices are linked, and how long moves between them take.
+"""The topology of devices, and the cost model of communication.
 
-In: device names, layouts, shapes. Out: seconds, by the alpha-beta model: a round of messages takes
-the latency of its link (alpha) and, for the device with most to send or receive, its bytes over
-the bandwidth (beta); all messages of a round run at once, and links of different classes side by
-side. Always true: where all devices are linked alike and messages are large, fewest seconds are
-fewest bytes.
+Input: device names, layouts, shapes. Output: seconds, by the alpha-beta model: a round of messages
+takes the latency of its link (alpha) plus the bytes of the busiest device over the bandwidth
+(beta). The messages of a round run concurrently, and so do links of different classes. Invariant:
+with uniform links and large messages, the minimum time has the minimum bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from tinygrad.sharding.cover import as_layout, cover, known_volume, received_elements, scaled_down
+from tinygrad.sharding.cover import as_layout, cover, known_elements, received_elements, scale_down
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
 
 ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
-"""Of an all-reduce, those with fewer rounds first."""
+"""The algorithms of an all-reduce, those with fewer rounds first."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A class of connections: seconds until a message starts to arrive, bytes a second then."""
+    """A class of links: latency in seconds, bandwidth in bytes a second."""
 
     name: str
     latency_s: float
@@ -37,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Processor:
-    """What a device computes and reads: operations, and bytes of its own memory, a second."""
+    """The speed of a device: operations a second, and bytes of its own memory a second."""
 
     flops: float
     bandwidth: float
@@ -51,7 +50,7 @@ NETWORK: Final = Link("network", 15e-6, 25e9)
 HOST_PROCESSOR: Final = Processor(flops=50e9, bandwidth=8e9)
 ACCELERATOR: Final = Processor(flops=400e12, bandwidth=2e12)
 
-# kinds of devices that are one processor and share its memory
+# device kinds whose devices are one processor and share its memory
 SHARED_MEMORY: Final = frozenset({"CPU"})
 
 
@@ -59,9 +58,10 @@ SHARED_MEMORY: Final = frozenset({"CPU"})
 class Topology:
     """Which link connects two devices.
 
-    Devices of one kind are peers, or share the host's memory; those of different kinds meet in the
-    host. `nodes` are groups of devices; what lies in two of them, or in one and in none, is linked
-    by the network. `with topology:` makes it the one that layouts and algorithms are chosen by.
+    Devices of one kind are peers, or share the host's memory; devices of different kinds
+    communicate through the host. `nodes` are groups of devices; devices in different groups
+    communicate through the network. `with topology:` makes this thread choose layouts and
+    algorithms by it.
 
     >>> names = tuple(f"NULL:{i}" for i in range(4))
     >>> topology = Topology(nodes=(names[:2], names[2:]))
@@ -94,12 +94,12 @@ class Topology:
         return hash((self.nodes, links, self.host_processor, self.accelerator))
 
     def __hash__(self) -> int:
-        # caches of layouts have a topology in their keys, so it is asked for often
+        # layout caches have a topology in their keys, so this is called often
         return self._hash
 
     @classmethod
     def of_nodes(cls, devices: Sequence[str], per_node: int) -> Topology:
-        """Devices in nodes of `per_node` consecutive ones, with the usual links.
+        """Nodes of `per_node` consecutive devices, with default links.
 
         >>> Topology.of_nodes(("NULL", "NULL:1", "NULL:2", "NULL:3"), 2).nodes
         (('NULL', 'NULL:1'), ('NULL:2', 'NULL:3'))
@@ -123,7 +123,7 @@ class Topology:
         return self.same_memory if kind in SHARED_MEMORY else self.peer
 
     def processor(self, device: str) -> Processor:
-        """How fast a device is."""
+        """The speed of a device."""
         return self.host_processor if _kind(device) in SHARED_MEMORY else self.accelerator
 
     def __enter__(self) -> Topology:
@@ -135,7 +135,7 @@ class Topology:
 
 
 def _plain(name: str) -> str:
-    """A device's name, where number 0 is not written."""
+    """A device's name, without the number 0."""
     return name.removesuffix(":0")
 
 
@@ -143,7 +143,7 @@ def _kind(name: str) -> str:
     return name.partition(":")[0]
 
 
-# the topologies of the `with` blocks that this thread is in, the default first
+# the topologies of the `with` blocks that this thread has entered, after the default
 _entered: contextvars.ContextVar[tuple[Topology, ...]] = contextvars.ContextVar(
     "topology", default=(Topology(),)
 )
@@ -154,14 +154,14 @@ def current_topology() -> Topology:
     return _entered.get()[-1]
 
 
-def declare(topology: Topology) -> Topology:
+def set_topology(topology: Topology) -> Topology:
     """Choose layouts and algorithms by `topology` in this thread; return the previous one."""
     *outer, previous = _entered.get()
     _entered.set((*outer, topology))
     return previous
 
 
-# ---- moves ----
+# ---- changes of layout ----
 
 
 def transfer_seconds(
@@ -171,7 +171,7 @@ def transfer_seconds(
     itemsize: int,
     topology: Topology | None = None,
 ) -> float:
-    """The time of a move between two layouts without `Partial`, as one round of messages.
+    """The time of a change between two layouts without `Partial`, as one round of messages.
 
     A symbolic size counts as 1.
 
@@ -182,7 +182,7 @@ def transfer_seconds(
     if src is dst:
         return 0.0
     source, target = as_layout(src), as_layout(dst)
-    smallest, factor = scaled_down(source, target, shape)
+    smallest, factor = scale_down(source, target, shape)
     loads = _busiest(topology or current_topology(), source, target, smallest)
     nbytes = factor * itemsize
     return max((link.seconds(count * nbytes) for link, count in loads), default=0.0)
@@ -192,40 +192,38 @@ def transfer_seconds(
 def _busiest(
     topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
-    """For each link of a move, the most elements that one device sends or receives over it."""
-    links = _most_peers(topology, src.devices)
+    """For each link, the maximum number of elements that one device sends or receives over it."""
+    links = _max_peers(topology, src.devices)
     if src.devices == dst.devices and len(links) == 1:
-        # the holders of a piece take turns, so nobody sends more than the most that one receives
+        # the replicas of a piece share the load, so no device sends more than one receives
         return ((links[0][0], max(received_elements(src, dst, shape))),)
     loads: dict[tuple[Link, bool, str], int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
         for end in ((link, True, source), (link, False, target)):
             loads[end] = loads.get(end, 0) + count
-    most: dict[Link, int] = {}
+    busiest: dict[Link, int] = {}
     for (link, _, _), count in loads.items():
-        most[link] = max(most.get(link, 0), count)
-    return tuple(most.items())
+        busiest[link] = max(busiest.get(link, 0), count)
+    return tuple(busiest.items())
 
 
 @lru_cache(maxsize=4096)
-def sent_over(
+def elements_per_link(
     topology: Topology, src: Sharding | str, dst: Sharding | str, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
-    """The elements that cross each link in a move, over all devices; a symbolic size counts as
-    1.
-    """
+    """The elements that a change of layout sends over each link; a symbolic size counts as 1."""
     source, target = as_layout(src), as_layout(dst)
-    smallest, factor = scaled_down(source, target, shape)
-    sent = _sent_over(topology, source, target, smallest)
+    smallest, factor = scale_down(source, target, shape)
+    sent = _elements_per_link(topology, source, target, smallest)
     return tuple((link, factor * count) for link, count in sent)
 
 
 @lru_cache(maxsize=4096)
-def _sent_over(
+def _elements_per_link(
     topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
-    links = _most_peers(topology, src.devices)
+    links = _max_peers(topology, src.devices)
     if src.devices == dst.devices and len(links) == 1:
         return ((links[0][0], sum(received_elements(src, dst, shape))),)
     sent: dict[Link, int] = {}
@@ -236,11 +234,11 @@ def _sent_over(
 
 
 def _messages(src: Sharding, dst: Sharding, shape: Shape) -> Iterator[tuple[str, str, int]]:
-    """Who sends how many elements to whom."""
+    """The sender, the receiver and the number of elements of each message."""
     for target, pieces in zip(dst, cover(src, dst, shape), strict=True):
         for piece in pieces:
             if src.devices[piece.source] != target:
-                yield src.devices[piece.source], target, known_volume(piece.region)
+                yield src.devices[piece.source], target, known_elements(piece.region)
 
 
 # ---- all-reduce ----
@@ -249,10 +247,10 @@ def _messages(src: Sharding, dst: Sharding, shape: Shape) -> Iterator[tuple[str,
 def allreduce_seconds(
     source: Sharding, nbytes: int, algorithm: str = "", topology: Topology | None = None
 ) -> float:
-    """The time until terms of `nbytes` on each device are reduced to full copies.
+    """The time of an all-reduce of partial values of `nbytes` on each device.
 
-    Groups along the partial mesh dimensions work side by side. Each device reads the terms that it
-    adds from its own memory. `algorithm` is one of `ALGORITHMS`, "" the fastest of them.
+    Groups along the partial mesh dimensions run concurrently. Each device reads the partial values
+    that it reduces from its own memory. `algorithm` is one of `ALGORITHMS`, or "" for the fastest.
 
     >>> four = Sharding(tuple(f"CPU:{i}" for i in range(4)), Partial("ADD"))
     >>> allreduce_seconds(four, 1 << 20, "all2all") < allreduce_seconds(four, 1 << 20, "direct")
@@ -266,9 +264,9 @@ def allreduce_seconds(
 
 @lru_cache(maxsize=4096)
 def fastest_allreduce(topology: Topology, source: Sharding, nbytes: int) -> str:
-    """The algorithm that takes the least time; of equals, the one of fewest rounds."""
+    """The algorithm with the least time; ties go to the one with fewer rounds."""
     spans_levels = node_size(topology, source) is not None
-    # around a ring go as many bytes as in two rounds of messages, in more rounds
+    # a ring sends as many bytes as all2all, in more rounds
     names = ("direct", "all2all", "hierarchical") if spans_levels else ("direct", "all2all")
     return min(names, key=lambda name: _allreduce_seconds(topology, source, nbytes, name))
 
@@ -305,14 +303,14 @@ def _group_seconds(
 
 
 def _round(topology: Topology, group: tuple[str, ...], nbytes: float) -> float:
-    """The time in which each device of a group sends `nbytes` to each of the others."""
-    return max(link.seconds(peers * nbytes) for link, peers in _most_peers(topology, group))
+    """The time in which each device of a group sends `nbytes` to each other device."""
+    return max(link.seconds(peers * nbytes) for link, peers in _max_peers(topology, group))
 
 
 @lru_cache(maxsize=4096)
-def _most_peers(topology: Topology, group: tuple[str, ...]) -> tuple[tuple[Link, int], ...]:
-    """For each link of a group, the most devices that one of them reaches over it."""
-    most: dict[Link, int] = {}
+def _max_peers(topology: Topology, group: tuple[str, ...]) -> tuple[tuple[Link, int], ...]:
+    """For each link of a group, the maximum number of peers that one device reaches over it."""
+    maximum: dict[Link, int] = {}
     for device in group:
         peers: dict[Link, int] = {}
         for other in group:
@@ -320,13 +318,13 @@ def _most_peers(topology: Topology, group: tuple[str, ...]) -> tuple[tuple[Link,
                 link = topology.link(device, other)
                 peers[link] = peers.get(link, 0) + 1
         for link, count in peers.items():
-            most[link] = max(most.get(link, 0), count)
-    return tuple(most.items())
+            maximum[link] = max(maximum.get(link, 0), count)
+    return tuple(maximum.items())
 
 
 @lru_cache(maxsize=4096)
 def partial_groups(source: Sharding) -> tuple[tuple[str, ...], ...]:
-    """The devices whose terms add up, group by group."""
+    """The groups of devices whose partial values are reduced together."""
     groups: dict[tuple[int, ...], list[str]] = {}
     partial = [isinstance(placement, Partial) for placement in source.axes]
     for number, name in enumerate(source):
@@ -337,9 +335,9 @@ def partial_groups(source: Sharding) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=4096)
 def node_size(topology: Topology, source: Sharding) -> int | None:
-    """How many consecutive devices of each group lie in one node, where groups span several.
+    """The number of consecutive devices of each group in one node, if groups span several nodes.
 
-    None where all members of a group are linked alike, or groups are cut differently.
+    None if the links within a group are uniform, or groups differ.
     """
     sizes = {_node_size(topology, group) for group in partial_groups(source)}
     return sizes.pop() if len(sizes) == 1 else None
@@ -347,7 +345,7 @@ def node_size(topology: Topology, source: Sharding) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _node_size(topology: Topology, group: tuple[str, ...]) -> int | None:
-    links = sorted({link for link, _ in _most_peers(topology, group)}, key=lambda x: -x.bandwidth)
+    links = sorted({link for link, _ in _max_peers(topology, group)}, key=lambda x: -x.bandwidth)
     if len(links) < 2:
         return None
     for size in range(len(group) // 2, 1, -1):
@@ -357,7 +355,7 @@ def _node_size(topology: Topology, group: tuple[str, ...]) -> int | None:
 
 
 def _are_nodes(topology: Topology, group: tuple[str, ...], size: int, fast: Link) -> bool:
-    """Whether devices are linked by `fast` just where they are in one run of `size`."""
+    """Whether devices are linked by `fast` exactly within consecutive groups of `size`."""
     return all(
         (topology.link(first, second) == fast) == (i // size == j // size)
         for i, first in enumerate(group)

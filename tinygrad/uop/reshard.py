@@ -18,15 +18,15 @@ from tinygrad.dtype import DType
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
     LAYOUT_RULES,
-    SLIDING,
+    RANGE_OPS,
     Placement,
     Sharding,
     ShardingError,
     common_layout,
-    layout_to_pick,
+    dynamic_slice_layout,
     moved_elements,
     padded_reshapes,
-    sources_to_slide,
+    source_layouts,
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_index_axis, is_placement
@@ -293,7 +293,9 @@ def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
         ShardingError: the movement needs a transfer under `SHARDING="strict"`.
     """
     if op is Ops.SHRINK:
-        picked = layout_to_pick(node.device, node.shape, arg, movement_shape(op, node.shape, arg))
+        picked = dynamic_slice_layout(
+            node.device, node.shape, arg, movement_shape(op, node.shape, arg)
+        )
         if picked is not None:
             return copy(node, picked)
     target = _layout_for_movement(node.device, node.shape, op, arg)
@@ -327,7 +329,7 @@ def reshape_in_blocks(node: N, shape: tuple[Any, ...]) -> N | None:
 
 @lru_cache(maxsize=4096)
 def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg: Any) -> Sharding:
-    slid = sources_to_slide(op.name, layout, shape, arg) if op.name in SLIDING else []
+    slid = source_layouts(op.name, layout, shape, arg) if op.name in RANGE_OPS else []
     options: list[list[Placement]] = [
         [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
         for p in layout.axes

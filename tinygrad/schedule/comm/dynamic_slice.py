@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from tinygrad.dtype import dtypes
-from tinygrad.sharding import Sharding, layout_to_pick
+from tinygrad.sharding import Sharding, dynamic_slice_layout
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import inherit
 
@@ -20,7 +20,7 @@ def pick(node: UOp, moved: UOp, x: UOp) -> UOp | None:
     layout = x.device
     if not isinstance(layout, Sharding):
         return None
-    if layout_to_pick(layout, x.shape, node.arg, node.shape) is not moved.arg:
+    if dynamic_slice_layout(layout, x.shape, node.arg, node.shape) is not moved.arg:
         return None
     found = x
     for axis in layout.split_axes:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tinygrad.sharding import (
     LAYOUT_RULES,
-    SLIDING,
+    RANGE_OPS,
     Interval,
     Placement,
     Sharding,
@@ -142,7 +142,7 @@ def _layouts_below(node: UOp, layout: Sharding) -> list[Sharding] | None:
 
 def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
     source, op = node.src[0], node.op
-    if op.name in SLIDING:
+    if op.name in RANGE_OPS:
         return source_layout(op.name, layout, source.shape, node.arg)
     if op is Ops.EXPAND:
         return operand_layout(layout, source.shape)

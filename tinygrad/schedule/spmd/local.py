@@ -58,7 +58,7 @@ def part_number(layout: Sharding, axis: int) -> sint:
     """The number of the running device's part of a split axis."""
     number = device_number(len(layout))
     found: sint = 0
-    for stride, count, weight in layout.offset_terms(axis):
+    for stride, count, weight in layout.block_strides(axis):
         coordinate = (number // stride) % count if stride > 1 or count < len(layout) else number
         found = coordinate * weight + found
     return found
@@ -72,7 +72,7 @@ def part_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
 
 def part_numbers(layout: Layout, axis: int) -> list[int]:
     """For each device, the number of its part of `axis`."""
-    terms = layout.offset_terms(axis) if isinstance(layout, Sharding) else []
+    terms = layout.block_strides(axis) if isinstance(layout, Sharding) else []
     return [
         sum(device // stride % count * weight for stride, count, weight in terms)
         for device in range(len(names(layout)))

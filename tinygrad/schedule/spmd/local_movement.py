@@ -13,7 +13,14 @@ from typing import Any, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.schedule.spmd.local import along, local_shape, part_number, within
-from tinygrad.sharding import SLIDING, Sharding, Span, keeps_blocks, moves_along, result_span
+from tinygrad.sharding import (
+    RANGE_OPS,
+    Sharding,
+    Span,
+    keeps_block_boundaries,
+    moves_axis,
+    result_span,
+)
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, WindowArg, sint
 
@@ -39,11 +46,11 @@ def move_locally(node: UOp, value: UOp) -> UOp:
     if op in {Ops.RESHAPE, Ops.EXPAND}:
         return UOp(op, node.dtype, (value,), local_shape(cast(Sharding, node.device), node.shape))
     slid: dict[int, tuple[Span, Span]] = {}
-    if op.name in SLIDING:
+    if op.name in RANGE_OPS:
         for axis in layout.split_axes:
-            if moves_along(op.name, node.arg, source.shape, axis):
+            if moves_axis(op.name, node.arg, source.shape, axis):
                 held = layout.span(axis, source.shape)
-                stays = keeps_blocks(op.name, node.arg, layout, source.shape, axis)
+                stays = keeps_block_boundaries(op.name, node.arg, layout, source.shape, axis)
                 made = held if stays else result_span(op.name, node.arg, source.shape, axis, held)
                 assert made is not None, f"{op.name}: the layout rule allowed it"
                 slid[axis] = (held, made)

@@ -142,7 +142,7 @@ def _changed_axes(source: Layout, target: Layout, shape: tuple[sint, ...]) -> li
 def _cut(layout: Layout, axis: int, shape: tuple[sint, ...]) -> tuple[Any, ...]:
     if not isinstance(layout, Sharding):
         return (), (0, 0, shape[axis])
-    return tuple(layout.offset_terms(axis)), layout.span(axis, shape)
+    return tuple(layout.block_strides(axis)), layout.span(axis, shape)
 
 
 def stays(source: Layout, target: Sharding, shape: tuple[sint, ...]) -> bool:
@@ -198,7 +198,7 @@ def _transfer_runs(
 ) -> UOp:
     """Runs of elements along `axis`, which alone is cut differently."""
     if isinstance(target, Sharding) and target.has_intervals and isinstance(source, Sharding):
-        is_cut_alike = source.offset_terms(axis) == target.offset_terms(axis)
+        is_cut_alike = source.block_strides(axis) == target.block_strides(axis)
         if is_cut_alike and source.span(axis, shape)[1] == target.span(axis, shape)[1]:
             return _exchange_halo(value, source, target, shape, axis, reason)
     order = (axis, *(a for a in range(len(shape)) if a != axis))

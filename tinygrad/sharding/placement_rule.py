@@ -1,8 +1,8 @@
-"""Placement rules: how an operation that nobody knows the inside of works on parts of arrays.
+"""Placement rules: sharding propagation for opaque ops, such as custom kernels.
 
-In: a rule such as `"b m k, b k n -> b m n"`, which names every axis of every operand. Out: a layout
-for each operand. Always true: axes of one name are cut alike, an operand without that axis is whole
-along it, and a result without it holds a term of a reduction on each device.
+Input: a rule such as `"b m k, b k n -> b m n"`, which names every axis of every operand. Output: a
+layout for each operand. Invariants: axes of one name are sharded alike; an operand without that
+axis is replicated along it, and a result without it is partial.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tinygrad.sharding.choice import common_layout
+from tinygrad.sharding.common_layout import common_layout
 from tinygrad.sharding.layout import Partial, Placement, Shape, Sharding, ShardingError
 
 _AXIS = re.compile(r"\[([A-Za-z_]\w*)\]|([A-Za-z_]\w*)")
@@ -19,11 +19,11 @@ _AXIS = re.compile(r"\[([A-Za-z_]\w*)\]|([A-Za-z_]\w*)")
 
 @dataclass(frozen=True)
 class PlacementRule:
-    """The names of each operand's axes, and those of the axes that stay whole."""
+    """The names of each operand's axes, and the names of the axes that stay unsharded."""
 
     outputs: tuple[tuple[str, ...], ...]
     inputs: tuple[tuple[str, ...], ...]
-    whole: frozenset[str]
+    unsharded: frozenset[str]
 
     @property
     def operands(self) -> tuple[tuple[str, ...], ...]:
@@ -32,11 +32,11 @@ class PlacementRule:
 
 
 def parse_rule(text: str) -> PlacementRule:
-    """Read `"inputs -> outputs"`: operands by commas, axes by spaces, `[k]` is never cut.
+    """Read `"inputs -> outputs"`: operands by commas, axes by spaces; `[k]` is never sharded.
 
     `()` is an operand without axes; an empty side has no operands.
 
-    Raises ShardingError for what is no such rule.
+    Raises ShardingError for text that is not a rule.
 
     >>> parse_rule("m [k], [k] n -> m n").inputs
     (('m', 'k'), ('k', 'n'))
@@ -47,15 +47,15 @@ def parse_rule(text: str) -> PlacementRule:
             f"rule {text!r} has {len(sides) - 1} arrows; write 'inputs -> outputs', as in "
             "'m k, k n -> m n'"
         )
-    whole: set[str] = set()
+    unsharded: set[str] = set()
     inputs, outputs = (
-        tuple(_operand(part, text, whole) for part in side.split(",")) if side.strip() else ()
+        tuple(_operand(part, text, unsharded) for part in side.split(",")) if side.strip() else ()
         for side in sides
     )
-    return PlacementRule(outputs, inputs, frozenset(whole))
+    return PlacementRule(outputs, inputs, frozenset(unsharded))
 
 
-def _operand(part: str, text: str, whole: set[str]) -> tuple[str, ...]:
+def _operand(part: str, text: str, unsharded: set[str]) -> tuple[str, ...]:
     names: list[str] = []
     if part.strip() == "()":
         return ()
@@ -69,7 +69,7 @@ def _operand(part: str, text: str, whole: set[str]) -> tuple[str, ...]:
         if found is None:
             raise ShardingError(
                 f"rule {text!r}: {word!r} is no axis; name axes by words between spaces, as in "
-                "'m k', and put one that must not be cut in brackets: 'm [k]'"
+                "'m k', and put one that must not be sharded in brackets: 'm [k]'"
             )
         name = found[1] or found[2]
         if name in names:
@@ -79,7 +79,7 @@ def _operand(part: str, text: str, whole: set[str]) -> tuple[str, ...]:
             )
         names.append(name)
         if found[1]:
-            whole.add(name)
+            unsharded.add(name)
     return tuple(names)
 
 
@@ -116,22 +116,21 @@ def rule_layouts(
 ) -> tuple[Sharding, ...]:
     """The layout of each operand, outputs first, that moves the fewest bytes.
 
-    `layouts` are those that the operands have, None for one that may be anywhere. An output that
-    lacks a cut axis is `Partial(op)`. Such an axis is cut only in blocks that divide it: a kernel
-    would reduce what lies behind the array's end too.
-    Raises ShardingError where the operands live on different devices.
+    `layouts` are the operands' current ones, None for a value without a device. An output without a
+    sharded axis is `Partial(op)`. Such an axis is sharded only if it divides evenly, as a kernel
+    would reduce the padding too. Raises ShardingError where the operands live on different devices.
     """
     sizes = check_rule(rule, shapes)
     names = list(sizes)
     reduced = {name for name in names if any(name not in own for own in rule.outputs)}
-    whole = rule.whole
+    unsharded = rule.unsharded
     while True:
-        common = _common(rule, sizes, layouts, nbytes, whole)
-        cut = {names[axis]: common.shards(axis) for axis in common.split_axes}
-        uneven = {name for name in cut.keys() & reduced if sizes[name] % cut[name]}
+        common = _common(rule, sizes, layouts, nbytes, unsharded)
+        sharded = {names[axis]: common.shards(axis) for axis in common.split_axes}
+        uneven = {name for name in sharded.keys() & reduced if sizes[name] % sharded[name]}
         if not uneven:
             break
-        whole = whole | uneven
+        unsharded = unsharded | uneven
     count = len(rule.outputs)
     return tuple(
         common.with_axes(
@@ -146,13 +145,13 @@ def _common(
     sizes: dict[str, int],
     layouts: Sequence[Sharding | None],
     nbytes: Sequence[int],
-    whole: frozenset[str],
+    unsharded: frozenset[str],
 ) -> Sharding:
-    """The layout of an array of all axes, none of them cut that is `whole`."""
+    """The layout of an array with all named axes, unsharded along those in `unsharded`."""
     names = list(sizes)
     placed = [
         (
-            _by_name(layout, own, names, whole),
+            _by_name(layout, own, names, unsharded),
             size,
             tuple(sizes[n] if n in own else 1 for n in names),
         )
@@ -167,12 +166,12 @@ def _common(
 
 
 def _by_name(
-    layout: Sharding, own: tuple[str, ...], names: list[str], whole: frozenset[str]
+    layout: Sharding, own: tuple[str, ...], names: list[str], unsharded: frozenset[str]
 ) -> Sharding:
-    """A layout whose axes are those of all names."""
+    """The layout in terms of the axes of all names."""
     return layout.with_axes(
         [
-            names.index(own[p]) if isinstance(p, int) and own[p] not in whole else None
+            names.index(own[p]) if isinstance(p, int) and own[p] not in unsharded else None
             for p in layout.axes
         ]
     )
@@ -181,7 +180,7 @@ def _by_name(
 def _axis(
     placement: Placement, names: list[str], own: tuple[str, ...], absent: Placement
 ) -> Placement:
-    """Where an operand has a cut axis; `absent` where it has none of that name."""
+    """The position of a sharded axis in an operand; `absent` if the operand has no such axis."""
     if not isinstance(placement, int):
         return None
     name = names[placement]

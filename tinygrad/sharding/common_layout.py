@@ -1,7 +1,7 @@
-"""Which layout the operands of one op are brought to, when theirs differ.
+"""The common layout for the operands of one op whose layouts differ.
 
-In: each operand's layout, bytes and shape, and how the devices are linked. Out: the layout that
-moves the fewest bytes, each weighed by how slow its link is.
+Input: each operand's layout, bytes and shape, and the topology of the devices. Output: the layout
+that takes the least time to reach: bytes, weighted by the bandwidth of the links that they cross.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from tinygrad.sharding.layout import (
     Shape,
     Sharding,
     ShardingError,
-    greatest,
     is_int,
+    max_size,
     placement_axis,
 )
 from tinygrad.sharding.propagation import reduce_layout
-from tinygrad.sharding.topology import Link, Topology, current_topology, sent_over
+from tinygrad.sharding.topology import Link, Topology, current_topology, elements_per_link
 
 
 def common_layout(
     layouts: Sequence[Sharding],
     nbytes: Sequence[int],
     shapes: Sequence[Shape],
-    summed: tuple[int, ...] = (),
+    reduced_axes: tuple[int, ...] = (),
     itemsize: int = 4,
 ) -> Sharding:
-    """The layout for all operands that keeps links busy the least, without `Partial`.
+    """The layout for all operands that minimises link time, without `Partial`.
 
-    Where all devices are linked alike, that is the one that moves the fewest bytes. `shapes` have
-    one size for each axis of the result; a size of 1 is broadcast there and never split, so an
-    operand costs its own bytes, not those of its expansion. Candidates are the operands' layouts,
-    and each pair of them combined: one split where the other keeps full copies. Equal costs keep
-    the larger operand, then the first. Equal layouts are returned as they are.
+    With uniform links, this minimises the bytes moved. `shapes` have one size for each axis of the
+    result. A size of 1 is broadcast and never sharded, so an operand costs its own bytes, not those
+    of its expansion. Candidates are the operands' layouts and each pair of them combined: one
+    sharded where the other is replicated. Ties keep the larger operand, then the first. Equal
+    layouts are returned unchanged.
 
-    The result, of `itemsize` bytes an element, will be summed over the axes `summed`. Where an
-    operand has to move in any case, the all-reduce that the sum would need counts too.
+    The result, of `itemsize` bytes an element, is then reduced over `reduced_axes`. If every
+    candidate moves an operand, the cost of the all-reduce after the reduction is added.
 
-    Raises ShardingError if the operands live on different devices, or one holds unreduced terms.
+    Raises ShardingError if the operands live on different devices, or one is partial.
     """
     if all(layout is layouts[0] for layout in layouts):
         return layouts[0]
     operands = (tuple(layouts), tuple(nbytes), tuple(shapes))
-    return _common_layout(current_topology(), *operands, summed, itemsize)
+    return _common_layout(current_topology(), *operands, reduced_axes, itemsize)
 
 
 @lru_cache(maxsize=4096)
@@ -58,7 +58,7 @@ def _common_layout(
     layouts: tuple[Sharding, ...],
     nbytes: tuple[int, ...],
     shapes: tuple[Shape, ...],
-    summed: tuple[int, ...],
+    reduced_axes: tuple[int, ...],
     itemsize: int,
 ) -> Sharding:
     for layout in layouts:
@@ -76,24 +76,24 @@ def _common_layout(
         return sum(count / link.bandwidth for sent in moves for link, count in sent)
 
     costs = {entry: cost(entry) for entry in candidates if _fits(entry, shapes)}
-    if summed and all(costs.values()):
+    if reduced_axes and all(costs.values()):
         for entry in costs:
-            sent = _reduced_elements(topology, entry, shapes, summed)
+            sent = _reduced_elements(topology, entry, shapes, reduced_axes)
             costs[entry] += sum(count * itemsize / link.bandwidth for link, count in sent)
     return min(costs, key=lambda entry: costs[entry])
 
 
 def _known_where_split(layouts: Sequence[Sharding], shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-    """Shapes whose axes that some layout splits have a known size: that which is cut."""
+    """The shapes, with the upper bound in place of a symbolic size where a layout shards it."""
     split = {axis for layout in layouts for axis in layout.split_axes}
     return tuple(
-        tuple(greatest(size) if axis in split else size for axis, size in enumerate(shape))
+        tuple(max_size(size) if axis in split else size for axis, size in enumerate(shape))
         for shape in shapes
     )
 
 
 def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
-    """What `layout` asks of an operand of `shape`: full copies along the axes of size 1."""
+    """`layout` for an operand of `shape`: replicated along its axes of size 1."""
     ones = [axis for axis in layout.split_axes if is_int(shape[axis]) and shape[axis] == 1]
     if not ones:
         return layout
@@ -102,7 +102,7 @@ def operand_layout(layout: Sharding, shape: Shape) -> Sharding:
 
 def _check_operand(first: Sharding, layout: Sharding) -> None:
     if layout.is_partial:
-        raise ShardingError(f"an operand on {layout} holds unreduced terms; reduce them first")
+        raise ShardingError(f"an operand on {layout} holds partial values; reduce them first")
     if layout.devices == first.devices:
         return
     same = set(layout.devices) == set(first.devices)
@@ -114,48 +114,48 @@ def _check_operand(first: Sharding, layout: Sharding) -> None:
 
 
 def _fits(layout: Sharding, shapes: Sequence[Shape]) -> bool:
-    """Every operand can be cut along the axes it is not broadcast over."""
+    """Whether every operand can be sharded along the axes over which it is not broadcast."""
     return all(is_int(shape[axis]) for shape in shapes for axis in layout.split_axes)
 
 
 def _moved_bytes(
     topology: Topology, candidate: Sharding, layout: Sharding, nbytes: int, shape: Shape
 ) -> list[tuple[Link, int]]:
-    """The bytes that cross each link when one operand is brought to the candidate."""
-    moved = sent_over(topology, layout, operand_layout(candidate, shape), shape)
-    # by share of the elements, so that symbolic sizes of axes that are not split cancel out
+    """The bytes that cross each link when one operand is resharded to the candidate."""
+    moved = elements_per_link(topology, layout, operand_layout(candidate, shape), shape)
+    # a fraction of the elements, so that symbolic sizes of unsharded axes cancel out
     known_elements: int = prod(size for size in shape if is_int(size))
     return [(link, nbytes * elements // known_elements) for link, elements in moved if elements]
 
 
 def _reduced_elements(
-    topology: Topology, layout: Sharding, shapes: Sequence[Shape], summed: tuple[int, ...]
+    topology: Topology, layout: Sharding, shapes: Sequence[Shape], reduced_axes: tuple[int, ...]
 ) -> list[tuple[Link, float]]:
-    """The elements that cross each link when what is laid out so is summed over axes to full
-    copies: terms are scattered in pieces, then these are gathered.
+    """The elements that cross each link when a result in `layout` is all-reduced over
+    `reduced_axes`: a reduce-scatter, then an all-gather.
     """
-    partial = reduce_layout(layout, summed, "ADD")
+    partial = reduce_layout(layout, reduced_axes, "ADD")
     if partial is None or not partial.is_partial:
         return []
     sizes = [[size for size in axis if is_int(size)] for axis in zip(*shapes, strict=True)]
-    result = [1 if i in summed else max(axis, default=1) for i, axis in enumerate(sizes)]
-    terms = [isinstance(p, Partial) for p in partial.axes]
-    count = prod(n for n, term in zip(partial.mesh_shape, terms, strict=True) if term)
-    by_term, by_piece = (
-        partial.with_axes([axis if term else None for term in terms]) for axis in (0, 1)
+    result = [1 if i in reduced_axes else max(axis, default=1) for i, axis in enumerate(sizes)]
+    reduces = [isinstance(p, Partial) for p in partial.axes]
+    count = prod(n for n, reduced in zip(partial.mesh_shape, reduces, strict=True) if reduced)
+    by_device, by_block = (
+        partial.with_axes([axis if reduced else None for reduced in reduces]) for axis in (0, 1)
     )
-    whole = partial.with_axes([None] * len(terms))
+    replicated = partial.with_axes([None] * len(reduces))
     sent = (
-        *sent_over(topology, by_term, by_piece, (count, count)),
-        *sent_over(topology, by_term, whole, (count,)),
+        *elements_per_link(topology, by_device, by_block, (count, count)),
+        *elements_per_link(topology, by_device, replicated, (count,)),
     )
-    # `count` elements stand for all that a device holds
+    # `count` elements stand for all elements of a device
     scale = prod(int(size) for size in partial.local_shape(tuple(result))) / count
     return [(link, elements * scale) for link, elements in sent]
 
 
 def combined_layout(first: Sharding, second: Sharding) -> Sharding | None:
-    """`first`, split as `second` where it keeps full copies; None if the meshes do not nest."""
+    """`first`, sharded as `second` where it is replicated; None if the meshes do not nest."""
     if second.is_replicated:
         return first
     dimensions = common_mesh(first, second)
@@ -166,8 +166,8 @@ def combined_layout(first: Sharding, second: Sharding) -> Sharding | None:
 
 
 def common_mesh(first: Sharding, second: Sharding) -> list[tuple[int, Placement, Placement]] | None:
-    """The dimensions of the coarsest mesh of both layouts, of the same devices: sizes, and the
-    placements of each. None if the meshes do not nest.
+    """The dimensions of the coarsest common mesh of two layouts of the same devices: the size, and
+    the placement in each layout. None if the meshes do not nest.
     """
     strides = sorted({*_strides(first), *_strides(second)})
     if any(outer % inner for inner, outer in pairwise(strides)):
@@ -179,12 +179,12 @@ def common_mesh(first: Sharding, second: Sharding) -> list[tuple[int, Placement,
 
 
 def _strides(layout: Sharding) -> list[int]:
-    """The step in device numbers along each mesh dimension, innermost first, then the total."""
+    """The stride in device numbers of each mesh dimension, innermost first, then the total."""
     return list(accumulate(reversed(layout.mesh_shape), mul, initial=1))
 
 
 def _placement_at(layout: Sharding, stride: int) -> Placement:
-    """The placement of the mesh dimension that steps over `stride` device numbers lie in."""
+    """The placement of the mesh dimension that contains steps of `stride` device numbers."""
     outers = _strides(layout)[1:]
     placements = zip(outers, reversed(layout.axes), strict=True)
     return next(placement for outer, placement in placements if stride < outer)

@@ -1,9 +1,9 @@
-"""Movement along a split axis: which elements each device reads, and which it makes of them.
+"""Contiguous ranges of a sharded axis under PAD, SHRINK, FLIP, WINDOW and UNWINDOW.
 
-PAD, SHRINK, FLIP, WINDOW and UNWINDOW map a run of elements along an axis to a run. In: the run of
-each device on one side, as a `Span`. Out: the run on the other side. So the source of such a
-movement needs only the elements that its own part of the result reads: a neighbour's border for a
-window, the mirrored block for a flip, the picked rows for a slice.
+These ops map a contiguous range of an axis to a contiguous range. Input: the range of each device
+on one side, as a `Span`. Output: the range on the other side. So each device needs only the source
+range that its own result range reads: a halo for a window, the mirrored block for a flip, the
+selected rows for a slice.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tinygrad.sharding.layout import (
     Shape,
     Sharding,
     Span,
-    greatest,
     is_int,
+    max_size,
     placement_axis,
 )
 
-SLIDING: Final = frozenset({"PAD", "SHRINK", "FLIP", "WINDOW", "UNWINDOW"})
+RANGE_OPS: Final = frozenset({"PAD", "SHRINK", "FLIP", "WINDOW", "UNWINDOW"})
 
 
-def moves_along(op: str, argument: Any, shape: Shape, axis: int) -> bool:
-    """Whether the movement does anything along `axis` of a source of `shape`."""
+def moves_axis(op: str, argument: Any, shape: Shape, axis: int) -> bool:
+    """Whether the op changes anything along `axis` of a source of `shape`."""
     if op == "PAD":
         return not _are(argument[axis], (0, 0))
     if op == "SHRINK":
@@ -34,7 +34,7 @@ def moves_along(op: str, argument: Any, shape: Shape, axis: int) -> bool:
 
 
 def new_size(op: str, argument: Any, shape: Shape, axis: int) -> Any:
-    """The size of `axis` after the movement."""
+    """The size of `axis` after the op."""
     if op == "PAD":
         return shape[axis] + sum(argument[axis])
     if op == "SHRINK":
@@ -47,8 +47,8 @@ def new_size(op: str, argument: Any, shape: Shape, axis: int) -> Any:
 def source_span(
     op: str, argument: Any, shape: Shape, axis: int, result: Span, count: int
 ) -> Span | None:
-    """What each of `count` devices reads along `axis` of a source of `shape` for its part of the
-    result; a little more where these would be no equal runs. None if bounds are symbolic.
+    """The source range along `axis` that each of `count` devices reads for its `result` range,
+    widened where the ranges would differ in size or step. None if bounds are symbolic.
     """
     first, step, size = result
     if op in ("PAD", "SHRINK"):
@@ -62,7 +62,7 @@ def source_span(
     stride, reach = window
     if op == "WINDOW":
         return first * stride, step * stride, (size - 1) * stride + reach + 1
-    # from the first window that reaches the part, or the last that starts before it, to the last
+    # from the first window that overlaps the range, or the last that starts before it, to the last
     each = [first + step * number for number in range(count)]
     lows = [min(-((reach - start) // stride), start // stride) for start in each]
     highs = [(start + size - 1) // stride for start in each]
@@ -73,7 +73,7 @@ def source_span(
 
 
 def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -> Span | None:
-    """What each device can make along `axis` from its part of a source of `shape`."""
+    """The result range along `axis` that each device can compute from its `source` range."""
     first, step, size = source
     if op in ("PAD", "SHRINK"):
         shift = _shift(op, argument, axis)
@@ -85,7 +85,7 @@ def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -
         return None
     stride, reach = window
     if op == "UNWINDOW":
-        # where windows before the first that is held still reach, some is missing
+        # windows before the first local one overlap the start, so that part is incomplete
         missing = max(0, reach + 1 - stride)
         return first * stride + missing, step * stride, size * stride - missing
     if step % stride:
@@ -94,15 +94,15 @@ def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -
     return low, step // stride, high - low + 1
 
 
-def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
-    """The layout of the result, or None where a device lacks what its part of the result reads."""
+def range_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
+    """The layout of the result, or None if a device reads elements that it does not hold."""
     axes: list[Placement] = []
     for placement in layout.axes:
         axis = placement_axis(placement)
-        if axis is None or not moves_along(op, argument, shape, axis):
+        if axis is None or not moves_axis(op, argument, shape, axis):
             axes.append(placement)
             continue
-        if keeps_blocks(op, argument, layout, shape, axis):
+        if keeps_block_boundaries(op, argument, layout, shape, axis):
             axes.append(placement)
             continue
         span = result_span(op, argument, shape, axis, layout.span(axis, shape))
@@ -114,7 +114,7 @@ def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sh
         count = layout.shards(axis)
         blocks = _blocks(size, count)
         if source_span(op, argument, shape, axis, blocks, count) == layout.span(axis, shape):
-            span = blocks  # windows whose stride is not 1 may yield some more elements
+            span = blocks  # windows with stride may yield a few more elements
         moved = span_placement(count, axis, span, size)
         if isinstance(moved, Interval) and not isinstance(placement, Interval):
             return None
@@ -122,9 +122,11 @@ def sliding_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sh
     return layout.with_axes(axes)
 
 
-def keeps_blocks(op: str, argument: Any, layout: Sharding, shape: Shape, axis: int) -> bool:
-    """Whether a SHRINK to a symbolic number of elements from the first on, or a PAD behind so many,
-    leaves them where they are: blocks of a symbolic size are those of the greatest it can be.
+def keeps_block_boundaries(
+    op: str, argument: Any, layout: Sharding, shape: Shape, axis: int
+) -> bool:
+    """Whether a prefix SHRINK, or a trailing PAD, to a symbolic size keeps block boundaries: blocks
+    of a symbolic size are those of its upper bound.
     """
     if op not in ("SHRINK", "PAD") or axis in layout.interval_axes:
         return False
@@ -132,23 +134,23 @@ def keeps_blocks(op: str, argument: Any, layout: Sharding, shape: Shape, axis: i
     if not (is_int(start) and start == 0) or is_int(end):
         return False
     size = end if op == "SHRINK" else (shape[axis] + end).ssimplify()
-    return _blocks(greatest(size), layout.shards(axis)) == layout.span(axis, shape)
+    return _blocks(max_size(size), layout.shards(axis)) == layout.span(axis, shape)
 
 
 def span_placement(count: int, axis: int, span: Span, size: int) -> Placement:
-    """Runs of an axis of `size` in `count` parts, by their plainest name: full copies, blocks."""
+    """The placement of `count` ranges of an axis of `size`: replicated, blocks or `Interval`."""
     if span == (0, 0, size):
         return None
     return axis if size > 1 and span == _blocks(size, count) else Interval(axis, *span)
 
 
-def sources_to_slide(op: str, layout: Sharding, shape: Shape, argument: Any) -> list[Sharding]:
-    """Layouts of the source under which the result has blocks, or full copies, of the axes that
-    the movement slides along.
+def source_layouts(op: str, layout: Sharding, shape: Shape, argument: Any) -> list[Sharding]:
+    """Layouts of the source under which the result is in blocks, or replicated, along the axes that
+    the op moves.
     """
     choices = [layout]
     for axis in layout.split_axes:
-        if not moves_along(op, argument, shape, axis):
+        if not moves_axis(op, argument, shape, axis):
             continue
         size = new_size(op, argument, shape, axis)
         if not is_int(shape[axis]) or not is_int(size) or size == 0:
@@ -167,13 +169,14 @@ def sources_to_slide(op: str, layout: Sharding, shape: Shape, argument: Any) -> 
     return choices
 
 
-def layout_to_pick(
+def dynamic_slice_layout(
     layout: Sharding, shape: Shape, bounds: Any, new_shape: Shape
 ) -> Sharding | None:
-    """Full copies along the split axes that a SHRINK cuts, if that is at symbolic places and leaves
-    no more than a block of any. Then each device can pick what is in its own.
+    """The result layout of a dynamic slice: replicated along the sharded axes that a SHRINK with
+    symbolic bounds cuts. Each device then selects the elements in its own block. None unless the
+    SHRINK is such a slice, of one block at the most.
     """
-    cut = [axis for axis in layout.split_axes if moves_along("SHRINK", bounds, shape, axis)]
+    cut = [axis for axis in layout.split_axes if moves_axis("SHRINK", bounds, shape, axis)]
     if not cut or layout.has_intervals or layout.is_partial:
         return None
     for axis in cut:
@@ -186,10 +189,10 @@ def layout_to_pick(
 
 
 def source_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
-    """What the source must hold for the result to have `layout`, if only runs are moved."""
+    """The source layout for which the result has `layout`, or None if bounds are symbolic."""
     below = layout
     for axis in layout.split_axes:
-        if not moves_along(op, argument, shape, axis):
+        if not moves_axis(op, argument, shape, axis):
             continue
         result = list(shape)
         result[axis] = new_size(op, argument, shape, axis)
@@ -212,7 +215,7 @@ def _replaced(layout: Sharding, axis: int, span: Span, shape: Shape) -> Sharding
 
 
 def _shift(op: str, argument: Any, axis: int) -> int | None:
-    """How far elements move up the axis."""
+    """The offset of elements along the axis."""
     before = argument[axis][0]
     if not all(is_int(bound) for bound in argument[axis]):
         return None
@@ -220,7 +223,7 @@ def _shift(op: str, argument: Any, axis: int) -> int | None:
 
 
 def _window(argument: Any, shape: Shape, axis: int) -> tuple[int, int] | None:
-    """The stride of the windows over `axis`, and how far apart the ends of a window are."""
+    """The stride of the windows over `axis`, and the distance between the ends of a window."""
     for window_axis, kernel, _, stride, dilation in argument.windows:
         if window_axis == axis and is_int(shape[kernel]):
             return stride, (shape[kernel] - 1) * dilation
