@@ -222,7 +222,7 @@ def test_regions(layout: Sharding, shape: Any, local_shape: Any, regions: list[A
     assert layout.regions(shape) == tuple(regions)
 
 
-def test_offset_terms_of_a_nested_split() -> None:
+def test_block_strides_of_a_nested_split() -> None:
     layout = split(8, (0, None, 0), (2, 2, 2))
     assert layout.block_strides(0) == [(4, 2, 2), (1, 2, 1)]
     assert layout.block_strides(1) == []

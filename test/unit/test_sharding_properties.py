@@ -125,7 +125,7 @@ def test_regions_tile_the_array_equally_often(case: tuple[Sharding, IntShape]) -
 
 @quick
 @given(cases(partial=True))
-def test_regions_agree_with_local_shape_and_offset_terms(case: tuple[Sharding, IntShape]) -> None:
+def test_regions_agree_with_local_shape_and_block_strides(case: tuple[Sharding, IntShape]) -> None:
     layout, shape = case
     local = layout.local_shape(shape)
     for device, region in enumerate(layout.regions(shape)):
