@@ -17,8 +17,7 @@ from tinygrad import diskcache
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.cpu import CPUProgram
-from tinygrad.runtime.support import c_compiler, llvm
-from tinygrad.runtime.support.builtins import BUILTINS_IR
+from tinygrad.runtime.support import c_compiler, llvm, native
 from tinygrad.runtime.support.pool import SERIAL_COPY_BYTES, worker_pool
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.settings import Context
@@ -266,7 +265,7 @@ done:
 def convert(source: str, target: str, values: np.ndarray[Any, Any], to: Any) -> Any:
     """Calls a builtin for each value."""
     name = f"from_{source}_to_{target}"
-    code = llvm.link(llvm.compile_llvm(BUILTINS_IR + WRAPPERS), name)
+    code = llvm.link(llvm.compile_llvm(native.load_ir("half") + WRAPPERS), name)
     result = np.zeros(len(values), to)
     arguments = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = ctypes.CFUNCTYPE(None, *arguments)(code[name])

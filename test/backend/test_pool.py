@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from tinygrad.device import DeviceError
+from tinygrad.runtime.support.c_compiler import FLAGS, find_compiler
 from tinygrad.runtime.support.llvm import compile_llvm, link
-from tinygrad.runtime.support.pool import WorkerPool, host_platform, worker_pool
+from tinygrad.runtime.support.native import FOLDER, host_platform, load_ir
+from tinygrad.runtime.support.pool import WorkerPool, worker_pool
 
 # adds one to each item of buffer 0, then, item by item, spins for value 0 iterations
 MARK_IR = """
@@ -88,13 +90,27 @@ def launch(pool: WorkerPool, marks: np.ndarray, grid: int, spin: int = 0) -> Non
     pool.launch(MARK["mark"], buffers, values, grid)
 
 
-@pytest.fixture(params=["futex", "condition variable"])
-def make_pool(request: pytest.FixtureRequest) -> Iterator[object]:
+@pytest.fixture(scope="module", params=["shipped", "with condition variables"])
+def pool_code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An object of the pool: as shipped, or compiled here as for systems without futexes."""
+    if request.param == "shipped":
+        return compile_llvm(load_ir("runtime"))
+    compiler, _ = find_compiler()
+    output = tmp_path_factory.mktemp("pool") / "runtime.o"
+    outline = ["-mno-outline-atomics"] if host_platform() == "aarch64-linux" else []
+    flags = [*FLAGS, *outline, "-Wno-psabi", "-DUSE_CONDITION_VARIABLE"]
+    command = [compiler, *flags, "-c", str(FOLDER / "runtime.c"), "-o", str(output)]
+    subprocess.run(command, check=True)
+    return output.read_bytes()
+
+
+@pytest.fixture
+def make_pool(pool_code: bytes) -> Iterator[object]:
     """Makes pools and stops them after the test, before their code goes."""
     made: list[WorkerPool] = []
 
     def make(threads: int, spin_ns: int = 30_000) -> WorkerPool:
-        pool = WorkerPool(host_platform(request.param == "futex"), threads, spin_ns)
+        pool = WorkerPool(pool_code, threads, spin_ns)
         made.append(pool)
         return pool
 

@@ -22,8 +22,8 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from tinygrad import diskcache
 from tinygrad.device import CompileError
+from tinygrad.runtime.support import native
 from tinygrad.runtime.support.address_space import require_headroom
-from tinygrad.runtime.support.builtins import BUILTINS_IR
 from tinygrad.settings import CACHELEVEL
 
 
@@ -190,34 +190,34 @@ _library_numbers = itertools.count()
 
 @functools.lru_cache(maxsize=1)
 def _linker(number: int) -> tuple[Any, Any]:
-    """Linker number `number`, and `builtins.py` in it.
+    """Linker number `number`, and `native/half.c` in it.
 
     JITLink maps an object in one piece. LLVM's older linker, the default, maps each section alone:
     they may end up more than 2 GiB apart, out of reach of a relocation, and LLVM aborts.
     """
     host_target()  # registers the target
     linker = llvm.create_lljit_compiler(use_jit_link=True)
-    library = llvm.JITLibraryBuilder().add_object_img(compile_llvm(BUILTINS_IR))
+    library = llvm.JITLibraryBuilder().add_object_img(compile_llvm(native.load_ir("half")))
     library.add_current_process().export_symbol("__truncsfhf2")
-    return linker, library.link(linker, "builtins")
+    return linker, library.link(linker, "half")
 
 
 def link(code: bytes, *names: str) -> LinkedCode:
     """Loads an object file and finds the functions called `names`.
 
-    Functions of the C library, of libm and of `builtins.py` resolve. Raises CompileError if the
+    Functions of the C library, of libm and of `native/half.c` resolve. Raises CompileError if the
     bytes are no object file of this machine, or if a function is missing, and OutOfMemoryError if
     there is no address space left.
     """
     require_headroom("load a kernel")
     library_number = next(_library_numbers)
-    linker, builtins = _linker(library_number // LIBRARIES_PER_LINKER)
+    linker, half = _linker(library_number // LIBRARIES_PER_LINKER)
     library = llvm.JITLibraryBuilder().add_object_img(code)
-    library.add_jit_library("builtins").add_current_process()
+    library.add_jit_library("half").add_current_process()
     for name in names:
         library.export_symbol(name)
     try:
         tracker = library.link(linker, f"library{library_number}")
     except RuntimeError as error:
         raise CompileError(f"cannot link {', '.join(names)}: {str(error).strip()}") from None
-    return LinkedCode((tracker, builtins), names)
+    return LinkedCode((tracker, half), names)

@@ -1,9 +1,10 @@
 """The worker pool that all CPU devices of the process share.
 
 In: the address of a kernel `void kernel(void **buffers, const int64_t *values, int64_t begin,
-int64_t end)`, its arguments and its grid. The pool calls it over pieces of [0, grid) in the calling
-thread and in its workers, and returns when all is done. Calls release the GIL; calls from several
-Python threads run one after the other. A forked child has a pool of its own.
+int64_t end)`, its arguments and its grid. The pool calls it over chunks of [0, grid) in the calling
+thread and in its workers, and returns when all are done. Calls release the GIL; concurrent calls
+from several Python threads run one after the other. A forked child has a pool of its own. The code
+is `native/pool.c`.
 """
 
 from __future__ import annotations
@@ -12,70 +13,45 @@ import atexit
 import ctypes
 import functools
 import os
-import platform
-import sys
 
-from tinygrad.device import DeviceError
 from tinygrad.helpers import ceildiv
+from tinygrad.runtime.support import native
 from tinygrad.runtime.support.llvm import compile_llvm, link
-from tinygrad.runtime.support.platform_ir import CONDITION_VARIABLE_IR, Platform, futex_ir
-from tinygrad.runtime.support.pool_ir import pool_ir
 from tinygrad.settings import thread_count
 
+# How long an idle worker polls for the next launch before it sleeps.
 SPIN_NS = 30_000
-# below this a second thread gains less than it costs to wake
+# Below this size, waking a second thread costs more than it saves.
 SERIAL_COPY_BYTES = 1 << 20
 COPY_PIECE_BYTES = 1 << 20
 
-FUTEX_NUMBERS = {"x86_64": 202, "AMD64": 202, "aarch64": 98, "arm64": 98, "riscv64": 98}
-PAUSES = {
-    "x86_64": "call void @llvm.x86.sse2.pause()",
-    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
-    "arm64": "call void @llvm.aarch64.hint(i32 1)",
-}
-
-
-def host_platform(use_futex: bool = True) -> Platform:
-    """The pool's constants for this system. Raises DeviceError where there are no POSIX threads."""
-    if sys.platform not in ("linux", "darwin"):
-        raise DeviceError(
-            f"the CPU device needs POSIX threads, which {sys.platform} lacks; use Linux or macOS"
-        )
-    linux = sys.platform == "linux"
-    machine = platform.machine()
-    number = FUTEX_NUMBERS.get(machine) if linux and use_futex else None
-    return Platform(
-        wait_ir=CONDITION_VARIABLE_IR if number is None else futex_ir(number),
-        pause_ir=PAUSES.get(machine, "fence seq_cst"),
-        monotonic_clock=1 if linux else 6,
-        sig_setmask=2 if linux else 3,
-    )
+ENTRY_POINTS = ("pool_launch", "pool_reset", "pool_stop", "replay_run", "copy_kernel")
 
 
 class WorkerPool:
-    """A pool of `threads` threads, the calling one included."""
+    """A pool of `threads` threads, the calling one included. `code` is an object of `runtime.c`."""
 
-    def __init__(self, host: Platform, threads: int, spin_ns: int = SPIN_NS) -> None:
-        names = ("pool_launch", "pool_reset", "pool_stop", "replay_run", "copy_kernel")
-        self.code = link(compile_llvm(pool_ir(host)), *names)
+    def __init__(self, code: bytes, threads: int, spin_ns: int = SPIN_NS) -> None:
+        linked = link(code, *ENTRY_POINTS)
+        self._code = linked  # keeps the machine code mapped
         self.threads = threads
         self.spin_ns = spin_ns
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         self.launch = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, integer)(
-            self.code["pool_launch"]
+            linked["pool_launch"]
         )
-        self.replay = ctypes.CFUNCTYPE(None, pointer, pointer)(self.code["replay_run"])
-        self.copy_kernel = self.code["copy_kernel"]
-        self._reset = ctypes.CFUNCTYPE(None, ctypes.c_int32, integer)(self.code["pool_reset"])
-        self._stop = ctypes.CFUNCTYPE(None)(self.code["pool_stop"])
+        self.replay = ctypes.CFUNCTYPE(None, pointer, pointer)(linked["replay_run"])
+        self.copy_kernel = linked["copy_kernel"]
+        self._reset = ctypes.CFUNCTYPE(None, ctypes.c_int32, integer)(linked["pool_reset"])
+        self._stop = ctypes.CFUNCTYPE(None)(linked["pool_stop"])
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all workers, which must not exist any more; the next launch starts new ones."""
+        """Forgets the workers, none of which may still exist. The next launch starts new ones."""
         self._reset(self.threads, self.spin_ns)
 
     def stop(self) -> None:
-        """Ends the workers; launches still work, in the calling thread alone."""
+        """Ends the workers. Launches still work, in the calling thread alone."""
         self._stop()
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -91,8 +67,8 @@ class WorkerPool:
 
 @functools.cache
 def worker_pool() -> WorkerPool:
-    """The process's pool, made when first asked for."""
-    pool = WorkerPool(host_platform(), thread_count())
+    """The pool of this process, created on first use."""
+    pool = WorkerPool(compile_llvm(native.load_ir("runtime")), thread_count())
     os.register_at_fork(after_in_child=pool.reset)
     atexit.register(pool.stop)
     return pool

@@ -33,7 +33,7 @@ class Loaded(Protocol):
 
 
 class Table(ctypes.Structure):
-    """What the native loop reads; `pool_ir.REPLAY_IR` has the same fields in the same order."""
+    """The input of `replay_run`: `struct table` of `native/replay.c`, field by field."""
 
     _fields_ = (
         ("records", ctypes.c_void_p),
