@@ -198,6 +198,13 @@ def apply(name: str, x: UOp) -> UOp:
     return x.r(op, (axis,)).expand(x.shape) + x
 
 
+def test_padding_of_a_mesh_is_exchanged_with_layouts_that_hold_every_element() -> None:
+    arrays: Arrays = {}
+    x = buffer(arrays, (8, 16), on((1, None), GRID))
+    y = buffer(arrays, (12, 20), on(0))
+    check(x.pad(((4, 0), (0, 4))) + y, arrays)
+
+
 @settings(max_examples=40)
 @given(data=st.data())
 def test_random_sharded_programs_equal_unsharded_ones(data: st.DataObject) -> None:

@@ -38,7 +38,15 @@ from tinygrad.schedule.spmd.local import (
     slice_local,
 )
 from tinygrad.schedule.storage_views import contiguous_range, is_storage
-from tinygrad.sharding import Sharding, common_mesh, cover, moved_elements, placement_axis
+from tinygrad.sharding import (
+    Interval,
+    Placement,
+    Sharding,
+    common_mesh,
+    cover,
+    moved_elements,
+    placement_axis,
+)
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, Message, TransferArg
 from tinygrad.uop.ops import UOp, sint
@@ -86,18 +94,28 @@ def _layout_between(
     found = [source.replicated()]
     mesh = (source.devices == target.devices and common_mesh(source, target)) or []
     sizes = [size for size, _, _ in mesh]
+    ends = ([None for _ in mesh], [a for _, a, _ in mesh], [b for _, _, b in mesh])
+    complete = [_intervals(placements) for placements in ends]
     for axis, is_whole in itertools.product(changed, (False, True)):
         axes = [
             (None if is_whole else b) if axis in {placement_axis(a), placement_axis(b)} else a
             for _, a, b in mesh
         ]
         split = [p for p in axes if p is not None]
+        if _intervals(axes) not in complete:
+            # intervals along only some of their mesh dimensions do not hold every element
+            continue
         if mesh and len({placement_axis(p) for p in split}) == len(set(split)):
             found.append(Sharding(source.devices, axes, sizes))
     return min(
         (layout for layout in found if layout not in {source, target}),
         key=lambda x: moved_elements(source, x, shape) + moved_elements(x, target, shape),
     )
+
+
+def _intervals(placements: Sequence[Placement]) -> list[Interval | None]:
+    """The interval of each mesh dimension that has one."""
+    return [p if isinstance(p, Interval) else None for p in placements]
 
 
 def _all_even(source: Layout, target: Layout, shape: tuple[sint, ...]) -> bool:
