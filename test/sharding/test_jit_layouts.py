@@ -16,7 +16,7 @@ import pytest
 from test.sharding.common import DEVICES, TWO, Array, array, on, placed
 from tinygrad import Device, Sharding, Tensor, TinyJit, dtypes, nn
 from tinygrad.execution import CommTrace
-from tinygrad.jit.inputs import JitError
+from tinygrad.jit import JitError
 from tinygrad.nn.state import get_parameters, load_state_dict
 
 ROWS, COLUMNS, COPIES = on(0), on(1), on(None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.realize import BufferCopy
-from tinygrad.jit.launches import MAX_MEMBERS, REACH, groups_of, single_messages
+from tinygrad.jit.launches import MAX_HOIST, MAX_LAUNCH_ITEMS, group_launches, split_messages
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Item:
 
 
 def grouped(items: list[Item]) -> list[list[Item]]:
-    return cast(Any, groups_of(cast(Any, items)))
+    return cast(Any, group_launches(cast(Any, items)))
 
 
 def ranges(buffers: Any) -> set[tuple[int, int]]:
@@ -65,16 +65,16 @@ def test_an_item_stays_near_what_was_written_before_it():
     alone = Buffer("CPU", 4, dtypes.uint8)
     items.append(Item([alone], (alone,)))
     (number,) = [n for n, group in enumerate(grouped(items)) if items[-1] in group]
-    assert number == 39 - REACH
+    assert number == 39 - MAX_HOIST
 
 
 def test_a_group_has_a_limit():
-    buffers = [Buffer("CPU", 4, dtypes.uint8) for _ in range(MAX_MEMBERS + 1)]
+    buffers = [Buffer("CPU", 4, dtypes.uint8) for _ in range(MAX_LAUNCH_ITEMS + 1)]
     groups = grouped([Item([b], (b,)) for b in buffers])
-    assert [len(group) for group in groups] == [MAX_MEMBERS, 1]
+    assert [len(group) for group in groups] == [MAX_LAUNCH_ITEMS, 1]
 
 
 def test_messages_of_a_round_that_meet_run_one_after_the_other():
     a, b, c = (Buffer("CPU", 4, dtypes.uint8) for _ in range(3))
     round_ = BufferCopy(cast(Any, None), 0, ((b, a), (c, b)))
-    assert [len(group) for group in groups_of(single_messages([round_]))] == [1, 1]
+    assert [len(group) for group in group_launches(split_messages([round_]))] == [1, 1]

@@ -78,7 +78,7 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
             print(spec.source)
         found = CompiledRunner(spec, device)
         compiled_kernels.append(spec.name)
-        if len(_runners) >= MAX_KERNELS:
+        while len(_runners) >= MAX_KERNELS:
             del _runners[next(iter(_runners))]
     _runners[key] = found
     return found

@@ -1,4 +1,17 @@
-"""`TinyJit`: capture the kernels of a function once, replay them as one native call."""
+"""`TinyJit`: capture the kernels of a function once, then replay them as one native call.
+
+| file | concept |
+|---|---|
+| `tiny_jit` | the public class: run, capture, replay, capture again |
+| `captured` | one capture: its items, its result, and a replay of it |
+| `inputs` | the arguments of a call, and its signature |
+| `substitution` | the buffers of captured inputs replaced by those of a call |
+| `lifetimes` | when captured items use each input, so that no result overwrites one too early |
+| `closure` | tensors that the function reads or writes without taking them as arguments |
+| `launches` | captured items that may run at the same time |
+| `native` | the native call that runs all launches |
+| `counters` | what a replay adds to `GlobalCounters` and traces |
+"""
 
 from tinygrad.jit.inputs import JitError
 from tinygrad.jit.tiny_jit import TinyJit

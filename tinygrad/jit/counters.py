@@ -1,7 +1,7 @@
-"""What a replay adds to the counters: the same each time, so it is added up once.
+"""What a replay adds to the counters. It is the same for each replay, so it is summed once.
 
-In: captured items. Out: `ran()`. Always true: the counters and traces show what they would show if
-the items ran one by one.
+Input: captured items. Output: `count_replay()`. Invariant: counters and traces show what they would
+show if the items ran one by one.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from tinygrad.helpers import GlobalCounters
 from tinygrad.uop.ops import sym_infer
 
 
-class Counted:
-    """Kernels, operations and bytes of the items of a capture; what symbolic sizes change is
-    counted as it was captured.
+class ReplayCounters:
+    """The kernels, operations and bytes of captured items. What depends on symbolic sizes is
+    counted with the sizes of the captured call.
     """
 
     def __init__(self, items: Sequence[ScheduleItem]) -> None:
         kernels = [x for x in items if isinstance(x, ExecItem)]
         estimates = [(x.lower().spec.estimates, x.values) for x in kernels]
-        self.kernel_count = len(kernels)
-        self.ops = sum(sym_infer(found.flops, values) for found, values in estimates)
-        self.nbytes = sum(sym_infer(found.memory_bytes, values) for found, values in estimates)
-        # bytes that each device sent to others, and those of each movement
-        self.sent: Counter[str] = Counter()
-        self.crossed: dict[Collective, int] = {}
+        self._kernel_count = len(kernels)
+        self._ops = sum(sym_infer(found.flops, values) for found, values in estimates)
+        self._nbytes = sum(sym_infer(found.memory_bytes, values) for found, values in estimates)
+        # bytes that each device sends to others, and that each collective sends
+        self._sent: Counter[str] = Counter()
+        self._crossed: dict[Collective, int] = {}
         for item in items:
             if isinstance(item, BufferCopy):
-                self._count(item)
+                self._add_messages(item)
 
-    def _count(self, item: BufferCopy) -> None:
-        # a movement is reported after its last round
-        crossed = self.crossed.pop(item.collective, 0)
+    def _add_messages(self, item: BufferCopy) -> None:
+        # a collective is reported after its last round
+        crossed = self._crossed.pop(item.collective, 0)
         for destination, source in item.pairs:
             if crosses(destination, source):
-                self.sent[source.device] += source.nbytes
+                self._sent[source.device] += source.nbytes
                 crossed += source.nbytes
-        self.crossed[item.collective] = crossed
+        self._crossed[item.collective] = crossed
 
-    def ran(self) -> None:
+    def count_replay(self) -> None:
         """Count one replay."""
-        GlobalCounters.kernel_count += self.kernel_count
-        GlobalCounters.global_ops += self.ops
-        GlobalCounters.global_mem += self.nbytes
-        for device, nbytes in self.sent.items():
+        GlobalCounters.kernel_count += self._kernel_count
+        GlobalCounters.global_ops += self._ops
+        GlobalCounters.global_mem += self._nbytes
+        for device, nbytes in self._sent.items():
             GlobalCounters.count_message(device, nbytes)
-        for collective, nbytes in self.crossed.items():
+        for collective, nbytes in self._crossed.items():
             collective.replayed(nbytes)

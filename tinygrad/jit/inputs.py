@@ -1,12 +1,13 @@
-"""The arguments of a captured call: its tensors and Variables, and the Python values beside them.
+"""Inputs of a captured call: its tensors, bound Variables and other Python values.
 
-In: arguments, with tensors in lists, tuples and dicts. Out: `Inputs`. Always true: the Python code
-of a function does the same for two calls whose `signature` and `fixed` are equal.
+Input: arguments, with tensors also in lists, tuples and dicts. Output: `Inputs`. Invariant: a
+function runs the same kernels for two calls with equal `signature` and `fixed`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tinygrad.device import Buffer, Device
@@ -25,8 +26,11 @@ class JitError(RuntimeError):
 
 @dataclass
 class Inputs:
-    """The arguments of a call: BUFFER nodes and their buffers in order, values of Variables, what
-    must not change about them (`signature`), and the Python values that Python code saw (`fixed`).
+    """The arguments of a call.
+
+    `nodes` are BUFFERs and `buffers` their memory, in order; `values` are those of the bound
+    Variables. `signature` is what a replay requires of tensors and Variables; `fixed` are the
+    Python values that the function depends on.
     """
 
     nodes: list[UOp]
@@ -35,12 +39,17 @@ class Inputs:
     signature: tuple[Any, ...]
     fixed: tuple[tuple[str, Any], ...]
 
+    @cached_property
+    def numbers(self) -> dict[Buffer, int]:
+        """The number of each input, by its base buffer."""
+        return {b.base or b: i for i, b in enumerate(self.buffers)}
+
 
 def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Collect the tensors, Variables and Python values of a call; tensors are realized.
 
     Raises:
-        JitError: one tensor is passed twice, so that a replay could not tell the two apart.
+        JitError: two tensors share a buffer, so a replay could not tell them apart.
     """
     named = [(str(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
     nodes: list[UOp] = []
@@ -55,7 +64,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     tensors = [x for _, x in found if isinstance(x, Tensor)]
     for x in tensors:
         if is_constant(x.uop):
-            # it gets memory, so that a call may have another value in its place
+            # a constant is stored, so that another call may pass another value
             x.replace(x.contiguous())
     realize_all(tensors)
     for name, leaf in found:
@@ -71,24 +80,23 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             values[variable.arg[0]] = value
             signature.append((name, variable))
         else:
-            fixed.append((name, _identity(leaf)))
-    roots = [b.base or b for b in buffers]
-    if len(set(roots)) < len(roots):
+            fixed.append((name, _comparable(leaf)))
+    inputs = Inputs(nodes, buffers, values, tuple(signature), tuple(fixed))
+    if len(inputs.numbers) < len(buffers):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
-    return Inputs(nodes, buffers, values, tuple(signature), tuple(fixed))
+    return inputs
 
 
 def leaves(x: Any) -> list[Any]:
-    """What nested lists, tuples and dicts hold."""
+    """The leaves of nested lists, tuples and dicts; the keys of dicts are leaves too."""
     if isinstance(x, (list, tuple)):
         return [leaf for y in x for leaf in leaves(y)]
     if isinstance(x, dict):
-        # the names are seen by Python code too
         return [leaf for name, y in x.items() for leaf in (name, *leaves(y))]
     return [x]
 
 
-def tensors_of(x: Any) -> list[Tensor]:
+def tensors_in(x: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples and dicts."""
     return [leaf for leaf in leaves(x) if isinstance(leaf, Tensor)]
 
@@ -98,41 +106,41 @@ def _is_bound(x: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Same:
-    """An object that is compared by identity, and kept so that no other one takes its place."""
+class _ById:
+    """An object compared by identity, and kept alive so that its id is not reused."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, _ById) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
-def _identity(x: Any) -> Any:
-    """What two values share if a function cannot tell them apart: type and text of a number, the
-    content of an array, for anything else the object itself.
+def _comparable(x: Any) -> Any:
+    """A key that is equal for values that a function cannot tell apart: type and text of a number,
+    content of an array, identity of anything else.
     """
     if x is None or isinstance(x, (int, float, complex, str, bytes, range)):
-        # 1, True and 1.0 are equal, as are 0.0 and -0.0; not a number is not
+        # Python says 1 == True == 1.0, 0.0 == -0.0, and nan != nan; a function may differ
         return type(x), repr(x)
     try:
         content = memoryview(x)
     except (TypeError, ValueError, BufferError):
-        return _Same(x)
+        return _ById(x)
     return type(x), content.format, content.shape, content.tobytes()
 
 
 def difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
-    """How two signatures that are not equal differ, in words."""
+    """An error text that says how two unequal signatures differ."""
     if len(old) != len(new):
         return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
     name, a, b = next((x[0], x[1], y[1]) for x, y in zip(old, new, strict=True) if x != y)
     if _describe(a) == _describe(b):
         return (
-            f"argument {name} is {_describe(a)}, but another view of its memory than was captured; "
-            "pass .contiguous() of it"
+            f"argument {name} is {_describe(a)}, but another view of its memory than the captured "
+            "one; pass .contiguous() of it"
         )
     return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
 

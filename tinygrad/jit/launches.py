@@ -1,7 +1,8 @@
-"""Which captured items run at the same time: they wait for each other only where they must.
+"""Launches: captured items that run at the same time, since none depends on another.
 
-In: items in order. Out: groups of them, of which each runs when those before are done. Always true:
-an item is in a later group than those before it that touch the same memory, unless both only read.
+Input: items in order. Output: launches, lists of items, each of which runs after the ones before
+it. Invariant: an item is in a later launch than every earlier item that uses the same memory,
+unless both only read it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from tinygrad.device import Buffer
 from tinygrad.execution.realize import BufferCopy, ScheduleItem
 
-# an item moves up by so many groups at most, so that it stays near what was just written
-REACH = 8
-MAX_MEMBERS = 64
+# an item is hoisted by at most this many launches, so that what it reads is still in cache
+MAX_HOIST = 8
+MAX_LAUNCH_ITEMS = 64
 
 
-def single_messages(items: Iterable[ScheduleItem]) -> list[ScheduleItem]:
-    """The items, each message of a round by itself."""
+def split_messages(items: Iterable[ScheduleItem]) -> list[ScheduleItem]:
+    """The items, with each message of a round as an item of its own."""
     found: list[ScheduleItem] = []
     for item in items:
         if isinstance(item, BufferCopy):
@@ -28,65 +29,65 @@ def single_messages(items: Iterable[ScheduleItem]) -> list[ScheduleItem]:
     return found
 
 
-def groups_of(items: Sequence[ScheduleItem]) -> list[list[ScheduleItem]]:
-    """The items in groups, each item as early as it can be."""
-    groups: list[list[ScheduleItem]] = []
-    memory: dict[Buffer, _Memory] = {}
+def group_launches(items: Sequence[ScheduleItem]) -> list[list[ScheduleItem]]:
+    """The items grouped into launches, each item in the earliest launch that it can run in."""
+    launches: list[list[ScheduleItem]] = []
+    memory: dict[Buffer, _MemoryUses] = {}
     for item in items:
         written = set(item.written)
-        touched = [(memory.setdefault(b.base or b, _Memory()), b) for b in item.bufs]
-        number = max(len(groups) - REACH, 0)
-        for place, _ in touched:
-            place.forget(number)
-        for place, buffer in touched:
-            number = max(number, place.free_from(buffer, buffer in written))
-        while number < len(groups) and len(groups[number]) >= MAX_MEMBERS:
+        touched = [(memory.setdefault(b.base or b, _MemoryUses()), b) for b in item.bufs]
+        number = max(len(launches) - MAX_HOIST, 0)
+        for uses, _ in touched:
+            uses.forget_before(number)
+        for uses, buffer in touched:
+            number = max(number, uses.first_free(buffer, buffer in written))
+        while number < len(launches) and len(launches[number]) >= MAX_LAUNCH_ITEMS:
             number += 1
-        if number == len(groups):
-            groups.append([])
-        groups[number].append(item)
-        for place, buffer in touched:
-            place.note(buffer, buffer in written, number)
-    return groups
+        if number == len(launches):
+            launches.append([])
+        launches[number].append(item)
+        for uses, buffer in touched:
+            uses.add(buffer, buffer in written, number)
+    return launches
 
 
 @dataclass
-class _Uses:
-    """The last groups that read and wrote a range of bytes."""
+class _RangeUses:
+    """The last launches that read and wrote a byte range."""
 
     read: int = -1
     written: int = -1
 
 
-class _Memory:
-    """The ranges of a piece of memory that groups touched lately."""
+class _MemoryUses:
+    """The byte ranges of one base buffer that recent launches used."""
 
     def __init__(self) -> None:
-        self.ranges: dict[tuple[int, int], _Uses] = {}
+        self._ranges: dict[tuple[int, int], _RangeUses] = {}
 
-    def forget(self, group: int) -> None:
-        """What was done before this group is of no interest any more."""
-        old = [key for key, uses in self.ranges.items() if max(uses.read, uses.written) < group]
+    def forget_before(self, launch: int) -> None:
+        """Drop uses in launches before this one."""
+        old = [key for key, uses in self._ranges.items() if max(uses.read, uses.written) < launch]
         for key in old:
-            del self.ranges[key]
+            del self._ranges[key]
 
-    def free_from(self, buffer: Buffer, is_written: bool) -> int:
-        """The first group that may touch a buffer."""
-        start, stop = _range(buffer)
+    def first_free(self, buffer: Buffer, is_written: bool) -> int:
+        """The first launch that may use a buffer."""
+        start, stop = _byte_range(buffer)
         found = 0
-        for (first, last), uses in self.ranges.items():
+        for (first, last), uses in self._ranges.items():
             if first < stop and start < last:
                 found = max(found, uses.written + 1, uses.read + 1 if is_written else 0)
         return found
 
-    def note(self, buffer: Buffer, is_written: bool, group: int) -> None:
-        """A group touches a buffer."""
-        uses = self.ranges.setdefault(_range(buffer), _Uses())
+    def add(self, buffer: Buffer, is_written: bool, launch: int) -> None:
+        """A launch uses a buffer."""
+        uses = self._ranges.setdefault(_byte_range(buffer), _RangeUses())
         if is_written:
-            uses.written = max(uses.written, group)
+            uses.written = max(uses.written, launch)
         else:
-            uses.read = max(uses.read, group)
+            uses.read = max(uses.read, launch)
 
 
-def _range(buffer: Buffer) -> tuple[int, int]:
+def _byte_range(buffer: Buffer) -> tuple[int, int]:
     return buffer.offset, buffer.offset + buffer.nbytes

@@ -1,0 +1,119 @@
+"""One capture of a function: its items and its result, and a replay with other inputs.
+
+Input: the items that ran while the function was called, and the inputs of that call. Output:
+results for other inputs of the same signature. Invariant: a replay has the effects of a call:
+results, assignments, drawn random numbers, counters and traces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from tinygrad.device import Buffer, copy_buffer
+from tinygrad.execution.realize import ScheduleItem
+from tinygrad.jit.closure import Closure, StoredTensor, WrittenMemory
+from tinygrad.jit.counters import ReplayCounters
+from tinygrad.jit.inputs import Inputs, JitError, difference
+from tinygrad.jit.launches import group_launches, split_messages
+from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
+from tinygrad.jit.native import NativeReplay, is_native
+from tinygrad.jit.substitution import Substitution, replace_tensors, views_of_inputs
+from tinygrad.settings import DEBUG
+from tinygrad.storage.random_generator import random_generator
+from tinygrad.storage.realization import realize_all
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class DrawnNumbers:
+    """The positions of the random number generator before and after a capture, by device."""
+
+    before: dict[Any, int]
+    after: dict[Any, int]
+
+    @property
+    def devices(self) -> list[Any]:
+        """The devices that drew numbers."""
+        return [d for d, end in self.after.items() if d is not None and self.before.get(d) != end]
+
+
+class CapturedJit(Generic[R]):
+    """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
+
+    `stored` are the tensors in memory before the capture, `written` is the memory that items write.
+    """
+
+    def __init__(
+        self,
+        result: R,
+        items: list[ScheduleItem],
+        inputs: Inputs,
+        drawn: DrawnNumbers,
+        stored: list[StoredTensor],
+        written: WrittenMemory,
+    ) -> None:
+        self.jit_cache = items
+        self._result = result
+        self._inputs = inputs
+        self._drawn = drawn
+        self._written = written
+        launches = [[item] for item in items]
+        self._lifetimes: list[Lifetimes] = [input_lifetimes(launches, inputs)]
+        self._native: NativeReplay | None = None
+        if is_native(items):
+            launches = group_launches(split_messages(items))
+            self._lifetimes.append(input_lifetimes(launches, inputs))
+            self._native = NativeReplay(launches, inputs)
+        self.launch_count = len(launches)
+        """The launches of one replay; the items of a launch run at the same time."""
+        input_numbers = {b.base or b: i for i, b in enumerate(inputs.buffers)}
+        self._views, self._viewed = views_of_inputs(result, input_numbers)
+        touched = {b.base or b for item in items for b in item.bufs}
+        self._closure = Closure(stored, touched, input_numbers)
+        self._counters = ReplayCounters(items)
+
+    def can_replay(self, inputs: Inputs) -> bool:
+        """Whether the function would run the captured items: it sees the same Python values, and
+        the tensors that it does not take as arguments are in the same memory.
+        """
+        return self._inputs.fixed == inputs.fixed and self._closure.is_unchanged()
+
+    def __call__(self, inputs: Inputs) -> R:
+        if inputs.signature != self._inputs.signature:
+            raise JitError(difference(self._inputs.signature, inputs.signature))
+        self._written.realize_readers(inputs)
+        self._copy_overwritten_inputs(inputs)
+        realize_all(random_generator.align(self._drawn.devices))
+        random_generator.replayed(self._drawn.before, self._drawn.after)
+        substitution = Substitution(self._inputs, inputs)
+        if self._native is None or DEBUG >= 2:
+            for item in self.jit_cache:
+                substitution.item(item).run()
+        else:
+            self._native.run(inputs)
+            self._counters.count_replay()
+        if not self._views:
+            return self._result
+        nodes = {node: substitution.buffer_node(node) for node in self._viewed}
+        nodes |= dict(zip(self._inputs.nodes, inputs.nodes, strict=True))
+        views = {key: view.substitute(nodes) for key, view in self._views.items()}
+        return cast(R, replace_tensors(self._result, views))
+
+    def _copy_overwritten_inputs(self, inputs: Inputs) -> None:
+        """Copy inputs that are results of an earlier replay and would be overwritten before their
+        last use.
+        """
+        for i, buffer in enumerate(inputs.buffers):
+            if all(lifetimes.end_before_write(i, buffer) for lifetimes in self._lifetimes):
+                continue
+            if (buffer.base or buffer) in self._closure.buffers:
+                raise JitError(
+                    "an argument is in the memory of a tensor that the function writes without "
+                    "taking it as an argument; pass a .clone()"
+                )
+            if i in self._lifetimes[0].assigned:
+                raise JitError("a result of the function is assigned to inside it; pass a .clone()")
+            inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)
+            copy_buffer(inputs.buffers[i].ensure_allocated(), buffer)
