@@ -157,11 +157,11 @@ class Allocator:
         """The handle of what lies `nbytes` behind `handle`."""
         return handle + nbytes
 
-    def view_of_host(self, data: memoryview) -> Allocation | None:
+    def wrap_host_memory(self, data: memoryview) -> Allocation | None:
         """Host memory as memory of this device, without a copy; None if that cannot be."""
         return None
 
-    def memoryview_of(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview | None:
+    def as_memoryview(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview | None:
         """Bytes of the allocation without a copy; None if the CPU cannot address them."""
         return None
 

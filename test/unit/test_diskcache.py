@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tinygrad import diskcache
-from tinygrad.atomic_file import replacing
+from tinygrad.atomic_file import atomic_write
 from tinygrad.settings import Context
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_folder_that_cannot_be_written_is_no_error(empty_cache: Path):
 def test_writer_that_fails_leaves_the_old_file_alone(empty_cache: Path):
     path = empty_cache / "file"
     path.write_bytes(b"old")
-    with pytest.raises(KeyError), replacing(path) as file:
+    with pytest.raises(KeyError), atomic_write(path) as file:
         file.write(b"half of the new")
         raise KeyError
     assert entries(empty_cache) == [path]

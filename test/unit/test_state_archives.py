@@ -181,13 +181,13 @@ def test_bytes_that_are_computed_are_computed_once():
 def test_files_of_an_archive_on_disk_are_not_read(tmp_path, monkeypatch, pack, extract):
     (tmp_path / "archive").write_bytes(pack({"big": b"x" * 100_000, "small": b"y"}))
     mapped: list[int] = []
-    memoryview_of = DiskAllocator.memoryview_of
+    as_memoryview = DiskAllocator.as_memoryview
 
     def counted(self, allocation, offset, nbytes):
         mapped.append(nbytes)
-        return memoryview_of(self, allocation, offset, nbytes)
+        return as_memoryview(self, allocation, offset, nbytes)
 
-    monkeypatch.setattr(DiskAllocator, "memoryview_of", counted)
+    monkeypatch.setattr(DiskAllocator, "as_memoryview", counted)
     files = extract(tmp_path / "archive")
     assert str(files["big"].device).startswith("DISK:")
     assert 0 < sum(mapped) < 10_000

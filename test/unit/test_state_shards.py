@@ -19,7 +19,7 @@ from tinygrad.nn.state import gguf_load, load_state_dict, safe_load, safe_save
 from tinygrad.nn.state.ggml import block_format
 from tinygrad.nn.state.shards import run_starts
 from tinygrad.runtime.disk import DiskFile
-from tinygrad.runtime.support.host import host_address
+from tinygrad.runtime.support.host import get_host_address
 from tinygrad.sharding import Region
 
 FOUR = ("CPU", "CPU:1", "CPU:2", "CPU:3")
@@ -49,7 +49,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     read = DiskFile.read
 
     def counted(self: DiskFile, file: Any, offset: int, destination: memoryview) -> None:
-        found.append((host_address(destination), destination.nbytes))
+        found.append((get_host_address(destination), destination.nbytes))
         read(self, file, offset, destination)
 
     def refuse(self: DiskFile) -> None:

@@ -33,7 +33,7 @@ class NativeReplay:
         assert make is not None
         self._native = make()
         # offsets are relative to the base of the captured buffer
-        self._slots = [(self._native.slot_of(b), b.offset) for b in inputs.buffers]
+        self._slots = [(self._native.get_slot(b), b.offset) for b in inputs.buffers]
         self._given = inputs.values
         self._constants: dict[int, int] = {}
         self._variables: dict[str, int] = {}
@@ -48,15 +48,15 @@ class NativeReplay:
     def _record(self, item: ScheduleItem) -> Any:
         if isinstance(item, BufferCopy):
             ((destination, source),) = item.pairs
-            return self._native.copy(destination, source)
+            return self._native.make_copy(destination, source)
         runner = item.lower()
-        return self._native.kernel(
+        return self._native.make_launch(
             runner.program,
             [item.bufs[slot] for slot in runner.spec.slots],
             [self._number(name, item.values[name]) for name in runner.variable_names],
             grid=self._grid(item),
             work=_work(item),
-            most_pieces=self._max_pieces(item),
+            max_pieces=self._max_pieces(item),
         )
 
     def _number(self, name: str, value: int) -> int:

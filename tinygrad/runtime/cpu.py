@@ -28,9 +28,9 @@ FREE_LISTS = FreeLists(physical_memory() // 4)
 class CPUAllocator(HostAllocator):
     """Host memory; large copies use all threads."""
 
-    def view_of_host(self, data: memoryview) -> Allocation | None:
+    def wrap_host_memory(self, data: memoryview) -> Allocation | None:
         # kernels write through plain pointers, which nothing can stop
-        return None if data.readonly else super().view_of_host(data)
+        return None if data.readonly else super().wrap_host_memory(data)
 
     def _move(self, destination: int, source: int, nbytes: int) -> None:
         worker_pool().copy(destination, source, nbytes)

@@ -80,7 +80,7 @@ class DiskAllocator(Allocator):
     def offset(self, handle: DiskRegion, nbytes: int) -> DiskRegion:
         return DiskRegion(handle.file, handle.offset + nbytes)
 
-    def memoryview_of(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview:
+    def as_memoryview(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview:
         if nbytes == 0:
             return memoryview(b"")
         file: DiskFile = allocation.handle.file
@@ -90,9 +90,9 @@ class DiskAllocator(Allocator):
         handle.file.write(handle.offset, source)
 
     def copyout(self, destination: memoryview, handle: DiskRegion) -> None:
-        self.copyout_runs(destination, handle, (0,))
+        self.copyout_ranges(destination, handle, (0,))
 
-    def copyout_runs(
+    def copyout_ranges(
         self, destination: memoryview, handle: DiskRegion, starts: Sequence[int]
     ) -> None:
         """Fills `destination` with runs of bytes of equal length, which start at these offsets."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import BufferedRandom
 from typing import Any
 
-from tinygrad.atomic_file import replacing
+from tinygrad.atomic_file import atomic_write
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod, round_up
 from tinygrad.nn.state.file_bytes import (
@@ -144,7 +144,7 @@ def safe_save(
     """
     path = pathlib.Path(fn)
     header = _header(tensors, metadata)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
         for tensor in tensors.values():

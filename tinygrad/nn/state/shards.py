@@ -43,7 +43,7 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
         starts = run_starts(value.shape, region, value.dtype.itemsize)
         box = _box(content, block, region, value.dtype.itemsize)
         own = box if box.flags.c_contiguous else np.empty_like(box, order="C")
-        allocator.copyout_runs(own.reshape(-1).data, memory.handle, starts)
+        allocator.copyout_ranges(own.reshape(-1).data, memory.handle, starts)
         if own is not box:
             box[...] = own
         for part in (parts[holder] for holder in holders):

@@ -17,7 +17,7 @@ from tinygrad.allocator import Allocation, Allocator, BufferSpec
 ALIGNMENT = 64
 
 
-def host_address(data: memoryview) -> int:
+def get_host_address(data: memoryview) -> int:
     """Where contiguous bytes lie, read-only ones too."""
     if data.nbytes == 0:
         return 0
@@ -44,19 +44,19 @@ class HostAllocator(Allocator):
 
     addressable = True
 
-    def view_of_host(self, data: memoryview) -> Allocation | None:
-        return Allocation(None, host_address(data), data.nbytes, data, readonly=data.readonly)
+    def wrap_host_memory(self, data: memoryview) -> Allocation | None:
+        return Allocation(None, get_host_address(data), data.nbytes, data, readonly=data.readonly)
 
-    def memoryview_of(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview:
+    def as_memoryview(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview:
         if nbytes == 0:
             return memoryview(b"")
         return np.asarray(allocation)[offset : offset + nbytes].data
 
     def copyin(self, handle: int, source: memoryview) -> None:
-        self._move(handle, host_address(source), source.nbytes)
+        self._move(handle, get_host_address(source), source.nbytes)
 
     def copyout(self, destination: memoryview, handle: int) -> None:
-        self._move(host_address(destination), handle, destination.nbytes)
+        self._move(get_host_address(destination), handle, destination.nbytes)
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[int, Any]:
         return allocate_host(nbytes)

@@ -1,10 +1,10 @@
-"""A recorded list of kernels and copies, run again as one native call.
+"""Replay of recorded kernels and copies as one native call.
 
-A record is one launch, or several that need not wait for each other. Buffers are reached through
-slots: a slot holds an address, an argument is a slot and a byte offset. `set_buffer(slot, address)`
-repoints every argument that uses the slot; `set_value(variable, integer)` does the same for the
-runtime integers, of which a launch's grid is one. Records run in order, each seeing all writes of
-those before.
+A record is one launch, or several independent ones. Records run in order; each sees all writes of
+earlier records. Arguments are indirect: a slot holds an address, an argument is a slot and a byte
+offset, so `set_buffer(slot, address)` repoints every argument of the slot. Runtime integers, among
+them the size of a grid, are variables, which `set_value(variable, integer)` sets. The native loop
+is `native/replay.c`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tinygrad.device import Buffer
 from tinygrad.helpers import ceildiv
 from tinygrad.runtime.support.pool import COPY_PIECE_BYTES, SERIAL_COPY_BYTES, WorkerPool
 
-# of a record of several launches
+# In a record of several launches; more pieces than threads balance the load.
 PIECES_PER_THREAD = 4
 
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-class Loaded(Protocol):
-    """A kernel whose machine code is in this process."""
+class NativeKernel(Protocol):
+    """A kernel with machine code in this process."""
 
     address: int
 
@@ -53,10 +53,10 @@ class Table(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel over [0, grid), with its buffers and the variables of its integers.
+    """A kernel with its buffers and the variables of its integers and of its grid.
 
-    `grid` is the number of a variable too. Threads take it in up to `most_pieces` pieces, in
-    proportion to `work`.
+    In a record of several launches, `work` is the relative cost and `max_pieces` limits the number
+    of pieces that the grid is cut into.
     """
 
     kernel: int
@@ -64,11 +64,11 @@ class Launch:
     variables: tuple[int, ...]
     grid: int
     work: int
-    most_pieces: int
+    max_pieces: int
 
 
 class _Native:
-    """The table, and the arrays that it points into."""
+    """A table, and the arrays that it points to."""
 
     def __init__(
         self,
@@ -111,9 +111,9 @@ def _integers(values: Sequence[object]) -> Integers:
 
 
 class Replay:
-    """Kernels and copies to run again: `add` what `kernel` and `copy` make, then `run` it.
+    """Records of launches. `add` takes what `make_launch` and `make_copy` return; `run` runs all.
 
-    It keeps the programs and buffers that it refers to alive. Not for several threads at once.
+    It keeps its programs and buffers alive. Not thread-safe.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -126,14 +126,14 @@ class Replay:
         self._values: list[int] = []
         self._variables: list[int] = []
         self._slot_of: dict[Buffer, int] = {}
-        self._programs: list[Loaded] = []
+        self._programs: list[NativeKernel] = []
         self._native: _Native | None = None
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def slot_of(self, buffer: Buffer) -> int:
-        """The slot of the buffer's base, made when first asked for; allocates the buffer."""
+    def get_slot(self, buffer: Buffer) -> int:
+        """The slot of the buffer's base, created on first use. Allocates the buffer."""
         root = buffer.base or buffer
         if root not in self._slot_of:
             self._slot_of[root] = len(self._slots)
@@ -142,67 +142,68 @@ class Replay:
         return self._slot_of[root]
 
     def add_variable(self, value: int = 0) -> int:
-        """A new runtime integer, for `kernel` and `set_value`."""
+        """Creates a runtime integer, for `make_launch` and `set_value`."""
         self._variables.append(value)
         self._native = None
         return len(self._variables) - 1
 
-    def kernel(
+    def make_launch(
         self,
-        program: Loaded,
+        program: NativeKernel,
         buffers: Sequence[Buffer],
         variables: Sequence[int] = (),
         *,
         grid: int,
         work: int = 1,
-        most_pieces: int | None = None,
+        max_pieces: int | None = None,
     ) -> Launch:
-        """A kernel over as many items as variable number `grid` says.
+        """A launch of a kernel over [0, grid), where `grid` and `variables` number variables.
 
-        `work` is how long it takes, compared with others that run at the same time.
+        `work` is the cost relative to other launches of the same record.
         """
         self._programs.append(program)
-        most = self._pieces if most_pieces is None else min(self._pieces, most_pieces)
-        return Launch(program.address, tuple(buffers), tuple(variables), grid, work, most)
+        limit = self._pieces if max_pieces is None else min(self._pieces, max_pieces)
+        return Launch(program.address, tuple(buffers), tuple(variables), grid, work, limit)
 
-    def copy(self, destination: Buffer, source: Buffer) -> Launch:
-        """A copy of all bytes of a buffer in this process."""
+    def make_copy(self, destination: Buffer, source: Buffer) -> Launch:
+        """A launch that copies all bytes of a buffer."""
         nbytes = source.nbytes
-        assert destination.nbytes == nbytes, f"a copy of {source!r} to {destination!r}"
+        assert destination.nbytes == nbytes, f"{source!r} and {destination!r} differ in size"
         same_base = (destination.base or destination) is (source.base or source)
-        is_whole = nbytes <= SERIAL_COPY_BYTES or same_base
-        piece = max(nbytes, 1) if is_whole else COPY_PIECE_BYTES
+        is_serial = nbytes <= SERIAL_COPY_BYTES or same_base
+        piece = max(nbytes, 1) if is_serial else COPY_PIECE_BYTES
         count = ceildiv(nbytes, piece)
         sizes = (self.add_variable(nbytes), self.add_variable(piece))
         grid = self.add_variable(count)
-        ends = (destination, source)
-        return Launch(self._pool.copy_kernel, ends, sizes, grid, nbytes, count)
+        buffers = (destination, source)
+        return Launch(self._pool.copy_kernel, buffers, sizes, grid, nbytes, count)
 
     def add(self, *launches: Launch, parallel: bool = True) -> None:
-        """Appends a record of launches that run at the same time, or in any order.
+        """Appends a record of launches that run concurrently, or in any order.
 
-        What one of them writes, no other one may touch. Without `parallel` they run in the calling
-        thread, which is faster for a little work.
+        No launch may access what another one writes. Without `parallel` they run in the calling
+        thread, which is faster for small work.
         """
-        pieces = self._shares(launches) if parallel else [1] * len(launches)
+        pieces = self._distribute_pieces(launches) if parallel else [1] * len(launches)
         self._records.append([len(self._members), len(launches), sum(pieces), int(parallel)])
         for launch, count in zip(launches, pieces, strict=True):
             first = [launch.kernel, len(self._arguments), len(self._values)]
             self._members.append([*first, launch.grid, count])
-            self._arguments.extend((self.slot_of(b), b.offset) for b in launch.buffers)
+            self._arguments.extend((self.get_slot(b), b.offset) for b in launch.buffers)
             self._values.extend(launch.variables)
         self._native = None
 
-    def _shares(self, launches: Sequence[Launch]) -> list[int]:
-        """The pieces of launches that run at the same time: many enough to keep all threads busy,
-        few enough that what each call of a kernel prepares is not done more often than needed.
+    def _distribute_pieces(self, launches: Sequence[Launch]) -> list[int]:
+        """The number of pieces of each concurrent launch, in proportion to its work.
+
+        Enough pieces keep all threads busy; every piece repeats the prologue of its kernel.
         """
         total = max(sum(launch.work for launch in launches), 1)
-        large = max(sum(launch.most_pieces > 1 for launch in launches), 1)
-        # work is estimated, so none gets less than if all were equal
-        least = ceildiv(self._pieces, large)
-        shares = (max(ceildiv(self._pieces * x.work, total), least) for x in launches)
-        return [min(share, x.most_pieces) for share, x in zip(shares, launches, strict=True)]
+        divisible = max(sum(launch.max_pieces > 1 for launch in launches), 1)
+        # work is an estimate: the lower bound is an equal share
+        minimum = ceildiv(self._pieces, divisible)
+        shares = (max(ceildiv(self._pieces * x.work, total), minimum) for x in launches)
+        return [min(share, x.max_pieces) for share, x in zip(shares, launches, strict=True)]
 
     def set_buffer(self, slot: int, address: int) -> None:
         """Points all arguments of a slot to other memory, which the caller keeps alive."""
@@ -211,22 +212,23 @@ class Replay:
             self._native.slots[slot] = address
 
     def set_value(self, variable: int, value: int) -> None:
-        """Sets a runtime integer for the runs to come."""
+        """Sets a runtime integer for later runs."""
         self._variables[variable] = value
         if self._native is not None:
             self._native.variables[variable] = value
 
     def run(self) -> None:
-        """Runs all records; returns when they are done."""
+        """Runs all records and waits for the last one."""
         self._pool.replay(self._freeze().pointer, None)
 
     def run_timed(self) -> list[float]:
-        """Runs all records; returns the seconds that each took."""
+        """Runs all records. Returns the seconds that each one took."""
         elapsed_ns = np.zeros(len(self._records), np.int64)
         self._pool.replay(self._freeze().pointer, elapsed_ns.ctypes.data)
         return [float(ns) * 1e-9 for ns in elapsed_ns]
 
     def _freeze(self) -> _Native:
+        """The table of all records; adding a record discards it."""
         if self._native is None:
             self._native = _Native(
                 self._records,
