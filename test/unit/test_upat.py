@@ -120,6 +120,36 @@ def test_sources_come_first_and_each_node_is_visited_once() -> None:
     assert seen == [a, b, shared, shared * shared]
 
 
+def moved(source: UOp, device: str, line: str | None = None) -> UOp:
+    copy = UOp(Ops.COPY, source.dtype, (source,), device)
+    copy.user_line = line
+    return copy
+
+
+def test_rewriting_carries_the_line_that_caused_communication() -> None:
+    other = UOp.variable("line", 0, 9)
+    first, second = moved(a, "CPU:1", "first"), moved(other, "CPU:1", "second")
+    rebuilt = graph_rewrite(
+        first * b, PatternMatcher([(UPat(Ops.DEFINE_VAR, arg=a.arg), lambda: b)])
+    )
+    assert rebuilt.src[0].user_line == "first"
+    assert first.replace(src=(b,), arg="CPU:3").user_line == "first"
+    assert (first + 1).substitute({a: b}).src[0].user_line == "first"
+    # a rule that sinks communication replaces that of its source, and leaves what was there alone
+    sink = PatternMatcher(
+        [
+            (
+                UPat(Ops.ADD, src=(UPat(Ops.COPY, name="x"), y)),
+                lambda x, y: moved(x.src[0] + y, x.arg),
+            )
+        ]
+    )
+    sunk = graph_rewrite(first + second, sink)
+    assert sunk.op is Ops.COPY
+    assert sunk.user_line == "first"
+    assert second.user_line == "second"
+
+
 def test_from_the_roots_a_replaced_node_is_not_entered() -> None:
     seen: list[UOp] = []
     rules = PatternMatcher(

@@ -14,7 +14,6 @@ from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
-from tinygrad.uop.reshard import origins
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
@@ -69,8 +68,8 @@ def canonicalize(sink: UOp) -> Canonical:
         if op in {Ops.ASSIGN, Ops.CUSTOM_KERNEL}:
             assignments.append(node)
         elif op in {Ops.COPY, Ops.ALLREDUCE} and new is not node:
-            origins[new] = len(lines)
-            lines.append(str(origins.get(node, "?")))
+            new.user_line = len(lines)
+            lines.append("?" if node.user_line is None else str(node.user_line))
         done[node] = new
     return Canonical(done[sink], tuple(found), values, tuple(assignments), tuple(lines))
 

@@ -31,13 +31,12 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo, Spmd
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import BufferArg, UOp, sint
-from tinygrad.uop.reshard import origins
 from tinygrad.uop.slice_assign import written_part
 from tinygrad.uop.upat import PatternMatcher, UPat
 
 
 def _line(node: UOp) -> str | int:
-    return origins.get(node, "?")
+    return "?" if node.user_line is None else node.user_line
 
 
 def transfer_kind(source: Any, target: Any) -> str:
@@ -82,7 +81,7 @@ class Lowering:
         layout = node.device
         src = tuple(self.source(node, i, layout) for i in range(len(node.src)))
         if not isinstance(layout, Sharding):
-            return node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            return node.with_sources(src)
         if node.op in GroupOp.Movement:
             return move_locally(node, src[0])
         if node.op is Ops.REDUCE_AXIS:

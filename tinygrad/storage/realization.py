@@ -32,7 +32,6 @@ from tinygrad.storage.views import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import inherit
 
 
 def realize_all(tensors: Any) -> None:
@@ -102,6 +101,6 @@ def _rebuilt(root: UOp, changed: set[UOp], done: dict[UOp, UOp]) -> UOp:
             continue
         stack.pop()
         src = tuple([done.get(x, x) for x in node.src])
-        done[node] = node if src == node.src else inherit(node.replace(src=src), node)
+        done[node] = node.with_sources(src)
         renote_write(node, done[node])
     return done[root]

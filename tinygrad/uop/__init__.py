@@ -149,7 +149,7 @@ class GroupOp:
     Scatter = frozenset({Ops.SCATTER_ADD, Ops.SCATTER_MUL, Ops.SCATTER_MAX})
     # f(0) may differ from 0: a padded value must be masked after the operation, not before
     UnsafePad = frozenset({Ops.RECIPROCAL, Ops.LOG2, Ops.EXP2, Ops.IDIV, Ops.POW, Ops.FDIV})
+    # a change of layout in the tensor graph
+    Communication = frozenset({Ops.COPY, Ops.ALLREDUCE})
     # the value is the source's, whatever the layout or the storage
-    Identity = frozenset(
-        {Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.COPY, Ops.ALLREDUCE}
-    )
+    Identity = Communication | {Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH}

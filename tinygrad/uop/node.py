@@ -100,12 +100,16 @@ class Node(MathMixin):
         "dtype",
         "op",
         "src",
+        "user_line",
     )
 
     op: Ops
     dtype: DType
     src: tuple[Self, ...]
     arg: Any
+    # no part of the node's identity: `file:line` of the user's program that caused a COPY or an
+    # ALLREDUCE, or its number in `Canonical.lines`; whatever rewrites the node carries it over
+    user_line: str | int | None
     # cached properties
     _bounds: Any
     _device: Any
@@ -127,6 +131,7 @@ class Node(MathMixin):
         self.dtype = dtype
         self.src = src
         self.arg = arg
+        self.user_line = None
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
         new = _TableRef(self, _removal.node_died)
         new.key = key
@@ -151,8 +156,15 @@ class Node(MathMixin):
 
     def replace(self, **kwargs: Any) -> Self:
         """Return this node with some of `op`, `dtype`, `src`, `arg` changed."""
-        new = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg} | kwargs
-        return type(self)(new["op"], new["dtype"], new["src"], new["arg"])
+        fields = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg} | kwargs
+        new = type(self)(fields["op"], fields["dtype"], fields["src"], fields["arg"])
+        if self.user_line is not None:
+            new.user_line = self.user_line
+        return new
+
+    def with_sources(self, src: tuple[Self, ...]) -> Self:
+        """Return this node on other sources."""
+        return self if src == self.src else self.replace(src=src)
 
     def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
         """Return every node below and including this one, sources first. `gate` stops the
@@ -186,6 +198,8 @@ class Node(MathMixin):
             if found is None:
                 src = tuple(done[x] for x in node.src)
                 found = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+                if node.user_line is not None:
+                    found.user_line = node.user_line
             done[node] = found
         return done[self]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import weakref
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -33,8 +32,6 @@ from tinygrad.uop.device_rules import is_index_axis, is_placement
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.shape import movement_shape
 
-# the user's line that caused each communication node, or its number in `Canonical.lines`
-origins: weakref.WeakKeyDictionary[Node, str | int] = weakref.WeakKeyDictionary()
 # what an operation does to its operands by itself, so that their shapes fit
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
 ALIGNED = BROADCAST | {Ops.PERMUTE}
@@ -43,7 +40,7 @@ MAX_CONSTANT_NODES = 32
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def user_line() -> str:
+def find_user_line() -> str:
     """`file:line` of the innermost caller outside this package."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -53,16 +50,8 @@ def user_line() -> str:
 
 def record(node: Node) -> None:
     """Remember which line of the user's program caused this communication."""
-    if node not in origins and node.src[0].device is not None:
-        origins[node] = user_line()
-
-
-def inherit(new: N, old: N) -> N:
-    """`new`, which takes the place of `old`, and with it the user's line."""
-    line = origins.get(old)
-    if line is not None and new.op in {Ops.COPY, Ops.ALLREDUCE}:
-        origins[new] = line
-    return new
+    if node.user_line is None and node.src[0].device is not None:
+        node.user_line = find_user_line()
 
 
 def copy(node: N, layout: Any) -> N:
@@ -187,8 +176,8 @@ class Request(NamedTuple):
             return
         if moved_elements(node.device, layout, node.shape):
             raise ShardingError(
-                f"{user_line()}: {self.by} needs {self.operand.device} {self.operand.shape} as "
-                f"{self.layout}; say so with .to({self.layout})"
+                f"{find_user_line()}: {self.by} needs {self.operand.device} {self.operand.shape} "
+                f"as {self.layout}; say so with .to({self.layout})"
             )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, cast
 
 from tinygrad.dtype import DType
@@ -293,15 +293,14 @@ def graph_rewrite(
     ctx: Any = None,
     bottom_up: bool = False,
     name: str | None = None,
-    rebuilt: Callable[[N, N], object] | None = None,
 ) -> N:
     """Apply `matcher` to every node until nothing changes, and return the new root.
 
     Each node is rewritten after its sources (`bottom_up=True`: before them). A replacement is
     rewritten in turn. Every distinct node is visited once. `name` says which pass this is, in
     errors; under `SPEC=2` every replacement is checked against what the pass of that name may
-    change (`spec.check_replacement`). `rebuilt(new, old)` is told of nodes that get new sources,
-    where sources come first.
+    change (`spec.check_replacement`). Communication that a rule makes has the `user_line` of the
+    communication that it replaces, where sources come first.
 
     Raises:
         RewriteLoopError: the rules undo each other, or made over `REWRITE_LIMIT` replacements.
@@ -309,19 +308,14 @@ def graph_rewrite(
     check = check_replacement if SPEC >= 2 else None
     if bottom_up:
         return _rewrite_roots_first(sink, matcher, ctx, name or "rewrite", check)
-    return _rewrite_sources_first(sink, matcher, ctx, name or "rewrite", check, rebuilt)
+    return _rewrite_sources_first(sink, matcher, ctx, name or "rewrite", check)
 
 
 Check = Callable[[Node, Node, str], None]
 
 
 def _rewrite_sources_first(
-    sink: N,
-    matcher: PatternMatcher,
-    ctx: Any,
-    name: str,
-    check: Check | None,
-    rebuilt: Callable[[N, N], object] | None,
+    sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
 ) -> N:
     done: dict[N, N] = {}
     # a node whose replacement is being rewritten
@@ -355,8 +349,8 @@ def _rewrite_sources_first(
             continue
         src = tuple([done[x] for x in node.src])
         new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg)
-        if rebuilt is not None and new is not node:
-            rebuilt(new, node)
+        if node.user_line is not None:
+            new.user_line = node.user_line
         replacement = None
         for match in rules[new.op]:
             replacement = match(new, ctx)
@@ -369,11 +363,36 @@ def _rewrite_sources_first(
             continue
         if check is not None:
             check(new, replacement, name)
+        if replacement not in done:
+            _carry_user_line(new, replacement, done)
         waiting[node] = replacement
         if len(waiting) > REWRITE_LIMIT:
             raise RewriteLoopError(f"{name}: rules never end, at {node.op.name}")
         stack.append(replacement)
     return done[sink]
+
+
+def _carry_user_line(old: N, new: N, known: Container[N]) -> None:
+    """Mark the communication that a rule made, nodes not `known` before, with the user's line of
+    `old`, or of the source of `old` that it replaces too.
+    """
+    line = old.user_line
+    if line is None:
+        for x in old.src:
+            if x.user_line is not None:
+                line = x.user_line
+                break
+        else:
+            return
+    stack, seen = [new], set[N]()
+    while stack:
+        node = stack.pop()
+        if node in known or node in seen:
+            continue
+        seen.add(node)
+        if node.op in GroupOp.Communication:
+            node.user_line = line
+        stack.extend(node.src)
 
 
 def _rewrite_roots_first(
@@ -396,7 +415,7 @@ def _rewrite_roots_first(
             done[found] = node
         else:
             # the rules may match what the sources have become
-            stack.append((found, type(node)(node.op, node.dtype, src, node.arg), False))
+            stack.append((found, node.with_sources(src), False))
     return done[sink]
 
 

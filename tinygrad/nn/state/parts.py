@@ -90,7 +90,7 @@ def _made_of(value: UOp, stored: UOp, instead: UOp) -> UOp | None:
         if node in done:
             continue
         src = tuple(done[x] for x in node.src)
-        new = node if src == node.src else node.replace(src=src)
+        new = node.with_sources(src)
         layouts = {x.device for x in src if x.device is not None}
         if layouts and (len(layouts) > 1 or new.device is None or not _keeps_blocks(new)):
             return None

@@ -12,7 +12,6 @@ from typing import cast
 from tinygrad.dtype import dtypes
 from tinygrad.sharding import Sharding, dynamic_slice_layout
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import inherit
 
 
 def pick(node: UOp, moved: UOp, x: UOp) -> UOp | None:
@@ -28,7 +27,7 @@ def pick(node: UOp, moved: UOp, x: UOp) -> UOp | None:
         if size != x.shape[axis]:
             order = (axis, *(i for i in range(x.ndim) if i != axis))
             rows = UOp.arange(size) + cast(UOp, node.arg[axis][0]).cast(dtypes.int)
-            found = inherit(found.permute(order).gather(rows), moved)
+            found = found.permute(order).gather(rows)
             found = found.permute(tuple(order.index(i) for i in range(x.ndim)))
     pairs = zip(node.arg, found.shape, node.shape, strict=True)
     return found.shrink(tuple((0, n) if n == kept else bound for bound, n, kept in pairs))

@@ -22,7 +22,6 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import inherit
 
 # deeper expressions are fetched whole
 MAX_LEVELS = 24
@@ -61,7 +60,7 @@ def sink_halo_copies(sink: UOp) -> UOp:
             walk.done[node], walk.paid[node] = fetched, nbytes
         else:
             src = tuple(walk.done[x] for x in node.src)
-            walk.done[node] = node if src == node.src else inherit(node.replace(src=src), node)
+            walk.done[node] = node.with_sources(src)
     return walk.done[sink]
 
 
@@ -84,7 +83,7 @@ class _Fetching:
         alone = alone and self.uses[node] == 1
         if node.op is Ops.COPY and _is_passed(node, layout):
             return self.fetch(node.src[0], layout, copied, alone, levels)
-        whole = inherit(UOp(Ops.COPY, node.dtype, (self.done[node],), layout), copied)
+        whole = copied.replace(dtype=node.dtype, src=(self.done[node],), arg=layout)
         nbytes = moved_elements(node.device, layout, node.shape) * node.dtype.itemsize
         below = _layouts_below(node, layout) if levels and (alone or _is_light(node)) else None
         if below is None:

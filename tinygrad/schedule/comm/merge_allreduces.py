@@ -9,7 +9,6 @@ from __future__ import annotations
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.reshard import inherit
 
 _VIEWS = (Ops.RESHAPE, Ops.PERMUTE)
 
@@ -20,7 +19,7 @@ def merge_allreduces(sink: UOp) -> UOp:
     reduced: dict[UOp, list[UOp]] = {}
     for node in sink.toposort():
         src = tuple(done[x] for x in node.src)
-        new = node if src == node.src else inherit(node.replace(src=src), node)
+        new = node.with_sources(src)
         if node.op is Ops.ALLREDUCE:
             alike = reduced.setdefault(_chain_of_views(new.src[0])[-1], [])
             views = [view for first in alike if (view := _view_of(first, new)) is not None]

@@ -12,7 +12,7 @@ from tinygrad.schedule.comm.halo import is_halo_copy
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
-from tinygrad.uop.reshard import inherit, unplaced
+from tinygrad.uop.reshard import unplaced
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 
@@ -53,20 +53,20 @@ def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
     """`copy(copy(x, A), B) -> copy(x, B)`, which is `x` if that is where it was"""
     if is_halo_copy(node) and not is_halo_copy(node.src[0]):
         return None  # `A` is where the neighbours of an element are
-    return x if x.device == node.arg else inherit(node.replace(src=(x,)), node)
+    return x if x.device == node.arg else node.replace(src=(x,))
 
 
 def copy_of_constants(node: UOp, x: UOp) -> UOp | None:
     """`copy(f(copy(1, A)), B) -> copy(f(1), B)`: each device makes its own part of it"""
     constant = None if x.device is None else unplaced(x)
-    return None if constant is None else inherit(node.replace(src=(constant,)), node)
+    return None if constant is None else node.replace(src=(constant,))
 
 
 def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
     """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce"""
     if is_halo_copy(node):
         return None
-    return inherit(UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg), node)
+    return UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg)
 
 
 def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
@@ -80,7 +80,7 @@ def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
     if x.device != y.device:
         return None
     terms = UOp(Ops.ADD, x.dtype, (x, y))
-    return inherit(UOp(Ops.ALLREDUCE, x.dtype, (terms,), a.arg), a)
+    return UOp(Ops.ALLREDUCE, x.dtype, (terms,), a.arg)
 
 
 def _cut_to(terms: UOp, layout: Sharding) -> UOp:
@@ -103,7 +103,7 @@ def raise_allreduce(node: UOp, inner: UOp) -> UOp | None:
         if target is None:
             return None
     terms = node.replace(src=(x,))
-    return inherit(UOp(Ops.ALLREDUCE, node.dtype, (terms,), target), inner)
+    return UOp(Ops.ALLREDUCE, node.dtype, (terms,), target)
 
 
 def _over(op: Ops) -> UPat:
@@ -145,7 +145,7 @@ rules = PatternMatcher(
 
 def simplify_communication(sink: UOp) -> UOp:
     """Apply all rules. `sink` has passed `keep_round_trips`."""
-    return graph_rewrite(sink, rules, name="simplify communication", rebuilt=inherit)
+    return graph_rewrite(sink, rules, name="simplify communication")
 
 
 def keep_round_trips(sink: UOp) -> UOp:
@@ -165,4 +165,4 @@ def _with_round_trip(node: UOp) -> UOp:
         start = start.src[0]
     if start.op not in {Ops.BUFFER, Ops.ASSIGN} or start.device != node.device:
         return node
-    return inherit(node.replace(src=(node.src[0].contiguous(),)), node)
+    return node.replace(src=(node.src[0].contiguous(),))

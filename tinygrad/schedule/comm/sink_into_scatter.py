@@ -11,7 +11,6 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import inherit
 
 # larger expressions are computed once and sent
 MAX_NODES = 256
@@ -31,7 +30,7 @@ def sink_into_scatters(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple(done[x] for x in node.src)
-        new = node if src == node.src else inherit(node.replace(src=src), node)
+        new = node.with_sources(src)
         alone = _leaves_one_place(new) and uses[node.src[0]] == 1
         made = _made_in_parts(new) if alone else None
         done[node] = new if made is None else made
@@ -60,13 +59,13 @@ def _made_in_parts(node: UOp) -> UOp | None:
         if x.device is None:
             done[x] = x
         elif not _is_computed(x):
-            done[x] = inherit(x.copy_to_device(layout.replicated()), node)
+            done[x] = node.replace(dtype=x.dtype, src=(x,), arg=layout.replicated())
         elif x.op in _PASSED:
             # what is whole is not stored on the way: each device computes its part of it
             done[x] = done[x.src[0]]
         else:
             done[x] = x.replace(src=tuple(done[y] for y in x.src))
-    parts = UOp(Ops.COPY, value.dtype, (done[value],), layout)
+    parts = node.replace(src=(done[value],))
     return parts.contiguous() if value.op is Ops.CONTIGUOUS else parts
 
 

@@ -36,7 +36,7 @@ def place_constants(sink: UOp) -> UOp:
         if node.op is Ops.COPY and node.src[0] in stored:
             done[node] = src[0]
         else:
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            done[node] = node.with_sources(src)
     return done[sink]
 
 
@@ -48,5 +48,5 @@ def _placed(root: UOp, device: Any) -> UOp:
             done[node] = UOp(Ops.COPY, node.dtype, (node,), device)
         else:
             src = tuple(done[x] for x in node.src)
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            done[node] = node.with_sources(src)
     return done[root]
