@@ -585,7 +585,9 @@ def test_a_stage_that_no_gradient_comes_out_of_is_refused() -> None:
 
 def test_a_stage_that_gives_no_tensor_is_refused() -> None:
     pipeline = Pipeline([lambda x: (x, x), Stage(0)], TWO, 4)
-    with pytest.raises(TypeError, match="stage 0 of a pipeline gave a tuple; what goes from"):
+    with pytest.raises(
+        TypeError, match="stage 0 of a pipeline gave a tuple; a stage must return one tensor"
+    ):
         pipeline(batch()[0])
 
 

@@ -1,8 +1,8 @@
-"""Layers, optimizers, saved states and data sets.
+"""Layers, optimizers, state dictionaries and data sets.
 
-In: sizes. Out: objects whose tensors are found by `nn.state.get_parameters` and whose call maps a
-`Tensor` to a `Tensor`. Always true: a layer holds no device; its tensors are created on the default
-one and moved by whoever owns the model (`x.to_(device)`, `x.shard_(devices, axis)`).
+Input: sizes. Output: callable layers, whose tensors `nn.state.get_parameters` finds. Invariant: a
+layer has no device; its tensors are created on the default device, and the owner of the model moves
+them (`x.to_(device)`, `x.shard_(devices, axis)`).
 """
 
 from tinygrad.nn import datasets, optim, state

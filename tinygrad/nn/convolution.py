@@ -59,9 +59,9 @@ class Conv2d:
 
 
 class ConvTranspose2d(Conv2d):
-    """The transpose of a convolution, which grows images: (batch, in_channels, height, width) to
+    """A transposed convolution, which upsamples: (batch, in_channels, height, width) to
     (batch, out_channels, (height - 1) * stride - 2 * padding + dilation * (kernel - 1)
-    + output_padding + 1, likewise).
+    + output_padding + 1, and the same of width).
 
     `weight` is (in_channels, out_channels // groups, *kernel_size). Raises as `Conv2d` does.
 
@@ -157,7 +157,7 @@ def _padding(
     stride: int | tuple[int, ...],
     dilation: int | tuple[int, ...],
 ) -> int | tuple[int, ...]:
-    """The padding in numbers; for "same", (before, after) of each spatial axis, last axis first."""
+    """The padding as numbers; for "same", (before, after) of each spatial axis, last axis first."""
     if not isinstance(padding, str):
         return padding
     if padding.lower() != "same":

@@ -1,8 +1,8 @@
-"""Small sets of images to learn from, downloaded once.
+"""Small image data sets, downloaded once.
 
-Out: four tensors: training images (count, channels, height, width) as uint8, training labels
-(count,) as uint8, then the same for testing. The parsed arrays are kept as one `.npz` file in the
-cache, whose entries carry checksums: a damaged file is made anew.
+Output: four tensors: training images (count, channels, height, width) as uint8, training labels
+(count,) as uint8, then the same for testing. The parsed arrays are cached as one `.npz` file, whose
+entries have checksums: a damaged file is parsed again.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ CIFAR_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 
 
 def mnist(device: Device = None, fashion: bool = False) -> Tensors:
-    """60,000 + 10,000 handwritten digits, or (`fashion`) pieces of clothing, (count, 1, 28, 28).
+    """60,000 + 10,000 images of handwritten digits, or (`fashion`) clothing, (count, 1, 28, 28).
 
-    Raises DownloadError if they are not in the cache and no source of them answers.
+    Raises DownloadError if they are not cached and no source responds.
     """
     if fashion:
         sources = [_from_mirror(mirror, FASHION_MD5) for mirror in FASHION_MIRRORS]
@@ -88,9 +88,9 @@ def mnist(device: Device = None, fashion: bool = False) -> Tensors:
 
 
 def cifar(device: Device = None) -> Tensors:
-    """CIFAR-10: 50,000 + 10,000 small photographs of ten kinds, (count, 3, 32, 32).
+    """CIFAR-10: 50,000 + 10,000 small photographs in ten classes, (count, 3, 32, 32).
 
-    Raises DownloadError if they are not in the cache and their source does not answer.
+    Raises DownloadError if they are not cached and their source does not respond.
     """
     arrays = _cached("cifar-10", [_cifar_from_web], sizes=(50_000, 10_000), image=(3, 32, 32))
     return _to_tensors(arrays, device)
@@ -110,7 +110,7 @@ def _cached(
     sizes: tuple[int, int],
     image: tuple[int, ...],
 ) -> list[Array]:
-    """The four arrays, from the cache or from the first source that answers."""
+    """The four arrays, from the cache or from the first source that responds."""
     import numpy as np
 
     path = cache_directory() / "datasets" / f"{name}.npz"
@@ -127,11 +127,11 @@ def _cached(
 
 
 def _read(path: Path, shapes: list[tuple[int, ...]]) -> list[Array] | None:
-    """The arrays in a file of the cache; None if it is not there, not whole or not right."""
+    """The arrays of a cached file; None if it is missing, truncated or invalid."""
     import numpy as np
 
     try:
-        # numpy leaves a file open that it opened itself and cannot read
+        # numpy does not close a file that it opened itself and cannot parse
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = [stored[key] for key in ARRAYS]
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
@@ -175,9 +175,9 @@ def _mnist_from_wheel() -> list[Array]:
 
 
 def unpickle_arrays(data: bytes) -> Any:
-    """Nested lists, tuples and numpy arrays out of a pickle, which can name nothing else.
+    """Unpickle nested lists, tuples and numpy arrays; no other global is allowed.
 
-    Raises pickle.UnpicklingError if it does.
+    Raises pickle.UnpicklingError if the pickle names another.
 
     >>> unpickle_arrays(pickle.dumps(numpy.arange(3), protocol=4))
     array([0, 1, 2])
@@ -189,7 +189,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         import numpy as np
 
-        # numpy has moved this function, and its old place warns
+        # numpy has moved this function, and its old location warns
         rebuild = np.empty(0).__reduce__()[0]
         allowed = {
             ("numpy", "ndarray"): np.ndarray,
@@ -213,9 +213,9 @@ def _from_mirror(url: str, checksums: tuple[str, ...]) -> Callable[[], list[Arra
 
 
 def parse_idx(data: bytes) -> Array:
-    """The array in an IDX file of bytes: magic number, its sizes as big-endian 32 bits, content.
+    """Parse an IDX file of bytes: magic number, sizes as big-endian 32 bits, content.
 
-    Raises ValueError if it is no such file.
+    Raises ValueError if the file is invalid.
 
     >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 5, 6]))
     array([5, 6], dtype=uint8)
@@ -232,7 +232,7 @@ def parse_idx(data: bytes) -> Array:
 
 
 def _cifar_from_web() -> list[Array]:
-    """CIFAR-10 out of records of a label and 3072 bytes of red, green and blue."""
+    """Parse CIFAR-10 from records of a label and 3072 bytes of red, green and blue."""
     import numpy as np
 
     archive = io.BytesIO(_download(CIFAR_URL, CIFAR_MD5))
@@ -249,7 +249,7 @@ def _cifar_from_web() -> list[Array]:
 
 
 def _download(url: str, md5: str) -> bytes:
-    """What is at `url`. The publishers give MD5 sums: good against damage, and data is no code."""
+    """Download `url`. The publishers give MD5 sums, which detect damage."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             data = fetch(url, name=Path(folder) / "download").read_bytes()

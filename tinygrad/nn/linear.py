@@ -1,4 +1,4 @@
-"""Layers that are a table of weights: `Linear` multiplies by it, `Embedding` picks its rows."""
+"""Layers with one weight matrix: `Linear` multiplies by it, `Embedding` looks up its rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Embedding:
     """Row `index` of `weight` for each index: (...) of ints to (..., embed_size).
 
     `weight` is (vocab_size, embed_size) and starts Glorot-uniform. Negative indices count from the
-    end; one that is no row gives zeros. A table split over the vocabulary stays where it is: each
+    end; an index out of range gives zeros. A table sharded over the vocabulary is not moved: each
     device looks up its own rows.
 
     >>> layer = nn.Embedding(10, 4)

@@ -1,8 +1,8 @@
-"""Layers that bring values to mean 0 and variance 1 over some axes.
+"""Normalization layers: mean 0 and variance 1 over some axes.
 
-They differ in the axes alone: the batch (`BatchNorm`), the last axes (`LayerNorm`, `RMSNorm`), or
+They differ only in the axes: the batch (`BatchNorm`), the last axes (`LayerNorm`, `RMSNorm`), or
 the positions of some channels of one sample (`GroupNorm`, `InstanceNorm`). Under data parallelism
-the statistics of a batch are those of the whole batch: a mean over a split axis is a global mean.
+the statistics are those of the global batch: a mean over a sharded axis is a global mean.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tinygrad.tensor import Tensor
 class BatchNorm:
     """Normalizes each channel over batch and positions: (batch, sz, ...) to the same shape.
 
-    While `Tensor.training`, by the statistics of the batch, which also move `running_mean` and
-    `running_var` (both (sz,)) by `momentum`; otherwise by the running ones. Then multiplies by
-    `weight` and adds `bias`, both (sz,), if `affine`. With `track_running_stats=False` the
-    statistics are always the batch's. https://arxiv.org/abs/1502.03167
+    While `Tensor.training`, it uses the statistics of the batch and updates `running_mean` and
+    `running_var` (both (sz,)) by `momentum`; otherwise it uses the running ones. Then it multiplies
+    by `weight` and adds `bias`, both (sz,), if `affine`. With `track_running_stats=False` it always
+    uses the statistics of the batch. https://arxiv.org/abs/1502.03167
 
     >>> layer = nn.BatchNorm(2)
     >>> with Tensor.train():
@@ -47,7 +47,7 @@ class BatchNorm:
             self.running_var = Tensor.ones(sz, requires_grad=False)
 
     def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and the (biased) variance of each channel to normalize by, each (sz,).
+        """The mean and the (biased) variance of each channel, each (sz,).
 
         >>> layer = nn.BatchNorm(1, track_running_stats=False)
         >>> [x.item() for x in layer.calc_stats(Tensor([[1.0], [3.0]]))]
@@ -57,7 +57,7 @@ class BatchNorm:
             return self.running_mean, self.running_var
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
         mean = x.mean(axis=axes)
-        # the gradient of the variance by the mean is zero
+        # the gradient of the variance with respect to the mean is zero
         centered = x - mean.detach().reshape(1, -1, *(1,) * (x.ndim - 2))
         return mean, centered.square().mean(axis=axes)
 
@@ -68,7 +68,7 @@ class BatchNorm:
         return x.batchnorm(self.weight, self.bias, mean, (variance + self.eps).rsqrt())
 
     def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Moves the running statistics; `count` values a channel make the variance unbiased."""
+        """Update the running statistics; `count`, the values of a channel, unbiases the variance."""
         keep, unbiased = 1 - self.momentum, count / max(count - 1, 1)
         self.running_mean.assign(keep * self.running_mean + self.momentum * mean)
         self.running_var.assign(keep * self.running_var + self.momentum * unbiased * variance)

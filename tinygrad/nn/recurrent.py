@@ -1,4 +1,4 @@
-"""One step of a recurrent network."""
+"""Recurrent cells: one step of an LSTM or a GRU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _RecurrentCell:
         self.bias_hh = Tensor.zeros(rows) if bias else None
 
     def _blocks(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What the input and the hidden state give, each (batch, gates * hidden_size)."""
+        """The projections of the input and of the hidden state, each (batch, gates * hidden_size)."""
         return (
             x.linear(self.weight_ih.transpose(), self.bias_ih),
             hidden.linear(self.weight_hh.transpose(), self.bias_hh),
@@ -53,7 +53,7 @@ class LSTMCell(_RecurrentCell):
 
     def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """The new (hidden, cell), each (batch, hidden_size), from x (batch, input_size) and the
-        old ones, which are zeros if not given.
+        previous ones, zeros by default.
         """
         hidden, cell = (self._zeros(x), self._zeros(x)) if hc is None else hc
         from_x, from_hidden = self._blocks(x, hidden)
@@ -68,8 +68,8 @@ class GRUCell(_RecurrentCell):
 
     `weight_ih` is (3 * hidden_size, input_size), `weight_hh` (3 * hidden_size, hidden_size), both
     uniform in +-1/sqrt(hidden_size); their biases (3 * hidden_size,) start as zeros, or are None.
-    The three blocks are reset gate, update gate and candidate. As in most libraries, the reset gate
-    multiplies what the hidden state gives, not the hidden state itself.
+    The three blocks are reset gate, update gate and candidate. As in PyTorch, the reset gate
+    multiplies the projection of the hidden state, not the hidden state itself.
 
     >>> cell = nn.GRUCell(3, 5)
     >>> hidden = cell(Tensor.ones(2, 3))
@@ -81,8 +81,8 @@ class GRUCell(_RecurrentCell):
         super().__init__(3, input_size, hidden_size, bias)
 
     def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The new hidden state (batch, hidden_size) from x (batch, input_size) and the old one,
-        which is zeros if not given.
+        """The new hidden state (batch, hidden_size) from x (batch, input_size) and the
+        previous one, zeros by default.
         """
         hidden = self._zeros(x) if hx is None else hx
         from_x, from_hidden = (blocks.chunk(3, dim=1) for blocks in self._blocks(x, hidden))

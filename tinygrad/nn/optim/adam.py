@@ -1,4 +1,4 @@
-"""Adam and what was made of it: `AdamW`, and `LAMB` with a rate for each layer."""
+"""Adam and its variants: `AdamW`, and `LAMB` with layerwise learning rates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tinygrad.tensor import Tensor
 
 
 class LAMB(Optimizer):
-    """Adam with a rate for each layer (https://arxiv.org/abs/1904.00962); `adam` turns that off.
+    """Adam with layerwise learning rates (https://arxiv.org/abs/1904.00962); `adam` disables them.
 
     `weight_decay` is decoupled from the gradient, as in AdamW. `m` and `v` are the running mean and
     mean square of the gradients, `b1_t` and `b2_t` the powers that correct their start at zero.
@@ -47,7 +47,7 @@ class LAMB(Optimizer):
         self.b2_t.assign(self.b2_t * self.b2)
         updated = []
         for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
-            # where the state is split, a sum over devices is reduced to the parts that it needs
+            # if the state is sharded, the all-reduce of the gradient becomes a reduce-scatter
             grad = grad.to(m.device)
             m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
             v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))

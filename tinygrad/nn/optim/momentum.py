@@ -1,4 +1,4 @@
-"""Gradient descent with momentum: `SGD`, `LARS` with a rate for each layer, orthogonal `Muon`."""
+"""Gradient descent with momentum: `SGD`, layerwise `LARS`, orthogonalised `Muon`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tinygrad.tensor import Tensor
 
 
 class LARS(Optimizer):
-    """Gradient descent with momentum, and a rate for each layer (https://arxiv.org/abs/1708.03888).
+    """SGD with momentum and layerwise learning rates (https://arxiv.org/abs/1708.03888).
 
-    `tcoef` scales the rate of a layer by |parameter| / |gradient|; 0 turns that off. `classic`
+    `tcoef` scales the rate of a layer by |parameter| / |gradient|; 0 disables it. `classic`
     multiplies by the rate before the momentum, so that an old gradient keeps its old rate.
-    `weight_decay` joins the gradient if `pre_wd`, else shrinks the parameter. `ns_steps` steps of
-    Newton-Schulz with `ns_coefficients` make the update orthogonal, as `Muon` does.
+    `weight_decay` is added to the gradient if `pre_wd`, else it scales the parameter. `ns_steps`
+    steps of Newton-Schulz with `ns_coefficients` make the update orthogonal, as `Muon` does.
 
     >>> weight = Tensor([3.0, 4.0])
     >>> optimizer = nn.optim.LARS([weight], lr=1.0, momentum=0.0, weight_decay=0.0, tcoef=0.1)
@@ -69,7 +69,7 @@ class LARS(Optimizer):
         return updated, self.b
 
     def _with_momentum(self, index: int, grad: Tensor) -> Tensor:
-        """Moves the momentum of a parameter; gives the direction to go."""
+        """Update the momentum of a parameter; return the update direction."""
         momentum = self.b[index]
         grad = grad.to(momentum.device)
         momentum.assign((self.momentum * momentum + grad).cast(momentum.dtype))
@@ -121,10 +121,10 @@ def Muon(
     nesterov: bool = True,
     fused: int | None = None,
 ) -> LARS:
-    """Momentum made orthogonal, for parameters of two axes or more.
+    """Orthogonalised momentum, for parameters of two axes or more.
 
-    https://kellerjordan.github.io/posts/muon/. Raises ValueError for a vector, which has no
-    orthogonal form: train those with `AdamW` and put both into an `OptimizerGroup`.
+    https://kellerjordan.github.io/posts/muon/. Raises ValueError for a vector, which
+    cannot be orthogonalised: train vectors with `AdamW`, and put both into an `OptimizerGroup`.
 
     >>> weight = Tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> optimizer = nn.optim.Muon([weight], lr=0.1, weight_decay=0.0)
@@ -156,5 +156,5 @@ def Muon(
 
 
 def _orthogonal(grad: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
-    """The nearest (semi-)orthogonal matrix, about; later axes count as one."""
+    """Approximate the nearest (semi-)orthogonal matrix; axes after the first are flattened."""
     return grad.reshape(grad.shape[0], -1).newton_schulz(steps, coefficients).reshape(grad.shape)

@@ -1,10 +1,10 @@
-"""Optimizers: gradients in, parameters changed in place.
+"""The base class of optimizers: gradients in, parameters updated in place.
 
-In: the tensors to train, each with its `grad` from `backward()`. Out: `step()` runs one update of
-everything; `schedule_step()` gives the tensors to realize instead, to join another `realize`.
-Always true: the state of a parameter (momenta) has the layout and device of that parameter, so an
-update crosses no devices. State is assigned first and the parameter computed from it element by
-element, so that one kernel does both and reads each once.
+Input: the tensors to train, each with its `grad` from `backward()`. Output: `step()` runs one
+update; `schedule_step()` returns the tensors to realize instead, to be part of another `realize`.
+Invariant: the state of a parameter (momenta) has the layout and device of that parameter, so an
+update needs no communication. State is assigned first and the parameter computed from it
+elementwise, so that one kernel does both and reads each element once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tinygrad.tensor import Tensor
 
 
 class Optimizer(ABC):
-    """What all optimizers share. `params` with `requires_grad=False` are kept up to date but not
-    trained (running statistics); None becomes True.
+    """The base class of optimizers. `params` with `requires_grad=False` are realized with each
+    step but not trained (running statistics); None becomes True.
 
     `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. With
     `fused`, parameters of one dtype and device are updated as one flat tensor.
@@ -42,7 +42,7 @@ class Optimizer(ABC):
     """
 
     elementwise = True
-    """Whether an element's update depends on that element alone, so that tensors may be joined."""
+    """Whether the update is elementwise, so that tensors may be concatenated."""
 
     def __init__(self, params: Sequence[Tensor], lr: float, fused: int | None = None) -> None:
         for param in params:
@@ -62,7 +62,7 @@ class Optimizer(ABC):
         self.lr = self._scalar(lr)
 
     def zero_grad(self) -> None:
-        """Forgets the gradients; without it, the next `backward()` adds to them.
+        """Drop the gradients; otherwise the next `backward()` adds to them.
 
         >>> weight = Tensor([6.0])
         >>> optimizer = nn.optim.SGD([weight])
@@ -75,7 +75,7 @@ class Optimizer(ABC):
             param.grad = None
 
     def step(self) -> None:
-        """Updates every parameter and runs it. Raises as `schedule_step` does.
+        """Update every parameter and realize the result. Raises as `schedule_step` does.
 
         >>> weight = Tensor([6.0])
         >>> optimizer = nn.optim.SGD([weight], lr=1.0)
@@ -88,7 +88,7 @@ class Optimizer(ABC):
         Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
-        """Updates every parameter lazily: the tensors to realize, also the untrained ones.
+        """Update every parameter lazily; return the tensors to realize, untrained ones included.
 
         Raises RuntimeError outside `Tensor.train()`, if a parameter has no gradient, and if one
         was moved after the optimizer was made.
@@ -123,9 +123,9 @@ class Optimizer(ABC):
     def _step(
         self, params: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """The new value of each of `params`, and the state tensors, already assigned to.
+        """The new value of each of `params`, and the assigned state tensors.
 
-        `params` are detached, and joined by group, as the tensors of `_new_state` are.
+        `params` are detached and concatenated by group, as the tensors of `_new_state` are.
         """
 
     def _gradients(self) -> list[Tensor]:
@@ -144,19 +144,21 @@ class Optimizer(ABC):
         return [param.grad for param in self.params if param.grad is not None]
 
     def _group(self) -> list[list[int]]:
-        """Which parameters are updated as one tensor: positions in `params`."""
+        """Groups of parameters that are updated as one tensor: positions in `params`."""
         if not self.fused:
             return [[index] for index in range(len(self.params))]
         groups: dict[object, list[int]] = {}
         for index, param in enumerate(self.params):
             split = isinstance(param.device, Sharding) and not param.device.is_replicated
-            # joining tensors that are split would move them between devices
+            # concatenating sharded tensors would move them between devices
             key = index if split else (param.dtype, param.device)
             groups.setdefault(key, []).append(index)
         return list(groups.values())
 
     def _join(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """One tensor a group: a tensor alone as it is, several flat and end to end; detached."""
+        """One detached tensor for each group: a single tensor unchanged, several flat and
+        concatenated.
+        """
         joined = []
         for group in self.groups:
             first, *rest = [tensors[index].detach() for index in group]
@@ -165,7 +167,7 @@ class Optimizer(ABC):
         return joined
 
     def _apply(self, group: Sequence[int], update: Tensor) -> None:
-        """Gives the parameters of a group their values out of the joined one."""
+        """Assign the parameters of a group their slices of the concatenated tensor."""
         params = [self.params[index] for index in group]
         if len(params) == 1:
             params[0].assign(update.cast(params[0].dtype))
@@ -175,7 +177,7 @@ class Optimizer(ABC):
             param.assign(update[start:stop].reshape(param.shape).cast(param.dtype))
 
     def _new_state(self) -> list[Tensor]:
-        """Zeros for each group, with the shape and the layout of its (joined) parameters."""
+        """Zeros for each group, with the shape and the layout of its (concatenated) parameters."""
         dtype = least_upper_dtype(dtypes.default_float, dtypes.float32)
         state = [
             param.zeros_like(dtype=dtype, requires_grad=False).contiguous()
@@ -184,19 +186,19 @@ class Optimizer(ABC):
         return _give_memory(state)
 
     def _scalar(self, value: float) -> Tensor:
-        """A number kept in memory, (1,), on the devices of the parameters: a full copy on each."""
+        """A stored number, (1,), replicated on the devices of the parameters."""
         dtype = least_upper_dtype(dtypes.default_float, dtypes.float32)
         scalar = Tensor([value], dtype=dtype, requires_grad=False)
         return _give_memory([scalar.to(_replicated(self.params[0]))])[0]
 
     def _beside(self, scalar: Tensor, param: Tensor) -> Tensor:
-        """`scalar` where `param` lives: only parameters on different devices need a copy."""
+        """`scalar` on the devices of `param`; a copy if parameters are on different devices."""
         device = _replicated(param)
         return scalar if scalar.device == device else scalar.to(device)
 
 
 class OptimizerGroup:
-    """Several optimizers, for different parameters, that step as one; `group[0]` is the first.
+    """Several optimizers for different parameters that step together; `group[0]` is the first.
 
     >>> matrix, vector = Tensor.eye(2), Tensor([1.0, 1.0])
     >>> optimizer = nn.optim.OptimizerGroup(nn.optim.Muon([matrix]), nn.optim.AdamW([vector]))
@@ -217,7 +219,7 @@ class OptimizerGroup:
         return self.optimizers[index]
 
     def zero_grad(self) -> None:
-        """Forgets the gradients of all parameters.
+        """Drop the gradients of all parameters.
 
         >>> weight = Tensor([6.0])
         >>> optimizer = nn.optim.OptimizerGroup(nn.optim.SGD([weight]))
@@ -230,7 +232,7 @@ class OptimizerGroup:
             optimizer.zero_grad()
 
     def step(self) -> None:
-        """Updates every parameter and runs it, at once.
+        """Update all parameters in one realize.
 
         >>> slow, fast = Tensor([6.0]), Tensor([6.0])
         >>> optimizer = nn.optim.OptimizerGroup(
@@ -245,7 +247,7 @@ class OptimizerGroup:
         Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
-        """What the optimizers give, in their order.
+        """The tensors to realize of all optimizers, in order.
 
         >>> weight = Tensor([6.0])
         >>> optimizer = nn.optim.OptimizerGroup(nn.optim.SGD([weight], lr=1.0))
@@ -259,25 +261,25 @@ class OptimizerGroup:
 
 
 def describe(param: Tensor) -> str:
-    """A parameter in the words of an error."""
+    """A parameter, for an error message."""
     return f"a {param.dtype} of shape {param.shape} on {param.device}"
 
 
 def norm(tensor: Tensor) -> Tensor:
-    """The length of a tensor, as one long vector."""
+    """The L2 norm of a tensor, flattened."""
     return tensor.square().sum().sqrt()
 
 
 def trust_ratio(size: Tensor, slope: Tensor, ratio: Tensor) -> Tensor:
-    """`ratio` where both norms are positive, else 1: a new layer may be all zeros."""
+    """`ratio` if both norms are positive, else 1: a new layer may be all zeros."""
     return (size > 0).where((slope > 0).where(ratio, 1.0), 1.0)
 
 
 def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
-    """Stores tensors that are not stored yet, and returns them.
+    """Realize tensors that are not stored yet, and return them.
 
-    A constant or unrealized value would be computed in the first step, whose kernels then would
-    differ from those of all other steps.
+    An unrealized value would be computed in the first step, whose kernels would then differ from
+    those of later steps.
     """
     for tensor in tensors:
         tensor.replace(tensor.contiguous())
@@ -287,6 +289,6 @@ def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _replicated(param: Tensor) -> str | Sharding:
-    """Where a full copy on each device of `param` lives."""
+    """The replicated layout of the devices of `param`."""
     device = param.device
     return device.replicated() if isinstance(device, Sharding) else device

@@ -1,6 +1,6 @@
-"""Models in stages on devices of their own, trained on microbatches that follow each other.
+"""Pipeline parallelism: a model in stages on different devices, trained on microbatches.
 
-In: stages, where each lives, and a schedule. Out: the gradients of the whole batch, as without a
+Input: stages, their devices, and a schedule. Output: the gradients of the whole batch, as without a
 pipeline.
 """
 

@@ -1,9 +1,9 @@
-"""Weights that several stages share, such as the table that embeds words and also scores them.
+"""Weights that several stages share, such as tied input and output embeddings.
 
-In: the parameters of each stage, and where the stages live. Out: for each stage, a copy of what it
-shares with stages on other devices. Always true: such a weight lives as a full copy on the devices
-of all its stages, so that a stage has its copy without a transfer; and the gradients by the copies
-are added up on their own devices, and meet once for each batch.
+Input: the parameters of each stage, and the devices of the stages. Output: for each stage, a local
+copy of the weights that it shares with stages on other devices. Invariants: such a weight is
+replicated on the devices of all its stages, so that a stage reads it without communication. The
+gradients of the copies are accumulated on their devices, and all-reduced once for each batch.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Copies: TypeAlias = dict[Tensor, Tensor]
 
 
 def names(place: Place) -> tuple[str, ...]:
-    """The devices of a place, in their order."""
+    """The devices of a place, in order."""
     return place.devices if isinstance(place, Sharding) else (place,)
 
 
 def full_copies(*places: Place) -> Place:
-    """A full copy on each device of some places."""
+    """The replicated layout on the devices of several places."""
     found = canonical_device(tuple(dict.fromkeys(name for p in places for name in names(p))))
     assert found is not None
     return found
 
 
 def bring_home(parameters: Sequence[Sequence[Tensor]], places: Sequence[Place]) -> None:
-    """Moves the parameters of each stage to the devices of all stages that have them, except for
-    those that live there already, in whatever layout.
+    """Move the parameters of each stage to the devices of all stages that use them, except those
+    that are already there, in any layout.
     """
     homes: dict[Tensor, list[Place]] = {}
     for owned, place in zip(parameters, places, strict=True):
@@ -49,7 +49,7 @@ def bring_home(parameters: Sequence[Sequence[Tensor]], places: Sequence[Place]) 
 
 
 def copies_on(place: Place, parameters: Sequence[Tensor], detached: bool = False) -> Copies:
-    """Of each parameter that also lives elsewhere, its copy on the devices of `place`."""
+    """The copy on the devices of `place` of each parameter that is also on other devices."""
     found = {}
     for parameter in parameters:
         if names(parameter.device) != names(place):
@@ -61,7 +61,7 @@ def copies_on(place: Place, parameters: Sequence[Tensor], detached: bool = False
 
 @contextmanager
 def standing_in(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
-    """Inside, each key has the value of its copy, so that a stage finds that in its place.
+    """While the block runs, each key has the value of its copy, which the stage then reads.
 
     Raises ValueError for a stage that writes to one.
     """
@@ -82,7 +82,7 @@ def standing_in(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
 
 
 def add_gradients(stages: Sequence[Copies]) -> None:
-    """Adds the gradients by the copies of all stages to those by what they are copies of."""
+    """Add the gradients of all copies to the gradients of the original parameters."""
     for copies in stages:
         for original, copy in copies.items():
             if copy.grad is not None:

@@ -1,14 +1,14 @@
-"""`Pipeline`: a model in stages, each on devices of its own, trained on microbatches in turn.
+"""`Pipeline`: a model in stages, each on its own devices, trained on microbatches.
 
-In: stages, where the input of each lives, and a batch. Out: the loss of the batch, and gradients,
-those of the model on one device. Always true: what crosses between stages is the input of the next
-stage and its gradient, once for each microbatch; a stage remembers the inputs of the microbatches
-that it has in flight and computes what else it needs again on the way back, except for what was
-marked with `.contiguous()`, which is stored on the way forward.
+Input: stages, the device of each stage's input, and a batch. Output: the loss of the batch and the
+gradients, equal to those on one device. Invariants: stages send only the input of the next stage
+and its gradient, once for each microbatch. A stage keeps the inputs of its microbatches in flight
+and recomputes other values in the backward pass, except values marked with `.contiguous()`, which
+are stored in the forward pass.
 
-Tasks run in the order of the timetable, each as one `realize`. Those of one tick depend on nothing
-of each other, so devices with queues of their own work at the same time. All CPU devices share one
-pool of threads and take turns.
+Tasks run in the order of the timetable, each as one `realize`. Tasks of one tick are independent,
+so devices with their own queues run concurrently. All CPU devices share one thread pool and take
+turns.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 class Pipeline:
     """A model in stages: `stages[i]` is a function, or a list of them, from a tensor to a tensor.
 
-    `devices[i]` is where its input lives: a device, or the layout over several, as a `Sharding`, a
-    tuple of names or a `Mesh` (a full copy on each). Parameters of a stage that are not on these
-    devices are moved there; those that are keep their layout. One that stages on different devices
-    share has a full copy on each of them. `schedule` is "1f1b", under which a stage remembers as
-    many microbatches as stages are left, or "gpipe", under which it remembers all. `timetable` says
-    which stage does what when.
-    Raises ValueError if there is not one place for each stage, and as `make_timetable` does.
+    `devices[i]` is the device of its input, or the layout over several: a `Sharding`, a tuple of
+    names or a `Mesh` (both replicated). Parameters of a stage that are not on these devices are
+    moved there; others keep their layout. A parameter that stages on different devices share is
+    replicated on all of them. `schedule` is "1f1b", under which a stage keeps as many microbatches
+    as stages follow, itself included, or "gpipe", under which it keeps all. `timetable` is the task
+    of each stage in each tick. Raises ValueError if there is not one place for each stage, and as
+    `make_timetable` does.
 
     >>> first, second = nn.Linear(4, 8), nn.Linear(8, 2)
     >>> model = Pipeline([[first, Tensor.relu], second], ["CPU", "CPU:1"], 2)
@@ -75,17 +75,17 @@ class Pipeline:
         bring_home([get_parameters(stage) for stage in self.stages], self.devices)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The stages one after the other, lazily: the model as it is used once it is trained."""
+        """Call the stages in order, lazily, for inference."""
         for number, (stage, place) in enumerate(zip(self.stages, self.devices, strict=True)):
             with standing_in(copies_on(place, get_parameters(stage))):
                 x = self.run(number, x.to(place))
         return x
 
     def run(self, number: int, x: Tensor) -> Tensor:
-        """What a stage makes of its input.
+        """The output of a stage.
 
-        Raises TypeError if that is no tensor, and ShardingError if a part of the stage is on other
-        devices.
+        Raises TypeError if it is not a tensor, and ShardingError if a parameter of the stage is on
+        other devices.
         """
         stage = self.stages[number]
         try:
@@ -98,22 +98,21 @@ class Pipeline:
             raise
         if not isinstance(found, Tensor):
             raise TypeError(
-                f"stage {number} of a pipeline gave a {type(found).__name__}; what goes from "
-                "stage to stage is one tensor"
+                f"stage {number} of a pipeline gave a {type(found).__name__}; a stage "
+                "must return one tensor"
             )
         return found
 
     def step(self, loss_fn: LossFunction, x: Tensor, y: Tensor) -> Tensor:
-        """Adds the gradients of a batch to `grad` of all parameters, and returns its loss.
+        """Add the gradients of a batch to `grad` of all parameters, and return its loss.
 
-        `x` and `y` hold the examples along axis 0. Microbatch i takes every `microbatches`-th one
-        from number i on, so that a batch which is split over devices stays where it is. The loss
-        is the mean over the microbatches of `loss_fn(output, y)`, which is the loss of the batch
-        where `loss_fn` takes a mean over examples. Layers that look at the whole batch, such as
-        BatchNorm, see a microbatch. Gradients are as after `backward()`: they go to tensors that
-        require one. All work is done when this returns.
-        Raises ValueError for a batch that is not a multiple of the number of microbatches, and for
-        a stage from which no gradient comes back.
+        `x` and `y` hold the examples along axis 0. Microbatch i takes every `microbatches`-th
+        example, starting at number i, so that a sharded batch is not moved. The loss is the mean of
+        `loss_fn(output, y)` over the microbatches, which is the loss of the batch if `loss_fn`
+        takes a mean over examples. Layers that use batch statistics, such as BatchNorm, see a
+        microbatch. Gradients are as after `backward()`: they go to tensors that require one. All
+        work is done when this returns. Raises ValueError for a batch that is not a multiple of the
+        number of microbatches, and for a stage from which no gradient comes back.
 
         >>> layers = nn.Linear(4, 8), nn.Linear(8, 2)
         >>> model = Pipeline(layers, ["CPU", "CPU:1"], microbatches=2)
@@ -134,14 +133,14 @@ class Pipeline:
 
 
 class _Batch:
-    """One batch on its way: what each stage remembers of each microbatch in flight."""
+    """The state of one batch: the values that each stage keeps of each microbatch in flight."""
 
     def __init__(self, pipeline: Pipeline, loss_fn: LossFunction, x: Tensor, y: Tensor) -> None:
         self.pipeline = pipeline
         self.loss_fn = loss_fn
         self.x = _in_microbatches(x, pipeline.microbatches)
         last = pipeline.devices[-1]
-        # the loss of each microbatch reads them: they are sent before, at once
+        # the loss of each microbatch reads the targets: they are sent first, all at once
         targets = y if names(y.device) == names(last) else y.to(full_copies(last)).realize()
         self.y = _in_microbatches(targets, pipeline.microbatches)
         self.parameters = [get_parameters(stage) for stage in pipeline.stages]
@@ -150,14 +149,14 @@ class _Batch:
             for place, parameters in zip(pipeline.devices, self.parameters, strict=True)
         ]
         self.losses: dict[int, Tensor] = {}
-        # by stage and microbatch: the input, stored; the output, whose graph leads back to it; and
-        # the gradient of the output, stored
+        # by stage and microbatch: the stored input; the output, with its graph; and the stored
+        # gradient of the output
         self.inputs: dict[tuple[int, int], Tensor] = {}
         self.outputs: dict[tuple[int, int], Tensor] = {}
         self.gradients: dict[tuple[int, int], Tensor] = {}
 
     def do(self, stage: int, task: Task) -> None:
-        """One task: everything it makes is in memory afterwards, where it is needed next."""
+        """Run one task: afterwards its results are in memory, on the devices that use them next."""
         if task.kind == "forward":
             self.forward(stage, task.microbatch)
         else:
@@ -182,16 +181,18 @@ class _Batch:
             self.inputs[stage + 1, number] = self.received(output, stage + 1, *also)
 
     def received(self, value: Tensor, stage: int, *also: Tensor) -> Tensor:
-        """A value stored where a stage takes its input, from which gradients come back."""
+        """A stored value on the devices of a stage's input, which requires a gradient."""
         place = self.pipeline.devices[stage]
         sent = value.detach()
-        # what is sent is in memory of its own
+        # a sent value has its own memory
         sent = sent.contiguous() if sent.device == place else sent.to(place)
         Tensor.realize(sent, *also)
         return sent.requires_grad_(sent.is_floating_point())
 
     def backward(self, stage: int, number: int) -> None:
-        """The gradients by the parameters of a stage, added up, and by its input, sent back."""
+        """Accumulate the gradients of a stage's parameters, and send back the gradient of its
+        input.
+        """
         key = stage, number
         x, output = self.inputs.pop(key), self.outputs.pop(key)
         output.backward(self.gradients.pop(key, None))
@@ -210,9 +211,9 @@ class _Batch:
                 Tensor.realize(*results)
 
     def end(self) -> Tensor:
-        """The loss of the batch, once parameters have their gradients."""
+        """Reduce the gradients of the parameters, and return the loss of the batch."""
         add_gradients(self.copies)
-        # what each device found for the batch is added up over the devices here
+        # the partial sums of the batch are reduced over the devices here
         if gradients := _gradients([x for owned in self.parameters for x in owned]):
             Tensor.realize(*gradients)
         return Tensor.stack(*(self.losses[number] for number in sorted(self.losses))).sum()
@@ -240,11 +241,11 @@ def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _marked(output: Tensor) -> list[Tensor]:
-    """What is to be stored below an output, such as random numbers, which must be drawn once."""
+    """The values below an output that must be stored, such as random numbers, drawn only once."""
     nodes = output.uop.toposort()
     return [Tensor.from_uop(node) for node in nodes if node.op is Ops.CONTIGUOUS]
 
 
 def _assigned(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Running statistics that a stage has brought up to date."""
+    """The running statistics that a stage has updated."""
     return [x for x in parameters if x.uop.op is Ops.ASSIGN]

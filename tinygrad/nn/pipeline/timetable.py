@@ -1,13 +1,12 @@
-"""When each stage of a pipeline works on which microbatch.
+"""Timetables: the tick in which each stage of a pipeline works on each microbatch.
 
-In: a number of stages, a number of microbatches, and the name of a schedule, which is an order of
-tasks for each stage. Out: a `Timetable`: the tasks of every stage, tick by tick. Always true: a
-task starts after the tick in which what it needs was made, and tasks of one tick do not depend on
-each other.
+Input: the number of stages and of microbatches, and the name of a schedule, which is an order of
+tasks for each stage. Output: a `Timetable`: the tasks of every stage, tick by tick. Invariants: a
+task starts after the tick that produces its inputs, and tasks of one tick are independent.
 
-GPipe is of Huang et al., GPipe: Efficient Training of Giant Neural Networks using Pipeline
-Parallelism (2019); one forward, one backward of Narayanan et al., PipeDream (2019), here with all
-gradients of a batch taken before its update.
+Sources: Huang et al., GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism
+(2019); Narayanan et al., PipeDream (2019), for one forward, one backward (1F1B), here with all
+gradients of a batch accumulated before its update.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ class Task:
 
 
 Order: TypeAlias = Callable[[int, int, int], list[Task]]
-"""(stage, stages, microbatches) -> the tasks of the stage, first to last."""
+"""(stage, stages, microbatches) -> the tasks of the stage, in order."""
 
 
 def _gpipe(stage: int, stages: int, microbatches: int) -> list[Task]:
-    """All forward, then all backward, the last first."""
+    """All forward, then all backward in reverse order."""
     numbers = range(microbatches)
     forward = [Task("forward", number) for number in numbers]
     return forward + [Task("backward", number) for number in reversed(numbers)]
 
 
 def _one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[Task]:
-    """As many forward as stages follow, then one of each in turn, then what is left backward."""
+    """As many forward as stages follow, then one forward, one backward, then the rest backward."""
     ahead = min(stages - 1 - stage, microbatches)
     tasks = [Task("forward", number) for number in range(ahead)]
     for number in range(microbatches):
@@ -56,9 +55,9 @@ SCHEDULES: dict[str, Order] = {"gpipe": _gpipe, "1f1b": _one_forward_one_backwar
 
 @dataclass(frozen=True)
 class Timetable:
-    """`ticks[t][s]` is what stage number s does in tick t: a `Task`, or None if it waits.
+    """`ticks[t][s]` is the task of stage s in tick t: a `Task`, or None if it is idle.
 
-    Tasks take a tick each. Printed with a row a stage and a column a tick.
+    Each task takes one tick. Printed with a row for each stage and a column for each tick.
     """
 
     ticks: tuple[tuple[Task | None, ...], ...]
@@ -74,8 +73,7 @@ class Timetable:
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
-        """For each stage, the most microbatches that went forward and not yet backward: what it
-        must remember.
+        """For each stage, the maximum number of microbatches in flight, whose inputs it keeps.
 
         >>> make_timetable(3, 6, "gpipe").in_flight, make_timetable(3, 6, "1f1b").in_flight
         ((6, 6, 6), (3, 2, 1))
@@ -91,7 +89,7 @@ class Timetable:
 
     @property
     def idle(self) -> float:
-        """The part of all ticks in which a stage waits: the bubble.
+        """The fraction of idle ticks: the bubble.
 
         >>> make_timetable(4, 12, "gpipe").idle
         0.2
@@ -103,8 +101,8 @@ class Timetable:
 def make_timetable(stages: int, microbatches: int, schedule: str) -> Timetable:
     """The shortest timetable in which each stage keeps the order of `schedule`.
 
-    Both schedules take 2 (stages + microbatches - 1) ticks. "gpipe" has every stage remember all
-    microbatches; "1f1b" has it remember as many as stages are left, itself included.
+    Both schedules take 2 (stages + microbatches - 1) ticks. With "gpipe", every stage keeps all
+    microbatches; with "1f1b", as many as stages follow, itself included.
     Raises ValueError for an unknown schedule, and without stages or microbatches.
 
     >>> print(make_timetable(3, 4, "1f1b"))
@@ -137,7 +135,7 @@ def make_timetable(stages: int, microbatches: int, schedule: str) -> Timetable:
 
 
 def _needs(stage: int, stages: int, task: Task) -> set[tuple[int, Task]]:
-    """What must be done before a task: the same microbatch one stage before, on its way."""
+    """The task that a task depends on: the same microbatch in the previous stage of its pass."""
     if task.kind == "forward":
         return {(stage - 1, task)} if stage else set()
     if stage == stages - 1:

@@ -1,7 +1,7 @@
-"""The tensors of an object by name, and files that keep them.
+"""State dictionaries, and the file formats that store them.
 
-In: any nest of objects, dictionaries and sequences that holds tensors. Out: a flat dictionary from
-dotted names to those tensors, and back. A file format a module.
+Input: any nest of objects, dictionaries and sequences that holds tensors. Output: a flat dictionary
+from dotted names to those tensors, and back. Each file format is a module.
 """
 
 from tinygrad.nn.state.collect import get_parameters, get_state_dict

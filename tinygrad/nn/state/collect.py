@@ -1,4 +1,4 @@
-"""Finding the tensors of an object, each under its dotted name."""
+"""Collect the tensors of an object by dotted name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tinygrad.tensor import Tensor
 
 T = TypeVar("T")
 
-# things that have attributes, none of which is state of the object that refers to them
+# types whose attributes are not state of the object that refers to them
 OPAQUE = (type, ModuleType, FunctionType, MethodType, TinyJit)
 
 
@@ -22,8 +22,8 @@ def get_state_dict(obj: Any, prefix: str = "", *, tensor_type: type[T]) -> dict[
 def get_state_dict(obj: Any, prefix: str = "", tensor_type: type[Any] = Tensor) -> dict[str, Any]:
     """All tensors in `obj` by name: attributes, dictionary keys and positions, joined by dots.
 
-    Looks into objects, dictionaries, lists, tuples and named tuples. A tensor reached by two ways
-    has two names. `prefix` starts every name; `tensor_type` is what counts as a tensor.
+    Traverses objects, dictionaries, lists, tuples and named tuples. A tensor reached by two paths
+    has two names. `prefix` is prepended to every name; `tensor_type` is the type of a tensor.
 
     >>> list(nn.state.get_state_dict({"layers": [nn.Linear(2, 3)]}))
     ['layers.0.weight', 'layers.0.bias']
@@ -41,7 +41,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
 
 
 def _walk(obj: Any, prefix: str, tensor_type: type[T], path: set[int]) -> Iterator[tuple[str, T]]:
-    """The named tensors; `path` are the objects that we are inside of, so that cycles end."""
+    """The named tensors; `path` holds the ids of the enclosing objects, so that cycles end."""
     if isinstance(obj, tensor_type):
         yield prefix.strip("."), obj
         return
@@ -54,7 +54,7 @@ def _walk(obj: Any, prefix: str, tensor_type: type[T], path: set[int]) -> Iterat
 
 
 def _children(obj: Any) -> Mapping[Any, Any]:
-    """The named parts of an object; none for what holds no state."""
+    """The named children of an object; none if it has no state."""
     if isinstance(obj, OPAQUE):
         return {}
     if hasattr(obj, "_asdict"):

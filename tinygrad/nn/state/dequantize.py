@@ -1,10 +1,10 @@
-"""The numbers that GGML's quantised blocks stand for, a function for each type of block.
+"""Dequantisation of GGML's blocks, a function for each block type.
 
-In: blocks as bytes, (..., bytes of one). Out: float32, (..., elements of one), as GGML defines
-them: https://github.com/ggml-org/ggml. Always true: a result is elementwise in the bytes with
-affine indices, so that it becomes part of the kernel that reads it. Nothing is stored, no kernel
-looks into a table in memory, and axes before the last stay, so that blocks may be split over
-devices along any of them.
+Input: blocks as bytes, (..., bytes of a block). Output: float32, (..., elements of a block), as
+GGML defines them: https://github.com/ggml-org/ggml. Invariants: a result is elementwise in the
+bytes with affine indices, so that it is fused into the kernel that reads it. Nothing is stored, no
+kernel reads a lookup table in memory, and axes before the last are kept, so that blocks may be
+sharded along any of them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import struct
 from tinygrad.dtype import dtypes
 from tinygrad.tensor import Tensor
 
-# what the 4 bits of IQ4_NL and IQ4_XS stand for
+# the values of the 4-bit codes of IQ4_NL and IQ4_XS
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
-# *** parts of blocks ***
+# *** fields of blocks ***
 
 
 def half(blocks: Tensor, byte: int) -> Tensor:
-    """The float16 at this even place in each block, (..., 1), as float32."""
-    # all of the block is seen as float16: that is a view of its memory, and two bytes of it are not
+    """The float16 at an even byte offset of each block, (..., 1), as float32."""
+    # a bitcast of the whole block is a view of its memory; one of a two-byte slice is not
     index = byte // 2
     return blocks.bitcast(dtypes.float16)[..., index : index + 1].float()
 
@@ -41,7 +41,7 @@ def bit_fields_in_order(x: Tensor, bits: int) -> Tensor:
 
 
 def four_bits(x: Tensor) -> Tensor:
-    """Of 16 bytes, the low halves and then the high ones: (..., 16) to (..., 32)."""
+    """The low nibbles of 16 bytes, then the high ones: (..., 16) to (..., 32)."""
     return bit_fields(x, 4).flatten(-2)
 
 
@@ -51,7 +51,7 @@ def signed(x: Tensor) -> Tensor:
 
 
 def fifth_bits(blocks: Tensor, byte: int) -> Tensor:
-    """One bit for each element, from the 4 bytes at `byte`, at its place above 4 other bits."""
+    """One bit for each element, from the 4 bytes at `byte`, shifted above 4 other bits."""
     index = byte // 2
     words = blocks.bitcast(dtypes.uint16)[..., index : index + 2].unsqueeze(-1)
     bits = (words >> Tensor.arange(16, dtype=dtypes.uint16)) & 1
@@ -88,7 +88,7 @@ def q8_0(blocks: Tensor) -> Tensor:
     return signed(blocks[..., 2:]) * half(blocks, 0)
 
 
-# *** blocks of 256 whose parts have scales of few bits ***
+# *** super-blocks of 256 with low-precision scales ***
 
 
 def q2_k(blocks: Tensor) -> Tensor:
@@ -129,9 +129,9 @@ def q5_k(blocks: Tensor) -> Tensor:
 def _scales_and_minima(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """The 8 scales and the 8 minima of Q4_K and Q5_K, each (..., 8).
 
-    Of 12 bytes, four are scales 0 to 3 and four are minima 0 to 3, in 6 bits. The low halves of the
-    last four are the lower bits of scales 4 to 7, the high halves those of minima 4 to 7; the upper
-    bits of both are the two that the first eight have to spare.
+    Of 12 bytes, four hold scales 0 to 3 and four hold minima 0 to 3, in 6 bits. The low nibbles of
+    the last four are the lower bits of scales 4 to 7, the high nibbles those of minima 4 to 7;
+    their upper bits are the top two bits of the first eight bytes.
     """
     scales, minima, lower = (blocks[..., start : start + 4].unsqueeze(-2) for start in (4, 8, 12))
     is_first_four = Tensor.arange(2).reshape(2, 1) == 0
@@ -149,13 +149,13 @@ def q6_k(blocks: Tensor) -> Tensor:
 
 
 def _in_parts(q: Tensor, scale: Tensor, minimum: Tensor | None = None) -> Tensor:
-    """q scale - minimum, for blocks in as many parts as `scale` and `minimum` have columns."""
+    """q scale - minimum, with a sub-block for each column of `scale` and `minimum`."""
     q = q.flatten(scale.ndim - 1)
     value = q.unflatten(-1, (scale.shape[-1], -1)) * scale.unsqueeze(-1)
     return (value if minimum is None else value - minimum.unsqueeze(-1)).flatten(-2)
 
 
-# *** 4 bits that stand for unevenly spaced numbers ***
+# *** 4-bit codes of non-uniform values ***
 
 
 def iq4_nl(blocks: Tensor) -> Tensor:

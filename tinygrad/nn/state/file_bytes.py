@@ -1,8 +1,8 @@
-"""The bytes of a file as a tensor: some of them read, or seen as a tensor of another type.
+"""The bytes of a file as a tensor, and views of them with other dtypes.
 
-In: a file's name, or a one-dimensional tensor of bytes on any device. Out: bytes of the host, and
-tensors in the memory of that tensor. Always true: a file is mapped, and what nobody uses of it is
-not read; no view reaches outside.
+Input: a file's name, or a one-dimensional tensor of bytes on any device. Output: bytes of the host,
+and tensors in the memory of that tensor. Invariants: a file is mapped, and unused bytes are not
+read; no view is out of bounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tinygrad.uop.ops import UOp
 
 R = TypeVar("R")
 File = Tensor | str | os.PathLike[str]
-# of which the bytes still count in 64 bits
+# so that the number of bytes fits into 64 bits
 MAX_ELEMENTS = (1 << 60) - 1
 MAX_AXES = 64
 
@@ -38,11 +38,11 @@ _short.maxlist = _short.maxtuple = MAX_AXES
 
 
 class FileFormatError(ValueError):
-    """A file that is not valid, was cut off, or holds something that is not loaded."""
+    """A file is invalid, truncated, or has unsupported content."""
 
 
 def accept_filename(func: Callable[[Tensor], R]) -> Callable[[File], R]:
-    """Lets a function of a tensor of bytes take the name of a file too, which is mapped, not read.
+    """Let a function of a tensor of bytes also take the name of a file, which is mapped.
 
     >>> @nn.state.accept_filename
     ... def size_in_bytes(t: Tensor) -> int:
@@ -73,12 +73,12 @@ def bytes_of_file(file: File) -> Tensor:
 
 
 def shown(value: Any) -> str:
-    """What a message says of a value out of a file, which may be as large and deep as it likes."""
+    """A value from a file, for a message; limited, as it may be arbitrarily large and deep."""
     return _short.repr(value)
 
 
 def name_of_file(t: Tensor) -> str:
-    """What a message calls the file."""
+    """The name of the file in messages."""
     device = str(t.device)
     return device.partition(":")[2] if is_on_disk(t) else f"a tensor on {device}"
 
@@ -94,7 +94,9 @@ def is_file(device: Any) -> bool:
 
 
 def stored_run(tensor: Tensor) -> Buffer | None:
-    """The memory of a tensor on one device, if it is one run of a buffer in row-major order."""
+    """The memory of a tensor on one device, if it is a contiguous range of a buffer in row-major
+    order.
+    """
     run = contiguous_range(tensor.uop)
     if run is None or run[0].op is not Ops.BUFFER or not run[0].is_realized:
         return None
@@ -105,27 +107,27 @@ def stored_run(tensor: Tensor) -> Buffer | None:
 
 
 def memory_of(tensor: Tensor) -> Buffer:
-    """Where a tensor on one device is in row-major order; it is put there if need be."""
-    # realized itself, so that what is asked for often is computed once
+    """The row-major memory of a tensor on one device; copied there if needed."""
+    # realize the tensor itself, so that repeated requests compute it once
     memory = stored_run(tensor.realize()) or stored_run(tensor.contiguous().realize())
     assert memory is not None, "what was stored as contiguous is one run of memory"
     return memory
 
 
 def read_bytes(t: Tensor, start: int, stop: int) -> bytes:
-    """Some of the bytes that `t` holds."""
+    """A range of the bytes of `t`."""
     return bytes(peek_bytes(t, start, stop))
 
 
 def peek_bytes(t: Tensor, start: int, stop: int) -> memoryview:
-    """Some of the bytes that `t` holds, in its own memory if the host can address that."""
+    """A range of the bytes of `t`, without a copy if the host can address its memory."""
     if start == stop:
         return memoryview(b"")
     return memory_of(t).view(stop - start, dtypes.uint8, start).as_memoryview()
 
 
 def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Tensor:
-    """The tensor whose row-major content is in `t`, a tensor of bytes, from byte `start` on."""
+    """The tensor whose row-major content starts at byte `start` of `t`, a tensor of bytes."""
     size = prod(shape)
     if size == 0:
         return Tensor.empty(*shape, dtype=dtype)
@@ -141,12 +143,12 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
 
 
 def check_shape(shape: Any, what: str) -> tuple[int, ...]:
-    """A shape out of a file. Raises FileFormatError unless it is one, of a size that can be."""
+    """A shape from a file. Raises FileFormatError if it is invalid or too large."""
     if not isinstance(shape, tuple | list) or not all(type(d) is int and d >= 0 for d in shape):
         raise FileFormatError(f"{what} has shape {shown(shape)}, which is no list of sizes")
     if len(shape) > MAX_AXES:
         raise FileFormatError(f"{what} has {len(shape)} axes; at most {MAX_AXES} are loaded")
-    # sizes beside a 0 are limited too: strides are their products
+    # sizes next to a 0 are limited too, as strides are their products
     if prod(max(d, 1) for d in shape) > MAX_ELEMENTS:
         raise FileFormatError(f"{what} has shape {shown(shape)}, which is too large for any memory")
     return tuple(shape)

@@ -1,7 +1,7 @@
-"""GGML's types: in blocks of how many elements and bytes each keeps numbers, and which numbers.
+"""GGML's types: the elements and bytes of a block of each, and its dequantisation.
 
-`FORMATS` is the one table. A consumer that wants the bytes of a weight and not its numbers has the
-sizes of a block there, and the function that makes numbers of blocks inside its own kernel.
+`FORMATS` is the one table. A consumer of the quantised bytes of a weight finds the block sizes
+there, and the function that dequantises blocks inside its own kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tinygrad.tensor import Tensor
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A type of GGML: `dequantize` makes (..., elements) of (..., nbytes) of uint8."""
+    """A type of GGML: `dequantize` maps (..., nbytes) of uint8 to (..., elements)."""
 
     name: str
     elements: int
@@ -26,11 +26,11 @@ class BlockFormat:
 
 
 def _plain(name: str, dtype: DType) -> BlockFormat:
-    """A type that is not quantised: its block is one number."""
+    """An unquantised type: its block is one number."""
     return BlockFormat(name, 1, dtype.itemsize, lambda blocks: blocks.bitcast(dtype), dtype)
 
 
-# by the number that a file has for the type
+# by the type number in files
 FORMATS = {
     0: _plain("F32", dtypes.float32),
     1: _plain("F16", dtypes.float16),
@@ -71,11 +71,11 @@ def block_format(ggml_type: int) -> BlockFormat:
 
 
 def ggml_data_to_tensor(t: Tensor, n: int, ggml_type: int) -> Tensor:
-    """The first `n` elements that the bytes `t` stand for, (n,): lazy, part of what reads them.
+    """Dequantise the first `n` elements of the bytes `t`, (n,), lazily, fused into consumers.
 
     Quantised types give float32, the others their own dtype. `t` is of uint8 on a device that runs
     kernels; bytes past the last block are ignored. Raises ValueError if the type is unknown, `n` is
-    no whole number of blocks, or `t` is too short or not of bytes.
+    not a multiple of the block size, or `t` is too short or not of bytes.
 
     >>> one_and_four_bits = bytes([0x00, 0x3C]) + bytes(range(16))
     >>> nn.state.ggml_data_to_tensor(Tensor(one_and_four_bits), 32, 2)[:4].tolist()

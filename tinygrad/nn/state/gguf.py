@@ -1,8 +1,8 @@
 """The GGUF format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 
-A file is a header (metadata by key, then each tensor's type, shape and place) and the data. Loading
-maps the file and reads the header; a tensor is read when it is used. A header is not trusted: what
-it says must fit the file.
+A file is a header (metadata by key, then each tensor's type, shape and offset) and the data.
+Loading maps the file and reads the header; a tensor is read when it is used. A header is not
+trusted: sizes and offsets are checked against the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VERSIONS = (2, 3)
 MAX_AXES = 4
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT_BYTES = 32
-# the format asks for multiples of it
+# the format requires multiples of it
 SMALLEST_ALIGNMENT_BYTES = 8
 
 # a key, a type and a value; a name, a number of axes, a type and an offset
@@ -40,7 +40,7 @@ MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor of a file: its blocks are `nbytes` bytes, which start at `offset` of the data."""
+    """One tensor of a file: its blocks are `nbytes` bytes, starting at `offset` of the data."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,10 +53,10 @@ class TensorEntry:
 def gguf_load(tensor: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The metadata of a GGUF file by key, and its tensors by name.
 
-    Takes a file's name or a tensor of its bytes. The tensors are lazy. They are where `tensor` is,
-    or on the default device if that is a file, which then is read tensor by tensor. Quantised ones
-    are float32 and are dequantised by what reads them; shapes are row-major, (rows, columns).
-    Raises FileFormatError, a ValueError, if the file is not valid or holds what is not supported.
+    Takes a file's name or a tensor of its bytes. The tensors are lazy, on the device of `tensor`,
+    or on the default device if it is a file, which is then read tensor by tensor. Quantised ones
+    are float32, dequantised in their consumers; shapes are row-major, (rows, columns). Raises
+    FileFormatError, a ValueError, if the file is invalid or has unsupported content.
 
     >>> a_file_of_nothing = b"GGUF" + (3).to_bytes(4, "little") + bytes(16)
     >>> nn.state.gguf_load(Tensor(a_file_of_nothing))
@@ -71,7 +71,7 @@ def _loaded(t: Tensor, data_start: int, entry: TensorEntry) -> Tensor:
     if entry.nbytes == 0:
         return Tensor.empty(*entry.shape, dtype=format.dtype)
     start = data_start + entry.offset
-    # with the axes of the tensor, so that what splits these splits the blocks
+    # with the axes of the tensor, so that sharding these shards the blocks
     blocks = (*entry.shape[:-1], -1, format.nbytes)
     data = t[start : start + entry.nbytes].reshape(blocks)
     if is_on_disk(t):
@@ -81,9 +81,9 @@ def _loaded(t: Tensor, data_start: int, entry: TensorEntry) -> Tensor:
 
 @accept_filename
 def gguf_load_metadata(tensor: Tensor) -> tuple[int, dict[str, Any], dict[str, TensorEntry]]:
-    """Where the data starts (bytes), the metadata by key, and what is said of each tensor by name.
+    """The byte offset of the data, the metadata by key, and the entry of each tensor by name.
 
-    For who wants the blocks of a tensor and not its numbers. Raises FileFormatError as `gguf_load`.
+    For consumers of quantised blocks. Raises FileFormatError as `gguf_load`.
     """
     size = int(tensor.numel())
     header = peek_bytes(tensor, 0, min(size, MAX_HEADER_BYTES))
@@ -138,13 +138,13 @@ def _alignment(reader: HeaderReader, metadata: dict[str, Any]) -> int:
 
 
 def _entry(reader: HeaderReader, alignment: int) -> TensorEntry:
-    """What the header says of the next tensor. Raises FileFormatError if no tensor is like that."""
+    """The header's entry of the next tensor. Raises FileFormatError if it is invalid."""
     name = reader.text("the name of a tensor")
     what = f"the tensor {shown(name)}"
     axes = reader.integer("I", what)
     if axes > MAX_AXES:
         raise reader.error(f"{what} has {axes} axes; a GGUF file has at most {MAX_AXES}")
-    # the file has the axis of neighbouring elements first
+    # the file lists the contiguous axis first
     shape = tuple(reader.integer("Q", what) for _ in range(axes))[::-1]
     ggml_type, offset = reader.integer("I", what), reader.integer("Q", what)
     if offset % alignment:
@@ -154,7 +154,7 @@ def _entry(reader: HeaderReader, alignment: int) -> TensorEntry:
 
 
 def _nbytes(reader: HeaderReader, what: str, shape: tuple[int, ...], ggml_type: int) -> int:
-    """The bytes of the blocks of a tensor. Raises FileFormatError if it cannot be in blocks."""
+    """The bytes of the blocks of a tensor. Raises FileFormatError if its rows are not whole blocks."""
     check_shape(shape, f"{reader.where}: {what}")
     try:
         format = block_format(ggml_type)
@@ -171,7 +171,7 @@ def _nbytes(reader: HeaderReader, what: str, shape: tuple[int, ...], ggml_type: 
 
 def _check_places(reader: HeaderReader, entries: list[TensorEntry], data_bytes: int) -> None:
     """Raises FileFormatError if a tensor is not inside the data, or two overlap."""
-    # what has no bytes is nowhere
+    # an empty tensor has no position
     filled = sorted((e for e in entries if e.nbytes), key=lambda entry: entry.offset)
     for entry in filled:
         if entry.offset + entry.nbytes > data_bytes:

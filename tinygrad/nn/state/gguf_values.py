@@ -1,8 +1,8 @@
-"""The values in a GGUF file's header, one after the other.
+"""A reader of the values in a GGUF file's header.
 
-In: the bytes of a header, which may say anything. Out: numbers, strings, and nested lists of them.
-Always true: a count is checked against the bytes that are left before anything of that size is
-made, and arrays in arrays end.
+Input: the bytes of a header, which are not trusted. Output: numbers, strings, and nested lists of
+them. Invariants: a count is checked against the remaining bytes before anything of that size is
+allocated, and the depth of nested arrays is limited.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tinygrad.nn.state.file_bytes import FileFormatError, shown
 MAX_HEADER_BYTES = 100_000_000
 MAX_NESTED_ARRAYS = 8
 
-# the types of values: how `struct` calls the numbers
+# the types of values: the format characters of `struct`
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11: "q", 12: "d"}
 BOOL, STRING, ARRAY = 7, 8, 9
-# the bytes that a value takes at least; a string has a length, an array a type and a length
+# the minimum bytes of a value; a string has a length, an array a type and a length
 MIN_BYTES = {
     **{number: struct.calcsize(f"<{code}") for number, code in NUMBERS.items()},
     BOOL: 1,
@@ -28,9 +28,9 @@ MIN_BYTES = {
 
 
 class HeaderReader:
-    """Reads a header from its start. Every method raises FileFormatError for what is not valid.
+    """Reads a header from its start. Every method raises FileFormatError for invalid content.
 
-    `where` is what a message calls the file, and `what` the thing that is being read.
+    `where` names the file in messages, and `what` the value that is being read.
     """
 
     def __init__(self, data: memoryview, where: str) -> None:
@@ -39,7 +39,7 @@ class HeaderReader:
         self.at = 0
 
     def error(self, problem: str) -> FileFormatError:
-        """The error that says of this file what is wrong with it."""
+        """The error for this file."""
         return FileFormatError(f"{self.where}: {problem}")
 
     def take(self, nbytes: int, what: str) -> memoryview:
@@ -55,7 +55,7 @@ class HeaderReader:
         return int(value)
 
     def count(self, what: str, least_bytes: int) -> int:
-        """A number of things, each of which takes so many bytes at least, and which follow."""
+        """A count of values that follow, of at least `nbytes` bytes each."""
         count = self.integer("Q", what)
         self._check_left(count * least_bytes, f"{what}, {count},")
         return count
@@ -65,7 +65,7 @@ class HeaderReader:
         return self._texts(1, what)[0]
 
     def value(self, what: str) -> Any:
-        """A value of any type: its type, and what that type is made of."""
+        """A value of any type: its type, then its content."""
         return self._values(self._kind(what), 1, what, 0)[0]
 
     def _kind(self, what: str) -> int:
@@ -75,7 +75,7 @@ class HeaderReader:
         return kind
 
     def _values(self, kind: int, count: int, what: str, depth: int) -> list[Any]:
-        """Values of one type, inside of so many arrays."""
+        """Values of one type, at a depth of nested arrays."""
         if kind in NUMBERS:
             code = f"<{count}{NUMBERS[kind]}"
             return list(struct.unpack(code, self.take(struct.calcsize(code), what)))
@@ -88,7 +88,7 @@ class HeaderReader:
         return [self._array(what, depth + 1) for _ in range(count)]
 
     def _array(self, what: str, depth: int) -> list[Any]:
-        """A type, a length, and so many values."""
+        """An array: a type, a length, then the values."""
         kind = self._kind(f"an element of {what}")
         count = self.count(f"the length of {what}", MIN_BYTES[kind])
         return self._values(kind, count, what, depth)
@@ -100,7 +100,7 @@ class HeaderReader:
         return [value == 1 for value in values]
 
     def _texts(self, count: int, what: str) -> list[str]:
-        """Strings one after the other; vocabularies are long, so there is no call for each part."""
+        """Consecutive strings. Vocabularies are long, so this loop is inlined."""
         found: list[str] = []
         for _ in range(count):
             start = self.at + MIN_BYTES[STRING]

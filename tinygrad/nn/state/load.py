@@ -1,4 +1,4 @@
-"""Putting a dictionary of tensors into a model."""
+"""Load a state dictionary into a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTED_NAMES = 20
 
 
 class StateDictError(ValueError):
-    """A dictionary of tensors that does not fit the model; lists every name that does not."""
+    """A state dictionary does not fit the model. The message lists every mismatched name."""
 
 
 def load_state_dict(
@@ -25,15 +25,14 @@ def load_state_dict(
     consume: bool = False,
     realize: bool = True,
 ) -> list[Tensor]:
-    """Gives the tensors of `model` the values in `state_dict`; returns those that got one.
+    """Assign the values of `state_dict` to the tensors of `model`; return the assigned tensors.
 
-    Each keeps its own device or layout and dtype, whatever the dictionary's tensor has. With
-    `strict`, a name that the dictionary lacks is an error and one that the model lacks a warning;
-    without, both are passed over. `verbose` shows progress on a terminal. `consume` takes entries
-    out of `state_dict` once they are loaded, so that their memory is free early. `realize=False`
-    loads lazily. Of a tensor in a file, quantised or not, a device of a layout reads its own part
-    alone. Raises StateDictError, before anything is changed, for missing names and for
-    shapes that differ.
+    Each tensor keeps its own device or layout and dtype. With `strict`, a name that is missing in
+    the dictionary is an error and one that is missing in the model a warning; without, both are
+    ignored. `verbose` shows progress on a terminal. `consume` removes entries from `state_dict`
+    once they are loaded, so that their memory is freed early. `realize=False` loads lazily. Each
+    device reads only its own shard of a tensor in a file, quantised or not. Raises StateDictError,
+    before anything is changed, for missing names and different shapes.
 
     >>> model = {"weight": Tensor.zeros(2)}
     >>> loaded = nn.state.load_state_dict(model, {"weight": Tensor([1.0, 2.0])}, verbose=False)
@@ -42,7 +41,7 @@ def load_state_dict(
     """
     targets = get_state_dict(model)
     _check(targets, state_dict, strict)
-    # both imports and the bar are for a person at a terminal
+    # the imports and the progress bar are only needed on a terminal
     from tqdm import tqdm
 
     names = [name for name in targets if name in state_dict]
@@ -80,7 +79,7 @@ def _fits(value: Tensor, target: Tensor) -> bool:
 
 
 def _listed(what: str, names: list[str]) -> list[str]:
-    """[] or one line that counts the names and shows the first ones."""
+    """[] or one line with the number of names and the first ones."""
     if not names:
         return []
     more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
@@ -90,11 +89,11 @@ def _listed(what: str, names: list[str]) -> list[str]:
 def _load(target: Tensor, value: Tensor, realize: bool) -> None:
     value = value.reshape(target.shape)
     layout = target.device
-    # what is in a file goes to each device in part; the graph would read it as a whole
+    # each device reads its shard of a file; the graph would read the whole file
     in_parts = (
         computed_in_parts(value, layout) if realize and isinstance(layout, Sharding) else None
     )
-    # a clone, because what trains the model must not change the dictionary
+    # a clone, as training the model must not change the dictionary
     own = value.to(layout).clone() if in_parts is None else in_parts.to(layout)
     # into the model's memory if it has any, so that a captured step sees it
     target.assign(own.cast(target.dtype))

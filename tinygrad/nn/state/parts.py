@@ -1,9 +1,8 @@
-"""A value that is computed from a file, computed by each device from its own part of the file.
+"""Shard a value that is computed from a file, so that each device reads its own shard.
 
-In: a lazy value made of one tensor in a file, or of one array of the host, by what works element by
-element and by movement, such as the numbers that quantised blocks stand for, and the layout where
-it is wanted. Out: the same value made of parts of that tensor. Always true: no device gets the
-tensor as a whole, unless it is to have a full copy.
+Input: a lazy value computed from one tensor in a file, or one host array, by elementwise and
+movement ops, such as dequantisation, and the target layout. Output: the same value, computed from
+shards of that tensor. Invariant: no device reads the whole tensor, unless the layout is replicated.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import source_of_bitcast
 
-# what computes each element of its result from the elements at one place of its sources
+# ops that compute each element from the elements at the same index of their sources
 _FOLLOWED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH}
 
 
 def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
-    """`value` on the devices of `layout`, and in that layout if it can be computed so.
+    """`value` on the devices of `layout`, in that layout if possible.
 
-    None if it is not made of one such tensor, or no way to cut that leads to a cut of `value`.
+    None if it is not computed from one such tensor, or no sharding of that tensor shards `value`.
     """
     stored = _stored_below(value.uop)
     if stored is None:
@@ -52,18 +51,18 @@ def _parts(source: UOp, layout: Sharding) -> UOp:
 
 
 def _source(node: UOp) -> UOp:
-    """What a value was before it was copied to a device."""
+    """The source of a value that was copied to a device."""
     return node.src[0] if node.op is Ops.COPY else node
 
 
 def _is_stored(node: UOp) -> bool:
-    """Whether a node is an array of the host, a run of a file, or a copy of one."""
+    """Whether a node is a host array, a range of a file, or a copy of one."""
     below = _source(node)
     return is_on_host(below) or (is_file(below.device) and contiguous_range(below) is not None)
 
 
 def _stored_below(value: UOp) -> UOp | None:
-    """The one tensor in a file, or on the host, that a value is made of."""
+    """The one tensor in a file, or on the host, that a value is computed from."""
     below = value.toposort(gate=lambda x: x.op in _FOLLOWED and not _is_stored(x))
     placed = [x for x in below if x.device is not None]
     stored = [x for x in placed if _is_stored(x)]
@@ -72,7 +71,9 @@ def _stored_below(value: UOp) -> UOp | None:
 
 
 def _layouts(layout: Sharding, stored: UOp) -> Iterator[Sharding]:
-    """How the tensor in the file may be cut: as its value first, if it has the same axes."""
+    """Candidate shardings of the tensor in the file: that of the value first, if it has the same
+    axes.
+    """
     splittable = [axis for axis, size in enumerate(stored.shape) if size != 1]
     options: list[list[Placement]] = [
         [None] if placement is None else [*splittable] for placement in layout.axes
@@ -84,7 +85,7 @@ def _layouts(layout: Sharding, stored: UOp) -> Iterator[Sharding]:
 
 
 def _made_of(value: UOp, stored: UOp, instead: UOp) -> UOp | None:
-    """`value` with another node in the place of `stored`; None if its layout is lost on the way."""
+    """`value` with `stored` replaced by another node; None if its layout does not propagate."""
     done = {stored: instead}
     for node in value.toposort(gate=lambda x: x is not stored):
         if node in done:
@@ -99,5 +100,5 @@ def _made_of(value: UOp, stored: UOp, instead: UOp) -> UOp | None:
 
 
 def _keeps_blocks(node: UOp) -> bool:
-    """Whether a layout of parts is left alone where the size of elements changes."""
+    """Whether a bitcast to another element size keeps the layout."""
     return node.op is not Ops.BITCAST or source_of_bitcast(node.src[0], node.dtype) is node.src[0]

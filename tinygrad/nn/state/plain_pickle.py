@@ -1,9 +1,9 @@
 """Pickles of plain data, read without running anything.
 
-In: a pickle, and the few globals that it may name. Out: dictionaries, lists, tuples, sets, strings,
-numbers, and what the given functions make. Always true: nothing is imported, no attribute is set,
-and nothing is called but those functions; time and memory grow with the length of the pickle alone.
-`pickletools` of the standard library takes the pickle apart; this is the machine that runs it.
+Input: a pickle, and the few globals that it may name. Output: dictionaries, lists, tuples, sets,
+strings, numbers, and results of the given functions. Invariants: nothing is imported, no attribute
+is set, and only those functions are called; time and memory are linear in the length of the pickle.
+`pickletools` of the standard library decodes the opcodes; this module interprets them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EMPTY = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set, "EMPTY_TUPLE"
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 MEMO_PUT = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 MEMO_GET = frozenset({"GET", "BINGET", "LONG_BINGET"})
-# no checkpoint has larger ones; their text would take long to make
+# no checkpoint has larger ones, and formatting them would be slow
 MAX_INTEGER_BITS = 8192
 MAX_KEY_PARTS = 64
 SCALARS = (str, bytes, int, float, DType, type(None))
@@ -45,16 +45,16 @@ Globals = Mapping[tuple[str, str], Any]
 
 
 def load_plain(file: BinaryIO, names: Globals, persistent: Callable[[Any], Any]) -> Any:
-    """The object of the pickle that starts where `file` stands, which is left behind it.
+    """Load the pickle at the position of `file`, and advance past it.
 
-    `names` are the globals that it may name, by module and name; `persistent` makes an object of a
-    persistent id. Raises FileFormatError if the pickle is damaged or names anything else.
+    `names` are the globals that it may name, by module and name; `persistent` maps a persistent id
+    to an object. Raises FileFormatError if the pickle is damaged or names anything else.
     """
     return _Machine(names, persistent).run(_operations(file))
 
 
 def _operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """The names and arguments of a pickle's operations."""
+    """The names and arguments of a pickle's opcodes."""
     try:
         for operation, argument, _ in pickletools.genops(file):
             yield operation.name, argument
@@ -73,7 +73,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, operations: Iterator[tuple[str, Any]]) -> Any:
-        """What is on the stack when the pickle stops."""
+        """The top of the stack when the pickle stops."""
         for name, argument in operations:
             self.step(name, argument)
         result = self.pop()
@@ -82,7 +82,7 @@ class _Machine:
         return result
 
     def step(self, name: str, argument: Any) -> None:
-        """One operation."""
+        """Interpret one opcode."""
         if name in PUSHED:
             self.stack.append(_checked_constant(argument))
         elif name in CONSTANTS:
@@ -169,7 +169,7 @@ class _Machine:
     # ---- globals ----
 
     def find(self, module: Any, name: Any) -> Any:
-        """A global, if it is one of those that are known."""
+        """A global, if it is allowed."""
         if not isinstance(module, str) or not isinstance(name, str):
             raise FileFormatError(f"the pickle names the global {shown(module)}.{shown(name)}")
         if (module, name) not in self.names:
@@ -192,7 +192,7 @@ class _Machine:
         self.stack.append(self.persistent(self.pop()))
 
 
-# attributes that a subclass of a container, or a tensor, was given are no plain data, and are lost
+# attributes of container subclasses and of tensors are not plain data, and are dropped
 OPERATIONS: dict[str, Callable[[_Machine], Any]] = {
     "MARK": _Machine.mark,
     "POP": _Machine.pop_or_pop_mark,
@@ -217,7 +217,7 @@ OPERATIONS: dict[str, Callable[[_Machine], Any]] = {
 
 
 def checked_key(value: Any) -> Any:
-    """A key of a dictionary or an element of a set. Raises FileFormatError unless it is flat.
+    """A dictionary key or a set element. Raises FileFormatError unless it is flat.
 
     Hashing a tuple of tuples of the same tuples takes time that doubles with every level.
     """

@@ -1,9 +1,9 @@
 """The safetensors format: https://github.com/huggingface/safetensors.
 
 A file is the length of its header (8 bytes, little-endian), the header (JSON: each tensor's dtype,
-shape and place in the data) and the data. Saving writes aside and renames, one tensor at a time;
-loading maps the file and reads a tensor when it is used. A header is not trusted: what it says must
-fit the file.
+shape and offsets in the data) and the data. Saving writes to a temporary file, one tensor at a
+time, and renames it; loading maps the file and reads a tensor when it is used. A header is not
+trusted: sizes and offsets are checked against the file.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def safe_load(fn: File) -> dict[str, Tensor]:
 
 @accept_filename
 def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
-    """Where the data starts (bytes), what the header says of each tensor, and the free metadata.
+    """The byte offset of the data, the header's entry of each tensor, and the free metadata.
 
     Raises FileFormatError, a ValueError, if the file has no valid header.
 
@@ -129,11 +129,11 @@ def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
 def safe_save(
     tensors: dict[str, Tensor], fn: str | os.PathLike[str], metadata: dict[str, Any] | None = None
 ) -> None:
-    """Writes the tensors to the file `fn`, which is there whole or not at all.
+    """Write the tensors to the file `fn`, atomically.
 
-    A sharded tensor is saved as its global value, one device's part after the other; nothing is
-    gathered. The host holds one tensor, or one part of a sharded one, at a time. Raises ValueError
-    for a name or a dtype that the format does not have, OSError if it cannot be written.
+    A sharded tensor is saved as its global value, shard by shard, without gathering it. The host
+    holds one tensor, or one shard, at a time. Raises ValueError for a name or a dtype that the
+    format does not support, OSError if the file cannot be written.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +177,7 @@ def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> byte
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
-    """Makes a rename in `folder` last, where folders can be opened."""
+    """Make a rename in `folder` durable, if directories can be opened."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

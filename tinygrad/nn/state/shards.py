@@ -1,8 +1,8 @@
-"""Files and sharded tensors: each device's part goes straight from or to its place in the file.
+"""Read and write sharded tensors: each shard is transferred directly to or from the file.
 
-A part is a box of the row-major array, so in the file it is runs of bytes of equal length. In: a
-tensor in a file, or one on several devices. Out: the other. Always true: the host holds one part at
-a time, and a part that several devices have is read or written once.
+A shard is a box of the row-major array, so in the file it is byte ranges of equal length. Input: a
+tensor in a file, or one on several devices. Output: the other. Invariants: the host holds one shard
+at a time, and a replicated shard is read or written once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Region = tuple[tuple[int, int], ...]
 
 
 def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
-    """A tensor in a file, laid out over devices; each device's part is read from the file alone.
+    """A tensor in a file, sharded over devices; each shard is read separately.
 
-    None if `value` is in no file, or is not in row-major order there.
+    None if `value` is not in a file, or not in row-major order there.
     """
     memory = stored_run(value) if is_on_disk(value) else None
     if memory is None or 0 in value.shape:
@@ -53,11 +53,11 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
 
 
 def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
-    """Writes a tensor on several devices, row-major, from where `file` stands to behind it."""
+    """Write a tensor on several devices, row-major, at the position of `file`, and advance past it."""
     origin = file.tell()
     node = value.contiguous().realize().uop
     while node.op in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
-        # a layout that follows a reshape leaves each device's memory as it is
+        # a reshape that keeps the layout does not change the memory of a device
         node = node.src[0]
     block = layout.local_shape(value.shape)
     for region, holders in _holders(layout, value.shape).items():
@@ -73,7 +73,7 @@ def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
 
 
 def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[int]:
-    """The bytes where the runs of a box start, in order: runs of equal length, which make it up."""
+    """The start offsets of the byte ranges of a box, in order; the ranges have equal length."""
     cut = [axis for axis, bounds in enumerate(region) if bounds != (0, shape[axis])]
     if not cut:
         return [0]
@@ -88,7 +88,7 @@ def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[in
 
 
 def _holders(layout: Sharding, shape: tuple[Any, ...]) -> dict[Region, list[int]]:
-    """The numbers of the devices that have each part; those that have none are left out."""
+    """The numbers of the devices that hold each shard, without devices with empty shards."""
     holders: dict[Region, list[int]] = {}
     for number, region in enumerate(layout.regions(shape)):
         if all(start < stop for start, stop in region):
@@ -97,7 +97,7 @@ def _holders(layout: Sharding, shape: tuple[Any, ...]) -> dict[Region, list[int]
 
 
 def _box(content: memoryview, block: tuple[int, ...], region: Region, itemsize: int) -> Any:
-    """The bytes of a device's memory that are elements of the array: all but the padding of the
+    """The bytes of a device's memory that are elements of the array, without the padding of the
     last blocks.
     """
     sizes = tuple(slice(stop - start) for start, stop in region)
@@ -109,5 +109,5 @@ def _is_addressable(part: Buffer) -> bool:
 
 
 def _host_memory(part: Buffer) -> memoryview:
-    """Where the host prepares the content of a part: in the part itself, if it can."""
+    """The host memory in which a shard is prepared: the shard itself, if the host can address it."""
     return part.as_memoryview() if _is_addressable(part) else memoryview(bytearray(part.nbytes))

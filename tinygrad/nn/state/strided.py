@@ -1,9 +1,9 @@
-"""Tensors that lie in memory with strides, as views of it.
+"""Strided tensors as views of memory.
 
-In: a tensor of bytes, and an offset, a shape and strides in elements. Out: a tensor of that shape
-over those bytes, of which nothing is read. Where the strides are those of a part of a row-major
-array with its axes reordered, as slices, transposes and expanded axes leave them, it is movement
-over a run of the memory, and any other strides are looked up by index when the value is used.
+Input: a tensor of bytes, and an offset, a shape and strides in elements. Output: a tensor of that
+shape over those bytes, without reading them. Strides of a slice, transpose or expand of a row-major
+array become movement ops over a contiguous range of the memory. Other strides become a gather when
+the value is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tinygrad.tensor import Tensor
 
 
 class Box(NamedTuple):
-    """A part of a row-major array of `sizes` that begins `start` elements into the memory."""
+    """A box of a row-major array of `sizes` that starts at element `start` of the memory."""
 
     start: int
     sizes: tuple[int, ...]
@@ -29,7 +29,7 @@ def strided_view(
 ) -> Tensor:
     """The tensor whose element `i` is element `offset + sum(i * strides)` of `data`, its bytes.
 
-    Raises FileFormatError if an element would be outside of `data`.
+    Raises FileFormatError if an element is out of the bounds of `data`.
     """
     shape = check_shape(shape, "a tensor")
     numbers = [offset, *strides]
@@ -61,7 +61,7 @@ def strided_view(
 
 
 def _box(offset: int, sizes: Sequence[int], strides: Sequence[int], elements: int) -> Box | None:
-    """The box that these strides, the largest first, describe within `elements`; None if none."""
+    """The box that these strides, in descending order, describe within `elements`, or None."""
     if not sizes:
         return Box(offset, (1,), ((0, 1),))
     # an axis of stride s below one of stride t has room for t / s; the last element has stride 1
@@ -86,9 +86,9 @@ def _box(offset: int, sizes: Sequence[int], strides: Sequence[int], elements: in
 def _looked_up(
     data: Tensor, dtype: DType, offset: int, shape: Sequence[int], strides: Sequence[int]
 ) -> Tensor:
-    """Any strides: each element looks its place up."""
+    """Any strides: a gather."""
     elements = int(data.numel()) // dtype.itemsize
-    # made of constants alone, it is on no device, and combines with a tensor in a file
+    # an index of constants has no device, and combines with a tensor in a file
     index = Tensor.arange(1, dtype=dtypes.int64) + offset
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         steps = Tensor.arange(size, dtype=dtypes.int64) * stride

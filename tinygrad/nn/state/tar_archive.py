@@ -1,8 +1,8 @@
 """The tar format (POSIX.1-2001 pax, ustar, GNU long names, V7): files in an archive as tensors.
 
-In: a tensor of the bytes of an archive that is not compressed. Out: a view of those bytes for each
-regular file. Nothing of a header is trusted: it has a checksum, and what it announces must be
-there. An archive ends with a block of zeros; without one it was cut off.
+Input: a tensor of the bytes of an uncompressed archive. Output: a view of those bytes for each
+regular file. Headers are not trusted: checksums are verified, and sizes checked against the
+archive. An archive ends with a block of zeros; without one it was truncated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tinygrad.nn.state.file_bytes import (
 from tinygrad.tensor import Tensor
 
 BLOCK_BYTES = 512
-# the type of a header, where it is not a file's; anything unknown is passed over with its content
+# header types other than regular files; unknown types are skipped with their content
 FILE_TYPES = frozenset({b"0", b"\0", b"7"})
 TYPES_WITHOUT_CONTENT = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})
 LONG_NAME, PAX, PAX_FOR_ALL, SPARSE = b"L", b"x", b"g", b"S"
@@ -31,7 +31,7 @@ LONG_NAME, PAX, PAX_FOR_ALL, SPARSE = b"L", b"x", b"g", b"S"
 
 @dataclass(frozen=True)
 class Member:
-    """A header's name and type, and where its content is."""
+    """A header's name and type, and the position of its content."""
 
     name: str
     kind: bytes
@@ -43,8 +43,8 @@ class Member:
 def tar_extract(t: Tensor) -> dict[str, Tensor]:
     """The regular files of a tar archive by name, each `(bytes,)` of uint8.
 
-    Takes a file's name or a tensor of its bytes. Each file is a view: of an archive on disk,
-    nothing but headers is read until it is used. Of files of one name the last counts. Raises
+    Takes a file's name or a tensor of its bytes. Each file is a view: of an archive on disk, only
+    headers are read until it is used. The last of several files of one name is returned. Raises
     FileFormatError, a ValueError, if the archive is not valid, was cut off, or is compressed.
 
     >>> import io, tarfile
@@ -61,7 +61,7 @@ def tar_extract(t: Tensor) -> dict[str, Tensor]:
 
 
 def _files(t: Tensor) -> Iterator[Member]:
-    """The regular files; what long names and pax headers say of them is applied."""
+    """The regular files, with long names and pax headers applied."""
     for_all: dict[str, str] = {}
     for_next: dict[str, str] = {}
     position = 0
@@ -84,7 +84,7 @@ def _files(t: Tensor) -> Iterator[Member]:
 
 
 def _member(t: Tensor, position: int, said: dict[str, str]) -> Member | None:
-    """The member whose header is at a byte; None at the end of the archive."""
+    """The member whose header is at a byte offset; None at the end of the archive."""
     where, size = name_of_file(t), int(t.numel())
     if position + BLOCK_BYTES > size:
         raise FileFormatError(f"{where}: the tar archive of {size} bytes was cut off")
@@ -137,7 +137,7 @@ def _pax_records(t: Tensor, member: Member) -> dict[str, str]:
 
 
 def _number(field: bytes, where: str) -> int:
-    """A number of a header: octal digits, or binary where the first bit is set."""
+    """A number in a header: octal digits, or binary if the first bit is set."""
     found = int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field)
     if found is None:
         raise FileFormatError(f"{where}: a tar header has {field!r} for a number")
@@ -156,5 +156,5 @@ def _decimal(text: str, where: str) -> int:
 
 
 def _text(content: bytes) -> str:
-    """A name; bytes that are no UTF-8 are kept as surrogates, as Python's own modules do."""
+    """A name; bytes that are not UTF-8 are kept as surrogates, as in Python's `tarfile`."""
     return content.decode("utf-8", "surrogateescape")

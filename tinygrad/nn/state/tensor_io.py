@@ -1,4 +1,4 @@
-"""A tensor of bytes as a file that Python's libraries can read."""
+"""A tensor of bytes as a Python file object."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class TensorIO(io.RawIOBase, io.BufferedIOBase):
     """A read-only binary file over `t`, a tensor of bytes, `(n,)` of uint8.
 
-    Only what is asked for is read or moved to the host. Many small reads are faster through
-    `io.BufferedReader(TensorIO(t))`. Raises ValueError for a tensor of another kind.
+    Only requested bytes are read or moved to the host. Many small reads are faster through
+    `io.BufferedReader(TensorIO(t))`. Raises ValueError for another dtype or shape.
 
     >>> file = nn.state.TensorIO(Tensor(b"hello world"))
     >>> file.seek(6)

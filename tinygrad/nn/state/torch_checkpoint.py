@@ -1,13 +1,13 @@
 """PyTorch checkpoints: the zip format, and the stream of pickles from before PyTorch 1.6.
 
-In: a tensor of the bytes of a file that `torch.save` wrote. Out: what was saved, with our tensors
-for PyTorch's, as views of the file, and plain dictionaries and tuples for its containers. No code
-of the file is run: its pickles may name what `torch_globals` lists and nothing else. Every tensor
-must lie within its storage, and every storage within the file.
+Input: a tensor of the bytes of a file written by `torch.save`. Output: the saved objects, with
+views of the file for tensors, and plain dictionaries and tuples for containers. No code of the file
+is run: its pickles may name only the globals in `torch_globals`. Every tensor is checked to be
+within its storage, and every storage within the file.
 
 Each storage is a persistent id of the pickle that has the object: `("storage", type, key, device,
-elements)`. In a zip file its bytes are the file `data/<key>`. In a stream they come behind the
-pickle of the keys, each with its number of elements before it. Files of PyTorch before 0.1.10,
+elements)`. In a zip file its bytes are the file `data/<key>`. In a stream they follow the pickle
+of the keys, each after its number of elements. Files of PyTorch before 0.1.10,
 which are tar archives, are refused.
 """
 
@@ -39,12 +39,12 @@ COUNT_BYTES = 8
 
 @accept_filename
 def torch_load(t: Tensor) -> Any:
-    """What `torch.save` wrote to a file: usually a dictionary of tensors by name.
+    """Load a file written by `torch.save`: usually a dictionary of tensors by name.
 
     Takes a file's name or a tensor of its bytes. Tensors stay in the file until they are used or
-    moved. Parameters come as tensors, `OrderedDict` as a dictionary, `torch.Size` as a tuple,
-    `torch.dtype` as a dtype and `torch.device` as its name. Raises FileFormatError, a ValueError,
-    if the file is not valid, or holds objects of other classes, which it names.
+    moved. Parameters become tensors, `OrderedDict` a dictionary, `torch.Size` a tuple,
+    `torch.dtype` a dtype and `torch.device` its name. Raises FileFormatError, a ValueError, if the
+    file is invalid, or has objects of other classes, which the message names.
 
     >>> import io, pickle, zipfile
     >>> with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
@@ -95,7 +95,7 @@ def _load_zip(t: Tensor) -> Any:
 
 
 class _Reader(io.BufferedReader):
-    """A buffered file that makes no room for more bytes than there are."""
+    """A buffered file that never allocates more bytes than the file has."""
 
     def __init__(self, t: Tensor) -> None:
         super().__init__(TensorIO(t))
@@ -132,7 +132,7 @@ def _load_stream(t: Tensor) -> Any:
 
 
 def _storage_types(file: io.BufferedReader) -> dict[str, StorageType]:
-    """The type of each storage of the pickle that comes next, by key."""
+    """The type of each storage of the next pickle, by key."""
     types: dict[str, StorageType] = {}
     nothing = Tensor.empty(0)
 
@@ -146,7 +146,7 @@ def _storage_types(file: io.BufferedReader) -> dict[str, StorageType]:
 
 
 def _storage_places(file: _Reader, types: dict[str, StorageType]) -> dict[str, tuple[int, int]]:
-    """Where each storage starts, and its bytes, by key."""
+    """The start of each storage, and its bytes, by key."""
     keys = load_plain(file, {}, _refuse_identity)
     if not isinstance(keys, list):
         raise FileFormatError(f"{shown(keys)} stands where the keys of the storages should")
@@ -172,7 +172,7 @@ def _storage_places(file: _Reader, types: dict[str, StorageType]) -> dict[str, t
 
 
 def _checked_identity(identity: Any) -> tuple[StorageType, str, int, tuple[int, int] | None]:
-    """The type, key and number of elements of a storage, and the part of it that is meant."""
+    """The type, key and number of elements of a storage, and the requested range of it."""
     match identity:
         case ("storage", StorageType() as kind, str() as key, str(), int() as count, *view):
             match view:
@@ -188,7 +188,7 @@ def _refuse_identity(identity: Any) -> None:
 
 
 def _part(data: Tensor, dtype: DType, start: int, count: int) -> Storage:
-    """Some elements of a storage. Raises FileFormatError if they are not there."""
+    """A range of elements of a storage. Raises FileFormatError if it is out of bounds."""
     nbytes, first = count * dtype.itemsize, start * dtype.itemsize
     if count < 0 or start < 0 or first + nbytes > data.numel():
         raise FileFormatError(

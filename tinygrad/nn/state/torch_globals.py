@@ -1,7 +1,7 @@
-"""What the pickle of a PyTorch checkpoint may name, and what we make of it.
+"""The globals that the pickle of a PyTorch checkpoint may name, and their replacements.
 
-In: the arguments that a pickle gives to PyTorch's functions. Out: our tensors, dictionaries, tuples
-and strings. Always true: the arguments may be anything, and what does not fit is a FileFormatError.
+Input: the arguments that a pickle passes to PyTorch's functions. Output: tensors, dictionaries,
+tuples and strings. Invariant: the arguments are not trusted; invalid ones raise FileFormatError.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tinygrad.tensor import Tensor
 
 @dataclass(frozen=True)
 class StorageType:
-    """What the elements of a storage are."""
+    """The dtype of the elements of a storage."""
 
     dtype: DType
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A storage: its bytes, and the type of its elements where the tensor does not say it."""
+    """A storage: its bytes, and the default dtype of tensors in it."""
 
     data: Tensor
     dtype: DType
@@ -85,7 +85,7 @@ def _first_tensor(arguments: tuple[Any, ...]) -> Tensor:
 
 
 def _from_type(arguments: tuple[Any, ...]) -> Any:
-    """`(function, type, arguments, attributes)`, of which the attributes are lost."""
+    """`(function, type, arguments, attributes)`, whose attributes are dropped."""
     match arguments:
         case (Constructor() as function, _, tuple() as inner, _):
             return function.function(inner)
@@ -158,7 +158,7 @@ def _as_complex(arguments: tuple[Any, ...]) -> complex:
 
 
 def torch_globals(rebuild: Callable[[tuple[Any, ...]], Tensor]) -> Globals:
-    """The globals of a checkpoint; `rebuild` makes a tensor of a storage."""
+    """The globals of a checkpoint; `rebuild` creates a tensor from a storage."""
     names: dict[tuple[str, str], Any] = {
         ("collections", "OrderedDict"): Constructor(_as_dict),
         ("collections", "defaultdict"): Constructor(_as_default_dict),

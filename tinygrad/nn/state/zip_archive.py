@@ -1,8 +1,8 @@
 """The zip format (PKWARE's APPNOTE): files in an archive as tensors.
 
-In: a tensor of the bytes of an archive. Out: for each file a tensor of bytes; a view where it is
-stored, and an inflated copy where it is deflated. Python's `zipfile` reads the directory; every
-place and size in it is checked against the file.
+Input: a tensor of the bytes of an archive. Output: for each file a tensor of bytes: a view if it is
+stored, an inflated copy if it is deflated. Python's `zipfile` reads the directory; every offset and
+size in it is checked against the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tinygrad.tensor import Tensor
 LOCAL_HEADER_BYTES = 30
 LOCAL_HEADER_MAGIC = b"PK\3\4"
 ENCRYPTED = 1
-# what inflates to more than both of these is refused; deflate reaches a ratio of 1032
+# files that exceed both of these are refused; the maximum ratio of deflate is 1032
 MAX_INFLATED_BYTES = 1 << 28
 MAX_INFLATED_RATIO = 200
 
@@ -35,10 +35,10 @@ MAX_INFLATED_RATIO = 200
 def zip_extract(t: Tensor) -> dict[str, Tensor]:
     """The files of a zip archive by name, each `(bytes,)` of uint8.
 
-    Takes a file's name or a tensor of its bytes. A file that is stored is a view, of which nothing
-    is read until it is used, so that its checksum is not verified; one that is deflated is inflated
-    now. Raises FileFormatError, a ValueError, if the archive is not valid, was cut off, is
-    encrypted, uses another compression, or inflates to far more than its own size.
+    Takes a file's name or a tensor of its bytes. A stored file is a view, read when it is used, so
+    its checksum is not verified; a deflated file is inflated now. Raises FileFormatError, a
+    ValueError, if the archive is invalid, truncated or encrypted, uses another compression, or
+    inflates to far more than its own size.
 
     >>> import io, zipfile
     >>> with zipfile.ZipFile(packed := io.BytesIO(), "w") as archive:
@@ -52,7 +52,7 @@ def zip_extract(t: Tensor) -> dict[str, Tensor]:
 
 
 def _directory(t: Tensor) -> list[zipfile.ZipInfo]:
-    """What the archive's directory says of its files."""
+    """The entries of the archive's directory."""
     where = name_of_file(t)
     try:
         with zipfile.ZipFile(TensorIO(t)) as archive:
@@ -71,9 +71,9 @@ def _directory(t: Tensor) -> list[zipfile.ZipInfo]:
 
 
 def _located(t: Tensor, members: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, int]]:
-    """Each file, and the byte where its content starts, in the directory's order.
+    """Each file and the byte offset of its content, in the order of the directory.
 
-    Raises FileFormatError if one lies outside of the archive, or two overlap.
+    Raises FileFormatError if one is out of bounds, or two overlap.
     """
     starts = {member.filename: _content_start(t, member) for member in members}
     covered = 0
@@ -87,7 +87,7 @@ def _located(t: Tensor, members: list[zipfile.ZipInfo]) -> list[tuple[zipfile.Zi
 
 
 def _content_start(t: Tensor, member: zipfile.ZipInfo) -> int:
-    """Where a file's content is: behind its own header, whose length only that header says."""
+    """The offset of a file's content: after its own header, which has its own length."""
     where, name, size = name_of_file(t), shown(member.filename), int(t.numel())
     start = member.header_offset
     if not 0 <= start <= size - LOCAL_HEADER_BYTES:
@@ -134,12 +134,12 @@ def _content(t: Tensor, member: zipfile.ZipInfo, start: int) -> Tensor:
 
 
 def _inflated(t: Tensor, member: zipfile.ZipInfo, start: int) -> bytes:
-    """The content of a deflated file: never more bytes than it declares."""
+    """The content of a deflated file, limited to its declared size."""
     where, name = name_of_file(t), shown(member.filename)
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     packed = read_bytes(t, start, start + member.compress_size)
     try:
-        # 0 would be no limit
+        # 0 means no limit
         content = inflater.decompress(packed, member.file_size + 1)
     except zlib.error as error:
         raise FileFormatError(f"{where}: {name} is damaged: {error}") from error
