@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from test.reference import evaluate
+from test.evaluator.tensor_graph import evaluate
 from tinygrad import Tensor
 
 torch: Any

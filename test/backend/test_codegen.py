@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from test.backend.kernel_oracle import interpret
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
+from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen import contraction, footprint, streaming
 from tinygrad.codegen.linearize import LoopOrderError, linearize
 from tinygrad.dtype import DType, dtypes

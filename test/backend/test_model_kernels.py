@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.interpret_plan import run_kernel
+from test.evaluator.plan import run_kernel
 from test.models.mnist_cnn import MnistCnn
 from test.models.resnet import ResNet18
 from test.models.transformer import Transformer

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from test.backend.oracle import EDGES, Array, arrays, assert_close, compare
-from test.reference import rounded
+from test.evaluator.arithmetic import rounded
 from tinygrad import Tensor, dtypes
 
 error_function = np.vectorize(math.erf, otypes=[np.float64])

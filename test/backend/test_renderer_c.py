@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
-from test.numpy_evaluator import variable
+from test.evaluator.expression import variable
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer.cstyle import CRenderer, CUDARenderer

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from test.interpret_plan import plan_of, run_plan
-from test.reference import evaluate
+from test.evaluator.plan import plan_of, run_plan
+from test.evaluator.tensor_graph import evaluate
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.plan import KernelItem, Plan
 from tinygrad.settings import Context

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from test.numpy_evaluator import Array
+from test.evaluator.arithmetic import Array
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

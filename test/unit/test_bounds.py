@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from test.numpy_evaluator import evaluate, variable
+from test.evaluator.expression import evaluate, variable
 from test.unit.expressions import (
     EXTREMES,
     all_values,

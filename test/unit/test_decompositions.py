@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from test.numpy_evaluator import Array, evaluate, variable
+from test.evaluator.arithmetic import Array
+from test.evaluator.expression import evaluate, variable
 from tinygrad.codegen import decompositions
 from tinygrad.codegen.narrow_floats import FORMATS, NARROW, decode, encode
 from tinygrad.codegen.threefry import threefry

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.reference import evaluate
+from test.evaluator.tensor_graph import evaluate
 from tinygrad.dtype import dtypes
 from tinygrad.gradient import RULES, carry_over, compute_gradient, with_gradient
 from tinygrad.sharding import Sharding

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from test.numpy_evaluator import Array, evaluate, variable
+from test.evaluator.arithmetic import Array
+from test.evaluator.expression import evaluate, variable
 from test.unit.expressions import (
     EXTREMES,
     all_values,

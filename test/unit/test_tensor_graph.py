@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from test.reference import evaluate
+from test.evaluator.tensor_graph import evaluate
 from tinygrad import Device, Mesh, P, Sharding, Tensor, UOp, Variable, dtypes
 from tinygrad.sharding import Partial, ShardingError
 from tinygrad.uop import GroupOp, Ops

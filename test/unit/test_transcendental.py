@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.numpy_evaluator import Array, evaluate, variable
+from test.evaluator.arithmetic import Array
+from test.evaluator.expression import evaluate, variable
 from tinygrad.codegen import sine
 from tinygrad.codegen.sine import sin
 from tinygrad.codegen.transcendental import exp2, log2, power

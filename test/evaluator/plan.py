@@ -1,6 +1,6 @@
-"""Runs a plan in numpy: kernels by the meaning of their tensor form, transfers as slices of bytes.
+"""A plan, executed with numpy: kernels in their tensor form, messages as copies of bytes.
 
-It checks grouping, layouts and collectives apart from code generation.
+It tests grouping, layouts and collectives without code generation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from test.reference import evaluate, size, to_storage, value_dtype
+from test.evaluator.arithmetic import Array, to_storage, value_dtype
+from test.evaluator.tensor_graph import evaluate, size
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
@@ -20,7 +21,6 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 
-Array = np.ndarray[Any, Any]
 Storage = list[list[Array]]
 
 HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
@@ -50,7 +50,7 @@ def unshard(parts: list[Array], device: Any, shape: tuple[int, ...]) -> Array:
     for part, region in zip(parts, device.regions(shape), strict=True):
         where = tuple(slice(*b) for b in region)
         held = part.reshape(device.local_shape(shape))
-        # what lies behind the end of the array is unspecified
+        # elements past the end of the array are unspecified
         block = held[tuple(slice(0, high - low) for low, high in region)]
         np.testing.assert_array_equal(block[seen[where]], whole[where][seen[where]])
         whole[where], seen[where] = block, True
