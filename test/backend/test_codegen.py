@@ -396,7 +396,7 @@ def test_random_nests(
     check(kernel, arrays, values, parts=parts, vector_bytes=vector_bytes)
 
 
-def test_ranges_may_be_loops_or_terms_in_different_places() -> None:
+def test_a_range_may_be_a_loop_and_a_reduction_axis() -> None:
     n = 24
     b = Build()
     (i,) = b.loops(n)
@@ -447,7 +447,7 @@ def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
 def test_long_rows_are_read_in_the_order_of_memory(
     monkeypatch: pytest.MonkeyPatch, op: Ops, dtype: DType, rows: int, columns: int
 ) -> None:
-    monkeypatch.setattr(streaming, "SMALLEST", 0)
+    monkeypatch.setattr(streaming, "MIN_ARRAY_BYTES", 0)
     b = Build()
     z, j = b.loops(2, columns)
     (i,) = b.reduces(rows)
@@ -472,7 +472,7 @@ def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:
     kernel = sink(buffer(0, rows).index(i).store(total, i))
     sizes = {0: rows, 1: blocks * (head + size), 2: columns}
     runner = check(kernel, {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()})
-    assert any("terms of loop" in x for x in runner.program.applied)
+    assert any("reduction loop" in x for x in runner.program.applied)
 
 
 @pytest.mark.parametrize("rows", [199, 700])
@@ -496,13 +496,13 @@ def test_a_product_with_blocks_computes_each_number_of_theirs_once(rows: int) ->
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(2, 50, 128), (5, 33, 77), (8, 64, 40)])
-def test_a_few_rows_share_each_term_of_a_matrix(m: int, n: int, k: int) -> None:
+def test_a_skinny_product_loads_each_element_of_a_matrix_once(m: int, n: int, k: int) -> None:
     for shape, left, right in (((m, n, k), "ik", "jk"), ((n, m, k), "ik", "jk")):
         runner = check(matmul(*shape, left, right), matmul_arrays(*shape))
-        assert f"tile of {m} outputs that share terms" in runner.program.applied
+        assert f"skinny tile of {m} outputs" in runner.program.applied
     # rows that lie along the outputs are read so
     runner = check(matmul(m, n, k, "ik", "kj"), matmul_arrays(m, n, k))
-    assert not any("share terms" in x for x in runner.program.applied)
+    assert not any("skinny" in x for x in runner.program.applied)
 
 
 @pytest.mark.parametrize("count", [1, 37, 90])
@@ -621,14 +621,12 @@ def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contractions(), st.sampled_from([16, 32, 64]), st.sampled_from([256, 4096, 1 << 18]))
-def test_random_sums_of_products(
-    case: tuple[UOp, Arrays], vector_bytes: int, panel_bytes: int
-) -> None:
+def test_random_contractions(case: tuple[UOp, Arrays], vector_bytes: int, panel_bytes: int) -> None:
     kernel, arrays = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contraction, "MIN_PRODUCTS", 1)
-        patch.setattr(contraction, "PANEL_BYTES", panel_bytes)
-        patch.setattr(contraction, "ACCUMULATOR_BYTES", 4 * panel_bytes)
+        patch.setattr(contraction, "MAX_PANEL_BYTES", panel_bytes)
+        patch.setattr(contraction, "MAX_ACCUMULATOR_BYTES", 4 * panel_bytes)
         patch.setattr(footprint, "MIN_REUSE", 0)
         patch.setattr(LLVMRenderer, "parallel_work", 1)
         check(kernel, arrays, tolerance=2e-3, vector_bytes=vector_bytes)

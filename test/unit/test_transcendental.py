@@ -161,10 +161,10 @@ def test_bits_of_the_inverse_turn() -> None:
             total += term // n
         return total
 
-    unit = 1 << (sine.INVERSE_TURN_BITS + 64)
+    unit = 1 << (sine.INVERSE_TWO_PI_BITS + 64)
     pi = 4 * (4 * inverse_tangent(5, unit) - inverse_tangent(239, unit))
     turn = 2 * pi
-    assert (unit * unit // turn) >> 64 == sine.INVERSE_TURN
+    assert (unit * unit // turn) >> 64 == sine.INVERSE_TWO_PI
 
 
 EDGES = {

@@ -1,10 +1,10 @@
-"""Lower REDUCE to registers that are set, updated in a loop and read.
+"""Lower REDUCE to accumulators in registers: initialized, updated in a loop, and read.
 
-Before: `REDUCE(value, *ranges)` anywhere in an expression, inside loops, TILE ranges among them.
-After: `LOAD(register[tile])` after `STORE(register, register op value, *ranges, *tiles)` after
-`STORE(register, identity, *tiles)`. The register array has an element for each step of the TILE
-ranges that the value depends on, so the reduction's own loop runs outside of them: one operand
-serves many accumulators.
+Before: `REDUCE(value, *ranges)` anywhere in an expression, possibly inside of TILE loops. After:
+`LOAD(register[tile])` after `STORE(register, register op value, *ranges, *tiles)` after
+`STORE(register, identity, *tiles)`. The register array holds an accumulator for each step of the
+TILE ranges that the value depends on. The reduction loop runs outside of these, so that an operand
+loaded once feeds many accumulators.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tinygrad.uop.reduction import identity
 
 
 def identity_element(op: Ops, dtype: DType) -> UOp:
-    """The value that changes nothing under `op`."""
+    """The identity element of a reduction by `op`."""
     scalar = dtype.scalar()
     return UOp(Ops.CONST, dtype, (), dtypes.as_const(identity(op, scalar), scalar))
 
 
 def tile_index(tiles: list[UOp]) -> UOp:
-    """The row-major position of a point of the TILE ranges."""
+    """The row-major index of a step of the TILE ranges."""
     index = UOp.const(dtypes.index, 0)
     for tile in tiles:
         index = tile if index.op is Ops.CONST else index * extent(tile) + tile
@@ -33,10 +33,10 @@ def tile_index(tiles: list[UOp]) -> UOp:
 
 
 def lower_reduces(sink: UOp) -> UOp:
-    """Replace every REDUCE that has ranges."""
+    """Lower every REDUCE over ranges; one without ranges reduces lanes and stays."""
     if not any(u.op is Ops.REDUCE and len(u.src) > 1 for u in sink.toposort()):
         return sink
-    lowering = _Lowering(sink)
+    lowering = _ReduceLowering(sink)
     done: dict[UOp, UOp] = {}
     for u in sink.toposort():
         src = tuple([done[x] for x in u.src])
@@ -47,9 +47,8 @@ def lower_reduces(sink: UOp) -> UOp:
     return done[sink]
 
 
-class _Lowering:
-    """One kernel's reductions: numbers for new loops and registers, and what depends on which
-    loop."""
+class _ReduceLowering:
+    """Lowers the reductions of one kernel, and numbers the new loops and registers."""
 
     def __init__(self, sink: UOp) -> None:
         nodes = sink.toposort()
@@ -58,7 +57,7 @@ class _Lowering:
         self.free = FreeRanges()
 
     def split_tiles(self, node: UOp) -> UOp:
-        """A reduction over TILE ranges too keeps a partial result for each of their steps."""
+        """Lower a reduction; with TILE ranges, each of their steps has a partial result."""
         own = node.src[1:]
         tiles = tuple(r for r in own if r.arg.kind is AxisType.TILE)
         loops = tuple(r for r in own if r.arg.kind is not AxisType.TILE)
@@ -68,7 +67,7 @@ class _Lowering:
         return self.lower(node.arg, partial, tiles)
 
     def lower(self, op: Ops, value: UOp, own: tuple[UOp, ...]) -> UOp:
-        """The accumulators of one reduction, and the load of the result."""
+        """The load of the result, after the loops that initialize and update the accumulators."""
         tiles = sorted(
             (r for r in self.free[value] if r.arg.kind is AxisType.TILE and r not in own),
             key=lambda r: int(r.arg.index),
@@ -79,7 +78,7 @@ class _Lowering:
         register = UOp(Ops.DEFINE_REG, pointer, (), self.registers)
         self.registers += 1
 
-        # the loops around this reduction set its registers again in every step
+        # the accumulators are initialized again in every step of the enclosing loops
         outer = sorted(self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index))
         cleared = [self.factory.like(r) for r in tiles]
         start = UOp(Ops.AFTER, pointer, (register, *outer)) if outer else register
@@ -87,8 +86,8 @@ class _Lowering:
 
         inner = [self.factory.like(r) for r in tiles]
         current = UOp(Ops.AFTER, pointer, (register, clear, *own)).index(tile_index(inner))
-        moved = substitute(value, dict(zip(tiles, inner, strict=True)))
-        updated = UOp(op, dtype, (current.load(dtype=dtype), moved))
+        term = substitute(value, dict(zip(tiles, inner, strict=True)))
+        updated = UOp(op, dtype, (current.load(dtype=dtype), term))
         update = current.store(updated, *own, *inner)
         result = UOp(Ops.AFTER, pointer, (register, update)).index(tile_index(tiles))
         return result.load(dtype=dtype)

@@ -1,8 +1,8 @@
-"""Choose what every loop of a kernel becomes: grid, vector lanes, register tile, or a loop.
+"""Choose the kind of every loop: grid, vector lanes, register tile, or a plain loop.
 
-Before: loops of kind LOOP and REDUCE. After: for each group of stores that share loops at most one
-GLOBAL loop, outermost; VECTOR and TILE loops of constant size; operands staged in scratch memory
-where they are read often. NOOPT=1 leaves all loops as they are.
+Before: loops of kind LOOP and REDUCE. After: each group of stores that share loops has at most one
+GLOBAL loop, outermost, and VECTOR and TILE loops of constant size; operands that are read often are
+staged in scratch memory. NOOPT=1 keeps plain loops.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
 
 
 def run_in_parallel(sink: UOp, renderer: Renderer) -> UOp:
-    """The same loops, in the same order; outermost ones that carry nothing become the grid."""
+    """Keep the order of the loops; outermost ones without a loop-carried value become the grid."""
     nodes = sink.toposort()
     nest = Nest(sink, renderer, RangeFactory(nodes))
     free = FreeRanges()
     stores = [u for u in nodes if u.op is Ops.STORE]
-    # memory that is read again in every step of a loop was written by an earlier step
+    # AFTER(buffer, loop): every step of the loop reads what earlier steps wrote
     carried = {
         r for u in nodes if u.op is Ops.AFTER and u.src[0].op is Ops.DEFINE_GLOBAL for r in u.src
     }
@@ -62,7 +62,7 @@ def run_in_parallel(sink: UOp, renderer: Renderer) -> UOp:
 
 
 def group_stores(sink: UOp) -> list[list[UOp]]:
-    """The stores of a kernel, those with the same outermost loop together."""
+    """The stores of a kernel, grouped by their outermost loop."""
     groups: dict[UOp, list[UOp]] = {}
     for store in sink.src:
         key = store.src[2] if len(store.src) > 2 else store
@@ -71,7 +71,7 @@ def group_stores(sink: UOp) -> list[list[UOp]]:
 
 
 def share_grid(sink: UOp) -> UOp:
-    """Lay the grids of several groups one behind the other; what has none becomes one item."""
+    """Concatenate the grids of several groups; a group without a grid becomes one work item."""
     grids = [u for u in sink.toposort() if u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL]
     if not grids or len(group_stores(sink)) == 1:
         return sink
@@ -95,7 +95,7 @@ def share_grid(sink: UOp) -> UOp:
 
 
 def _put_inside(store: UOp, item: UOp) -> UOp:
-    """Run a store, and all it reads, inside of the loop `item`."""
+    """Enclose a store, and everything it reads, in the loop `item`."""
     table = {
         u: UOp(Ops.AFTER, u.dtype, (u, item)) for u in store.toposort() if u.op is Ops.DEFINE_GLOBAL
     }

@@ -1,13 +1,13 @@
-"""Cut a long sum in blocks that add into scratch memory.
+"""Block a long reduction: partial sums of each block accumulate in scratch memory.
 
-Before: `store(f(sum over outside, inside of value))` over some loops. After, with `[]` scratch
-memory that has an element for each point of the loops `moved`:
+Before: `store(f(sum over outer, inner of value))` over some loops. After, with scratch memory `acc`
+that has an element for each step of the loops `outputs`:
 
-    for moved: [] = 0
-    for outside: for moved: [] += sum over inside of value
-    for moved: store(f([]))
+    for outputs: acc = 0
+    for outer: for outputs: acc += sum over inner of value
+    for outputs: store(f(acc))
 
-What one block of terms reads can then be staged, and stays in cache while all outputs use it.
+The operands of one block can then be staged, and stay in cache while all outputs use them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 
 from tinygrad.codegen.accumulate import identity_element
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, substitute
-from tinygrad.codegen.staging import position_of
+from tinygrad.codegen.ranges import FreeRanges, RangeFactory, clone_ranges, extent, substitute
+from tinygrad.codegen.staging import row_major_index
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -25,36 +25,27 @@ from tinygrad.uop.ops import UOp
 def accumulate_in_memory(
     store: UOp,
     reduce: UOp,
-    outside: list[UOp],
-    moved: list[UOp],
+    outer: list[UOp],
+    outputs: list[UOp],
     factory: RangeFactory,
     number: int,
 ) -> UOp:
-    """The store whose `reduce` is read from scratch memory number `number`."""
+    """The store, with `reduce` blocked and read from scratch memory number `number`."""
     op, dtype = reduce.arg, reduce.dtype
-    inside = [r for r in reduce.src[1:] if r not in outside]
-    pointer = dtype.ptr(math.prod(extent(r) for r in moved), AddrSpace.LOCAL)
+    inner = [r for r in reduce.src[1:] if r not in outer]
+    pointer = dtype.ptr(math.prod(extent(r) for r in outputs), AddrSpace.LOCAL)
     scratch = UOp(Ops.DEFINE_LOCAL, pointer, (), number)
-    context = sorted(FreeRanges()[reduce].difference(moved), key=lambda r: int(r.arg.index))
+    context = sorted(FreeRanges()[reduce].difference(outputs), key=lambda r: int(r.arg.index))
 
-    cleared = clone(moved, factory)
+    cleared = clone_ranges(outputs, factory)
     start = UOp(Ops.AFTER, pointer, (scratch, *context)) if context else scratch
-    clear = start.index(position_of(cleared)).store(identity_element(op, dtype), *cleared)
+    clear = start.index(row_major_index(cleared)).store(identity_element(op, dtype), *cleared)
 
-    loops = clone(moved, factory)
-    table = dict(zip(moved, loops, strict=True))
-    block = substitute(reduce.src[0], table).reduce(*inside, arg=op)
-    current = UOp(Ops.AFTER, pointer, (scratch, clear, *outside)).index(position_of(loops))
-    update = current.store(UOp(op, dtype, (current.load(dtype=dtype), block)), *outside, *loops)
+    loops = clone_ranges(outputs, factory)
+    table = dict(zip(outputs, loops, strict=True))
+    block = substitute(reduce.src[0], table).reduce(*inner, arg=op)
+    current = UOp(Ops.AFTER, pointer, (scratch, clear, *outer)).index(row_major_index(loops))
+    update = current.store(UOp(op, dtype, (current.load(dtype=dtype), block)), *outer, *loops)
 
-    done = UOp(Ops.AFTER, pointer, (scratch, update)).index(position_of(moved))
+    done = UOp(Ops.AFTER, pointer, (scratch, update)).index(row_major_index(outputs))
     return store.substitute({reduce: done.load(dtype=dtype)})
-
-
-def clone(axes: list[UOp], factory: RangeFactory) -> list[UOp]:
-    """New loops of the same sizes, also where one's size depends on another."""
-    clones: list[UOp] = []
-    for r in axes:
-        size = substitute(r.src[0], dict(zip(axes, clones, strict=False)))
-        clones.append(factory.new(size, r.arg.kind))
-    return clones

@@ -1,16 +1,15 @@
-"""Tile sums of products: matrix products, convolutions and the gradients of both.
+"""Tile contractions: matrix products, convolutions and the gradients of both.
 
-Before: `out[...] = f(sum over terms of a * b)` where some outputs matter to `a` alone and some to
-`b` alone. After: a micro-kernel. One axis of one operand (the panel side) becomes vector lanes; a
-few steps of axes of the other (the row side) become a register tile, whose values are read one by
-one and repeated in all lanes. The panel is staged in scratch memory; very long sums are cut in
-blocks that add into scratch memory.
+Before: `out[...] = f(sum over k of a * b)` where some output axes index `a` alone and some `b`
+alone. After: a micro-kernel. An axis of one operand (the panel side) becomes vector lanes; a few
+steps of axes of the other (the row side) become a register tile, whose elements are loaded one by
+one and broadcast to all lanes. The panel is packed into scratch memory; a very long reduction is
+blocked, with accumulators in scratch memory.
 
-    for item in grid: for block of terms:
+    for item in grid: for block of k:
         panel[...] = ...
-        for rows, for columns:
-            for term: for row in tile: for vector: acc[row, vector] += a[row, term] * panel[term,
-            vector]
+        for rows: for columns:
+            for k: for row in tile: for vector: acc[row, vector] += a[row, k] * panel[k, vector]
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from tinygrad.codegen.blocking import accumulate_in_memory
 from tinygrad.codegen.footprint import find_footprint
 from tinygrad.codegen.nest import Nest, points
 from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
-from tinygrad.codegen.skinny_matmul import share_terms
+from tinygrad.codegen.skinny_matmul import tile_skinny_product
 from tinygrad.codegen.split import Fit
-from tinygrad.codegen.staging import is_contiguous, lanes_of, stage
+from tinygrad.codegen.staging import is_contiguous, packed_lanes, stage
 from tinygrad.codegen.tiling import (
-    LONGEST_WHOLE_PANEL,
-    ROW_BYTES,
+    MAX_ROW_BYTES,
+    MAX_SINGLE_PANEL,
     Contraction,
     Tiling,
     choose_tiling,
@@ -38,38 +37,38 @@ from tinygrad.uop.ops import AxisType, UOp
 
 MIN_PRODUCTS = 1 << 12
 ITEMS_PER_THREAD = 4
-# bytes of vectors that are worth a tile of their own, and the side of a tile without them
-NARROWEST_VECTOR = 16
+# bytes of a vector, below which a tile is scalar, and the side of a scalar tile
+MIN_VECTOR_BYTES = 16
 SCALAR_TILE = 4
-# bytes of a staged panel that leave room for the rest in a core's second-level cache
-PANEL_BYTES = 1 << 18
-ACCUMULATOR_BYTES = 1 << 18
-# numbers of scratch arrays
-PANEL, SUMS, ROWS, WINDOW = 0, 1, 2, 3
+# upper bounds of a packed panel and of accumulators, which share a core's second-level cache
+MAX_PANEL_BYTES = 1 << 18
+MAX_ACCUMULATOR_BYTES = 1 << 18
+# numbers of the scratch arrays
+PANEL, ACCUMULATORS, ROWS, WINDOW = 0, 1, 2, 3
 
 
 def tile_contraction(nest: Nest) -> bool:
-    """Tile the nest if it is one sum of products; returns whether it was."""
+    """Tile the nest if it is one contraction; returns whether it is tiled."""
     found = find_contraction(nest)
     if found is None:
         return False
-    if nest.renderer.vector_bytes < NARROWEST_VECTOR:
+    if nest.renderer.vector_bytes < MIN_VECTOR_BYTES:
         tile_scalars(nest, found)
         return True
-    if share_terms(nest, found):
+    if tile_skinny_product(nest, found):
         return False
-    kept = nest.root
+    original = nest.root
     found = stage_windows(nest, found)
     tiling = choose_tiling(found, nest.renderer)
     if tiling is None:
-        nest.root = kept
+        nest.root = original
         return False
     _Application(nest, found, tiling).run()
     return True
 
 
 def stage_windows(nest: Nest, found: Contraction) -> Contraction:
-    """Read factors that windows slide over, with conditions, from scratch memory without them."""
+    """Stage operands that sliding windows read under a condition; staged reads need none."""
     untiled: frozenset[UOp] = frozenset()
     for operand in found.operands:
         for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
@@ -83,13 +82,13 @@ def stage_windows(nest: Nest, found: Contraction) -> Contraction:
     if nest.stores[0] is found.store:
         return found
     again = find_contraction(nest)
-    assert again is not None, "a sum of products stays one when a factor is read elsewhere"
+    assert again is not None, "a contraction stays one when an operand is staged"
     again.untiled = untiled
     return again
 
 
 def find_contraction(nest: Nest) -> Contraction | None:
-    """The one sum of products of a nest with one store, or None."""
+    """The contraction of a nest with one store, or None."""
     if len(nest.stores) != 1:
         return None
     store = nest.stores[0]
@@ -119,7 +118,7 @@ def find_contraction(nest: Nest) -> Contraction | None:
 
 
 def tile_scalars(nest: Nest, found: Contraction) -> None:
-    """Without vectors: each item of a large grid keeps a square of sums in registers."""
+    """Tile for a target without vectors: a work item holds a square of scalar accumulators."""
     fit = Fit.MASKED if nest.is_in_place() else Fit.OVERLAP
     tile: list[UOp] = []
     for axes in found.axes:
@@ -128,13 +127,13 @@ def tile_scalars(nest: Nest, found: Contraction) -> None:
             tile.append(nest.split(longest, SCALAR_TILE, AxisType.TILE, fit)[1])
     store = nest.stores[0]
     nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
-    nest.note(f"tile {' x '.join([str(SCALAR_TILE)] * len(tile))} scalars")
+    nest.note(f"scalar tile {' x '.join([str(SCALAR_TILE)] * len(tile))}")
     nest.grid_over(nest.prefix())
 
 
 @dataclass
 class _Loops:
-    """The loops of a tiled nest by their part in it, outermost first."""
+    """The loops of a tiled nest by their role, each outermost first."""
 
     shared: list[UOp]
     rows: list[UOp]
@@ -149,7 +148,7 @@ class _Loops:
 
 
 class _Application:
-    """Carries a tiling out, one step after the other, on the nest's graph."""
+    """Applies a tiling to a nest, step by step."""
 
     def __init__(self, nest: Nest, found: Contraction, tiling: Tiling) -> None:
         self.nest = nest
@@ -157,67 +156,67 @@ class _Application:
         self.tiling = tiling
         self.factory: RangeFactory = nest.factory
         self.shared = found.shared
-        self.terms_outside: list[UOp] = []
+        self.outer_reduction: list[UOp] = []
 
     @property
     def store(self) -> UOp:
-        """The nest's store as it is now."""
+        """The current store of the nest."""
         return self.nest.stores[0]
 
     def reduce(self) -> UOp:
-        """The nest's reduction as it is now."""
+        """The current reduction of the nest."""
         return next(u for u in self.store.toposort() if u.op is Ops.REDUCE)
 
     def operand(self, side: int) -> UOp:
-        """One factor of the products, as it is now."""
+        """A current operand of the contraction."""
         product = self.reduce().src[0]
         while product.op is Ops.CAST:
             product = product.src[0]
         return product.src[side]
 
     def run(self) -> None:
-        """All steps."""
+        """Apply all steps."""
         tiling, nest = self.tiling, self.nest
         loops = self.split_loops()
         hoisted = tiling.staged and self.panel_is_hoisted(loops)
         if tiling.staged and not hoisted:
-            self.block_terms(max(16, PANEL_BYTES // (self.width * self.itemsize)))
+            self.block_reduction(max(16, MAX_PANEL_BYTES // (self.width * self.itemsize)))
         grid = self.choose_grid(loops, hoisted)
-        outside = [*loops.shared, *loops.rows, *loops.columns]
-        kept = [r for r in outside if r not in grid]
+        outer = [*loops.shared, *loops.rows, *loops.columns]
+        kept = [r for r in outer if r not in grid]
         nest.reorder(self.store, [*grid, *kept, *loops.inner()])
         if tiling.staged:
-            self.stage_panel(grid)
+            self.pack_panel(grid)
         if tiling.rows_staged:
             self.stage_rows(loops.row_tile)
-        if self.terms_outside:
-            self.move_sum_to_memory([*kept, *loops.inner()])
+        if self.outer_reduction:
+            self.accumulate_in_scratch([*kept, *loops.inner()])
         nest.make_grid(grid)
         nest.note(tiling.describe())
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element of the panel."""
+        """The bytes of an element of the panel."""
         return self.operand(self.tiling.side).dtype.itemsize
 
     @property
     def width(self) -> int:
-        """Columns of the register tile."""
+        """The columns of the register tile."""
         return self.tiling.lanes * self.tiling.vectors
 
     def panel_is_hoisted(self, loops: _Loops) -> bool:
-        """Whether one panel serves the whole grid: it is small and depends on no shared loop."""
+        """Whether one panel serves the whole grid: it is small and independent of shared loops."""
         if loops.shared:
             return False
         steps = points(frozenset([*self.reduce().src[1:], *loops.columns]))
-        # all rows go by one block of columns, which is not read again for another one
-        most = PANEL_BYTES if loops.columns else 4 * LONGEST_WHOLE_PANEL
-        return steps * self.width * self.itemsize <= most
+        # without a loop over columns, the panel is read once
+        limit = MAX_PANEL_BYTES if loops.columns else 4 * MAX_SINGLE_PANEL
+        return steps * self.width * self.itemsize <= limit
 
     def split_loops(self) -> _Loops:
-        """Split the lanes' axis and the tiled rows."""
+        """Split the axis of the lanes and the tiled rows."""
         tiling, nest = self.tiling, self.nest
-        repeat = not nest.is_in_place()
+        may_overlap = not nest.is_in_place()
         rows: list[UOp] = []
         tile: list[UOp] = []
         for axis in self.found.axes[1 - tiling.side]:
@@ -225,14 +224,14 @@ class _Application:
             if factor == 1:
                 rows.append(axis)
                 continue
-            fit = Fit.OVERLAP if repeat else Fit.MASKED
+            fit = Fit.OVERLAP if may_overlap else Fit.MASKED
             outer, inner = nest.split(axis, factor, AxisType.TILE, fit)
             tile.append(inner)
             if outer is not None:
                 rows.append(outer)
         width = tiling.lanes * tiling.vectors
         columns = [r for r in self.found.axes[tiling.side] if r is not tiling.axis]
-        fits = repeat and extent(tiling.axis) >= width
+        fits = may_overlap and extent(tiling.axis) >= width
         fit = Fit.OVERLAP if fits else Fit.MASKED
         block, inner = nest.split(tiling.axis, width, AxisType.TILE, fit)
         if block is not None:
@@ -246,34 +245,34 @@ class _Application:
             lane = nest.set_kind(inner, AxisType.VECTOR)
         return _Loops(list(self.found.shared), rows, columns, tile, vectors, lane)
 
-    def block_terms(self, most: int) -> None:
-        """Cut the sum so that one block has at most `most` terms; innermost terms stay together."""
+    def block_reduction(self, max_steps: int) -> None:
+        """Block the reduction into at most `max_steps` each, innermost axes first."""
         inside = 1
-        for term in reversed(self.reduce().src[1:]):
-            if self.terms_outside:
-                self.terms_outside.insert(0, term)
+        for axis in reversed(self.reduce().src[1:]):
+            if self.outer_reduction:
+                self.outer_reduction.insert(0, axis)
                 continue
-            if inside * extent(term) <= most:
-                inside *= extent(term)
+            if inside * extent(axis) <= max_steps:
+                inside *= extent(axis)
                 continue
-            factor = most // inside
+            factor = max_steps // inside
             if factor < 2:
-                self.terms_outside.insert(0, term)
+                self.outer_reduction.insert(0, axis)
                 continue
-            outer, _ = self.nest.split(term, factor, AxisType.REDUCE, Fit.BOUNDED)
-            inside = most
+            outer, _ = self.nest.split(axis, factor, AxisType.REDUCE, Fit.BOUNDED)
+            inside = max_steps
             if outer is not None:
-                self.terms_outside.insert(0, outer)
+                self.outer_reduction.insert(0, outer)
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
-        """The loops that run in parallel, outermost first; rows may be cut for it."""
+        """The loops of the grid, outermost first; rows may be split to get enough work items."""
         if self.nest.work() < 4 * self.nest.renderer.parallel_work:
             return []
         threads = self.nest.renderer.threads
-        wanted = threads * (2 if self.terms_outside else ITEMS_PER_THREAD)
-        repeats_staging = self.tiling.staged and not hoisted
+        wanted = threads * (2 if self.outer_reduction else ITEMS_PER_THREAD)
+        repacks = self.tiling.staged and not hoisted
         columns = [] if hoisted else loops.columns
-        rows = [] if repeats_staging else loops.rows
+        rows = [] if repacks else loops.rows
         grid: list[UOp] = []
         items = 1
         for axis in [*loops.shared, *rows, *columns]:
@@ -281,16 +280,15 @@ class _Application:
                 break
             grid.append(axis)
             items *= extent(axis)
-        if self.terms_outside:
+        if self.outer_reduction:
             kept = [r for r in (*loops.rows, *loops.columns, *loops.inner()) if r not in grid]
-            wanted = max(wanted, items * points(frozenset(kept)) * 4 // ACCUMULATOR_BYTES)
-        if repeats_staging:
-            items = self.cut_rows(loops, grid, items, wanted)
+            wanted = max(wanted, items * points(frozenset(kept)) * 4 // MAX_ACCUMULATOR_BYTES)
+        if repacks:
+            items = self.split_rows(loops, grid, items, wanted)
         return grid if items > 1 else []
 
-    def cut_rows(self, loops: _Loops, grid: list[UOp], items: int, wanted: int) -> int:
-        """Add parts of the rows to the grid, no more than needed: each part stages the panel
-        again."""
+    def split_rows(self, loops: _Loops, grid: list[UOp], items: int, wanted: int) -> int:
+        """Add chunks of the rows to the grid, no more than needed: each chunk packs the panel."""
         for axis in list(loops.rows):
             if items >= wanted or not is_static(axis):
                 break
@@ -305,39 +303,39 @@ class _Application:
                 grid.append(outer)
         return items
 
-    def stage_panel(self, grid: list[UOp]) -> None:
-        """Read the panel side from scratch memory."""
+    def pack_panel(self, grid: list[UOp]) -> None:
+        """Pack the panel into scratch memory."""
         operand = self.operand(self.tiling.side)
         free = FreeRanges()[operand]
-        terms = [r for r in self.reduce().src[1:] if r not in self.terms_outside]
+        reduction = [r for r in self.reduce().src[1:] if r not in self.outer_reduction]
         columns = [r for r in self.store.src[2:] if r not in grid and r not in self.shared]
-        outside = [r for r in columns if r.arg.kind is AxisType.LOOP]
-        inside = [r for r in columns if r.arg.kind is not AxisType.LOOP]
-        axes = [r for r in (*outside, *terms, *inside) if r in free]
+        outer = [r for r in columns if r.arg.kind is AxisType.LOOP]
+        inner = [r for r in columns if r.arg.kind is not AxisType.LOOP]
+        axes = [r for r in (*outer, *reduction, *inner) if r in free]
         staged = stage(operand, axes, self.factory, PANEL)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def stage_rows(self, tile: list[UOp]) -> None:
-        """Compute the row side of one register tile before its terms are summed."""
+        """Stage the rows of one register tile, computed once, before they are reduced."""
         operand = self.operand(1 - self.tiling.side)
         free = FreeRanges()[operand]
-        terms = [r for r in self.reduce().src[1:] if r not in self.terms_outside]
-        own = [r for r in terms if r in free]
+        reduction = [r for r in self.reduce().src[1:] if r not in self.outer_reduction]
+        own = [r for r in reduction if r in free]
         rows = [r for r in tile if r in free]
-        if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > ROW_BYTES:
+        if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > MAX_ROW_BYTES:
             return
         if is_contiguous(operand, own[-1], FreeRanges()):
-            # written as it is computed; rows start in different sets of the cache
-            staged = stage(operand, [*rows, *own], self.factory, ROWS, lanes_of(operand))
+            # stored in the order of computation, padded so that rows map to different cache sets
+            staged = stage(operand, [*rows, *own], self.factory, ROWS, packed_lanes(operand))
         else:
             staged = stage(operand, [*own, *rows], self.factory, ROWS)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
-    def move_sum_to_memory(self, moved: list[UOp]) -> None:
-        """Make the outer terms a loop that adds into scratch memory."""
-        terms = points(frozenset(self.reduce().src[1:]).difference(self.terms_outside))
+    def accumulate_in_scratch(self, outputs: list[UOp]) -> None:
+        """Move the outer reduction loops outside of `outputs`, with accumulators in memory."""
+        block = points(frozenset(self.reduce().src[1:]).difference(self.outer_reduction))
         store = accumulate_in_memory(
-            self.store, self.reduce(), self.terms_outside, moved, self.factory, SUMS
+            self.store, self.reduce(), self.outer_reduction, outputs, self.factory, ACCUMULATORS
         )
         self.nest.root = self.nest.root.substitute({self.store: store})
-        self.nest.note(f"sum in blocks of {terms} terms")
+        self.nest.note(f"reduction in blocks of {block}")

@@ -1,8 +1,7 @@
-"""Operations that a target lacks, written in those that it has.
+"""Decompose ops that the target lacks into ops that it has.
 
-Before: any arithmetic, on scalars and vectors. After: only the renderer's `operations`, on its
-`dtypes`; what replaces an operation has no branches. The functions themselves are in the modules
-imported here.
+Before: any ALU op, on scalars and vectors. After: only the renderer's `operations`, on its
+`dtypes`. Decompositions have no branches.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 WIDE_FLOATS = (dtypes.float32, dtypes.float64)
 INTEGERS = (*dtypes.ints, *dtypes.index_like)
-# higher powers lose less accuracy by logarithms than by multiplications
-LARGEST_UNROLLED_POWER = 8
+# above it, logarithms are more accurate than repeated multiplication
+MAX_UNROLLED_POWER = 8
 
 
 def decompose(sink: UOp, renderer: Renderer) -> UOp:
-    """The same graph in the renderer's operations and types."""
+    """The same graph in ops and dtypes of the renderer."""
     operations, known = renderer.operations, renderer.dtypes
     sink = graph_rewrite(sink, _arithmetic_rules(operations, known), name="decompose")
     if any(u.dtype.scalar() in NARROW and u.dtype.scalar() not in known for u in sink.toposort()):
-        # after the arithmetic, which looks at the types that are then gone
+        # after the arithmetic rules, which match on the narrow dtypes
         sink = graph_rewrite(sink, _storage_rules(operations, known), name="narrow floats")
     return sink
 
@@ -71,10 +70,10 @@ def _binary(op: Ops, dtype: DType | tuple[DType, ...]) -> UPat:
     return UPat(op, dtype=dtype, src=(UPat.var("x"), UPat.var("y")))
 
 
-def constant_value(x: UOp) -> int | float | None:
-    """The number that `x` is in all its lanes, or None."""
+def splat_value(x: UOp) -> int | float | None:
+    """The constant value of all lanes of `x`, or None."""
     if x.op is Ops.VECTORIZE and len(set(x.src)) == 1:
-        return constant_value(x.src[0])
+        return splat_value(x.src[0])
     if x.op is not Ops.CONST:
         return None
     if isinstance(x.arg, tuple):
@@ -92,14 +91,14 @@ def _power_in_float64(x: UOp, y: UOp) -> UOp:
 
 
 def _constant_power(x: UOp, y: UOp) -> UOp | None:
-    """x to a small constant integer or a half, by multiplications or a square root."""
-    value = constant_value(y)
+    """x to a small constant integer power by multiplications, or to 0.5 by a square root."""
+    value = splat_value(y)
     if value is None:
         return None
     exponent = float(abs(value))
     if exponent == 0.5:
         result = x.sqrt()
-    elif exponent.is_integer() and 0 < exponent <= LARGEST_UNROLLED_POWER:
+    elif exponent.is_integer() and 0 < exponent <= MAX_UNROLLED_POWER:
         result = _multiply_out(x, int(exponent))
     else:
         return None
@@ -107,7 +106,7 @@ def _constant_power(x: UOp, y: UOp) -> UOp | None:
 
 
 def _constant_integer_power(x: UOp, y: UOp) -> UOp | None:
-    value = constant_value(y)
+    value = splat_value(y)
     return _multiply_out(x, int(value)) if value is not None and value > 0 else None
 
 
@@ -120,7 +119,7 @@ def _multiply_out(x: UOp, exponent: int) -> UOp:
 
 
 def _integer_power(x: UOp, y: UOp) -> UOp:
-    """x**y modulo the width of the type, for y >= 0, by squaring, a step for each bit of y."""
+    """x**y modulo the width of the dtype, for y >= 0, by squaring."""
     highest = dtypes.max(y.dtype) if y.dtype.count > 1 else y.vmax
     result = x.const_like(1)
     for bit in range(max(int(highest), 1).bit_length()):
@@ -137,13 +136,13 @@ constant_powers = PatternMatcher(
 )
 
 
-# ---- smaller ones ----
+# ---- conversions, rounding, comparisons ----
 
 
 def _float_to_uint64(x: UOp, u: UOp) -> UOp:
-    """By way of int64, which wraps negative numbers around; targets differ in what they do there.
+    """A conversion through int64, so that negative numbers wrap; targets differ in that.
 
-    What int64 cannot hold is converted without its highest bit.
+    A number of 2**63 or more is converted without its highest bit.
     """
     wide = x if x.dtype.scalar() in WIDE_FLOATS else x.cast(dtypes.float32)
     fits = wide < 2.0**63
@@ -152,17 +151,17 @@ def _float_to_uint64(x: UOp, u: UOp) -> UOp:
 
 
 def _trunc(x: UOp) -> UOp:
-    """Toward zero by way of an integer; a float so large that it has no fraction stays as it is."""
+    """Truncation through an integer; a float too large to have a fraction is unchanged."""
     integer = dtypes.int32 if x.dtype.scalar() is dtypes.float32 else dtypes.int64
     limit = 2.0 ** (dtypes.finfo(x.dtype)[1])
     has_fraction = (x < limit) & (x > -limit)
-    # the conversion of a number that does not fit is undefined, so 0 takes its place
+    # converting a number out of range is undefined, so it is replaced by 0
     safe = has_fraction.where(x, x.const_like(0))
     return has_fraction.where(safe.cast(integer).cast(x.dtype), x)
 
 
 def _float_maximum(x: UOp, y: UOp) -> UOp:
-    """The larger; NaN if either is."""
+    """The maximum, NaN if either operand is NaN."""
     return ((x < y) | y.ne(y)).where(y, x)
 
 
@@ -205,7 +204,7 @@ REPLACEMENTS: dict[Ops, PatternMatcher] = {
 
 
 def _divide(x: UOp, y: UOp) -> UOp | None:
-    """x * (1 / y) as one division, unless 1 / y stays the same in a loop in which x changes."""
+    """x * (1 / y) as one division, unless 1 / y is invariant in a loop in which x varies."""
     if y.op is Ops.VECTORIZE and len(y.src) == 1:
         return None
     free = FreeRanges()
@@ -245,7 +244,7 @@ bool_arithmetic = PatternMatcher(
 
 
 def _by_power_of_two(x: UOp, y: UOp, replacement: Callable[[UOp, int], UOp]) -> UOp | None:
-    divisor = constant_value(y)
+    divisor = splat_value(y)
     if divisor is None or divisor <= 0 or not math.log2(divisor).is_integer() or x.vmin < 0:
         return None
     return replacement(x, int(divisor))

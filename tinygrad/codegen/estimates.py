@@ -1,4 +1,4 @@
-"""How much a kernel computes and moves, by the sizes of its loops."""
+"""Estimates of the operations and memory traffic of a kernel, from the sizes of its loops."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tinygrad.uop.ops import UOp, sint
 
 
 def estimate(sink: UOp) -> Estimates:
-    """The estimates of a kernel graph, before anything is done to its loops.
+    """The estimates of a kernel graph, before its loops are transformed.
 
-    A node runs as often as the loops it depends on have points. Index arithmetic is not counted.
-    Of a buffer no more memory moves than is accessed, as when rows of a table are picked.
+    A node runs once for each step of the loops it depends on. Index arithmetic is not counted.
+    The traffic of a buffer is at most the bytes accessed, as in a gather from a large table.
     """
     free = FreeRanges()
     flops: sint = 0
@@ -37,7 +37,7 @@ def estimate(sink: UOp) -> Estimates:
             per_point = 2 if u.op is Ops.MULACC else 1
             if not dtypes.is_bool(u.dtype):
                 flops = _times(free[u]) * per_point + flops
-    memory = sum(_moved(u, nbytes) for u, nbytes in accessed.items())
+    memory = sum(_traffic(u, nbytes) for u, nbytes in accessed.items())
     return Estimates(_simple(flops), _simple(loaded), _simple(stored), memory)
 
 
@@ -45,8 +45,8 @@ def _add(table: dict[UOp, sint], pointer: UOp, nbytes: sint) -> None:
     table[pointer] = nbytes + table.get(pointer, 0)
 
 
-def _moved(pointer: UOp, accessed: sint) -> int:
-    """The bytes of a buffer that a kernel brings in or out, however often it accesses them."""
+def _traffic(pointer: UOp, accessed: sint) -> int:
+    """The memory traffic of a buffer, assuming that repeated accesses hit a cache."""
     assert isinstance(pointer.dtype, PtrDType)
     size = pointer.dtype.nbytes()
     return min(size, accessed) if isinstance(accessed, int) else size

@@ -1,9 +1,9 @@
-"""Turn VECTOR ranges into vectors.
+"""Lower VECTOR ranges to vector dtypes.
 
-Before: expressions over RANGEs, some of kind VECTOR. No expression depends on two of these. After:
-no VECTOR range is left. What depended on one has a vector dtype: neighbouring elements are loaded
-and stored at once, others gathered and scattered, and a reduction over lanes becomes a vector
-accumulator whose lanes are reduced at the end.
+Before: expressions over RANGEs, some of kind VECTOR; no expression depends on two of these. After:
+no VECTOR range. An expression that depended on one has a vector dtype: contiguous accesses are
+vector loads and stores, others gathers and scatters, and a reduction over lanes becomes a vector
+accumulator whose lanes are reduced after the loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INT32_LIMIT = 1 << 31
 
 
 def broadcast(node: UOp, count: int) -> UOp:
-    """A scalar in all of `count` lanes."""
+    """A splat of a scalar to `count` lanes."""
     if node.dtype.count == count or count == 1:
         return node
     if node.op is Ops.CONST:
@@ -26,7 +26,7 @@ def broadcast(node: UOp, count: int) -> UOp:
 
 
 def expand_vectors(sink: UOp, has_shuffle: bool) -> UOp:
-    """Replace every VECTOR range. `has_shuffle`: see `Renderer`."""
+    """Lower every VECTOR range. `has_shuffle`: see `Renderer`."""
     nodes = sink.toposort()
     if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR for u in nodes):
         return sink
@@ -37,7 +37,7 @@ def expand_vectors(sink: UOp, has_shuffle: bool) -> UOp:
 
 
 class _Expansion:
-    """The vector form of every node done so far."""
+    """The vector form of every node processed so far."""
 
     def __init__(self, has_shuffle: bool) -> None:
         self.has_shuffle = has_shuffle
@@ -86,7 +86,7 @@ class _Expansion:
         return UOp(u.op, u.dtype.scalar().vec(count), wide, u.arg)
 
     def index_arithmetic(self, u: UOp, src: tuple[UOp, ...], count: int) -> UOp:
-        """Lanes of 32 bits where every value is known to fit: twice as many in a vector."""
+        """Index arithmetic in lanes of 32 bits if every value fits, else of 64 bits."""
         narrow = all(_fits_int32(x) for x in (u, *u.src) if x.dtype is dtypes.index)
         lane = dtypes.int32 if narrow else dtypes.index
         wide = tuple(
@@ -103,9 +103,9 @@ class _Expansion:
         return UOp(u.op, dtype.vec(count), wide, u.arg)
 
     def index(self, u: UOp, axis: UOp) -> UOp:
-        """An address with a scalar index if the lanes are neighbours, else with one for each lane.
+        """An address with a scalar index if the lanes are contiguous, else with a vector index.
 
-        Lanes at a constant distance are offsets from the address of the first.
+        Lanes at a constant stride are constant offsets from the address of the first.
         """
         pointer = self.done[u.src[0]]
         valid = tuple([self.done[x] for x in u.src[2:]])
@@ -130,7 +130,7 @@ class _Expansion:
             return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
         count = extent(axis)
         if self.lanes_axis(u.src[0]) is None:
-            # only the alternative has lanes: the load is the same for all of them
+            # only the alternative depends on lanes: one scalar load serves all of them
             address = src[0]
             plain = UOp(Ops.LOAD, u.dtype, (address,))
             valid = address.src[2]
@@ -147,9 +147,9 @@ class _Expansion:
         return UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
 
     def strided_load(self, u: UOp, src: tuple[UOp, ...], axis: UOp, stride: int) -> UOp:
-        """Lanes that are few elements apart: load all elements in between, and take what is needed.
+        """A load of small stride: load contiguous vectors and shuffle the lanes out of them.
 
-        Elements that no lane needs are masked: they may lie behind the end of the buffer.
+        Elements that no lane needs are masked, since they may lie past the end of the buffer.
         """
         count = extent(axis)
         total = count * abs(stride)
@@ -161,8 +161,8 @@ class _Expansion:
         address: tuple[UOp, ...] = (self.done[u.src[0].src[0]], build_affine(form))
         mask = dtypes.bool.vec(total)
         valid = broadcast(src[0].src[2], count) if len(src[0].src) > 2 else None
-        of_lane = tuple(i // stride if stride > 0 else count - 1 - i for i in range(total))
-        needed = None if valid is None else UOp(Ops.GEP, mask, (valid,), of_lane)
+        lane_of = tuple(i // stride if stride > 0 else count - 1 - i for i in range(total))
+        needed = None if valid is None else UOp(Ops.GEP, mask, (valid,), lane_of)
         if total > count:
             read = UOp(Ops.CONST, mask, (), tuple(i in lanes for i in range(total)))
             needed = read if needed is None else UOp(Ops.AND, mask, (read, needed))
@@ -199,7 +199,7 @@ def _fits_int32(node: UOp) -> bool:
 
 
 def _to_lane_type(node: UOp, lane: DType) -> UOp:
-    """An index, scalar or lanes, as `lane` or lanes of it."""
+    """An index, scalar or vector, with elements of type `lane`."""
     if node.dtype.scalar() is lane:
         return node
     if node.op is Ops.CONST:

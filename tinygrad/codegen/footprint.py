@@ -1,9 +1,8 @@
-"""Copy what a window slides over to scratch memory, with its padding.
+"""Stage the footprint of sliding windows in scratch memory, padding included.
 
-Before: a factor of a sum of products is a load at `image[c, y + ky, x + kx]`, valid where both sums
-lie inside of the image. After: the load reads scratch memory without a condition; a store nest
-fills it once for every image, over `c` and over all values that the two sums take, padding
-included.
+Before: an operand of a contraction is a load of `image[c, y + ky, x + kx]`, masked where a sum lies
+outside of the image. After: an unmasked load from scratch memory; a nest fills it once per image,
+over `c` and the range of values of each sum, padding included.
 """
 
 from __future__ import annotations
@@ -17,57 +16,54 @@ from tinygrad.codegen.ranges import (
     FreeRanges,
     RangeFactory,
     affine,
+    and_conditions,
     build_affine,
-    conjunction,
     extent,
     index_const,
     is_static,
 )
-from tinygrad.codegen.staging import fill_nest, position_of
+from tinygrad.codegen.staging import fill_nest, row_major_index
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# what windows of terms read, in no order, next to all else in a core's second-level cache
-FOOTPRINT_BYTES = 1 << 18
-# and what windows of rows read, row by row
-ROWS_FOOTPRINT_BYTES = 1 << 20
-# each element has to be read this often, or conditions cost less than the copy
+# maximum footprint of windows along reduction axes, which shares a core's second-level cache
+MAX_FOOTPRINT_BYTES = 1 << 18
+# and of windows along output rows, which are read in order
+MAX_ROWS_FOOTPRINT_BYTES = 1 << 20
+# minimum reads per element, below which masks cost less than staging
 MIN_REUSE = 8
-# about how many columns share what is read of a row
+# columns that typically share a load of a row
 COLUMNS = 32
 
 
 @dataclass
-class _Sum:
-    """A sum of loops that conditions are about: its terms, its least value, how many values it
-    has."""
+class _WindowSum:
+    """A sum of loop counters that conditions compare: its terms, minimum and number of values."""
 
     terms: dict[UOp, int]
-    least: int
+    minimum: int
     size: int
 
     def as_index(self) -> UOp:
-        """The sum, counted from 0."""
-        return build_affine(Affine(-self.least, dict(self.terms)))
+        """The sum, shifted to start at 0."""
+        return build_affine(Affine(-self.minimum, dict(self.terms)))
 
 
 @dataclass
 class Footprint:
-    """The load that reads scratch memory, and the loops that must stay outside of the nest that
-    fills it."""
+    """The load from scratch memory, and the loops that enclose the nest that fills it."""
 
     load: UOp
     outside: frozenset[UOp]
 
 
 def find_footprint(
-    load: UOp, terms: tuple[UOp, ...], products: int, factory: RangeFactory, number: int
+    load: UOp, reduction: tuple[UOp, ...], products: int, factory: RangeFactory, number: int
 ) -> Footprint | None:
-    """The load from scratch memory number `number` that replaces `load`, or None if that is no
-    gain.
+    """The staged form of `load` in scratch memory number `number`, or None if it does not pay.
 
-    `terms` are the loops that are summed over, in so many `products`.
+    `reduction` are the reduction loops of the contraction, which has so many `products`.
     """
     if len(load.src) != 2 or load.src[1].op is not Ops.CONST or len(load.src[0].src) != 3:
         return None
@@ -77,28 +73,28 @@ def find_footprint(
     if not comparisons or not sums:
         return None
     rest = affine(position)
-    scales = [_take_out(rest, s) for s in sums]
+    scales = [_subtract_multiple(rest, s) for s in sums]
     loops = list(rest.terms)
     used = {r for s in sums for r in s.terms}
     if 0 in scales or any(r.op is not Ops.RANGE or r in used or not is_static(r) for r in loops):
         return None
-    own = [r for r in terms if r in loops]
+    own = [r for r in reduction if r in loops]
     size = math.prod(extent(r) for r in own) * math.prod(s.size for s in sums)
     outside = frozenset(loops).difference(own)
-    reads, most = points(FreeRanges()[load]), FOOTPRINT_BYTES
-    if points(frozenset(used.difference(terms))) > points(frozenset(used.intersection(terms))):
-        # rows, which are read again for each block of columns
-        reads, most = max(reads, products // COLUMNS), ROWS_FOOTPRINT_BYTES
-    if size * load.dtype.itemsize > most:
+    reads, limit = points(FreeRanges()[load]), MAX_FOOTPRINT_BYTES
+    reduced = used.intersection(reduction)
+    if points(frozenset(used - reduced)) > points(frozenset(reduced)):
+        # output rows, which are read again for each block of columns
+        reads, limit = max(reads, products // COLUMNS), MAX_ROWS_FOOTPRINT_BYTES
+    if size * load.dtype.itemsize > limit:
         return None
     if reads < MIN_REUSE * size * points(outside):
         return None
-    return _copied(load, pointer, rest, list(zip(sums, scales, strict=True)), own, factory, number)
+    return _stage(load, pointer, rest, list(zip(sums, scales, strict=True)), own, factory, number)
 
 
 def _comparisons(valid: UOp) -> list[UOp] | None:
-    """The comparisons whose conjunction is `valid`, some of them negated; None if it is anything
-    else."""
+    """The comparisons, possibly negated, whose AND is `valid`; None for any other form."""
     if valid.op is Ops.AND:
         found: list[UOp] = []
         for x in valid.src:
@@ -116,14 +112,14 @@ def _comparisons(valid: UOp) -> list[UOp] | None:
 
 
 def _compared(comparison: UOp) -> tuple[UOp, Affine]:
-    """The CMPLT of a comparison, and its left side less its right side."""
+    """The CMPLT of a comparison, and the difference of its sides."""
     plain = comparison.src[0] if comparison.op is Ops.CMPNE else comparison
     return plain, affine(plain.src[0] - plain.src[1])
 
 
-def _sums(comparisons: list[UOp]) -> list[_Sum] | None:
-    """The distinct sums of loops that are compared with constants."""
-    found: list[_Sum] = []
+def _sums(comparisons: list[UOp]) -> list[_WindowSum] | None:
+    """The distinct sums of loop counters that are compared with constants."""
+    found: list[_WindowSum] = []
     for comparison in comparisons:
         form = _compared(comparison)[1].terms
         negated = {r: -c for r, c in form.items()}
@@ -135,13 +131,12 @@ def _sums(comparisons: list[UOp]) -> list[_Sum] | None:
             return None
         value = build_affine(Affine(0, dict(form)))
         low, high = int(value.vmin), int(value.vmax)
-        found.append(_Sum(dict(form), low, high - low + 1))
+        found.append(_WindowSum(dict(form), low, high - low + 1))
     return found
 
 
-def _take_out(rest: Affine, part: _Sum) -> int:
-    """Subtract as many times `part` from `rest` as its terms appear; how many, or 0 if they
-    differ."""
+def _subtract_multiple(rest: Affine, part: _WindowSum) -> int:
+    """Subtract a multiple of `part` from `rest`; returns the multiple, or 0 if it does not fit."""
     first = next(iter(part.terms))
     scale, left = divmod(rest.terms.get(first, 0), part.terms[first])
     if left:
@@ -151,25 +146,25 @@ def _take_out(rest: Affine, part: _Sum) -> int:
     return scale
 
 
-def _copied(
+def _stage(
     load: UOp,
     pointer: UOp,
     rest: Affine,
-    sums: list[tuple[_Sum, int]],
+    sums: list[tuple[_WindowSum, int]],
     own: list[UOp],
     factory: RangeFactory,
     number: int,
 ) -> Footprint:
-    """The nest that fills the scratch memory, and the load from it."""
+    """The load from scratch memory, after the nest that fills it."""
     steps = [factory.new(s.size, AxisType.REDUCE) for s, _ in sums]
     position = Affine(rest.constant, dict(rest.terms))
     for (s, scale), step in zip(sums, steps, strict=True):
         position.add(step, scale)
-        position.constant += scale * s.least
+        position.constant += scale * s.minimum
     conditions: list[UOp] = []
     for comparison in _comparisons(load.src[0].src[2]) or []:
-        conditions.append(_restated(comparison, [s for s, _ in sums], steps))
-    address = pointer.index(build_affine(position), conjunction(*conditions))
+        conditions.append(_compare_step(comparison, [s for s, _ in sums], steps))
+    address = pointer.index(build_affine(position), and_conditions(*conditions))
     value = address.load(load.src[1])
     # the innermost axis is the one that is contiguous in memory
     order = sorted(zip(steps, sums, strict=True), key=lambda pair: -abs(pair[1][1]))
@@ -178,7 +173,7 @@ def _copied(
     scratch = UOp(Ops.DEFINE_LOCAL, load.dtype.ptr(size, AddrSpace.LOCAL), (), number)
     fill = fill_nest(scratch, value, axes, factory, 0)
     ready = UOp(Ops.AFTER, scratch.dtype, (scratch, fill))
-    place = position_of(axes)
+    place = row_major_index(axes)
     form = affine(place)
     for step, (s, _) in order:
         scale = form.terms.pop(step)
@@ -192,15 +187,15 @@ def _copied(
     )
 
 
-def _restated(comparison: UOp, sums: list[_Sum], steps: list[UOp]) -> UOp:
-    """A comparison with the step that counts its sum in place of the sum."""
+def _compare_step(comparison: UOp, sums: list[_WindowSum], steps: list[UOp]) -> UOp:
+    """A comparison of the loop counter that replaces its sum."""
     plain, form = _compared(comparison)
     for s, step in zip(sums, steps, strict=True):
         for sign in (1, -1):
             if form.terms == {r: sign * c for r, c in s.terms.items()}:
-                difference = Affine(form.constant + sign * s.least, {step: sign})
+                difference = Affine(form.constant + sign * s.minimum, {step: sign})
                 less = build_affine(difference).alu(Ops.CMPLT, index_const(0))
                 if plain is comparison:
                     return less
                 return UOp(comparison.op, comparison.dtype, (less, comparison.src[1]))
-    raise AssertionError("every comparison is about one of the sums")
+    raise AssertionError("every comparison compares one of the sums")

@@ -1,8 +1,8 @@
-"""Put a graph of nested loops in order.
+"""Linearize a graph of nested loops into a program.
 
-Before: a graph without REDUCEs that have ranges; STOREs name the loops they run, `AFTER` says what
-must be done. After: a list of nodes, sources first, in which RANGE opens a loop and END closes it.
-Every node stands in the outermost loop it can, which is all the hoisting that is ever needed.
+Before: a graph without REDUCEs over ranges; STOREs name the loops they run, AFTER orders effects.
+After: a list of nodes, sources first, in which RANGE opens a loop and END closes it. Every node is
+hoisted to the outermost loop possible, so no later pass moves loop-invariant code.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Path = tuple[UOp, ...]
 
 
 class LoopOrderError(RuntimeError):
-    """Loops that would have to be inside and outside of each other."""
+    """The loops of a graph cannot be nested or ordered."""
 
 
 class _Placement:
-    """The loops around every node."""
+    """The enclosing loops of every node."""
 
     def __init__(self, nodes: list[UOp]) -> None:
         self.free = FreeRanges()
@@ -35,7 +35,7 @@ class _Placement:
                     self.owners.setdefault(r, []).append(u)
 
     def deepest(self, ranges: frozenset[UOp]) -> Path:
-        """The path that holds all of `ranges`."""
+        """The shortest path of loops that contains all of `ranges`."""
         best: Path = ()
         for r in ranges:
             path = self.path(r)
@@ -47,7 +47,7 @@ class _Placement:
         return best
 
     def context(self, store: UOp) -> Path:
-        """The loops around a nest."""
+        """The loops that enclose a nest."""
         found = self.contexts.get(store)
         if found is None:
             if store in self.visiting:
@@ -57,7 +57,7 @@ class _Placement:
         return found
 
     def path(self, axis: UOp) -> Path:
-        """The loops around and including `axis`."""
+        """The loops that enclose `axis`, and `axis` itself."""
         found = self.paths.get(axis)
         if found is None:
             found = ()
@@ -71,7 +71,7 @@ class _Placement:
         return found
 
     def scope(self, node: UOp) -> Path:
-        """The loops around `node` itself: for a store, those that it runs."""
+        """The loops that enclose `node`; for a store, including those that it runs."""
         if node.op is Ops.RANGE:
             return self.path(node)
         if node.op is Ops.STORE and len(node.src) > 2:
@@ -82,7 +82,7 @@ class _Placement:
 
 
 def linearize(sink: UOp) -> list[UOp]:
-    """The nodes of `sink` in order of execution, the SINK itself left out."""
+    """The nodes of `sink` in order of execution, without the SINK."""
     nodes = [u for u in sink.toposort() if u.op is not Ops.SINK]
     placement = _Placement(nodes)
     scopes = {u: placement.scope(u) for u in nodes}
@@ -92,7 +92,7 @@ def linearize(sink: UOp) -> list[UOp]:
         scope = scopes[u]
         parent: UOp | None = None
         for r in scope:
-            # a loop stands where its last node does, behind most of what it needs
+            # a loop takes the position of its last node, after most of its dependencies
             found = members.setdefault(parent, {})
             found.pop(r, None)
             found[r] = position
@@ -109,16 +109,16 @@ def linearize(sink: UOp) -> list[UOp]:
 def _add_edge(
     before: dict[UOp, dict[UOp, None]], node: UOp, scope: Path, source: UOp, other: Path
 ) -> None:
-    """Note which of the two entities, nodes or loops, that share a scope comes first."""
+    """Record the order of the two entities, nodes or loops, of the innermost common scope."""
     depth = 0
     for a, b in zip(scope, other, strict=False):
         if a is not b:
             break
         depth += 1
     later = scope[depth] if depth < len(scope) else node
-    sooner = other[depth] if depth < len(other) else source
-    if later is not sooner and sooner.op is not Ops.SINK:
-        before.setdefault(later, {})[sooner] = None
+    earlier = other[depth] if depth < len(other) else source
+    if later is not earlier and earlier.op is not Ops.SINK:
+        before.setdefault(later, {})[earlier] = None
 
 
 def _emit(

@@ -1,12 +1,12 @@
-"""Floats narrower than 32 bits: arithmetic in float32, and conversions where the target has none.
+"""Floats narrower than 32 bits: arithmetic in float32, conversions in integer arithmetic.
 
-Before: arithmetic on float16, bfloat16 or an 8-bit float. After: those types are only moved and
-converted; each operation is done in float32 and rounded. A type that the target does not know at
-all is then kept as an unsigned integer of its width, and converted by integer arithmetic, to
-nearest with ties to even, as `FloatFormat` says.
+Before: arithmetic on float16, bfloat16 or an 8-bit float. After: these dtypes are only moved and
+converted; each operation is computed in float32 and rounded. A dtype that the target lacks is
+stored as an unsigned integer of its width, and converted by integer arithmetic, to nearest with
+ties to even, as `FloatFormat` specifies.
 
-A value of an unknown type is `BITCAST(type, integer)` while the rules are at work, so that its type
-is never lost; memory, moves and conversions take the BITCAST away again.
+During rewriting, a value of a dtype that the target lacks is `BITCAST(dtype, integer)`. Loads,
+stores, moves and conversions cancel the BITCAST.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLOAT32_INFINITY = 0x7F80_0000
 FLOAT32_MANTISSA = 23
 FLOAT32_BIAS = 127
 
-# WHERE only moves values
+# WHERE moves values and computes none
 _COMPUTING = GroupOp.ALU - GroupOp.Comparison - {Ops.WHERE}
 
 
@@ -41,7 +41,7 @@ def _widen(x: UOp) -> UOp:
 
 
 def _compute_wide(u: UOp) -> UOp:
-    """An operation on narrow floats, in float32."""
+    """An op on narrow floats, computed in float32 and rounded."""
     src = tuple(_widen(x) for x in u.src)
     is_narrow = u.dtype.scalar() in NARROW
     dtype = dtypes.float32.vec(u.dtype.count) if is_narrow else u.dtype
@@ -49,9 +49,9 @@ def _compute_wide(u: UOp) -> UOp:
 
 
 def _keep_product(product: UOp) -> UOp | None:
-    """A product of two narrow floats is exact in float32: a sum in float32 takes it unrounded.
+    """A product of two narrow floats is exact in float32, so a float32 sum takes it unrounded.
 
-    This is what units for matrix products do, and saves two conversions a term.
+    Matrix units do the same. It saves two conversions per product.
     """
     factors = (x.op is Ops.CAST and x.src[0].dtype.scalar() in NARROW for x in product.src)
     return product if all(factors) else None
@@ -71,14 +71,14 @@ wide_arithmetic = PatternMatcher(
 
 
 def decode(bits: UOp, form: FloatFormat) -> UOp:
-    """The float32 values of an unsigned integer's bits."""
+    """The float32 values of the bits of a format, given as unsigned integers."""
     word = dtypes.uint32.vec(bits.dtype.count)
     wide = bits.cast(word)
     if form is BFLOAT16:
         return (wide << 16).bitcast(dtypes.float32.vec(word.count))
     sign = (wide & (1 << (form.total_bits - 1))) << (32 - form.total_bits)
     magnitude = wide & ((1 << (form.total_bits - 1)) - 1)
-    # with the mantissa in place, only the exponent's bias is off; a subnormal becomes a float32
+    # with the mantissa aligned, only the exponent bias differs; a subnormal becomes a float32
     # subnormal
     aligned = magnitude << (FLOAT32_MANTISSA - form.mantissa_bits)
     scaled = aligned.bitcast(dtypes.float32.vec(word.count)) * 2.0 ** (FLOAT32_BIAS - form.bias)
@@ -89,7 +89,7 @@ def decode(bits: UOp, form: FloatFormat) -> UOp:
 
 
 def encode(x: UOp, form: FloatFormat) -> UOp:
-    """The bits of float32 values, rounded, as an unsigned integer of the format's width."""
+    """The bits of float32 values rounded to a format, as unsigned integers of its width."""
     bits = x.bitcast(dtypes.uint32.vec(x.dtype.count))
     if form is BFLOAT16:
         return _encode_bfloat(x, bits)
@@ -107,21 +107,20 @@ def encode(x: UOp, form: FloatFormat) -> UOp:
 
 def _encode_bfloat(x: UOp, bits: UOp) -> UOp:
     upper = bits >> 16
-    # adding just under a half carries into the upper half exactly where rounding goes up
+    # adding just under half an ulp carries exactly where the result rounds up
     rounded = (bits + (upper & 1) + 0x7FFF) >> 16
     return x.ne(x).where(upper | BFLOAT16.nan_bits, rounded).cast(STORAGE[16])
 
 
 def _round(magnitude: UOp, form: FloatFormat) -> UOp:
-    """The rounded bits without sign of a float32's bits without sign; too large if that is."""
+    """The rounded bits of a float32 magnitude, possibly past the largest finite number."""
     float32 = dtypes.float32.vec(magnitude.dtype.count)
     shift = FLOAT32_MANTISSA - form.mantissa_bits
     rebias = (FLOAT32_BIAS - form.bias) << FLOAT32_MANTISSA
     odd = (magnitude >> shift) & 1
     offset = (1 << 32) - rebias + (1 << (shift - 1)) - 1
     normal = (magnitude + odd + offset) >> shift
-    # the last bit of this float counts as much as the format's smallest subnormal: the sum is
-    # rounded to that
+    # the ulp of this float is the smallest subnormal of the format, so the sum is rounded to it
     rounder = magnitude.bitcast(float32).const_like(2.0 ** (1 - form.bias + shift))
     total = (magnitude.bitcast(float32) + rounder).bitcast(magnitude.dtype)
     subnormal = total.alu(Ops.SUB, rounder.bitcast(magnitude.dtype))
@@ -130,7 +129,7 @@ def _round(magnitude: UOp, form: FloatFormat) -> UOp:
 
 @dataclass(frozen=True)
 class _Storage:
-    """The rules' functions for one type that the target does not know."""
+    """The rewrites of one dtype that the target lacks."""
 
     dtype: DType
 
@@ -139,46 +138,46 @@ class _Storage:
         return FORMATS[self.dtype]
 
     def stored(self, dtype: DType) -> DType:
-        """What stands for this type, for a vector of it or for a pointer to it."""
+        """The integer dtype that replaces this dtype, its vectors and its pointers."""
         integer = STORAGE[self.form.total_bits].vec(dtype.count)
         if isinstance(dtype, PtrDType):
             return integer.ptr(dtype.size, dtype.addrspace).vec(dtype.vcount)
         return integer
 
     def bits(self, x: UOp) -> UOp:
-        """The integer that stands for `x`; what is of another type stands for itself."""
+        """The integer bits of `x`; a value of another dtype is unchanged."""
         if x.dtype.scalar() is not self.dtype or isinstance(x.dtype, PtrDType):
             return x
         return x.bitcast(self.stored(x.dtype))
 
     def pointer(self, u: UOp) -> UOp | None:
-        """Pointers become pointers to integers."""
+        """A pointer to integers."""
         return u.replace(dtype=self.stored(u.dtype)) if isinstance(u.dtype, PtrDType) else None
 
     def move(self, u: UOp) -> UOp | None:
-        """What only moves values moves the integers."""
+        """An op that moves values moves the integers."""
         if isinstance(u.dtype, PtrDType):
             return self.pointer(u)
         src = tuple(self.bits(x) for x in u.src)
         return UOp(u.op, self.stored(u.dtype), src, u.arg).bitcast(u.dtype)
 
     def store(self, u: UOp) -> UOp:
-        """A store writes the integer."""
+        """A store of the integer."""
         return u.replace(src=(u.src[0], self.bits(u.src[1]), *u.src[2:]))
 
     def constant(self, u: UOp) -> UOp:
-        """A number's bits."""
+        """The bits of a constant."""
         values = u.arg if isinstance(u.arg, tuple) else (u.arg,)
         bits = tuple(self.form.encode(value) for value in values)
         arg = bits if isinstance(u.arg, tuple) else bits[0]
         return UOp(Ops.CONST, self.stored(u.dtype), (), arg).bitcast(u.dtype)
 
     def from_type(self, u: UOp) -> UOp:
-        """A conversion from this type."""
+        """A conversion from this dtype."""
         return decode(self.bits(u.src[0]), self.form).cast(u.dtype)
 
     def to_type(self, u: UOp) -> UOp:
-        """A conversion to this type; other types than float32 are rounded to that first."""
+        """A conversion to this dtype, through float32."""
         return encode(u.src[0].cast(dtypes.float32), self.form).bitcast(u.dtype)
 
 
@@ -186,10 +185,10 @@ def _bitcast_twice(u: UOp, x: UOp) -> UOp:
     return x.src[0].bitcast(u.dtype)
 
 
-def as_integers(unknown: Iterable[DType]) -> PatternMatcher:
-    """The rules that keep values of these types as integers."""
+def as_integers(missing: Iterable[DType]) -> PatternMatcher:
+    """The rules that store values of these dtypes as integers."""
     rules = PatternMatcher([])
-    for dtype in unknown:
+    for dtype in missing:
         storage = _Storage(dtype)
         moving = {Ops.WHERE, Ops.VECTORIZE, Ops.GEP, Ops.LOAD, Ops.AFTER, Ops.STAGE}
         pointing = {Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.INDEX}

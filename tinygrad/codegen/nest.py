@@ -1,8 +1,7 @@
-"""A group of stores that share their outer loops, while decisions about its loops are made and
-applied.
+"""A loop nest, a group of stores that share outer loops, and the transformations of its loops.
 
-In: stores that run in one loop nest, as a SINK of their own. Every change gives a new SINK; the
-decisions are noted as text for people.
+In: the stores of one loop nest, as a SINK of their own. Out: the transformed SINK and a note of
+every transformation, as text.
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+MIN_ITEMS_PER_THREAD = 4
+
 
 class Nest:
-    """The SINK of one group of stores."""
+    """A loop nest under transformation; `root` is its current SINK."""
 
     def __init__(self, root: UOp, renderer: Renderer, factory: RangeFactory) -> None:
         self.root = root
@@ -30,17 +31,17 @@ class Nest:
 
     @property
     def stores(self) -> tuple[UOp, ...]:
-        """The group's STOREs."""
+        """The STOREs of the nest."""
         return self.root.src
 
     def note(self, text: str) -> None:
-        """Remember a decision."""
+        """Record a transformation."""
         self.applied.append(text)
 
     def prefix(self) -> list[UOp]:
         """The independent loops that all stores share, outermost first.
 
-        A loop that takes more or fewer steps in each step of another ends them.
+        The prefix ends before a loop whose size depends on another.
         """
         free = FreeRanges()
         shared: list[UOp] = []
@@ -57,24 +58,24 @@ class Nest:
         return any(u.op is Ops.LOAD and _base(u.src[0]) in written for u in self.root.toposort())
 
     def split(self, axis: UOp, factor: int, kind: AxisType, fit: Fit) -> tuple[UOp | None, UOp]:
-        """Split a loop; see `split.py`."""
+        """Split a loop into (outer, inner); see `split.py`."""
         self.root, outer, inner = split_axis(self.root, axis, factor, kind, self.factory, fit)
         return outer, inner
 
     def set_kind(self, axis: UOp, kind: AxisType) -> UOp:
-        """Change what a loop becomes."""
+        """Change the kind of a loop."""
         new = self.factory.like(axis, kind)
         self.root = replace_axis(self.root, axis, new, (new,))
         return new
 
     def reorder(self, store: UOp, order: list[UOp]) -> None:
-        """Run the loops of a store in another order."""
-        assert set(order) == set(store.src[2:]), "an order has to name every loop once"
+        """Interchange the loops of a store."""
+        assert set(order) == set(store.src[2:]), "an order names every loop once"
         new = store.replace(src=(*store.src[:2], *order))
         self.root = self.root.substitute({store: new})
 
     def work(self) -> int:
-        """About how many elementary steps the whole group takes."""
+        """An estimate of the elementary steps of the whole nest."""
         free = FreeRanges()
         total = 0
         for u in self.root.toposort():
@@ -86,7 +87,7 @@ class Nest:
         return total
 
     def make_grid(self, axes: list[UOp]) -> None:
-        """Make one GLOBAL loop of `axes`, which are outermost in every store, in this order."""
+        """Flatten `axes`, the outermost loops of every store in order, into one GLOBAL loop."""
         if not axes:
             return
         size: UOp | int = 1
@@ -109,18 +110,19 @@ class Nest:
         self.note(f"grid {size if isinstance(size, int) else size.render()}")
 
     def grid_over(self, loops: Sequence[UOp]) -> None:
-        """Run the first of some outermost loops in parallel, as many as give enough items."""
+        """Make a grid of the first of some outermost loops, as many as give enough work items."""
         if self.work() < self.renderer.parallel_work:
             return
         chosen: list[UOp] = []
-        items, wanted = 1, max(self.renderer.enough_items, 4 * self.renderer.threads)
+        renderer, items = self.renderer, 1
+        wanted = max(renderer.enough_items, MIN_ITEMS_PER_THREAD * renderer.threads)
         for r in loops:
             if items >= wanted:
                 break
             missing = ceildiv(wanted, items)
             steps = next((n for n in range(missing, 2 * missing) if extent(r) % n == 0), 0)
             if chosen and is_static(r) and steps and extent(r) > steps:
-                # what follows another loop starts anew in each step: a part of it is one item
+                # the last loop of the grid is split, so that a work item has several of its steps
                 outer, _ = self.split(r, extent(r) // steps, AxisType.LOOP, Fit.BOUNDED)
                 assert outer is not None
                 r = outer
@@ -131,7 +133,7 @@ class Nest:
 
 
 def points(ranges: frozenset[UOp]) -> int:
-    """How many points some loops have together."""
+    """The size of the iteration space of some loops."""
     return math.prod(extent(r) for r in ranges)
 
 

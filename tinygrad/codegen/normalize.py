@@ -1,9 +1,9 @@
-"""Give every loop a range of its own, and put neighbouring loops that walk memory in step together.
+"""Give every loop a range of its own, and merge adjacent loops that are contiguous in memory.
 
-Before: `SINK(STORE(...), ...)` in which one RANGE may be reduced over in several places, and be a
-store's too. After: ranges are shared only by what runs in one loop: independent REDUCEs over equal
-ranges at equal depth, and stores with a common prefix of ranges. Loops of one step are gone. Loads
-of a buffer that the same nest updates step by step stay inside all of its loops.
+Before: `SINK(STORE(...), ...)` in which several REDUCEs and STOREs may share a RANGE. After: two
+nodes share a range only if one loop runs both: independent REDUCEs over equal ranges at equal
+depth, and stores with a common prefix of ranges. No loop has one step. Loads of a buffer that the
+same nest updates in place are pinned inside all of its loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tinygrad.uop.ops import AxisType, UOp
 
 
 def normalize(sink: UOp) -> UOp:
-    """All of the module's steps, in order. Where AFTER says the order of stores, none is taken."""
+    """Apply all steps of this module. A kernel whose stores AFTER orders is left unchanged."""
     if any(u.op is Ops.AFTER for u in sink.toposort()):
         return sink
     sink = drop_single_steps(sink)
@@ -44,8 +44,7 @@ def drop_single_steps(sink: UOp) -> UOp:
 
 
 def drop_constant_ranges(sink: UOp) -> UOp:
-    """Remove constants from the own ranges of REDUCEs and STOREs; a REDUCE over none is its
-    value."""
+    """Drop constants from the ranges of REDUCEs and STOREs; a REDUCE over none is its value."""
     done: dict[UOp, UOp] = {}
     for u in sink.toposort():
         src = tuple([done[x] for x in u.src])
@@ -61,7 +60,7 @@ def drop_constant_ranges(sink: UOp) -> UOp:
 
 
 def separate_ranges(sink: UOp) -> UOp:
-    """Clone ranges that several nests run by themselves."""
+    """Clone ranges that several loops run."""
     nodes = list(sink.toposort())
     owners: dict[UOp, set[UOp]] = {}
     for u in nodes:
@@ -99,7 +98,7 @@ def separate_ranges(sink: UOp) -> UOp:
 
 
 def _separate_stores(sink: UOp, factory: RangeFactory) -> UOp:
-    """Clone the ranges of a store that an earlier one has, except those of a common prefix."""
+    """Clone the ranges of a store that an earlier store runs, except a common prefix."""
     seen: dict[UOp, tuple[UOp, ...]] = {}
     stores: list[UOp] = []
     for store in sink.src:
@@ -115,7 +114,7 @@ def _separate_stores(sink: UOp, factory: RangeFactory) -> UOp:
 
 
 def index_roots(nodes: dict[UOp, None]) -> list[UOp]:
-    """The index expressions that something other than index arithmetic uses."""
+    """The index expressions with a user other than index arithmetic."""
     roots: dict[UOp, None] = {}
     for u in nodes:
         if u.dtype is dtypes.index or u.op is Ops.SINK:
@@ -130,7 +129,7 @@ def index_roots(nodes: dict[UOp, None]) -> list[UOp]:
 
 
 def merge_ranges(sink: UOp) -> UOp:
-    """Make one loop of two neighbours `a`, `b` where every index uses `a * size(b) + b` alone."""
+    """Merge adjacent loops `a`, `b` where every index depends on `a * size(b) + b` alone."""
     nodes = sink.toposort()
     nests = [own_ranges(u) for u in nodes if u.op in {Ops.STORE, Ops.REDUCE}]
     candidates = _merge_candidates(nests)
@@ -171,7 +170,7 @@ def _merge_candidates(nests: list[tuple[UOp, ...]]) -> list[tuple[UOp, UOp]]:
 
 
 def _pair_is_adjacent(own: tuple[UOp, ...], outer: UOp, inner: UOp, table: dict[UOp, UOp]) -> bool:
-    """Whether a nest has both loops, one right inside the other, or neither."""
+    """Whether a nest runs both loops, one directly inside the other, or neither."""
     now = list(dict.fromkeys(table.get(r, r) for r in own))
     if outer not in now and inner not in now:
         return True
@@ -179,7 +178,7 @@ def _pair_is_adjacent(own: tuple[UOp, ...], outer: UOp, inner: UOp, table: dict[
 
 
 def pin_updates(sink: UOp) -> UOp:
-    """Keep loads of a buffer that a nest updates in order inside all loops of that nest."""
+    """Pin loads of a buffer that a nest updates in place inside all loops of the nest."""
     stores = []
     for store in sink.src:
         own = store.src[2:]

@@ -1,6 +1,6 @@
-"""What the elementary functions share: polynomials, and floats taken apart into their bits.
+"""Building blocks of elementary functions: polynomials and the bits of IEEE floats.
 
-Every function takes and gives expressions of one dtype, scalar or vector, and is free of branches.
+Arguments and results are expressions of one dtype, scalar or vector. No function branches.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tinygrad.uop.ops import UOp
 
 
 @dataclass(frozen=True)
-class FloatLayout:
-    """Where the bits of an IEEE float are: sign, exponent, `mantissa_bits` from the top down."""
+class FloatFields:
+    """The bit fields of an IEEE float: sign, exponent, mantissa, from the most significant on."""
 
     dtype: DType
     unsigned: DType
@@ -25,61 +25,61 @@ class FloatLayout:
 
     @property
     def total_bits(self) -> int:
-        """The width of the type."""
+        """The width of the dtype."""
         return self.dtype.itemsize * 8
 
     @property
     def all_bits(self) -> int:
-        """All bits as a mask."""
+        """The mask of all bits."""
         return (1 << self.total_bits) - 1
 
     @property
     def sign_bit(self) -> int:
-        """The sign as a mask."""
+        """The mask of the sign."""
         return 1 << (self.total_bits - 1)
 
     @property
     def mantissa_mask(self) -> int:
-        """The stored mantissa as a mask."""
+        """The mask of the stored mantissa."""
         return (1 << self.mantissa_bits) - 1
 
     @property
     def exponent_mask(self) -> int:
-        """The exponent and the sign as a mask."""
+        """The mask of the exponent and the sign."""
         return self.all_bits - self.mantissa_mask
 
     @property
     def round_to_integer(self) -> float:
-        """What rounds a float of smaller magnitude when added: the sum's last bit counts 1.
+        """The number that rounds a small float to an integer when added: the sum has ulp 1.
 
-        The sum's low bits then hold the integer. Nothing may reassociate such a sum.
+        The low bits of the sum hold the integer. The sum must not be reassociated.
         """
         return 1.5 * 2.0**self.mantissa_bits
 
 
-LAYOUTS = {
-    dtypes.float32: FloatLayout(dtypes.float32, dtypes.uint32, dtypes.int32, 23, 127),
-    dtypes.float64: FloatLayout(dtypes.float64, dtypes.uint64, dtypes.int64, 52, 1023),
+FLOAT_FIELDS = {
+    dtypes.float32: FloatFields(dtypes.float32, dtypes.uint32, dtypes.int32, 23, 127),
+    dtypes.float64: FloatFields(dtypes.float64, dtypes.uint64, dtypes.int64, 52, 1023),
 }
 
 
-def layout_of(x: UOp) -> FloatLayout:
-    """The bits of `x`, which is float32 or float64."""
-    return LAYOUTS[x.dtype.scalar()]
+def float_fields(x: UOp) -> FloatFields:
+    """The bit fields of `x`, which is float32 or float64."""
+    return FLOAT_FIELDS[x.dtype.scalar()]
 
 
 def bits_of(x: UOp) -> UOp:
     """The bits of a float as an unsigned integer."""
-    return x.bitcast(layout_of(x).unsigned.vec(x.dtype.count))
+    return x.bitcast(float_fields(x).unsigned.vec(x.dtype.count))
 
 
-def float_of(bits: UOp, layout: FloatLayout) -> UOp:
+def float_of(bits: UOp, fields: FloatFields) -> UOp:
     """The float of these bits."""
-    return bits.bitcast(layout.dtype.vec(bits.dtype.count))
+    return bits.bitcast(fields.dtype.vec(bits.dtype.count))
 
 
 def subtract(a: UOp, b: UOp | float) -> UOp:
-    """`a - b` as one operation; the operator `-` multiplies by -1, which no unsigned type has."""
+    """`a - b` as one SUB; the operator `-` multiplies by -1, which unsigned dtypes lack."""
     return a.alu(Ops.SUB, a.ufix(b))
 
 
@@ -89,13 +89,13 @@ def divide(a: UOp, b: UOp) -> UOp:
 
 
 def absolute(x: UOp) -> UOp:
-    """`x` without its sign."""
-    layout = layout_of(x)
-    return float_of(bits_of(x) & (layout.sign_bit - 1), layout)
+    """`abs(x)`, by clearing the sign bit."""
+    fields = float_fields(x)
+    return float_of(bits_of(x) & (fields.sign_bit - 1), fields)
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """`c0 + c1 x + c2 x**2 + ...` by Horner's rule: one multiplication and addition a degree."""
+    """`c0 + c1 x + c2 x**2 + ...` by Horner's rule."""
     result = x.const_like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = result * x + c

@@ -1,7 +1,6 @@
-"""What a kernel graph says about its loops: free ranges, affine indices, and substitution of
-ranges.
+"""Analyses of the loops of a kernel graph: free ranges, affine indices, substitution of ranges.
 
-In: nodes of a kernel graph. Out: facts about them, or the same expressions over other ranges.
+In: nodes of a kernel graph. Out: their properties, or equal expressions over other ranges.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ NO_RANGES: frozenset[UOp] = frozenset()
 
 
 def own_ranges(node: UOp) -> tuple[UOp, ...]:
-    """The loops that a REDUCE or STORE runs by itself; () for any other node."""
+    """The loops that a REDUCE or STORE runs itself; () for any other node."""
     if node.op is Ops.REDUCE:
         return node.src[1:]
     if node.op is Ops.STORE:
@@ -26,12 +25,12 @@ def own_ranges(node: UOp) -> tuple[UOp, ...]:
 
 
 class FreeRanges:
-    """The loops that a node must be inside of, and how an index moves with them; all remembered."""
+    """Memoised: the free ranges of nodes, loops that must enclose them, and strides of indices."""
 
     def __init__(self) -> None:
         self.known: dict[UOp, frozenset[UOp]] = {}
         self.forms: dict[UOp, Affine] = {}
-        self.of_lanes: dict[tuple[UOp, UOp, int], int | None] = {}
+        self.lane_strides: dict[tuple[UOp, UOp, int], int | None] = {}
 
     def __getitem__(self, node: UOp) -> frozenset[UOp]:
         found = self.known.get(node)
@@ -45,30 +44,30 @@ class FreeRanges:
         return found
 
     def stride(self, index: UOp, axis: UOp) -> int | None:
-        """How far one step of `axis` moves `index`; None if that is not the same everywhere."""
+        """The stride of `index` along `axis`; None if it is not constant."""
         form = self.forms.get(index)
         if form is None:
             form = self.forms[index] = affine(index)
         return form.stride(axis, self)
 
     def lane_stride(self, index: UOp, axis: UOp, lanes: int) -> int | None:
-        """How far a lane of a vector along `axis` moves `index`, as `stride` if lanes do not
-        divide the axis.
+        """The stride between lanes of an aligned vector along `axis`; None if not constant.
 
-        The index into blocks of quantised numbers has quotients and remainders of a loop in it, and
-        yet a vector that starts at a multiple of its width lies in one block.
+        An index into blocks of quantized numbers divides a loop counter, so it has no constant
+        stride along the loop. A vector that starts at a multiple of its width lies in one block,
+        so it does have one between lanes.
         """
         stride = self.stride(index, axis)
         if stride is not None or not is_static(axis) or extent(axis) % lanes:
             return stride
         key = (index, axis, lanes)
-        if key not in self.of_lanes:
+        if key not in self.lane_strides:
             factory = RangeFactory(index.toposort())
             vector = factory.new(extent(axis) // lanes, axis.arg.kind)
             lane = factory.new(lanes, AxisType.VECTOR)
             cut = substitute(index, {axis: vector * lanes + lane})
-            self.of_lanes[key] = self.stride(cut, lane)
-        return self.of_lanes[key]
+            self.lane_strides[key] = self.stride(cut, lane)
+        return self.lane_strides[key]
 
     def _of(self, node: UOp) -> frozenset[UOp]:
         union = NO_RANGES
@@ -100,14 +99,14 @@ class Affine:
             self.terms.pop(factor, None)
 
     def stride(self, axis: UOp, free: FreeRanges) -> int | None:
-        """How far one step of `axis` moves; None if that is not the same everywhere."""
+        """The coefficient of `axis`; None if a factor other than `axis` depends on it."""
         if any(f is not axis and axis in free[f] for f in self.terms):
             return None
         return self.terms.get(axis, 0)
 
 
 def affine(index: UOp) -> Affine:
-    """Decompose `index` into products with constants. Anything else is a factor of its own."""
+    """The affine form of `index`. Any op but +, - and * by a constant is a factor of its own."""
     result = Affine()
     stack = [(index, 1)]
     while stack:
@@ -133,14 +132,14 @@ _KIND_ORDER = {kind: i for i, kind in enumerate(AxisType)}
 
 
 def _term_key(factor: UOp) -> tuple[int, int]:
-    # inner loops last, so that the sum of the rest can be computed outside of them
+    # inner loops last, so that the sum of the others is loop-invariant
     if factor.op is Ops.RANGE:
         return (1 + _KIND_ORDER[factor.arg.kind], factor.arg.index)
     return (0, 0)
 
 
 def build_affine(value: Affine) -> UOp:
-    """The expression of an `Affine`, the innermost loops added last."""
+    """The expression of an affine form; innermost loops are added last."""
     total: UOp | None = None
     for factor in sorted(value.terms, key=_term_key):
         coefficient = value.terms[factor]
@@ -156,21 +155,20 @@ def build_affine(value: Affine) -> UOp:
 
 
 def index_const(value: int) -> UOp:
-    """An integer of index arithmetic."""
+    """A constant of index arithmetic."""
     return UOp(Ops.CONST, dtypes.index, (), value)
 
 
-def flat(index: UOp) -> UOp:
-    """The same index, with products distributed and equal terms collected."""
+def collect(index: UOp) -> UOp:
+    """The index in affine form: products distributed, equal factors collected."""
     return build_affine(affine(index))
 
 
 def substitute(node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = None) -> UOp:
-    """`node` with ranges replaced everywhere, lists of own ranges included.
+    """`node` with ranges replaced everywhere, in the loops of STOREs and REDUCEs too.
 
-    A replacement may be any expression; index arithmetic that it touches is collected again. With
-    `free`, a range is replaced only where it is free, so a nest inside that runs the same range
-    keeps it.
+    A replacement may be any expression; changed index arithmetic is collected again. With `free`, a
+    range is replaced only where it is free: an inner nest that runs the same range keeps it.
     """
     if not table:
         return node
@@ -188,32 +186,34 @@ def substitute(node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = No
 _SUMS = frozenset({Ops.ADD, Ops.MUL, Ops.SUB})
 
 
+def _is_index_sum(node: UOp) -> bool:
+    return node.op in _SUMS and node.dtype is dtypes.index
+
+
 def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`node` over new sources; what has become constant or collectable is simplified."""
-    if node.dtype is dtypes.index and node.op in _SUMS:
-        # collected once, where something else uses the whole sum
+    """`node` over new sources, with constants folded and index arithmetic collected."""
+    if _is_index_sum(node):
+        # collected once, at the use of the whole sum
         return UOp(node.op, node.dtype, src, node.arg)
-    src = tuple(
-        [
-            flat(new) if new is not old and new.op in _SUMS and new.dtype is dtypes.index else new
-            for old, new in zip(node.src, src, strict=False)
-        ]
-        + list(src[len(node.src) :])
-    )
+    changed = [
+        collect(new) if new is not old and _is_index_sum(new) else new
+        for old, new in zip(node.src, src, strict=False)
+    ]
+    src = (*changed, *src[len(node.src) :])
     new = UOp(node.op, node.dtype, src, node.arg)
     if node.dtype is dtypes.index and node.op in {Ops.IDIV, Ops.MOD}:
-        return divide(new)
+        return simplify_division(new)
     if node.op in {Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ} and new.vmin == new.vmax:
         return UOp.const(dtypes.bool, bool(new.vmin))
     if node.op is Ops.AND and node.dtype is dtypes.bool:
-        return conjunction(*src)
+        return and_conditions(*src)
     if node.op is Ops.INDEX and len(src) == 3 and src[2].op is Ops.CONST and src[2].arg:
         return UOp(Ops.INDEX, node.dtype, src[:2], node.arg)
     return new
 
 
-def divide(node: UOp) -> UOp:
-    """Take multiples of a constant divisor out of an IDIV or MOD whose dividend is not negative."""
+def simplify_division(node: UOp) -> UOp:
+    """Simplify an IDIV or MOD of a non-negative dividend by taking multiples of the divisor out."""
     dividend, divisor = node.src
     if divisor.op is not Ops.CONST or divisor.arg <= 0:
         return node
@@ -239,13 +239,13 @@ def divide(node: UOp) -> UOp:
             return remainder
         if not whole.terms and not whole.constant:
             return _reduce_fraction(node)
-        return divide(UOp(Ops.MOD, dtypes.index, (remainder, divisor)))
+        return simplify_division(UOp(Ops.MOD, dtypes.index, (remainder, divisor)))
     quotient = build_affine(whole)
     if remainder.vmax < by:
         return quotient
     if not whole.terms and not whole.constant:
         return _reduce_fraction(node)
-    return flat(quotient + divide(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
+    return collect(quotient + simplify_division(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
 
 
 def _reduce_fraction(node: UOp) -> UOp:
@@ -266,13 +266,14 @@ def _reduce_fraction(node: UOp) -> UOp:
         whole = build_affine(high)
         if rest.vmin < 0 or rest.vmax >= common or whole.vmin < 0:
             continue
-        smaller = divide(UOp(node.op, dtypes.index, (whole, UOp.const(dtypes.index, by // common))))
-        return smaller if node.op is Ops.IDIV else flat(smaller * common + rest)
+        divided = UOp(node.op, dtypes.index, (whole, UOp.const(dtypes.index, by // common)))
+        smaller = simplify_division(divided)
+        return smaller if node.op is Ops.IDIV else collect(smaller * common + rest)
     return node
 
 
-def conjunction(*conditions: UOp | None) -> UOp:
-    """All of some conditions; None is true."""
+def and_conditions(*conditions: UOp | None) -> UOp:
+    """The AND of conditions, where None is true."""
     result: UOp | None = None
     for x in conditions:
         if x is None or (x.op is Ops.CONST and x.arg):
@@ -284,7 +285,7 @@ def conjunction(*conditions: UOp | None) -> UOp:
 
 
 def extent(axis: UOp) -> int:
-    """The number of steps of a range, at their most where it is symbolic."""
+    """The number of steps of a range; the upper bound of a symbolic one."""
     return int(axis.src[0].vmax)
 
 
@@ -294,18 +295,27 @@ def is_static(axis: UOp) -> bool:
 
 
 class RangeFactory:
-    """Makes ranges whose numbers no range of a graph has."""
+    """Creates ranges with numbers that no range of a graph has."""
 
     def __init__(self, nodes: Iterable[UOp]) -> None:
         self.next = 1 + max((x.arg.index for x in nodes if x.op is Ops.RANGE), default=-1)
 
     def new(self, size: UOp | int, kind: AxisType) -> UOp:
-        """A new loop of `size` steps."""
+        """A new range of `size` steps."""
         bound = UOp.const(dtypes.index, size)
-        made = UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.next, kind))
+        axis = UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.next, kind))
         self.next += 1
-        return made
+        return axis
 
     def like(self, axis: UOp, kind: AxisType | None = None) -> UOp:
-        """A new loop of as many steps as `axis`."""
+        """A new range of the size of `axis`."""
         return self.new(axis.src[0], kind or axis.arg.kind)
+
+
+def clone_ranges(axes: list[UOp], factory: RangeFactory, kind: AxisType | None = None) -> list[UOp]:
+    """New ranges of the sizes of `axes`, of which one may depend on another."""
+    clones: list[UOp] = []
+    for axis in axes:
+        size = substitute(axis.src[0], dict(zip(axes, clones, strict=False)))
+        clones.append(factory.new(size, kind or axis.arg.kind))
+    return clones

@@ -1,9 +1,9 @@
-"""sin(x) from multiplications, additions and integers, for every float.
+"""sin(x) in multiplications, additions and integer ops, accurate for every float.
 
 In: expressions of float32 or float64, scalar or vector. Out: the same dtype, without branches. The
-argument is reduced modulo pi / 2 twice, and the result chosen: by subtracting multiples in three
-parts (Cody and Waite), right for small arguments, and by multiplying with as many bits of 1 / (2
-pi) as matter (Payne and Hanek), right for large ones.
+argument is reduced modulo pi / 2 in two ways, of which one is selected: Cody-Waite reduction, which
+subtracts multiples of pi / 2 in three parts, for small arguments, and Payne-Hanek reduction, which
+multiplies by the significant bits of 1 / (2 pi), for large ones.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 
 from tinygrad.codegen.polynomial import (
-    FloatLayout,
+    FloatFields,
     absolute,
     bits_of,
+    float_fields,
     float_of,
-    layout_of,
     polynomial,
     subtract,
 )
@@ -40,23 +40,23 @@ COS_COEFFICIENTS = {
 }
 
 # pi / 2 in three parts; the product of either of the first two with an integer of 7 bits is exact
-QUARTER_PARTS = {
+HALF_PI_PARTS = {
     dtypes.float32: (1.57080078125, -4.45445766672492e-06, 2.5633440682570896e-12),
     dtypes.float64: (1.5707963267948912, 5.3903028581581316e-15, -1.2536990206932499e-29),
 }
 
-# below 2**7, multiples of pi / 2 are subtracted; they have 7 bits at most
+# below 2**7, the multiple of pi / 2 has at most 7 bits
 SMALL_EXPONENT = 7
 
 # 2 pi in two parts
-TURN_PARTS = {
+TWO_PI_PARTS = {
     dtypes.float32: (6.2831854820251465, -1.7484555314695172e-07),
     dtypes.float64: (6.283185307179586, 2.4492935982947064e-16),
 }
 
 # the first 1280 bits of 1 / (2 pi) after the point
-INVERSE_TURN_BITS = 1280
-INVERSE_TURN = int(
+INVERSE_TWO_PI_BITS = 1280
+INVERSE_TWO_PI = int(
     "28be60db9391054a7f09d5f47d4d377036d8a5664f10e4107f9458eaf7aef158"
     "6dc91b8e909374b801924bba827464873f877ac72c4a69cfba208d7d4baed121"
     "3a671c09ad17df904e64758e60d4ce7d272117e2ef7e4a0ec7fe25fff7816603"
@@ -68,91 +68,90 @@ INVERSE_TURN = int(
 
 def sin(x: UOp) -> UOp:
     """The sine of x radians; NaN for infinity."""
-    layout = layout_of(x)
+    fields = float_fields(x)
     magnitude = absolute(x)
-    near, near_quarter = _reduce_near(magnitude)
-    far, far_quarter = _reduce_far(magnitude)
-    is_near = magnitude < 2.0**SMALL_EXPONENT
-    r = is_near.where(near, far)
-    quarter = is_near.where(near_quarter, far_quarter)
+    small, small_quadrant = _cody_waite(magnitude)
+    large, large_quadrant = _payne_hanek(magnitude)
+    is_small = magnitude < 2.0**SMALL_EXPONENT
+    r = is_small.where(small, large)
+    quadrant = is_small.where(small_quadrant, large_quadrant)
     z = r * r
-    sine = r * (z * polynomial(z, SIN_COEFFICIENTS[layout.dtype])) + r
-    cosine = z * polynomial(z, COS_COEFFICIENTS[layout.dtype]) + 1
-    value = (quarter & 1).ne(0).where(cosine, sine)
-    sign = (quarter << (layout.total_bits - 2)) ^ bits_of(x)
-    result = float_of(bits_of(value) ^ (sign & layout.sign_bit), layout)
+    sine = r * (z * polynomial(z, SIN_COEFFICIENTS[fields.dtype])) + r
+    cosine = z * polynomial(z, COS_COEFFICIENTS[fields.dtype]) + 1
+    value = (quadrant & 1).ne(0).where(cosine, sine)
+    sign = (quadrant << (fields.total_bits - 2)) ^ bits_of(x)
+    result = float_of(bits_of(value) ^ (sign & fields.sign_bit), fields)
     return (magnitude < math.inf).where(result, x.const_like(math.nan))
 
 
-def _reduce_near(x: UOp) -> tuple[UOp, UOp]:
+def _cody_waite(x: UOp) -> tuple[UOp, UOp]:
     """x - n pi/2 in [-pi/4, pi/4] for 0 <= x < 2**SMALL_EXPONENT, and n in the two lowest bits."""
-    layout = layout_of(x)
-    shifted = x * (2 / math.pi) + layout.round_to_integer
-    n = subtract(shifted, layout.round_to_integer)
-    for part in QUARTER_PARTS[layout.dtype]:
+    fields = float_fields(x)
+    shifted = x * (2 / math.pi) + fields.round_to_integer
+    n = subtract(shifted, fields.round_to_integer)
+    for part in HALF_PI_PARTS[fields.dtype]:
         x = subtract(x, n * part)
     return x, bits_of(shifted)
 
 
-def _reduce_far(x: UOp) -> tuple[UOp, UOp]:
-    """The same for x >= 2**SMALL_EXPONENT; no meaning below."""
-    layout = layout_of(x)
-    limbs = _fraction_of_turns(x, layout)
+def _payne_hanek(x: UOp) -> tuple[UOp, UOp]:
+    """The same for x >= 2**SMALL_EXPONENT; meaningless below."""
+    fields = float_fields(x)
+    limbs = _fraction_of_turns(x, fields)
     turns = [(limbs[i] << 32) | limbs[i + 1] for i in range(0, len(limbs), 2)]
-    # rounded; a fraction of 7/8 or more wraps to 0, as a whole turn should
-    quarter = (turns[0] + (1 << 61)) >> 62
+    # rounded; a fraction of 7/8 or more wraps to quadrant 0
+    quadrant = (turns[0] + (1 << 61)) >> 62
     signed = dtypes.int64.vec(x.dtype.count)
-    angle = subtract(turns[0], quarter << 62).bitcast(signed).cast(x.dtype)
+    angle = subtract(turns[0], quadrant << 62).bitcast(signed).cast(x.dtype)
     for i, lower in enumerate(turns[1:]):
         angle = angle + lower.cast(x.dtype) * 2.0 ** (-64 * (i + 1))
-    high, low = TURN_PARTS[layout.dtype]
+    high, low = TWO_PI_PARTS[fields.dtype]
     r = angle * (low * 2.0**-64) + angle * (high * 2.0**-64)
-    return r, quarter.cast(layout.unsigned.vec(x.dtype.count))
+    return r, quadrant.cast(fields.unsigned.vec(x.dtype.count))
 
 
-def _fraction_of_turns(x: UOp, layout: FloatLayout) -> list[UOp]:
+def _fraction_of_turns(x: UOp, fields: FloatFields) -> list[UOp]:
     """frac(x / (2 pi)) in 32-bit limbs held in uint64, the highest first: 2, or 4 for float64.
 
-    x = m * 2**e with an integer m, so frac(m * frac(2**e / (2 pi))) is wanted: the bits of 1 / (2
-    pi) from position e on, as many as m has bits and the result needs, times m.
+    x is m * 2**e with an integer m, so the result is frac(m * frac(2**e / (2 pi))): the bits of
+    1 / (2 pi) from position e on, as many as m and the result have together, times m.
     """
     bits = bits_of(x)
-    mantissa = (bits & layout.mantissa_mask) | (1 << layout.mantissa_bits)
+    mantissa = (bits & fields.mantissa_mask) | (1 << fields.mantissa_bits)
     wide = dtypes.uint64.vec(x.dtype.count)
-    factor = _limbs(mantissa, layout, wide)
-    count = 2 if layout.dtype is dtypes.float32 else 4
-    # the table starts where the smallest argument does, so that the position is never negative
-    lead = layout.mantissa_bits - SMALL_EXPONENT
-    position = subtract(bits >> layout.mantissa_bits, layout.bias + SMALL_EXPONENT)
-    largest = layout.bias - SMALL_EXPONENT
+    factor = _limbs(mantissa, fields, wide)
+    count = 2 if fields.dtype is dtypes.float32 else 4
+    # the table starts at the position of the smallest argument, so that positions are not negative
+    lead = fields.mantissa_bits - SMALL_EXPONENT
+    position = subtract(bits >> fields.mantissa_bits, fields.bias + SMALL_EXPONENT)
+    max_position = fields.bias - SMALL_EXPONENT
     position = position.cast(dtypes.uint32.vec(x.dtype.count))
-    window = _window(INVERSE_TURN >> lead, position, largest, count + len(factor))
+    window = _window(INVERSE_TWO_PI >> lead, position, max_position, count + len(factor))
     return _multiply([w.cast(wide) for w in window], factor, count)
 
 
-def _limbs(mantissa: UOp, layout: FloatLayout, wide: DType) -> list[UOp]:
+def _limbs(mantissa: UOp, fields: FloatFields, wide: DType) -> list[UOp]:
     """An integer as 32-bit limbs held in uint64, the lowest first."""
-    if layout.mantissa_bits < 32:
+    if fields.mantissa_bits < 32:
         return [mantissa.cast(wide)]
     return [mantissa & 0xFFFF_FFFF, mantissa >> 32]
 
 
-def _window(table: int, position: UOp, largest: int, count: int) -> list[UOp]:
+def _window(table: int, position: UOp, max_position: int, count: int) -> list[UOp]:
     """`count` 32-bit words of a table of bits from a bit position (uint32) on, highest first."""
-    steps = range((largest // 32).bit_length() - 1, -1, -1)
+    steps = range((max_position // 32).bit_length() - 1, -1, -1)
     needed = count + 1 + sum(1 << b for b in steps)
     words = [
-        position.const_like((table >> (INVERSE_TURN_BITS - 32 * (i + 1))) & 0xFFFF_FFFF)
+        position.const_like((table >> (INVERSE_TWO_PI_BITS - 32 * (i + 1))) & 0xFFFF_FFFF)
         for i in range(needed)
     ]
-    # choose by the bits of the word number, the highest first; each choice halves what may be
-    # needed
+    # select by the bits of the word number, the highest first; each step halves the candidates
     for b in steps:
-        far = (position & (32 << b)).ne(0)
-        kept = len(words) - (1 << b)
-        words = [far.where(words[i + (1 << b)], words[i]) for i in range(kept)]
+        is_upper = (position & (32 << b)).ne(0)
+        remaining = len(words) - (1 << b)
+        words = [is_upper.where(words[i + (1 << b)], words[i]) for i in range(remaining)]
     shift = position & 31
-    # a shift by 32 is undefined, so the second one is done in two steps
+    # a shift by 32 is undefined, so it is split in two
     return [(words[i] << shift) | ((words[i + 1] >> 1) >> (shift ^ 31)) for i in range(count)]
 
 

@@ -1,8 +1,9 @@
-"""A few rows times a matrix whose rows lie along the terms, as where a language model writes.
+"""Skinny matrix product with K-contiguous B: accumulators of all rows stay in registers.
 
-Before: `out[few, many] = sum over terms of a[few, term] * b[many, term]`. After: the few loops are
-a register tile, inside all others, so that each value of `b` is read, and computed, once for all of
-them. Lanes are left to be terms, as for a single row; the matrix stays where it is.
+Before: `out[m, n] = sum over k of a[m, k] * b[n, k]` with few rows m, as in decoding of a language
+model. After: the loops over m are a register tile, innermost, so that each element of `b` is loaded
+(and dequantized) once for all rows. Lanes are left to the reduction axis k, as in a matrix-vector
+product; `b` is not packed.
 """
 
 from __future__ import annotations
@@ -12,37 +13,37 @@ import math
 from tinygrad.codegen.nest import Nest
 from tinygrad.codegen.ranges import extent, is_static
 from tinygrad.codegen.staging import is_contiguous
-from tinygrad.codegen.tiling import LONG_OPERATIONS, Contraction
+from tinygrad.codegen.tiling import SLOW_OPERATIONS, Contraction
 from tinygrad.uop.ops import AxisType, UOp
 
-# so many sums of several vectors each are in registers
-MAX_SHARING = 8
+# outputs whose accumulators, several vectors each, fit the registers
+MAX_SKINNY_OUTPUTS = 8
 
 
-def share_terms(nest: Nest, found: Contraction) -> bool:
-    """Make a register tile of a few outputs; returns whether that is for the best."""
+def tile_skinny_product(nest: Nest, found: Contraction) -> bool:
+    """Make a register tile of the skinny side; returns whether the product is skinny."""
     for side in (0, 1):
-        few = found.axes[side]
-        if is_few(few) and not found.shared and reads_along_terms(found, side):
-            tile = [nest.set_kind(axis, AxisType.TILE) for axis in few]
+        skinny = found.axes[side]
+        if is_skinny(skinny) and not found.shared and is_k_contiguous(found, side):
+            tile = [nest.set_kind(axis, AxisType.TILE) for axis in skinny]
             store = nest.stores[0]
             nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
-            nest.note(f"tile of {math.prod(map(extent, tile))} outputs that share terms")
+            nest.note(f"skinny tile of {math.prod(map(extent, tile))} outputs")
             return True
     return False
 
 
-def is_few(axes: list[UOp]) -> bool:
-    """Whether the outputs of some axes are few enough to keep all their sums."""
-    return all(map(is_static, axes)) and 1 < math.prod(map(extent, axes)) <= MAX_SHARING
+def is_skinny(axes: list[UOp]) -> bool:
+    """Whether the accumulators of all outputs along some axes fit the registers."""
+    return all(map(is_static, axes)) and 1 < math.prod(map(extent, axes)) <= MAX_SKINNY_OUTPUTS
 
 
-def reads_along_terms(found: Contraction, side: int) -> bool:
-    """Whether the operand of the many outputs cannot be read along these.
+def is_k_contiguous(found: Contraction, side: int) -> bool:
+    """Whether the operand of the wide side is contiguous along no output axis.
 
-    The other one is computed again for each of the many, so it must cost little.
+    The operand of the skinny side is computed again for each wide output, so it must be cheap.
     """
-    few, many = found.operands[side], found.operands[1 - side]
-    if any(u.op in LONG_OPERATIONS for u in few.toposort()):
+    skinny, wide = found.operands[side], found.operands[1 - side]
+    if any(u.op in SLOW_OPERATIONS for u in skinny.toposort()):
         return False
-    return not any(is_contiguous(many, axis, found.free) for axis in found.axes[1 - side])
+    return not any(is_contiguous(wide, axis, found.free) for axis in found.axes[1 - side])

@@ -1,14 +1,12 @@
-"""Split a loop in two, whatever its size.
+"""Split a loop into two (strip mining), for any size.
 
-Before: `for r in n`. After: `for outer in ceil(n / f): for inner in f`, with `r` at one of four
-positions:
+Before: `for r in n`. After: `for outer in ceil(n / f): for inner in f`, with `r` replaced by:
 
 - exact: `outer * f + inner`, where f divides n.
-- overlap: the last block starts at `n - f` and repeats some steps of the one before. Nothing needs
-  a condition, but what is stored must not depend on what was stored before.
-- masked: `outer * f + inner`, and a condition on every load, store and reduction that depends on
-  it.
-- bounded: `outer * f + inner`, and the inner loop ends early in the last block.
+- overlap: the same, but the last block starts at `n - f` and repeats some steps of the previous
+  one. No access is masked, but the stores must be idempotent.
+- masked: `outer * f + inner`; every load, store and reduction that depends on it is masked.
+- bounded: `outer * f + inner`; the inner loop ends early in the last block.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from enum import Enum, auto
 from tinygrad.codegen.accumulate import identity_element
 from tinygrad.codegen.ranges import (
     RangeFactory,
-    conjunction,
+    and_conditions,
     extent,
     is_static,
     own_ranges,
@@ -32,7 +30,7 @@ from tinygrad.uop.ops import AxisType, UOp
 
 
 class Fit(Enum):
-    """What happens where the factor does not divide the size."""
+    """The treatment of the last block where the factor does not divide the size."""
 
     OVERLAP = auto()
     MASKED = auto()
@@ -64,7 +62,7 @@ def split_axis(
         outer = factory.new(blocks, axis.arg.kind)
     start = UOp.const(dtypes.index, 0) if outer is None else outer * factor
     if fit is Fit.BOUNDED and not exact:
-        # written as a maximum, whose bounds are exact: the most steps are `factor`
+        # a minimum, so that the upper bound of the size is `factor`
         inner = factory.new((size - start).minimum(factor), kind)
     else:
         inner = factory.new(factor, kind)
@@ -84,7 +82,7 @@ def split_axis(
 def replace_axis(
     root: UOp, axis: UOp, position: UOp, loops: tuple[UOp, ...], condition: UOp | None = None
 ) -> UOp:
-    """Put `position` in place of `axis`, and `loops` in the nests that run it.
+    """Replace `axis` by `position`, and by `loops` in the nests that run it.
 
     Where `condition` is false, nothing that depends on the axis is loaded, stored or reduced.
     """
@@ -112,13 +110,13 @@ def replace_axis(
 
 
 def _guard(u: UOp, src: tuple[UOp, ...], axis: UOp, condition: UOp) -> tuple[UOp, ...]:
-    """The sources of a load, store or reduction over `axis`, under the condition."""
+    """The sources of a load, store or reduction over `axis`, masked by the condition."""
     if u.op is Ops.REDUCE and axis in u.src[1:]:
         other = identity_element(u.arg, u.dtype)
         return (UOp(Ops.WHERE, u.dtype, (condition, src[0], other)), *src[1:])
     if u.op is Ops.LOAD and len(src) == 1:
         return (src[0], UOp.const(u.dtype, 0))
     if u.op is Ops.INDEX:
-        valid = conjunction(condition, *src[2:])
+        valid = and_conditions(condition, *src[2:])
         return (*src[:2], valid)
     return src

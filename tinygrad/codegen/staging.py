@@ -1,9 +1,9 @@
-"""Copy an operand to scratch memory before it is read many times.
+"""Stage an operand: pack it into scratch memory, to be read many times.
 
-Before: an expression over `axes` and outer loops. After: a load from scratch memory, in the order
-of `axes`, after a store nest over clones of `axes` that computes the expression. The nest stands in
-the innermost loop that the expression depends on besides `axes`: a panel that depends on none is
-filled once for a whole call.
+Before: an expression over `axes` and outer loops. After: a load from scratch memory, laid out in
+the order of `axes`, after a nest over clones of `axes` that computes and stores the expression. The
+nest is placed in the innermost loop that the expression depends on besides `axes`: a panel that
+depends on none is packed once per call.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from tinygrad.codegen.ranges import (
     FreeRanges,
     RangeFactory,
+    clone_ranges,
     extent,
     substitute,
 )
@@ -21,15 +22,15 @@ from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# the steps of a contiguous axis that make scattering worth while
+# steps of a contiguous axis that pay for scattered stores
 MIN_STEPS = 8
 MIN_LANES = 4
-# of the widest vectors; narrower machines take several
+# of the widest vectors; a narrower machine uses several for each
 VECTOR_BYTES = 64
 
 
-def position_of(axes: list[UOp], padding: int = 0) -> UOp:
-    """The row-major position of a point of some loops; the innermost rows are `padding` longer."""
+def row_major_index(axes: list[UOp], padding: int = 0) -> UOp:
+    """The row-major index of a step of some loops, with rows padded by `padding` elements."""
     index: UOp = UOp.const(dtypes.index, 0)
     stride = 1
     for axis in reversed(axes):
@@ -44,38 +45,34 @@ def position_of(axes: list[UOp], padding: int = 0) -> UOp:
 def stage(
     operand: UOp, axes: list[UOp], factory: RangeFactory, number: int, padding: int = 0
 ) -> UOp:
-    """The operand read back from scratch memory number `number`. The last of `axes` are the
-    lanes."""
+    """The operand, loaded from scratch memory number `number`. The last axis is contiguous."""
     size = math.prod(extent(r) for r in axes[:-1]) * (extent(axes[-1]) + padding)
     scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
     fill = fill_nest(scratch, operand, axes, factory, padding)
     ready = UOp(Ops.AFTER, scratch.dtype, (scratch, fill))
-    return ready.index(position_of(axes, padding)).load(dtype=operand.dtype)
+    return ready.index(row_major_index(axes, padding)).load(dtype=operand.dtype)
 
 
 def fill_nest(
     scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory, padding: int
 ) -> UOp:
-    """The store nest that fills the scratch memory, with lanes along whatever is contiguous."""
-    clones: list[UOp] = []
-    for r in axes:
-        size = substitute(r.src[0], dict(zip(axes, clones, strict=False)))
-        clones.append(factory.new(size, AxisType.LOOP))
+    """The nest that fills the scratch memory, vectorized along a contiguous axis of the operand."""
+    clones = clone_ranges(axes, factory, AxisType.LOOP)
     table = dict(zip(axes, clones, strict=True))
     free = FreeRanges()
     lane = axes[-1]
     along = lane
     if not is_contiguous(operand, lane, free):
-        # without a long contiguous axis, the lanes are gathered
+        # without a long contiguous axis, the loads are gathers
         along = contiguous_axis(operand, axes, free, lane)
-    place = scratch.index(position_of(clones, padding))
+    place = scratch.index(row_major_index(clones, padding))
     store = place.store(substitute(operand, table), *clones)
     return vectorize_fill(store, table[along], factory)
 
 
 def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
-    """Make vectors of neighbours along one loop, the innermost of all then."""
-    lanes = lanes_of(store.src[1])
+    """Vectorize a store along one loop, which becomes the innermost."""
+    lanes = packed_lanes(store.src[1])
     while lanes > 1 and lanes >= 2 * extent(along):
         lanes //= 2
     if lanes < MIN_LANES:
@@ -86,15 +83,15 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
     store = root.src[0]
     own = [r for r in store.src[2:] if r is not inner]
     if outer is not None and own[-1] is not outer:
-        # a block of terms of every lane: what is loaded and written stays in the first-level cache
+        # interchanged, so that what is loaded and stored stays in the first-level cache
         own.remove(outer)
         own.insert(max(0, len(own) - 2), outer)
     return store.replace(src=(*store.src[:2], *own, inner))
 
 
 def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
-    """Whether every load of the operand reads neighbours, or one element, along `axis`."""
-    lanes = lanes_of(operand)
+    """Whether every load of the operand has stride 1 or 0 along `axis`."""
+    lanes = packed_lanes(operand)
     return all(
         free.lane_stride(u.src[0].src[1], axis, lanes) in {0, 1}
         for u in operand.toposort()
@@ -102,13 +99,13 @@ def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
     )
 
 
-def lanes_of(operand: UOp) -> int:
-    """How many elements of an operand a vector has."""
+def packed_lanes(operand: UOp) -> int:
+    """The number of elements of an operand in a vector."""
     return VECTOR_BYTES // max(2, operand.dtype.itemsize)
 
 
 def contiguous_axis(operand: UOp, axes: list[UOp], free: FreeRanges, default: UOp) -> UOp:
-    """The innermost axis along which the operand is contiguous and long enough, or `default`."""
+    """The innermost long reduction axis along which the operand is contiguous, or `default`."""
     for axis in reversed(axes[:-1]):
         long_enough = axis.arg.kind is AxisType.REDUCE and extent(axis) >= MIN_STEPS
         if long_enough and is_contiguous(operand, axis, free):

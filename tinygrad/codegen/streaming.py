@@ -1,10 +1,10 @@
-"""Sum long rows in the order in which they lie in memory.
+"""Stream a column reduction over long rows in memory order.
 
 Before: `out[column] = f(sum over row of value[row, column])`, where rows are so long that each is
-in another page. After: a part of the columns adds a few rows at a time into scratch memory, so that
-all of a row's part is read before the next rows are.
+in another page. After: a work item owns a slice of the columns and adds a few rows at a time into
+scratch memory, so that its slice of a row is read as a whole before that of the next rows.
 
-    for part in grid: [] = 0; for rows: for column in part: [] += sum over a few rows of value
+    for slice in grid: acc = 0; for rows: for column in slice: acc += sum over a few rows of value
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from tinygrad.codegen.blocking import accumulate_in_memory
 from tinygrad.codegen.nest import Nest
 from tinygrad.codegen.ranges import FreeRanges, extent, is_static
 from tinygrad.codegen.split import Fit
-from tinygrad.codegen.vectorize import lanes_of
+from tinygrad.codegen.vectorize import max_lanes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# bytes from row to row, below which neighbouring rows are fetched together
-SHORTEST_ROW = 1 << 11
-# and of an array, below which it stays in a cache
-SMALLEST = 1 << 20
-# rows that are added at a time
-ROWS = range(16, 3, -1)
-# bytes of sums: long enough to be fetched ahead, short enough for a first-level cache
-SHORTEST_PART, LONGEST_PART = 1 << 11, 1 << 14
-PARTS_PER_THREAD = 2
+# row stride in bytes, below which the hardware prefetcher covers neighbouring rows
+MIN_ROW_BYTES = 1 << 11
+# bytes of an array, below which it stays in a cache
+MIN_ARRAY_BYTES = 1 << 20
+# rows that are added at a time, in order of preference
+ROWS_PER_STEP = range(16, 3, -1)
+# bytes of accumulators: enough for the prefetcher, few enough for a first-level cache
+MIN_SLICE_BYTES, MAX_SLICE_BYTES = 1 << 11, 1 << 14
+SLICES_PER_THREAD = 2
 SUMS = 0
 
 
 def stream_rows(nest: Nest) -> bool:
-    """Rearrange the nest if it is one reduction of long rows; returns whether it was."""
+    """Stream the nest if it is one column reduction over long rows; returns whether it is."""
     found = _columns_and_rows(nest)
     if found is None:
         return False
-    column, row, few = found
-    lanes = lanes_of(nest)
+    column, row, step = found
+    lanes = max_lanes(nest)
     itemsize = nest.stores[0].src[1].dtype.itemsize
-    wanted = ceildiv(extent(column), PARTS_PER_THREAD * nest.renderer.threads)
-    width = min(max(wanted, SHORTEST_PART // itemsize), LONGEST_PART // itemsize)
+    width = ceildiv(extent(column), SLICES_PER_THREAD * nest.renderer.threads)
+    width = min(max(width, MIN_SLICE_BYTES // itemsize), MAX_SLICE_BYTES // itemsize)
     width = ceildiv(width, lanes) * lanes
     if width * nest.renderer.threads > extent(column):
         return False
     _, inside = nest.split(column, width, AxisType.LOOP, Fit.OVERLAP)
     vector, lane = nest.split(inside, lanes, AxisType.VECTOR, Fit.OVERLAP)
-    rows, together = nest.split(row, few, AxisType.REDUCE, Fit.MASKED)
+    rows, together = nest.split(row, step, AxisType.REDUCE, Fit.MASKED)
     assert vector is not None and rows is not None
     nest.set_kind(together, AxisType.TILE)
 
@@ -57,14 +57,14 @@ def stream_rows(nest: Nest) -> bool:
     reduce = next(u for u in store.toposort() if u.op is Ops.REDUCE)
     summed = accumulate_in_memory(store, reduce, [rows], own, nest.factory, SUMS)
     nest.root = nest.root.substitute({store: summed})
-    nest.note(f"{few} rows of {width} columns at a time")
+    nest.note(f"{step} rows of {width} columns at a time")
     nest.make_grid(grid)
     return True
 
 
 def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
-    """The loops over columns and rows, and how many rows to add at a time."""
-    if len(nest.stores) != 1 or nest.is_in_place() or lanes_of(nest) < 2:
+    """The loops over columns and rows, and the number of rows to add at a time."""
+    if len(nest.stores) != 1 or nest.is_in_place() or max_lanes(nest) < 2:
         return None
     store = nest.stores[0]
     reduces = [u for u in store.toposort() if u.op is Ops.REDUCE]
@@ -75,18 +75,18 @@ def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
         return None
     free = FreeRanges()
     loads = [u for u in value.toposort() if u.op is Ops.LOAD and column in free[u]]
-    if not loads or not all(_is_of_rows(u, row, column, free) for u in loads):
+    if not loads or not all(_reads_long_rows(u, row, column, free) for u in loads):
         return None
     nbytes = extent(row) * extent(column) * loads[0].dtype.itemsize
-    if not is_static(row) or nbytes < SMALLEST:
+    if not is_static(row) or nbytes < MIN_ARRAY_BYTES:
         return None
-    few = next((n for n in ROWS if extent(row) % n == 0 and extent(row) > n), None)
-    return None if few is None else (column, row, few)
+    step = next((n for n in ROWS_PER_STEP if extent(row) % n == 0 and extent(row) > n), None)
+    return None if step is None else (column, row, step)
 
 
-def _is_of_rows(load: UOp, row: UOp, column: UOp, free: FreeRanges) -> bool:
-    """Whether a load reads long rows."""
+def _reads_long_rows(load: UOp, row: UOp, column: UOp, free: FreeRanges) -> bool:
+    """Whether a load reads long rows, contiguous along `column`."""
     index = load.src[0].src[1]
     stride = free.stride(index, row)
-    long = stride is not None and abs(stride) * load.dtype.itemsize >= SHORTEST_ROW
+    long = stride is not None and abs(stride) * load.dtype.itemsize >= MIN_ROW_BYTES
     return long and free.stride(index, column) == 1

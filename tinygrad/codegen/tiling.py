@@ -1,7 +1,7 @@
-"""Choose the register tile of a sum of products by estimating cycles.
+"""Choose the register tile of a contraction with a cost model in cycles.
 
-In: a `Contraction`. Out: a `Tiling`: which axis of which operand becomes lanes, how many, which
-rows of the other operand share a tile, and whether the panel side is staged.
+In: a `Contraction`. Out: a `Tiling`: the axis that becomes lanes, the number of lanes and vectors,
+the rows of the register tile, and whether the panel and the rows are packed into scratch memory.
 """
 
 from __future__ import annotations
@@ -18,34 +18,33 @@ from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
-# rough cycles of one core, in units of a multiply-add of a full vector
+# costs in cycles of a multiply-add of a full vector
 LOAD_VECTOR = 1.0
 LOAD_SCALAR = 0.5
-GUARD_SCALAR = 0.7
-GUARD_VECTOR = 1.5
+MASK_SCALAR = 0.7
+MASK_VECTOR = 1.5
 COPY_CONTIGUOUS = 0.2
 COPY_STRIDED = 1.2
 STORE_STRIDED = 1.2
 LOOP_OVERHEAD = 0.6
-NARROWEST_COST = 0.5
-LONG_OPERATION = 12
-LONG_OPERATIONS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW, Ops.SQRT, Ops.RECIPROCAL})
+MIN_WIDTH_COST = 0.5
+SLOW_OPERATION = 12
+SLOW_OPERATIONS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW, Ops.SQRT, Ops.RECIPROCAL})
 MIN_STAGED_OPERATIONS = 2
-# bytes of the rows of a tile that stay in a core's caches until they are summed
-ROW_BYTES = 1 << 18
+# maximum bytes of the staged rows of a tile, which stay in a core's caches
+MAX_ROW_BYTES = 1 << 18
 MAX_ROWS = 14
 MAX_ROWS_OF_ONE_VECTOR = 25
-# elements of a panel that is copied block by block, and the parts that its rows are then cut in
-LONG_PANEL = 1 << 16
-# of one that is all that the panel side has
-LONGEST_WHOLE_PANEL = 1 << 17
-LONG_PARTS = 4
+# maximum elements of a panel: one of several, and one that covers the whole operand; beyond it the
+# reduction is blocked, and about so many chunks of rows pack the panel again
+MAX_PANEL = 1 << 16
+MAX_SINGLE_PANEL = 1 << 17
+REPACKED_CHUNKS = 4
 
 
 @dataclass
 class Contraction:
-    """A store of a sum of products. `axes[i]` are the output axes that only `operands[i]` depends
-    on."""
+    """A store of a sum of products; `axes[i]` are the output axes of `operands[i]` alone."""
 
     store: UOp
     reduce: UOp
@@ -54,21 +53,20 @@ class Contraction:
     shared: list[UOp]
     free: FreeRanges
     untiled: frozenset[UOp] = frozenset()
-    """Output axes that must stay loops."""
+    """Output axes that stay plain loops."""
 
-    def terms(self) -> int:
-        """Number of products in a sum."""
+    def reduction_size(self) -> int:
+        """The size of the reduction axes together."""
         return points(frozenset(self.reduce.src[1:]))
 
     def products(self) -> int:
-        """Number of products in all sums."""
+        """The number of products of all outputs."""
         return points(self.free[self.reduce].union(self.reduce.src[1:]))
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The decision. `side` is the operand that gets lanes; `rows` are factors of the other one's
-    axes."""
+    """A tile. `side` is the operand with lanes; `rows` are the tile factors of the other's axes."""
 
     side: int
     axis: UOp
@@ -80,9 +78,9 @@ class Tiling:
     cost: float
 
     def describe(self) -> str:
-        """For people."""
+        """The tiling as text for DEBUG=3."""
         rows = " x ".join(f"{f} of loop {r.arg.index}" for r, f in self.rows.items() if f > 1)
-        place = "staged" if self.staged else "direct"
+        place = "panel packed" if self.staged else "panel in place"
         place += ", rows staged" if self.rows_staged else ""
         columns = f"{self.vectors} x {self.lanes} lanes of loop {self.axis.arg.index}"
         return f"tile {rows or '1'} by {columns}, {place}"
@@ -90,7 +88,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class _RowTile:
-    """Factors of the row axes: how many rows, and how many tiles cover all of them."""
+    """Factors of the row axes, the rows of a tile, and the number of tiles."""
 
     factors: tuple[tuple[UOp, int], ...]
     rows: int
@@ -98,7 +96,7 @@ class _RowTile:
 
 
 def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
-    """The cheapest tiling, or None if there is nothing to gain."""
+    """The tiling of least cost, or None if none applies."""
     best: Tiling | None = None
     for side in (0, 1):
         search = _Search(found, side, renderer)
@@ -112,21 +110,21 @@ def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
 
 
 def _arithmetic(operand: UOp) -> int:
-    """How much is computed for each element of an operand, in simple operations."""
+    """The operations per element of an operand, in units of simple ones."""
     return sum(
-        LONG_OPERATION if u.op in LONG_OPERATIONS else 1
+        SLOW_OPERATION if u.op in SLOW_OPERATIONS else 1
         for u in operand.toposort()
         if (u.op in GroupOp.ALU or u.op is Ops.CAST) and dtypes.is_float(u.dtype)
     )
 
 
-def _is_guarded(operand: UOp) -> bool:
-    """Whether reading the operand needs conditions."""
+def _is_masked(operand: UOp) -> bool:
+    """Whether a load of the operand is masked."""
     return any(u.op is Ops.INDEX and len(u.src) > 2 for u in operand.toposort())
 
 
 class _Search:
-    """Estimates for one choice of the panel side."""
+    """The search for one choice of the panel side."""
 
     def __init__(self, found: Contraction, side: int, renderer: Renderer) -> None:
         self.found = found
@@ -136,18 +134,18 @@ class _Search:
             [r for r in found.axes[1 - side] if is_static(r) and r not in found.untiled]
         )
         self.registers = renderer.vector_registers
-        self.most_lanes = renderer.vector_bytes // max(
+        self.max_lanes = renderer.vector_bytes // max(
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
-        # what the row side computes is done once, in vectors, before its values fill lanes
+        # staged rows are computed once, in vectors, before they are broadcast
         self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
-        guarded = _is_guarded(self.other) and not self.rows_staged
-        self.scalar_load = LOAD_SCALAR + (GUARD_SCALAR if guarded else 0)
-        self.panel_guard = GUARD_VECTOR if _is_guarded(self.panel) else 0.0
+        masked = _is_masked(self.other) and not self.rows_staged
+        self.scalar_load = LOAD_SCALAR + (MASK_SCALAR if masked else 0)
+        self.panel_mask = MASK_VECTOR if _is_masked(self.panel) else 0.0
         self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
 
     def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
-        """The axes with the smallest strides first."""
+        """The axes, those of small stride first."""
         free = self.found.free
         loads = [u for u in self.other.toposort() if u.op is Ops.LOAD]
 
@@ -158,50 +156,50 @@ class _Search:
         return sorted(axes, key=key)
 
     def tiles_for(self, vectors: int) -> list[_RowTile]:
-        """Candidate register tiles that fit beside `vectors` columns."""
+        """Candidate register tiles that fit the registers together with `vectors` columns."""
         limit = MAX_ROWS_OF_ONE_VECTOR if vectors == 1 else MAX_ROWS
-        most = min(limit, (self.registers - 1 - vectors) // vectors)
+        max_rows = min(limit, (self.registers - 1 - vectors) // vectors)
         if self.rows_staged:
-            row_bytes = self.found.terms() * self.other.dtype.itemsize
-            most = max(1, min(most, ROW_BYTES // row_bytes))
+            row_bytes = self.found.reduction_size() * self.other.dtype.itemsize
+            max_rows = max(1, min(max_rows, MAX_ROW_BYTES // row_bytes))
         axes = self.row_axes[:4]
         total = math.prod(extent(r) for r in self.found.axes[1 - self.side])
-        # rows of which only a bound is known stay loops
+        # rows of symbolic size stay loops
         found = [] if axes else [_RowTile((), 1, total)]
         for i, first in enumerate(axes):
             n = extent(first)
-            for f in range(1, min(most, n) + 1):
+            for f in range(1, min(max_rows, n) + 1):
                 blocks = ceildiv(n, f)
                 found.append(_RowTile(((first, f),), f, blocks * (total // n)))
-                if f == 1 or f * 2 > most:
+                if f == 1 or f * 2 > max_rows:
                     continue
                 for second in axes[i + 1 :]:
                     m = extent(second)
-                    for g in range(2, min(most // f, m) + 1):
+                    for g in range(2, min(max_rows // f, m) + 1):
                         tiles = blocks * ceildiv(m, g) * (total // (n * m))
                         found.append(_RowTile(((first, f), (second, g)), f * g, tiles))
         return found
 
     def along(self, axis: UOp) -> Tiling | None:
-        """The best tiling with lanes along `axis`."""
-        if self.most_lanes < 4:
+        """The tiling of least cost with lanes along `axis`."""
+        if self.max_lanes < 4:
             return None
         n = extent(axis)
-        if not self.row_axes and n < self.most_lanes:
+        if not self.row_axes and n < self.max_lanes:
             return None
         found = self.found
         contiguous = is_contiguous(self.panel, axis, found.free)
         scattered = self.is_scattered()
         simple = self.is_simple()
-        terms = found.terms()
+        reduction = found.reduction_size()
         others = points(frozenset(found.shared)) * math.prod(
             extent(r) for r in found.axes[self.side] if r is not axis
         )
         outputs = points(frozenset(found.store.src[2:]))
         fixed = self.store_cost(axis, outputs)
         best: Tiling | None = None
-        for lanes in (self.most_lanes, self.most_lanes // 2, self.most_lanes // 4):
-            width = max(lanes / self.most_lanes, NARROWEST_COST)
+        for lanes in (self.max_lanes, self.max_lanes // 2, self.max_lanes // 4):
+            width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
             if lanes < 4 or (lanes > 4 and lanes >= 2 * n):
                 continue
             for vectors, tiles in self.row_tiles.items():
@@ -211,16 +209,15 @@ class _Search:
                 for tile in tiles:
                     staged = not contiguous or (scattered and tile.tiles >= (8 if simple else 2))
                     work = self.tile_cost(tile.rows, vectors, width, staged)
-                    cost = terms * others * blocks * tile.tiles * work + fixed
+                    cost = reduction * others * blocks * tile.tiles * work + fixed
                     if staged:
                         copy = COPY_CONTIGUOUS if contiguous else COPY_STRIDED
-                        copied = terms * others * blocks * lanes * vectors
-                        # a sum in blocks is cut by rows, and each part copies the panel
-                        most = LONG_PANEL if others * blocks > 1 else LONGEST_WHOLE_PANEL
-                        long = terms * lanes * vectors > most
-                        cost += (
-                            copied * copy * (ceildiv(LONG_PARTS, others * blocks) if long else 1)
-                        )
+                        copied = reduction * others * blocks * lanes * vectors
+                        # in a blocked reduction each chunk of rows packs the panel
+                        limit = MAX_PANEL if others * blocks > 1 else MAX_SINGLE_PANEL
+                        is_blocked = reduction * lanes * vectors > limit
+                        chunks = ceildiv(REPACKED_CHUNKS, others * blocks) if is_blocked else 1
+                        cost += copied * copy * chunks
                     if best is None or cost < best.cost:
                         best = Tiling(
                             self.side,
@@ -235,31 +232,30 @@ class _Search:
         return best
 
     def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
-        """Cycles of one term of one register tile."""
+        """The cycles of one reduction step of one register tile."""
         products = rows * vectors * width
-        # the chain of additions of one accumulator bounds small tiles
+        # the latency of a chain of additions bounds small tiles
         latency = 4.0
         loads = rows * self.scalar_load + vectors * LOAD_VECTOR * width
-        guards = 0.0 if staged else vectors * self.panel_guard
-        return max(products + guards, loads + guards, latency) + 0.1 * loads + LOOP_OVERHEAD
+        masks = 0.0 if staged else vectors * self.panel_mask
+        return max(products + masks, loads + masks, latency) + 0.1 * loads + LOOP_OVERHEAD
 
     def is_simple(self) -> bool:
-        """Whether the panel side is read as it is in memory."""
+        """Whether the panel side is loaded without arithmetic on its elements."""
         return not any(
             u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype
             for u in self.panel.toposort()
         )
 
     def is_scattered(self) -> bool:
-        """Whether successive terms lie in different pages, so that reading them in place is
-        slow."""
+        """Whether the panel has a large stride along the reduction, so that it is slow in place."""
         free = self.found.free
-        term = self.found.reduce.src[-1]
+        axis = self.found.reduce.src[-1]
         loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
-        strides = [free.stride(u.src[0].src[1], term) for u in loads]
+        strides = [free.stride(u.src[0].src[1], axis) for u in loads]
         return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
 
     def store_cost(self, axis: UOp, outputs: int) -> float:
-        """Cycles of writing all outputs with lanes along `axis`."""
+        """The cycles of storing all outputs with lanes along `axis`."""
         stride = self.found.free.stride(self.found.store.src[0].src[1], axis)
-        return outputs * (1 / self.most_lanes if stride == 1 else STORE_STRIDED)
+        return outputs * (1 / self.max_lanes if stride == 1 else STORE_STRIDED)

@@ -1,9 +1,9 @@
-"""2**x, log2(x) and x**y from additions, multiplications and operations on bits.
+"""2**x, log2(x) and x**y in additions, multiplications and bit operations.
 
-In: expressions of float32 or float64, scalar or vector. Out: the same dtype, without branches, so
-that a loop over it vectorises. Infinities, NaNs, zeros and subnormals come out as IEEE 754 says.
-The largest errors are in `test/unit/test_transcendental.py`. Coefficients are minimax fits (Remez),
-rounded to the dtype from the lowest up, the rest fitted again after each.
+In: expressions of float32 or float64, scalar or vector. Out: the same dtype, without branches.
+Infinities, NaNs, zeros and subnormals follow IEEE 754. `test/unit/test_transcendental.py` states
+the maximum errors. Coefficients are minimax fits (Remez), rounded to the dtype from the lowest
+degree up, with the others fitted again after each.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tinygrad.codegen.polynomial import (
     absolute,
     bits_of,
     divide,
+    float_fields,
     float_of,
-    layout_of,
     polynomial,
     subtract,
 )
@@ -51,27 +51,27 @@ LOG_COEFFICIENTS = (
     *(0.18181778506254895, 0.15386982556394124, 0.13252282655278927, 0.13233618337367725),
 )
 
-# 1 / log(2) in two parts; the first has 21 bits, so that its product with 21 others is exact
+# 1 / log(2) in two parts; the first has 21 bits, so its product with a 21-bit number is exact
 INVERSE_LOG_2 = (1.4426946640014648, 3.768874985636099e-07)
 LOG_2 = 0.6931471805599453
 UPPER_21_BITS = 0xFFFF_FFFF_0000_0000
 
 
 def exp2(x: UOp) -> UOp:
-    """2**x. Subnormal results are rounded once; too large is infinity."""
+    """2**x. Subnormal results are rounded once; overflow is infinity."""
     scale, fraction = _split_exponent(x)
     return _scale(1 + fraction * polynomial(fraction, EXP2_COEFFICIENTS[x.dtype.scalar()]), scale)
 
 
 def _split_exponent(x: UOp) -> tuple[UOp, UOp]:
     """x = n + fraction, |fraction| <= 1/2: an integer with n + 2 bias in its low bits, fraction."""
-    layout = layout_of(x)
-    # outside these bounds the result is 0 or infinity; written so that a NaN stays one
-    low = x.const_like(-layout.bias - layout.mantissa_bits - 1)
-    high = x.const_like(layout.bias + 1)
+    fields = float_fields(x)
+    # beyond these bounds the result is 0 or infinity; the comparisons keep a NaN
+    low = x.const_like(-fields.bias - fields.mantissa_bits - 1)
+    high = x.const_like(fields.bias + 1)
     x = (x < low).where(low, x)
     x = (high < x).where(high, x)
-    rounder = layout.round_to_integer + 2 * layout.bias
+    rounder = fields.round_to_integer + 2 * fields.bias
     shifted = x + rounder
     return bits_of(shifted), subtract(x, subtract(shifted, rounder))
 
@@ -79,12 +79,12 @@ def _split_exponent(x: UOp) -> tuple[UOp, UOp]:
 def _scale(x: UOp, scale: UOp) -> UOp:
     """x * 2**n, given n + 2 * bias in the low bits of `scale`.
 
-    Two factors of half the exponent each: one cannot reach the subnormals, nor 2**(bias + 1).
+    Two factors of half the exponent each, since one cannot reach subnormals or 2**(bias + 1).
     """
-    layout = layout_of(x)
-    first = (scale << (layout.mantissa_bits - 1)) & layout.exponent_mask
-    second = subtract(scale << layout.mantissa_bits, first)
-    return x * float_of(first, layout) * float_of(second, layout)
+    fields = float_fields(x)
+    first = (scale << (fields.mantissa_bits - 1)) & fields.exponent_mask
+    second = subtract(scale << fields.mantissa_bits, first)
+    return x * float_of(first, fields) * float_of(second, fields)
 
 
 def log2(x: UOp) -> UOp:
@@ -100,36 +100,36 @@ def log2(x: UOp) -> UOp:
 
 def _split_mantissa(x: UOp) -> tuple[UOp, UOp]:
     """x = 2**exponent * (1 + fraction), 1 + fraction from sqrt(1/2) to sqrt(2), for x > 0."""
-    layout = layout_of(x)
-    extra = layout.mantissa_bits + 2
-    subnormal = x < 2.0 ** (1 - layout.bias)
+    fields = float_fields(x)
+    extra = fields.mantissa_bits + 2
+    subnormal = x < 2.0 ** (1 - fields.bias)
     bits = bits_of(subnormal.where(x * 2.0**extra, x))
     origin = bits_of(x.const_like(math.sqrt(0.5)))
-    above = subtract(bits, origin) & layout.exponent_mask
-    fraction = subtract(float_of(subtract(bits, above), layout), 1)
-    # an integer of few significant bits: the conversion is exact
-    exponent = above.bitcast(layout.signed.vec(x.dtype.count)).cast(x.dtype)
+    above = subtract(bits, origin) & fields.exponent_mask
+    fraction = subtract(float_of(subtract(bits, above), fields), 1)
+    # the integer has few significant bits, so the conversion is exact
+    exponent = above.bitcast(fields.signed.vec(x.dtype.count)).cast(x.dtype)
     offset = subnormal.where(x.const_like(extra), x.const_like(0))
-    return subtract(exponent * 2.0**-layout.mantissa_bits, offset), fraction
+    return subtract(exponent * 2.0**-fields.mantissa_bits, offset), fraction
 
 
 @dataclass(frozen=True)
 class _Log2Parts:
-    """log2 of a positive, finite float64, rounded, and what that misses; good to 2**-60."""
+    """log2 of a positive finite float64 as a rounded value and its error; accurate to 2**-60."""
 
     high: UOp
     low: UOp
 
     @staticmethod
     def of(x: UOp) -> _Log2Parts:
-        layout = layout_of(x)
+        fields = float_fields(x)
         exponent, f = _split_mantissa(x)
         s = divide(f, f + 2)
         z = s * s
         half_square = f * f * 0.5
         correction = s * (half_square + z * polynomial(z, LOG_COEFFICIENTS))
         # log(1 + f) = f - half_square + correction, its leading part in 21 bits
-        leading = float_of(bits_of(subtract(f, half_square)) & UPPER_21_BITS, layout)
+        leading = float_of(bits_of(subtract(f, half_square)) & UPPER_21_BITS, fields)
         rest = subtract(subtract(f, leading), half_square) + correction
         product = leading * INVERSE_LOG_2[0]
         low = (rest + leading) * INVERSE_LOG_2[1] + rest * INVERSE_LOG_2[0]
@@ -140,15 +140,15 @@ class _Log2Parts:
 
 
 def power(x: UOp, y: UOp) -> UOp:
-    """x**y as C's pow: 1 for y = 0, and for x = 1; NaN for x < 0 and y a fraction."""
+    """x**y as C pow: 1 for y = 0 and for x = 1; NaN for x < 0 and fractional y."""
     magnitude = absolute(x)
     if x.dtype.scalar() is dtypes.float64:
         result = _power_of_magnitude(magnitude, y)
     else:
         result = exp2(log2(magnitude) * y)
-    layout = layout_of(x)
-    sign = bits_of(x) & layout.sign_bit
-    result = _is_odd(y).where(float_of(bits_of(result) | sign, layout), result)
+    fields = float_fields(x)
+    sign = bits_of(x) & fields.sign_bit
+    result = _is_odd(y).where(float_of(bits_of(result) | sign, fields), result)
     fraction = y.alu(Ops.TRUNC).ne(y) & (absolute(y) < math.inf)
     domain_error = (x < 0) & (x > -math.inf) & fraction
     result = domain_error.where(x.const_like(math.nan), result)
@@ -157,21 +157,19 @@ def power(x: UOp, y: UOp) -> UOp:
 
 
 def _power_of_magnitude(x: UOp, y: UOp) -> UOp:
-    """x**y for float64 x >= 0, with y * log2(x) in twice the precision."""
-    layout = layout_of(x)
+    """x**y for float64 x >= 0, with y * log2(x) in double-double arithmetic."""
+    fields = float_fields(x)
     high = log2(x)
     product = high * y
-    # Dekker's product: halves of 26 and 27 bits, whose products are exact, give what was rounded
-    # off
-    upper_mask = layout.all_bits ^ ((1 << 27) - 1)
-    high_upper = float_of(bits_of(high) & upper_mask, layout)
-    y_upper = float_of(bits_of(y) & upper_mask, layout)
+    # Dekker's product: halves of 26 and 27 bits have exact products, which give the rounding error
+    upper_mask = fields.all_bits ^ ((1 << 27) - 1)
+    high_upper = float_of(bits_of(high) & upper_mask, fields)
+    y_upper = float_of(bits_of(y) & upper_mask, fields)
     high_lower, y_lower = subtract(high, high_upper), subtract(y, y_upper)
     error = subtract(high_upper * y_upper, product) + high_upper * y_lower + high_lower * y_upper
     error = error + high_lower * y_lower + _Log2Parts.of(x).low * y
     value = exp2(product)
-    # 2**(product + error) for a small error; with a larger one, or none, the result is 0, infinity
-    # or NaN
+    # 2**(product + error) for a small error; otherwise the result is 0, infinity or NaN
     usable = (absolute(error) < 1) & (value < math.inf)
     return usable.where(value + value * (error * LOG_2), value)
 

@@ -1,9 +1,8 @@
 """Transpose in square blocks through scratch memory.
 
 Before: a store that is contiguous along one axis, of loads that are contiguous along another.
-After: for each square block, vectors of what is contiguous are loaded into scratch memory, and
-vectors along the other axis are collected from there and stored. Every cache line is read and
-written as a whole, once.
+After: for each square block, contiguous vectors are loaded into scratch memory, and vectors along
+the other axis are gathered from it and stored. Every cache line is read and written once, whole.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from tinygrad.codegen.staging import stage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# one more element in each row of the block, so that a column's elements lie in different cache sets
+# elements that pad each row of a block, so that a column maps to different cache sets
 ROW_PADDING = 1
-# blocks side by side in both directions, so that pages are used for more than one cache line
-NEIGHBOURS = 4
+# neighbouring blocks in both directions, so that a TLB entry serves more than one cache line
+BLOCKS_PER_GROUP = 4
 
 
 def transpose_blocks(nest: Nest, lanes: int) -> bool:
-    """Apply this to a nest of one store; returns whether it was one."""
+    """Transpose the nest in blocks if it is one transposing store; returns whether it is."""
     found = _find(nest, lanes)
     if found is None:
         return False
@@ -33,7 +32,7 @@ def transpose_blocks(nest: Nest, lanes: int) -> bool:
     far: list[UOp] = []
     for outer in (row_outer, column_outer):
         if outer is not None:
-            group, inner = nest.split(outer, NEIGHBOURS, AxisType.LOOP, Fit.BOUNDED)
+            group, inner = nest.split(outer, BLOCKS_PER_GROUP, AxisType.LOOP, Fit.BOUNDED)
             near.append(inner)
             far += [] if group is None else [group]
     store = nest.stores[0]
@@ -53,8 +52,7 @@ def transpose_blocks(nest: Nest, lanes: int) -> bool:
 
 
 def _find(nest: Nest, lanes: int) -> tuple[UOp, UOp, int] | None:
-    """The axis contiguous in the store, the one contiguous in the strided loads, and their
-    number."""
+    """The contiguous axis of the store, that of the strided loads, and the number of these."""
     if lanes < 4 or len(nest.stores) != 1 or nest.is_in_place():
         return None
     store = nest.stores[0]
