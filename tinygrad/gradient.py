@@ -16,6 +16,7 @@ from typing import cast
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.sharding import Sharding, moved_elements
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.ops import UOp
 
 Gradients = tuple[UOp | None, ...]
@@ -236,7 +237,7 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
 def _agreed(y: UOp) -> UOp:
     """A reduction as all devices agree on it, where each has a part."""
     layout = _whole_layout(y.device)
-    return y if y.device == layout else y.allreduce(layout)
+    return y if y.device == layout else y.allreduce(tensor_device(layout))
 
 
 def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
@@ -292,7 +293,7 @@ def _moved(g: UOp, y: UOp) -> Gradients:
     return (g if _waits(g, target, y.device) else g.copy_to_device(target),)
 
 
-def _waits(g: UOp, target: object, moved_to: object) -> bool:
+def _waits(g: UOp, target: DeviceValue, moved_to: DeviceValue) -> bool:
     """Whether a gradient stays as it is until it meets a value, as bytes would move on its way back
     to where a value was before it moved.
 
@@ -319,7 +320,7 @@ def _reduced(g: UOp, y: UOp) -> Gradients:
     return (g if g.device is None else g.copy_to_device(_whole_layout(y.src[0].device)),)
 
 
-def _whole_layout(device: object) -> object:
+def _whole_layout(device: DeviceValue) -> DeviceValue:
     return device.without_partial() if isinstance(device, Sharding) else device
 
 

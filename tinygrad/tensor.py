@@ -36,6 +36,7 @@ from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.partial_gradients import keep_partial_gradients
 from tinygrad.storage.placement import placed
 from tinygrad.uop.broadcast import const_node
+from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp
 
 __all__ = ["Tensor"]
@@ -77,7 +78,7 @@ class Tensor(
     def __init__(
         self,
         data: Any,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ) -> None:

@@ -25,7 +25,8 @@ from tinygrad.schedule.storage_views import as_memory, contiguous_range
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial
 from tinygrad.uop import Ops
-from tinygrad.uop.args import CommInfo, ParamArg, ReduceArg, Spmd, TransferArg, ViewArg
+from tinygrad.uop.args import CommInfo, ParamArg, ReduceArg, TransferArg, ViewArg
+from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import UOp
 
 TWO = ("CPU:1", "CPU:2")

@@ -7,7 +7,8 @@ import pytest
 from tinygrad.dtype import dtypes
 from tinygrad.sharding import Partial, Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import CommInfo, Spmd, TransferArg
+from tinygrad.uop.args import CommInfo, TransferArg
+from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import BufferArg, ReduceArg, UOp
 from tinygrad.uop.spec import KERNEL, LINEAR, PER_DEVICE, TENSOR, SpecError, type_verify, verify
 from tinygrad.uop.spec_checks import _MOVEMENT

@@ -22,6 +22,7 @@ from tinygrad.jit.substitution import Substitution, replace_tensors, views_of_in
 from tinygrad.settings import DEBUG
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all
+from tinygrad.uop.device_value import TensorDevice
 
 R = TypeVar("R")
 
@@ -30,8 +31,8 @@ R = TypeVar("R")
 class DrawnNumbers:
     """The positions of the random number generator before and after a capture, by device."""
 
-    before: dict[Any, int]
-    after: dict[Any, int]
+    before: dict[TensorDevice | None, int]
+    after: dict[TensorDevice | None, int]
 
     @property
     def devices(self) -> list[Any]:

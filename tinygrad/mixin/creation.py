@@ -17,6 +17,7 @@ from tinygrad.mixin.movement import MovementMixin
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory, placed
 from tinygrad.storage.views import is_constant
 from tinygrad.uop.broadcast import broadcast_node, const_node
+from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp, sint
 
 
@@ -29,7 +30,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     def _created(
         cls,
         node: UOp,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
         contiguous: bool = False,
@@ -107,7 +108,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     def empty(
         cls,
         *shape: Any,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
         **kwargs: Any,
@@ -227,7 +228,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         n: int,
         m: int | None = None,
         dtype: DType | str | None = None,
-        device: Any = None,
+        device: DeviceLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """`n` rows and `m` columns (by default `n`), 1 on the diagonal and 0 elsewhere.

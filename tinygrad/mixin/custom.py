@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.helpers import all_int, dedup
@@ -28,6 +28,7 @@ from tinygrad.storage.placement import in_own_memory
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CustomKernelArg
 from tinygrad.uop.broadcast import format_shape
+from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard
 
@@ -122,7 +123,7 @@ def _check_inputs(name: str, tensors: tuple[TensorCore, ...]) -> None:
 
 def _devices(
     name: str, tensors: tuple[TensorCore, ...], rule: str | None, reduce: str
-) -> Sequence[Any]:
+) -> Sequence[DeviceValue]:
     """The device or layout of each tensor for the kernel. Raises ShardingError if there is none."""
     if reduce not in REDUCTIONS:
         raise ShardingError(
@@ -137,8 +138,9 @@ def _devices(
         parsed, shapes = parse_rule(rule), [x.shape for x in tensors]
         check_rule(parsed, shapes)
         if all(isinstance(device, Sharding) for device in devices):
+            layouts = [p if isinstance(p, Sharding) else None for p in places]
             nbytes = [x.nbytes() for x in tensors]
-            return rule_layouts(parsed, shapes, places, nbytes, REDUCTIONS[reduce])
+            return rule_layouts(parsed, shapes, layouts, nbytes, REDUCTIONS[reduce])
     if len(devices) > 1:
         raise ShardingError(
             f"custom kernel {name}: its tensors live on {' and '.join(map(str, devices))}; bring "
@@ -214,7 +216,7 @@ def has_no_content(node: UOp) -> bool:
     return node.op is Ops.BUFFER and not node.is_realized
 
 
-def _written_memory(node: UOp, device: Any) -> UOp:
+def _written_memory(node: UOp, device: DeviceValue) -> UOp:
     """Memory on `device` with the content of `node`, its own if it is there; terms need none."""
     is_partial = isinstance(device, Sharding) and device.is_partial
     if is_partial or (has_no_content(node) and node.device != device):
@@ -223,7 +225,7 @@ def _written_memory(node: UOp, device: Any) -> UOp:
     return node if is_whole_memory(node) else in_own_memory(node)
 
 
-def _on(node: UOp, device: Any) -> UOp:
+def _on(node: UOp, device: DeviceValue) -> UOp:
     if isinstance(device, Sharding) and isinstance(node.device, Sharding):
         return reshard(node, device, Ops.CUSTOM_KERNEL.name)
     return node.copy_to_device(device)

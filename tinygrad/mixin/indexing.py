@@ -22,6 +22,7 @@ from tinygrad.storage.assignment import resharded_from
 from tinygrad.storage.views import is_in_memory, repeats_elements
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
+from tinygrad.uop.device_value import replicated
 from tinygrad.uop.ops import UOp, sint
 
 Index: TypeAlias = Any
@@ -103,7 +104,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         view = self._parsed(indices)
         if not isinstance(v, TensorCore):
             is_number = isinstance(v, (bool, int, float, UOp))
-            place = None if is_number else self._place_of_copies()
+            place = None if is_number else replicated(self.uop.device)
             v = type(self)(v, device=place, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_picked_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
@@ -178,7 +179,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
     def _index_tensor(self, item: Any) -> Self:
         x: Any = item
         if not isinstance(x, TensorCore):
-            x = type(self)(item, device=self._place_of_copies())  # type: ignore[call-arg]
+            x = type(self)(item, device=replicated(self.uop.device))  # type: ignore[call-arg]
             if x.numel() == 0:
                 x = x.cast(dtypes.default_int)
         if not dtypes.is_int(x.dtype):
@@ -187,11 +188,6 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         if x.dtype.itemsize < 4:
             return x.cast(dtypes.int32)  # type: ignore[no-any-return]
         return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
-
-    def _place_of_copies(self) -> str | Sharding | None:
-        """Where this tensor is, as full copies."""
-        device = self.uop.device
-        return device.replicated() if isinstance(device, Sharding) else device
 
     # ---- reading ----
 

@@ -18,6 +18,7 @@ from tinygrad.storage.host_arrays import shared_node
 from tinygrad.storage.host_values import view_array
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.views import is_uniform
+from tinygrad.uop.device_value import DeviceLike
 
 if TYPE_CHECKING:
     import numpy
@@ -31,7 +32,7 @@ class InterchangeMixin(ReadingMixin):
     __slots__ = ()
 
     @classmethod
-    def from_dlpack(cls, x: Any, device: Any = None, copy: bool | None = None) -> Self:
+    def from_dlpack(cls, x: Any, device: DeviceLike = None, copy: bool | None = None) -> Self:
         """The array of another library, or a DLPack capsule, as a tensor in the same memory.
 
         It lives on the CPU, or is copied to `device`. Memory that has gaps or is read-only is

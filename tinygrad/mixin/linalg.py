@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.sorting import SortingMixin
-from tinygrad.sharding import Sharding
+from tinygrad.uop.device_value import replicated
 
 
 class LinalgMixin(MatmulMixin, SortingMixin):
@@ -89,7 +89,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
         """This times a rotation so that its columns are orthogonal and fall in length; and that."""
         even = n + n % 2
         a: Any = self.pad_to(*(None for _ in self.shape[:-1]), even).contiguous()
-        v: Any = self.eye(even, dtype=self.dtype, device=_copies(self.device))
+        v: Any = self.eye(even, dtype=self.dtype, device=replicated(self.device))
         v = v._broadcast_to((*self.shape[:-2], even, even))
         v = v.contiguous()
         if n > 1:
@@ -106,10 +106,6 @@ class LinalgMixin(MatmulMixin, SortingMixin):
         )
         v = v.shrink_to(*(None for _ in v.shape[:-2]), n, n)
         return a._along(a.ndim - 1, 0, n), v
-
-
-def _copies(device: Any) -> Any:
-    return device.replicated() if isinstance(device, Sharding) else device
 
 
 def _sweeps(n: int) -> int:

@@ -5,12 +5,14 @@ Input: tensors, and devices, layouts or meshes. Output: the same values in the l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.storage.placement import canonical_device, canonical_layout, moved_to, recreated_on
+from tinygrad.uop.device_value import DeviceLike
 
 
 class PlacementMixin(CreationMixin):
@@ -18,7 +20,7 @@ class PlacementMixin(CreationMixin):
 
     __slots__ = ()
 
-    def to(self, device: Any) -> Self:
+    def to(self, device: DeviceLike) -> Self:
         """The same value on another device: a name, several (a full copy on each), a `Sharding`,
         or None for the default device.
 
@@ -34,7 +36,7 @@ class PlacementMixin(CreationMixin):
             moved.grad = self.grad.to(target)
         return moved
 
-    def to_(self, device: Any) -> Self:
+    def to_(self, device: DeviceLike) -> Self:
         """Move this tensor, and its gradient, see `to`; returns it.
 
         >>> Tensor([1, 2]).to_("CPU:1").device
@@ -49,7 +51,7 @@ class PlacementMixin(CreationMixin):
         self.uop = moved.uop if created is None else created
         return self
 
-    def shard(self, devices: Any, axis: Any = None) -> Self:
+    def shard(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:
         """Split `axis` in equal parts over `devices`; None puts a full copy on each.
 
         Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis.
@@ -65,7 +67,7 @@ class PlacementMixin(CreationMixin):
             moved.grad = self.grad.shard(layout)
         return moved
 
-    def shard_(self, devices: Any, axis: Any = None) -> Self:
+    def shard_(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:
         """Split this tensor, and its gradient, see `shard`; returns it.
 
         >>> Tensor([1, 2]).shard_(("CPU", "CPU:1")).device.axis is None
@@ -82,7 +84,7 @@ class PlacementMixin(CreationMixin):
         """
         return self.to(y.device)
 
-    def _layout(self, devices: Any, axis: Any) -> Sharding:
+    def _layout(self, devices: Mesh | Sharding | Sequence[str], axis: Any) -> Sharding:
         if isinstance(devices, Mesh):
             if not isinstance(axis, P):
                 raise ShardingError(f"shard over a mesh takes a spec like P('dp'), not {axis!r}")

@@ -21,6 +21,7 @@ from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node
+from tinygrad.uop.device_value import DeviceLike, TensorDevice
 from tinygrad.uop.ops import UOp
 
 
@@ -55,7 +56,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         return self._result(a.alu(Ops.THREEFRY, b), seed)
 
     @classmethod
-    def _random_bits(cls, shape: tuple[int, ...], device: Any) -> UOp:
+    def _random_bits(cls, shape: tuple[int, ...], device: TensorDevice) -> UOp:
         """64 random bits for each element."""
         count = prod(shape)
         start, key = random_generator.draw(device, count)
@@ -63,7 +64,9 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         return number.alu(Ops.THREEFRY, key.expand((count,))).reshape(shape)
 
     @classmethod
-    def _random(cls, node: UOp, device: Any, contiguous: bool, requires_grad: bool | None) -> Self:
+    def _random(
+        cls, node: UOp, device: DeviceLike, contiguous: bool, requires_grad: bool | None
+    ) -> Self:
         node = node.copy_to_device(device)
         return cls._new(node.contiguous() if contiguous else node, requires_grad)
 
@@ -71,7 +74,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def rand(
         cls,
         *shape: Any,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: DType | str | None = None,
         contiguous: bool = True,
         requires_grad: bool | None = None,
@@ -105,7 +108,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         *shape: Any,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
-        device: Any = None,
+        device: DeviceLike = None,
         **kwargs: Any,
     ) -> Self:
         """Normal with mean 0 and variance 1 (Box and Muller, 1958), of the default float type.
@@ -147,7 +150,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         low: int = 0,
         high: int = 10,
         dtype: DType | str = dtypes.int,
-        device: Any = None,
+        device: DeviceLike = None,
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
@@ -221,7 +224,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @classmethod
     def randperm(
-        cls, n: int, device: Any = None, dtype: DType | str = dtypes.int, **kwargs: Any
+        cls, n: int, device: DeviceLike = None, dtype: DType | str = dtypes.int, **kwargs: Any
     ) -> Self:
         """The integers below `n` in random order.
 
@@ -337,7 +340,7 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
     return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
 
 
-def _place(device: Any, shape: tuple[Any, ...]) -> str | Sharding:
+def _place(device: DeviceLike, shape: tuple[Any, ...]) -> str | Sharding:
     """Where random numbers are stored: replicated where the layout does not fit."""
     return fitting_layout(canonical_device(device) or Device.DEFAULT, known_sizes(shape))
 

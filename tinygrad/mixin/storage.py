@@ -18,6 +18,7 @@ from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import device_names
 from tinygrad.uop.ops import UOp
 
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
@@ -139,7 +140,7 @@ class StorageMixin(CreationMixin):
         if theirs is None or theirs == mine:
             return
         both = isinstance(mine, Sharding) and isinstance(theirs, Sharding)
-        if not both or set(mine) != set(theirs):
+        if not both or set(device_names(mine)) != set(device_names(theirs)):
             raise ShardingError(
                 f"assign: the value lives on {theirs}, the tensor on {mine}; move it with .to()"
             )

@@ -17,9 +17,9 @@ from typing import Self
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv
 from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.sharding import Sharding
 from tinygrad.storage.placement import placed
 from tinygrad.uop.broadcast import const_node
+from tinygrad.uop.device_value import replicated
 from tinygrad.uop.ops import UOp
 
 RESULTS = 4
@@ -65,8 +65,7 @@ class WinogradMixin(ReduceMixin):
         wide = (rows, rows, columns, columns)
         first = one.reshape((rows, 1, columns, 1)).expand(wide)
         second = one.reshape((1, rows, 1, columns)).expand(wide)
-        device = self.uop.device
-        layout = device.replicated() if isinstance(device, Sharding) else device
+        layout = replicated(self.uop.device)
         # stored once: every product would compute it again
         product = placed((first * second).reshape((rows * rows, columns * columns)), layout)
         rest = self.shape[2:]

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tinygrad.atomic_file import atomic_write
 from tinygrad.fetch import DownloadError, fetch, fetch_wheel_member
 from tinygrad.settings import cache_directory
-from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 if TYPE_CHECKING:
     import numpy
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = numpy.typing.NDArray[numpy.uint8]
 
-Device: TypeAlias = str | tuple[str, ...] | Sharding | None
 Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 # the names that Keras gives the four arrays in its files, in the order of the result
@@ -72,7 +71,7 @@ CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 
 
-def mnist(device: Device = None, fashion: bool = False) -> Tensors:
+def mnist(device: DeviceLike = None, fashion: bool = False) -> Tensors:
     """60,000 + 10,000 images of handwritten digits, or (`fashion`) clothing, (count, 1, 28, 28).
 
     Raises DownloadError if they are not cached and no source responds.
@@ -87,7 +86,7 @@ def mnist(device: Device = None, fashion: bool = False) -> Tensors:
     return _to_tensors(arrays, device)
 
 
-def cifar(device: Device = None) -> Tensors:
+def cifar(device: DeviceLike = None) -> Tensors:
     """CIFAR-10: 50,000 + 10,000 small photographs in ten classes, (count, 3, 32, 32).
 
     Raises DownloadError if they are not cached and their source does not respond.
@@ -96,7 +95,7 @@ def cifar(device: Device = None) -> Tensors:
     return _to_tensors(arrays, device)
 
 
-def _to_tensors(arrays: list[Array], device: Device) -> Tensors:
+def _to_tensors(arrays: list[Array], device: DeviceLike) -> Tensors:
     x_train, y_train, x_test, y_test = (Tensor(array, device=device) for array in arrays)
     return x_train, y_train, x_test, y_test
 

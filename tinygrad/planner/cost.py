@@ -15,11 +15,12 @@ from tinygrad.planner.layers import Group, repeated, shortened
 from tinygrad.planner.movement import Movement, movements
 from tinygrad.planner.program import program
 from tinygrad.planner.trial import Function, trial_graph
-from tinygrad.schedule.spmd.local import Layout, local_shape, max_shape, names
+from tinygrad.schedule.spmd.local import local_shape, max_shape
 from tinygrad.sharding import current_topology
 from tinygrad.storage.buffers import storage_of
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import TensorDevice, device_names, tensor_device
 from tinygrad.uop.ops import UOp
 
 Graphs = list[tuple[int, UOp]]
@@ -81,7 +82,9 @@ def survey(sink: UOp) -> Cost:
             moved += found
             stored += local_nbytes(node) if found else 0
         elif node.op is Ops.REDUCE_AXIS and node.device is not None:
-            seconds += local_size(node.src[0]) / topology.processor(names(node.device)[0]).flops
+            seconds += (
+                local_size(node.src[0]) / topology.processor(device_names(node.device)[0]).flops
+            )
             stored += local_nbytes(node)
     return replace(
         communication(moved),
@@ -123,8 +126,9 @@ def planned(sink: UOp) -> Cost:
 
 def local_size(node: UOp) -> int:
     """The elements that one device holds of a value."""
-    device = node.device
-    return prod(max_shape(node.shape if device is None else local_shape(device, node.shape)))
+    if node.device is None:
+        return prod(max_shape(node.shape))
+    return prod(max_shape(local_shape(tensor_device(node.device), node.shape)))
 
 
 def local_nbytes(node: UOp) -> int:
@@ -173,9 +177,9 @@ class Step:
         self.groups = groups
         self.repeated = repeated(inputs)
         # the same in all graphs, so that what is built on it alike is built once
-        self._memory: dict[tuple[int, Layout], UOp] = {}
+        self._memory: dict[tuple[int, TensorDevice], UOp] = {}
 
-    def graph(self, layouts: Sequence[Layout]) -> UOp:
+    def graph(self, layouts: Sequence[TensorDevice]) -> UOp:
         """The graph with all layers."""
         pairs = zip(self.groups, layouts, strict=True)
         memory = [
@@ -183,7 +187,7 @@ class Step:
         ]
         return trial_graph(self.function, self.inputs, memory)
 
-    def _stored(self, tensor: Tensor, layout: Layout) -> UOp:
+    def _stored(self, tensor: Tensor, layout: TensorDevice) -> UOp:
         """New memory of a tensor in a layout, which is never allocated."""
         key = (id(tensor), layout)
         if key not in self._memory:
@@ -192,7 +196,7 @@ class Step:
             storage_of(node)
         return self._memory[key]
 
-    def graphs(self, layouts: Sequence[Layout]) -> Graphs:
+    def graphs(self, layouts: Sequence[TensorDevice]) -> Graphs:
         """Graphs with few layers, and how many times each counts.
 
         One layer of each kind, and for each kind one graph with a second layer: with n layers, the
@@ -208,21 +212,21 @@ class Step:
             built.append((count, self._short(lengths, layouts)))
         return [(1 - more, self._short(ones, layouts)), *built]
 
-    def _short(self, lengths: Sequence[int], layouts: Sequence[Layout]) -> UOp:
+    def _short(self, lengths: Sequence[int], layouts: Sequence[TensorDevice]) -> UOp:
         with shortened(self.inputs, self.repeated, lengths):
             return self.graph(layouts)
 
-    def surveyed(self, layouts: Sequence[Layout], graphs: Graphs) -> Cost:
+    def surveyed(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
         """What moves at least, and how much there is to compute and store."""
         parts = [(count, survey(sink)) for count, sink in graphs]
         return weighted([(1, self.inputs_cost(layouts)), *parts])
 
-    def planned(self, layouts: Sequence[Layout], graphs: Graphs) -> Cost:
+    def planned(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
         """The cost, as few layers tell it."""
         parts = [(count, planned(sink)) for count, sink in graphs]
         return weighted([(1, self.inputs_cost(layouts)), *parts])
 
-    def inputs_cost(self, layouts: Sequence[Layout]) -> Cost:
+    def inputs_cost(self, layouts: Sequence[TensorDevice]) -> Cost:
         """The memory of the tensors themselves."""
         total = 0
         for group, layout in zip(self.groups, layouts, strict=True):
@@ -230,6 +234,6 @@ class Step:
             total += len(group.tensors) * local
         return Cost(inputs_nbytes=total)
 
-    def cost(self, layouts: Sequence[Layout]) -> Cost:
+    def cost(self, layouts: Sequence[TensorDevice]) -> Cost:
         """The cost with all layers built, which is exact in the bytes that move."""
         return self.planned(layouts, [(1, self.graph(layouts))])

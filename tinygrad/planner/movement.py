@@ -36,6 +36,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.args import BufferArg, CommInfo
+from tinygrad.uop.device_value import device_names
 from tinygrad.uop.ops import UOp
 
 Ints = tuple[int, ...]
@@ -141,7 +142,7 @@ def _lowered(
 
 def _round(node: UOp) -> Movement:
     arg = node.arg
-    sources, targets = _names(node.src[0].device), _names(arg.device)
+    sources, targets = device_names(node.src[0].device), device_names(arg.device)
     piece = arg.piece_size(prod(arg.shape)) * node.dtype.itemsize
     topology, nbytes = current_topology(), 0
     loads: dict[tuple[Any, ...], int] = {}
@@ -156,7 +157,3 @@ def _round(node: UOp) -> Movement:
             loads[end] = loads.get(end, 0) + sent
     seconds = max((end[0].seconds(load) for end, load in loads.items()), default=0.0)
     return Movement(arg.reason.kind, nbytes, seconds)
-
-
-def _names(device: Any) -> tuple[str, ...]:
-    return (device,) if isinstance(device, str) else device.devices

@@ -19,11 +19,12 @@ from tinygrad.schedule.multi import Lowering, multi_pm
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
 from tinygrad.schedule.plan import KernelItem, Plan, TransferItem
 from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_first
-from tinygrad.schedule.spmd.local import Layout, local_shape, max_shape, names, padded_flat
+from tinygrad.schedule.spmd.local import local_shape, max_shape, padded_flat
 from tinygrad.schedule.spmd.transfer import stays
 from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import BufferArg, CommInfo, Message, Spmd, TransferArg
+from tinygrad.uop.args import BufferArg, CommInfo, Message, TransferArg
+from tinygrad.uop.device_value import Spmd, TensorDevice, device_names, tensor_device
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.upat import PatternMatcher, UPat
 
@@ -67,6 +68,7 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
     shape = local_shape(target, node.shape)
     if source is None:
         return UOp(Ops.COPY, node.dtype, (_beginning(value, shape),), _first(target))
+    source = tensor_device(source)
     has_terms = isinstance(source, Sharding) and source.is_partial
     if not has_terms and isinstance(target, Sharding) and stays(source, target, node.shape):
         return _beginning(value, shape)
@@ -84,13 +86,15 @@ def _received(node: UOp, ctx: Lowering) -> UOp:
     return whole if sizes == shape else whole.shrink(tuple((0, size) for size in shape))
 
 
-def _message(value: UOp, target: Layout, sizes: Ints, reason: Received) -> UOp:
+def _message(value: UOp, target: TensorDevice, sizes: Ints, reason: Received) -> UOp:
     """Memory that is received."""
     arg = TransferArg(_first(target), (1, *sizes), (Message(0, 0, 0, 0),), reason)
     return UOp(Ops.TRANSFER, value.dtype, (value,), arg).reshape(sizes)
 
 
-def _reduced(value: UOp, source: Sharding, target: Layout, sizes: Ints, reason: Received) -> UOp:
+def _reduced(
+    value: UOp, source: Sharding, target: TensorDevice, sizes: Ints, reason: Received
+) -> UOp:
     """Terms that arrive side by side and are reduced; of an all-reduce of many bytes, pieces of
     them, of which the sums arrive then.
     """
@@ -132,7 +136,7 @@ def one_device_plan(sink: UOp) -> Plan:
         node: node.replace(arg=BufferArg(-1 - i, node.arg.shape, node.arg.device))
         for i, node in enumerate(buffers)
     }
-    device = names(buffers[0].arg.device)[0] if buffers else Device.DEFAULT
+    device = device_names(buffers[0].arg.device)[0] if buffers else Device.DEFAULT
     return plan_graph(sink.substitute(numbered), PlanOptions(len(buffers), device, one_device_pm))
 
 

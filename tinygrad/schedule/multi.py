@@ -10,13 +10,12 @@ other op is the same op on local shapes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int
 from tinygrad.schedule.spmd.collectives import all_reduce, partial_count
 from tinygrad.schedule.spmd.local import (
-    Layout,
     device_of,
     part_start,
     slice_local,
@@ -28,8 +27,9 @@ from tinygrad.schedule.spmd.local_movement import move_locally, reduce_locally
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.sharding import Interval, Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import CommInfo, Spmd
+from tinygrad.uop.args import CommInfo
 from tinygrad.uop.device_rules import is_placement
+from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, tensor_device
 from tinygrad.uop.ops import BufferArg, UOp, sint
 from tinygrad.uop.slice_assign import written_part
 from tinygrad.uop.upat import PatternMatcher, UPat
@@ -39,7 +39,7 @@ def _line(node: UOp) -> str | int:
     return "?" if node.user_line is None else node.user_line
 
 
-def transfer_kind(source: Any, target: Any) -> str:
+def transfer_kind(source: DeviceValue, target: DeviceValue) -> str:
     """The field's name for a change of layout."""
     if not isinstance(source, Sharding):
         if not isinstance(target, Sharding):
@@ -66,7 +66,7 @@ class Lowering:
         # assignments whose value something else is computed from
         self.read = {x for node in order if node.op is not Ops.SINK for x in node.src}
 
-    def source(self, node: UOp, number: int, layout: Any) -> UOp:
+    def source(self, node: UOp, number: int, layout: DeviceValue) -> UOp:
         """A source in local form. What is made of constants is cut to the device's block here."""
         below = node.src[number]
         local = self.done[below]
@@ -111,10 +111,10 @@ def lower_copy(node: UOp, ctx: Lowering) -> UOp:
         return slice_local(value, source, cast(Sharding, target), node.shape)
     kind = transfer_kind(source, target)
     reason = CommInfo(kind, str(source), str(target), _line(node))
-    return transfer(value, source, target, node.shape, reason)
+    return transfer(value, tensor_device(source), target, node.shape, reason)
 
 
-def place_constant(value: UOp, target: Layout, shape: tuple[sint, ...]) -> UOp:
+def place_constant(value: UOp, target: TensorDevice, shape: tuple[sint, ...]) -> UOp:
     """The running device's block of a value made of constants, on the devices of `target`."""
     if isinstance(target, Sharding) and value.shape:
         value = slice_local(value, None, target, shape)
@@ -127,11 +127,11 @@ def lower_allreduce(node: UOp, ctx: Lowering) -> UOp:
     target = node.arg
     chain: list[UOp] = []
     if isinstance(target, Sharding) and target.is_replicated and below.device is not None:
-        while below.op in {Ops.RESHAPE, Ops.PERMUTE} and len(below.device.split_axes) == 0:
+        while below.op in {Ops.RESHAPE, Ops.PERMUTE} and len(below.layout.split_axes) == 0:
             chain.append(below)
             below = below.src[0]
     count = partial_count(below)
-    value = all_reduce(ctx.done[below], below.device, target, below.shape, _line(node), count)
+    value = all_reduce(ctx.done[below], below.layout, target, below.shape, _line(node), count)
     for x in reversed(chain):
         value = UOp(x.op, x.dtype, (value,), x.arg)
     return value
@@ -187,7 +187,7 @@ def _local_sources(node: UOp, batch: int, ctx: Lowering) -> tuple[UOp, UOp]:
     if first.device is None:
         local = slice_local(local, None, _leading_axes(layout, batch), first.shape)
     if index.device is None:
-        by = layout if node.op is Ops.GATHER else first.device
+        by = layout if node.op is Ops.GATHER else first.layout
         rows = slice_local(rows, None, _leading_axes(by, index.ndim), index.shape)
     return local, rows
 

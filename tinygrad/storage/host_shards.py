@@ -17,6 +17,7 @@ from tinygrad.storage.buffers import bind_buffers
 from tinygrad.storage.host_arrays import any_on_host, is_on_host
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp
 
 
@@ -62,7 +63,7 @@ def shards_of_array(array: UOp, layout: Sharding) -> UOp:
     return bind_buffers(UOp.new_buffer(layout, shape, array.dtype), parts)
 
 
-def _has_strided_shards(layout: Any) -> bool:
+def _has_strided_shards(layout: DeviceValue) -> bool:
     # an Interval is what one reader needs; its source is what is to be stored
     if not isinstance(layout, Sharding) or layout.has_intervals:
         return False

@@ -6,18 +6,17 @@ Input: nodes, and devices as users write them. Output: nodes on canonical device
 
 from __future__ import annotations
 
-from typing import Any
-
 from tinygrad.device import Device
 from tinygrad.helpers import all_int
 from tinygrad.sharding import Sharding
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import Shape
+from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp
 
 
-def canonical_device(device: Any) -> str | Sharding | None:
+def canonical_device(device: DeviceLike) -> str | Sharding | None:
     """A name, a `Sharding`, or a sequence of names (replicated over them) in canonical form.
 
     None stays None. Raises TypeError for anything else.
@@ -44,7 +43,7 @@ def canonical_layout(layout: Sharding) -> Sharding:
     return layout if names == layout.devices else Sharding(names, layout.axes, layout.mesh_shape)
 
 
-def placed(node: UOp, device: Any) -> UOp:
+def placed(node: UOp, device: DeviceLike) -> UOp:
     """A new value on `device`; with None, a value of constants stays on no device.
 
     A layout that shards an axis that the shape lacks, or has with size 1, becomes replicated.

@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
@@ -26,6 +25,7 @@ from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.realization import realize_all, replace_nodes
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node
+from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import UOp
 
 
@@ -46,7 +46,7 @@ class RandomGenerator:
     """The position in the sequence of random numbers, and each device's state."""
 
     def __init__(self) -> None:
-        self.devices: dict[Any, DeviceState] = {}
+        self.devices: dict[TensorDevice, DeviceState] = {}
         self.seeds = 0
         self.seed(0)
 
@@ -60,7 +60,7 @@ class RandomGenerator:
         changed = [x for d, state in self.devices.items() for x in self._restart(d, state)]
         realize_all(changed)
 
-    def _restart(self, device: Any, state: DeviceState) -> list[TensorBase]:
+    def _restart(self, device: TensorDevice, state: DeviceState) -> list[TensorBase]:
         """Write the new key and counter to a device's memory: tensors to realize.
 
         Values drawn but not computed yet read a copy of the old content from now on.
@@ -74,7 +74,7 @@ class RandomGenerator:
         note_write(key.uop)
         return [state.counter, key]
 
-    def draw(self, device: Any, count: int) -> tuple[UOp, UOp]:
+    def draw(self, device: TensorDevice, count: int) -> tuple[UOp, UOp]:
         """Draw `count` numbers on `device`: the counter of the first, and the key."""
         if isinstance(device, Sharding):
             device = device.replicated()
@@ -84,7 +84,7 @@ class RandomGenerator:
         start = state.counter.uop + const_node(-count, dtypes.uint64)
         return start, state.key
 
-    def _state(self, device: Any) -> DeviceState:
+    def _state(self, device: TensorDevice) -> DeviceState:
         if device not in self.devices:
             key, counter = _stored(device, self.key), _stored(device, self.position)
             tensor = TensorBase._new(counter, False)
@@ -113,11 +113,11 @@ class RandomGenerator:
 
     # ---- for functions that are captured and replayed ----
 
-    def positions(self) -> dict[Any, int]:
+    def positions(self) -> dict[TensorDevice | None, int]:
         """The position of each device, and, under None, that of the sequence."""
         return {None: self.position} | {d: state.position for d, state in self.devices.items()}
 
-    def catch_up(self, since: dict[Any, int]) -> list[TensorBase]:
+    def catch_up(self, since: dict[TensorDevice | None, int]) -> list[TensorBase]:
         """Bring the devices that drew `since` some `positions` up to date: tensors to realize.
 
         At the end of a capture, this makes all these devices advance alike in every replay.
@@ -129,7 +129,7 @@ class RandomGenerator:
                 self._catch_up(state)
         return [state.counter for state in drew]
 
-    def align(self, devices: Iterable[Any]) -> list[TensorBase]:
+    def align(self, devices: Iterable[TensorDevice]) -> list[TensorBase]:
         """Bring those of `devices` that lag up to date: tensors to realize.
 
         Before a capture and before every replay, this makes both start from the same state.
@@ -143,7 +143,9 @@ class RandomGenerator:
         """The BUFFERs of the devices' counters."""
         return [_counter_memory(state.counter.uop) for state in self.devices.values()]
 
-    def replayed(self, before: dict[Any, int], after: dict[Any, int]) -> None:
+    def replayed(
+        self, before: dict[TensorDevice | None, int], after: dict[TensorDevice | None, int]
+    ) -> None:
         """Advance as a captured function does that moved from positions `before` to `after`."""
         self.position += after[None] - before[None]
         for device, state in self.devices.items():
@@ -166,7 +168,7 @@ def _content(node: UOp) -> int:
     return int.from_bytes(device_buffers(node)[0].copyout(memoryview(bytearray(8))), "little")
 
 
-def _stored(device: Any, value: int) -> UOp:
+def _stored(device: TensorDevice, value: int) -> UOp:
     """One uint64 in the memory of each device."""
     data = memoryview(value.to_bytes(8, "little"))
     names = device.devices if isinstance(device, Sharding) else (device,)

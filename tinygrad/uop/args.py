@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import DeviceValue, Spmd
 from tinygrad.uop.node import Node
 
 
@@ -31,7 +32,7 @@ class BufferArg:
 
     slot: int
     shape: tuple[int, ...]
-    device: Any
+    device: DeviceValue
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,6 @@ class CustomKernelArg:
     kernel: Any
     written: tuple[int, ...]
     output: int
-
-
-@dataclass(frozen=True)
-class Spmd:
-    """The device of a node of the per-device graph: the same program on each of `devices`.
-
-    A type of its own, so that no rule can take an already lowered node for one that is not.
-    """
-
-    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ graph, or None for what is made of constants alone.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from tinygrad.sharding import (
     LAYOUT_RULES,
@@ -17,22 +17,20 @@ from tinygrad.sharding import (
     reduce_layout,
 )
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import Spmd
+from tinygrad.uop.device_value import DeviceValue, Spmd
 from tinygrad.uop.node import Node
 from tinygrad.uop.reduction import COMBINES
 
 
-def compute_device(node: Node) -> Any:
+def compute_device(node: Node) -> DeviceValue:
     """The device of a node, by its op."""
     op = node.op
-    if op is Ops.BUFFER:
-        return node.arg.device
+    if op in {Ops.BUFFER, Ops.TRANSFER}:
+        return cast(DeviceValue, node.arg.device)
     if op in {Ops.COPY, Ops.ALLREDUCE}:
-        return node.arg
-    if op is Ops.TRANSFER:
-        return node.arg.device
+        return cast(DeviceValue, node.arg)
     if op is Ops.MSELECT:
-        return node.src[0].device.devices[node.arg]
+        return selected_device(node)
     if op is Ops.MSTACK:
         return stacked_device(node)
     if op is Ops.REDUCE_AXIS:
@@ -50,7 +48,8 @@ def compute_device(node: Node) -> Any:
     if op in GroupOp.Scatter:
         return scatter_device(node)
     if op is Ops.CUSTOM_KERNEL:
-        return node.src[node.arg.output].device
+        written: Node = node.src[node.arg.output]
+        return written.device
     if op is Ops.SINK:
         return None
     return next((x.device for x in node.src if x.device is not None), None)
@@ -63,7 +62,7 @@ def is_placement(node: Node) -> bool:
     return node.op is Ops.COPY and node.src[0].device is None
 
 
-def gather_device(node: Node) -> Any:
+def gather_device(node: Node) -> DeviceValue:
     """Where the rows are that a GATHER finds."""
     table, index = node.src
     if isinstance(table.device, Sharding):
@@ -95,7 +94,7 @@ def is_index_axis(placement: Placement, index: Node) -> bool:
     return isinstance(placement, int) and placement < index.ndim
 
 
-def scatter_device(node: Node) -> Any:
+def scatter_device(node: Node) -> DeviceValue:
     """The layout of rows combined by index: rows that are split yield partial values."""
     values, index = node.src
     layout, batch = values.device, len(node.arg) - 1
@@ -109,6 +108,14 @@ def scatter_device(node: Node) -> Any:
             in_batch = not isinstance(p, int) or p < batch
             axes.append(p if in_batch else Partial(COMBINES[node.op].name))
     return layout.with_axes(axes)
+
+
+def selected_device(node: Node) -> str:
+    """The device of an MSELECT: one of its source's."""
+    whole = node.src[0].device
+    assert isinstance(whole, Sharding | Spmd), f"MSELECT of a value on {whole!r}"
+    number: int = node.arg
+    return whole.devices[number]
 
 
 def stacked_device(node: Node) -> Spmd:

@@ -57,8 +57,8 @@ def _layout_of_whole_rows(node: Node, batch: int) -> Sharding | None:
     table, index = node.src
     if SHARDING.value == "strict":
         return None
-    terms, summed = node.device, node.device.without_partial()
-    whole = unsharded_layout(table.device, table.shape, batch)
+    terms, summed = node.layout, node.layout.without_partial()
+    whole = unsharded_layout(table.layout, table.shape, batch)
     by = index.device if isinstance(index.device, Sharding) else whole.replicated()
     found = gather_layout(whole, _without_splits_of(whole, by), index.ndim, batch)
     to_move = 2 * moved_elements(table.device, whole, table.shape)
@@ -80,7 +80,7 @@ def _side_by_side(table: N, index: N, batch: int) -> tuple[N, N]:
     for axis, size in zip(of_table, table.shape, strict=True):
         shapes[0][axis] = size
     shapes[1][: index.ndim] = index.shape
-    layouts = [_renamed(table.device, of_table), index.device]
+    layouts = [_renamed(table.layout, of_table), index.layout]
     table_shape, index_shape = (tuple(shape) for shape in shapes)
     common = common_layout(
         layouts,
@@ -109,7 +109,7 @@ def _split_apart(table: N, index: N, batch: int) -> tuple[N, N, Sharding]:
     Where both are, the rows are split as the index is. Either each device gets the table, or each
     looks up all the rows that are in its part of the table, and they are sent to where they belong.
     """
-    a, b = table.device, index.device
+    a, b = table.layout, index.layout
     whole_table, whole_index = _without_splits_of(b, a), _without_splits_of(a, b)
     target = gather_layout(whole_table, b, index.ndim, batch)
     if whole_table is a:

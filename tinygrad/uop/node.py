@@ -12,12 +12,14 @@ import collections
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.helpers import prod
+from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_value import DeviceValue, TensorDevice
 from tinygrad.uop.math import MathMixin
 
 N = TypeVar("N", bound="Node")
@@ -247,9 +249,16 @@ class Node(MathMixin):
         raise NotImplementedError
 
     @property
-    def device(self) -> Any:
+    def device(self) -> DeviceValue:
         """Where the value lives; None for an expression of constants."""
         raise NotImplementedError
+
+    @property
+    def layout(self) -> Sharding:
+        """The device of a value that is known to be sharded."""
+        layout = self.device
+        assert isinstance(layout, Sharding), f"{self.op.name} is on {layout!r}, not sharded"
+        return layout
 
     def _min_max(self) -> tuple[Any, Any]:
         """The lower and upper bound of the value."""
@@ -348,11 +357,11 @@ class Node(MathMixin):
         """A scalar as an array of `shape`."""
         raise NotImplementedError
 
-    def allreduce(self, device: Any) -> Self:
+    def allreduce(self, device: TensorDevice) -> Self:
         """The reduction of a partial value, delivered to `device`."""
         raise NotImplementedError
 
-    def copy_to_device(self, device: Any) -> Self:
+    def copy_to_device(self, device: DeviceValue | Sequence[str]) -> Self:
         """The same value on another device or in another layout."""
         raise NotImplementedError
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Self, cast
 
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Placement, Sharding
 from tinygrad.uop.bounds import min_max
 from tinygrad.uop.device_rules import compute_device
+from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.node import UNSET, Node
 from tinygrad.uop.shape import compute_shape
 
@@ -32,7 +33,7 @@ class PropertiesMixin(Node):
         return cast("tuple[int | Self, ...] | None", self._shape)
 
     @property
-    def device(self) -> Any:
+    def device(self) -> DeviceValue:
         """Where the value lives: a name, a `Sharding`, an `Spmd` of the per-device graph, or None
         for an expression of constants.
         """
@@ -43,10 +44,10 @@ class PropertiesMixin(Node):
                         node._device = compute_device(node)
             else:
                 self._device = compute_device(self)
-        return self._device
+        return cast(DeviceValue, self._device)
 
     @property
-    def axis(self) -> Any:
+    def axis(self) -> Placement | tuple[Placement, ...]:
         """The sharded axis, as in `Sharding.axis`; None for a value on one device."""
         return self.device.axis if isinstance(self.device, Sharding) else None
 

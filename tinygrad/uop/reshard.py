@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_index_axis, is_placement
+from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.shape import movement_shape
 
@@ -54,16 +56,16 @@ def record(node: Node) -> None:
         node.user_line = find_user_line()
 
 
-def copy(node: N, layout: Any) -> N:
+def copy(node: N, layout: DeviceValue) -> N:
     """`node` on another device or in another layout."""
     if node.device == layout:
         return node
-    moved = node.replace(op=Ops.COPY, src=(node,), arg=layout)
+    moved = node.replace(op=Ops.COPY, src=(node,), arg=tensor_device(layout))
     record(moved)
     return moved
 
 
-def mismatch(op: Ops, devices: list[Any]) -> ShardingError:
+def mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
     """The error for operands that live on different devices."""
     names = " and ".join(dict.fromkeys(str(d) for d in devices))
     return ShardingError(
@@ -83,13 +85,12 @@ def common_sources(op: Ops, srcs: tuple[N, ...], summed: tuple[int, ...] = ()) -
     devices = [x.device for x in placed]
     if len(set(devices)) <= 1:
         return srcs
-    if any(not isinstance(d, Sharding) for d in devices):
-        raise mismatch(op, devices)
-    if len({d.devices for d in devices}) > 1:
+    layouts = [d for d in devices if isinstance(d, Sharding)]
+    if len(layouts) < len(devices) or len({layout.devices for layout in layouts}) > 1:
         raise mismatch(op, devices)
     wide = [x for x in placed if x.shape]
     target = common_layout(
-        [x.device for x in wide],
+        [x.layout for x in wide],
         [moved_base(x).nbytes for x in wide],
         [_shape_before_broadcast(x) for x in wide],
         summed,
@@ -211,18 +212,18 @@ def _resharded(node: N, layout: Sharding, request: Request | None) -> N:
     if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
         # a view of what was moved is free, and others may need just that
         exact = _exact_layout_below(node, layout)
-        if exact is not None and exact.devices == node.device.devices:
+        if exact is not None and exact.devices == node.layout.devices:
             return below(exact)
     if moved_base(node) is not node:
         inner = _layout_below(node, layout)
-        if inner is not None and inner.devices == node.device.devices:
+        if inner is not None and inner.devices == node.layout.devices:
             return copy(below(inner), layout)
     if request is not None:
         request.check(node, layout)
     return copy(node, layout)
 
 
-def value_to_assign(value: N, device: Any) -> N:
+def value_to_assign(value: N, device: DeviceValue) -> N:
     """`value` where it is to be stored.
 
     Raises:
@@ -231,8 +232,9 @@ def value_to_assign(value: N, device: Any) -> N:
     layout = value.device
     if device is None or layout == device:
         return value
-    both = isinstance(layout, Sharding) and isinstance(device, Sharding)
-    if both and layout.devices == device.devices:
+    if not isinstance(layout, Sharding) or not isinstance(device, Sharding):
+        return value.copy_to_device(device)
+    if layout.devices == device.devices:
         return reshard(value, device, Ops.ASSIGN.name)
     return value.copy_to_device(device)
 
@@ -283,11 +285,11 @@ def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
     """
     if op is Ops.SHRINK:
         picked = dynamic_slice_layout(
-            node.device, node.shape, arg, movement_shape(op, node.shape, arg)
+            node.layout, node.shape, arg, movement_shape(op, node.shape, arg)
         )
         if picked is not None:
             return copy(node, picked)
-    target = _layout_for_movement(node.device, node.shape, op, arg)
+    target = _layout_for_movement(node.layout, node.shape, op, arg)
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
 
 
@@ -296,7 +298,7 @@ def reshape_in_blocks(node: N, shape: tuple[Any, ...]) -> N | None:
     whole rows; None if to move the array to another layout takes less, or to equal parts of another
     axis takes less than twice as much.
     """
-    layout = node.device
+    layout = node.layout
     is_known = all(isinstance(size, int) and size for size in (*node.shape, *shape))
     if SHARDING.value == "strict" or layout.is_partial or not is_known:
         return None

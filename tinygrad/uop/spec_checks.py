@@ -13,7 +13,8 @@ from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import AxisType, Spmd
+from tinygrad.uop.args import AxisType
+from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
 
 Check = Callable[[Node], str | None]

@@ -7,12 +7,14 @@ or ALLREDUCE that it needs (`reshard.py`, `gather_scatter.py`).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard
 from tinygrad.uop.args import BufferArg, ReduceArg
+from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice
 from tinygrad.uop.movement import MovementMixin
 from tinygrad.uop.node import Node
 
@@ -31,7 +33,7 @@ class TensorGraphMixin(MovementMixin):
         return node._broadcast_to(shape) if shape else node
 
     @classmethod
-    def new_buffer(cls, device: Any, shape: tuple[int, ...], dtype: DType) -> Self:
+    def new_buffer(cls, device: DeviceValue, shape: tuple[int, ...], dtype: DType) -> Self:
         """A new stored array; its memory is allocated when it is first written."""
         return cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_slots), shape, device))
 
@@ -79,15 +81,16 @@ class TensorGraphMixin(MovementMixin):
             return node.allreduce(layout.without_partial())
         return node
 
-    def allreduce(self, device: Any) -> Self:
+    def allreduce(self, device: TensorDevice) -> Self:
         """The reduction of a partial value, delivered to `device`."""
         node = type(self)(Ops.ALLREDUCE, self.dtype, (self,), device)
         reshard.record(node)
         return node
 
-    def copy_to_device(self, device: Any) -> Self:
+    def copy_to_device(self, device: DeviceValue | Sequence[str]) -> Self:
         """The same value on another device or in another layout."""
-        device = Sharding(device) if isinstance(device, tuple) else device
+        if not isinstance(device, str | Sharding | Spmd | None):
+            device = Sharding(tuple(device))
         if self.device == device:
             return self
         if isinstance(device, Sharding):

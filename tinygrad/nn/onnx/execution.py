@@ -7,13 +7,13 @@ the host. A node whose inputs are all on the host is computed there where it can
 from __future__ import annotations
 
 from collections import ChainMap
-from typing import Any
 
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.graph import Graph, Node
 from tinygrad.nn.onnx.operators import HOST_OPERATORS, OPERATORS
 from tinygrad.nn.onnx.registry import Call, call_operator
 from tinygrad.nn.onnx.values import HostValue, Value, as_value, described
+from tinygrad.uop.device_value import DeviceLike
 
 
 def check_operators(graph: Graph) -> None:
@@ -38,7 +38,7 @@ def check_operators(graph: Graph) -> None:
 class Execution:
     """Runs graphs on one device."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: DeviceLike) -> None:
         self.device = device
 
     def run(

@@ -22,6 +22,7 @@ from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.nn.onnx.graph import Graph, Node
 from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -124,7 +125,7 @@ def attribute_type(hint: Any) -> Any:
 class Call:
     """What an operator may ask of the model that it runs in."""
 
-    device: Any
+    device: DeviceLike
     run_graph: Callable[[Graph, list[Value]], list[Value]]
 
 

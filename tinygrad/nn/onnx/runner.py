@@ -14,6 +14,7 @@ from tinygrad.nn.onnx.graph import Graph, ValueSpec, read_graph, read_opsets
 from tinygrad.nn.onnx.model_file import Model, read_model
 from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array, HostValue, Value, described
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 
 class OnnxRunner:
@@ -44,7 +45,7 @@ class OnnxRunner:
         graph = read_graph(proto.graph, folder)
         check_operators(graph)
         self.graph_name = graph.name
-        self.device: Any = Device.DEFAULT
+        self.device: DeviceLike = Device.DEFAULT
         self.graph_inputs = {
             spec.name: spec for spec in graph.inputs if spec.name not in graph.initializers
         }
@@ -53,7 +54,7 @@ class OnnxRunner:
         self._graph = graph
         self._specs = {spec.name: spec for spec in graph.inputs}
 
-    def to(self, device: Any) -> OnnxRunner:
+    def to(self, device: DeviceLike) -> OnnxRunner:
         """Moves the stored tensors: a name, several (a full copy on each), or a `Sharding`."""
         for tensor in self.weights.values():
             tensor.to_(device)

@@ -17,6 +17,7 @@ from tinygrad.dtype import DType, dtypes, from_numpy_dtype, is_stored_as_bits
 from tinygrad.execution.realize import capturing
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -32,7 +33,7 @@ class HostValue:
     array: Array
     stored: Tensor | None = None
 
-    def tensor(self, device: Any) -> Tensor:
+    def tensor(self, device: DeviceLike) -> Tensor:
         """The value as a tensor: the stored one, or a constant, or one that is on `device`."""
         return as_tensor(self.array, device) if self.stored is None else self.stored
 
@@ -40,7 +41,7 @@ class HostValue:
 Value: TypeAlias = Tensor | HostValue
 
 
-def as_tensor(array: Array, device: Any) -> Tensor:
+def as_tensor(array: Array, device: DeviceLike) -> Tensor:
     """A tensor of an array's values, which must not be written to: equal ones take no memory, and
     others are put on `device` once, so that calls with equal shapes move nothing.
     """
@@ -54,12 +55,14 @@ def as_tensor(array: Array, device: Any) -> Tensor:
 
 
 @functools.lru_cache(MAX_UPLOADED)
-def uploaded(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], device: Any) -> Tensor:
+def uploaded(
+    data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], device: DeviceLike
+) -> Tensor:
     """A tensor in memory, of the bytes of its elements."""
     return Tensor(np.frombuffer(data, dtype).reshape(shape), device=device).realize()
 
 
-def as_value(result: Tensor | Array, device: Any) -> Value:
+def as_value(result: Tensor | Array, device: DeviceLike) -> Value:
     """What an operator gave, as a value; large arrays become tensors."""
     if isinstance(result, Tensor):
         return result

@@ -12,47 +12,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from tinygrad.sharding import Sharding
 from tinygrad.storage.placement import canonical_device
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import TensorDevice, device_names
 
-Place: TypeAlias = str | Sharding
 Copies: TypeAlias = dict[Tensor, Tensor]
 
 
-def names(place: Place) -> tuple[str, ...]:
-    """The devices of a place, in order."""
-    return place.devices if isinstance(place, Sharding) else (place,)
-
-
-def full_copies(*places: Place) -> Place:
+def full_copies(*places: TensorDevice) -> TensorDevice:
     """The replicated layout on the devices of several places."""
-    found = canonical_device(tuple(dict.fromkeys(name for p in places for name in names(p))))
+    found = canonical_device(tuple(dict.fromkeys(name for p in places for name in device_names(p))))
     assert found is not None
     return found
 
 
-def bring_home(parameters: Sequence[Sequence[Tensor]], places: Sequence[Place]) -> None:
+def bring_home(parameters: Sequence[Sequence[Tensor]], places: Sequence[TensorDevice]) -> None:
     """Move the parameters of each stage to the devices of all stages that use them, except those
     that are already there, in any layout.
     """
-    homes: dict[Tensor, list[Place]] = {}
+    homes: dict[Tensor, list[TensorDevice]] = {}
     for owned, place in zip(parameters, places, strict=True):
         for parameter in owned:
             homes.setdefault(parameter, []).append(place)
     for parameter, stages in homes.items():
         home = full_copies(*stages)
-        if names(parameter.device) != names(home):
+        if device_names(parameter.device) != device_names(home):
             parameter.to_(home)
     if homes:
         Tensor.realize(*homes)
 
 
-def copies_on(place: Place, parameters: Sequence[Tensor], detached: bool = False) -> Copies:
+def copies_on(place: TensorDevice, parameters: Sequence[Tensor], detached: bool = False) -> Copies:
     """The copy on the devices of `place` of each parameter that is also on other devices."""
     found = {}
     for parameter in parameters:
-        if names(parameter.device) != names(place):
+        if device_names(parameter.device) != device_names(place):
             source = parameter.detach() if detached else parameter
             found[parameter] = source.to(full_copies(place))
             found[parameter].requires_grad = parameter.requires_grad

@@ -17,12 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tinygrad.nn.pipeline.shared import (
-    Place,
     add_gradients,
     bring_home,
     copies_on,
     full_copies,
-    names,
     standing_in,
 )
 from tinygrad.nn.pipeline.timetable import Task, make_timetable
@@ -31,6 +29,7 @@ from tinygrad.sharding import Mesh, ShardingError
 from tinygrad.storage.placement import canonical_device
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import DeviceLike, TensorDevice, device_names
 
 Stage: TypeAlias = Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -59,7 +58,7 @@ class Pipeline:
     def __init__(
         self,
         stages: Sequence[Stage],
-        devices: Sequence[Any],
+        devices: Sequence[DeviceLike | Mesh],
         microbatches: int,
         schedule: str = "1f1b",
     ) -> None:
@@ -141,7 +140,8 @@ class _Batch:
         self.x = _in_microbatches(x, pipeline.microbatches)
         last = pipeline.devices[-1]
         # the loss of each microbatch reads the targets: they are sent first, all at once
-        targets = y if names(y.device) == names(last) else y.to(full_copies(last)).realize()
+        is_there = device_names(y.device) == device_names(last)
+        targets = y if is_there else y.to(full_copies(last)).realize()
         self.y = _in_microbatches(targets, pipeline.microbatches)
         self.parameters = [get_parameters(stage) for stage in pipeline.stages]
         self.copies = [
@@ -219,7 +219,7 @@ class _Batch:
         return Tensor.stack(*(self.losses[number] for number in sorted(self.losses))).sum()
 
 
-def _place(device: Any) -> Place:
+def _place(device: DeviceLike | Mesh) -> TensorDevice:
     place = canonical_device(device.devices if isinstance(device, Mesh) else device)
     if place is None:
         raise ValueError("a stage of a pipeline needs a device, not None")

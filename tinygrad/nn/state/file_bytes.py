@@ -24,6 +24,7 @@ from tinygrad.storage.buffers import bind_buffers
 from tinygrad.storage.host_arrays import mark_on_host
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp
 
 R = TypeVar("R")
@@ -88,7 +89,7 @@ def is_on_disk(t: Tensor) -> bool:
     return is_file(t.device)
 
 
-def is_file(device: Any) -> bool:
+def is_file(device: DeviceValue) -> bool:
     """Whether a device is a file."""
     return isinstance(device, str) and device.startswith("DISK:")
 

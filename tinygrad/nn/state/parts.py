@@ -37,7 +37,7 @@ def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
     for option in _layouts(layout, stored):
         empty = UOp.new_buffer(option, cast(tuple[int, ...], stored.shape), stored.dtype)
         node = _made_of(value.uop, stored, empty)
-        if node is not None and (node.device.split_axes or not layout.split_axes):
+        if node is not None and (node.layout.split_axes or not layout.split_axes):
             return Tensor(node.substitute({empty: _parts(_source(stored), option)}))
     return None
 

@@ -41,7 +41,7 @@ def cuts_a_run(node: UOp) -> bool:
     below = node.src[0]
     while below.op in GroupOp.Movement:
         below = below.src[0]
-    return is_halo_copy(below) and below.device.devices == node.device.devices
+    return is_halo_copy(below) and below.layout.devices == node.layout.devices
 
 
 def sink_halo_copies(sink: UOp) -> UOp:
@@ -56,7 +56,7 @@ def sink_halo_copies(sink: UOp) -> UOp:
     for node in order:
         if is_halo_copy(node) or cuts_a_run(node):
             alone = walk.uses[node] == 1
-            fetched, nbytes = walk.fetch(node.src[0], node.device, node, alone, MAX_LEVELS)
+            fetched, nbytes = walk.fetch(node.src[0], node.layout, node, alone, MAX_LEVELS)
             walk.done[node], walk.paid[node] = fetched, nbytes
         else:
             src = tuple(walk.done[x] for x in node.src)

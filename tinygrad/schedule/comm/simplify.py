@@ -17,7 +17,7 @@ from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 
 def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
-    return LAYOUT_RULES["RESHAPE"](x.device, x.shape, shape)
+    return LAYOUT_RULES["RESHAPE"](x.layout, x.shape, shape)
 
 
 def drop(x: UOp) -> UOp:
@@ -71,12 +71,12 @@ def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
 
 def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
     """`allreduce(x) + allreduce(y) -> allreduce(x + y)`: one collective in place of two"""
-    if a.arg != b.arg or any(x.src[0].device.partial_ops != ("ADD",) for x in (a, b)):
+    if a.arg != b.arg or any(x.src[0].layout.partial_ops != ("ADD",) for x in (a, b)):
         return None
     x, y = a.src[0], b.src[0]
     if x.device != y.device:
         # terms of which each device has more than is asked for are cut first
-        x, y = _cut_to(x, y.device), _cut_to(y, x.device)
+        x, y = _cut_to(x, y.layout), _cut_to(y, x.layout)
     if x.device != y.device:
         return None
     terms = UOp(Ops.ADD, x.dtype, (x, y))
@@ -85,9 +85,9 @@ def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
 
 def _cut_to(terms: UOp, layout: Sharding) -> UOp:
     """Terms in a layout that splits what theirs keeps whole, if it is such a one."""
-    pairs = list(zip(terms.device.axes, layout.axes, strict=False))
+    pairs = list(zip(terms.layout.axes, layout.axes, strict=False))
     cuts = all(p == q or (p is None and isinstance(q, int)) for p, q in pairs)
-    if terms.device.mesh_shape != layout.mesh_shape or not cuts:
+    if terms.layout.mesh_shape != layout.mesh_shape or not cuts:
         return terms
     return UOp(Ops.COPY, terms.dtype, (terms,), layout)
 
@@ -96,7 +96,7 @@ def raise_allreduce(node: UOp, inner: UOp) -> UOp | None:
     """`reshape(allreduce(x)) -> allreduce(reshape(x))`, also of a permute, so that sums meet"""
     x, target = inner.src[0], inner.arg
     rule = LAYOUT_RULES[node.op.name]
-    if rule(x.device, x.shape, node.arg) is None:
+    if rule(x.layout, x.shape, node.arg) is None:
         return None
     if isinstance(target, Sharding):
         target = rule(target, x.shape, node.arg)

@@ -18,7 +18,7 @@ from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
 from tinygrad.schedule.storage_views import NAMES_MEMORY, movement_base
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import Spmd
+from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
 from tinygrad.uop.reduction import COMBINES, identity
 
@@ -50,6 +50,7 @@ class _Planner:
         device = node.device
         if isinstance(device, Spmd):
             return device.devices
+        assert device is None or isinstance(device, str), f"{node.op.name} on {device} is not local"
         return (self.default if device is None else device,)
 
     def new_entry(self, node: UOp) -> Parts:

@@ -7,9 +7,8 @@ true: a kernel reads memory of its own device; what needs no memory stays withou
 
 from __future__ import annotations
 
-from typing import Any
-
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp
 
 NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, *GroupOp.Scatter})
@@ -40,7 +39,7 @@ def place_constants(sink: UOp) -> UOp:
     return done[sink]
 
 
-def _placed(root: UOp, device: Any) -> UOp:
+def _placed(root: UOp, device: DeviceValue) -> UOp:
     """The graph of a value made of constants, whose leaves live on `device`."""
     done: dict[UOp, UOp] = {}
     for node in root.toposort():

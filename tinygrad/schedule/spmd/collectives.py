@@ -17,7 +17,6 @@ from typing import cast
 
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.spmd.local import (
-    Layout,
     device_number,
     device_of,
     local_shape,
@@ -37,6 +36,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, Message, TransferArg
+from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 
 
@@ -60,14 +60,14 @@ def partial_count(node: UOp) -> int:
     """How many devices of each group hold terms of a partial value: the first ones. Where what is
     reduced does not divide, those behind its end hold what changes nothing.
     """
-    group = group_size(node.device)
+    group = group_size(node.layout)
     found: int = 0
     for x in node.toposort(gate=_has_terms):
         if not _has_terms(x) or any(map(_has_terms, x.src)):
             continue
         if x.op is not Ops.REDUCE_AXIS:
             return group
-        layout, shape = x.src[0].device, x.src[0].shape
+        layout, shape = x.src[0].layout, x.src[0].shape
         split = [axis for axis in x.arg.axes if layout.shards(axis) == group]
         if not split:
             return group
@@ -84,7 +84,7 @@ def _has_terms(node: UOp) -> bool:
 def all_reduce(
     value: UOp,
     source: Sharding,
-    target: Layout,
+    target: TensorDevice,
     shape: tuple[sint, ...],
     line: str | int,
     count: int,

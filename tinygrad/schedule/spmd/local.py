@@ -14,30 +14,24 @@ from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import ceildiv, prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
-from tinygrad.uop.args import Spmd
+from tinygrad.uop.device_value import Spmd, TensorDevice, device_names
 from tinygrad.uop.ops import UOp, sint
 
-Layout = str | Sharding
 HOST_SOURCES = ("NPY", "PYTHON", "DISK")
 _DEVICE_NUMBER = "_device_num"
 
 
-def is_host_source(layout: Layout) -> bool:
+def is_host_source(layout: TensorDevice) -> bool:
     """Whether data only passes here on its way to a device: no kernel can run."""
     return isinstance(layout, str) and layout.partition(":")[0] in HOST_SOURCES
 
 
-def names(layout: Layout) -> tuple[str, ...]:
-    """The devices of a layout."""
-    return layout.devices if isinstance(layout, Sharding) else (layout,)
-
-
-def local_shape(layout: Layout, shape: tuple[sint, ...]) -> tuple[sint, ...]:
+def local_shape(layout: TensorDevice, shape: tuple[sint, ...]) -> tuple[sint, ...]:
     """What each device holds of a global `shape`."""
     return layout.local_shape(shape) if isinstance(layout, Sharding) else shape
 
 
-def device_of(layout: Layout) -> str | Spmd:
+def device_of(layout: TensorDevice) -> str | Spmd:
     """The layout as a device of the per-device graph."""
     return Spmd(layout.devices) if isinstance(layout, Sharding) else layout
 
@@ -70,16 +64,16 @@ def part_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
     return part_number(layout, axis) * step + first if step else first
 
 
-def part_numbers(layout: Layout, axis: int) -> list[int]:
+def part_numbers(layout: TensorDevice, axis: int) -> list[int]:
     """For each device, the number of its part of `axis`."""
     terms = layout.block_strides(axis) if isinstance(layout, Sharding) else []
     return [
         sum(device // stride % count * weight for stride, count, weight in terms)
-        for device in range(len(names(layout)))
+        for device in range(len(device_names(layout)))
     ]
 
 
-def part_starts(layout: Layout, axis: int, shape: tuple[sint, ...]) -> list[int]:
+def part_starts(layout: TensorDevice, axis: int, shape: tuple[sint, ...]) -> list[int]:
     """For each device, where its part of a split `axis` starts, see `part_start`."""
     first, step, _ = layout.span(axis, shape) if isinstance(layout, Sharding) else (0, 0, 0)
     return [first + step * number for number in part_numbers(layout, axis)]

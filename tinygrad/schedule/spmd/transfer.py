@@ -20,7 +20,6 @@ from typing import Any, cast
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, argsort, prod
 from tinygrad.schedule.spmd.local import (
-    Layout,
     along,
     deinterleave,
     device_of,
@@ -30,7 +29,6 @@ from tinygrad.schedule.spmd.local import (
     local_shape,
     max_shape,
     moved,
-    names,
     pad_to_max_shape,
     padded,
     part_numbers,
@@ -49,6 +47,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, Message, TransferArg
+from tinygrad.uop.device_value import TensorDevice, device_names
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import smin
 
@@ -57,7 +56,11 @@ MAX_RUNS_OF_A_PIECE = 16
 
 
 def transfer(
-    value: UOp, source: Layout, target: Layout, shape: tuple[sint, ...], reason: CommInfo
+    value: UOp,
+    source: TensorDevice,
+    target: TensorDevice,
+    shape: tuple[sint, ...],
+    reason: CommInfo,
 ) -> UOp:
     """The local value on the devices of `target`. `shape` is the global one."""
     have, want = local_shape(source, shape), local_shape(target, shape)
@@ -118,7 +121,7 @@ def _intervals(placements: Sequence[Placement]) -> list[Interval | None]:
     return [p if isinstance(p, Interval) else None for p in placements]
 
 
-def _all_even(source: Layout, target: Layout, shape: tuple[sint, ...]) -> bool:
+def _all_even(source: TensorDevice, target: TensorDevice, shape: tuple[sint, ...]) -> bool:
     return all(x.is_even(shape) for x in (source, target) if isinstance(x, Sharding))
 
 
@@ -132,7 +135,7 @@ def _uneven_axis(layout: Sharding, shape: tuple[sint, ...]) -> int:
 
 
 def _whole_blocks(
-    source: Layout, target: Layout, shape: tuple[sint, ...]
+    source: TensorDevice, target: TensorDevice, shape: tuple[sint, ...]
 ) -> tuple[sint, ...] | None:
     """`shape` filled up, so that both sides cut it into equal blocks; None if that cannot be."""
     if any(isinstance(x, Sharding) and x.has_intervals for x in (source, target)):
@@ -151,19 +154,19 @@ def _whole_blocks(
     return tuple(filled)
 
 
-def _changed_axes(source: Layout, target: Layout, shape: tuple[sint, ...]) -> list[int]:
+def _changed_axes(source: TensorDevice, target: TensorDevice, shape: tuple[sint, ...]) -> list[int]:
     """The axes that are cut differently."""
     axes = range(len(shape))
     return [axis for axis in axes if _cut(source, axis, shape) != _cut(target, axis, shape)]
 
 
-def _cut(layout: Layout, axis: int, shape: tuple[sint, ...]) -> tuple[Any, ...]:
+def _cut(layout: TensorDevice, axis: int, shape: tuple[sint, ...]) -> tuple[Any, ...]:
     if not isinstance(layout, Sharding):
         return (), (0, 0, shape[axis])
     return tuple(layout.block_strides(axis)), layout.span(axis, shape)
 
 
-def stays(source: Layout, target: Sharding, shape: tuple[sint, ...]) -> bool:
+def stays(source: TensorDevice, target: Sharding, shape: tuple[sint, ...]) -> bool:
     """Whether each device's part of `target` is one slice of what it holds."""
     return (
         isinstance(source, Sharding)
@@ -180,8 +183,8 @@ def stays(source: Layout, target: Sharding, shape: tuple[sint, ...]) -> bool:
 
 def _transfer_pieces(
     value: UOp,
-    source: Layout,
-    target: Layout,
+    source: TensorDevice,
+    target: TensorDevice,
     shape: tuple[sint, ...],
     blocks: tuple[sint, ...],
     reason: CommInfo,
@@ -212,7 +215,12 @@ def _transfer_pieces(
 
 
 def _transfer_runs(
-    value: UOp, source: Layout, target: Layout, shape: tuple[sint, ...], axis: int, reason: CommInfo
+    value: UOp,
+    source: TensorDevice,
+    target: TensorDevice,
+    shape: tuple[sint, ...],
+    axis: int,
+    reason: CommInfo,
 ) -> UOp:
     """Runs of elements along `axis`, which alone is cut differently."""
     if isinstance(target, Sharding) and target.has_intervals and isinstance(source, Sharding):
@@ -281,10 +289,10 @@ def _exchange_halo(
 
 
 def transfer_from_host(
-    value: UOp, source: str, target: Layout, shape: tuple[sint, ...], reason: CommInfo
+    value: UOp, source: str, target: TensorDevice, shape: tuple[sint, ...], reason: CommInfo
 ) -> UOp:
     """Data that must be rearranged first goes to the first device as it is."""
-    first = names(target)[0]
+    first = device_names(target)[0]
     value = from_host(value, source, first, reason)
     return value if first == target else transfer(value, first, target, shape, reason)
 
@@ -315,7 +323,7 @@ def _grid(local: Sequence[sint], piece: Sequence[sint]) -> tuple[int, ...]:
 
 
 def _first_cells(
-    layout: Layout, shape: tuple[sint, ...], piece: tuple[sint, ...]
+    layout: TensorDevice, shape: tuple[sint, ...], piece: tuple[sint, ...]
 ) -> list[tuple[int, ...]]:
     if not isinstance(layout, Sharding):
         return [(0,) * len(shape)]
@@ -330,8 +338,8 @@ def _first_cells(
 
 @functools.lru_cache(maxsize=1024)
 def _messages(
-    source: Layout,
-    target: Layout,
+    source: TensorDevice,
+    target: TensorDevice,
     shape: tuple[sint, ...],
     blocks: tuple[sint, ...],
     piece: tuple[sint, ...],
@@ -348,7 +356,7 @@ def _messages(
         for slot, cell in enumerate(itertools.product(*map(range, grid))):
             place = tuple(a + b for a, b in zip(first, cell, strict=True))
             holders.setdefault(place, []).append((j, slot))
-    source_names, target_names = names(source), names(target)
+    source_names, target_names = device_names(source), device_names(target)
     sent = [0] * len(source_names)
     messages: list[Message] = []
     target_grid = _grid(local_shape(target, blocks), piece)

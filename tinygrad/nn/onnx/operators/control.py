@@ -5,7 +5,6 @@ is built: by what is known from shapes and constants, or by reading values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from tinygrad.nn.onnx.graph import Graph
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 RunGraph = Callable[[Graph, list[Value]], list[Value]]
 Ints = tuple[int, ...]
@@ -36,7 +36,7 @@ def loop(
     *carried: Value,
     body: Graph,
     run_graph: RunGraph,
-    device: Any,
+    device: DeviceLike,
 ) -> list[Value]:
     """The carried values after the last turn, and what each turn gave, stacked."""
     going = cond is None or bool(cond.item())
@@ -66,7 +66,7 @@ def scan(
     scan_output_axes: Ints = (),
     scan_output_directions: Ints = (),
     run_graph: RunGraph,
-    device: Any,
+    device: DeviceLike,
 ) -> list[Value]:
     """The state after the last element of the inputs' axes, and what each gave, stacked."""
     first = len(values) - num_scan_inputs
@@ -96,11 +96,11 @@ def scan(
     return state + results
 
 
-def tensor(value: Value, device: Any) -> Tensor:
+def tensor(value: Value, device: DeviceLike) -> Tensor:
     return value.tensor(device) if isinstance(value, HostValue) else value
 
 
-def stacked(values: list[Value], axis: int, device: Any) -> Value:
+def stacked(values: list[Value], axis: int, device: DeviceLike) -> Value:
     """Values along a new axis; of the host, if all are."""
     if all(isinstance(value, HostValue) for value in values):
         arrays = [value.array for value in values if isinstance(value, HostValue)]

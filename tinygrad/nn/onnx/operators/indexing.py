@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinygrad.dtype import dtypes
@@ -13,6 +11,7 @@ from tinygrad.nn.onnx.operators.movement import axis_of
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, HostValue, Value
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 
 def from_the_front(indices: Tensor, size: int) -> Tensor:
@@ -22,7 +21,7 @@ def from_the_front(indices: Tensor, size: int) -> Tensor:
 
 
 @operator("Gather")
-def gather(data: Tensor, indices: Value, *, axis: int = 0, device: Any) -> Tensor:
+def gather(data: Tensor, indices: Value, *, axis: int = 0, device: DeviceLike) -> Tensor:
     """The parts of an axis that `indices` name; the axes of these stand in its place."""
     at = axis_of(axis, data.ndim)
     before, after = data.shape[:at], data.shape[at + 1 :]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from tinygrad.nn.onnx.operators.windows import LARGEST
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, as_tensor
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 Ints = tuple[int, ...]
 
@@ -61,7 +61,7 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-    device: Any,
+    device: DeviceLike,
 ) -> Tensor:
     """New sizes are given, or old ones times `scales`."""
     names = [axis_of(axis, x.ndim) for axis in axes or range(x.ndim)]
@@ -148,7 +148,7 @@ def along(vector: Tensor, axis: int, ndim: int) -> Tensor:
     return vector.reshape(tuple(-1 if i == axis else 1 for i in range(ndim)))
 
 
-def resized(x: Tensor, axis: int, plan: AxisResize, rule: Rule, device: Any) -> Tensor:
+def resized(x: Tensor, axis: int, plan: AxisResize, rule: Rule, device: DeviceLike) -> Tensor:
     """One axis brought to its new size."""
     places = old_places(plan, rule.coordinates)
     if rule.mode == "nearest":
@@ -165,7 +165,7 @@ def resized(x: Tensor, axis: int, plan: AxisResize, rule: Rule, device: Any) -> 
     return total if x.is_floating_point() else total.round()
 
 
-def picked(x: Tensor, axis: int, positions: Array, device: Any) -> Tensor:
+def picked(x: Tensor, axis: int, positions: Array, device: DeviceLike) -> Tensor:
     """Elements along an axis; each repeated equally often is no more than a view."""
     old, new = int(x.shape[axis]), len(positions)
     if new % old == 0 and (positions == np.arange(new) // (new // old)).all():
@@ -217,7 +217,7 @@ def cubic(distance: Array, a: float) -> Array:
 
 
 @operator("Upsample")
-def upsample(x: Tensor, scales: Array, *, mode: str = "nearest", device: Any) -> Tensor:
+def upsample(x: Tensor, scales: Array, *, mode: str = "nearest", device: DeviceLike) -> Tensor:
     """What Resize was before."""
     return resize(
         x,

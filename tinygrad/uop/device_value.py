@@ -1,0 +1,52 @@
+"""Where the value of a node lives: a device, a layout over several, or nowhere yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tinygrad.sharding import Sharding
+
+
+@dataclass(frozen=True)
+class Spmd:
+    """The device of a node of the per-device graph: the same program on each of `devices`.
+
+    A type of its own, so that no rule can take an already lowered node for one that is not.
+    """
+
+    devices: tuple[str, ...]
+
+
+DeviceValue: TypeAlias = str | Sharding | Spmd | None
+"""The device of a node: a name, a layout (tensor graph), an `Spmd` (per-device graph), or None for
+an expression of constants. `Device` is the public registry of devices, and no value.
+"""
+
+TensorDevice: TypeAlias = str | Sharding
+"""The device of a value of the tensor graph that is no expression of constants."""
+
+DeviceLike: TypeAlias = str | Sequence[str] | Sharding | None
+"""A device or layout as users write it; a sequence of names means replicated over them."""
+
+
+def device_names(device: DeviceValue) -> tuple[str, ...]:
+    """The names of the devices that a value lives on; none for an expression of constants."""
+    if device is None:
+        return ()
+    return (device,) if isinstance(device, str) else device.devices
+
+
+def replicated(device: DeviceValue) -> TensorDevice | None:
+    """`device`; for a layout, the replicated one over the same devices."""
+    if device is None:
+        return None
+    device = tensor_device(device)
+    return device.replicated() if isinstance(device, Sharding) else device
+
+
+def tensor_device(device: DeviceValue) -> TensorDevice:
+    """`device` of a value in the tensor graph that is known to live somewhere."""
+    assert isinstance(device, str | Sharding), f"{device!r} is no device of the tensor graph"
+    return device
