@@ -1,8 +1,8 @@
-"""Memory of a device: how it is got, kept for reuse and given back.
+"""Device memory: allocation, caching for reuse, and release.
 
-An `Allocator` gives out `Allocation`s. An allocation goes back when its last user drops it: a
-buffer, or a memoryview or array over it. What stays true: memory that anything can still reach is
-never given out again; `GlobalCounters.mem_used` is the number of bytes given out.
+An `Allocator` returns `Allocation`s. An allocation is released when its last user is gone: a
+buffer, or a memoryview or array over it. Invariants: reachable memory is never allocated again;
+`GlobalCounters.mem_used` is the number of allocated bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tinygrad.measure import GlobalCounters
 
 
 class OutOfMemoryError(MemoryError):
-    """The device has no room for an allocation."""
+    """There is not enough memory or address space for an allocation."""
 
 
 @dataclass(frozen=True)
 class BufferSpec:
-    """How the memory of a buffer is to be got.
+    """Options of an allocation.
 
-    `host` and `cpu_access` ask for memory that the CPU can address, `nolru` for memory that is
-    freed and not kept for reuse. `external_ptr` is the address of memory that somebody else owns.
+    `host` and `cpu_access` request memory that the CPU can address. `nolru` bypasses the cache:
+    the memory is freed at once. `external_ptr` is the address of memory with another owner.
     """
 
     host: bool = False
@@ -39,7 +39,7 @@ DEFAULT_SPEC = BufferSpec()
 
 
 class Allocation:
-    """A piece of device memory. `handle` is what kernels take: an address, where there is one.
+    """A range of device memory. `handle` is the argument of kernels: an address if it has one.
 
     `owner` is any object that keeps the memory alive. `readonly` memory must not be written.
     """
@@ -55,7 +55,7 @@ class Allocation:
         spec: BufferSpec = DEFAULT_SPEC,
         readonly: bool = False,
     ) -> None:
-        # the allocator to give it back to; None if somebody else owns the memory
+        # the allocator that releases it; None for memory with another owner
         self.allocator = allocator
         self.handle = handle
         self.nbytes = nbytes
@@ -65,7 +65,7 @@ class Allocation:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Lets numpy make an array of bytes over addressable memory that keeps this alive."""
+        """Lets numpy create a byte array over addressable memory; the array keeps self alive."""
         return {
             "data": (self.handle, self.readonly),
             "shape": (self.nbytes,),
@@ -79,20 +79,20 @@ class Allocation:
 
 
 class FreeLists:
-    """Memory kept for reuse, by size and kind: at most `limit` bytes; more frees the oldest sizes.
+    """A cache of free memory by size and spec, of at most `limit` bytes (LRU by size).
 
-    Allocators may share one, so that memory freed on one device serves another.
+    Allocators of devices with common memory share one.
     """
 
     def __init__(self, limit: int = 1 << 62) -> None:
         self.limit = limit
         self.nbytes = 0
         self.lists: OrderedDict[tuple[int, BufferSpec], list[tuple[Any, Any]]] = OrderedDict()
-        # re-entrant: a finaliser may run inside any statement, of this very class too
+        # re-entrant: a finalizer may run inside any statement, also in these methods
         self._lock = threading.RLock()
 
     def take(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any] | None:
-        """The handle and the owner of kept memory, or None if there is none of the kind."""
+        """Removes cached memory. Returns its handle and owner, or None if there is none."""
         with self._lock:
             stack = self.lists.get((nbytes, spec), [])
             try:
@@ -103,7 +103,7 @@ class FreeLists:
             return kept
 
     def give(self, allocation: Allocation, free: Callable[[Any, int], None]) -> None:
-        """Keeps the memory of an allocation."""
+        """Caches the memory of an allocation."""
         key = (allocation.nbytes, allocation.spec)
         with self._lock:
             self.lists.setdefault(key, []).append((allocation.handle, allocation.owner))
@@ -113,7 +113,7 @@ class FreeLists:
             self.drain(free, self.limit // 2)
 
     def drain(self, free: Callable[[Any, int], None], keep_bytes: int = 0) -> None:
-        """Frees memory down to `keep_bytes`, beginning with the sizes not used for longest."""
+        """Frees cached memory down to `keep_bytes`, least recently used sizes first."""
         with self._lock:
             while self.nbytes > keep_bytes and self.lists:
                 (nbytes, _), stack = self.lists.popitem(last=False)
@@ -124,11 +124,11 @@ class FreeLists:
 
 
 class Allocator:
-    """Gives out the memory of one device.
+    """Allocates the memory of one device.
 
-    A runtime overrides `_alloc`, `copyin` and `copyout`; `_free` where dropping the owner does not
-    free the memory; `offset` where a handle is not a number. `addressable` says that handles are
-    addresses in this process.
+    A runtime overrides `_alloc`, `copyin` and `copyout`; `_free` if dropping the owner does not
+    free the memory; `offset` if handles are not integers. `addressable`: handles are addresses in
+    this process.
     """
 
     addressable = False
@@ -138,7 +138,7 @@ class Allocator:
         self.free_lists = FreeLists() if free_lists is None else free_lists
 
     def allocate(self, nbytes: int, spec: BufferSpec = DEFAULT_SPEC) -> Allocation:
-        """`nbytes` of memory with undefined content. Raises OutOfMemoryError."""
+        """Allocates `nbytes` of uninitialized memory. Raises OutOfMemoryError."""
         if spec.external_ptr:
             return Allocation(None, spec.external_ptr, nbytes)
         handle, owner = self.free_lists.take(nbytes, spec) or self._alloc_or_drain(nbytes, spec)
@@ -146,7 +146,7 @@ class Allocator:
         return Allocation(self, handle, nbytes, owner, spec)
 
     def release(self, allocation: Allocation) -> None:
-        """Takes memory back; called by the allocation's finaliser alone."""
+        """Releases memory. Called only by the finalizer of the allocation."""
         self._count(-allocation.nbytes)
         if allocation.spec.nolru:
             self._free(allocation.handle, allocation.nbytes)
@@ -154,19 +154,19 @@ class Allocator:
             self.free_lists.give(allocation, self._free)
 
     def offset(self, handle: Any, nbytes: int) -> Any:
-        """The handle of what lies `nbytes` behind `handle`."""
+        """The handle at byte offset `nbytes` from `handle`."""
         return handle + nbytes
 
     def wrap_host_memory(self, data: memoryview) -> Allocation | None:
-        """Host memory as memory of this device, without a copy; None if that cannot be."""
+        """An allocation over host memory, without a copy. None if the device cannot use it."""
         return None
 
     def as_memoryview(self, allocation: Allocation, offset: int, nbytes: int) -> memoryview | None:
-        """Bytes of the allocation without a copy; None if the CPU cannot address them."""
+        """Bytes of the allocation, without a copy. None if the CPU cannot address them."""
         return None
 
     def copyin(self, handle: Any, source: memoryview) -> None:
-        """Copies bytes of the host to `handle`."""
+        """Copies host bytes to `handle`."""
         raise NotImplementedError(f"{self.device} cannot be written to")
 
     def copyout(self, destination: memoryview, handle: Any) -> None:
@@ -174,11 +174,11 @@ class Allocator:
         raise NotImplementedError(f"{self.device} cannot be read from")
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any]:
-        """The handle and the owner of fresh memory. Raises MemoryError."""
+        """Allocates memory. Returns its handle and owner. Raises MemoryError."""
         raise NotImplementedError(f"{self.device} has no memory of its own")
 
     def _free(self, handle: Any, nbytes: int) -> None:
-        """Frees memory that nothing uses; for the host, dropping the owner is enough."""
+        """Frees unused memory. By default, dropping the owner frees it."""
 
     def _alloc_or_drain(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any]:
         try:

@@ -1,8 +1,8 @@
-"""Devices by name, and buffers in their memory.
+"""The device registry, and buffers in device memory.
 
-`Device["CPU:1"]` opens a device: the module `tinygrad.runtime.cpu` is imported when it is first
-asked for, which is the one place where an import points up. A `Buffer` is a typed piece of a
-device's memory, allocated when first needed; `copy_buffer` moves bytes between any two of them.
+`Device["CPU:1"]` opens a device on first use, by importing the module `tinygrad.runtime.cpu`: the
+only import of a higher layer. A `Buffer` is a typed range of a device's memory, allocated lazily.
+`copy_buffer` copies between buffers on any two devices.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
     "Compiled",
     "Device",
     "DeviceError",
+    "LoadedProgram",
     "MultiBuffer",
     "OutOfMemoryError",
-    "Program",
     "Sharding",
     "copy_buffer",
     "is_dtype_supported",
@@ -42,15 +42,15 @@ __all__ = [
 
 
 class DeviceError(RuntimeError):
-    """A device that does not exist, or that cannot be used on this machine."""
+    """The device does not exist, or this machine cannot use it."""
 
 
 class CompileError(RuntimeError):
-    """Source code that a device's compiler refuses."""
+    """A device's compiler rejects the source code."""
 
 
-class Program(Protocol):
-    """A kernel, loaded on a device."""
+class LoadedProgram(Protocol):
+    """A compiled kernel, loaded on a device."""
 
     def __call__(
         self,
@@ -59,17 +59,17 @@ class Program(Protocol):
         values: tuple[int, ...] = (),
         wait: bool = False,
     ) -> float | None:
-        """Runs it over [0, grid). With `wait`, returns the seconds it took."""
+        """Runs the kernel over [0, grid). Returns its time in seconds if `wait`."""
 
 
 class Compiled:
-    """An open device: its memory and what it takes to run kernels there.
+    """An open device: allocator, compiler and loader of kernels.
 
-    `renderer` names the renderer of its source code, "" if it runs no kernels; `threads` share the
-    work items of a kernel. `dtypes` are those that kernels can compute with. `is_host_source` says
-    that it only holds data on the way to a device, so that copies from it are no traffic between
-    devices. Without `keeps_data`, what is written to it is gone. `replay` makes an object that runs
-    recorded kernels as one call, where the device has that.
+    `renderer` names the renderer of kernel source, "" if the device runs no kernels. `threads` is
+    the number of threads that share the work items of a kernel. `dtypes` are those that kernels
+    support. `is_host_source` marks host data that is copied to devices: such copies are not traffic
+    between devices. Without `keeps_data`, the device discards writes. `replay` creates a native
+    replay of recorded kernels, if the device supports it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Compiled:
         *,
         renderer: str = "",
         compiler: Callable[[str], bytes] | None = None,
-        runtime: Callable[[str, bytes], Program] | None = None,
+        runtime: Callable[[str, bytes], LoadedProgram] | None = None,
         replay: Callable[[], Any] | None = None,
         dtypes: frozenset[DType] = frozenset(),
         threads: int = 1,
@@ -98,28 +98,28 @@ class Compiled:
         self._runtime = runtime
 
     def compile(self, source: str) -> bytes:
-        """Machine code of a kernel, from the disk cache if possible. Raises CompileError."""
+        """Compiles a kernel, or reads it from the disk cache. Raises CompileError."""
         if self._compiler is None:
             raise DeviceError(f"{self.device} runs no kernels; move the tensor with .to('CPU')")
         return self._compiler(source)
 
-    def runtime(self, name: str, code: bytes) -> Program:
-        """The kernel `name` of `code`, ready to run."""
+    def runtime(self, name: str, code: bytes) -> LoadedProgram:
+        """Loads the kernel `name` of `code`."""
         if self._runtime is None:
             raise DeviceError(f"{self.device} runs no kernels; move the tensor with .to('CPU')")
         return self._runtime(name, code)
 
     def synchronize(self) -> None:
-        """Waits until all that was launched is done."""
+        """Waits for all launches to complete."""
 
 
-# the package that mends a missing import of a runtime, where it has another name than the module
+# The package to install for a module that a runtime cannot import, where the names differ.
 PACKAGES = {
     "cuda": "cuda-bindings",
     "Metal": "pyobjc-framework-Metal",
     "pyopencl": "pyopencl",
 }
-# the part behind the colon is a path, not a number
+# The part after the colon is a path, not a number.
 PATH_DEVICES = frozenset({"DISK"})
 
 
@@ -130,13 +130,13 @@ def _canonical_name(name: str) -> str:
     if not colon or kind in PATH_DEVICES:
         return kind + colon + rest
     if not rest.isdecimal():
-        raise DeviceError(f"{name!r} is no device; write a name and a number, as {kind}:1")
+        raise DeviceError(f"{name!r} is not a device name; write a name and a number, as {kind}:1")
     number = int(rest)
     return f"{kind}:{number}" if number else kind
 
 
 class _Registry:
-    """The devices of the process, opened when first asked for."""
+    """The devices of the process, opened on first use."""
 
     def __init__(self) -> None:
         self._open: dict[str, Compiled] = {}
@@ -145,7 +145,7 @@ class _Registry:
 
     @property
     def DEFAULT(self) -> str:
-        """The device of tensors that name none: as set here, by `DEV`, or CPU."""
+        """The default device: as set here, else by `DEV`, else CPU."""
         if not self._default:
             self._default = self.canonicalize(requested_device(self.known()) or "CPU")
         return self._default
@@ -155,18 +155,18 @@ class _Registry:
         self._default = _canonical_name(name)
 
     def canonicalize(self, name: str | None) -> str:
-        """The one spelling of a device's name: "cpu:0" is "CPU"; None is the default device."""
+        """The canonical name: "cpu:0" becomes "CPU", None the default device."""
         return self.DEFAULT if name is None else _canonical_name(name)
 
     def known(self) -> list[str]:
-        """The kinds of devices that this library knows, usable here or not."""
+        """All device kinds, including those that this machine cannot use."""
         from tinygrad import runtime
 
         modules = pkgutil.iter_modules(runtime.__path__)
         return sorted(module.name.upper() for module in modules if not module.ispkg)
 
     def __getitem__(self, name: str) -> Compiled:
-        """The open device. Raises DeviceError if there is none of that name, or not here."""
+        """Opens the device on first use. Raises DeviceError if that is impossible."""
         found = self._open.get(name)
         if found is not None:
             return found
@@ -177,7 +177,7 @@ class _Registry:
         return self._open[canonical]
 
     def get_available_devices(self) -> list[str]:
-        """The kinds of devices that can run kernels on this machine."""
+        """The device kinds that can run kernels on this machine."""
         return [kind for kind in self.known() if self._runs_kernels(kind)]
 
     def _runs_kernels(self, kind: str) -> bool:
@@ -191,7 +191,9 @@ class _Registry:
     def _open_device(self, name: str) -> Compiled:
         kind = name.partition(":")[0]
         if kind not in self.known():
-            raise DeviceError(f"there is no device {name!r}; known are {', '.join(self.known())}")
+            raise DeviceError(
+                f"unknown device {name!r}; known devices are {', '.join(self.known())}"
+            )
         try:
             module = importlib.import_module(f"tinygrad.runtime.{kind.lower()}")
         except ImportError as error:
@@ -210,15 +212,15 @@ Device = _Registry()
 
 
 def is_dtype_supported(dtype: DType, device: str | None = None) -> bool:
-    """Whether kernels of the device (None: the default one) can compute with the dtype."""
+    """Whether kernels on the device (None: the default device) support the dtype."""
     return dtype.scalar() in Device[Device.canonicalize(device)].dtypes
 
 
 class Buffer:
-    """`size` elements of `dtype` in a device's memory, allocated when first needed.
+    """`size` elements of `dtype` in a device's memory, allocated lazily.
 
-    A view has a `base` and starts `offset` bytes into it; it shares the memory of the base, which
-    is never itself a view. Memory goes back to the device when no buffer and no view of it is left.
+    A view aliases its `base` from byte `offset` on; a base is never a view. The memory is freed
+    with the last buffer and memoryview that refers to it.
     """
 
     __slots__ = (
@@ -250,23 +252,24 @@ class Buffer:
             offset += base.offset
             base = base.base or base
             assert base.device == self.device, f"a view on {device} of a buffer on {base.device}"
-            assert offset >= 0 and offset + self.nbytes <= base.nbytes, "a view reaches outside"
+            assert offset >= 0 and offset + self.nbytes <= base.nbytes, "a view exceeds its base"
         self.base: Buffer | None = base
         self.offset: int = offset
 
     @staticmethod
     def from_memoryview(device: str, dtype: DType, data: memoryview) -> Buffer:
-        """A buffer over host memory without a copy where the device can, else with one.
+        """Creates a buffer over host memory, without a copy if possible.
 
-        Where it cannot: the device has memory of its own, the data is read-only and kernels could
-        write to it, or its address is no multiple of the itemsize. Raises ValueError if the bytes
-        are not contiguous or no whole number of elements.
+        It is copied if the device has separate memory, if the data is read-only and kernels could
+        write to it, or if its address is not a multiple of the itemsize. Raises ValueError if the
+        bytes are not contiguous or not a whole number of elements.
         """
         if not data.c_contiguous:
             raise ValueError("the memoryview is not contiguous; make a contiguous copy first")
         if data.nbytes % dtype.itemsize:
             raise ValueError(
-                f"{data.nbytes} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
+                f"{data.nbytes} bytes are not a whole number of {dtype}, "
+                f"which has {dtype.itemsize} bytes"
             )
         self = Buffer(device, data.nbytes // dtype.itemsize, dtype)
         allocation = self._allocator.wrap_host_memory(data)
@@ -295,7 +298,7 @@ class Buffer:
 
     @property
     def allocation(self) -> Allocation:
-        """The memory of the base, allocated now if it was not. Raises OutOfMemoryError."""
+        """The memory of the base, allocated on first use. Raises OutOfMemoryError."""
         root = self.base or self
         if root._allocation is None:
             root._allocation = self._allocator.allocate(root.nbytes, root.options)
@@ -303,13 +306,13 @@ class Buffer:
 
     @property
     def handle(self) -> Any:
-        """What a kernel of the device takes as this buffer."""
+        """The argument that kernels take for this buffer."""
         handle = self.allocation.handle
         return self._allocator.offset(handle, self.offset) if self.offset else handle
 
     @property
     def address(self) -> int:
-        """Where it starts. Raises DeviceError if the device's memory has no addresses."""
+        """The address in this process. Raises DeviceError if the device's memory has none."""
         handle = self.handle
         if not isinstance(handle, int):
             raise DeviceError(f"buffers on {self.device} have no address")
@@ -319,50 +322,50 @@ class Buffer:
         return (self.base or self)._allocation is not None
 
     def allocate(self) -> Buffer:
-        """Allocates memory with undefined content; returns itself. Raises OutOfMemoryError."""
+        """Allocates uninitialized memory. Returns self. Raises OutOfMemoryError."""
         assert not self.is_allocated(), f"{self!r} is allocated already"
         return self.ensure_allocated()
 
     def ensure_allocated(self) -> Buffer:
-        """Allocates memory if there is none; returns itself. Raises OutOfMemoryError."""
+        """Allocates memory unless allocated. Returns self. Raises OutOfMemoryError."""
         assert self.allocation is not None
         return self
 
     def deallocate(self) -> None:
-        """Drops the memory; what still holds a memoryview of it may go on reading that."""
+        """Drops the memory. Existing memoryviews of it stay valid."""
         assert self.base is None, "only the base of a view can be deallocated"
         self._allocation = None
 
     def view(self, size: int, dtype: DType, offset: int) -> Buffer:
-        """`size` elements of `dtype`, starting `offset` bytes into this buffer, in its memory."""
+        """A view of `size` elements of `dtype`, from byte `offset` of this buffer on."""
         return Buffer(self.device, size, dtype, self, offset)
 
     def copyin(self, source: memoryview) -> Buffer:
-        """Sets its content to contiguous bytes of the host; returns itself."""
+        """Copies contiguous host bytes to this buffer. Returns self."""
         self._check_size(source)
         if self.allocation.readonly:
-            raise DeviceError(f"{self!r} is over read-only memory; copy it to a device first")
+            raise DeviceError(f"{self!r} is read-only memory; copy it to a device first")
         self._allocator.copyin(self.handle, source.cast("B"))
         return self
 
     def copyout(self, destination: memoryview) -> memoryview:
-        """Copies its content to contiguous writable bytes of the host, which it returns."""
+        """Copies this buffer to contiguous writable host bytes. Returns `destination`."""
         self._check_size(destination)
         self._check_allocated()
         self._allocator.copyout(destination.cast("B"), self.handle)
         return destination
 
     def as_memoryview(self) -> memoryview:
-        """Its bytes: the memory itself where the CPU can address it, else a copy.
+        """The bytes of the buffer: its memory if the CPU can address it, else a copy.
 
-        The memory stays valid as long as the memoryview lives, even if the buffer goes.
+        The memoryview keeps the memory alive, also after the buffer is gone.
         """
         self._check_allocated()
         shared = self._allocator.as_memoryview(self.allocation, self.offset, self.nbytes)
         return self.copyout(memoryview(bytearray(self.nbytes))) if shared is None else shared
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
-        """A copy of its content as an array of shape `(size,)`."""
+        """A copy of the content as an array of shape `(size,)`."""
         import numpy as np
 
         from tinygrad.dtype import to_numpy_dtype
@@ -386,7 +389,7 @@ def _unpickle_buffer(device: str, size: int, dtype: DType, data: bytes | None) -
 
 
 class MultiBuffer:
-    """The buffers of one sharded value, one for each device, all of one size and dtype."""
+    """The buffers of a sharded value: one per device, all of the same size and dtype."""
 
     __slots__ = ("__weakref__", "bufs")
 
@@ -410,7 +413,7 @@ class MultiBuffer:
 
     @property
     def size(self) -> int:
-        """Elements on each device."""
+        """The number of elements on each device."""
         return self.bufs[0].size
 
     @property
@@ -419,29 +422,29 @@ class MultiBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on all devices together."""
+        """The total number of bytes on all devices."""
         return sum(buffer.nbytes for buffer in self.bufs)
 
     def is_allocated(self) -> bool:
         return all(buffer.is_allocated() for buffer in self.bufs)
 
     def allocate(self) -> MultiBuffer:
-        """Allocates memory on every device; returns itself. Raises OutOfMemoryError."""
+        """Allocates memory on every device. Returns self. Raises OutOfMemoryError."""
         for buffer in self.bufs:
             buffer.allocate()
         return self
 
     def ensure_allocated(self) -> MultiBuffer:
-        """Allocates memory where there is none; returns itself. Raises OutOfMemoryError."""
+        """Allocates memory on devices without. Returns self. Raises OutOfMemoryError."""
         for buffer in self.bufs:
             buffer.ensure_allocated()
         return self
 
 
 def copy_buffer(destination: Buffer, source: Buffer) -> None:
-    """Copies all bytes of a buffer to one of as many bytes, on any device.
+    """Copies a buffer to one of the same number of bytes, on any device.
 
-    Counts them as moved between devices if the devices differ and both compute.
+    Counts as a message if the devices differ and neither is a host source.
     """
     if destination.nbytes != source.nbytes:
         raise ValueError(f"cannot copy {source!r} to {destination!r}: their sizes differ in bytes")

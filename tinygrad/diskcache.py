@@ -1,9 +1,9 @@
-"""A persistent store of byte strings, shared by concurrent processes.
+"""A persistent key-value cache of byte strings, shared by concurrent processes.
 
-In: (table, key) and a value. Out: the value, or None. Each entry is one file, named by the hash of
-its key: it is written aside and renamed into place, so a reader sees a whole entry or none, and a
-killed writer leaves at most a temporary file. An entry starts with the checksum of what follows;
-one that does not match is removed and counts as absent. A cache that cannot be written is no error.
+Each entry is one file, named by the hash of its key. Writes are atomic: a reader sees a complete
+entry or none, and a killed writer leaves at most a temporary file. An entry starts with the SHA-256
+of its value; an entry that does not match is removed and counts as absent. A cache directory that
+cannot be written is not an error.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def _table_path(table: str) -> Path:
 
 
 def _entry_path(table: str, key: str | bytes) -> Path:
-    # the kind of the key is hashed too: "a" and b"a" are two keys
+    # the type of the key is hashed too: "a" and b"a" differ
     tagged = b"text:" + key.encode() if isinstance(key, str) else b"bytes:" + key
     name = _digest(tagged).hex()
     return _table_path(table) / name[:2] / name[2:]
 
 
 def get(table: str, key: str | bytes) -> bytes | None:
-    """The value stored under `key`, or None if there is none that is whole."""
+    """The value stored under `key`, or None if it is absent or damaged."""
     path = _entry_path(table, key)
     try:
         data = path.read_bytes()
@@ -51,13 +51,13 @@ def get(table: str, key: str | bytes) -> bytes | None:
 
 
 def put(table: str, key: str | bytes, value: bytes) -> None:
-    """Stores `value` under `key`, replacing what was there. A full or read-only disk is ignored."""
+    """Stores `value` under `key`. Errors of the file system are ignored."""
     with contextlib.suppress(OSError), atomic_write(_entry_path(table, key)) as file:
         file.write(_digest(value))
         file.write(value)
 
 
 def clear(table: str | None = None) -> None:
-    """Removes the entries of `table`, or of all tables."""
+    """Removes all entries of `table`, or of all tables."""
     path = cache_directory() / "store" if table is None else _table_path(table)
     shutil.rmtree(path, ignore_errors=True)

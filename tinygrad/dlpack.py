@@ -1,9 +1,9 @@
-"""DLPack: arrays handed from one library to another in a capsule, without a copy.
+"""DLPack: exchange of arrays between libraries in capsules, without a copy.
 
-In: numpy arrays over memory, with the dtype that their elements are the bits of. Out: capsules; and
-back. numpy makes and takes the capsules, so that the memory lives as long as either side uses it;
-here is what it lacks, bfloat16 and 8-bit floats, which it is shown as integers of their width.
-Source: the header `dlpack.h`, version 1.1.
+Converts numpy arrays to capsules and back. numpy creates and consumes the capsules, so the memory
+lives as long as either side uses it. This module adds the dtypes that numpy lacks, bfloat16 and
+8-bit floats: numpy sees them as unsigned integers of the same width. Source: `dlpack.h`, version
+1.1.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     Array = numpy.ndarray[Any, Any]
 
-# what DLPack calls the memory of the CPU: its type of device, and a number
+# DLPack's device of CPU memory: type and number.
 CPU = (1, 0)
 VERSION = (1, 1)
 UNSIGNED = 1
-# the codes of the types that numpy lacks, by code and bits
+# DLPack's type code and bits of the dtypes that numpy lacks.
 CODES = {dtypes.bfloat16: (4, 16), dtypes.fp8e4m3: (10, 8), dtypes.fp8e5m2: (12, 8)}
 _DTYPES = {code: dtype for dtype, code in CODES.items()}
 
 
 class _DLTensor(ctypes.Structure):
-    """`DLTensor`, up to the type of its elements."""
+    """The head of a `DLTensor`, up to its dtype."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -41,7 +41,7 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-# a capsule points to a DLTensor, or, since version 1.0, to one that lies behind a head of 32 bytes
+# The byte offset of the DLTensor in a capsule. Since version 1.0, a header precedes it.
 _OFFSETS = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 _is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
@@ -52,21 +52,21 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 )
 
 
-def _described(capsule: Any) -> tuple[_DLTensor, bool]:
-    """What a capsule says of its array, to be read and changed, and whether it has a version."""
+def _read_head(capsule: Any) -> tuple[_DLTensor, bool]:
+    """The DLTensor of a capsule, which may be modified, and whether the capsule is versioned."""
     for name, offset in _OFFSETS.items():
         if _is_capsule(capsule, name):
             return _DLTensor.from_address(_pointer_of(capsule, name) + offset), offset > 0
-    raise BufferError(f"{capsule!r} is no DLPack capsule, or was taken before")
+    raise BufferError(f"{capsule!r} is not a DLPack capsule, or was consumed before")
 
 
-class _Handed:
-    """A capsule as numpy asks for it."""
+class _CapsuleExporter:
+    """A capsule as an object with the DLPack protocol, which numpy expects."""
 
     def __init__(self, capsule: Any) -> None:
         self.capsule = capsule
 
-    def __dlpack__(self, **wishes: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class _Handed:
 
 
 class _Writable:
-    """The memory of an array that numpy takes for read-only because it was not told."""
+    """The memory of an array that numpy assumes to be read-only for lack of a version."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -83,40 +83,40 @@ class _Writable:
 
 
 def to_capsule(stored: Array, dtype: DType, max_version: tuple[int, int] | None) -> Any:
-    """A capsule of elements that are the bits of `dtype`, with a version if the taker knows them.
+    """Exports an array of the bits of `dtype`. Versioned if the consumer supports versions.
 
-    Raises BufferError for read-only memory if not: only a version can say so.
+    Raises BufferError for read-only memory otherwise: only versioned capsules can mark it.
     """
     capsule = stored.__dlpack__(max_version=max_version)
     if dtype in CODES:
-        described, _ = _described(capsule)
-        described.code, described.bits = CODES[dtype]
+        head, _ = _read_head(capsule)
+        head.code, head.bits = CODES[dtype]
     return capsule
 
 
 def from_capsule(capsule: Any) -> tuple[Array, DType]:
-    """The array over the memory of a capsule, and the dtype that its elements are the bits of.
+    """Imports a capsule: an array over its memory, and the dtype whose bits the elements are.
 
-    Raises BufferError for a capsule that was taken before or is of another kind, for memory that
-    is not the CPU's, and for elements of a type that there is not.
+    Raises BufferError for a consumed capsule or another object, for memory that is not CPU memory,
+    and for unsupported dtypes.
     """
     import numpy as np
 
-    described, has_version = _described(capsule)
-    device, kind = described.device_type, (described.code, described.bits)
+    head, has_version = _read_head(capsule)
+    device, kind = head.device_type, (head.code, head.bits)
     if device != CPU[0]:
         raise BufferError(
-            f"the array is on DLPack's device {device}, not on the CPU, which is {CPU[0]}; "
+            f"the array is on DLPack device {device}, not on the CPU (device {CPU[0]}); "
             "copy it to the CPU first"
         )
     if kind in _DTYPES:
-        described.code = UNSIGNED
+        head.code = UNSIGNED
     try:
-        stored = np.from_dlpack(_Handed(capsule))
+        stored = np.from_dlpack(_CapsuleExporter(capsule))
         dtype = _DTYPES[kind] if kind in _DTYPES else from_numpy_dtype(stored.dtype)
     except (RuntimeError, TypeError, BufferError) as error:
         raise BufferError(
-            f"there is no dtype for DLPack's type {kind[0]} of {kind[1]} bits ({error}); "
+            f"unsupported DLPack type {kind[0]} of {kind[1]} bits ({error}); "
             "convert the array first"
         ) from error
     return (stored if has_version else np.asarray(_Writable(stored))), dtype

@@ -295,7 +295,7 @@ def test_capsules_are_of_the_version_that_the_taker_knows(version: Any) -> None:
     x = Tensor.from_dlpack(capsule)
     x.assign(x + 1).realize()
     assert x.tolist() == [2, 3]
-    with pytest.raises(BufferError, match="was taken before"):
+    with pytest.raises(BufferError, match="was consumed before"):
         Tensor.from_dlpack(capsule)
 
 

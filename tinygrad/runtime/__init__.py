@@ -1,1 +1,1 @@
-"""One file a device. `tinygrad.device` imports `tinygrad.runtime.<name>` when it is first used."""
+"""Runtimes, one module per device kind. `tinygrad.device` imports a module on first use."""

@@ -1,9 +1,9 @@
 """CPU: kernels as machine code in this process, run by one worker pool.
 
-`CPU` is the whole machine; `CPU:1`, `CPU:2`, ... are further devices, with buffers of their own,
-that share the pool. A kernel is `void kernel(void **buffers, const int64_t *values, int64_t begin,
-int64_t end)`: it does the items [begin, end) of its grid. `buffers[i]` points to its i-th buffer,
-aligned to the buffer's itemsize and no more; `values` are the runtime integers in declared order.
+`CPU` is the whole machine. `CPU:1`, `CPU:2`, ... are more devices with their own buffers; all share
+the pool. A kernel is `void kernel(void **buffers, const int64_t *values, int64_t begin,
+int64_t end)` and computes the items [begin, end) of its grid. `buffers[i]` is the address of its
+i-th buffer, aligned to the itemsize only; `values` are the runtime integers in declared order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tinygrad.runtime.support.pool import worker_pool
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.settings import CPU_LLVM, thread_count
 
-# one for all CPU devices: it is the same memory
+# Shared by all CPU devices: they use the same memory.
 FREE_LISTS = FreeLists(physical_memory() // 4)
 
 
@@ -29,20 +29,19 @@ class CPUAllocator(HostAllocator):
     """Host memory; large copies use all threads."""
 
     def wrap_host_memory(self, data: memoryview) -> Allocation | None:
-        # kernels write through plain pointers, which nothing can stop
+        # kernels may write to any buffer, so read-only memory is copied
         return None if data.readonly else super().wrap_host_memory(data)
 
-    def _move(self, destination: int, source: int, nbytes: int) -> None:
+    def _copy(self, destination: int, source: int, nbytes: int) -> None:
         worker_pool().copy(destination, source, nbytes)
 
 
 class CPUProgram:
-    """The kernel `name` of an object file, loaded into this process. Raises CompileError."""
+    """The kernel `name` of an object file, linked into this process. Raises CompileError."""
 
     def __init__(self, name: str, code: bytes) -> None:
         self.name = name
-        # keeps the machine code mapped, which is what `address` points to
-        self._code = link(code, name)
+        self._code = link(code, name)  # keeps the machine code mapped
         self.address: int = self._code[name]
         self._pool = worker_pool()
 
@@ -53,7 +52,7 @@ class CPUProgram:
         values: tuple[int, ...] = (),
         wait: bool = False,
     ) -> float | None:
-        """Runs it over [0, grid) and returns when it is done; with `wait`, the seconds it took."""
+        """Runs the kernel over [0, grid). Returns its time in seconds if `wait`."""
         pointers = (ctypes.c_uint64 * len(buffers))(*[buffer.address for buffer in buffers])
         integers = (ctypes.c_int64 * len(values))(*values)
         start = time.perf_counter()
@@ -62,7 +61,7 @@ class CPUProgram:
 
 
 def open_device(name: str) -> Compiled:
-    """The CPU. CPU_LLVM chooses between LLVM IR and C as the language of its kernels."""
+    """Opens a CPU device. CPU_LLVM selects the renderer: LLVM IR, or C."""
     return Compiled(
         name,
         CPUAllocator(name, FREE_LISTS),

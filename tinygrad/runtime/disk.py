@@ -1,7 +1,6 @@
 """DISK: files as buffers. `DISK:/path` is one file; it runs no kernels.
 
-Reading maps the file. Writing creates the file, or makes it longer, as needed; a file that is only
-read is never created nor changed.
+Reads map the file. Writes create or extend it as needed. Reading never creates or changes a file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tinygrad.device import Compiled, DeviceError
 
 
 class DiskFile:
-    """A file of at least `nbytes`, once it is written."""
+    """A file of at least `nbytes` bytes. Created by the first write."""
 
     def __init__(self, path: Path, nbytes: int) -> None:
         self.path = path
@@ -26,32 +25,32 @@ class DiskFile:
         self._map: mmap.mmap | None = None
 
     def mapped(self) -> mmap.mmap:
-        """The file as read-only memory. Raises DeviceError if it is missing or too short."""
+        """Maps the file read-only. Raises DeviceError if it is missing or too short."""
         if self._map is None:
             with self.open_for_reading() as file:
                 self._map = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
         return self._map
 
     def open_for_reading(self) -> Any:
-        """Opens it. Raises DeviceError if it is missing or too short."""
+        """Opens the file. Raises DeviceError if it is missing or too short."""
         if not self.path.is_file():
-            raise DeviceError(f"there is no file {self.path}")
+            raise DeviceError(f"no such file: {self.path}")
         size = self.path.stat().st_size
         if size < self.nbytes:
-            raise DeviceError(f"{self.path} has {size} bytes, but {self.nbytes} are to be read")
+            raise DeviceError(f"{self.path} has {size} bytes, fewer than the {self.nbytes} to read")
         return self.path.open("rb", buffering=0)
 
     def read(self, file: Any, offset: int, destination: memoryview) -> None:
-        """Fills `destination` from the open file. Raises DeviceError if that ends before."""
+        """Fills `destination` from the open file. Raises DeviceError at an early end of file."""
         file.seek(offset)
         while destination.nbytes:
             count = file.readinto(destination)
             if not count:
-                raise DeviceError(f"{self.path} became shorter while it was read")
+                raise DeviceError(f"{self.path} was truncated while it was read")
             destination = destination[count:]
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Writes bytes, making the file as long as this buffer if it is shorter."""
+        """Writes bytes. Extends the file to `self.nbytes` if it is shorter."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             if os.fstat(descriptor).st_size < self.nbytes:
@@ -62,7 +61,7 @@ class DiskFile:
 
 
 class DiskRegion:
-    """Where in a file a buffer starts."""
+    """The handle of a buffer: a file and a byte offset."""
 
     def __init__(self, file: DiskFile, offset: int) -> None:
         self.file = file
@@ -70,10 +69,10 @@ class DiskRegion:
 
 
 class DiskAllocator(Allocator):
-    """Gives out one file, any number of times."""
+    """Allocates buffers that all refer to one file."""
 
     def __init__(self, device: str) -> None:
-        # an old mapping is of no use to another buffer
+        # a freed mapping is of no use to another buffer
         super().__init__(device, FreeLists(0))
         self.path = Path(device.partition(":")[2])
 
@@ -95,22 +94,22 @@ class DiskAllocator(Allocator):
     def copyout_ranges(
         self, destination: memoryview, handle: DiskRegion, starts: Sequence[int]
     ) -> None:
-        """Fills `destination` with runs of bytes of equal length, which start at these offsets."""
-        run_bytes = destination.nbytes // len(starts)
+        """Concatenates byte ranges of equal length, at offsets `starts`, into `destination`."""
+        range_bytes = destination.nbytes // len(starts)
         with contextlib.closing(handle.file.open_for_reading()) as file:
             for number, start in enumerate(starts):
-                run = destination[number * run_bytes : (number + 1) * run_bytes]
-                handle.file.read(file, handle.offset + start, run)
+                part = destination[number * range_bytes : (number + 1) * range_bytes]
+                handle.file.read(file, handle.offset + start, part)
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[DiskRegion, Any]:
         return DiskRegion(DiskFile(self.path, nbytes), 0), None
 
     def _count(self, nbytes: int) -> None:
-        """A file is no memory in use."""
+        """Files do not count as memory in use."""
 
 
 def open_device(name: str) -> Compiled:
-    """The device of one file. Raises DeviceError if the name holds no path."""
+    """Opens the device of one file. Raises DeviceError if the name has no path."""
     if not name.partition(":")[2]:
         raise DeviceError("DISK needs a path: DISK:/path/to/file")
     return Compiled(name, DiskAllocator(name), is_host_source=True)

@@ -1,4 +1,4 @@
-"""NPY: numpy arrays as buffers, without a copy, on their way to a device. It runs no kernels."""
+"""NPY: numpy arrays as buffers, without a copy. A source for copies; it runs no kernels."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from tinygrad.runtime.support.host import HostAllocator
 
 
 def open_device(name: str) -> Compiled:
-    """The device of numpy arrays."""
+    """Opens the device of numpy arrays."""
     return Compiled(name, HostAllocator(name), is_host_source=True)

@@ -1,7 +1,7 @@
-"""NULL: a device that runs nothing and counts everything.
+"""NULL: a device for dry runs.
 
-Memory is counted and not allocated, kernels are rendered and not run, copies move nothing: a
-program for many devices can be planned on a machine that has none. What is read back is zero.
+Memory is counted but not allocated, kernels are rendered but not run, copies do nothing. It serves
+to plan programs for devices that the machine lacks. Reads return zeros.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class NullAllocator(Allocator):
-    """Gives out addresses that nothing is at."""
+    """Allocates no memory: every handle is 0."""
 
     def copyin(self, handle: int, source: memoryview) -> None:
-        """Drops the data."""
+        """Discards the data."""
 
     def copyout(self, destination: memoryview, handle: int) -> None:
         destination[:] = bytes(destination.nbytes)
@@ -31,7 +31,7 @@ class NullAllocator(Allocator):
 
 
 class NullProgram:
-    """A kernel that does nothing, in no time."""
+    """A kernel that does nothing and takes 0 seconds."""
 
     def __init__(self, name: str, code: bytes) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class NullProgram:
 
 
 def open_device(name: str) -> Compiled:
-    """A device that looks like the CPU to the renderer."""
+    """Opens a device with the renderer of the CPU."""
     return Compiled(
         name,
         NullAllocator(name),

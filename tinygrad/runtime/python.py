@@ -1,4 +1,4 @@
-"""PYTHON: bytes and lists as buffers, on their way to a device. It runs no kernels."""
+"""PYTHON: bytes and lists as buffers. A source for copies; it runs no kernels."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from tinygrad.runtime.support.host import HostAllocator
 
 
 def open_device(name: str) -> Compiled:
-    """The device of Python's own values."""
+    """Opens the device of Python's own values."""
     return Compiled(name, HostAllocator(name), is_host_source=True)

@@ -1,1 +1,1 @@
-"""What several runtimes share: compilers, the linker, the worker pool and native replay."""
+"""Shared by runtimes: compilers, the JIT linker, the worker pool and native replay."""

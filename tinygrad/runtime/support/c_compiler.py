@@ -1,4 +1,4 @@
-"""C source in, an object file for this machine out, by the system's compiler."""
+"""Compiles C source to an object file for this machine, with the system's compiler."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tinygrad.runtime.support.llvm import host_target
 from tinygrad.settings import CACHELEVEL
 
 COMPILERS = ("clang", "gcc", "cc")
-# integers wrap around, as in numpy;
-# no stack protector and no unwind tables: they need symbols and sections that the linker lacks
+# Integers wrap around, as in numpy.
+# The JIT linker supports neither stack protectors nor unwind tables.
 FLAGS = (
     "-O2",
     "-march=native",
@@ -30,7 +30,7 @@ FLAGS = (
 
 @functools.cache
 def find_compiler() -> tuple[str, str]:
-    """The path of the system's C compiler and its version. Raises DeviceError if there is none."""
+    """The path and version of the system's C compiler. Raises DeviceError if there is none."""
     for name in COMPILERS:
         path = shutil.which(name)
         if path is not None:
@@ -45,7 +45,7 @@ def find_compiler() -> tuple[str, str]:
 
 
 def compile_c(source: str) -> bytes:
-    """The object file of C source, from the disk cache if it was compiled before.
+    """Compiles C source to an object file, or reads it from the disk cache.
 
     Raises CompileError with the compiler's messages, DeviceError if there is no compiler.
     """
@@ -68,5 +68,5 @@ def _run_compiler(path: str, source: str) -> bytes:
         command = [path, *FLAGS, "-x", "c", "-c", "-", "-o", str(output)]
         done = subprocess.run(command, check=False, input=source, capture_output=True, text=True)
         if done.returncode:
-            raise CompileError(f"{path} refuses the kernel:\n{done.stderr}\n{source}")
+            raise CompileError(f"{path} rejects the kernel:\n{done.stderr}\n{source}")
         return output.read_bytes()

@@ -1,7 +1,7 @@
-"""Memory of this process as memory of a device.
+"""Host memory as device memory.
 
-Handles are addresses. Fresh memory comes from numpy, which asks for huge pages for large arrays,
-and is aligned to cache lines.
+Handles are addresses. numpy allocates the memory, because it requests huge pages for large arrays.
+Allocations are aligned to cache lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALIGNMENT = 64
 
 
 def get_host_address(data: memoryview) -> int:
-    """Where contiguous bytes lie, read-only ones too."""
+    """The address of contiguous bytes, which may be read-only."""
     if data.nbytes == 0:
         return 0
     interface = np.frombuffer(data, np.uint8).__array_interface__
@@ -28,19 +28,19 @@ def get_host_address(data: memoryview) -> int:
 
 
 def allocate_host(nbytes: int) -> tuple[int, Any]:
-    """The address of `nbytes` of fresh aligned memory, and the object that keeps it."""
+    """Allocates aligned memory. Returns its address and the object that owns it."""
     owner = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = owner.__array_interface__["data"][0]
     return start + -start % ALIGNMENT, owner
 
 
 def physical_memory() -> int:
-    """Bytes of memory of this machine."""
+    """The size of this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class HostAllocator(Allocator):
-    """Gives out memory of this process; over host memory it makes buffers without a copy."""
+    """Allocates host memory. Existing host memory becomes a buffer without a copy."""
 
     addressable = True
 
@@ -53,13 +53,13 @@ class HostAllocator(Allocator):
         return np.asarray(allocation)[offset : offset + nbytes].data
 
     def copyin(self, handle: int, source: memoryview) -> None:
-        self._move(handle, get_host_address(source), source.nbytes)
+        self._copy(handle, get_host_address(source), source.nbytes)
 
     def copyout(self, destination: memoryview, handle: int) -> None:
-        self._move(get_host_address(destination), handle, destination.nbytes)
+        self._copy(get_host_address(destination), handle, destination.nbytes)
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[int, Any]:
         return allocate_host(nbytes)
 
-    def _move(self, destination: int, source: int, nbytes: int) -> None:
+    def _copy(self, destination: int, source: int, nbytes: int) -> None:
         ctypes.memmove(destination, source, nbytes)

@@ -1,9 +1,9 @@
-"""LLVM IR text in, machine code in this process out.
+"""Compiles LLVM IR text to object files, and links object files into this process.
 
-`compile_llvm` gives the bytes of an object file for this machine's CPU and keeps them in the disk
-cache; `link` loads such bytes into the process and gives the addresses of their functions. What
-stays true: equal text, flags, CPU and LLVM version give equal bytes; linked code is never unmapped
-while its `LinkedCode` lives, nor during interpreter exit.
+`compile_llvm` returns an object file for this machine's CPU and keeps it in the disk cache; `link`
+maps an object file and returns the addresses of its functions. Invariants: equal text, flags, CPU
+and LLVM version give equal object files; linked code stays mapped while its `LinkedCode` lives, and
+during interpreter exit. LLVM itself is locked by llvmlite: one thread at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tinygrad.settings import CACHELEVEL
 
 @dataclass(frozen=True)
 class Flags:
-    """What the optimiser does. Kernels arrive vectorised and tiled, so SLP is off by default."""
+    """Options of LLVM's optimizer. Kernels are vectorized and tiled already: SLP is off."""
 
     speed_level: int = 2
     loop_vectorize: bool = True
@@ -39,9 +39,10 @@ class Flags:
 
 DEFAULT_FLAGS = Flags()
 
-# A module that begins with this comment is vectorised and hoisted already. It only needs its marked
-# loops unrolled and arrays put in registers: half the time of a full pipeline. Common values are
-# left to instruction selection: the only numbering pass within reach, NewGVN, gives wrong code.
+# A module that begins with this comment is vectorized and hoisted already. It needs its marked
+# loops unrolled and its arrays promoted to registers: half the time of a full pipeline. Common
+# subexpressions are left to instruction selection: NewGVN, the only value numbering pass that
+# llvmlite offers, miscompiles.
 EXPLICIT_VECTORS = "; explicit vectors"
 EXPLICIT_PASSES = (
     "simplify_cfg",
@@ -54,7 +55,7 @@ EXPLICIT_PASSES = (
 
 @dataclass(frozen=True)
 class HostTarget:
-    """The CPU that this process runs on, as LLVM names it."""
+    """The CPU of this process in LLVM's terms."""
 
     triple: str
     cpu: str
@@ -64,21 +65,21 @@ class HostTarget:
 
     @property
     def key(self) -> str:
-        """All that the emitted bytes depend on, besides the source and the flags."""
+        """A cache key: everything that an object file depends on besides source and flags."""
         version = ".".join(map(str, llvm.llvm_version_info))
         return f"{llvmlite.__version__}|{version}|{self.triple}|{self.cpu}|{self.features}"
 
 
 @functools.cache
 def host_target() -> HostTarget:
-    """The host CPU with every feature it has."""
+    """The host CPU with all of its features."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     triple = llvm.get_process_triple()
     cpu = llvm.get_host_cpu_name()
     features = llvm.get_host_cpu_features().flatten()
-    # position independent and small: an object's constants lie beside its code, and the linker
-    # writes stubs for calls to functions that are farther than 2 GiB away
+    # Position independent, small code model: constants are within 2 GiB of their code, and the
+    # linker emits stubs for calls to functions beyond 2 GiB.
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
     )
@@ -86,9 +87,10 @@ def host_target() -> HostTarget:
 
 
 def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
-    """The object file of an LLVM IR module, from the disk cache if it was compiled before.
+    """Compiles an LLVM IR module to an object file, or reads it from the disk cache.
 
-    Raises CompileError, showing the offending line, if the text is no valid module.
+    Raises CompileError, which shows the offending line, if the text is not a valid module, and
+    OutOfMemoryError if there is no address space left.
     """
     if not CACHELEVEL:
         return emit_object(source, flags)
@@ -103,26 +105,26 @@ def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
 
 
 def emit_object(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
-    """The object file of an LLVM IR module, compiled anew.
+    """Compiles an LLVM IR module to an object file, bypassing the cache.
 
     Raises CompileError, and OutOfMemoryError if there is no address space left.
     """
     require_headroom("compile a kernel")
     target = host_target()
-    module = _optimise(source, flags)
+    module = _optimize(source, flags)
     code = target.machine.emit_object(module)
     assert isinstance(code, bytes)
     return code
 
 
 def emit_assembly(source: str, flags: Flags = DEFAULT_FLAGS) -> str:
-    """The machine code of an LLVM IR module as text, for people. Raises CompileError."""
-    return str(host_target().machine.emit_assembly(_optimise(source, flags)))
+    """The assembly text of an LLVM IR module, for debugging. Raises CompileError."""
+    return str(host_target().machine.emit_assembly(_optimize(source, flags)))
 
 
-def _optimise(source: str, flags: Flags) -> Any:
+def _optimize(source: str, flags: Flags) -> Any:
     target = host_target()
-    # a context of its own, so that types and metadata do not pile up in the global one
+    # a new context: types and metadata would accumulate in the global one
     try:
         module = llvm.parse_assembly(source, llvm.create_context())
         module.verify()
@@ -140,7 +142,7 @@ def _optimise(source: str, flags: Flags) -> Any:
     try:
         passes.run(module, builder)
     finally:
-        # llvmlite does not free one: an empty method comes before the one that does
+        # detach() alone does not free it: an empty method overrides the one that does
         NewPassManager._dispose(passes)
         passes.detach()
     return module
@@ -148,7 +150,7 @@ def _optimise(source: str, flags: Flags) -> Any:
 
 @functools.cache
 def _pass_builder(flags: Flags) -> Any:
-    """What makes and runs pipelines; each takes memory that is not given back."""
+    """The builder of pass pipelines. Cached because LLVM leaks its memory."""
     options = llvm.create_pipeline_tuning_options(speed_level=flags.speed_level)
     options.loop_vectorization = flags.loop_vectorize
     options.loop_interleaving = flags.loop_vectorize
@@ -158,20 +160,20 @@ def _pass_builder(flags: Flags) -> Any:
 
 
 def _describe_error(message: str, source: str) -> str:
-    """LLVM's message and, where it names a line, that line with the two before it."""
+    """LLVM's message, with the line that it names and the two before it."""
     found = re.search(r"<string>:(\d+):", message)
     if found is None:
-        return f"LLVM refuses the kernel: {message.strip()}\n{source}"
+        return f"LLVM rejects the kernel: {message.strip()}\n{source}"
     number = int(found.group(1))
     lines = source.splitlines()[:number][-3:]
     first = number - len(lines) + 1
     excerpt = "\n".join(f"{first + i:5d} | {line}" for i, line in enumerate(lines))
     reason = message.split("error:", 1)[-1].strip().splitlines()[0]
-    return f"LLVM refuses the kernel at line {number}: {reason}\n{excerpt}"
+    return f"LLVM rejects the kernel at line {number}: {reason}\n{excerpt}"
 
 
 class LinkedCode:
-    """Machine code in this process, mapped for as long as this object lives."""
+    """Machine code in this process, mapped as long as this object lives."""
 
     def __init__(self, trackers: tuple[Any, ...], names: Sequence[str]) -> None:
         self._trackers = trackers
@@ -182,15 +184,15 @@ class LinkedCode:
         return self.addresses[name]
 
 
-# a linker keeps some memory of every library that it ever held, so the next ones get a new linker,
-# and it goes with the last of its own
+# A linker never frees some memory per library. So a new linker replaces it after this many, and it
+# is freed with the last of its libraries.
 LIBRARIES_PER_LINKER = 256
 _library_numbers = itertools.count()
 
 
 @functools.lru_cache(maxsize=1)
 def _linker(number: int) -> tuple[Any, Any]:
-    """Linker number `number`, and `native/half.c` in it.
+    """Creates linker number `number`, with `native/half.c` linked.
 
     JITLink maps an object in one piece. LLVM's older linker, the default, maps each section alone:
     they may end up more than 2 GiB apart, out of reach of a relocation, and LLVM aborts.
@@ -203,11 +205,11 @@ def _linker(number: int) -> tuple[Any, Any]:
 
 
 def link(code: bytes, *names: str) -> LinkedCode:
-    """Loads an object file and finds the functions called `names`.
+    """Links an object file into this process and looks up the functions `names`.
 
-    Functions of the C library, of libm and of `native/half.c` resolve. Raises CompileError if the
-    bytes are no object file of this machine, or if a function is missing, and OutOfMemoryError if
-    there is no address space left.
+    The C library, libm and `native/half.c` resolve. Raises CompileError if the bytes are not an
+    object file for this machine, or if a symbol is missing, and OutOfMemoryError if there is no
+    address space left.
     """
     require_headroom("load a kernel")
     library_number = next(_library_numbers)
