@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 import zlib
+from dataclasses import dataclass
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30
+# attempts that bring nothing new, and the pause between them
+ATTEMPTS = 5
+PAUSE_S = 1.0
+PARTIAL_CONTENT = 206
+TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
 class DownloadError(OSError):
@@ -135,24 +142,77 @@ def _verify(file: BufferedRandom | BufferedReader, sha256: str | None, what: str
 
 
 def _download(url: str, file: BinaryIO) -> None:
-    """Writes what is at `url`, showing a progress bar on a terminal."""
+    """Writes what is at `url`, showing a progress bar on a terminal.
+
+    A transfer that breaks off is continued, if the server names the version that it sends.
+    """
+    version = _Version()
+    failures = 0
+    while True:
+        before = file.tell()
+        try:
+            _receive(url, file, version)
+            return
+        except (OSError, EOFError) as error:
+            failures = 1 if file.tell() > before else failures + 1
+            if failures == ATTEMPTS or not _is_transient(error, version):
+                raise
+        time.sleep(PAUSE_S)
+
+
+@dataclass
+class _Version:
+    """The version of a file that is being received: its name, if it has one, and its size."""
+
+    etag: str = ""
+    nbytes: int | None = None
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the name promises the same bytes."""
+        return bool(self.etag) and not self.etag.startswith("W/")
+
+
+def _is_transient(error: Exception, version: _Version) -> bool:
+    """Whether another attempt may succeed."""
+    import urllib.error
+
+    if isinstance(error, urllib.error.HTTPError):
+        error.close()
+        return error.code in TRANSIENT_STATUSES
+    return version.is_strong
+
+
+def _receive(url: str, file: BinaryIO, version: _Version) -> None:
+    """Writes the rest of `version`, or all of another one that the server sends instead."""
     # both imports are for programs that download only
     import urllib.request
 
     from tqdm import tqdm
 
-    request = urllib.request.Request(url, headers={"User-Agent": "tinygrad-sharding"})
-    label = url.rpartition("/")[2]
-    received = 0
+    headers = {"User-Agent": "tinygrad-sharding"}
+    if file.tell():
+        headers |= {"Range": f"bytes={file.tell()}-", "If-Range": version.etag}
+    request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-        length = _content_length(response)
-        with tqdm(total=length, unit="B", unit_scale=True, desc=label, disable=None) as progress:
+        if response.status != PARTIAL_CONTENT:
+            file.seek(0)
+            file.truncate()
+            version.etag = response.headers.get("ETag", "")
+            version.nbytes = _content_length(response)
+        with tqdm(
+            total=version.nbytes,
+            initial=file.tell(),
+            unit="B",
+            unit_scale=True,
+            desc=url.rpartition("/")[2],
+            disable=None,
+        ) as progress:
             while chunk := response.read(CHUNK_BYTES):
-                received += file.write(chunk)
-                progress.update(len(chunk))
+                progress.update(file.write(chunk))
     # a connection that closes early reads like the end of the file
-    if length is not None and received != length:
-        raise EOFError(f"{received} of {length} bytes came")
+    if version.nbytes is not None and file.tell() != version.nbytes:
+        raise EOFError(f"{file.tell()} of {version.nbytes} bytes came")
 
 
 def _download_and_unpack(url: str, file: BinaryIO) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -107,6 +108,88 @@ def test_connection_that_closes_early_is_an_error(site: Site, empty_cache: Path)
     with pytest.raises(DownloadError, match=r"cannot download http.*/data \(7990 of 8000 bytes"):
         fetch(site.url("/data"))
     assert files(empty_cache) == []
+
+
+# *** transfers that break off ***
+
+
+class ResumingHandler(QuietHandler):
+    server: ResumingSite
+
+    def do_GET(self) -> None:
+        site = self.server
+        if site.refuses:
+            self.send_error(site.refuses.pop(0))
+            return
+        wanted = self.headers.get("Range")
+        site.ranges.append(wanted)
+        start = 0
+        if wanted and self.headers.get("If-Range") == site.etag:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+        body = site.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", site.etag)
+        self.end_headers()
+        if site.breaks:
+            site.breaks -= 1
+            body = body[: len(body) // 2]
+            site.content, site.etag = site.next_version or (site.content, site.etag)
+        self.wfile.write(body)
+
+
+class ResumingSite(LocalSite):
+    """Serves `content`; `breaks` of the answers end in the middle, and `refuses` come first."""
+
+    handler = ResumingHandler
+
+    def __init__(self) -> None:
+        self.content, self.etag = CONTENT, '"one"'
+        self.next_version: tuple[bytes, str] | None = None
+        self.breaks = 0
+        self.refuses: list[int] = []
+        self.ranges: list[str | None] = []
+        super().__init__()
+
+
+@pytest.fixture
+def resuming(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResumingSite]:
+    # the package has a function of this name, too
+    monkeypatch.setattr(importlib.import_module("tinygrad.fetch"), "PAUSE_S", 0)
+    with ResumingSite().running() as server:
+        yield server
+
+
+def test_a_broken_transfer_is_continued(resuming: ResumingSite):
+    resuming.breaks = 3
+    assert fetch(resuming.url("/data"), sha256=SHA256).read_bytes() == CONTENT
+    half = len(CONTENT) // 2
+    assert resuming.ranges[:3] == [None, f"bytes={half}-", f"bytes={half + half // 2}-"]
+
+
+def test_a_file_that_changed_is_received_from_its_start(resuming: ResumingSite):
+    resuming.breaks, resuming.next_version = 1, (CONTENT[::-1], '"two"')
+    assert fetch(resuming.url("/data")).read_bytes() == CONTENT[::-1]
+    assert resuming.ranges == [None, f"bytes={len(CONTENT) // 2}-"]
+
+
+def test_a_weak_version_is_not_continued(resuming: ResumingSite, empty_cache: Path):
+    resuming.etag, resuming.breaks = 'W/"one"', 1
+    with pytest.raises(DownloadError, match="4000 of 8000 bytes"):
+        fetch(resuming.url("/data"))
+    assert resuming.ranges == [None]
+    assert files(empty_cache) == []
+
+
+def test_transient_errors_are_tried_again(resuming: ResumingSite):
+    resuming.refuses = [503, 429]
+    assert fetch(resuming.url("/data")).read_bytes() == CONTENT
+    resuming.refuses = [404]
+    with pytest.raises(DownloadError, match="Not Found.*put the file at"):
+        fetch(resuming.url("/other"))
+    resuming.refuses = [503] * 5
+    with pytest.raises(DownloadError, match="503"):
+        fetch(resuming.url("/other"))
 
 
 def test_damaged_gzip_file_is_an_error(site: Site):

