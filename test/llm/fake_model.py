@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy
 
+from test.llm.vocabularies import spelling_of_bytes
 from tinygrad import Tensor
 from tinygrad.apps.language.generation.kv_cache import KVCache
-from tinygrad.apps.language.tokenizer.encoders import spelling_of_bytes
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 START, END, PYTHON_TAG = 256, 257, 258

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from test.llm.fake_model import CONTROL, FakeModel, Script, checksum, says, tokenizer
+from test.llm.vocabularies import spelling_of_bytes
 from tinygrad.apps.language.chat import template as chat_template
 from tinygrad.apps.language.cli.arguments import devices_of, parser
 from tinygrad.apps.language.cli.main import main
 from tinygrad.apps.language.model.transformer import Transformer
-from tinygrad.apps.language.tokenizer.encoders import spelling_of_bytes
 from tinygrad.sharding import Mesh
 
 pytest.importorskip("jinja2")
@@ -201,6 +201,13 @@ def test_a_missing_package_is_named(
     assert "'tinygrad-sharding[llm]'" in err
     # continuing a text needs none of them
     assert run("-m", "m.gguf", "--raw", "--prompt", "Hi")[0] == 0
+
+
+def test_a_missing_package_of_tokenizers_is_named(run: Run, model: FakeModel, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    status, _, err = run("-m", "m.gguf", "--raw", "--prompt", "Hi")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "the package tokenizers: pip install 'tinygrad-sharding[llm]'" in err
 
 
 @pytest.mark.parametrize(

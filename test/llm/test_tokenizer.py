@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from test.llm.vocabularies import TEXT, metadata_of, trained
-from tinygrad.apps.language.tokenizer.encoders import spelling_of_bytes
-from tinygrad.apps.language.tokenizer.pretokenize import EXPRESSIONS, splitter
+from test.llm.vocabularies import TEXT, metadata_of, spelling_of_bytes, trained
+from tinygrad.apps.language.tokenizer.pretokenize import EXPRESSIONS, pre_tokenizer
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer, TokenizerError
 
 # what the words of texts are made of: cases, contractions, digits, spaces, signs, scripts, emoji
@@ -50,10 +51,123 @@ def test_byte_level_tokens_are_those_of_the_oracle(pre: str) -> None:
     assert tokenizer.encode(TEXT) == oracle.encode(TEXT, add_special_tokens=False).ids
 
 
+def words_of(pre: str, text: str) -> list[str]:
+    return [word for word, _ in pre_tokenizer(pre).pre_tokenize_str(text)]
+
+
 @pytest.mark.parametrize("pre", sorted(EXPRESSIONS))
 @given(text=TEXTS)
 def test_the_words_of_a_text_are_the_text(pre: str, text: str) -> None:
-    assert "".join(splitter(pre)(text)) == text
+    assert "".join(words_of(pre, text)) == text
+
+
+MIXED = "IT'S  don't 12345² 日本語。\r\n\n  x+=McY/2;  //é\u0301 …😀\t\u00a0End "
+
+
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        (
+            "gpt-2",
+            "IT|'|S| | don|'t| 12345²| 日本語|。|\r\n\n | x|+=|McY|/|2|;| | //|é|\u0301| …😀|\t|"
+            "\u00a0|End| ",
+        ),
+        (
+            "smollm",
+            "IT|'|S| | don|'t| |1|2|3|4|5|²| 日本語|。|\r\n\n | x|+=|McY|/|2|;| | //|é|\u0301| …😀|"
+            "\t|\u00a0|End| ",
+        ),
+        (
+            "llama-bpe",
+            "IT|'S| | don|'t| |123|45²| 日本語|。\r\n\n| | x|+=|McY|/|2|;| | //|é|\u0301| …😀|\t|"
+            "\u00a0End| ",
+        ),
+        (
+            "qwen2",
+            "IT|'S| | don|'t| |1|2|3|4|5|²| 日本語|。\r\n\n| | x|+=|McY|/|2|;| | //|é|\u0301| …😀|"
+            "\t|\u00a0End| ",
+        ),
+        (
+            "gpt-4o",
+            "IT'S| | don't| |123|45²| 日本語|。\r\n\n| | x|+=|Mc|Y|/|2|;| | //|é\u0301| …😀|\t|"
+            "\u00a0End| ",
+        ),
+        (
+            "tekken",
+            "IT|'S| | don|'t| |1|2|3|4|5|²| 日本語|。\r\n\n| | x|+=|Mc|Y|/|2|;| | //|é\u0301| …😀|"
+            "\t|\u00a0End| ",
+        ),
+        (
+            "deepseek-v3",
+            "IT|'S| | don|'t| |123|45²| |日本語|。\r\n\n| | x|+=|McY|/|2|;| | //|é\u0301| …😀|\t|"
+            "\u00a0End| ",
+        ),
+    ],
+)
+def test_words_are_cut_as_models_were_trained(pre: str, words: str) -> None:
+    assert words_of(pre, MIXED) == words.split("|")
+
+
+def merged_slowly(symbols: list[str], cost: Callable[[str, str], float | None]) -> list[str]:
+    """The definition of merging: the pair of least cost, of these the leftmost, until none is."""
+    while True:
+        costs = [cost(left, right) for left, right in itertools.pairwise(symbols)]
+        found = [(price, at) for at, price in enumerate(costs) if price is not None]
+        if not found:
+            return symbols
+        _, at = min(found)
+        symbols = [*symbols[:at], symbols[at] + symbols[at + 1], *symbols[at + 2 :]]
+
+
+LETTERS = st.text("abc", max_size=30)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.text("ab", min_size=1, max_size=6), st.integers(0, 40)), LETTERS)
+def test_pieces_of_high_score_merge_first(scores: dict[str, int], text: str) -> None:
+    tokens = ["<unk>", *scores]
+    kv = gguf(
+        model="llama",
+        tokens=tokens,
+        merges=None,
+        token_type=[2] + [1] * len(scores),
+        scores=[0.0, *(-float(score) for score in scores.values())],
+        unknown_token_id=0,
+        add_space_prefix=False,
+    )
+    expected = merged_slowly(list(text), lambda left, right: scores.get(left + right))
+    numbers = [tokens.index(piece) if piece in scores else 0 for piece in expected]
+    assert SimpleTokenizer.from_gguf_kv(kv).encode(text, special=False) == numbers
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(st.text("ab", min_size=1, max_size=3), st.text("ab", min_size=1, max_size=3))
+    ),
+    st.sets(st.text("ab", min_size=1, max_size=6)),
+    LETTERS,
+)
+def test_pairs_merge_in_their_order(
+    pairs: list[tuple[str, str]], pieces: set[str], text: str
+) -> None:
+    tokens = sorted(pieces)
+    kv = gguf(tokens=tokens, merges=[" ".join(pair) for pair in pairs])
+    symbols = [letter for letter in text if letter in pieces]
+    order = {pair: at for at, pair in reversed([*enumerate(pairs)])}
+    found = merged_slowly(symbols, lambda left, right: order.get((left, right)))
+    expected = [part for piece in found for part in ([piece] if piece in pieces else piece)]
+    assert SimpleTokenizer.from_gguf_kv(kv).encode(text) == [tokens.index(one) for one in expected]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.text("ab", min_size=1, max_size=6), unique=True), LETTERS)
+def test_normal_tokens_merge_in_the_order_of_their_ids(pieces: list[str], text: str) -> None:
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    symbols = [letter for letter in text if letter in numbers]
+    found = merged_slowly(symbols, lambda left, right: numbers.get(left + right))
+    expected = [numbers[piece] for piece in found]
+    assert SimpleTokenizer(numbers, {}, "gpt-2").encode(text) == expected
 
 
 def sentence_piece() -> tuple[SimpleTokenizer, Any]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tinygrad.apps.language.tokenizer.encoders import bytes_of_spelling
+
 TEXT = (
     """The quick brown fox jumps over the lazy dog, and that's what they'll do: 12 times in 2024!
 Das Mädchen aß süße Äpfel; она читает книгу; 日本語の文章です。 naïve café — “quotes” … 😀👍🏽
@@ -14,6 +16,14 @@ def double(number):\n    return number * 2  # twice\r\n\tIT'S THEIRS, WE'VE GOT 
     * 3
 )
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+
+# GPT-2's characters for bytes; those from U+0100 on stand for bytes that are not printable
+SPELLING = {bytes_of_spelling(chr(code)): chr(code) for code in range(0x144)}
+
+
+def spelling_of_bytes(data: bytes) -> str:
+    """Bytes in GPT-2's spelling."""
+    return "".join(SPELLING[bytes([byte])] for byte in data)
 
 
 def trained(sentence_piece: bool, pre_tokenizer: Any = None, size: int = 700) -> Any:

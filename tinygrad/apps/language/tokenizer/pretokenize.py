@@ -1,20 +1,18 @@
 """How text is cut into words before byte-pair merging, as each family of models was trained.
 
-In: the name that a GGUF file has under `tokenizer.ggml.pre`. Out: a function from text to words.
-What stays true: the words, put together, are the text.
+Input: the name that a GGUF file has under `tokenizer.ggml.pre`. Output: a pre-tokenizer of the
+`tokenizers` package. Invariant: the words, put together, are the text.
 
-The expressions are those that the models' publishers give, in their notation: `\\p{L}` is a Unicode
-category, which Python's `re` does not know, so categories are written out as ranges.
+The expressions are those that the models' publishers give, in the notation of the package:
+`\\p{L}` is a Unicode category.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-import sys
-import unicodedata
-from collections.abc import Callable, Iterator
-from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 DIGIT = r"\p{N}"
@@ -64,78 +62,20 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
 # a word that is a token is that token, even where merging would give others
 WHOLE_WORDS_FIRST = frozenset({"llama3", "llama-v3", "llama-bpe", "tekken", "gpt-4o", "llama4"})
 
-# Unicode's White_Space; Python's \s also has four separators of files and records
-WHITE_SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-ITEM = re.compile(r"\\p\{(?P<category>\w+)\}|\\(?P<space>[sS])|\\.|(?P<bracket>[\[\]])")
 
+def pre_tokenizer(preset: str) -> PreTokenizer:
+    """What cuts text into words as the pre-tokenizer `preset` does.
 
-def splitter(name: str) -> Callable[[str], list[str]]:
-    """The function that cuts text into words as the pre-tokenizer `name` does.
+    Raises ValueError, with all names, for one that is not known, ImportError without `tokenizers`.
 
-    Raises ValueError, with all names, for one that is not known.
-
-    >>> splitter("gpt-2")("Hello  world1")
+    >>> words = pre_tokenizer("gpt-2").pre_tokenize_str("Hello  world1")
+    >>> [word for word, _ in words]
     ['Hello', ' ', ' world', '1']
     """
-    if name not in EXPRESSIONS:
+    if preset not in EXPRESSIONS:
         known = ", ".join(sorted(EXPRESSIONS))
-        raise ValueError(f"the pre-tokenizer {name!r} is not supported; these are: {known}")
-    return functools.partial(_split, tuple(map(_compiled, EXPRESSIONS[name])))
+        raise ValueError(f"the pre-tokenizer {preset!r} is not supported; these are: {known}")
+    from tokenizers import Regex, pre_tokenizers
 
-
-def _split(expressions: tuple[re.Pattern[str], ...], text: str) -> list[str]:
-    words = [text] if text else []
-    for expression in expressions:
-        words = [part for word in words for part in _cut(expression, word)]
-    return words
-
-
-def _cut(expression: re.Pattern[str], text: str) -> Iterator[str]:
-    """The matches of an expression, and what is between them."""
-    end = 0
-    for match in expression.finditer(text):
-        if match.start() > end:
-            yield text[end : match.start()]
-        yield match[0]
-        end = match.end()
-    if end < len(text):
-        yield text[end:]
-
-
-@functools.cache
-def _compiled(expression: str) -> re.Pattern[str]:
-    """An expression with its Unicode categories and spaces written as ranges."""
-    inside = False
-
-    def written(item: re.Match[str]) -> str:
-        nonlocal inside
-        if item["bracket"]:
-            inside = item["bracket"] == "["
-            return item[0]
-        if not (item["category"] or item["space"]):
-            return item[0]
-        ranges = _ranges(item["category"]) if item["category"] else WHITE_SPACE
-        if inside:
-            return ranges
-        return f"[^{ranges}]" if item["space"] == "S" else f"[{ranges}]"
-
-    return re.compile(ITEM.sub(written, expression))
-
-
-def _ranges(category: str) -> str:
-    """The characters of a Unicode category (`Lu`, or `L` for all that start so) for a class."""
-    runs = (run for name, found in _runs_of_categories().items() for run in found
-            if name.startswith(category))  # fmt: skip
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in runs)
-
-
-@functools.cache
-def _runs_of_categories() -> dict[str, list[tuple[int, int]]]:
-    """Of each Unicode category, the first and last of the characters that follow one another."""
-    runs: dict[str, list[tuple[int, int]]] = {}
-    first = 0
-    for category, group in groupby(map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))):
-        last = first + sum(1 for _ in group) - 1
-        runs.setdefault(category, []).append((first, last))
-        first = last + 1
-    return runs
+    cuts = [pre_tokenizers.Split(Regex(one), "isolated") for one in EXPRESSIONS[preset]]
+    return pre_tokenizers.Sequence(cuts)

@@ -1,9 +1,14 @@
-"""Text to tokens and back, by the vocabulary of a GGUF file.
+"""Text to token ids and back, by the vocabulary of a GGUF file.
 
-In: the metadata of a file (`tokenizer.ggml.*`), of a byte-level BPE (`gpt2`) or a SentencePiece
-(`llama`) vocabulary. Out: a `SimpleTokenizer`, and a `TextStream` that decodes token by token.
-What stays true: decoding what was encoded gives the text back, and text that went through
+Input: the metadata of a file (`tokenizer.ggml.*`) with a byte-level BPE (`gpt2`) or a SentencePiece
+(`llama`) vocabulary. Output: a `SimpleTokenizer`, and a `TextStream` that decodes token by token.
+Invariant: decoding what was encoded gives the text back, and text that went through
 `SimpleTokenizer.as_plain` never becomes a control token.
+
+Text between special tokens is encoded by the `tokenizers` package (see `encoders`), which is
+imported when a tokenizer is made. Special tokens are found here, as the package would find them in
+what users write, too. Decoding is a table of bytes: the package gives text, which has lost the
+bytes of incomplete characters.
 """
 
 from __future__ import annotations
@@ -15,10 +20,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tinygrad.apps.language.tokenizer.encoders import (
-    SPACE_MARK,
-    BytePairEncoder,
-    SentencePieceEncoder,
+    Encode,
+    byte_level_encoder,
+    bytes_of_sentence_piece,
     bytes_of_spelling,
+    merges_by_cost,
+    sentence_piece_encoder,
 )
 from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError, TokenType, Vocabulary
 
@@ -52,15 +59,18 @@ class SimpleTokenizer:
         special_tokens: Mapping[str, int],
         preset: str = "llama3",
     ) -> None:
-        order = {piece: number for piece, number in normal_tokens.items() if len(piece) > 1}
-        encoder = BytePairEncoder(normal_tokens, lambda l, r: order.get(l + r), preset)
-        pieces = {number: bytes_of_spelling(piece) for piece, number in normal_tokens.items()}
-        self._set(encoder, pieces, special_tokens, {})
+        longer = {piece: float(number) for piece, number in normal_tokens.items() if piece[1:]}
+        merges = merges_by_cost(longer)
+        if merges is None:
+            raise TokenizerError("two of the normal tokens have one id, or there are too many")
+        encode = byte_level_encoder(normal_tokens, merges, preset)
+        self._set(encode, normal_tokens, bytes_of_spelling, special_tokens, {})
 
     def _set(
         self,
-        encode_text: Callable[[str], list[int]],
-        pieces: Mapping[int, bytes],
+        encode_text: Encode,
+        ids: Mapping[str, int],
+        bytes_of: Callable[[str], bytes],
         control: Mapping[str, int],
         user_defined: Mapping[str, int],
     ) -> None:
@@ -68,8 +78,10 @@ class SimpleTokenizer:
         # an empty text would be found everywhere
         self.control = {text: number for text, number in control.items() if text}
         self.user_defined = {text: number for text, number in user_defined.items() if text}
-        self._pieces = dict(pieces)
-        self._pieces |= {number: text.encode() for text, number in user_defined.items()}
+        # the bytes of a token are computed when they are asked for
+        self._pieces = {number: piece for piece, number in ids.items()}
+        self._bytes_of = bytes_of
+        self._bytes = {number: text.encode() for text, number in user_defined.items()}
         self._control_texts = {number: text for text, number in control.items()}
         self._special = self.control | self.user_defined
         self._find_special = _finder(self._special)
@@ -94,30 +106,17 @@ class SimpleTokenizer:
         """
         vocabulary = Vocabulary.from_gguf_kv(kv)
         self = cls.__new__(cls)
-        encoder: Callable[[str], list[int]]
-        if vocabulary.model == "gpt2":
-            cost = vocabulary.merge_order().get
-            encoder = BytePairEncoder(
-                vocabulary.of_type(TokenType.NORMAL, TokenType.BYTE),
-                lambda left, right: cost((left, right)),
-                vocabulary.pre,
-            )
-            spelled = encoder.numbers.items()
-            pieces = {number: bytes_of_spelling(piece) for piece, number in spelled}
-        else:
-            encoder = SentencePieceEncoder(
-                vocabulary.of_type(TokenType.NORMAL),
-                vocabulary.scores,
-                vocabulary.byte_tokens(),
-                vocabulary.unknown_id,
-            )
-            pieces = {
-                number: piece.replace(SPACE_MARK, " ").encode()
-                for piece, number in encoder.numbers.items()
-            }
-            pieces |= {number: bytes([byte]) for byte, number in encoder.byte_tokens.items()}
         control = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
-        self._set(encoder, pieces, control, vocabulary.of_type(TokenType.USER_DEFINED))
+        user_defined = vocabulary.of_type(TokenType.USER_DEFINED)
+        if vocabulary.model == "gpt2":
+            ids = vocabulary.of_type(TokenType.NORMAL, TokenType.BYTE)
+            encode = byte_level_encoder(ids, vocabulary.merge_pairs(), vocabulary.pre)
+            self._set(encode, ids, bytes_of_spelling, control, user_defined)
+        else:
+            ids, byte_ids = vocabulary.of_type(TokenType.NORMAL), vocabulary.byte_tokens()
+            encode = sentence_piece_encoder(ids, vocabulary.scores, byte_ids, vocabulary.unknown_id)
+            self._set(encode, ids, bytes_of_sentence_piece, control, user_defined)
+            self._bytes |= {number: bytes([byte]) for byte, number in byte_ids.items()}
         self._space_prefix = vocabulary.space_prefix
         self.bos_id, self.eos_id = vocabulary.bos_id, vocabulary.eos_id
         self.adds_bos, self.adds_eos = vocabulary.adds_bos, vocabulary.adds_eos
@@ -219,10 +218,11 @@ class SimpleTokenizer:
         if control is not None:
             shown = special if isinstance(special, bool) else control in special
             return control.encode() if shown else b""
-        found = self._pieces.get(number)
-        if found is None:
+        if number in self._bytes:
+            return self._bytes[number]
+        if number not in self._pieces:
             raise TokenizerError(f"{number} is no token of this vocabulary")
-        return found
+        return self._bytes_of(self._pieces[number])
 
 
 class TextStream:

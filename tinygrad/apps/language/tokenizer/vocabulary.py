@@ -91,17 +91,16 @@ class Vocabulary:
             found.setdefault(self.tokens[number], number)
         return found
 
-    def merge_order(self) -> dict[tuple[str, str], int]:
-        """The pairs that merge, and when."""
-        order: dict[tuple[str, str], int] = {}
+    def merge_pairs(self) -> list[tuple[str, str]]:
+        """The pairs that merge, the first ones first, each once. Raises TokenizerError."""
+        pairs: dict[tuple[str, str], None] = {}
         for place, pair in enumerate(self.merges):
-            # the first may itself be a space in old files, so the pair is cut behind it
-            left, gap, right = pair[:1], *pair[1:].partition(" ")[1:]
-            left += pair[1:].partition(" ")[0]
-            if not (gap and right):
+            # the first piece may itself start with a space in old files
+            cut = pair.find(" ", 1)
+            if not 0 < cut < len(pair) - 1:
                 raise TokenizerError(f"{PREFIX}merges[{place}] is {pair!r}, not two pieces")
-            order.setdefault((left, right), place)
-        return order
+            pairs[pair[:cut], pair[cut + 1 :]] = None
+        return list(pairs)
 
     def byte_tokens(self) -> dict[int, int]:
         """The token of each byte, such as `<0x0A>`."""
