@@ -156,7 +156,8 @@ def test_a_long_prompt_does_not_stop_others(start: Callable[..., Engine]) -> Non
     reading = Asked(engine, "b" * 2000, max_tokens=2)
     assert reading.result()[0] == "xx"
     writing.generation.cancel()
-    parts = "".join(event[0] for event in events).strip("w")
+    # after the first prompt
+    parts = "".join(event[0] for event in events)[1:].strip("w")
     assert parts.count("r") >= 8
     assert "rr" not in parts
 

@@ -112,6 +112,7 @@ class Generation:
         self.made = 0
         self.cached_tokens = 0
         self.slot: Slot | None = None
+        self.has_ended = False
 
     def cancel(self) -> None:
         """Ends the sequence at the next step; may be called from any thread, and twice."""
@@ -127,6 +128,7 @@ class Generation:
         if self.slot is not None:
             self.slot.is_free = True
             self.slot = None
+        self.has_ended = True
         self._send(Finished(reason, self.cached_tokens, error))
 
     def draw(self, logits: Tensor) -> Reason | None:
@@ -207,7 +209,8 @@ class Engine:
     def load(self) -> tuple[int, int]:
         """How many requests are running, and how many wait."""
         with self._changed:
-            return len(self._running), len(self._waiting)
+            running = sum(not one.has_ended for one in self._running)
+            return running, len(self._waiting)
 
     def close(self) -> None:
         """Ends the thread after the step that it is in; requests that are not answered fail."""
