@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
-from tinygrad.sharding import Sharding, moved_elements
+from tinygrad.sharding import Partial, Sharding, moved_elements, replica_count, shard_shapes
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.shards import layout_of
 
 Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
@@ -79,7 +81,7 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> d
             if part is None or source not in order:
                 continue
             known = gradients.get(source)
-            gradients[source] = part if known is None else known + part
+            gradients[source] = part if known is None else _add(known, part)
     return {x: _in_layout_of(x, gradients[x]) for x in wanted if x in gradients}
 
 
@@ -320,6 +322,48 @@ def _reduced(g: UOp, y: UOp) -> Gradients:
     return (g if g.device is None else g.copy_to_device(_whole_layout(y.src[0].device)),)
 
 
+def _mstack(g: UOp, y: UOp) -> Gradients:
+    layout = y.arg
+    replicas = replica_count(layout)
+    if replicas > 1:
+        # equal replicas get equal gradients, which add up to that of the value
+        g = g.alu(Ops.MUL, _number(g, 1 / replicas))
+    if g.device != layout:
+        g = g.copy_to_device(layout)
+    return tuple(g.mselect(number) for number in range(len(layout)))
+
+
+def _mselect(g: UOp, y: UOp) -> Gradients:
+    x = y.src[0]
+    layout = layout_of(x)
+    shapes = shard_shapes(layout, x.shape)
+    # the gradients of replicas add up
+    summed = layout.with_axes([Partial("ADD") if p is None else p for p in layout.axes])
+    parts = [
+        (g if i == y.arg else _number(g, 0)._broadcast_to(shape)).copy_to_device(device)
+        for i, (device, shape) in enumerate(zip(layout.devices, shapes, strict=True))
+    ]
+    stack = UOp(Ops.MSTACK, g.dtype, tuple(parts), summed)
+    return (stack.allreduce(layout) if summed.is_partial else stack,)
+
+
+def _add(a: UOp, b: UOp) -> UOp:
+    """The sum of two gradients of one value, of stacks of shards shard by shard."""
+    if a.op is b.op and a.arg == b.arg:
+        if a.op is Ops.ALLREDUCE and a.src[0].op is b.src[0].op is Ops.MSTACK:
+            return _add(a.src[0], b.src[0]).allreduce(a.arg)
+        if a.op is Ops.MSTACK:
+            pairs = zip(a.src, b.src, strict=True)
+            return a.replace(src=tuple(_add(x, y) for x, y in pairs))
+    if _is_placed_zero(a):
+        return b
+    return a if _is_placed_zero(b) else a + b
+
+
+def _is_placed_zero(node: UOp) -> bool:
+    return is_placement(node) and node.src[0].base.op is Ops.CONST and node.src[0].base.arg == 0
+
+
 def _whole_layout(device: DeviceValue) -> DeviceValue:
     return device.without_partial() if isinstance(device, Sharding) else device
 
@@ -428,6 +472,8 @@ RULES: dict[Ops, Rule] = {
     Ops.CONTIGUOUS_BACKWARD: _contiguous_backward,
     Ops.COPY: _moved,
     Ops.ALLREDUCE: _reduced,
+    Ops.MSTACK: _mstack,
+    Ops.MSELECT: _mselect,
     Ops.ASSIGN: _assign,
     Ops.CUSTOM_KERNEL: _custom_kernel,
     Ops.RESHAPE: _reshape,

@@ -30,6 +30,7 @@ from tinygrad.mixin.normalization import NormalizationMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.resize import ResizeMixin
+from tinygrad.mixin.shards import ShardsMixin
 from tinygrad.sharding.drawing import where
 from tinygrad.storage.host_arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
@@ -57,6 +58,7 @@ class Tensor(
     InplaceMixin,
     CastMixin,
     DrawingMixin,
+    ShardsMixin,
 ):
     """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
 

@@ -79,8 +79,11 @@ def stored_value(node: UOp) -> Array:
     local = node.device.local_shape(shape)
     whole = np.empty(shape, value_dtype(node.dtype))
     for buffer, region in zip(storage, node.device.regions(shape), strict=True):
+        if not buffer.is_allocated():
+            continue  # no message is sent to an empty shard
         piece = from_storage(buffer.numpy(), node.dtype).reshape(local)
-        whole[tuple(slice(*bounds) for bounds in region)] = piece
+        inside = tuple(slice(stop - start) for start, stop in region)
+        whole[tuple(slice(*bounds) for bounds in region)] = piece[inside]
     return whole
 
 
@@ -171,7 +174,25 @@ def _scatter(src: list[Array], node: UOp) -> Array:
     return rounded(result, node.dtype)
 
 
+def _stack_shards(src: list[Array], node: UOp) -> Array:
+    whole = np.zeros(node.shape, value_dtype(node.dtype))
+    for shard, region in zip(src, node.arg.regions(node.shape), strict=True):
+        where = tuple(slice(*bounds) for bounds in region)
+        # the shards of a partial value are partial sums
+        whole[where] = whole[where] + shard if node.arg.is_partial else shard
+    return whole
+
+
+def _select_shard(src: list[Array], node: UOp) -> Array:
+    layout = node.src[0].device
+    assert isinstance(layout, Sharding)
+    region = layout.regions(src[0].shape)[node.arg]
+    return src[0][tuple(slice(*bounds) for bounds in region)]
+
+
 OTHER: dict[Ops, Callable[[list[Array], UOp], Array]] = {
     Ops.GATHER: _gather,
     **dict.fromkeys(GroupOp.Scatter, _scatter),
+    Ops.MSTACK: _stack_shards,
+    Ops.MSELECT: _select_shard,
 }

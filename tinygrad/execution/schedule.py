@@ -25,8 +25,11 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
 
-# movement that changes no element's number of uses: what is below it can be stored in its place
-_SEEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
+# movement that changes no element's number of uses: what is below it can be stored in its place;
+# of a shard, all shards are
+_SEEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.MSELECT})
+# movement that may leave elements out
+_SLICED = _SEEN_THROUGH | {Ops.SHRINK}
 
 
 # of a temporary that costs nothing to keep for so many items after its last use
@@ -48,7 +51,7 @@ def output_node(node: UOp) -> UOp | None:
     while node.op in _SEEN_THROUGH:
         node = node.src[0]
     below = node
-    while below.op in GroupOp.Movement - {Ops.PAD, Ops.EXPAND, Ops.WINDOW, Ops.UNWINDOW}:
+    while below.op in _SLICED:
         below = below.src[0]
     return None if below.op is Ops.BUFFER else node
 
@@ -96,7 +99,7 @@ def assigned_view(node: UOp) -> UOp:
     """
     while node.op in {Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL}:
         node = node.src[node.arg.output if node.op is Ops.CUSTOM_KERNEL else 0]
-    if node.op in GroupOp.Movement:
+    if node.op in GroupOp.Movement or node.op is Ops.MSELECT:
         return node.replace(src=(assigned_view(node.src[0]),))
     return node
 

@@ -17,6 +17,7 @@ from tinygrad.helpers import all_int
 from tinygrad.schedule.spmd.collectives import all_reduce, partial_count
 from tinygrad.schedule.spmd.local import (
     device_of,
+    pad_to_shape,
     part_start,
     slice_local,
     spread,
@@ -138,9 +139,17 @@ def lower_allreduce(node: UOp, ctx: Lowering) -> UOp:
 
 
 def lower_mselect(node: UOp, ctx: Lowering) -> UOp:
-    """One device's part of a value."""
-    part = UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
-    return part.shrink(tuple((0, size) for size in node.shape))
+    """One shard: the block of its device, without what lies past the end of the array."""
+    block = UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
+    return block.shrink(tuple((0, size) for size in node.shape))
+
+
+def lower_mstack(node: UOp, ctx: Lowering) -> UOp:
+    """The memory of all shards under one name; shards shorter than a block are padded first."""
+    layout = cast(Sharding, node.arg)
+    shape = layout.local_shape(node.shape)
+    blocks = tuple(pad_to_shape(ctx.done[x], shape) for x in node.src)
+    return UOp(Ops.MSTACK, node.dtype, blocks, Spmd(layout.devices))
 
 
 def lower_gather(node: UOp, ctx: Lowering) -> UOp:
@@ -210,6 +219,7 @@ multi_pm = PatternMatcher(
         (UPat(Ops.COPY, name="node"), lower_copy),
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
+        (UPat(Ops.MSTACK, name="node"), lower_mstack),
         (UPat(Ops.GATHER, name="node"), lower_gather),
         (UPat(tuple(GroupOp.Scatter), name="node"), lower_scatter),
         (UPat(Ops.ASSIGN, name="node"), lower_assign),

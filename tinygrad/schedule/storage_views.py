@@ -37,6 +37,13 @@ def movement_base(node: UOp) -> UOp:
     return node
 
 
+def below_reshapes(node: UOp) -> UOp:
+    """The value whose memory is that of `node`, element for element."""
+    while node.op is Ops.RESHAPE and node.src[0].device is not None:
+        node = node.src[0]
+    return node
+
+
 def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
     """The stored node below and the offset in elements, if `node` is a contiguous range of it."""
     offset = 0

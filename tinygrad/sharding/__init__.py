@@ -50,6 +50,7 @@ from tinygrad.sharding.propagation import (
     reduce_layout,
     reshape_layout,
 )
+from tinygrad.sharding.shards import global_shape, replica_count, shard_shapes
 from tinygrad.sharding.topology import (
     Link,
     Processor,
@@ -92,6 +93,7 @@ __all__ = [
     "elements_per_link",
     "expand_layout",
     "fastest_allreduce",
+    "global_shape",
     "keeps_block_boundaries",
     "moved_elements",
     "moves_axis",
@@ -103,10 +105,12 @@ __all__ = [
     "placement_axis",
     "received_elements",
     "reduce_layout",
+    "replica_count",
     "reshape_layout",
     "result_span",
     "sent_per_device",
     "set_topology",
+    "shard_shapes",
     "source_layout",
     "source_layouts",
     "transfer_bytes",

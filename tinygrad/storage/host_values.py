@@ -19,6 +19,7 @@ from tinygrad.dtype import (
 from tinygrad.storage.views import IDENTITY_OPS
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sym_infer
+from tinygrad.uop.shards import layout_of
 
 if TYPE_CHECKING:
     import numpy
@@ -60,13 +61,24 @@ def bound_size(size: Any) -> int:
     return sym_infer(plain, values)
 
 
+def _is_applied(node: UOp) -> bool:
+    if node.op is Ops.MSELECT:
+        # each device has a buffer, in which its shard is
+        return node.src[0].op is not Ops.BUFFER
+    return node.op in _APPLIED
+
+
 def _base(node: UOp) -> UOp:
-    while node.op in _APPLIED:
+    while _is_applied(node):
         node = node.src[0]
     return node
 
 
 def _shaped(content: Array, buffer: UOp) -> Array:
+    if buffer.op is Ops.MSELECT:
+        block = _bound_sizes(layout_of(buffer.src[0]).local_shape(buffer.src[0].shape))
+        inside = tuple(slice(size) for size in _bound_sizes(buffer.shape))
+        return content[: prod(block)].reshape(block)[inside]
     # a buffer of symbolic shape is allocated for the maximum size, and filled from the front
     shape = _bound_sizes(buffer.arg.shape)
     return content[: prod(shape)].reshape(shape)
@@ -84,7 +96,7 @@ def _const_array(node: UOp) -> Array:
 def _with_movement(array: Array, node: UOp) -> Array:
     """The movement ops between the base of `node` and `node`, applied to the array of the base."""
     chain: list[UOp] = []
-    while node.op in _APPLIED:
+    while _is_applied(node):
         chain.append(node)
         node = node.src[0]
     for move in reversed(chain):
@@ -104,6 +116,9 @@ def _apply(array: Array, node: UOp) -> Array:
         return np.broadcast_to(array, _bound_sizes(arg))
     if op is Ops.SHRINK:
         return array[tuple(slice(*_bound_sizes(bounds)) for bounds in arg)]
+    if op is Ops.MSELECT:
+        region = layout_of(node.src[0]).regions(array.shape)[arg]
+        return array[tuple(slice(*bounds) for bounds in region)]
     if op is Ops.FLIP:
         return np.flip(array, tuple(i for i, flip in enumerate(arg) if flip))
     assert op not in GroupOp.Movement, f"{op} is computed, not read"

@@ -23,6 +23,7 @@ from tinygrad.storage.pending_writes import (
     with_readers_of_overwritten,
 )
 from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.shards import with_stored_shard
 from tinygrad.storage.views import (
     is_constant,
     is_in_memory,
@@ -57,6 +58,7 @@ def realize_readers(memory: Collection[UOp]) -> None:
 def nodes_to_compute(tensors: Any) -> list[UOp]:
     """The nodes to realize for `tensors` to be in memory; for gradients, maybe partial sums."""
     for x in tensors:
+        x.uop = with_stored_shard(x.uop)
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
             x.uop = in_own_memory(x.uop)
         base = movement_base(x.uop)

@@ -13,7 +13,7 @@ from tinygrad.uop.ops import UOp
 # ops whose value is their source's
 IDENTITY_OPS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
 
-_MOVEMENT = GroupOp.Movement | IDENTITY_OPS
+_MOVEMENT = GroupOp.Movement | IDENTITY_OPS | {Ops.MSELECT}
 
 # movement that reads its source's memory in place; the other movement ops compute their result
 VIEW_OPS = _MOVEMENT - {Ops.PAD, Ops.WINDOW, Ops.UNWINDOW}
@@ -49,6 +49,13 @@ def path_to(node: UOp, table: dict[UOp, UOp]) -> list[UOp]:
         node = node.src[0]
         path.append(node)
     return path
+
+
+def selected_shard(node: UOp) -> UOp | None:
+    """The MSELECT that `node` is a view of, if it is one of a shard."""
+    while node.op in VIEW_OPS and node.op is not Ops.MSELECT:
+        node = node.src[0]
+    return node if node.op is Ops.MSELECT else None
 
 
 def is_in_memory(node: UOp) -> bool:

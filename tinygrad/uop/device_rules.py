@@ -27,12 +27,10 @@ def compute_device(node: Node) -> DeviceValue:
     op = node.op
     if op in {Ops.BUFFER, Ops.TRANSFER}:
         return cast(DeviceValue, node.arg.device)
-    if op in {Ops.COPY, Ops.ALLREDUCE}:
+    if op in {Ops.COPY, Ops.ALLREDUCE, Ops.MSTACK}:
         return cast(DeviceValue, node.arg)
     if op is Ops.MSELECT:
         return selected_device(node)
-    if op is Ops.MSTACK:
-        return stacked_device(node)
     if op is Ops.REDUCE_AXIS:
         layout = node.src[0].device
         if isinstance(layout, Sharding):
@@ -116,8 +114,3 @@ def selected_device(node: Node) -> str:
     assert isinstance(whole, Sharding | Spmd), f"MSELECT of a value on {whole!r}"
     number: int = node.arg
     return whole.devices[number]
-
-
-def stacked_device(node: Node) -> Spmd:
-    """The device of an MSTACK: those of its parts."""
-    return Spmd(tuple(cast(str, x.device) for x in node.src))

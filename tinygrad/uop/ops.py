@@ -65,6 +65,9 @@ class UOp(PropertiesMixin, ExpressionMixin, TensorGraphMixin, KernelMixin):
     def realized(self) -> Any:
         """The storage of a stored value (`Buffer` or `MultiBuffer`), or None."""
         base = self.base
+        if base.op is Ops.MSELECT and base.src[0].op is Ops.BUFFER:
+            shards = buffers.get(base.src[0])
+            return None if shards is None else shards[base.arg]
         return buffers.get(base) if base.op is Ops.BUFFER else None
 
     @property

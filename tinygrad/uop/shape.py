@@ -6,6 +6,7 @@ from typing import Any
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.node import Node
+from tinygrad.uop.shards import selected_shape, stacked_shape
 
 Shape = tuple[Any, ...]
 
@@ -87,21 +88,3 @@ def _extent(start: Any, end: Any) -> Any:
 
 def _simple(size: Any) -> Any:
     return size if isinstance(size, int) else size.ssimplify()
-
-
-def selected_shape(node: Node) -> Shape:
-    """The shape of one device's part: the local one."""
-    source = node.src[0]
-    regions = getattr(source.device, "regions", None)
-    if regions is None:
-        return source.shape
-    return tuple(
-        end if start == 0 else end - start for start, end in regions(source.shape)[node.arg]
-    )
-
-
-def stacked_shape(node: Node) -> Shape:
-    """The global shape of parts that live on one device each; the parts of a full copy are
-    equal.
-    """
-    return node.src[0].shape

@@ -14,6 +14,7 @@ from typing import NoReturn
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop import spec_checks as must
 from tinygrad.uop.args import CustomKernelArg, ParamArg, TransferArg
+from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
 from tinygrad.uop.render import listing, tree
 from tinygrad.uop.spec_checks import Check
@@ -154,6 +155,7 @@ TENSOR = Spec(
     {
         **_ARRAYS,
         Ops.COPY: (*_ARRAYS[Ops.COPY], must.copy_target),
+        Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.stacked_shards),
         Ops.ALLREDUCE: (*_ARRAYS[Ops.ALLREDUCE], must.copy_target, must.allreduce_source),
     },
     (must.tensor_device, must.no_partial_source),
@@ -164,6 +166,7 @@ PER_DEVICE = Spec(
     {
         **{op: checks for op, checks in _ARRAYS.items() if op is not Ops.ALLREDUCE},
         Ops.COPY: (*_ARRAYS[Ops.COPY], must.placed_constant),
+        Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.argument(Spmd), must.stacked_blocks),
         Ops.TRANSFER: (must.sources(1), must.keeps_dtype, must.argument(TransferArg)),
     },
     (must.local_device,),

@@ -11,11 +11,12 @@ from typing import Any
 
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import AxisType
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
+from tinygrad.uop.shards import check_shards
 
 Check = Callable[[Node], str | None]
 
@@ -320,6 +321,28 @@ def placed_constant(node: Node) -> str | None:
     if node.src[0].device is not None:
         return f"copies from {node.src[0].device}, which a TRANSFER does in messages"
     return None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is no device"
+
+
+def stacked_shards(node: Node) -> str | None:
+    """An MSTACK of the tensor graph has the shards of its layout as sources, each on its device."""
+    if not isinstance(node.arg, Sharding):
+        return f"has the argument {node.arg!r}, not a Sharding"
+    if any(x.device is None for x in node.src):
+        return "has a source on no device; place it"
+    try:
+        check_shards(node.src, node.arg)
+    except ShardingError as error:
+        return str(error)
+    return None
+
+
+def stacked_blocks(node: Node) -> str | None:
+    """An MSTACK of the per-device graph has blocks of one shape as sources, each on its device."""
+    if [x.device for x in node.src] != list(node.arg.devices):
+        return f"has sources on {[x.device for x in node.src]} and is on {node.arg}"
+    if all(same_shape(x.shape, node.shape) for x in node.src):
+        return None
+    return f"has sources of the shapes {[x.shape for x in node.src]}; pad the last blocks"
 
 
 def select_index(node: Node) -> str | None:

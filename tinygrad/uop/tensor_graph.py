@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.sharding import Sharding
-from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard
+from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard, shards
 from tinygrad.uop.args import BufferArg, ReduceArg
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice
 from tinygrad.uop.movement import MovementMixin
@@ -103,13 +103,17 @@ class TensorGraphMixin(MovementMixin):
         return self.copy_to_device(layout)
 
     def mselect(self, index: int) -> Self:
-        """Device number `index`'s part of a value that lives on several."""
+        """Shard number `index` of a sharded value, on its device."""
+        shards.check_selection(self, index)
         return type(self)(Ops.MSELECT, self.dtype, (self,), index)
 
     @classmethod
-    def mstack(cls, *parts: Self) -> Self:
-        """One value of the parts that live on one device each."""
-        return cls(Ops.MSTACK, parts[0].dtype, parts)
+    def mstack(cls, *parts: Self, sharding: Sharding) -> Self:
+        """The sharded value whose shards are `parts`, each on its device."""
+        shards.check_parts(parts, sharding)
+        placed = zip(parts, sharding.devices, strict=True)
+        src = tuple(x.copy_to_device(device) for x, device in placed)
+        return cls(Ops.MSTACK, src[0].dtype, src, sharding)
 
     def contiguous(self) -> Self:
         """The value, stored."""

@@ -16,7 +16,7 @@ from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.regions import are_apart, views_of
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
-from tinygrad.schedule.storage_views import NAMES_MEMORY, movement_base
+from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes, movement_base
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
@@ -324,6 +324,14 @@ def memory_of(node: UOp) -> UOp:
     return node
 
 
+def is_memory_of(node: UOp, memory: UOp) -> bool:
+    """Whether a stored value is in `memory`, or some of the shards that it names are."""
+    below = memory_of(node)
+    if below.op is Ops.MSTACK:
+        return any(is_memory_of(x, memory) for x in below.src)
+    return below is memory
+
+
 def hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
     """Values to store first: an assigned expression that reads its own target elsewhere than it
     writes.
@@ -351,7 +359,7 @@ def _reads_elsewhere(value: UOp, target: UOp, stored: set[UOp]) -> bool:
             if node in elsewhere:
                 return True
         elif node in stored:
-            if memory_of(node) is memory:
+            if is_memory_of(node, memory):
                 return True
         elif node.op in GroupOp.Elementwise and node not in elsewhere:
             aligned.update(node.src)
@@ -401,13 +409,6 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
         written=written,
         variables=tuple(sink.variables()),
     )
-
-
-def below_reshapes(node: UOp) -> UOp:
-    """The value whose memory is that of `node`, element for element."""
-    while node.op is Ops.RESHAPE and node.src[0].device is not None:
-        node = node.src[0]
-    return node
 
 
 def _output_parts(node: UOp, planner: _Planner) -> Parts | None:

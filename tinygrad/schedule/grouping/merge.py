@@ -95,8 +95,11 @@ class _Group:
 
     def _overlaps(self, unit: Unit) -> bool:
         # two different parts of one entry may share memory
-        mine = {p.entry: parts for parts in self.unit.params for p in parts}
-        return any(mine.get(p.entry, parts) != parts for parts in unit.params for p in parts)
+        mine: dict[int, set[Parts]] = {}
+        for parts in self.unit.params:
+            for p in parts:
+                mine.setdefault(p.entry, set()).add(parts)
+        return any(mine.get(p.entry, {parts}) != {parts} for parts in unit.params for p in parts)
 
 
 def merge_kernels(

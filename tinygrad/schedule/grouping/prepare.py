@@ -12,12 +12,17 @@ from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.grouping.phases import split_phases
 from tinygrad.schedule.spmd.local import is_of_device, spread
-from tinygrad.schedule.storage_views import as_memory, is_slice_assign, is_storage
+from tinygrad.schedule.storage_views import as_memory, below_reshapes, is_slice_assign, is_storage
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
 from tinygrad.uop.reduction import identity
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+
+# nodes that name the shards of other values
+_SHARDS = frozenset({Ops.MSTACK, Ops.MSELECT})
+# nodes whose memory is allocated for them
+_OWN_MEMORY = frozenset({Ops.CONTIGUOUS, Ops.TRANSFER, *GroupOp.Scatter})
 
 # a reduction to so few elements, of at least so many, is done in two steps
 FEW_OUTPUTS = 16
@@ -27,7 +32,28 @@ PARTIAL_OUTPUTS = 256
 
 def drop_needless_contiguous(x: UOp) -> UOp | None:
     """A value in memory is contiguous; one made of constants has no memory of its own."""
+    if x.op in _SHARDS:
+        return None  # memory that something else owns
     return x if (is_storage(x) and not is_slice_assign(x)) or x.device is None else None
+
+
+def store_named_outputs(node: UOp) -> UOp | None:
+    """A value that is asked for gets memory of its own: one that names memory of an input, or of
+    another value that is asked for, is copied.
+    """
+    outputs = [below_reshapes(x) for x in node.src]
+    src = tuple(
+        UOp(Ops.CONTIGUOUS, x.dtype, (x,)) if _names_owned(below, outputs) else x
+        for x, below in zip(node.src, outputs, strict=True)
+    )
+    return None if src == node.src else node.replace(src=src)
+
+
+def _names_owned(node: UOp, outputs: list[UOp]) -> bool:
+    """Whether an output is the memory of a value that lives on after the plan."""
+    if node.op not in _SHARDS:
+        return False
+    return any(x.op not in _OWN_MEMORY or x in outputs for x in node.src)
 
 
 def reduce_nothing(node: UOp) -> UOp | None:
@@ -119,6 +145,7 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
 rules = PatternMatcher(
     [
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
+        (UPat(Ops.SINK, name="node"), store_named_outputs),
         (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),
         (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),

@@ -127,9 +127,10 @@ def _writes(item: Item, entry: int) -> bool:
     if isinstance(item, TransferItem):
         return any(t.destination.entry == entry for t in item.transfers)
     slots = _written_slots(item.ast)
-    parts = item.parts[0]
     return any(
-        part.entry == entry and (slots is None or slot in slots) for slot, part in enumerate(parts)
+        part.entry == entry and (slots is None or slot in slots)
+        for parts in item.parts
+        for slot, part in enumerate(parts)
     )
 
 

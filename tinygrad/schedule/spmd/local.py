@@ -165,8 +165,8 @@ def padded(value: UOp, axis: int, before: sint, after: sint) -> UOp:
     return value.pad(tuple((before, after) if a == axis else (0, 0) for a in range(value.ndim)))
 
 
-def filled(value: UOp, shape: tuple[sint, ...]) -> UOp:
-    """`value` with zeros behind the end of each axis, up to `shape`."""
+def pad_to_shape(value: UOp, shape: tuple[sint, ...]) -> UOp:
+    """`value` with zeros past the end of each axis, up to `shape`."""
     pairs = zip(shape, value.shape, strict=True)
     return value.pad(tuple((0, 0) if a is b else (0, a - b) for a, b in pairs))
 

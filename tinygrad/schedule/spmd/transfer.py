@@ -23,13 +23,13 @@ from tinygrad.schedule.spmd.local import (
     along,
     deinterleave,
     device_of,
-    filled,
     interleave,
     is_host_source,
     local_shape,
     max_shape,
     moved,
     pad_to_max_shape,
+    pad_to_shape,
     padded,
     part_numbers,
     part_starts,
@@ -72,7 +72,7 @@ def transfer(
         if 0 in shape:
             # nothing messages, but a part may be longer along an axis that has a size
             shared = zip(value.shape, want, strict=True)
-            return filled(value.shrink(tuple((0, smin(a, b)) for a, b in shared)), want)
+            return pad_to_shape(value.shrink(tuple((0, smin(a, b)) for a, b in shared)), want)
         return slice_local(value, cast(Sharding, source), target, shape)
     changed = _changed_axes(source, target, shape)
     if len(changed) < 2 and not _all_even(source, target, shape):
@@ -201,7 +201,7 @@ def _transfer_pieces(
     cells = _grid(piece, unit)
     inner = (piece,) if prod(cells) == 1 else (cells, unit)
     grid, target_grid = _grid(have, piece), _grid(want, piece)
-    packed = deinterleave(filled(value, have), grid, *inner)
+    packed = deinterleave(pad_to_shape(value, have), grid, *inner)
     if is_host_source(source) and contiguous_range(packed) is None:
         return transfer_from_host(value, cast(str, source), target, shape, reason)
     arg = TransferArg(
