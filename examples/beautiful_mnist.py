@@ -1,4 +1,4 @@
-"""Learns to read handwritten digits: 98% of them after 70 steps.
+"""Train a CNN on MNIST: 98% accuracy after 70 steps.
 
     python examples/beautiful_mnist.py
 
@@ -13,7 +13,7 @@ from tinygrad.nn.datasets import mnist
 
 
 class Model:
-    """Images (batch, 1, 28, 28) to the scores of the ten digits (batch, 10)."""
+    """Images (batch, 1, 28, 28) to logits of the ten digits (batch, 10)."""
 
     def __init__(self) -> None:
         self.layers: list[Callable[[Tensor], Tensor]] = [
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     model = Model()
     opt = nn.optim.Adam(nn.state.get_parameters(model))
 
-    # the first call runs as written, the second is recorded, all later ones replay the recording
+    # the first call runs normally, the second is captured, later ones replay the capture
     @TinyJit
     @Tensor.train()
     def train_step() -> Tensor:

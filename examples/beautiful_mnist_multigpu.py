@@ -1,11 +1,11 @@
-"""`beautiful_mnist.py` on several devices: each takes its part of every batch.
+"""`beautiful_mnist.py` on several devices, data parallel.
 
     GPUS=2 python examples/beautiful_mnist_multigpu.py
 
-The model's code is the same. Its tensors become full copies, one on each device; each batch is
-split along its first axis; the gradients, and the statistics of BatchNorm, are those of the whole
-batch. Settings: GPUS (devices, 2), BS (images a step on all devices together, 512), STEPS (70),
-TARGET_EVAL_ACC_PCT (exit with an error below it).
+The code of the model is the same. Its parameters are replicated; each batch is sharded along its
+first axis; gradients and BatchNorm statistics are those of the global batch. Settings: GPUS
+(devices, 2), BS (images a step on all devices together, 512), STEPS (70), TARGET_EVAL_ACC_PCT (exit
+with an error below it).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 2)))
 
 
 class Model:
-    """Images (batch, 1, 28, 28) to the scores of the ten digits (batch, 10)."""
+    """Images (batch, 1, 28, 28) to logits of the ten digits (batch, 10)."""
 
     def __init__(self) -> None:
         self.layers: list[Callable[[Tensor], Tensor]] = [
@@ -37,23 +37,23 @@ class Model:
 
 if __name__ == "__main__":
     X_train, Y_train, X_test, Y_test = mnist()
-    # each device keeps its part of the test images
+    # each device keeps its shard of the test images
     X_test.shard_(GPUS, axis=0)
     Y_test.shard_(GPUS, axis=0)
 
     model = Model()
-    # a full copy of every parameter on each device
+    # replicate every parameter
     for param in nn.state.get_parameters(model):
         param.shard_(GPUS)
     opt = nn.optim.Adam(nn.state.get_parameters(model))
 
-    # the first call runs as written, the second is recorded, all later ones replay the recording
+    # the first call runs normally, the second is captured, later ones replay the capture
     @TinyJit
     @Tensor.train()
     def train_step() -> Tensor:
         opt.zero_grad()
         samples = Tensor.randint(getenv("BS", 512), high=X_train.shape[0])
-        # each device gets its part of the batch
+        # each device gets its shard of the batch
         Xt, Yt = X_train[samples].shard_(GPUS, axis=0), Y_train[samples].shard_(GPUS, axis=0)
         loss = model(Xt).sparse_categorical_crossentropy(Yt).backward()
         return loss.realize(*opt.schedule_step())

@@ -1,11 +1,10 @@
-"""Data parallel: every device has the whole model and a part of each batch.
+"""Data parallelism: the model is replicated, and each batch is sharded.
 
     GPUS=4 python examples/sharding_data_parallel.py
 
-Next to the program for one device it takes two calls of `shard_`. Gradients of parameters that are
-full copies come as full copies: each device adds up what all of them found. That takes 2 (n - 1) /
-n times the size of the model from each of n devices, whatever the size of the batch. Nothing else
-moves but the loss.
+The difference to the program for one device is two calls of `shard_`. Gradients of replicated
+parameters are all-reduced: each of n devices sends 2 (n - 1) / n times the size of the model, for
+any batch size. Nothing else is sent but the loss.
 
 Settings: GPUS (devices, 2 or more, 4), BS (images a step on all devices together, 512), STEPS (40).
 """
@@ -22,7 +21,7 @@ BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
 
 
 class Model:
-    """Images (batch, 1, 28, 28) to the scores of the ten digits (batch, 10)."""
+    """Images (batch, 1, 28, 28) to logits of the ten digits (batch, 10)."""
 
     def __init__(self) -> None:
         self.conv = nn.Conv2d(1, 16, kernel_size=5, stride=2)
@@ -34,10 +33,10 @@ class Model:
 
 
 def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
-    """The loss of each step, and what the last one moved between devices."""
+    """The loss of each step, and the communication of the last one."""
     images, labels, _, _ = mnist()
     steps = len(images) // BS
-    # all batches of an epoch; each device gets its part of every one, and keeps it
+    # all batches of an epoch; each device keeps its shard of every one
     images = images[: steps * BS].reshape(steps, BS, 1, 28, 28).shard_(devices, axis=1).realize()
     labels = labels[: steps * BS].reshape(steps, BS).shard_(devices, axis=1).realize()
 
@@ -64,7 +63,7 @@ def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
 
 
 def bound() -> int:
-    """The bytes that must move in a step: each parameter's all-reduce, on all devices together."""
+    """The lower bound of the bytes of a step: each parameter's all-reduce, on all devices."""
     nbytes: int = sum(parameter.nbytes() for parameter in get_parameters(Model()))
     return 2 * (len(GPUS) - 1) * nbytes
 

@@ -1,12 +1,12 @@
-"""A mixture of experts: each device has some of them, and letters travel to the one they need.
+"""Expert parallelism: a mixture of experts, sharded over the devices; letters are sent to experts.
 
     GPUS=4 python examples/sharding_experts.py
 
-It learns the next letter of this project's documentation from the last eight. A router picks an
-expert for each place in the text. Texts are split over the devices, in groups, and so are experts:
-letters are sorted into (group, expert, slot), and change from the split by group to the split by
-expert and back. Each change is an all-to-all, of (n - 1) / n² of the slots from each of n devices,
-and there are two more on the way back. Weights of experts never move, nor do their gradients.
+The model predicts the next letter of this project's documentation from the last eight. A router
+selects an expert for each position. Groups of texts are sharded over the devices, and so are
+experts: letters are sorted into (group, expert, slot), and resharded from groups to experts and
+back. Each reshard is an all-to-all, in which each of n devices sends (n - 1) / n² of the slots; the
+backward pass has two more. Weights of experts and their gradients are never sent.
 
 Settings: GPUS (devices, 2 or more, 4), BS (letters a step in each group, 256), STEPS (40).
 """
@@ -28,10 +28,10 @@ ROOT = Path(__file__).parents[1]
 
 
 class Experts:
-    """x + what one expert makes of it: (group, letter, width) to the same.
+    """x + the output of one expert: (group, letter, width) to the same.
 
-    A letter for which its expert has no slot left stays as it is. The balance is least, 1, where
-    all experts are chosen alike (Fedus et al., Switch Transformers, 2021).
+    A letter whose expert has no free slot is passed through. The balance loss has its minimum, 1,
+    if all experts are chosen equally often (Fedus et al., Switch Transformers, 2021).
     """
 
     def __init__(self, devices: tuple[str, ...]) -> None:
@@ -56,7 +56,7 @@ class Experts:
 
 
 class Model:
-    """Letters (group, letter, context) to the scores of the next ones, and the balance."""
+    """Letters (group, letter, context) to logits of the next ones, and the balance loss."""
 
     def __init__(self, devices: tuple[str, ...]) -> None:
         self.letters = nn.Embedding(VOCABULARY, LETTER)
@@ -71,7 +71,7 @@ class Model:
 
 
 def of_experts(name: str) -> bool:
-    """Whether a parameter is one of each expert."""
+    """Whether a parameter has an axis of experts."""
     return name in ("experts.up", "experts.down")
 
 
@@ -84,7 +84,7 @@ def texts() -> Tensor:
 
 
 def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
-    """The loss of each step, and what the last one moved between devices."""
+    """The loss of each step, and the communication of the last one."""
     Tensor.manual_seed(0)
     letters = texts().shard(devices, axis=1).realize()
     model = Model(devices)
@@ -108,7 +108,7 @@ def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
 
 
 def bound() -> int:
-    """The bytes that must move in a step, on all devices together."""
+    """The lower bound of the bytes of a step, on all devices together."""
     n = len(GPUS)
     slots = GROUPS * EXPERTS * SLOTS * WIDTH * 4
     all_to_alls = 4 * (n - 1) * slots // n

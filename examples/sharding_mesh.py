@@ -1,10 +1,10 @@
-"""A mesh with two dimensions: one splits the batch, the other splits the layers.
+"""Data and tensor parallelism on a mesh of two dimensions.
 
     DP=2 TP=2 python examples/sharding_mesh.py
 
-Device (i, j) has part i of each batch, and part j of each hidden layer: of the columns of the first
-matrix and the rows of the second. It adds up what layers give with the devices that have the same
-part of the batch, and gradients with those that have the same part of the layers.
+Device (i, j) has shard i of each batch, and shard j of each hidden layer: of the columns of the
+first matrix and the rows of the second. Activations are all-reduced over the devices with the same
+shard of the batch, and gradients over those with the same shard of the layers.
 
 Settings: DP and TP (sizes of the mesh, 2 and 2), BS (images a step in all, 512), STEPS (40).
 """
@@ -34,7 +34,7 @@ class Block:
 
 
 class Model:
-    """Images (batch, 784) to the scores of the ten digits (batch, 10)."""
+    """Images (batch, 784) to logits of the ten digits (batch, 10)."""
 
     def __init__(self) -> None:
         self.embed = nn.Linear(784, WIDTH)
@@ -46,7 +46,7 @@ class Model:
 
 
 def spec(name: str) -> P:
-    """How a parameter is split; the weight of a Linear layer is (outputs, inputs)."""
+    """The spec of a parameter; the weight of a Linear layer is (outputs, inputs)."""
     if name.endswith(("up.weight", "up.bias")):
         return P("tp")
     if name.endswith("down.weight"):
@@ -55,10 +55,10 @@ def spec(name: str) -> P:
 
 
 def train(mesh: Mesh) -> tuple[list[float], CommTrace]:
-    """The loss of each step, and what the last one moved between devices."""
+    """The loss of each step, and the communication of the last one."""
     images, labels, _, _ = mnist()
     steps = len(images) // BS
-    # all batches of an epoch; each row of the mesh gets its part of every one, and keeps it
+    # all batches of an epoch; each row of the mesh keeps its shard of every one
     images = images[: steps * BS].reshape(steps, BS, 784).shard_(mesh, P(None, "dp")).realize()
     labels = labels[: steps * BS].reshape(steps, BS).shard_(mesh, P(None, "dp")).realize()
 
@@ -85,10 +85,10 @@ def train(mesh: Mesh) -> tuple[list[float], CommTrace]:
 
 
 def bound() -> int:
-    """The bytes that must move in a step, on all devices together."""
+    """The lower bound of the bytes of a step, on all devices together."""
 
     def all_reduce(nbytes: int, group: int) -> int:
-        """Of a full copy on each of a group of devices, in all groups."""
+        """The bytes of an all-reduce within each group of devices, over all groups."""
         return DP * TP // group * 2 * (group - 1) * nbytes
 
     model = Model()

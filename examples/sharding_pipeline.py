@@ -1,10 +1,10 @@
-"""A pipeline: each device has some layers, and parts of the batch follow each other through them.
+"""Pipeline parallelism: each device has some layers, and microbatches pass through them.
 
     GPUS=4 MICROBATCHES=8 python examples/sharding_pipeline.py
 
-The batch is cut into microbatches. A stage sends each one on, and its gradient back: that is all
-that moves, the width of the model for every image, once each way between neighbours. How many
-microbatches a stage must remember is what schedules differ in.
+The batch is split into microbatches. A stage sends the activations of each one forward, and their
+gradient backward: the width of the model for every image, once each way between neighbours.
+Schedules differ in the number of microbatches in flight, whose inputs a stage keeps.
 
 Settings: GPUS (stages, 2 or more, 4), MICROBATCHES (8), SCHEDULE (1f1b or gpipe), BS (images a
 step, 512), STEPS (40).
@@ -39,7 +39,7 @@ class Block:
 
 
 def build(devices: tuple[str, ...]) -> Pipeline:
-    """A model of as many stages as there are GPUS, on `devices` in turn."""
+    """A model with a stage for each of GPUS, on `devices` in order."""
     stages: list[list[Callable[[Tensor], Tensor]]] = [[Block()] for _ in GPUS]
     stages[0].insert(0, nn.Linear(784, WIDTH))
     stages[-1].append(nn.Linear(WIDTH, 10))
@@ -48,10 +48,12 @@ def build(devices: tuple[str, ...]) -> Pipeline:
 
 
 def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
-    """The loss of each step, and what the last one moved; on one device, without a pipeline."""
+    """The loss of each step, and the communication of the last one; without a pipeline on one
+    device.
+    """
     images, labels, _, _ = mnist()
     steps = len(images) // BS
-    # images are where the first stage is, labels where the last one is
+    # images are on the devices of the first stage, labels on those of the last
     images = images[: steps * BS].reshape(steps, BS, 784).to(devices[0]).realize()
     labels = labels[: steps * BS].reshape(steps, BS).to(devices[-1]).realize()
 
@@ -79,7 +81,7 @@ def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
 
 
 def bound() -> int:
-    """The bytes that must move in a step: between neighbours, each way."""
+    """The lower bound of the bytes of a step: between neighbours, each way."""
     return 2 * (len(GPUS) - 1) * BS * WIDTH * 4
 
 

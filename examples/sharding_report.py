@@ -1,4 +1,4 @@
-"""What the sharding examples say in the end."""
+"""The final report of the sharding examples."""
 
 from tinygrad.engine import CommTrace
 
@@ -6,9 +6,9 @@ from tinygrad.engine import CommTrace
 def report(
     losses: dict[str, list[float]], trace: CommTrace, bound: int, tolerance: float = 1e-3
 ) -> None:
-    """Print the losses of two runs, by name, and the bytes of a step beside the fewest possible.
+    """Print the losses of two runs, by name, and the bytes of a step next to their lower bound.
 
-    Leaves the program where the first run's losses are not those of the second.
+    Exits with an error if the losses of the runs differ.
     """
     print(f"{'step':>4} " + " ".join(f"{name:>12}" for name in losses))
     steps = list(zip(*losses.values(), strict=True))

@@ -1,12 +1,12 @@
-"""Tensor and sequence parallel: a transformer whose layers are split over the devices (Megatron).
+"""Tensor and sequence parallelism: a transformer with sharded layers (Megatron).
 
     GPUS=4 python examples/sharding_tensor_parallel.py
 
-It learns to write like this project's documentation, letter by letter. Each device has some heads
-of attention and some columns of the hidden layer, which give terms of the result. Between these
-layers, where every position is by itself, each device has some of the positions: a layer begins
-with an all-gather and ends with a reduce-scatter, each of (n - 1) / n of the activations from each
-of n devices, and so it does on the way back.
+The model predicts this project's documentation, letter by letter. Each device has some attention
+heads and some columns of the hidden layer, which give partial sums of the result. Between these
+layers, the activations are sharded along the sequence: a layer begins with an all-gather and ends
+with a reduce-scatter, in which each of n devices sends (n - 1) / n of the activations; the backward
+pass does the same.
 
 Settings: GPUS (devices, 2 or more, 4), BS (texts a step, 16), STEPS (40).
 """
@@ -54,7 +54,7 @@ class FeedForward:
 
 
 class Residual:
-    """x + layer(norm(x)), where x is split along the sequence, and the layer is split inside."""
+    """x + layer(norm(x)), with x sharded along the sequence, and the layer sharded inside."""
 
     def __init__(self, layer: Attention | FeedForward, devices: tuple[str, ...]) -> None:
         self.norm = nn.RMSNorm(WIDTH)
@@ -67,7 +67,7 @@ class Residual:
 
 
 class Transformer:
-    """Letters (batch, length) to the scores of the next ones (batch, length, vocabulary)."""
+    """Letters (batch, length) to logits of the next ones (batch, length, vocabulary)."""
 
     def __init__(self, devices: tuple[str, ...]) -> None:
         self.letters = nn.Embedding(VOCABULARY, WIDTH)
@@ -86,7 +86,7 @@ class Transformer:
 
 
 def split_axis(name: str) -> int | None:
-    """Which axis of a parameter is split; a Linear layer's weight is (outputs, inputs)."""
+    """The sharded axis of a parameter; a Linear layer's weight is (outputs, inputs)."""
     if name.endswith("out.weight"):
         return 1
     return 0 if ".layer." in name or name == "places" else None
@@ -101,7 +101,7 @@ def texts() -> Tensor:
 
 
 def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
-    """The loss of each step, and what the last one moved between devices."""
+    """The loss of each step, and the communication of the last one."""
     Tensor.manual_seed(0)
     letters = texts()
     before = letters[:, :, :-1].contiguous().shard(devices, axis=2).realize()
@@ -125,7 +125,7 @@ def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace]:
 
 
 def bound() -> int:
-    """The bytes that must move in a step, on all devices together."""
+    """The lower bound of the bytes of a step, on all devices together."""
     activations = BS * LENGTH * WIDTH * 4
     # gathered and scattered, forward and backward
     moved = 4 * activations * 2 * LAYERS

@@ -1,13 +1,12 @@
-"""ZeRO, or fully sharded data parallel: no device keeps the whole model, nor the whole optimizer.
+"""ZeRO-3, or fully sharded data parallelism: parameters and optimizer state are sharded.
 
     GPUS=4 python examples/sharding_zero.py
 
-Parameters are split over the devices, and so is what Adam remembers of each. The program is the one
-for data parallel training but for the axis given to `shard_`: a parameter is gathered where it
-meets a batch that is split, and its gradient comes in the parameter's own layout, so that terms are
-scattered where others reduce them to full copies. In all that is what an all-reduce sends,
-2 (n - 1) / n times the size of the model from each of n devices. (Where a batch is smaller than a
-parameter, it moves instead: `BS=32` takes a tenth of these bytes.)
+The program differs from data parallel training only in the axis given to `shard_`. A parameter is
+all-gathered where it is used with a sharded batch, and its gradient has the parameter's layout, so
+it is reduce-scattered. Each of n devices sends 2 (n - 1) / n times the size of the model, as in an
+all-reduce. (If a batch is smaller than a parameter, the batch is sent instead: `BS=32` takes a
+tenth of these bytes.)
 
 Settings: GPUS (devices, 2 or more, 4), BS (images a step on all devices together, 512), STEPS (40).
 """
@@ -26,7 +25,7 @@ BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
 
 
 class Model:
-    """Images (batch, 784) to the scores of the ten digits (batch, 10)."""
+    """Images (batch, 784) to logits of the ten digits (batch, 10)."""
 
     def __init__(self) -> None:
         self.layers = [nn.Linear(784, 256), nn.Linear(256, 256), nn.Linear(256, 10)]
@@ -38,12 +37,12 @@ class Model:
 
 
 def train(devices: tuple[str, ...]) -> tuple[list[float], CommTrace, int]:
-    """The loss of each step, what the last one moved between devices, and the bytes that each of
-    them keeps of the model and its optimizer.
+    """The loss of each step, the communication of the last one, and the bytes of model and
+    optimizer on each device.
     """
     images, labels, _, _ = mnist()
     steps = len(images) // BS
-    # all batches of an epoch; each device gets its part of every one, and keeps it
+    # all batches of an epoch; each device keeps its shard of every one
     images = images[: steps * BS].reshape(steps, BS, 784).shard_(devices, axis=1).realize()
     labels = labels[: steps * BS].reshape(steps, BS).shard_(devices, axis=1).realize()
 
@@ -80,7 +79,7 @@ def kept(state: object) -> int:
 
 
 def bound() -> int:
-    """The bytes that must move in a step: each parameter is gathered, its gradient scattered."""
+    """The lower bound of the bytes of a step: all-gathers and reduce-scatters of parameters."""
     nbytes: int = sum(parameter.nbytes() for parameter in get_parameters(Model()))
     return 2 * (len(GPUS) - 1) * nbytes
 

@@ -182,7 +182,7 @@ def argfix(*x: Any) -> tuple[Any, ...]:
 
 
 def argsort(x: Sequence[Any]) -> Any:
-    """The order that sorts `x`, as a list or tuple like it; of a permutation, the inverse.
+    """The permutation that sorts `x`, as a list or tuple like it; of a permutation, the inverse.
 
     >>> argsort((2, 0, 1))
     (1, 2, 0)
@@ -263,7 +263,7 @@ def get_child(obj: Any, key: str) -> Any:
 
 
 def unwrap(x: T | None) -> T:
-    """`x`, which our own logic says is not None.
+    """Assert that `x` is not None, and return it.
 
     >>> unwrap(5)
     5
@@ -293,7 +293,7 @@ def round_up(num: int, amount: int) -> int: ...
 @overload
 def round_up(num: Any, amount: Any) -> Any: ...
 def round_up(num: Any, amount: Any) -> Any:
-    """The least multiple of `amount` that is `num` or more.
+    """`num` rounded up to a multiple of `amount`.
 
     >>> round_up(7, 4)
     8
@@ -306,7 +306,7 @@ def round_down(num: int, amount: int) -> int: ...
 @overload
 def round_down(num: Any, amount: Any) -> Any: ...
 def round_down(num: Any, amount: Any) -> Any:
-    """The greatest multiple of `amount` that is `num` or less.
+    """`num` rounded down to a multiple of `amount`.
 
     >>> round_down(7, 4)
     4
@@ -315,7 +315,7 @@ def round_down(num: Any, amount: Any) -> Any:
 
 
 def next_power2(x: int) -> int:
-    """The least power of two that is `x` or more; 1 for 0.
+    """`x` rounded up to a power of two; 1 for 0.
 
     >>> next_power2(5)
     8

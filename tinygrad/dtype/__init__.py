@@ -1,4 +1,4 @@
-"""The types of elements: what they are, how they promote, and what values they hold."""
+"""Element types: definitions, promotion, and values."""
 
 from tinygrad.dtype.promotion import (
     can_lossless_cast,

@@ -1,10 +1,10 @@
 """Floating-point formats narrower than a Python float: values to bits and back, exactly rounded.
 
-In: Python floats, or numpy arrays of float32. Out: the same numbers rounded to the format (nearest,
-ties to even, subnormals kept), or their bits. What stays true: `encode(decode(bits))` is `bits` for
-all bits but those of a NaN, and arrays give what scalars give. A number too large becomes infinite,
-as in IEEE 754, but in the 8-bit formats the largest finite number: their range is so small that it
-is often left, and OCP's specification of them allows both. An infinity that a format lacks is NaN.
+Input: Python floats, or numpy arrays of float32. Output: the numbers rounded to the format (to
+nearest, ties to even, with subnormals), or their bits. Invariants: `encode(decode(bits))` is `bits`
+for all bits but those of a NaN, and arrays and scalars agree. Overflow becomes infinity, as in IEEE
+754, but saturates in the 8-bit formats, whose range is small; OCP's specification allows both. An
+infinity is NaN in a format without infinities.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class FloatFormat:
     """A sign bit, `exponent_bits`, `mantissa_bits`; subnormals; a NaN, and infinities or not.
 
-    One that saturates makes the largest finite number of finite numbers that are too large.
+    A saturating format maps overflow to its largest finite number.
     """
 
     exponent_bits: int
@@ -39,12 +39,12 @@ class FloatFormat:
 
     @functools.cached_property
     def bias(self) -> int:
-        """What is added to an exponent to store it."""
+        """The exponent bias."""
         return int(2 ** (self.exponent_bits - 1) - 1)
 
     @functools.cached_property
     def overflow_bits(self) -> int:
-        """The first bits, sign aside, that are no finite number: infinity, or the only NaN."""
+        """The first bits, without the sign, that are not finite: infinity, or the only NaN."""
         all_ones = (1 << (self.total_bits - 1)) - 1
         return (
             (all_ones >> self.mantissa_bits) << self.mantissa_bits
@@ -54,7 +54,7 @@ class FloatFormat:
 
     @functools.cached_property
     def limit_bits(self) -> int:
-        """The bits, sign aside, of finite numbers that are too large."""
+        """The bits, without the sign, of overflow."""
         return self.overflow_bits - self.saturates
 
     @functools.cached_property
@@ -82,7 +82,7 @@ class FloatFormat:
         return sign | min(bits, self.limit_bits)
 
     def decode(self, bits: int) -> float:
-        """The value of `bits`, which every Python float can hold exactly."""
+        """The value of `bits`, exact in a Python float."""
         magnitude = bits & ((1 << (self.total_bits - 1)) - 1)
         sign = -1.0 if bits >> (self.total_bits - 1) else 1.0
         if magnitude >= self.overflow_bits:
@@ -97,7 +97,7 @@ class FloatFormat:
         """The nearest value of the format."""
         try:
             return self.decode(self.encode(float(value)))
-        except OverflowError:  # an integer that no float can hold
+        except OverflowError:  # an integer out of the range of float
             return math.copysign(self.decode(self.limit_bits), 1 if value > 0 else -1)
 
     def encode_array(self, values: Array) -> Array:
@@ -139,7 +139,7 @@ class FloatFormat:
         import numpy
 
         magnitude = numpy.abs(numpy.where(numpy.isfinite(source), source, 0), dtype=numpy.float64)
-        # zero has no exponent of its own: give it the least
+        # zero gets the minimum exponent
         exponent = numpy.frexp(numpy.maximum(magnitude, 2.0 ** (1 - self.bias)))[1] - 1
         steps = numpy.rint(numpy.ldexp(magnitude, self.mantissa_bits - exponent))
         bits = steps.astype(numpy.int64) + ((exponent + (self.bias - 1)) << self.mantissa_bits)

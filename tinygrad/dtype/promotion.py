@@ -1,7 +1,7 @@
-"""Which type operands of different types are computed in: JAX's lattice of promotions.
+"""Type promotion: JAX's lattice.
 
 Source: https://docs.jax.dev/en/latest/jep/9407-type-promotion.html. It differs in that Python
-numbers take their neighbour's type before they get here.
+numbers have already taken the type of the other operand.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 
 from tinygrad.dtype.types import DType, dtypes
 
-# what int64 and uint64 have in common: some float, of no width of its own; it becomes default_float
+# the join of int64 and uint64: a float without a width, which becomes default_float
 _WEAK_FLOAT = DType.new(9, 0, "weak float")
 
 _NEXT_WIDER: dict[DType, tuple[DType, ...]] = {
@@ -49,9 +49,9 @@ def _join(ds: tuple[DType, ...]) -> DType:
 
 
 def least_upper_dtype(*ds: DType) -> DType:
-    """The type that operands of these types are computed in.
+    """The promoted type of operands of these types.
 
-    int64 with uint64 gives `dtypes.default_float`. Raises TypeError where different types include
+    int64 with uint64 gives `dtypes.default_float`. Raises TypeError if different types include
     one that does not promote: `void`, `index`, a vector or a pointer.
     """
     joined = _join(ds)
@@ -59,7 +59,7 @@ def least_upper_dtype(*ds: DType) -> DType:
 
 
 def least_upper_float(dtype: DType) -> DType:
-    """A float type as it is; for any other, what it and the default float give."""
+    """A float type unchanged; any other promoted with the default float."""
     return dtype if dtypes.is_float(dtype) else least_upper_dtype(dtype, dtypes.default_float)
 
 
@@ -83,7 +83,7 @@ def can_lossless_cast(source: DType, target: DType) -> bool:
 
 
 def sum_acc_dtype(dtype: DType) -> DType:
-    """The type that a sum of such values is accumulated in."""
+    """The accumulation dtype of a sum of such values."""
     if dtypes.is_unsigned(dtype):
         return least_upper_dtype(dtype, dtypes.uint32)
     if dtypes.is_int(dtype) or dtypes.is_bool(dtype):

@@ -1,4 +1,4 @@
-"""What the element types are: `DType`, `PtrDType`, and `dtypes`, which names them.
+"""The element types: `DType`, `PtrDType`, and their names in `dtypes`.
 
 A type is interned: equal types are one object, so they hash and compare by identity.
 """
@@ -17,7 +17,7 @@ ConstType: TypeAlias = float | int | bool
 
 
 class AddrSpace(Enum):
-    """Where a pointer points: memory of the device, of a thread group, registers of a thread."""
+    """The address space of a pointer: global memory, memory of a thread block, registers."""
 
     GLOBAL = 0
     LOCAL = 1
@@ -28,7 +28,7 @@ class AddrSpace(Enum):
 
 
 class _Interned(type):
-    """Makes calls with the same arguments give the same object."""
+    """A metaclass that interns: calls with equal arguments return one object."""
 
     _instances: ClassVar[dict[tuple[Any, ...], Any]] = {}
 
@@ -41,16 +41,16 @@ class _Interned(type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DType(metaclass=_Interned):
-    """The type of an element, or of `count` elements that travel together as a vector."""
+    """The type of an element, or of a vector of `count` elements."""
 
     priority: int
-    """Orders promotion: of the types that can hold both operands, the lowest is taken."""
+    """The promotion order: the lowest type that can hold both operands is chosen."""
     itemsize: int
     """Size in bytes, of all lanes."""
     name: str
-    """What C calls it."""
+    """The name in C."""
     fmt: str | None
-    """The format character of the `struct` module, where it has one."""
+    """The format character of the `struct` module, if any."""
     count: int
     """Number of lanes."""
     _scalar: DType | None
@@ -70,7 +70,7 @@ class DType(metaclass=_Interned):
 
     @property
     def base(self) -> DType:
-        """What a pointer points to; any other type itself."""
+        """The pointee of a pointer; any other type itself."""
         return self
 
     @property
@@ -93,7 +93,7 @@ class DType(metaclass=_Interned):
         )
 
     def ptr(self, size: int = -1, addrspace: AddrSpace = AddrSpace.GLOBAL) -> PtrDType:
-        """The pointer to `size` such elements; -1 says the number is not known."""
+        """The pointer to `size` such elements; -1 if the number is unknown."""
         return PtrDType.of(self, addrspace, size, 1)
 
 
@@ -104,7 +104,7 @@ class PtrDType(DType):
     _base: DType
     addrspace: AddrSpace
     size: int
-    """Number of elements behind the pointer; -1 is unknown."""
+    """Number of elements of the pointee; -1 is unknown."""
     _vcount: int
 
     @classmethod
@@ -120,16 +120,16 @@ class PtrDType(DType):
 
     @property
     def base(self) -> DType:
-        """What it points to."""
+        """The pointee."""
         return self._base
 
     @property
     def vcount(self) -> int:
-        """How many pointers it is."""
+        """The number of pointers."""
         return self._vcount
 
     def scalar(self) -> DType:
-        """The scalar type that it points to."""
+        """The scalar type of the pointee."""
         return self._base.scalar()
 
     def vec(self, size: int) -> PtrDType:
@@ -145,17 +145,17 @@ class PtrDType(DType):
         raise TypeError(f"cannot point to {self!r}; point to its base")
 
     def nbytes(self) -> int:
-        """Bytes behind the pointer. Raises TypeError if its size is not known."""
+        """Bytes of the pointee. Raises TypeError if its size is unknown."""
         if self.size == -1:
             raise TypeError(f"{self!r} does not say how many elements it points to")
         return self.size * self.itemsize
 
 
 class dtypes:
-    """The element types by name, and questions about them. Vectors are asked about as scalars."""
+    """The element types by name, and predicates on them. A vector is treated as its scalar type."""
 
     void: Final = DType.new(-1, 0, "void")
-    # an integer of whatever width the device's index arithmetic needs; never stored in memory
+    # an integer of the width of the device's index arithmetic; never stored in memory
     index: Final = DType.new(-1, 8, "index")
     bool: Final = DType.new(0, 1, "bool", "?")
     int8: Final = DType.new(1, 1, "signed char", "b")
@@ -224,7 +224,7 @@ class dtypes:
     @staticmethod
     @functools.cache
     def min(dtype: DType) -> ConstType:
-        """The least value; `-inf` for floats, but -448 for fp8e4m3, which has no infinities."""
+        """The minimum; `-inf` for floats, but -448 for fp8e4m3, which has no infinities."""
         scalar = dtype.scalar()
         if dtypes.is_float(scalar):
             return -dtypes.max(scalar)
@@ -235,7 +235,7 @@ class dtypes:
     @staticmethod
     @functools.cache
     def max(dtype: DType) -> ConstType:
-        """The greatest value; `inf` for floats, but 448 for fp8e4m3."""
+        """The maximum; `inf` for floats, but 448 for fp8e4m3."""
         scalar = dtype.scalar()
         if dtypes.is_float(scalar):
             return 448.0 if scalar is dtypes.fp8e4m3 else builtins.float("inf")
@@ -262,7 +262,7 @@ class dtypes:
 
     @staticmethod
     def from_py(value: Any) -> DType:
-        """The type a Python number, or the widest of a nested sequence of them, gets.
+        """The type of a Python number, or the widest type of a nested sequence of them.
 
         Raises TypeError for anything else.
         """
@@ -284,7 +284,7 @@ class dtypes:
         return dict(_FIELDS)
 
 
-# the later of two names for one type is the short one, which the type is printed as
+# the later of two names for one type is the short one, used for printing
 _FIELDS = {
     name: value
     for name, value in vars(dtypes).items()

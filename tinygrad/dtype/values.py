@@ -1,4 +1,4 @@
-"""What values a type holds: rounding Python numbers to it, and numpy arrays of it."""
+"""Values of element types: rounding of Python numbers, and numpy arrays."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ truncate: dict[DType, Callable[[Any], Any]] = {
         for dtype in dtypes.ints
     },
 }
-"""For each type, the function that turns a Python number into the value the type would hold:
+"""For each type, the function that rounds a Python number to a value of the type:
 integers wrap around, floats round to nearest, ties to even."""
 
 
 def is_stored_as_bits(dtype: DType) -> bool:
-    """Whether numpy has no such type, so that arrays hold its bits as unsigned integers."""
+    """Whether arrays hold the bits as unsigned integers, as numpy has no such type."""
     return dtypes.is_float(dtype) and dtype.fmt is None
 
 
@@ -60,7 +60,7 @@ def to_numpy_dtype(dtype: DType) -> numpy.dtype[Any]:
 
 @functools.cache
 def from_numpy_dtype(dtype: Any) -> DType:
-    """The type of a numpy type's elements, ml_dtypes' included. Raises TypeError if none is."""
+    """The type of a numpy dtype, including those of ml_dtypes. Raises TypeError if none is."""
     import numpy
 
     name = numpy.dtype(dtype).name

@@ -68,7 +68,7 @@ class BatchNorm:
         return x.batchnorm(self.weight, self.bias, mean, (variance + self.eps).rsqrt())
 
     def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Update the running statistics; `count`, the values of a channel, unbiases the variance."""
+        """Update the running statistics; `count` values a channel unbias the variance."""
         keep, unbiased = 1 - self.momentum, count / max(count - 1, 1)
         self.running_mean.assign(keep * self.running_mean + self.momentum * mean)
         self.running_var.assign(keep * self.running_var + self.momentum * unbiased * variance)

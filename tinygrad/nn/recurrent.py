@@ -24,7 +24,7 @@ class _RecurrentCell:
         self.bias_hh = Tensor.zeros(rows) if bias else None
 
     def _blocks(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The projections of the input and of the hidden state, each (batch, gates * hidden_size)."""
+        """The projections of input and hidden state, each (batch, gates * hidden_size)."""
         return (
             x.linear(self.weight_ih.transpose(), self.bias_ih),
             hidden.linear(self.weight_hh.transpose(), self.bias_hh),

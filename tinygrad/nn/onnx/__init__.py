@@ -1,7 +1,7 @@
 """Models in the ONNX format: https://onnx.ai/onnx/repo-docs/IR.html.
 
-In: a file, which is not trusted. Out: a function of tensors. A file is read into records that are
-checked (`graph`), and its nodes are run in order by the operators in `operators/`.
+Input: a file, which is not trusted. Output: a function of tensors. The file is parsed into checked
+records (`graph`), and the operators in `operators/` run its nodes in order.
 """
 
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError

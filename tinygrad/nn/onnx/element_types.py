@@ -1,7 +1,7 @@
-"""The element types of ONNX and the dtypes that stand for them.
+"""The element types of ONNX and their dtypes.
 
-The codes are those of `TensorProto.DataType` (https://onnx.ai/onnx/api/classes.html). Integers of 4
-bits are held in 8: a file packs two of them into a byte.
+The codes are those of `TensorProto.DataType` (https://onnx.ai/onnx/api/classes.html). 4-bit
+integers are stored in 8 bits: a file packs two into a byte.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Running the nodes of a graph, one after the other.
+"""Run the nodes of a graph in order.
 
-In: values for a graph's inputs. Out: values of its outputs: tensors, which are lazy, and arrays of
-the host. A node whose inputs are all on the host is computed there where it can be.
+Input: values for a graph's inputs. Output: values of its outputs: lazy tensors and host arrays. A
+node whose inputs are all on the host is computed on the host if possible.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Execution:
     def run(
         self, graph: Graph, given: dict[str, Value], outer: ChainMap[str, Value] | None = None
     ) -> list[Value]:
-        """The outputs of a graph, from its inputs by name and the values around it."""
+        """The outputs of a graph, from its inputs by name and the values of enclosing graphs."""
         around = ChainMap[str, Value]() if outer is None else outer
         values = ChainMap(dict(given), graph.initializers, *around.maps)
         for node in graph.nodes:
@@ -91,7 +91,9 @@ class Execution:
         return results
 
     def results(self, node: Node, inputs: list[Value | None], call: Call) -> list[Value]:
-        """What the operator gives: of the host, if all inputs are and it can be."""
+        """The results of the operator: computed on the host if all inputs are there and it supports
+        that.
+        """
         key = (node.domain, node.op)
         on_host = all(value is None or isinstance(value, HostValue) for value in inputs)
         if on_host and key in HOST_OPERATORS:
@@ -106,7 +108,7 @@ class Execution:
 
 
 def failure(node: Node, inputs: list[Value | None], error: object) -> str:
-    """A message that says where it happened, and with what."""
+    """A message with the node and its inputs."""
     given = ", ".join(
         f"{name or '(none)'}: {described(value)}" for name, value in zip(node.inputs, inputs)
     )

@@ -1,7 +1,7 @@
-"""A model as records: what was read from a file, checked, without the file's own types.
+"""A parsed model: checked records, independent of protobuf types.
 
-In: a `ModelProto`. Out: a `Graph` whose nodes can be run in the order they stand in: every name has
-one meaning, and every input of a node is there before it.
+Input: a `ModelProto`. Output: a `Graph` in topological order: every name is defined once, and
+before its uses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OLDEST_OPSET = 13
 
 @dataclass(frozen=True)
 class ValueSpec:
-    """What a model says of an input or output: `dtype` and `shape` are None where it says nothing.
+    """The declaration of an input or output: `dtype` and `shape` are None if unspecified.
 
     A size is a number or the name of one, "" for one without a name; equal names are equal sizes.
     """
@@ -36,7 +36,7 @@ class ValueSpec:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator of a graph. A name of "" is an input or output that was left out."""
+    """One operator of a graph. A name of "" is an omitted input or output."""
 
     op: str
     domain: str
@@ -53,9 +53,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in the order they run, what comes in, what goes out, and what is stored.
+    """Nodes in execution order, inputs, outputs, and stored tensors.
 
-    It has slots, so that `nn.state` does not look into it: stored tensors are state of the runner.
+    It has slots, so that `nn.state` does not traverse it: stored tensors are state of the runner.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Graph:
     initializers: dict[str, Value]
 
     def subgraphs(self) -> Iterator[Graph]:
-        """This graph and all in its nodes."""
+        """This graph and all nested graphs."""
         yield self
         for node in self.nodes:
             for value in node.attributes.values():
@@ -88,7 +88,7 @@ def read_opsets(proto: Any) -> dict[str, int]:
 
 
 def text(name: str | bytes) -> str:
-    """A name. Raises OnnxError for bytes, which stand for what is no text."""
+    """A name. Raises OnnxError for bytes, which protobuf gives for invalid UTF-8."""
     if isinstance(name, bytes):
         raise OnnxError(f"the name {name!r} is no text (UTF-8): the file is damaged")
     return name
@@ -100,9 +100,9 @@ def plain_domain(domain: str) -> str:
 
 
 def read_graph(proto: Any, folder: Path | None, outer: frozenset[str] = frozenset()) -> Graph:
-    """The graph of a `GraphProto`, in which the names in `outer` have values already.
+    """The graph of a `GraphProto`, in which the names in `outer` are defined.
 
-    Raises OnnxError where a name has no value or two, or nodes are out of order.
+    Raises OnnxError if a name is undefined or defined twice, or nodes are out of order.
     """
     if len(proto.sparse_initializer):
         raise OnnxUnsupportedError(f"graph {proto.name!r} has sparse initializers; make them dense")
@@ -150,7 +150,7 @@ def read_spec(proto: Any) -> ValueSpec:
             int(dim.dim_value) if dim.HasField("dim_value") else str(dim.dim_param)
             for dim in tensor.shape.dim
         )
-    # 0 says nothing
+    # 0 is unspecified
     dtype = dtype_of(tensor.elem_type, where) if tensor.elem_type else None
     return ValueSpec(text(proto.name), shape, dtype)
 

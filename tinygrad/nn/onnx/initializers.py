@@ -1,7 +1,7 @@
-"""The tensors that are stored in a model, or in files beside it.
+"""The tensors that are stored in a model or in external files.
 
-In: a `TensorProto`, which is not trusted: what it says of sizes, offsets and paths is checked
-against what is there. Out: tensors on a device, and small arrays of the host.
+Input: a `TensorProto`, which is not trusted: sizes, offsets and paths are checked. Output: tensors
+on a device, and small host arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tinygrad.tensor import Tensor
 
 EXTERNAL = 1
 
-# where elements stand that are not raw bytes; all that is not named here is in `int32_data`
+# the field of elements that are not raw bytes; other types are in `int32_data`
 FIELDS = {
     dtypes.float32: "float_data",
     dtypes.float64: "double_data",
@@ -34,11 +34,11 @@ FIELDS = {
 def load_tensor(proto: Any, folder: Path | None) -> Value:
     """The value of a `TensorProto`; external data is looked for in `folder`.
 
-    Raises OnnxError if its data is not as large as its shape says, or is not there.
+    Raises OnnxError if its data is missing or does not match its shape.
     """
     dtype, stored = stored_elements(proto, folder)
     if stored.size <= MAX_HOST_ELEMENTS and not is_stored_as_bits(dtype):
-        # a part of a mapped file must not outlive its check
+        # the mapping must stay as it was when it was checked
         array = np.array(stored)
         keeps_tensor = dtypes.is_float(dtype) and array.size > 1
         return HostValue(array, on_device(array, dtype) if keeps_tensor else None)
@@ -46,7 +46,7 @@ def load_tensor(proto: Any, folder: Path | None) -> Value:
 
 
 def on_device(stored: Array, dtype: DType) -> Tensor:
-    """A tensor in memory of the default device, of elements as they are stored."""
+    """A tensor on the default device, of elements in their storage type."""
     if stored.size == 0:
         return Tensor.full(stored.shape, 0, dtype=dtype)
     data = np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data
@@ -84,7 +84,7 @@ def stored_elements(proto: Any, folder: Path | None) -> tuple[DType, Array]:
 
 
 def unpacked(data: Array, dtype: DType, count: int) -> Array:
-    """Integers of 4 bits, the low half of a byte first, one a byte."""
+    """Unpack 4-bit integers, low nibble first, to one byte each."""
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count]
     if dtype is dtypes.uint8:
         return halves
@@ -92,7 +92,7 @@ def unpacked(data: Array, dtype: DType, count: int) -> Array:
 
 
 def typed_elements(proto: Any, dtype: DType, shape: tuple[int, ...], where: str) -> Array:
-    """Elements that stand in a field of numbers, some of them as their bits."""
+    """Elements from a field of numbers, some of them as bits."""
     field = FIELDS.get(dtype, "int32_data")
     given = np.array(getattr(proto, field))
     if given.size != prod(shape):
@@ -143,7 +143,7 @@ def external_bytes(proto: Any, folder: Path | None, where: str) -> Array:
 
 
 def whole_number(text: str, what: str) -> int:
-    """A number of at least 0 from text. Raises OnnxError for anything else."""
+    """A non-negative number from text. Raises OnnxError for anything else."""
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise OnnxError(f"{what} is {text[:40]!r}, not a whole number of bytes")
     return int(text)

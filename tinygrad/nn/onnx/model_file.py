@@ -1,4 +1,4 @@
-"""Models as they are given: a path, bytes, a tensor of bytes, or a message that was read."""
+"""Parse models: from a path, bytes, a tensor of bytes, or a `ModelProto`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Model: TypeAlias = "str | Path | bytes | Tensor | onnx.ModelProto"
 
 
 def read_model(model: Model) -> tuple[Any, Path | None]:
-    """The `ModelProto`, with functions of its own inlined, and the folder that it was in, if any.
+    """The `ModelProto`, with its local functions inlined, and its folder, if any.
 
-    Raises ImportError without the package `onnx`, OnnxError for what is no model,
+    Raises ImportError without the package `onnx`, OnnxError for an invalid model,
     FileNotFoundError.
     """
     try:
@@ -39,7 +39,7 @@ def read_model(model: Model) -> tuple[Any, Path | None]:
 
 
 def model_bytes(model: str | Path | bytes | Tensor) -> tuple[bytes, Path | None]:
-    """The content of a model's file, and the folder that it is in, where it is known."""
+    """The content of a model's file, and its folder, if known."""
     if isinstance(model, (str, Path)):
         path = Path(model)
         return path.read_bytes(), path.parent
@@ -55,7 +55,7 @@ def model_bytes(model: str | Path | bytes | Tensor) -> tuple[bytes, Path | None]
 
 
 def parsed(data: bytes, what: str) -> Any:
-    """The message in bytes."""
+    """Parse bytes as a message."""
     import onnx
     from google.protobuf.message import DecodeError
 

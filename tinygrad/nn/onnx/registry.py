@@ -1,11 +1,11 @@
-"""Operators by name, and how a node's inputs and attributes become the arguments of one.
+"""The operator registry, and the binding of a node's inputs and attributes to parameters.
 
 An operator is a function whose signature is that of the operator in the specification. Inputs are
-positional parameters: `Tensor` for what is computed with, `Array` for what decides the graph, and
-`Value` for either, with `| None` where one may be left out. Attributes are keywords, by their names
-and with their defaults; one that a later opset made an input is found by its name. Three keywords
-are no attributes: `device` is where new tensors go, `output_count` how many outputs the node has,
-and `run_graph` runs a graph that is an attribute.
+positional parameters: `Tensor` for data, `Array` for values that determine the graph, and `Value`
+for either, with `| None` if optional. Attributes are keywords with their names and defaults; one
+that a later opset made an input is bound by name. Three keywords are not attributes: `device` is
+the device of new tensors, `output_count` how many outputs the node has, and `run_graph` runs a
+graph that is an attribute.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """A function and what its signature says."""
+    """A function and its parsed signature."""
 
     function: Function
     inputs: tuple[Parameter, ...]
@@ -54,22 +54,22 @@ class Operator:
 
 
 OPERATORS: dict[Key, Operator] = {}
-# those that numpy computes while the graph is built, where all inputs are on the host
+# operators that numpy computes while the graph is built, if all inputs are on the host
 HOST_OPERATORS: dict[Key, Operator] = {}
 
 
 def operator(*names: str, domain: str = "") -> Callable[[F], F]:
-    """Registers a function as the operators of these names."""
+    """Register a function as the operators of these names."""
     return lambda function: registered(OPERATORS, names, domain, function)
 
 
 def host_operator(*names: str) -> Callable[[F], F]:
-    """Registers a function of arrays, which may return NotImplemented for what is too large."""
+    """Register a function of arrays, which may return NotImplemented if a result is too large."""
     return lambda function: registered(HOST_OPERATORS, names, "", function)
 
 
 def registered(table: dict[Key, Operator], names: tuple[str, ...], domain: str, function: F) -> F:
-    """Puts a function into a table; returns the function."""
+    """Add a function to a table, and return it."""
     for name in names:
         assert (domain, name) not in table, f"{name} is there twice"
         table[domain, name] = read_signature(function)
@@ -110,7 +110,7 @@ def kind_of(hint: Any) -> Any:
 
 
 def attribute_type(hint: Any) -> Any:
-    """The type of an attribute's value: a class, where the annotation may say more."""
+    """The class of an attribute's value, from its annotation."""
     if hint is float | None or hint is float:
         return float
     parts = [part for part in typing.get_args(hint) if part is not type(None)]
@@ -123,14 +123,14 @@ def attribute_type(hint: Any) -> Any:
 
 @dataclass(frozen=True)
 class Call:
-    """What an operator may ask of the model that it runs in."""
+    """The context of an operator: the model that it runs in."""
 
     device: DeviceLike
     run_graph: Callable[[Graph, list[Value]], list[Value]]
 
 
 def call_operator(found: Operator, node: Node, values: list[Value | None], call: Call) -> list[Any]:
-    """The outputs of an operator. Raises OnnxError for inputs and attributes it does not take."""
+    """The outputs of an operator. Raises OnnxError for unknown inputs and attributes."""
     attributes = dict(node.attributes)
     args = bound_inputs(found, node, values, attributes, call)
     for name, value in attributes.items():
@@ -179,7 +179,7 @@ def bound_inputs(
 
 
 def converted(value: Value | None, parameter: Parameter, call: Call) -> Any:
-    """A value as a parameter takes it."""
+    """A value converted to the kind of a parameter."""
     if value is None or parameter.kind is Value:
         return value
     if parameter.kind is Array:
@@ -188,7 +188,7 @@ def converted(value: Value | None, parameter: Parameter, call: Call) -> Any:
 
 
 def check_attribute(found: Operator, node: Node, name: str, value: Any) -> None:
-    """Raises OnnxError for an attribute that there is not, or of another type."""
+    """Raises OnnxError for an unknown attribute, or one of another type."""
     if name not in found.attributes:
         there = ", ".join(found.attributes) or "none"
         raise OnnxError(f"it has no attribute {name!r}; there are: {there}")

@@ -20,16 +20,16 @@ from tinygrad.uop.device_value import DeviceLike
 class OnnxRunner:
     """A model in the ONNX format, of opset 13 or later.
 
-    `model` is the path of a file, its bytes (also as a tensor), or an `onnx.ModelProto`. Calling it
-    with a dictionary of the inputs gives a dictionary of the outputs, which are lazy. What follows
-    from shapes and constants is computed by Python while the graph is built; where a *value*
-    decides what is computed, it is read from the device, which cannot be inside TinyJit.
+    `model` is the path of a file, its bytes (also as a tensor), or an `onnx.ModelProto`. A call
+    with a dictionary of inputs returns a dictionary of lazy outputs. Values derived from shapes and
+    constants are computed on the host while the graph is built. A *tensor value* that determines
+    the graph is read from the device, which is impossible inside TinyJit.
 
     Attributes: `graph_inputs`, a `ValueSpec` (shape, dtype) by name; `graph_outputs`, names;
     `opset_versions`, by domain ("" is ONNX's own); `weights`, the stored tensors by name; `device`.
 
-    Raises ImportError without the package `onnx`, OnnxError for a file that is not valid, and
-    OnnxUnsupportedError for what is not there, such as unknown operators.
+    Raises ImportError without the package `onnx`, OnnxError for an invalid file, and
+    OnnxUnsupportedError for unsupported features, such as unknown operators.
 
     >>> from onnx import TensorProto, helper
     >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy")
@@ -55,7 +55,7 @@ class OnnxRunner:
         self._specs = {spec.name: spec for spec in graph.inputs}
 
     def to(self, device: DeviceLike) -> OnnxRunner:
-        """Moves the stored tensors: a name, several (a full copy on each), or a `Sharding`."""
+        """Move the stored tensors to a device, several (replicated), or a `Sharding`."""
         for tensor in self.weights.values():
             tensor.to_(device)
         self.device = Tensor.empty(1).to(device).device
@@ -64,8 +64,8 @@ class OnnxRunner:
     def __call__(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
         """The outputs by name, for inputs by name: tensors, numpy arrays, or numbers.
 
-        Small numpy arrays of integers are taken as sizes and positions, which Python knows. Raises
-        OnnxError for inputs that are missing, unknown, or of another dtype or shape.
+        Small integer arrays of numpy are sizes and indices, known on the host. Raises OnnxError for
+        missing or unknown inputs, and for another dtype or shape.
         """
         self._check_names(inputs)
         sizes: dict[str, tuple[int, str]] = {}
@@ -75,7 +75,7 @@ class OnnxRunner:
             check_value(self._specs[name], value, sizes)
         results = Execution(self.device).run(self._graph, values)
         return {
-            # a tensor of its own: those that constants share must not be written to
+            # a new tensor, as shared constants must not be written to
             name: Tensor(value.array, self.device) if isinstance(value, HostValue) else value
             for name, value in zip(self.graph_outputs, results)
         }
@@ -101,7 +101,7 @@ class OnnxRunner:
 
 
 def stored_tensors(graph: Graph) -> dict[str, Tensor]:
-    """The tensors in memory that a graph and those in it hold, by name."""
+    """The stored tensors of a graph and its nested graphs, by name."""
     found: dict[str, Tensor] = {}
     for part in graph.subgraphs():
         for name, value in part.initializers.items():
@@ -112,7 +112,7 @@ def stored_tensors(graph: Graph) -> dict[str, Tensor]:
 
 
 def as_input_array(given: Any, spec: ValueSpec) -> Array:
-    """An input that is no tensor as an array; Python numbers take the dtype they go to."""
+    """A non-tensor input as an array; Python numbers take the declared dtype."""
     if isinstance(given, (np.ndarray, np.generic)):
         return np.asarray(given)
     try:
@@ -125,9 +125,9 @@ def as_input_array(given: Any, spec: ValueSpec) -> Array:
 
 
 def check_value(spec: ValueSpec, value: Value, sizes: dict[str, tuple[int, str]]) -> None:
-    """Raises OnnxError for an input of another dtype or shape than the model says.
+    """Raises OnnxError for an input whose dtype or shape differs from the declaration.
 
-    `sizes` are those that have a name, with the input that had it first.
+    `sizes` maps each named size to its value and the first input that has it.
     """
     dtype, shape = dtype_and_shape(value)
     if spec.dtype is not None and dtype is not spec.dtype:

@@ -1,8 +1,8 @@
-"""Values while a model runs: tensors, and small arrays that stay with Python.
+"""Values while a model runs: tensors, and small host arrays.
 
-Sizes, axes and positions decide what graph is built, so they must be known while it is built: what
-a model computes from shapes and constants stays a numpy array, and no kernel runs for it. It
-becomes a tensor, once, where an operator needs one.
+Sizes, axes and indices determine the graph, so they must be known while it is built: values derived
+from shapes and constants stay numpy arrays, and no kernel runs for them. They become a tensor,
+once, when an operator needs one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tinygrad.uop.device_value import DeviceLike
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# what is larger is no shape
+# a shape is not larger
 MAX_HOST_ELEMENTS = 1024
 MAX_UPLOADED = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class HostValue:
-    """An array of the host. `stored` is its tensor, where the model keeps one in memory."""
+    """A host array. `stored` is its tensor, if the model has one in memory."""
 
     array: Array
     stored: Tensor | None = None
 
     def tensor(self, device: DeviceLike) -> Tensor:
-        """The value as a tensor: the stored one, or a constant, or one that is on `device`."""
+        """The value as a tensor: the stored one, a constant, or one on `device`."""
         return as_tensor(self.array, device) if self.stored is None else self.stored
 
 
@@ -42,13 +42,13 @@ Value: TypeAlias = Tensor | HostValue
 
 
 def as_tensor(array: Array, device: DeviceLike) -> Tensor:
-    """A tensor of an array's values, which must not be written to: equal ones take no memory, and
-    others are put on `device` once, so that calls with equal shapes move nothing.
+    """A read-only tensor of an array's values: uniform ones are constants, and others are cached on
+    `device`, so that calls with equal shapes move nothing.
     """
     dtype, data = from_numpy_dtype(array.dtype), array.tobytes()
     if array.size == 0:
         return Tensor.full(array.shape, 0, dtype=dtype)
-    # bytes tell zeros of different sign apart
+    # bytes distinguish zeros of different sign
     if data == data[: array.itemsize] * array.size:
         return Tensor.full(array.shape, array.flat[0].item(), dtype=dtype)
     return uploaded(data, array.dtype, array.shape, device)
@@ -63,7 +63,7 @@ def uploaded(
 
 
 def as_value(result: Tensor | Array, device: DeviceLike) -> Value:
-    """What an operator gave, as a value; large arrays become tensors."""
+    """The result of an operator as a value; large arrays become tensors."""
     if isinstance(result, Tensor):
         return result
     array = np.asarray(result)
@@ -73,9 +73,9 @@ def as_value(result: Tensor | Array, device: DeviceLike) -> Value:
 
 
 def as_array(value: Value, what: str) -> Array:
-    """The value as an array of the host, computed if it is a tensor.
+    """The value as a host array, computed if it is a tensor.
 
-    Raises OnnxError while a TinyJit captures, which would keep this call's value for ever.
+    Raises OnnxError while a TinyJit captures, as the value would be frozen into the capture.
     """
     if isinstance(value, HostValue):
         return value.array
@@ -89,7 +89,7 @@ def as_array(value: Value, what: str) -> Array:
 
 
 def as_own_type(array: Array, dtype: DType) -> Array:
-    """What was read of bfloat16 or fp8, float32, in a type of numpy that is of its width."""
+    """A float32 array of bfloat16 or fp8 values, in the numpy type of their width."""
     if not is_stored_as_bits(dtype):
         return array
     import ml_dtypes

@@ -154,7 +154,7 @@ def _entry(reader: HeaderReader, alignment: int) -> TensorEntry:
 
 
 def _nbytes(reader: HeaderReader, what: str, shape: tuple[int, ...], ggml_type: int) -> int:
-    """The bytes of the blocks of a tensor. Raises FileFormatError if its rows are not whole blocks."""
+    """The bytes of a tensor's blocks. Raises FileFormatError if its rows are not whole blocks."""
     check_shape(shape, f"{reader.where}: {what}")
     try:
         format = block_format(ggml_type)

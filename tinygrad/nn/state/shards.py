@@ -53,7 +53,7 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
 
 
 def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
-    """Write a tensor on several devices, row-major, at the position of `file`, and advance past it."""
+    """Write a sharded tensor, row-major, at the position of `file`, and advance past it."""
     origin = file.tell()
     node = value.contiguous().realize().uop
     while node.op in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
@@ -109,5 +109,5 @@ def _is_addressable(part: Buffer) -> bool:
 
 
 def _host_memory(part: Buffer) -> memoryview:
-    """The host memory in which a shard is prepared: the shard itself, if the host can address it."""
+    """The host memory in which a shard is prepared: its own, if the host can address it."""
     return part.as_memoryview() if _is_addressable(part) else memoryview(bytearray(part.nbytes))

@@ -1,4 +1,4 @@
-"""The operators, a family a file. Importing this registers them all."""
+"""The operators, one family in each file. Importing this package registers them."""
 
 from tinygrad.nn.onnx.operators import (
     activation,

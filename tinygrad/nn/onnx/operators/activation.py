@@ -78,7 +78,7 @@ def swiglu(a: Tensor, b: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 
 def exact_gelu(x: Tensor) -> Tensor:
-    """`x` times the probability that a normal number is less (arXiv:1606.08415)."""
+    """`x` times the normal CDF at `x` (arXiv:1606.08415)."""
     return x.mul(0.5) * (1 + (x * math.sqrt(0.5)).erf())
 
 

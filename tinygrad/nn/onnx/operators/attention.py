@@ -1,4 +1,4 @@
-"""Attention and rotary positions, as opset 23 and 24 have them."""
+"""Attention and rotary embeddings of opsets 23 and 24."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tinygrad.tensor import Tensor
 
 
 def split_heads(x: Tensor, heads: int, what: str) -> Tensor:
-    """(batch, length, heads * dim) to (batch, heads, length, dim); four axes stay."""
+    """(batch, length, heads * dim) to (batch, heads, length, dim); four axes are kept."""
     if x.ndim == 4:
         return x
     if x.ndim != 3 or heads < 1 or x.shape[-1] % heads:
@@ -46,7 +46,7 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The result, the keys and values with what is past, and the scores at some stage."""
+    """The result, the keys and values with the past ones, and the scores at the requested stage."""
     query = split_heads(q, q_num_heads, "q")
     key, value = split_heads(k, kv_num_heads, "k"), split_heads(v, kv_num_heads, "v")
     past = 0 if past_key is None else int(past_key.shape[2])
@@ -77,8 +77,8 @@ def attention(
 
 @dataclass(frozen=True)
 class Sight:
-    """Which keys a query sees: up to `after` behind its own place and `before` in front of it, all
-    where that is None. Its place counts from `offset`, one number or one a batch.
+    """The attention window: a query at position p sees keys from p - `before` to p + `after`,
+    without limit if None. Positions start at `offset`, one number or one for each batch.
     """
 
     before: int | None
@@ -86,7 +86,7 @@ class Sight:
     offset: int | Tensor
 
     def seen(self, rows: int, columns: int) -> Tensor | None:
-        """Whether each key is seen by each query, or None if all are."""
+        """The mask of visible keys for each query, or None if all are."""
         if self.before is None and self.after is None:
             return None
         key = Tensor.arange(columns)
@@ -100,8 +100,8 @@ class Sight:
 
 
 def with_mask(scores: Tensor, mask: Tensor | None, lengths: Tensor | None, sight: Sight) -> Tensor:
-    """Scores with the mask added, or minus infinity where it is false, where there is no key, as
-    `lengths` say for each batch, and out of sight.
+    """Scores with the mask added, or minus infinity where it is false, past the `lengths` of each
+    batch, and outside the window.
     """
     rows, columns = scores.shape[-2:]
     if mask is not None:
@@ -118,7 +118,7 @@ def with_mask(scores: Tensor, mask: Tensor | None, lengths: Tensor | None, sight
 
 
 def rotated(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool, dim: int) -> Tensor:
-    """The first `dim` elements of the last axis, in pairs, turned by angles (arXiv:2104.09864)."""
+    """The first `dim` elements of the last axis, in pairs, rotated by angles (arXiv:2104.09864)."""
     dim = dim or int(x.shape[-1])
     turning, rest = x[..., :dim], x[..., dim:]
     if interleaved:

@@ -1,4 +1,4 @@
-"""Operators of the domain com.microsoft, which ONNX Runtime fuses transformers into.
+"""Fused transformer operators of ONNX Runtime, in the domain com.microsoft.
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -99,8 +99,8 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings of words, positions and segments added and normalized; how long each sequence is
-    by its mask; and the sum.
+    """The normalized sum of word, position and segment embeddings; the length of each sequence by
+    its mask; and the sum.
     """
     batch, length = input_ids.shape
     places = Tensor.arange(length).reshape((1, length)) if position_ids is None else position_ids
@@ -129,8 +129,8 @@ def matmul_of_few_bits(
     bits: int = 4,
     weight_prepacked: int = 0,
 ) -> Tensor:
-    """By the transpose of a matrix (N, K) whose rows are blocks of integers of 4 or 8 bits, each
-    block with a scale and a zero point of its own.
+    """The product with the transpose of a matrix (N, K) whose rows are blocks of 4-bit or 8-bit
+    integers, each block with its scale and zero point.
     """
     if bits not in (4, 8) or weight_prepacked or g_idx is not None:
         raise OnnxUnsupportedError("there are 4 and 8 bits only, without g_idx, not prepacked")
@@ -149,7 +149,7 @@ def matmul_of_few_bits(
 
 
 def spread_bits(x: Tensor, bits: int) -> Tensor:
-    """Bytes (rows, columns) as integers of 4 bits, the low half of a byte first, or as they are."""
+    """Bytes (rows, columns) as 4-bit integers, low nibble first, or unchanged."""
     if bits == 8:
         return x
     return (x & 15).stack(x >> 4, dim=-1).flatten(1)

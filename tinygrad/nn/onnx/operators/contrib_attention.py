@@ -1,5 +1,4 @@
-"""Attention of the domain com.microsoft: as BERT has it, with several heads, and with groups of
-heads that share keys and values.
+"""Attention of the domain com.microsoft: of BERT, multi-head, and grouped-query.
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -37,7 +36,7 @@ def rotary(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Tensor:
-    """As that of opset 23; a single position is where the sequence starts."""
+    """As in opset 23; a single position is the start of the sequence."""
     heads = num_heads or int(x.shape[-1]) // (2 * int(cos_cache.shape[-1]))
     length = x.shape[1] if x.ndim == 3 else x.shape[2]
     if position_ids.numel() == 1:
@@ -73,8 +72,8 @@ def attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Attention of a sequence to itself, with one matrix for queries, keys and values; and keys
-    and values for the next call.
+    """Self-attention with one matrix for queries, keys and values; and keys and values for the next
+    call.
     """
     if do_rotary or past_present_share_buffer:
         raise OnnxUnsupportedError("do_rotary and past_present_share_buffer are not there")
@@ -146,8 +145,8 @@ def attended(
     hidden: float,
     causal: bool,
 ) -> Tensor:
-    """What each query gets of the values: (batch, length, heads * dim). Scores of keys that a mask
-    hides get `hidden` added; the last query is at the last key.
+    """The attention output: (batch, length, heads * dim). `hidden` is added to the scores of masked
+    keys; the last query is at the last key.
     """
     wide = least_upper_dtype(query.dtype, dtypes.float32)
     factor = scale or 1 / math.sqrt(query.shape[-1])
@@ -165,7 +164,7 @@ def attended(
 
 
 def filtered(mask: Tensor, scores: Tensor, value: float) -> Tensor:
-    """What is added to scores: `value` where the mask is 0, or behind the length of a sequence."""
+    """The additive mask: `value` where the mask is 0, or past the end of a sequence."""
     batch, columns = scores.shape[0], scores.shape[-1]
     if mask.ndim == 1 and mask.shape[0] == batch:
         seen = Tensor.arange(columns) < mask.reshape((batch, 1, 1, 1))
@@ -214,7 +213,7 @@ def group_query_attention(
     q = split_heads(query, num_heads, "query")
     k, v = split_heads(key, kv_num_heads, "key"), split_heads(value, kv_num_heads, "value")
     length, total = int(q.shape[2]), int(total_sequence_length.item())
-    # a first call starts at 0 in every batch, whatever it is padded with
+    # a first call starts at 0 in every batch, whatever its padding
     first = length == total
     last = seqlens_k.reshape((-1, 1)).cast(dtypes.int32)
     start = last.zeros_like() if first else last + (1 - length)
@@ -233,7 +232,7 @@ def group_query_attention(
 
 
 def turned(x: Tensor, places: Tensor, caches: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
-    """Heads (batch, heads, length, dim) turned by the angles of their places (batch, length)."""
+    """Heads (batch, heads, length, dim) rotated by angles of their positions (batch, length)."""
     cosine, sine = (cache[places].unsqueeze(1) for cache in caches)
     return rotated(x, cosine, sine, interleaved, 2 * int(caches[0].shape[-1]))
 
@@ -247,7 +246,7 @@ def attended_in_groups(
     scale: float,
     softcap: float,
 ) -> Tensor:
-    """What each query gets of the values that it sees: (batch, length, heads * dim)."""
+    """The attention output over visible keys: (batch, length, heads * dim)."""
     groups = q.shape[1] // keys.shape[1]
     if groups > 1:
         keys, values = keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1)
@@ -265,7 +264,7 @@ def attended_in_groups(
 
 
 def cached(past: Tensor | None, new: Tensor, start: Tensor, total: int, first: bool) -> Tensor:
-    """A cache (batch, heads, at least `total`, dim) with new rows from `start`, (batch, 1), on."""
+    """A cache (batch, heads, at least `total`, dim) with new rows from `start`, (batch, 1)."""
     size = total if past is None else max(total, int(past.shape[2]))
     if past is None or first:
         return new.pad_to((None, None, size, None))

@@ -1,5 +1,5 @@
-"""Branches and loops. Which branch is taken, and how often a loop runs, is decided while the graph
-is built: by what is known from shapes and constants, or by reading values.
+"""Branches and loops. Conditions and trip counts are decided while the graph is built: from shapes
+and constants, or by reading values.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tinygrad.uop.device_value import DeviceLike
 RunGraph = Callable[[Graph, list[Value]], list[Value]]
 Ints = tuple[int, ...]
 
-# every turn becomes a part of the graph
-MAX_TURNS = 10_000
+# every iteration is unrolled into the graph
+MAX_ITERATIONS = 10_000
 
 
 @operator("If")
@@ -38,12 +38,12 @@ def loop(
     run_graph: RunGraph,
     device: DeviceLike,
 ) -> list[Value]:
-    """The carried values after the last turn, and what each turn gave, stacked."""
+    """The carried values after the last iteration, and the stacked outputs of all iterations."""
     going = cond is None or bool(cond.item())
     state, outputs, turn = list(carried), [], 0
     while going and (m is None or turn < m.item()):
-        if turn == MAX_TURNS:
-            raise OnnxUnsupportedError(f"the loop runs more than {MAX_TURNS} times")
+        if turn == MAX_ITERATIONS:
+            raise OnnxUnsupportedError(f"the loop runs more than {MAX_ITERATIONS} times")
         number, yes = HostValue(np.array(turn, np.int64)), HostValue(np.array(True))
         go_on, *found = run_graph(body, [number, yes, *state])
         state = found[: len(carried)]
@@ -68,7 +68,7 @@ def scan(
     run_graph: RunGraph,
     device: DeviceLike,
 ) -> list[Value]:
-    """The state after the last element of the inputs' axes, and what each gave, stacked."""
+    """The state after the last element of the scanned axes, and the stacked outputs."""
     first = len(values) - num_scan_inputs
     state, inputs = list(values[:first]), [tensor(v, device) for v in values[first:]]
     if not inputs or first < 0:
@@ -77,9 +77,9 @@ def scan(
     turned = scan_input_directions or (0,) * len(inputs)
     rows = [x.flip(axis) if back else x for x, axis, back in zip(inputs, axes, turned)]
     counts = {int(x.shape[axis]) for x, axis in zip(rows, axes)}
-    if len(counts) != 1 or not 0 < (count := counts.pop()) <= MAX_TURNS:
+    if len(counts) != 1 or not 0 < (count := counts.pop()) <= MAX_ITERATIONS:
         raise OnnxUnsupportedError(
-            f"the scanned axes of {[x.shape for x in inputs]} are not all 1 to {MAX_TURNS}"
+            f"the scanned axes of {[x.shape for x in inputs]} are not all 1 to {MAX_ITERATIONS}"
         )
     outputs = []
     for turn in range(count):
@@ -101,7 +101,7 @@ def tensor(value: Value, device: DeviceLike) -> Tensor:
 
 
 def stacked(values: list[Value], axis: int, device: DeviceLike) -> Value:
-    """Values along a new axis; of the host, if all are."""
+    """Stack values along a new axis; on the host, if all are there."""
     if all(isinstance(value, HostValue) for value in values):
         arrays = [value.array for value in values if isinstance(value, HostValue)]
         return HostValue(np.stack(arrays, axis))

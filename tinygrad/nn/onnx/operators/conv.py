@@ -44,7 +44,7 @@ def conv_transpose(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Tensor:
-    """The adjoint; `output_shape`, or "same" padding, says how much of the result is cut off."""
+    """Transposed convolution; `output_shape`, or "same" padding, determines the cropping."""
     kernel = tuple(w.shape[2:])
     sizes = tuple(x.shape[2:])
     plain = "NOTSET" if auto_pad.startswith("SAME") else auto_pad
@@ -61,7 +61,7 @@ def conv_transpose(
             (size - 1) * s + e + span - end
             for size, s, e, span, end in zip(sizes, windows.strides, extra, windows.spans, wanted)
         ]
-        # what is missing, rather than cut off, is added at the end
+        # missing elements are padded at the end
         extra = tuple(e + max(0, -total) for e, total in zip(extra, totals))
         small = tuple(max(0, total) // 2 for total in totals)
         large = tuple(max(0, total) - max(0, total) // 2 for total in totals)

@@ -1,4 +1,4 @@
-"""Tensors made of sizes and numbers, and random ones."""
+"""Creation of tensors: constants, ranges, random numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def dtype_like(x: Value, code: int | None) -> DType:
 
 @operator("OneHot")
 def one_hot(indices: Tensor, depth: Array, values: Tensor, *, axis: int = -1) -> Tensor:
-    """`values[1]` at the place that each index names along a new axis, `values[0]` elsewhere."""
+    """`values[1]` at each index along a new axis, `values[0]` elsewhere."""
     count = int(depth.item())
     at = axis if axis >= 0 else axis + indices.ndim + 1
     sizes = tuple(count if i == at else 1 for i in range(indices.ndim + 1))
@@ -65,7 +65,7 @@ def one_hot(indices: Tensor, depth: Array, values: Tensor, *, axis: int = -1) ->
 
 
 def random_dtype(code: int | None, x: Value | None = None) -> DType:
-    """The float type asked for, that of `x`, or float32."""
+    """The requested float type, that of `x`, or float32."""
     if code is not None:
         return dtype_of(code, "dtype")
     return dtypes.float32 if x is None else dtype_like(x, None)
@@ -121,7 +121,7 @@ def random_normal_like(
 
 @operator("Bernoulli")
 def bernoulli(x: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
-    """1 with the probability that each element says."""
+    """1 with the probability of each element."""
     return (Tensor.rand(*x.shape, device=x.device) < x).cast(dtype_like(x, dtype))
 
 
@@ -134,7 +134,7 @@ def dropout(
     seed: int | None = None,
     is_test: int | None = None,
 ) -> tuple[Tensor, Any]:
-    """The data, and which elements stay: all, unless the model says that it is in training."""
+    """The data, and the mask of kept elements: all, unless the model is in training mode."""
     rate = 0.5 if ratio is None else float(ratio.item())
     if training_mode is None or not training_mode.item() or rate == 0:
         return data, Tensor.full(data.shape, True)

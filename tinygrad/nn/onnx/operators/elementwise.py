@@ -1,4 +1,4 @@
-"""Arithmetic, comparison, logic and conversion, an element at a time, with broadcasting."""
+"""Elementwise arithmetic, comparison, logic and conversion, with broadcasting."""
 
 from __future__ import annotations
 
@@ -95,19 +95,19 @@ def power(a: Tensor, b: Tensor) -> Tensor:
 
 
 def remainder(a: Tensor, b: Tensor) -> Tensor:
-    """What is left of a division that is rounded toward zero; it has the sign of `a`."""
+    """The remainder of a division that truncates toward zero; it has the sign of `a`."""
     if dtypes.is_unsigned(a.dtype):
         return a.mod(b)
     rest = a.abs().mod(b.abs())
     if a.is_floating_point():
-        # a number that is not infinite goes into infinity no time
+        # the remainder of a finite number by infinity is the number
         rest = (b.isinf() & a.isfinite()).where(a.abs(), rest)
     return (a < 0).where(-rest, rest)
 
 
 @operator("Mod")
 def modulo(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
-    """What is left of a division, with the sign of `b`; with `fmod`, of `a`."""
+    """The remainder of a division, with the sign of `b`; with `fmod`, of `a`."""
     if fmod:
         return remainder(a, b)
     if not a.is_floating_point():
@@ -118,7 +118,7 @@ def modulo(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
 
 @operator("BitShift")
 def bit_shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
-    """Shifted by b bits; by a negative number, or as many as there are, only the sign is left."""
+    """Shift by b bits; a negative shift, or one by the width or more, leaves only the sign."""
     if direction not in ("LEFT", "RIGHT"):
         raise OnnxError(f"direction is {direction!r}, not LEFT or RIGHT")
     bits = a.dtype.itemsize * 8
@@ -176,12 +176,12 @@ def identity(x: Tensor) -> Tensor:
 # ---- conversion ----
 
 
-# of each fp8: the largest number, and the least one of float32 that is rounded to none
+# for each fp8: the maximum, and the smallest float32 that rounds past it
 FP8_LIMITS = {dtypes.fp8e4m3: (448.0, 464.00003), dtypes.fp8e5m2: (57344.0, 61440.0)}
 
 
 def converted(x: Tensor, dtype: DType, saturate: int) -> Tensor:
-    """`x` as `dtype`. In fp8, numbers that are too large become the largest, or else infinity."""
+    """`x` as `dtype`. In fp8, overflow saturates, or becomes infinity."""
     if dtype not in dtypes.fp8s:
         return x.cast(dtype)
     largest_number, overflow = FP8_LIMITS[dtype]

@@ -1,7 +1,7 @@
-"""Arithmetic of sizes and positions: operators that numpy computes while the graph is built.
+"""Arithmetic on sizes and indices: operators that numpy computes while the graph is built.
 
-Each is also there for tensors, with the same meaning. One that could make much of little returns
-NotImplemented for what is no shape any more.
+Each has a tensor version with the same meaning. An operator whose result is too large to be a shape
+returns NotImplemented.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BINARY: dict[str, Callable[[Array, Array], Any]] = {
 
 
 def unary(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
-    """An operator of one array; what is undefined, such as the root of -1, becomes NaN."""
+    """An operator of one array; undefined results, such as the root of -1, are NaN."""
 
     def apply(x: Array) -> Any:
         with np.errstate(all="ignore"):
@@ -88,7 +88,7 @@ def quotient(a: Array, b: Array) -> Any:
 
 
 def modulo(a: Array, b: Array) -> Any:
-    """What is left of a division, with the sign of `b`."""
+    """The remainder of a division, with the sign of `b`."""
     if a.dtype.kind != "f" and not b.all():
         raise ZeroDivisionError(f"division of {a.tolist()} by {b.tolist()}")
     return np.mod(a, b)

@@ -1,4 +1,4 @@
-"""Elements picked by tensors of positions; negative ones count from the end."""
+"""Gather by index tensors; negative indices count from the end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tinygrad.uop.device_value import DeviceLike
 
 
 def from_the_front(indices: Tensor, size: int) -> Tensor:
-    """Positions as int64, none of them counted from the end."""
+    """Indices as non-negative int64."""
     place = indices.cast(dtypes.int64)
     return (place < 0).where(place + size, place)
 
 
 @operator("Gather")
 def gather(data: Tensor, indices: Value, *, axis: int = 0, device: DeviceLike) -> Tensor:
-    """The parts of an axis that `indices` name; the axes of these stand in its place."""
+    """Gather slices along an axis; the axes of `indices` replace it."""
     at = axis_of(axis, data.ndim)
     before, after = data.shape[:at], data.shape[at + 1 :]
     if not isinstance(indices, HostValue):
@@ -44,7 +44,7 @@ def gather_elements(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 @operator("GatherND")
 def gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """The parts that the last axis of `indices` names by one position for each of some axes."""
+    """Gather slices by index tuples, the last axis of `indices`."""
     numbers, count = flat_rows(data, indices, batch_dims)
     width = int(indices.shape[-1])
     rest = data.shape[batch_dims + width :]
@@ -53,8 +53,8 @@ def gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 
 def flat_rows(data: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, int]:
-    """Positions of several axes, the last axis of `indices`, as one in the flat axes; and how many
-    there are of those.
+    """Index tuples, the last axis of `indices`, as flat indices; and the size of the flattened
+    axes.
     """
     width = int(indices.shape[-1])
     if batch_dims + width > data.ndim:
@@ -68,18 +68,18 @@ def flat_rows(data: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tenso
     return number.expand(indices.shape[:-1]), batch * prod(sizes)
 
 
-# ---- by values: how many elements there are is not known before ----
+# ---- data-dependent sizes ----
 
 
 @operator("NonZero")
 def non_zero(x: Array) -> Array:
-    """The positions of elements that are not 0: (axes, how many). Reads the values."""
+    """The indices of non-zero elements: (axes, count). Reads the values."""
     return np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64)
 
 
 @operator("Compress")
 def compress(data: Tensor, condition: Array, *, axis: int | None = None) -> Tensor:
-    """The parts of an axis, or of the flat tensor, where the condition is true. Reads it."""
+    """The slices along an axis, or of the flat tensor, where the condition is true. Reads it."""
     x = data.flatten() if axis is None else data
     at = 0 if axis is None else axis_of(axis, data.ndim)
     chosen = np.flatnonzero(condition)
@@ -90,7 +90,7 @@ def compress(data: Tensor, condition: Array, *, axis: int | None = None) -> Tens
 def unique(
     x: Array, *, axis: int | None = None, sorted: int = 1
 ) -> tuple[Array, Array, Array, Array]:
-    """Different elements, where each is first, which one each element is, and how often."""
+    """Unique elements, their first indices, the inverse indices, and the counts."""
     values, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )

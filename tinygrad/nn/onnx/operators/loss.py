@@ -41,7 +41,7 @@ def softmax_cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and the log probabilities that it is of."""
+    """The loss, and the log probabilities."""
     log_probability = scores.log_softmax(1)
     loss = negative_log_likelihood(
         log_probability, labels, weights, ignore_index=ignore_index, reduction=reduction

@@ -23,7 +23,7 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Tensor:
-    """`alpha * a @ b + beta * c`, with the matrices transposed first where it says so."""
+    """`alpha * a @ b + beta * c`, with the matrices transposed first if requested."""
     product = matmul(a.transpose() if transA else a, b.transpose() if transB else b)
     product = product if alpha == 1 else product.mul(alpha).cast(a.dtype)
     if c is None or beta == 0:
@@ -38,14 +38,14 @@ def einsum(*inputs: Tensor, equation: str) -> Tensor:
 
 @operator("Det")
 def determinant(x: Tensor) -> Tensor:
-    """Of square matrices in the last axes, by elimination with the largest element on top."""
+    """The determinant of square matrices in the last axes, by elimination with partial pivoting."""
     n = int(x.shape[-1])
     result = Tensor.ones(*x.shape[:-2], dtype=x.dtype)
     rows = Tensor.arange(n, dtype=dtypes.int32)
     for k in range(n):
         column = (rows < k).where(-1, x[..., k].abs())
         best = column.argmax(-1, keepdim=True)
-        # the row on top goes to where the largest was
+        # swap the top row with the pivot row
         source = rows.eq(k).where(best, rows.eq(best).where(k, rows))
         x = x.gather(-2, source.unsqueeze(-1).expand(x.shape))
         pivot = x[..., k, k]

@@ -1,6 +1,6 @@
-"""Shapes, and elements moved without being changed.
+"""Shapes and movement of elements.
 
-The arithmetic of sizes is in functions of its own, which arrays of the host use too.
+The arithmetic on sizes is in separate functions, which host arrays use too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def size(data: Value) -> Array:
 
 
 def reshaped_sizes(old: Sequence[int], shape: Array, allowzero: int) -> Ints:
-    """The sizes that Reshape asks for: 0 keeps a size, unless it is allowed, and -1 infers one."""
+    """The target sizes of Reshape: 0 keeps a size, unless zeros are allowed, and -1 infers one."""
     wanted = [int(size) for size in shape.reshape(-1)]
     if not allowzero:
         for i, size in enumerate(wanted):
@@ -133,7 +133,7 @@ def tile(data: Tensor, repeats: Array) -> Tensor:
     return data.repeat(counts) if counts else data
 
 
-# ---- parts ----
+# ---- slices ----
 
 
 @operator("Concat")
@@ -142,7 +142,7 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
 
 
 def split_sizes(old: Sequence[int], axis: int, split: Array | None, parts: int) -> list[int]:
-    """How long each part of an axis is; by default equal, with what is left in the last."""
+    """The sizes of the chunks of an axis; by default equal, with the remainder in the last."""
     size = old[axis_of(axis, len(old))]
     if split is None:
         length = -(-size // parts)
@@ -170,7 +170,9 @@ def split(
 def slices_of(
     old: Sequence[int], starts: Array, ends: Array, axes: Array | None, steps: Array | None
 ) -> tuple[slice, ...]:
-    """What Slice takes of each axis. Ends of falling slices may lie before the first element."""
+    """The slice of each axis. The end of a slice with negative step may be before the first
+    element.
+    """
     names = range(len(starts)) if axes is None else axes.tolist()
     by = [1] * len(starts) if steps is None else steps.tolist()
     found = [slice(None)] * len(old)
@@ -224,7 +226,7 @@ def pad(
 
 
 def wrapped(data: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
-    """The elements repeated without end, of which a part is taken, along each axis."""
+    """Circular padding along each axis."""
     for axis, (before, after) in enumerate(pairs):
         size = int(data.shape[axis])
         if (before <= 0 and after <= 0) or not size:
@@ -240,7 +242,7 @@ def wrapped(data: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
 
 @operator("CenterCropPad")
 def center_crop_pad(data: Tensor, shape: Array, *, axes: Ints = ()) -> Tensor:
-    """The middle of axes, cut or padded to new sizes."""
+    """Center crop or pad of axes to new sizes."""
     pairs = [(0, 0)] * data.ndim
     for name, wanted in zip(axes or range(data.ndim), shape.tolist(), strict=True):
         axis = axis_of(name, data.ndim)
@@ -250,7 +252,7 @@ def center_crop_pad(data: Tensor, shape: Array, *, axes: Ints = ()) -> Tensor:
     return data.pad(pairs)
 
 
-# ---- other orders ----
+# ---- permutations ----
 
 
 @operator("DepthToSpace")
@@ -291,7 +293,7 @@ def triangle(x: Tensor, k: Array | None = None, *, upper: int = 1) -> Tensor:
 def reverse_sequence(
     x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Tensor:
-    """The first elements of each sequence in reverse, as many as it is long."""
+    """Reverse each sequence up to its length."""
     along = tuple(-1 if i == time_axis else 1 for i in range(x.ndim))
     across = tuple(-1 if i == batch_axis else 1 for i in range(x.ndim))
     place = Tensor.arange(x.shape[time_axis]).reshape(along)

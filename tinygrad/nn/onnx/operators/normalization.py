@@ -37,7 +37,7 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Tensor | tuple[Tensor, ...]:
-    """By the given statistics; in training, by those of the batch, and these move the given."""
+    """By the given statistics; in training, by those of the batch, which update the given ones."""
     if not training_mode:
         invstd = (var + epsilon).rsqrt()
         return x.batchnorm(scale, b, mean, invstd).cast(x.dtype)
@@ -79,12 +79,12 @@ def group_normalization(
 
 
 def stash_dtype(x: Tensor, code: int) -> DType:
-    """What statistics of `x` are computed in."""
+    """The dtype in which statistics of `x` are computed."""
     return least_upper_dtype(x.dtype, dtype_of(code, "stash_type"))
 
 
 def last_axes(x: Tensor, axis: int) -> Ints:
-    """The axes from `axis` on. Raises OnnxError for one that there is not."""
+    """The axes from `axis` on. Raises OnnxError for an axis out of range."""
     if not -x.ndim <= axis < x.ndim:
         raise OnnxError(f"axis {axis} is none of an input of shape {x.shape}")
     return tuple(range(axis % x.ndim, x.ndim))

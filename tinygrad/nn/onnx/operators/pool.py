@@ -1,4 +1,4 @@
-"""Pooling: the mean, the largest or a norm of windows over the axes behind batch and channels."""
+"""Pooling: the mean, maximum or norm of windows over the spatial axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def max_pool(
     strides: Ints = (),
     output_count: int,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest elements and, as a second output, where in the flat input they were."""
+    """The maxima and, as a second output, their flat indices in the input."""
     sizes = tuple(x.shape[2:])
     windows = find_windows(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     layout = (windows.kernel, windows.strides, windows.dilations, windows.padding, bool(ceil_mode))
@@ -39,7 +39,7 @@ def max_pool(
 
 
 def column_major(places: Tensor, sizes: Ints) -> Tensor:
-    """Positions in an array of `sizes`, counted with the first axis innermost."""
+    """Column-major flat indices of an array of `sizes`."""
     result, step, rest = None, prod(sizes), places
     for size in reversed(sizes):
         step //= size
@@ -118,7 +118,7 @@ def max_unpool(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Tensor:
-    """Elements put back to where `indices`, counted in the flat result, say."""
+    """Scatter elements to `indices`, flat indices of the result."""
     windows = find_windows(tuple(x.shape[2:]), kernel_shape, strides, (), pads, "NOTSET")
     natural = tuple(
         (size - 1) * s - start - end + k

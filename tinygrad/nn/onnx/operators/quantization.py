@@ -1,4 +1,4 @@
-"""Integers that stand for floats: `(integer - zero point) * scale`, and products of them."""
+"""Quantised integers, `(integer - zero point) * scale`, and products of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def aligned(parameter: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
 
 
 def saturated(x: Tensor, dtype: DType) -> Tensor:
-    """Floats rounded to integers, those out of range to the nearest there is."""
+    """Floats rounded to integers, saturated to the range."""
     return x.round().clamp(dtypes.min(dtype), dtypes.max(dtype)).cast(dtype)
 
 
@@ -91,7 +91,7 @@ def shifted(x: Tensor, zero_point: Tensor | None) -> Tensor:
 
 @operator("DynamicQuantizeLinear")
 def quantize_dynamically(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As uint8, by the scale and zero point that fit the values and 0."""
+    """Quantise to uint8, with the scale and zero point of the range of the values and 0."""
     low, high = x.min().minimum(0), x.max().maximum(0)
     scale = (high - low) / 255
     safe = scale.eq(0).where(1, scale)
@@ -161,7 +161,7 @@ def conv_integer(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Tensor:
-    """Padding stands for 0, which is what the zero point stands for."""
+    """Pad with the zero point, which represents 0."""
     if x_zero_point is not None and x_zero_point.numel() != 1:
         raise OnnxUnsupportedError(f"a zero point of {x_zero_point.shape}; the input takes one")
     zero = None if x_zero_point is None else x_zero_point.reshape(())

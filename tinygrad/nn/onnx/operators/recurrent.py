@@ -27,7 +27,7 @@ PLAIN: dict[str, Function] = {
     "softsign": Tensor.softsign,
     "tanh": Tensor.tanh,
 }
-# those with numbers, and the numbers that they have by default
+# activations with parameters, and their defaults
 WITH_NUMBERS: dict[str, tuple[Callable[[Tensor, Floats], Tensor], Floats]] = {
     "affine": (lambda x, n: x * n[0] + n[1], (1.0, 0.0)),
     "elu": (lambda x, n: x.elu(n[0]), (1.0,)),
@@ -41,7 +41,7 @@ WITH_NUMBERS: dict[str, tuple[Callable[[Tensor, Floats], Tensor], Floats]] = {
 def find_functions(names: Strings, alpha: Floats, beta: Floats, clip: float) -> list[Function]:
     """The activations, each after its input is clipped to +-`clip`, unless that is 0.
 
-    `alpha` and `beta` are the numbers of those that have such, in order.
+    `alpha` and `beta` are the parameters of those that have them, in order.
     """
     alphas, betas = list(alpha), list(beta)
     found = []
@@ -69,7 +69,7 @@ def clipped(function: Function, clip: float) -> Function:
 
 @dataclass(frozen=True)
 class Sequence:
-    """What all cells take, brought to the layout with steps first."""
+    """The inputs of all cells, in the layout with steps first."""
 
     x: Tensor
     w: Tensor
@@ -119,7 +119,7 @@ class Sequence:
         return x.flip(0) if self.lengths is None else reverse_sequence(x, self.lengths)
 
     def biases(self, direction: int) -> tuple[Tensor | None, Tensor | None]:
-        """That of the input, and that of the state."""
+        """The biases of the input and of the state."""
         if self.b is None:
             return None, None
         first, second = self.b[direction].chunk(2)
@@ -136,7 +136,7 @@ def prepared(
     direction: str,
     layout: int,
 ) -> Sequence:
-    """A sequence with steps in front, and states of zeros where none are given."""
+    """A sequence with steps in front, and zero states by default."""
     if layout:
         x = x.transpose(0, 1)
         start = tuple(part if part is None else part.transpose(0, 1) for part in start)

@@ -1,4 +1,4 @@
-"""Axes reduced to one, positions of extremes, and running sums."""
+"""Reductions, arg-extrema, top-k and cumulative sums."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Reduction = Callable[[Tensor, Axes, bool], Tensor]
 
 
 def wide(x: Tensor) -> Tensor:
-    """In the dtype that sums are accumulated in."""
+    """`x` in the accumulation dtype of sums."""
     return x.cast(sum_acc_dtype(x.dtype))
 
 
 def wide_float(x: Tensor) -> Tensor:
-    """In float32 at least."""
+    """`x` in float32 or a wider type."""
     return x.cast(least_upper_dtype(x.dtype, dtypes.float32))
 
 
@@ -45,7 +45,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": lambda x, axes, keep: wide(x).sum(axes, keep),
     "ReduceSumSquare": lambda x, axes, keep: wide(x).square().sum(axes, keep),
 }
-# what happens to elements one by one, where no axis is reduced
+# the elementwise function, if no axis is reduced
 ALONE: dict[str, Callable[[Tensor], Tensor]] = {
     "ReduceL1": Tensor.abs,
     "ReduceL2": Tensor.abs,
@@ -82,7 +82,7 @@ for reduction_name in REDUCTIONS:
 def extreme_position(
     data: Tensor, largest: bool, axis: int, keepdims: int, select_last_index: int
 ) -> Tensor:
-    """Where the first, or last, largest or smallest element along an axis is."""
+    """The index of the first, or last, extremum along an axis."""
     x = data.flip(axis) if select_last_index and data.ndim else data
     found = x.argmax(axis, bool(keepdims)) if largest else x.argmin(axis, bool(keepdims))
     if select_last_index and data.ndim:
@@ -113,11 +113,11 @@ def top_k(
     return values, positions.cast(dtypes.int64)
 
 
-# ---- running sums ----
+# ---- cumulative sums ----
 
 
 def running(x: Tensor, axis: int, exclusive: int, reverse: int, method: Any, first: int) -> Tensor:
-    """All elements up to each combined, without it if `exclusive`, from the end if `reverse`."""
+    """A cumulative reduction, without the element if `exclusive`, from the end if `reverse`."""
     at = axis_of(axis, x.ndim)
     if reverse:
         x = x.flip(at)

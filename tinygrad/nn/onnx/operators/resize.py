@@ -1,7 +1,7 @@
-"""Images and signals of another size, an axis after the other.
+"""Resize images and signals, one axis at a time.
 
-Where each new element lies among the old ones, and how much of which it takes, follows from sizes
-alone: it is computed by numpy, and tensors only gather and add.
+The source indices and weights of each output element follow from sizes alone: numpy computes them,
+and tensors only gather and add.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def axis_plans(
 
 
 def old_places(plan: AxisResize, mode: str) -> Array:
-    """Where each new element lies, counted in old ones."""
+    """The source coordinate of each output element."""
     old, new, scale = plan.old, plan.new, plan.scale
-    # how many new elements there were before their number was rounded down
+    # the output size before rounding down
     exact = old * scale
     x = np.arange(new, dtype=np.float64)
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and new > 1):
@@ -149,7 +149,7 @@ def along(vector: Tensor, axis: int, ndim: int) -> Tensor:
 
 
 def resized(x: Tensor, axis: int, plan: AxisResize, rule: Rule, device: DeviceLike) -> Tensor:
-    """One axis brought to its new size."""
+    """Resize one axis."""
     places = old_places(plan, rule.coordinates)
     if rule.mode == "nearest":
         found = np.clip(nearest(places, rule.nearest), 0, plan.old - 1)
@@ -166,7 +166,7 @@ def resized(x: Tensor, axis: int, plan: AxisResize, rule: Rule, device: DeviceLi
 
 
 def picked(x: Tensor, axis: int, positions: Array, device: DeviceLike) -> Tensor:
-    """Elements along an axis; each repeated equally often is no more than a view."""
+    """Gather along an axis; a uniform repetition is a view."""
     old, new = int(x.shape[axis]), len(positions)
     if new % old == 0 and (positions == np.arange(new) // (new // old)).all():
         return x.repeat_interleave(new // old, axis)
@@ -175,7 +175,7 @@ def picked(x: Tensor, axis: int, positions: Array, device: DeviceLike) -> Tensor
 
 
 def nearest(places: Array, mode: str) -> Array:
-    """Places as positions."""
+    """Coordinates rounded to indices."""
     rounded = {
         "round_prefer_floor": np.ceil(places - 0.5),
         "round_prefer_ceil": np.floor(places + 0.5),
@@ -188,8 +188,8 @@ def nearest(places: Array, mode: str) -> Array:
 
 
 def taps(places: Array, plan: AxisResize, rule: Rule) -> tuple[Array, Array]:
-    """The old elements that each new one is made of, and their weights: (new, how many) each."""
-    # when there are fewer elements, each is made of more of them, against aliases
+    """The source indices and weights of each output element: (outputs, taps) each."""
+    # downsampling widens the filter, against aliasing
     stretch = min(plan.scale, 1.0) if rule.antialias else 1.0
     reach = 1 if rule.mode == "linear" else 2
     start = math.floor(-reach / stretch) + 1
@@ -218,7 +218,7 @@ def cubic(distance: Array, a: float) -> Array:
 
 @operator("Upsample")
 def upsample(x: Tensor, scales: Array, *, mode: str = "nearest", device: DeviceLike) -> Tensor:
-    """What Resize was before."""
+    """The predecessor of Resize."""
     return resize(
         x,
         scales=scales,

@@ -1,6 +1,6 @@
-"""Images read at places that a tensor says.
+"""Sampling of images at the coordinates of a grid.
 
-Places are counted from -1, the start of an axis, to 1, its end, and come with the last axis first.
+Coordinates range from -1, the start of an axis, to 1, its end, with the last axis first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tinygrad.nn.onnx.values import Array
 from tinygrad.tensor import Tensor
 
 CUBIC_A = -0.75
-# which elements around a place are read, counted from the one below it
+# offsets of the taps around a coordinate, from the element below it
 STEPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 
 
@@ -71,7 +71,7 @@ def grid_sample(
 def axis_taps(
     place: Tensor, n: int, mode: str, padding: str, align: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """Positions along an axis of `n` that are read for each place, and their weights."""
+    """The indices of the taps of each coordinate along an axis of `n`, and their weights."""
     below = place.round() if mode == "nearest" else place.floor()
     found = []
     for step in STEPS[mode]:
@@ -86,7 +86,7 @@ def axis_taps(
 
 
 def tap_weight(distance: Tensor, mode: str) -> Tensor:
-    """How much an element at this distance counts."""
+    """The weight of an element at this distance."""
     if mode == "nearest":
         return distance.ones_like()
     if mode == "linear":
@@ -98,8 +98,8 @@ def tap_weight(distance: Tensor, mode: str) -> Tensor:
 
 
 def reflected(position: Tensor, n: int, align: bool) -> Tensor:
-    """Positions outside an axis mirrored at its ends: at the middle of the last elements if the
-    corners are aligned, otherwise behind them.
+    """Reflect coordinates at the ends of an axis: at the centres of the last elements if corners
+    are aligned, otherwise at their outer edges.
     """
     span = n - 1 if align else n
     if span == 0:

@@ -1,4 +1,4 @@
-"""Elements put where tensors of positions say."""
+"""Scatter by index tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REDUCTIONS = {"none": None, "add": "sum", "mul": "prod", "max": "amax", "min": "
 
 
 def put(data: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str) -> Tensor:
-    """Updates put along an axis, combined with what is there by `reduction`."""
+    """Scatter updates along an axis, combined with the data by `reduction`."""
     if reduction not in REDUCTIONS:
         raise OnnxError(f"reduction is {reduction!r}, none of {', '.join(REDUCTIONS)}")
     kind = REDUCTIONS[reduction]
@@ -33,7 +33,7 @@ def scatter_elements(
 def scatter_nd(
     data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    """Parts put where the last axis of `indices` says, by one position for each of some axes."""
+    """Scatter slices to index tuples, the last axis of `indices`."""
     numbers, count = flat_rows(data, indices)
     rest = data.shape[int(indices.shape[-1]) :]
     table = data.reshape((count, prod(rest)))
@@ -51,7 +51,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Tensor:
-    """A cache with an update written along an axis, from a position of each batch on."""
+    """A cache with an update written along an axis, starting at a position of each batch."""
     at = axis % past_cache.ndim
     size = past_cache.shape[at]
     steps = Tensor.arange(update.shape[at], dtype=dtypes.int64)

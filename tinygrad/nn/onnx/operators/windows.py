@@ -1,6 +1,6 @@
-"""Where the windows of convolution and pooling lie, as a model says it.
+"""The windows of convolution and pooling, from attributes.
 
-ONNX writes padding as all starts, then all ends; tensors take it the last axis first.
+ONNX lists padding as all starts, then all ends; `Tensor.pad` takes it with the last axis first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tinygrad.nn.onnx.errors import OnnxError
 
 Ints = tuple[int, ...]
 
-# no model has larger ones, and all of them are written down when a graph is built
+# no model has larger ones, and all of them are listed when a graph is built
 LARGEST = 1 << 20
 
 
@@ -29,17 +29,17 @@ class Windows:
 
     @property
     def padding(self) -> Ints:
-        """The padding as tensors take it: before and after of the last axis, of the one before."""
+        """The padding for `Tensor.pad`: (before, after) of each axis, the last axis first."""
         pairs = list(zip(self.starts, self.ends))
         return tuple(size for pair in reversed(pairs) for size in pair)
 
     @property
     def spans(self) -> Ints:
-        """How far a window reaches along each axis."""
+        """The extent of a window along each axis."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations))
 
     def with_whole_windows(self) -> Windows:
-        """With as much padding at the ends as makes the last window whole, rather than dropped."""
+        """The windows with end padding that completes the last window (ceil mode)."""
         rest = [
             size + start + end - span
             for size, start, end, span in zip(self.sizes, self.starts, self.ends, self.spans)
@@ -66,7 +66,7 @@ def spread(name: str, values: Ints, count: int, default: int) -> Ints:
 def find_windows(
     sizes: Ints, kernel: Ints, strides: Ints, dilations: Ints, pads: Ints, auto_pad: str
 ) -> Windows:
-    """The windows that attributes describe, where an empty one stands for its default."""
+    """The windows of a node's attributes; an empty attribute is its default."""
     count = len(sizes)
     if not kernel:
         raise OnnxError("attribute kernel_shape is missing")
