@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
 from test.evaluator.kernel_graph import interpret
-from tinygrad.codegen import contraction, footprint, streaming
-from tinygrad.codegen.linearize import LoopOrderError, linearize
+from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
+from tinygrad.codegen.optimize import contraction, footprint, streaming
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.settings import Context

@@ -8,9 +8,9 @@ import pytest
 
 from test.evaluator.arithmetic import Array
 from test.evaluator.expression import evaluate, variable
-from tinygrad.codegen import decompositions
-from tinygrad.codegen.narrow_floats import FORMATS, NARROW, decode, encode
-from tinygrad.codegen.threefry import threefry
+from tinygrad.codegen.decompose import decompositions
+from tinygrad.codegen.decompose.narrow_floats import FORMATS, NARROW, decode, encode
+from tinygrad.codegen.decompose.threefry import threefry
 from tinygrad.dtype import DType, dtypes, from_float32_array, to_float32_array, to_numpy_dtype
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops

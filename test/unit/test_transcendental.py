@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from test.evaluator.arithmetic import Array
 from test.evaluator.expression import evaluate, variable
-from tinygrad.codegen import sine
-from tinygrad.codegen.sine import sin
-from tinygrad.codegen.transcendental import exp2, log2, power
+from tinygrad.codegen.decompose import sine
+from tinygrad.codegen.decompose.sine import sin
+from tinygrad.codegen.decompose.transcendental import exp2, log2, power
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

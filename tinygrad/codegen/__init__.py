@@ -1,23 +1,29 @@
-"""From a kernel graph to a program: loops get kinds, become vectors and registers, and are put in
-order.
+"""Code generation: the second half of the compiler, from a kernel graph to source text.
 
 In: `SINK(STORE(INDEX(DEFINE_GLOBAL, index[, valid]), value, *ranges), ...)` and a renderer. Out: a
-`Program` with source text. Always true: a kernel that no heuristic knows stays plain loops, which
-are right too. Graphs stay small: nothing is unrolled here, so the work is that of the kernel's own
-few nodes.
+`ProgramSpec`. Invariant: a kernel that no heuristic applies to stays plain loops, which compute the
+same values. Graphs stay small, because no pass unrolls a loop.
+
+    kernel graph    optimize/   loops become a grid, register tiles and lanes; operands are staged
+                    lower/      lanes become vector dtypes, reductions become accumulators
+                    decompose/  ops and dtypes that the target lacks are decomposed
+    linear program  lower/      nodes in order of execution, which `renderer/` turns into text
+
+`analysis/` holds what the passes have in common. DEBUG=3 prints the loop optimizations of a kernel,
+DEBUG=4 its source, DEBUG=5 the result of every pass.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tinygrad.codegen.accumulate import lower_reduces
-from tinygrad.codegen.axes import choose_axes
-from tinygrad.codegen.decompositions import decompose
-from tinygrad.codegen.estimates import estimate
-from tinygrad.codegen.expand import expand_vectors
-from tinygrad.codegen.linearize import LoopOrderError, linearize
-from tinygrad.codegen.normalize import normalize
+from tinygrad.codegen.analysis.estimates import estimate
+from tinygrad.codegen.decompose.decompositions import decompose
+from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
+from tinygrad.codegen.lower.reductions import lower_reductions
+from tinygrad.codegen.lower.vectors import expand_vectors
+from tinygrad.codegen.optimize.loops import optimize_loops
+from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.helpers import to_function_name
 from tinygrad.renderer import Program, Renderer, parameters
 from tinygrad.settings import Context
@@ -30,21 +36,20 @@ __all__ = ["PASSES", "get_linear", "get_program"]
 
 LOOP_PASSES: tuple[Pass[Renderer], ...] = (
     Pass("normalize loops", lambda sink, _: normalize(sink), KERNEL, KERNEL),
-    Pass("choose axes", choose_axes, KERNEL, SCHEDULED_KERNEL),
+    Pass("optimize loops", optimize_loops, KERNEL, SCHEDULED_KERNEL),
+    Pass("expand vectors", expand_vectors, SCHEDULED_KERNEL, VECTOR_KERNEL),
     Pass(
-        "expand vectors",
-        lambda sink, renderer: expand_vectors(sink, renderer.has_shuffle),
-        SCHEDULED_KERNEL,
-        VECTOR_KERNEL,
+        "lower reductions", lambda sink, _: lower_reductions(sink), VECTOR_KERNEL, IMPERATIVE_KERNEL
     ),
-    Pass("lower reductions", lambda sink, _: lower_reduces(sink), VECTOR_KERNEL, IMPERATIVE_KERNEL),
-    Pass("decompose operations", decompose, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
+    Pass("decompose ops", decompose, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
 )
+"""From a kernel graph to nests of loops that the target can express."""
 LINEARIZE: Pass[Renderer] = Pass(
     "linearize", lambda sink, _: linearize(sink), IMPERATIVE_KERNEL, LINEAR
 )
+"""From nests of loops to a program."""
 PASSES = (*LOOP_PASSES, LINEARIZE)
-"""The second half of the compiler; the first is `schedule/pipeline.py`."""
+"""All passes of code generation; those before are in `schedule/pipeline.py`."""
 
 
 def get_linear(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
@@ -52,7 +57,7 @@ def get_linear(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
     try:
         return _run(kernel, renderer)
     except LoopOrderError as error:
-        # a mistake of a heuristic costs speed, not the result; people see it at DEBUG=3
+        # a heuristic made loops that do not nest: fall back to plain loops, and say so at DEBUG=3
         with Context(NOOPT=1):
             sink, linear = _run(kernel, renderer)
         return sink.replace(arg=replace(_info(sink), applied=(f"plain loops: {error}",))), linear
@@ -65,7 +70,7 @@ def _run(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
 
 
 def get_program(kernel: UOp, renderer: Renderer) -> Program:
-    """Generate the code of one kernel."""
+    """The source text of a kernel graph, and how to call it."""
     sink, linear = get_linear(kernel, renderer)
     name = to_function_name(_info(kernel).name)
     pointers, variables = parameters(linear)
@@ -87,7 +92,7 @@ def _info(sink: UOp) -> KernelInfo:
 
 
 def _slots(linear: list[UOp], op: Ops) -> tuple[int, ...]:
-    """The slots that loads or stores go to."""
+    """The slots that loads or stores access."""
     found: set[int] = set()
     for u in linear:
         if u.op is op:
@@ -100,7 +105,7 @@ def _slots(linear: list[UOp], op: Ops) -> tuple[int, ...]:
 
 
 def _grid(linear: list[UOp]) -> sint:
-    """The number of work items of all nests together."""
+    """The number of work items of all loop nests."""
     total: sint = 0
     for u in linear:
         if u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinygrad.codegen.accumulate import lower_reduces
-from tinygrad.codegen.linearize import LoopOrderError, linearize
-from tinygrad.codegen.ranges import FreeRanges
+from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
+from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.helpers import dedup
 from tinygrad.schedule.kernel.rangeify import (
@@ -334,7 +334,7 @@ class _Lowering:
     def check_order(self, kernel: UOp) -> None:
         """The order that was said is possible."""
         try:
-            linearize(lower_reduces(kernel))
+            linearize(lower_reductions(kernel))
         except LoopOrderError as error:
             raise self.error(
                 f"its loops have no order: {error}; give each of them a UOp.range() of its own"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
-from tinygrad.codegen.split import Fit, replace_axis, split_axis
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
+from tinygrad.codegen.optimize.split import Fit, replace_axis, split_axis
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.ranges import (
+from tinygrad.codegen.analysis.ranges import (
     FreeRanges,
     RangeFactory,
     clone_ranges,
     extent,
     substitute,
 )
-from tinygrad.codegen.split import Fit, split_axis
+from tinygrad.codegen.optimize.split import Fit, split_axis
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

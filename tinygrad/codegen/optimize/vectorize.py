@@ -7,10 +7,10 @@ are steps of the reduction, with several vector accumulators. Small reductions a
 
 from __future__ import annotations
 
-from tinygrad.codegen.nest import Nest, points
-from tinygrad.codegen.ranges import FreeRanges, extent, is_static
-from tinygrad.codegen.split import Fit
-from tinygrad.codegen.transpose import transpose_blocks
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.optimize.nest import Nest, points
+from tinygrad.codegen.optimize.split import Fit
+from tinygrad.codegen.optimize.transpose import transpose_blocks
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import GroupOp, Ops

@@ -11,17 +11,11 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, substitute
-from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.codegen.analysis.identity import identity_element
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, substitute
+from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
-from tinygrad.uop.reduction import identity
-
-
-def identity_element(op: Ops, dtype: DType) -> UOp:
-    """The identity element of a reduction by `op`."""
-    scalar = dtype.scalar()
-    return UOp(Ops.CONST, dtype, (), dtypes.as_const(identity(op, scalar), scalar))
 
 
 def tile_index(tiles: list[UOp]) -> UOp:
@@ -32,7 +26,7 @@ def tile_index(tiles: list[UOp]) -> UOp:
     return index
 
 
-def lower_reduces(sink: UOp) -> UOp:
+def lower_reductions(sink: UOp) -> UOp:
     """Lower every REDUCE over ranges; one without ranges reduces lanes and stays."""
     if not any(u.op is Ops.REDUCE and len(u.src) > 1 for u in sink.toposort()):
         return sink

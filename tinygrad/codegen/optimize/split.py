@@ -14,15 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 
-from tinygrad.codegen.accumulate import identity_element
-from tinygrad.codegen.ranges import (
-    RangeFactory,
-    and_conditions,
-    extent,
-    is_static,
-    own_ranges,
-    rebuild,
-)
+from tinygrad.codegen.analysis.affine import and_conditions
+from tinygrad.codegen.analysis.identity import identity_element
+from tinygrad.codegen.analysis.ranges import RangeFactory, extent, is_static, own_ranges, rebuild
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops

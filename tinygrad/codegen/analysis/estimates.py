@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.ranges import FreeRanges
+from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.renderer import Estimates
 from tinygrad.uop import GroupOp, Ops

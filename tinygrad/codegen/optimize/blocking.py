@@ -14,9 +14,15 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.accumulate import identity_element
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory, clone_ranges, extent, substitute
-from tinygrad.codegen.staging import row_major_index
+from tinygrad.codegen.analysis.identity import identity_element
+from tinygrad.codegen.analysis.ranges import (
+    FreeRanges,
+    RangeFactory,
+    clone_ranges,
+    extent,
+    substitute,
+)
+from tinygrad.codegen.optimize.staging import row_major_index
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

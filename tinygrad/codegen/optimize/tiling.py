@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tinygrad.codegen.nest import points
-from tinygrad.codegen.ranges import FreeRanges, extent, is_static
-from tinygrad.codegen.staging import is_contiguous
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.optimize.nest import points
+from tinygrad.codegen.optimize.staging import is_contiguous
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinygrad.codegen.blocking import accumulate_in_memory
-from tinygrad.codegen.footprint import find_footprint
-from tinygrad.codegen.nest import Nest, points
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory, extent, is_static
-from tinygrad.codegen.skinny_matmul import tile_skinny_product
-from tinygrad.codegen.split import Fit
-from tinygrad.codegen.staging import is_contiguous, packed_lanes, stage
-from tinygrad.codegen.tiling import (
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
+from tinygrad.codegen.optimize.blocking import accumulate_in_memory
+from tinygrad.codegen.optimize.footprint import find_footprint
+from tinygrad.codegen.optimize.nest import Nest, points
+from tinygrad.codegen.optimize.skinny_matmul import tile_skinny_product
+from tinygrad.codegen.optimize.split import Fit
+from tinygrad.codegen.optimize.staging import is_contiguous, packed_lanes, stage
+from tinygrad.codegen.optimize.tiling import (
     MAX_ROW_BYTES,
     MAX_SINGLE_PANEL,
     Contraction,

@@ -7,10 +7,10 @@ the other axis are gathered from it and stored. Every cache line is read and wri
 
 from __future__ import annotations
 
-from tinygrad.codegen.nest import Nest
-from tinygrad.codegen.ranges import FreeRanges, extent, is_static
-from tinygrad.codegen.split import Fit
-from tinygrad.codegen.staging import stage
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.split import Fit
+from tinygrad.codegen.optimize.staging import stage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 

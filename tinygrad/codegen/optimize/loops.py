@@ -10,18 +10,18 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from tinygrad.codegen.contraction import tile_contraction
-from tinygrad.codegen.nest import Nest
-from tinygrad.codegen.ranges import FreeRanges, RangeFactory
-from tinygrad.codegen.streaming import stream_rows
-from tinygrad.codegen.vectorize import vectorize_nest
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory
+from tinygrad.codegen.optimize.contraction import tile_contraction
+from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.streaming import stream_rows
+from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
 from tinygrad.settings import NOOPT
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp
 
 
-def choose_axes(sink: UOp, renderer: Renderer) -> UOp:
+def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
     """Apply the heuristics to every group of stores."""
     info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
     if NOOPT:

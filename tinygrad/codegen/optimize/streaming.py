@@ -9,11 +9,11 @@ scratch memory, so that its slice of a row is read as a whole before that of the
 
 from __future__ import annotations
 
-from tinygrad.codegen.blocking import accumulate_in_memory
-from tinygrad.codegen.nest import Nest
-from tinygrad.codegen.ranges import FreeRanges, extent, is_static
-from tinygrad.codegen.split import Fit
-from tinygrad.codegen.vectorize import max_lanes
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.optimize.blocking import accumulate_in_memory
+from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.split import Fit
+from tinygrad.codegen.optimize.vectorize import max_lanes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -8,8 +8,10 @@ accumulator whose lanes are reduced after the loop.
 
 from __future__ import annotations
 
-from tinygrad.codegen.ranges import FreeRanges, affine, build_affine, extent
+from tinygrad.codegen.analysis.affine import affine, build_affine
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent
 from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -25,12 +27,12 @@ def broadcast(node: UOp, count: int) -> UOp:
     return UOp(Ops.VECTORIZE, node.dtype.vec(count), (node,))
 
 
-def expand_vectors(sink: UOp, has_shuffle: bool) -> UOp:
-    """Lower every VECTOR range. `has_shuffle`: see `Renderer`."""
+def expand_vectors(sink: UOp, renderer: Renderer) -> UOp:
+    """Lower every VECTOR range to a vector dtype."""
     nodes = sink.toposort()
     if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR for u in nodes):
         return sink
-    expansion = _Expansion(has_shuffle)
+    expansion = _Expansion(renderer.has_shuffle)
     for u in nodes:
         expansion.done[u] = expansion.expand(u)
     return expansion.done[sink]
@@ -110,7 +112,7 @@ class _Expansion:
         pointer = self.done[u.src[0]]
         valid = tuple([self.done[x] for x in u.src[2:]])
         form = affine(u.src[1])
-        stride = form.stride(axis, self.free)
+        stride = self.free.coefficient(form, axis)
         count = extent(axis)
         lanes = broadcast(self.done[u.src[1]], count)
         if stride:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tinygrad.codegen.polynomial import (
+from tinygrad.codegen.decompose.float_math import (
     absolute,
     bits_of,
     divide,

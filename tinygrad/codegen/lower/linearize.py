@@ -7,7 +7,7 @@ hoisted to the outermost loop possible, so no later pass moves loop-invariant co
 
 from __future__ import annotations
 
-from tinygrad.codegen.ranges import FreeRanges
+from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -29,7 +29,6 @@ class _Placement:
         self.contexts: dict[UOp, Path] = {}
         self.visiting: set[UOp] = set()
         for u in nodes:
-            self.free.known[u] = self.free._of(u)
             if u.op is Ops.STORE:
                 for r in u.src[2:]:
                     self.owners.setdefault(r, []).append(u)

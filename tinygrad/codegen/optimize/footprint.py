@@ -10,19 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tinygrad.codegen.nest import points
-from tinygrad.codegen.ranges import (
+from tinygrad.codegen.analysis.affine import (
     Affine,
-    FreeRanges,
-    RangeFactory,
     affine,
     and_conditions,
     build_affine,
-    extent,
     index_const,
-    is_static,
 )
-from tinygrad.codegen.staging import fill_nest, row_major_index
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
+from tinygrad.codegen.optimize.nest import points
+from tinygrad.codegen.optimize.staging import fill_nest, row_major_index
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.polynomial import (
+from tinygrad.codegen.decompose.float_math import (
     FloatFields,
     absolute,
     bits_of,

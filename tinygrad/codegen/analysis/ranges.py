@@ -1,4 +1,4 @@
-"""Analyses of the loops of a kernel graph: free ranges, affine indices, substitution of ranges.
+"""The loops of a kernel graph: free ranges, strides, substitution and creation of ranges.
 
 In: nodes of a kernel graph. Out: their properties, or equal expressions over other ranges.
 """
@@ -6,8 +6,14 @@ In: nodes of a kernel graph. Out: their properties, or equal expressions over ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from tinygrad.codegen.analysis.affine import (
+    Affine,
+    affine,
+    and_conditions,
+    collect,
+    simplify_division,
+)
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp
@@ -48,7 +54,13 @@ class FreeRanges:
         form = self.forms.get(index)
         if form is None:
             form = self.forms[index] = affine(index)
-        return form.stride(axis, self)
+        return self.coefficient(form, axis)
+
+    def coefficient(self, form: Affine, axis: UOp) -> int | None:
+        """The coefficient of `axis`; None if a factor other than `axis` depends on it."""
+        if any(factor is not axis and axis in self[factor] for factor in form.terms):
+            return None
+        return form.terms.get(axis, 0)
 
     def lane_stride(self, index: UOp, axis: UOp, lanes: int) -> int | None:
         """The stride between lanes of an aligned vector along `axis`; None if not constant.
@@ -81,87 +93,6 @@ class FreeRanges:
             own = own_ranges(node)
             return union.difference(own) if own else union
         return union
-
-
-@dataclass
-class Affine:
-    """An integer expression as `constant + sum(coefficient * factor)`."""
-
-    constant: int = 0
-    terms: dict[UOp, int] = field(default_factory=dict)
-
-    def add(self, factor: UOp, coefficient: int) -> None:
-        """Add `coefficient * factor`."""
-        total = self.terms.get(factor, 0) + coefficient
-        if total:
-            self.terms[factor] = total
-        else:
-            self.terms.pop(factor, None)
-
-    def stride(self, axis: UOp, free: FreeRanges) -> int | None:
-        """The coefficient of `axis`; None if a factor other than `axis` depends on it."""
-        if any(f is not axis and axis in free[f] for f in self.terms):
-            return None
-        return self.terms.get(axis, 0)
-
-
-def affine(index: UOp) -> Affine:
-    """The affine form of `index`. Any op but +, - and * by a constant is a factor of its own."""
-    result = Affine()
-    stack = [(index, 1)]
-    while stack:
-        node, scale = stack.pop()
-        if node.op is Ops.CONST:
-            result.constant += scale * int(node.arg)
-        elif node.op is Ops.ADD:
-            stack += [(x, scale) for x in node.src]
-        elif node.op is Ops.SUB:
-            stack += [(node.src[0], scale), (node.src[1], -scale)]
-        elif node.op is Ops.NEG:
-            stack.append((node.src[0], -scale))
-        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
-            stack.append((node.src[0], scale * int(node.src[1].arg)))
-        elif node.op is Ops.MUL and node.src[0].op is Ops.CONST:
-            stack.append((node.src[1], scale * int(node.src[0].arg)))
-        else:
-            result.add(node, scale)
-    return result
-
-
-_KIND_ORDER = {kind: i for i, kind in enumerate(AxisType)}
-
-
-def _term_key(factor: UOp) -> tuple[int, int]:
-    # inner loops last, so that the sum of the others is loop-invariant
-    if factor.op is Ops.RANGE:
-        return (1 + _KIND_ORDER[factor.arg.kind], factor.arg.index)
-    return (0, 0)
-
-
-def build_affine(value: Affine) -> UOp:
-    """The expression of an affine form; innermost loops are added last."""
-    total: UOp | None = None
-    for factor in sorted(value.terms, key=_term_key):
-        coefficient = value.terms[factor]
-        term = factor
-        if coefficient != 1:
-            term = UOp(Ops.MUL, dtypes.index, (factor, index_const(coefficient)))
-        total = term if total is None else UOp(Ops.ADD, dtypes.index, (total, term))
-    if total is None:
-        return index_const(value.constant)
-    if not value.constant:
-        return total
-    return UOp(Ops.ADD, dtypes.index, (total, index_const(value.constant)))
-
-
-def index_const(value: int) -> UOp:
-    """A constant of index arithmetic."""
-    return UOp(Ops.CONST, dtypes.index, (), value)
-
-
-def collect(index: UOp) -> UOp:
-    """The index in affine form: products distributed, equal factors collected."""
-    return build_affine(affine(index))
 
 
 def substitute(node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = None) -> UOp:
@@ -210,78 +141,6 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
     if node.op is Ops.INDEX and len(src) == 3 and src[2].op is Ops.CONST and src[2].arg:
         return UOp(Ops.INDEX, node.dtype, src[:2], node.arg)
     return new
-
-
-def simplify_division(node: UOp) -> UOp:
-    """Simplify an IDIV or MOD of a non-negative dividend by taking multiples of the divisor out."""
-    dividend, divisor = node.src
-    if divisor.op is not Ops.CONST or divisor.arg <= 0:
-        return node
-    by = int(divisor.arg)
-    if dividend.vmin < 0:
-        return node
-    if dividend.vmax < by:
-        return UOp.const(dtypes.index, 0) if node.op is Ops.IDIV else dividend
-    whole, rest = Affine(), Affine()
-    for factor, coefficient in affine(dividend).terms.items():
-        multiple = coefficient // by if coefficient >= 0 else 0
-        if multiple:
-            whole.add(factor, multiple)
-        if coefficient - multiple * by:
-            rest.add(factor, coefficient - multiple * by)
-    constant = affine(dividend).constant
-    whole.constant, rest.constant = constant // by, constant % by
-    remainder = build_affine(rest)
-    if remainder.vmin < 0:
-        return node
-    if node.op is Ops.MOD:
-        if remainder.vmax < by:
-            return remainder
-        if not whole.terms and not whole.constant:
-            return _reduce_fraction(node)
-        return simplify_division(UOp(Ops.MOD, dtypes.index, (remainder, divisor)))
-    quotient = build_affine(whole)
-    if remainder.vmax < by:
-        return quotient
-    if not whole.terms and not whole.constant:
-        return _reduce_fraction(node)
-    return collect(quotient + simplify_division(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
-
-
-def _reduce_fraction(node: UOp) -> UOp:
-    """`(g*x + r) // (g*n)` is `x // n`, and `% (g*n)` is `(x % n) * g + r`, where `0 <= r < g`."""
-    dividend, divisor = node.src
-    by = int(divisor.arg)
-    parts = affine(dividend)
-    for common in sorted({abs(c) for c in parts.terms.values()}, reverse=True):
-        if common <= 1 or by % common:
-            continue
-        high, low = Affine(parts.constant // common), Affine(parts.constant % common)
-        for factor, coefficient in parts.terms.items():
-            if coefficient % common:
-                low.add(factor, coefficient)
-            else:
-                high.add(factor, coefficient // common)
-        rest = build_affine(low)
-        whole = build_affine(high)
-        if rest.vmin < 0 or rest.vmax >= common or whole.vmin < 0:
-            continue
-        divided = UOp(node.op, dtypes.index, (whole, UOp.const(dtypes.index, by // common)))
-        smaller = simplify_division(divided)
-        return smaller if node.op is Ops.IDIV else collect(smaller * common + rest)
-    return node
-
-
-def and_conditions(*conditions: UOp | None) -> UOp:
-    """The AND of conditions, where None is true."""
-    result: UOp | None = None
-    for x in conditions:
-        if x is None or (x.op is Ops.CONST and x.arg):
-            continue
-        if x.op is Ops.CONST:
-            return x
-        result = x if result is None or result is x else UOp(Ops.AND, dtypes.bool, (result, x))
-    return UOp.const(dtypes.bool, True) if result is None else result
 
 
 def extent(axis: UOp) -> int:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 
-from tinygrad.codegen.ranges import (
+from tinygrad.codegen.analysis.affine import affine
+from tinygrad.codegen.analysis.ranges import (
     FreeRanges,
     RangeFactory,
-    affine,
     extent,
     is_static,
     own_ranges,
@@ -146,7 +146,7 @@ def merge_ranges(sink: UOp) -> UOp:
         if not all(_pair_is_adjacent(own, outer, inner, table) for own in shapes):
             continue
         size = extent(inner)
-        steps = [(f.stride(outer, free), f.stride(inner, free)) for f in forms]
+        steps = [(free.coefficient(f, outer), free.coefficient(f, inner)) for f in forms]
         if any(a is None or b is None or a != b * size for a, b in steps):
             continue
         merged = factory.new(

@@ -10,11 +10,11 @@ import functools
 import math
 from collections.abc import Callable
 
-from tinygrad.codegen.narrow_floats import NARROW, as_integers, wide_arithmetic
-from tinygrad.codegen.ranges import FreeRanges
-from tinygrad.codegen.sine import sin
-from tinygrad.codegen.threefry import threefry
-from tinygrad.codegen.transcendental import exp2, log2, power
+from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, wide_arithmetic
+from tinygrad.codegen.decompose.sine import sin
+from tinygrad.codegen.decompose.threefry import threefry
+from tinygrad.codegen.decompose.transcendental import exp2, log2, power
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops

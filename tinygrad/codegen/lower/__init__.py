@@ -1,0 +1,1 @@
+"""Lowering of optimized loops: vectors, accumulators, and the order of the program."""

@@ -1,0 +1,1 @@
+"""Loop optimizations: normalization, tiling, vectorization, staging, and the grid."""
