@@ -15,7 +15,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import common_sources
+from tinygrad.uop.reshard import reshard_to_common_layout
 
 # a power up to this is written as multiplications
 MAX_MULTIPLIED = 32
@@ -54,7 +54,7 @@ class ArithmeticMixin(TensorCore):
         factors = self._operands(x, False, Ops.MUL.name)
         ndim = max(node.ndim for node in factors)
         summed = tuple(axis % ndim for axis in axes)
-        a, b = common_sources(Ops.MUL, factors, summed)
+        a, b = reshard_to_common_layout(Ops.MUL, factors, summed)
         return self._result(a.alu(Ops.MUL, b), x)
 
     def alu(self, op: Ops, *src: Self) -> Self:

@@ -18,7 +18,7 @@ from tinygrad.mixin.indexing import IndexingMixin
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import resolve, sint
-from tinygrad.uop.reduction import COMBINES, identity
+from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
 
 T = TypeVar("T", bound=IndexingMixin)
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -168,7 +168,7 @@ class GatherMixin(IndexingMixin):
         values, places = rows.joined(src.cast(wide)), rows.places(index, shape)
         combined = values.uop.scatter(op, places.uop, rows.count(shape), places.ndim - 1)
         put = rows.parted(values._derive(combined), shape)
-        return self._filled_up(put, identity(COMBINES[op], wide)).cast(src.dtype)
+        return self._filled_up(put, identity(SCATTER_REDUCE_OPS[op], wide)).cast(src.dtype)
 
     def scatter_reduce(
         self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True

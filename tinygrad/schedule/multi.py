@@ -23,7 +23,7 @@ from tinygrad.schedule.spmd.local import (
     spread,
     within,
 )
-from tinygrad.schedule.spmd.local_assign import assign_part
+from tinygrad.schedule.spmd.local_assign import assign_slice_locally
 from tinygrad.schedule.spmd.local_movement import move_locally, reduce_locally
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.sharding import Interval, Sharding
@@ -32,7 +32,7 @@ from tinygrad.uop.args import CommInfo
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, tensor_device
 from tinygrad.uop.ops import BufferArg, UOp, sint
-from tinygrad.uop.slice_assign import written_part
+from tinygrad.uop.slice_assign import match_slice_assign
 from tinygrad.uop.upat import PatternMatcher, UPat
 
 
@@ -203,10 +203,10 @@ def _local_sources(node: UOp, batch: int, ctx: Lowering) -> tuple[UOp, UOp]:
 
 def lower_assign(node: UOp, ctx: Lowering) -> UOp | None:
     """What is written to a part of a split axis is written by the devices that have it."""
-    part = written_part(node) if isinstance(node.device, Sharding) else None
+    part = match_slice_assign(node) if isinstance(node.device, Sharding) else None
     if part is None or node in ctx.read or not all_int(part.value.shape):
         return None
-    return assign_part(node, ctx.done[node.src[0]], ctx.done[part.value], part)
+    return assign_slice_locally(node, ctx.done[node.src[0]], ctx.done[part.value], part)
 
 
 def _leading_axes(layout: Sharding, rank: int) -> Sharding:

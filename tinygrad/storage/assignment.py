@@ -23,7 +23,7 @@ from tinygrad.storage.views import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.slice_assign import written_back
+from tinygrad.uop.slice_assign import update_slice
 
 
 def assign(tensor: TensorBase, value: UOp, device: str | Sharding) -> None:
@@ -51,7 +51,7 @@ def assign(tensor: TensorBase, value: UOp, device: str | Sharding) -> None:
     if memory is not None:
         whole = tensor._new(memory, False)
         whole.origin = tensor.origin
-        new = written_back(target, memory, value)
+        new = update_slice(target, memory, value)
         if new is not memory:
             assign(whole, new, device)
             realize_all((whole,))

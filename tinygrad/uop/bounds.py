@@ -31,16 +31,16 @@ def min_max(node: Node) -> Bounds:
             if pending:
                 stack.extend(pending)
                 continue
-        found = _bounds_of(top)
+        found = _compute_bounds(top)
         stack.pop()
         if not stack:
             return found
         top._bounds = found
 
 
-def _bounds_of(node: Node) -> Bounds:
+def _compute_bounds(node: Node) -> Bounds:
     rule = _RULES.get(node.op)
-    limits = _limits(node.dtype)
+    limits = _dtype_range(node.dtype)
     found = None if rule is None else rule(node)
     if found is None:
         return limits
@@ -51,7 +51,7 @@ def _bounds_of(node: Node) -> Bounds:
 
 
 @functools.cache
-def _limits(dtype: DType) -> Bounds:
+def _dtype_range(dtype: DType) -> Bounds:
     return dtypes.min(dtype), dtypes.max(dtype)
 
 
@@ -69,11 +69,11 @@ def _define_var(node: Node) -> Bounds:
 
 
 def _first_source(node: Node) -> Bounds:
-    return _of(node.src[0])
+    return _source_bounds(node.src[0])
 
 
 def _counter(node: Node) -> Bounds:
-    return 0, max(0, _of(node.src[0])[1] - 1)
+    return 0, max(0, _source_bounds(node.src[0])[1] - 1)
 
 
 def _arange(node: Node) -> Bounds:
@@ -89,39 +89,39 @@ def _special(node: Node) -> Bounds | None:
     return (0, max(0, size - 1)) if isinstance(size, int) else None
 
 
-def _of(node: Node) -> Bounds:
+def _source_bounds(node: Node) -> Bounds:
     bounds: Bounds = node._bounds
     return bounds if bounds.__class__ is tuple else node._min_max()
 
 
-def _both(node: Node) -> tuple[Any, Any, Any, Any]:
-    return (*_of(node.src[0]), *_of(node.src[1]))
+def _operand_bounds(node: Node) -> tuple[Any, Any, Any, Any]:
+    return (*_source_bounds(node.src[0]), *_source_bounds(node.src[1]))
 
 
-def _exact(node: Node) -> bool:
+def _is_exact(node: Node) -> bool:
     """Whether arithmetic on bounds is exact: not on floats, which round and may be NaN."""
     return not dtypes.is_float(node.src[-1].dtype)
 
 
 def _add(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
-    return (a + c, b + d) if _exact(node) else None
+    a, b, c, d = _operand_bounds(node)
+    return (a + c, b + d) if _is_exact(node) else None
 
 
 def _sub(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
-    return (a - d, b - c) if _exact(node) else None
+    a, b, c, d = _operand_bounds(node)
+    return (a - d, b - c) if _is_exact(node) else None
 
 
 def _neg(node: Node) -> Bounds | None:
-    a, b = _of(node.src[0])
+    a, b = _source_bounds(node.src[0])
     return -b, -a
 
 
 def _mul(node: Node) -> Bounds | None:
-    if not _exact(node):
+    if not _is_exact(node):
         return None
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if a >= 0 and c >= 0:
         return a * c, b * d
     corners = (a * c, a * d, b * c, b * d)
@@ -129,7 +129,7 @@ def _mul(node: Node) -> Bounds | None:
 
 
 def _idiv(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if c <= 0 <= d:
         return None
     corners = (cdiv(a, c), cdiv(a, d), cdiv(b, c), cdiv(b, d))
@@ -137,7 +137,7 @@ def _idiv(node: Node) -> Bounds | None:
 
 
 def _mod(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if c <= 0 <= d:
         return None
     if c == d and cdiv(a, c) == cdiv(b, c):
@@ -147,42 +147,42 @@ def _mod(node: Node) -> Bounds | None:
 
 
 def _max(node: Node) -> Bounds:
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if dtypes.is_float(node.dtype) and -_INFINITY in (a, c):
         # one of them may be NaN
         return -_INFINITY, _INFINITY
     return max(a, c), max(b, d)
 
 
-def _comparable(node: Node) -> bool:
+def _is_comparable(node: Node) -> bool:
     """Whether the bounds say something of every value: a float without finite bounds may be NaN."""
     if not dtypes.is_float(node.src[0].dtype):
         return True
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     return bool(-_INFINITY < min(a, c) and max(b, d) < _INFINITY)
 
 
 def _cmplt(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
-    return (b < c, a < d) if _comparable(node) else None
+    a, b, c, d = _operand_bounds(node)
+    return (b < c, a < d) if _is_comparable(node) else None
 
 
 def _cmpne(node: Node) -> Bounds | None:
-    if not _comparable(node):
+    if not _is_comparable(node):
         return None
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     return b < c or d < a, not a == b == c == d
 
 
 def _cmpeq(node: Node) -> Bounds | None:
-    if not _comparable(node):
+    if not _is_comparable(node):
         return None
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     return a == b == c == d, not (b < c or d < a)
 
 
 def _and(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if dtypes.is_bool(node.dtype):
         return a and c, b and d
     # bits can only be cleared, so a source that is not negative bounds the result
@@ -191,7 +191,7 @@ def _and(node: Node) -> Bounds | None:
 
 
 def _or(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if dtypes.is_bool(node.dtype):
         return a or c, b or d
     if a < 0 or c < 0:
@@ -200,7 +200,7 @@ def _or(node: Node) -> Bounds | None:
 
 
 def _xor(node: Node) -> Bounds | None:
-    a, b, c, d = _both(node)
+    a, b, c, d = _operand_bounds(node)
     if dtypes.is_bool(node.dtype):
         return _cmpne(node)
     if a < 0 or c < 0:
@@ -209,7 +209,7 @@ def _xor(node: Node) -> Bounds | None:
 
 
 def _shift_amount(node: Node) -> tuple[int, int] | None:
-    low, high = _of(node.src[1])
+    low, high = _source_bounds(node.src[1])
     return (low, high) if 0 <= low and high < node.dtype.scalar().itemsize * 8 else None
 
 
@@ -217,7 +217,7 @@ def _shl(node: Node) -> Bounds | None:
     amount = _shift_amount(node)
     if amount is None:
         return None
-    a, b = _of(node.src[0])
+    a, b = _source_bounds(node.src[0])
     return min(a << amount[0], a << amount[1]), max(b << amount[0], b << amount[1])
 
 
@@ -225,12 +225,12 @@ def _shr(node: Node) -> Bounds | None:
     amount = _shift_amount(node)
     if amount is None:
         return None
-    a, b = _of(node.src[0])
+    a, b = _source_bounds(node.src[0])
     return min(a >> amount[0], a >> amount[1]), max(b >> amount[0], b >> amount[1])
 
 
 def _where(node: Node) -> Bounds:
-    condition, yes, no = (_of(x) for x in node.src)
+    condition, yes, no = (_source_bounds(x) for x in node.src)
     if condition[0]:
         return yes
     if not condition[1]:
@@ -241,7 +241,7 @@ def _where(node: Node) -> Bounds:
 def _cast(node: Node) -> Bounds | None:
     source = node.src[0]
     target = node.dtype.scalar()
-    low, high = _of(source)
+    low, high = _source_bounds(source)
     if low.__class__ is float and not (-_INFINITY < low and high < _INFINITY):
         return None
     if target is dtypes.bool:
@@ -252,7 +252,7 @@ def _cast(node: Node) -> Bounds | None:
 
 
 def _vectorize(node: Node) -> Bounds:
-    lows, highs = zip(*(_of(x) for x in node.src), strict=True)
+    lows, highs = zip(*(_source_bounds(x) for x in node.src), strict=True)
     return min(lows), max(highs)
 
 

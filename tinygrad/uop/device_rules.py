@@ -19,7 +19,7 @@ from tinygrad.sharding import (
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import DeviceValue, Spmd
 from tinygrad.uop.node import Node
-from tinygrad.uop.reduction import COMBINES
+from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
 
 
 def compute_device(node: Node) -> DeviceValue:
@@ -104,7 +104,7 @@ def scatter_device(node: Node) -> DeviceValue:
             axes.append(p - index.ndim + batch + 1)
         else:
             in_batch = not isinstance(p, int) or p < batch
-            axes.append(p if in_batch else Partial(COMBINES[node.op].name))
+            axes.append(p if in_batch else Partial(SCATTER_REDUCE_OPS[node.op].name))
     return layout.with_axes(axes)
 
 

@@ -24,7 +24,7 @@ from tinygrad.sharding import (
 from tinygrad.uop import Ops
 from tinygrad.uop.device_rules import gather_layout, is_index_axis
 from tinygrad.uop.node import N, Node
-from tinygrad.uop.reshard import copy, mismatch, moved_base, reshard, unsharded_layout
+from tinygrad.uop.reshard import copy, device_mismatch, reshard, smallest_source, unsharded_layout
 
 
 def gather(table: N, index: N, batch: int) -> N:
@@ -33,23 +33,23 @@ def gather(table: N, index: N, batch: int) -> N:
     target = None
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
         if any(axis < batch for layout in (a, b) for axis in layout.split_axes):
-            table, index = _side_by_side(table, index, batch)
+            table, index = _align_batch(table, index, batch)
         else:
-            table, index, target = _split_apart(table, index, batch)
+            table, index, target = _separate_dimensions(table, index, batch)
     elif None not in (a, b) and a != b:
-        raise mismatch(Ops.GATHER, [a, b])
+        raise device_mismatch(Ops.GATHER, [a, b])
     node = table.replace(op=Ops.GATHER, src=(table, index), arg=batch)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
         if target is None or target.is_replicated:
-            whole = _layout_of_whole_rows(node, batch)
+            whole = _unsharded_rows_layout(node, batch)
             if whole is not None:
                 return gather(reshard(table, whole, Ops.GATHER.name), index, batch)
         return node.allreduce(target or layout.without_partial())
     return node if target is None else reshard(node, target, Ops.GATHER.name)
 
 
-def _layout_of_whole_rows(node: Node, batch: int) -> Sharding | None:
+def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
     """The layout of a table with whole rows, if to move it there takes less than to add up what was
     found in its parts. The gradient goes the same way back, and what is found may have to be full
     copies.
@@ -60,7 +60,7 @@ def _layout_of_whole_rows(node: Node, batch: int) -> Sharding | None:
     terms, summed = node.layout, node.layout.without_partial()
     whole = unsharded_layout(table.layout, table.shape, batch)
     by = index.device if isinstance(index.device, Sharding) else whole.replicated()
-    found = gather_layout(whole, _without_splits_of(whole, by), index.ndim, batch)
+    found = gather_layout(whole, _replicated_where_sharded(whole, by), index.ndim, batch)
     to_move = 2 * moved_elements(table.device, whole, table.shape)
     to_move += moved_elements(found, summed, node.shape)
     each = prod(size for size in summed.local_shape(node.shape) if isinstance(size, int))
@@ -70,7 +70,7 @@ def _layout_of_whole_rows(node: Node, batch: int) -> Sharding | None:
     return whole if to_move < to_add else None
 
 
-def _side_by_side(table: N, index: N, batch: int) -> tuple[N, N]:
+def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
     """Table and index, laid out as the operands of a product summed over the rows would be."""
     found = index.ndim + table.ndim - batch - 1
     # the axes of what is found, then the table's rows
@@ -80,54 +80,57 @@ def _side_by_side(table: N, index: N, batch: int) -> tuple[N, N]:
     for axis, size in zip(of_table, table.shape, strict=True):
         shapes[0][axis] = size
     shapes[1][: index.ndim] = index.shape
-    layouts = [_renamed(table.layout, of_table), index.layout]
+    layouts = [_with_axis_numbers(table.layout, of_table), index.layout]
     table_shape, index_shape = (tuple(shape) for shape in shapes)
     common = common_layout(
         layouts,
-        [moved_base(x).nbytes for x in (table, index)],
+        [smallest_source(x).nbytes for x in (table, index)],
         [table_shape, index_shape],
         (found,),
         table.dtype.itemsize,
     )
     back = {axis: number for number, axis in enumerate(of_table)}
-    wanted = _renamed(operand_layout(common, table_shape), back)
+    wanted = _with_axis_numbers(operand_layout(common, table_shape), back)
     return (
         reshard(table, wanted, Ops.GATHER.name),
         reshard(index, operand_layout(common, index_shape), Ops.GATHER.name),
     )
 
 
-def _renamed(layout: Sharding, numbers: list[int] | dict[int, int]) -> Sharding:
+def _with_axis_numbers(layout: Sharding, numbers: list[int] | dict[int, int]) -> Sharding:
     """The layout of the same elements, each axis under another number."""
     axes: list[Placement] = [numbers[p] if isinstance(p, int) else p for p in layout.axes]
     return layout.with_axes(axes)
 
 
-def _split_apart(table: N, index: N, batch: int) -> tuple[N, N, Sharding]:
+def _separate_dimensions(table: N, index: N, batch: int) -> tuple[N, N, Sharding]:
     """Table and index, not both split over one dimension of the mesh, and the layout of the rows.
 
     Where both are, the rows are split as the index is. Either each device gets the table, or each
     looks up all the rows that are in its part of the table, and they are sent to where they belong.
     """
     a, b = table.layout, index.layout
-    whole_table, whole_index = _without_splits_of(b, a), _without_splits_of(a, b)
-    target = gather_layout(whole_table, b, index.ndim, batch)
-    if whole_table is a:
+    replicated_table, replicated_index = (
+        _replicated_where_sharded(b, a),
+        _replicated_where_sharded(a, b),
+    )
+    target = gather_layout(replicated_table, b, index.ndim, batch)
+    if replicated_table is a:
         return table, index, target.without_partial()
     rows = (*index.shape, *table.shape[batch + 1 :])
-    found = gather_layout(a, whole_index, index.ndim, batch).without_partial()
+    found = gather_layout(a, replicated_index, index.ndim, batch).without_partial()
     target = target.without_partial()
-    by_table = moved_elements(a, whole_table, table.shape) * table.dtype.itemsize
+    by_table = moved_elements(a, replicated_table, table.shape) * table.dtype.itemsize
     by_index = (
-        moved_elements(b, whole_index, index.shape) * index.dtype.itemsize
+        moved_elements(b, replicated_index, index.shape) * index.dtype.itemsize
         + moved_elements(target, found, rows) * table.dtype.itemsize
     )
     if by_table <= by_index:
-        return reshard(table, whole_table, Ops.GATHER.name), index, target
-    return table, reshard(index, whole_index, Ops.GATHER.name), target
+        return reshard(table, replicated_table, Ops.GATHER.name), index, target
+    return table, reshard(index, replicated_index, Ops.GATHER.name), target
 
 
-def _without_splits_of(other: Sharding, layout: Sharding) -> Sharding:
+def _replicated_where_sharded(other: Sharding, layout: Sharding) -> Sharding:
     """`layout` with full copies over the dimensions of the mesh that `other` splits too."""
     if other.is_replicated or layout.is_replicated:
         return layout
@@ -147,7 +150,7 @@ def scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
         else:
             index = reshard(index, along_index, op.name)
     elif a is not None and b is not None and a != b:
-        raise mismatch(op, [a, b])
+        raise device_mismatch(op, [a, b])
     elif isinstance(b, Sharding) and not b.is_replicated:
         values = copy(values, b)
     node = values.replace(op=op, src=(values, index), arg=(*index.shape[:batch], rows))

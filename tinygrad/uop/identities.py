@@ -13,7 +13,7 @@ from tinygrad.uop.fold import constant_value, exec_alu
 from tinygrad.uop.node import Node
 
 
-def with_shape_of(u: Node, x: Node) -> Node:
+def broadcast_like(u: Node, x: Node) -> Node:
     """`x`, a source of `u`, in the shape of `u`: one source may be a scalar, another not."""
     shape = u._shape_or_none
     if not shape or x._shape_or_none == shape:
@@ -21,7 +21,7 @@ def with_shape_of(u: Node, x: Node) -> Node:
     return x._broadcast_to(shape)
 
 
-def fold_known(u: Node) -> Node | None:
+def fold_single_value(u: Node) -> Node | None:
     """An integer or a bool that can take one value only."""
     if u.dtype.count > 1 or dtypes.is_float(u.dtype):
         return None
@@ -29,7 +29,7 @@ def fold_known(u: Node) -> Node | None:
     return u.const_like(low) if low == high else None
 
 
-def constant_to_the_right(u: Node, c: Node, x: Node) -> Node | None:
+def move_constant_right(u: Node, c: Node, x: Node) -> Node | None:
     """`c + x` is `x + c`."""
     return None if x.op is Ops.CONST else u.replace(src=(x, c))
 
@@ -58,9 +58,9 @@ def _is_zero(c: Node, sign: float) -> bool:
 def subtract(u: Node, x: Node, y: Node) -> Node | None:
     """`x - 0` is `x`; `x - x` of integers is 0."""
     if dtypes.is_float(u.dtype):
-        return with_shape_of(u, x) if y.op is Ops.CONST and _is_zero(y, 1.0) else None
+        return broadcast_like(u, x) if y.op is Ops.CONST and _is_zero(y, 1.0) else None
     if y.op is Ops.CONST and y.arg == 0:
-        return with_shape_of(u, x)
+        return broadcast_like(u, x)
     return u.const_like(0) if x is y else None
 
 
@@ -125,9 +125,9 @@ def maximum(u: Node, x: Node, y: Node) -> Node | None:
     c, d = y._min_max()
     # a float that may be NaN has an infinite bound, which no finite one reaches
     if a >= d and -math.inf < a and d < math.inf:
-        return with_shape_of(u, x)
+        return broadcast_like(u, x)
     if c >= b and -math.inf < c and b < math.inf:
-        return with_shape_of(u, y)
+        return broadcast_like(u, y)
     return _merge_constants(u, x, y) if y.op is Ops.CONST else None
 
 
@@ -136,7 +136,7 @@ def negate_twice(x: Node) -> Node:
     return x
 
 
-def truncate_again(x: Node) -> Node | None:
+def truncate_whole(x: Node) -> Node | None:
     """TRUNC of what is whole already."""
     if x.op is Ops.TRUNC or not dtypes.is_float(x.dtype):
         return x

@@ -12,7 +12,7 @@ from tinygrad.dtype import DType, dtypes, truncate
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
 
-Terms = dict[Node, int]
+Addends = dict[Node, int]
 INDEX = dtypes.index
 INTEGERS = frozenset({*dtypes.ints, INDEX})
 
@@ -30,7 +30,7 @@ def binary(op: Ops, x: Node, y: Node) -> Node:
     return type(x)(op, x.dtype, (x, y))
 
 
-def times(x: Node, factor: int) -> Node:
+def multiply(x: Node, factor: int) -> Node:
     """`x * factor`."""
     return binary(Ops.MUL, x, constant(x, factor))
 
@@ -51,10 +51,10 @@ def negation(condition: Node) -> Node:
     return binary(Ops.CMPNE, condition, true)
 
 
-def split_sum(node: Node) -> tuple[Terms, int]:
-    """The terms of an integer expression, and its constant. No base is a sum, or has factor 0."""
-    terms: Terms = {}
-    total = 0
+def split_sum(node: Node) -> tuple[Addends, int]:
+    """The addends of an integer expression, and its constant. No base is a sum, or has factor 0."""
+    addends: Addends = {}
+    offset = 0
     stack = [(node, 1)]
     while stack:
         x, factor = stack.pop()
@@ -65,7 +65,7 @@ def split_sum(node: Node) -> tuple[Terms, int]:
         elif op is Ops.MUL and x.src[1].op is Ops.CONST:
             stack.append((x.src[0], factor * x.src[1].arg))
         elif op is Ops.CONST:
-            total += factor * x.arg
+            offset += factor * x.arg
         elif op is Ops.SUB:
             stack.append((x.src[1], -factor))
             stack.append((x.src[0], factor))
@@ -76,26 +76,26 @@ def split_sum(node: Node) -> tuple[Terms, int]:
             if bounds.__class__ is not tuple:
                 bounds = x._min_max()
             if bounds[0] == bounds[1]:
-                total += factor * bounds[0]
+                offset += factor * bounds[0]
             else:
-                terms[x] = terms.get(x, 0) + factor
-    if 0 in terms.values():
-        terms = {base: factor for base, factor in terms.items() if factor}
-    return terms, total
+                addends[x] = addends.get(x, 0) + factor
+    if 0 in addends.values():
+        addends = {base: factor for base, factor in addends.items() if factor}
+    return addends, offset
 
 
-def add_terms(terms: Terms, other: Terms, factor: int = 1) -> Terms:
-    """`terms + factor * other`."""
-    result = dict(terms)
+def add_scaled(addends: Addends, other: Addends, factor: int = 1) -> Addends:
+    """`addends + factor * other`."""
+    result = dict(addends)
     for base, f in other.items():
         result[base] = result.get(base, 0) + factor * f
     return {base: f for base, f in result.items() if f}
 
 
-def sum_bounds(terms: Terms, total: int = 0) -> tuple[int, int]:
-    """The least and greatest value of a sum, computed without wrapping."""
-    low = high = total
-    for base, factor in terms.items():
+def sum_bounds(addends: Addends, offset: int = 0) -> tuple[int, int]:
+    """The least and upper_bound value of a sum, computed without wrapping."""
+    low = high = offset
+    for base, factor in addends.items():
         a, b = base._min_max()
         if factor > 0:
             low += factor * a
@@ -106,33 +106,33 @@ def sum_bounds(terms: Terms, total: int = 0) -> tuple[int, int]:
     return low, high
 
 
-def fits(dtype: DType, bounds: tuple[int, int]) -> bool:
+def fits_dtype(dtype: DType, bounds: tuple[int, int]) -> bool:
     """Whether an integer dtype holds everything between the bounds."""
     return dtypes.min(dtype) <= bounds[0] and bounds[1] <= dtypes.max(dtype)
 
 
-def build_sum(like: Node, terms: Terms, total: int = 0) -> Node:
+def build_sum(like: Node, addends: Addends, offset: int = 0) -> Node:
     """The canonical sum, in the dtype of `like`."""
     make, dtype = type(like), like.dtype
     result: Node | None = None
-    for base, factor in sorted_terms(terms):
+    for base, factor in sorted_addends(addends):
         term = base
         if factor != 1:
-            term = times(base, factor)
+            term = multiply(base, factor)
         result = term if result is None else make(Ops.ADD, dtype, (result, term))
     if result is None:
-        return constant(like, total)
-    return make(Ops.ADD, dtype, (result, constant(like, total))) if total else result
+        return constant(like, offset)
+    return make(Ops.ADD, dtype, (result, constant(like, offset))) if offset else result
 
 
-def sorted_terms(terms: Terms) -> list[tuple[Node, int]]:
-    """The terms in canonical order: by falling size of factor, then by what the base is."""
-    if len(terms) < 2:
-        return list(terms.items())
-    sizes = {abs(factor) for factor in terms.values()}
-    if len(sizes) == len(terms):
-        return sorted(terms.items(), key=lambda term: -abs(term[1]))
-    return sorted(terms.items(), key=lambda term: (-abs(term[1]), *order_key(term[0])))
+def sorted_addends(addends: Addends) -> list[tuple[Node, int]]:
+    """The addends in canonical order: by falling size of factor, then by what the base is."""
+    if len(addends) < 2:
+        return list(addends.items())
+    sizes = {abs(factor) for factor in addends.values()}
+    if len(sizes) == len(addends):
+        return sorted(addends.items(), key=lambda term: -abs(term[1]))
+    return sorted(addends.items(), key=lambda term: (-abs(term[1]), *order_key(term[0])))
 
 
 def order_key(node: Node) -> tuple[int, str]:
@@ -144,18 +144,18 @@ def order_key(node: Node) -> tuple[int, str]:
     return node.op.value, node.key.hex()
 
 
-def common_factor(terms: Terms, total: int = 0) -> int:
-    """The greatest number that divides every factor and the constant; 0 for an empty sum."""
-    return math.gcd(*terms.values(), total)
+def common_factor(addends: Addends, offset: int = 0) -> int:
+    """The upper_bound number that divides every factor and the constant; 0 for an empty sum."""
+    return math.gcd(*addends.values(), offset)
 
 
 def simplify_sum(u: Node) -> Node | None:
     """The canonical form of an ADD of indices, or None if it has that form."""
     if u.dtype is not INDEX or _is_canonical(u):
         return None
-    terms, total = split_sum(u)
-    terms, total = _merge_divisions(terms, total)
-    return build_sum(u, terms, total)
+    addends, offset = split_sum(u)
+    addends, offset = _merge_divisions(addends, offset)
+    return build_sum(u, addends, offset)
 
 
 def _is_canonical(u: Node) -> bool:
@@ -200,26 +200,28 @@ def _base_and_factor(term: Node) -> tuple[Node, int]:
     return term, 1
 
 
-def _merge_divisions(terms: Terms, total: int) -> tuple[Terms, int]:
+def _merge_divisions(addends: Addends, offset: int) -> tuple[Addends, int]:
     """Merge quotients and remainders: see `_merge_remainder` and `_merge_quotient`."""
-    merged: tuple[Terms, int] | None = terms, total
+    merged: tuple[Addends, int] | None = addends, offset
     while merged is not None:
-        terms, total = merged
+        addends, offset = merged
         merged = None
-        for base, factor in terms.items():
+        for base, factor in addends.items():
             if base.op is Ops.MOD and base.src[1].op is Ops.CONST:
-                merged = _merge_remainder(base, factor, terms, total)
+                merged = _merge_remainder(base, factor, addends, offset)
             elif base.op is Ops.IDIV and base.src[1].op is Ops.CONST:
-                merged = _merge_quotient(base, factor, terms, total)
+                merged = _merge_quotient(base, factor, addends, offset)
             if merged is not None:
                 break
-    return terms, total
+    return addends, offset
 
 
-def _merge_quotient(base: Node, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
+def _merge_quotient(
+    base: Node, factor: int, addends: Addends, offset: int
+) -> tuple[Addends, int] | None:
     """`x - x//d*d` is `x%d`, also where `x` is itself a quotient."""
     x, divisor = base.src[0], base.src[1].arg
-    inner = [b for b in terms if b.op is Ops.IDIV and b.src[0] is x and b is not base]
+    inner = [b for b in addends if b.op is Ops.IDIV and b.src[0] is x and b is not base]
     for part in [x, *inner]:
         known = 1 if part is x else part.src[1].arg
         if part is not x and (part.src[1].op is not Ops.CONST or known <= 0):
@@ -228,30 +230,32 @@ def _merge_quotient(base: Node, factor: int, terms: Terms, total: int) -> tuple[
         if d < 2 or divisor % known or factor % d:
             continue
         scale = -factor // d
-        part_terms, part_total = split_sum(part)
-        if any(terms.get(b) != scale * f for b, f in part_terms.items()):
+        part_addends, part_offset = split_sum(part)
+        if any(addends.get(b) != scale * f for b, f in part_addends.items()):
             continue
-        rest = add_terms({b: f for b, f in terms.items() if b is not base}, part_terms, -scale)
-        return add_terms(rest, {remainder(part, d): scale}), total - scale * part_total
+        rest = add_scaled({b: f for b, f in addends.items() if b is not base}, part_addends, -scale)
+        return add_scaled(rest, {remainder(part, d): scale}), offset - scale * part_offset
     return None
 
 
-def _merge_remainder(base: Node, factor: int, terms: Terms, total: int) -> tuple[Terms, int] | None:
+def _merge_remainder(
+    base: Node, factor: int, addends: Addends, offset: int
+) -> tuple[Addends, int] | None:
     """`x%b + x//b*b` is `x`, and `x%b + (x//b)%m*b` is `x%(b*m)`."""
-    found = _remainder_partner(base, factor, terms)
+    found = _remainder_partner(base, factor, addends)
     if found is None:
         return None
     partner, whole = found
-    rest = {b: f for b, f in terms.items() if b is not base and b is not partner}
-    more, more_total = split_sum(whole)
-    return add_terms(rest, more, factor), total + factor * more_total
+    rest = {b: f for b, f in addends.items() if b is not base and b is not partner}
+    more, more_offset = split_sum(whole)
+    return add_scaled(rest, more, factor), offset + factor * more_offset
 
 
-def _remainder_partner(base: Node, factor: int, terms: Terms) -> tuple[Node, Node] | None:
+def _remainder_partner(base: Node, factor: int, addends: Addends) -> tuple[Node, Node] | None:
     """The term that `base`, a MOD, merges with, and what both together are, over `factor`."""
     x, divisor = base.src
     wanted = factor * divisor.arg
-    candidates = [b for b, f in terms.items() if f == wanted and b is not base]
+    candidates = [b for b, f in addends.items() if f == wanted and b is not base]
     if not candidates:
         return None
     quotient = quotient_node(x, divisor)
@@ -283,19 +287,19 @@ def simplify_product(u: Node) -> Node | None:
         left, right = right, left
     if right.op is Ops.CONST:
         if left.op in _SPLIT or right.arg in (0, 1) or left._min_max()[0] == left._min_max()[1]:
-            terms, total = split_sum(binary(Ops.MUL, left, right))
-            return build_sum(u, terms, total)
+            addends, offset = split_sum(binary(Ops.MUL, left, right))
+            return build_sum(u, addends, offset)
         return None if left is u.src[0] else binary(Ops.MUL, left, right)
     left, first = split_content(left)
     right, second = split_content(right)
     if left.op is Ops.CONST or right.op is Ops.CONST:
-        return times(binary(Ops.MUL, left, right), first * second)
+        return multiply(binary(Ops.MUL, left, right), first * second)
     if order_key(right) < order_key(left):
         left, right = right, left
     product = binary(Ops.MUL, left, right)
     if first * second == 1:
         return product
-    return times(product, first * second)
+    return multiply(product, first * second)
 
 
 _SPLIT = frozenset({Ops.ADD, Ops.MUL, Ops.CONST})
@@ -305,9 +309,9 @@ def split_content(node: Node) -> tuple[Node, int]:
     """`node` as an expression without a common factor, and that factor."""
     if node.op is not Ops.ADD and node.op is not Ops.MUL:
         return node, 1
-    terms, total = split_sum(node)
-    content = common_factor(terms, total)
+    addends, offset = split_sum(node)
+    content = common_factor(addends, offset)
     if content <= 1:
         return node, 1
-    reduced = {base: factor // content for base, factor in terms.items()}
-    return build_sum(node, reduced, total // content), content
+    reduced = {base: factor // content for base, factor in addends.items()}
+    return build_sum(node, reduced, offset // content), content

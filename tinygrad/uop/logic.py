@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from tinygrad.dtype import can_lossless_cast, dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.identities import with_shape_of
-from tinygrad.uop.linear import binary, fits, negation
+from tinygrad.uop.identities import broadcast_like
+from tinygrad.uop.linear import binary, fits_dtype, negation
 from tinygrad.uop.node import Node
 
 
-def negated(node: Node) -> Node | None:
+def negated_operand(node: Node) -> Node | None:
     """`x`, if `node` is `not x`."""
     if node.op is not Ops.CMPNE or node.src[1].op is not Ops.CONST or node.src[1].arg is not True:
         return None
@@ -56,21 +56,21 @@ def absorb(u: Node, x: Node, y: Node) -> Node | None:
     other = Ops.OR if u.op is Ops.AND else Ops.AND
     for a, b in ((x, y), (y, x)):
         if b.op is other and (a is b.src[0] or a is b.src[1]):
-            return with_shape_of(u, a)
+            return broadcast_like(u, a)
         if b.op is u.op and (a is b.src[0] or a is b.src[1]):
-            return with_shape_of(u, b)
-        if dtypes.is_bool(u.dtype) and negated(b) is a:
+            return broadcast_like(u, b)
+        if dtypes.is_bool(u.dtype) and negated_operand(b) is a:
             return u.const_like(u.op is Ops.OR)
     return None
 
 
 def select(u: Node, condition: Node, x: Node, y: Node) -> Node | None:
-    """A WHERE whose condition is known or does not matter, negated conditions, nested WHEREs."""
+    """A WHERE whose condition is known or does not matter; negated and nested conditions."""
     if condition.op is Ops.CONST:
-        return with_shape_of(u, x if condition.arg else y)
+        return broadcast_like(u, x if condition.arg else y)
     if x is y:
-        return with_shape_of(u, x)
-    positive = negated(condition)
+        return broadcast_like(u, x)
+    positive = negated_operand(condition)
     if positive is not None:
         return u.replace(src=(positive, y, x))
     if x.op is Ops.WHERE:
@@ -87,7 +87,7 @@ def select(u: Node, condition: Node, x: Node, y: Node) -> Node | None:
 def _select_bool(u: Node, condition: Node, x: Node, y: Node) -> Node | None:
     if x.op is Ops.CONST and y.op is Ops.CONST:
         chosen = condition if x.arg else negation(condition)
-        return with_shape_of(u, chosen)
+        return broadcast_like(u, chosen)
     if y.op is Ops.CONST and not y.arg:
         return u.replace(op=Ops.AND, src=(condition, x))
     if x.op is Ops.CONST and x.arg:
@@ -100,7 +100,7 @@ def cast_twice(u: Node, inner: Node, x: Node) -> Node | None:
     source, middle, target = x.dtype, inner.dtype, u.dtype
     integers = dtypes.is_int(source) and dtypes.is_int(middle)
     lossless = can_lossless_cast(source, middle) or (
-        integers and fits(middle, x._min_max()) and middle.count == 1
+        integers and fits_dtype(middle, x._min_max()) and middle.count == 1
     )
     # integers that get narrower twice lose the same bits at once
     narrowing = integers and dtypes.is_int(target) and target.itemsize <= middle.itemsize
@@ -117,7 +117,7 @@ def lift_index(u: Node) -> Node | None:
     sources = []
     for x in u.src:
         if x.op is Ops.CAST and x.src[0].dtype is dtypes.index:
-            if not fits(dtype, x.src[0]._min_max()):
+            if not fits_dtype(dtype, x.src[0]._min_max()):
                 return None
             sources.append(x.src[0])
         elif x.op is Ops.CONST and u.src[0].op is Ops.CAST:
@@ -127,7 +127,7 @@ def lift_index(u: Node) -> Node | None:
     if u.dtype is dtypes.bool:
         return u.replace(src=tuple(sources))
     lifted = u.replace(dtype=dtypes.index, src=tuple(sources))
-    return lifted.cast(u.dtype) if fits(u.dtype, lifted._min_max()) else None
+    return lifted.cast(u.dtype) if fits_dtype(u.dtype, lifted._min_max()) else None
 
 
 _LIFTABLE = frozenset({Ops.CAST, Ops.CONST})

@@ -34,7 +34,7 @@ class MovementMixin(Node):
         source = self
         layout = self.device
         if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, self.shape, arg) is None:
-            in_blocks = reshard.reshape_in_blocks(self, arg) if op is Ops.RESHAPE else None
+            in_blocks = reshard.reshape_padded(self, arg) if op is Ops.RESHAPE else None
             if in_blocks is not None:
                 return in_blocks
             source = reshard.reshard_for_movement(self, op, arg)

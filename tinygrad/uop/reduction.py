@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.uop import Ops
 
-COMBINES: dict[Ops, Ops] = {
+SCATTER_REDUCE_OPS: dict[Ops, Ops] = {
     Ops.SCATTER_ADD: Ops.ADD,
     Ops.SCATTER_MUL: Ops.MUL,
     Ops.SCATTER_MAX: Ops.MAX,

@@ -50,7 +50,7 @@ def find_user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
-def record(node: Node) -> None:
+def record_user_line(node: Node) -> None:
     """Remember which line of the user's program caused this communication."""
     if node.user_line is None and node.src[0].device is not None:
         node.user_line = find_user_line()
@@ -61,11 +61,11 @@ def copy(node: N, layout: DeviceValue) -> N:
     if node.device == layout:
         return node
     moved = node.replace(op=Ops.COPY, src=(node,), arg=tensor_device(layout))
-    record(moved)
+    record_user_line(moved)
     return moved
 
 
-def mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
+def device_mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
     """The error for operands that live on different devices."""
     names = " and ".join(dict.fromkeys(str(d) for d in devices))
     return ShardingError(
@@ -73,10 +73,12 @@ def mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
     )
 
 
-def common_sources(op: Ops, srcs: tuple[N, ...], summed: tuple[int, ...] = ()) -> tuple[N, ...]:
+def reshard_to_common_layout(
+    op: Ops, srcs: tuple[N, ...], reduced_axes: tuple[int, ...] = ()
+) -> tuple[N, ...]:
     """The sources of an elementwise op, all on the layout that moves the fewest bytes.
 
-    What a sum of the result over the axes `summed` moves counts too.
+    What a sum of the result over the axes `reduced_axes` moves counts too.
 
     Raises:
         ShardingError: the devices differ, or a transfer is needed under `SHARDING="strict"`.
@@ -87,17 +89,17 @@ def common_sources(op: Ops, srcs: tuple[N, ...], summed: tuple[int, ...] = ()) -
         return srcs
     layouts = [d for d in devices if isinstance(d, Sharding)]
     if len(layouts) < len(devices) or len({layout.devices for layout in layouts}) > 1:
-        raise mismatch(op, devices)
-    wide = [x for x in placed if x.shape]
+        raise device_mismatch(op, devices)
+    arrays = [x for x in placed if x.shape]
     target = common_layout(
-        [x.layout for x in wide],
-        [moved_base(x).nbytes for x in wide],
-        [_shape_before_broadcast(x) for x in wide],
-        summed,
-        wide[0].dtype.itemsize,
+        [x.layout for x in arrays],
+        [smallest_source(x).nbytes for x in arrays],
+        [_shape_before_broadcast(x) for x in arrays],
+        reduced_axes,
+        arrays[0].dtype.itemsize,
     )
     # the axes of factors are brought in line with each other
-    views = ALIGNED if summed else BROADCAST
+    views = ALIGNED if reduced_axes else BROADCAST
     return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
 
 
@@ -111,17 +113,17 @@ def _shape_before_broadcast(node: Node) -> tuple[Any, ...]:
     return node.shape
 
 
-def moved_base(node: N) -> N:
+def smallest_source(node: N) -> N:
     """The smallest node below that `reshard` would move in place of `node`."""
     smallest = node
-    while (number := _moved_source(node)) is not None:
+    while (number := _movable_source(node)) is not None:
         node = node.src[number]
         if node.size < smallest.size:
             smallest = node
     return smallest
 
 
-def unplaced(node: N) -> N | None:
+def without_placement(node: N) -> N | None:
     """A small expression of placed constants alone, without their placement: each device can make
     its own part of it.
     """
@@ -141,7 +143,7 @@ def unplaced(node: N) -> N | None:
     return node.substitute(constants)
 
 
-def _moved_source(node: Node) -> int | None:
+def _movable_source(node: Node) -> int | None:
     """The number of the source that can move in place of `node`: of rows that each device can look
     up, it is their index.
     """
@@ -153,7 +155,7 @@ def _moved_source(node: Node) -> int | None:
     return None
 
 
-class Request(NamedTuple):
+class ImplicitReshard(NamedTuple):
     """An operand that `by` needs in a layout that nobody asked for, as the program wrote it."""
 
     by: str
@@ -161,13 +163,13 @@ class Request(NamedTuple):
     layout: Sharding
     views: frozenset[Ops]
 
-    def below(self, node: Node, source: Node, layout: Sharding) -> Request:
+    def below(self, node: Node, source: Node, layout: Sharding) -> ImplicitReshard:
         """The same where `source` moves in place of `node`: it is the operand if `node` is only
         what `by` made of it.
         """
         if node is not self.operand or node.op not in self.views:
             return self
-        if node.op is Ops.RESHAPE and _without_ones(node) != _without_ones(source):
+        if node.op is Ops.RESHAPE and _squeezed_shape(node) != _squeezed_shape(source):
             return self
         return self._replace(operand=source, layout=layout)
 
@@ -182,7 +184,7 @@ class Request(NamedTuple):
             )
 
 
-def _without_ones(node: Node) -> list[Any]:
+def _squeezed_shape(node: Node) -> list[Any]:
     return [size for size in node.shape if size != 1]
 
 
@@ -195,13 +197,15 @@ def reshard(
     that it puts on its operands.
     Raises ShardingError for an implicit transfer under `SHARDING="strict"`.
     """
-    return _resharded(node, layout, Request(by, node, layout, views) if by is not None else None)
+    return _resharded(
+        node, layout, ImplicitReshard(by, node, layout, views) if by is not None else None
+    )
 
 
-def _resharded(node: N, layout: Sharding, request: Request | None) -> N:
+def _resharded(node: N, layout: Sharding, request: ImplicitReshard | None) -> N:
     if node.device == layout or not node.shape:
         return node if node.device == layout else copy(node, layout)
-    if unplaced(node) is not None:
+    if without_placement(node) is not None:
         return copy(node, layout)
 
     def below(inner: Sharding) -> N:
@@ -211,11 +215,11 @@ def _resharded(node: N, layout: Sharding, request: Request | None) -> N:
 
     if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
         # a view of what was moved is free, and others may need just that
-        exact = _exact_layout_below(node, layout)
+        exact = _exact_source_layout(node, layout)
         if exact is not None and exact.devices == node.layout.devices:
             return below(exact)
-    if moved_base(node) is not node:
-        inner = _layout_below(node, layout)
+    if smallest_source(node) is not node:
+        inner = _source_layout(node, layout)
         if inner is not None and inner.devices == node.layout.devices:
             return copy(below(inner), layout)
     if request is not None:
@@ -223,7 +227,7 @@ def _resharded(node: N, layout: Sharding, request: Request | None) -> N:
     return copy(node, layout)
 
 
-def value_to_assign(value: N, device: DeviceValue) -> N:
+def reshard_for_assign(value: N, device: DeviceValue) -> N:
     """`value` where it is to be stored.
 
     Raises:
@@ -239,7 +243,7 @@ def value_to_assign(value: N, device: DeviceValue) -> N:
     return value.copy_to_device(device)
 
 
-def _layout_below(node: Node, layout: Sharding) -> Sharding | None:
+def _source_layout(node: Node, layout: Sharding) -> Sharding | None:
     """The layout of the source with which this movement yields `layout`, or the nearest to it."""
     source = node.src[-1]
     if node.op is Ops.GATHER:
@@ -263,10 +267,10 @@ def _layout_below(node: Node, layout: Sharding) -> Sharding | None:
     return None
 
 
-def _exact_layout_below(node: Node, layout: Sharding) -> Sharding | None:
+def _exact_source_layout(node: Node, layout: Sharding) -> Sharding | None:
     """The layout of a reshape's or permute's source that yields just `layout`, at equal cost."""
     source = node.src[0]
-    below = _layout_below(node, layout)
+    below = _source_layout(node, layout)
     if below is None or not isinstance(source.device, Sharding) or not _fits(below, source.shape):
         return None
     above = LAYOUT_RULES[node.op.name](below, source.shape, node.arg)
@@ -293,7 +297,7 @@ def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
 
 
-def reshape_in_blocks(node: N, shape: tuple[Any, ...]) -> N | None:
+def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
     """A reshape whose layout cannot be kept, as one of a larger array, of which each device has
     whole rows; None if to move the array to another layout takes less, or to equal parts of another
     axis takes less than twice as much.
@@ -363,7 +367,7 @@ def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sha
     return min(fitting, key=lambda candidate: moved_elements(layout, candidate, shape))
 
 
-def source_of_bitcast(node: N, dtype: DType) -> N:
+def reshard_for_bitcast(node: N, dtype: DType) -> N:
     """`node` in a layout under which the blocks of the result are the bits of its own blocks."""
     layout = node.device
     old, new = node.dtype.itemsize, dtype.itemsize

@@ -16,24 +16,24 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 
-class WrittenPart(NamedTuple):
+class SliceAssign(NamedTuple):
     """`value` goes behind `padding[axis][0]` elements of each axis of what it is written to."""
 
     value: UOp
     padding: tuple[tuple[Any, Any], ...]
 
 
-def written_back(view: UOp, whole: UOp, value: UOp) -> UOp:
+def update_slice(view: UOp, whole: UOp, value: UOp) -> UOp:
     """`whole` with `value` in place of `view`, a chain of movement and copies above it."""
     mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
     while view is not whole:
         below = view.src[0]
-        value, mask = _undone(view, value), _undone(view, mask)
+        value, mask = _undo_movement(view, value), _undo_movement(view, mask)
         view = below
     return mask.alu(Ops.WHERE, value, whole)
 
 
-def _undone(node: UOp, value: UOp) -> UOp:
+def _undo_movement(node: UOp, value: UOp) -> UOp:
     """`value`, in the shape of a movement op's result, in the shape of its source."""
     shape = node.src[0].shape
     if node.op is Ops.SHRINK:
@@ -48,7 +48,7 @@ def _undone(node: UOp, value: UOp) -> UOp:
     return value
 
 
-def written_part(node: UOp) -> WrittenPart | None:
+def match_slice_assign(node: UOp) -> SliceAssign | None:
     """What an ASSIGN writes, if it is a part that is whole on each device, and its target stays as
     it was elsewhere.
     """
@@ -63,7 +63,7 @@ def written_part(node: UOp) -> WrittenPart | None:
     part = written.src[0]
     layout = part.device
     whole = layout is None or (isinstance(layout, Sharding) and layout.is_replicated)
-    return WrittenPart(part, written.arg) if whole and _is_true(mask.src[0]) else None
+    return SliceAssign(part, written.arg) if whole and _is_true(mask.src[0]) else None
 
 
 def _is_true(node: UOp) -> bool:

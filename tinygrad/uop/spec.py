@@ -144,7 +144,7 @@ _ARRAYS: dict[Ops, tuple[Check, ...]] = {
     **{op: (must.sources(1), must.keeps_dtype, must.movement_argument) for op in GroupOp.Movement},
     Ops.REDUCE_AXIS: (must.sources(1), must.keeps_dtype, must.reduce_axes),
     **{
-        op: (must.sources(2), must.keeps_dtype, must.integer_index, must.rows_batch)
+        op: (must.sources(2), must.keeps_dtype, must.integer_index, must.gather_batch)
         for op in (Ops.GATHER, *GroupOp.Scatter)
     },
     Ops.CUSTOM_KERNEL: (must.argument(CustomKernelArg), must.custom_output),

@@ -187,14 +187,14 @@ def _is_pairs(shape: tuple[Any, ...], arg: Any) -> bool:
 
 
 def _pad_fits(shape: tuple[Any, ...], arg: Any) -> bool:
-    return _is_pairs(shape, arg) and all(_least(n) >= 0 for pair in arg for n in pair)
+    return _is_pairs(shape, arg) and all(_lower_bound(n) >= 0 for pair in arg for n in pair)
 
 
 def _shrink_fits(shape: tuple[Any, ...], arg: Any) -> bool:
     if not _is_pairs(shape, arg):
         return False
     for (start, end), size in zip(arg, shape):
-        if _least(start) < 0 or (all_int((start, end, size)) and not start <= end <= size):
+        if _lower_bound(start) < 0 or (all_int((start, end, size)) and not start <= end <= size):
             return False
     return True
 
@@ -219,7 +219,7 @@ _MOVEMENT: dict[Ops, Callable[[tuple[Any, ...], Any], bool]] = {
 }
 
 
-def _least(size: Any) -> int:
+def _lower_bound(size: Any) -> int:
     """The least value of a size; what cancels out of a symbolic one does not count."""
     return size if isinstance(size, int) else int(size.simplify().vmin)
 
@@ -250,7 +250,7 @@ def integer_index(node: Node) -> str | None:
     return None if dtypes.is_int(dtype) else f"indexes by {dtype!r}, not by integers"
 
 
-def rows_batch(node: Node) -> str | None:
+def gather_batch(node: Node) -> str | None:
     """A GATHER or SCATTER shares the axes of its batch with its index."""
     first, index = node.src
     is_gather = node.op is Ops.GATHER

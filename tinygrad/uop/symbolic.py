@@ -32,7 +32,7 @@ folding: list[Rule] = [
     (_root(Ops.BITCAST, CONST), fold.fold_bitcast),
     (
         UPat(GroupOp.Commutative, src=(c, x), name="u"),
-        identities.constant_to_the_right,
+        identities.move_constant_right,
     ),
 ]
 
@@ -46,7 +46,7 @@ arithmetic: list[Rule] = [
     (_root(Ops.MOD, x, y), identities.remainder_integer),
     (_root(Ops.MAX, x, y), identities.maximum),
     (UPat(Ops.NEG, src=(UPat(Ops.NEG, src=(x,)),)), identities.negate_twice),
-    (UPat(Ops.TRUNC, src=(x,)), identities.truncate_again),
+    (UPat(Ops.TRUNC, src=(x,)), identities.truncate_whole),
     (_root(Ops.POW, x, c), identities.power_constant),
     (_root(Ops.AND, x, y), identities.bits_and),
     (_root(Ops.OR, x, y), identities.bits_or),
@@ -106,7 +106,7 @@ integers: list[Rule] = [
     (UPat({Ops.CMPNE, Ops.CMPEQ}, name="u"), compare.simplify_equality),
     (_any(Ops.MAX), compare.simplify_max),
     (_any(Ops.AND), valid.simplify_conjunction),
-    (UPat(INTEGER_OPS, name="u"), identities.fold_known),
+    (UPat(INTEGER_OPS, name="u"), identities.fold_single_value),
     (UPat(LIFTED_OPS, name="u"), logic.lift_index),
 ]
 

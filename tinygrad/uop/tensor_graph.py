@@ -52,7 +52,7 @@ class TensorGraphMixin(MovementMixin):
         else:
             dtype = srcs[-1].dtype
         if any(isinstance(x.device, Sharding) for x in srcs) or _conflicts(srcs):
-            srcs = reshard.common_sources(op, srcs)
+            srcs = reshard.reshard_to_common_layout(op, srcs)
         return type(self)(op, dtype, srcs)
 
     def cast(self, dtype: DType) -> Self:
@@ -65,7 +65,7 @@ class TensorGraphMixin(MovementMixin):
         """The same bits read as `dtype`; if its size differs, so does that of the last axis."""
         if self.dtype == dtype:
             return self
-        return type(self)(Ops.BITCAST, dtype, (reshard.source_of_bitcast(self, dtype),))
+        return type(self)(Ops.BITCAST, dtype, (reshard.reshard_for_bitcast(self, dtype),))
 
     def r(self, op: Ops, axes: tuple[int, ...]) -> Self:
         """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE
@@ -84,7 +84,7 @@ class TensorGraphMixin(MovementMixin):
     def allreduce(self, device: TensorDevice) -> Self:
         """The reduction of a partial value, delivered to `device`."""
         node = type(self)(Ops.ALLREDUCE, self.dtype, (self,), device)
-        reshard.record(node)
+        reshard.record_user_line(node)
         return node
 
     def copy_to_device(self, device: DeviceValue | Sequence[str]) -> Self:
@@ -135,7 +135,7 @@ class TensorGraphMixin(MovementMixin):
         `arg` counts the assignments before this one that are not run yet: values that read each of
         them may still be waited for.
         """
-        value = reshard.value_to_assign(value, self.device)
+        value = reshard.reshard_for_assign(value, self.device)
         target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
         return type(self)(Ops.ASSIGN, self.dtype, (target, value), before)
 

@@ -311,11 +311,11 @@ def graph_rewrite(
     return _rewrite_sources_first(sink, matcher, ctx, name or "rewrite", check)
 
 
-Check = Callable[[Node, Node, str], None]
+ReplacementCheck = Callable[[Node, Node, str], None]
 
 
 def _rewrite_sources_first(
-    sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+    sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: ReplacementCheck | None
 ) -> N:
     done: dict[N, N] = {}
     # a node whose replacement is being rewritten
@@ -396,7 +396,7 @@ def _carry_user_line(old: N, new: N, known: Container[N]) -> None:
 
 
 def _rewrite_roots_first(
-    sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None
+    sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: ReplacementCheck | None
 ) -> N:
     done: dict[N, N] = {}
     # (node as it was found, the node it became, whether the sources of that are done)
@@ -419,7 +419,9 @@ def _rewrite_roots_first(
     return done[sink]
 
 
-def _rewrite_fully(node: N, matcher: PatternMatcher, ctx: Any, name: str, check: Check | None) -> N:
+def _rewrite_fully(
+    node: N, matcher: PatternMatcher, ctx: Any, name: str, check: ReplacementCheck | None
+) -> N:
     for _ in range(REWRITE_LIMIT):
         replacement = matcher.rewrite(node, ctx)
         if replacement is None:

@@ -13,18 +13,18 @@ from typing import TypeAlias
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.linear import (
-    Terms,
-    add_terms,
+    Addends,
+    add_scaled,
     binary,
     build_sum,
     split_sum,
     sum_bounds,
 )
-from tinygrad.uop.logic import negated
+from tinygrad.uop.logic import negated_operand
 from tinygrad.uop.node import Node
 
-Constraint: TypeAlias = "tuple[Terms, int]"
-"""`(terms, limit)`: the sum of the terms is `limit` or less."""
+Constraint: TypeAlias = "tuple[Addends, int]"
+"""`(addends, limit)`: the sum of the addends is `limit` or less."""
 Intervals: TypeAlias = "dict[Node, tuple[int, int]]"
 
 PROPAGATION_PASSES = 3
@@ -45,19 +45,19 @@ def conjunction(clauses: list[Node]) -> Node:
 
 def constraints_of(clause: Node) -> list[Constraint]:
     """What a comparison of indices says, as inequalities; nothing for any other condition."""
-    inner = negated(clause)
+    inner = negated_operand(clause)
     node = clause if inner is None else inner
     if node.op not in _COMPARISONS or node.src[0].dtype is not dtypes.index:
         return []
-    terms, total = split_sum(node.src[0])
-    other, other_total = split_sum(node.src[1])
-    terms = add_terms(terms, other, -1)
-    limit = other_total - total
-    opposite = {base: -factor for base, factor in terms.items()}
+    addends, total = split_sum(node.src[0])
+    other, other_offset = split_sum(node.src[1])
+    addends = add_scaled(addends, other, -1)
+    limit = other_offset - total
+    opposite = {base: -factor for base, factor in addends.items()}
     if node.op is Ops.CMPLT:
-        return [(terms, limit - 1) if inner is None else (opposite, -limit)]
+        return [(addends, limit - 1) if inner is None else (opposite, -limit)]
     if (node.op is Ops.CMPEQ) == (inner is None):
-        return [(terms, limit), (opposite, -limit)]
+        return [(addends, limit), (opposite, -limit)]
     return []
 
 
@@ -68,26 +68,26 @@ def intervals_under(constraints: Iterable[Constraint]) -> Intervals | None:
     """The bounds of every term where the constraints hold; None if they never do."""
     constraints = list(constraints)
     found: Intervals = {}
-    for terms, _ in constraints:
-        for base in terms:
+    for addends, _ in constraints:
+        for base in addends:
             found[base] = base._min_max()
     for _ in range(PROPAGATION_PASSES):
         before = dict(found)
-        for terms, limit in constraints:
-            if not _tighten(found, terms, limit):
+        for addends, limit in constraints:
+            if not _tighten(found, addends, limit):
                 return None
         if found == before:
             break
     return found
 
 
-def _tighten(found: Intervals, terms: Terms, limit: int) -> bool:
+def _tighten(found: Intervals, addends: Addends, limit: int) -> bool:
     """Narrow `found` by one constraint; False if nothing is left."""
-    least = {b: f * found[b][0 if f > 0 else 1] for b, f in terms.items()}
+    least = {b: f * found[b][0 if f > 0 else 1] for b, f in addends.items()}
     total = sum(least.values())
     if total > limit:
         return False
-    for base, factor in terms.items():
+    for base, factor in addends.items():
         room = limit - total + least[base]
         low, high = found[base]
         if factor > 0:
@@ -97,9 +97,9 @@ def _tighten(found: Intervals, terms: Terms, limit: int) -> bool:
     return True
 
 
-def _greatest_under(found: Intervals, terms: Terms) -> int:
+def _upper_bound_under(found: Intervals, addends: Addends) -> int:
     total = 0
-    for base, factor in terms.items():
+    for base, factor in addends.items():
         low, high = found[base] if base in found else base._min_max()
         total += factor * (high if factor > 0 else low)
     return total
@@ -113,7 +113,7 @@ def simplify_conjunction(u: Node) -> Node | None:
     tightest: dict[tuple[Node, bool], Node] = {}
     kept: dict[Node, None] = {}
     for clause in clauses:
-        inner = negated(clause)
+        inner = negated_operand(clause)
         node = clause if inner is None else inner
         if node.op is not Ops.CMPLT or node.src[1].op is not Ops.CONST or not _is_scalar_int(node):
             kept[clause] = None
@@ -140,7 +140,7 @@ def _is_scalar_int(comparison: Node) -> bool:
 
 
 def _limit(clause: Node) -> int:
-    inner = negated(clause)
+    inner = negated_operand(clause)
     limit: int = (clause if inner is None else inner).src[1].arg
     return limit
 
@@ -167,7 +167,7 @@ def simplify_valid(valid: Node) -> Node:
         under = intervals_under(c for x in others for c in constraints[x])
         assert under is not None
         known = constraints[clause]
-        if known and all(_greatest_under(under, terms) <= limit for terms, limit in known):
+        if known and all(_upper_bound_under(under, addends) <= limit for addends, limit in known):
             kept = others
             continue
         simpler = uop_given_valid(conjunction(others), clause)
@@ -189,9 +189,9 @@ def uop_given_valid(valid: Node, u: Node) -> Node:
     if found is None:
         return u
     u = _with_intervals(u, {b: i for b, i in found.items() if i != b._min_max()})
-    for terms, interval in _sum_intervals(constraints):
+    for addends, interval in _sum_intervals(constraints):
         if u.src:
-            u = _with_sum_interval(u, terms, interval)
+            u = _with_sum_interval(u, addends, interval)
     return u
 
 
@@ -214,41 +214,41 @@ def _with_intervals(u: Node, intervals: Intervals) -> Node:
     return _cheaper(u, u.substitute(replaced), lambda x: x.substitute(back))
 
 
-def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Terms, tuple[int, int]]]:
-    """Sums of several terms whose bounds the constraints narrow."""
-    found: dict[frozenset[tuple[Node, int]], tuple[Terms, int, int]] = {}
-    for terms, limit in constraints:
-        if len(terms) < 2:
+def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Addends, tuple[int, int]]]:
+    """Sums of several addends whose bounds the constraints narrow."""
+    found: dict[frozenset[tuple[Node, int]], tuple[Addends, int, int]] = {}
+    for addends, limit in constraints:
+        if len(addends) < 2:
             continue
-        opposite = {base: -factor for base, factor in terms.items()}
-        key, reverse = frozenset(terms.items()), frozenset(opposite.items())
+        opposite = {base: -factor for base, factor in addends.items()}
+        key, reverse = frozenset(addends.items()), frozenset(opposite.items())
         if reverse in found:
             known, low, high = found[reverse]
             found[reverse] = known, max(low, -limit), high
         else:
-            known, low, high = found.get(key, (terms, *sum_bounds(terms)))
+            known, low, high = found.get(key, (addends, *sum_bounds(addends)))
             found[key] = known, low, min(high, limit)
-    return [(terms, (low, high)) for terms, low, high in found.values() if low <= high]
+    return [(addends, (low, high)) for addends, low, high in found.values() if low <= high]
 
 
-def _with_sum_interval(u: Node, terms: Terms, interval: tuple[int, int]) -> Node:
-    """Simplify `u` where a sum of several terms lies in an interval: one term is solved for."""
+def _with_sum_interval(u: Node, addends: Addends, interval: tuple[int, int]) -> Node:
+    """Simplify `u` where a sum of several addends lies in an interval: one term is solved for."""
     nodes = u.toposort()
-    if not all(base in nodes for base in terms):
+    if not all(base in nodes for base in addends):
         return u
-    unit = next((base for base, factor in terms.items() if factor in (1, -1)), None)
+    unit = next((base for base, factor in addends.items() if factor in (1, -1)), None)
     if unit is None:
         return u
-    factor = terms[unit]
+    factor = addends[unit]
     whole = _placeholder(unit, interval, 0)
-    rest = {base: f for base, f in terms.items() if base is not unit}
-    solved = add_terms({}, rest, -factor)
+    rest = {base: f for base, f in addends.items() if base is not unit}
+    solved = add_scaled({}, rest, -factor)
     total = 0
     if whole.op is Ops.CONST:
         total = factor * interval[0]
     else:
         solved[whole] = factor
-    back = {} if whole.op is Ops.CONST else {whole: build_sum(unit, terms)}
+    back = {} if whole.op is Ops.CONST else {whole: build_sum(unit, addends)}
     return _cheaper(
         u, u.substitute({unit: build_sum(unit, solved, total)}), lambda x: x.substitute(back)
     )

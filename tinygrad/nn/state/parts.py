@@ -20,7 +20,7 @@ from tinygrad.storage.host_shards import shards_of_array
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import source_of_bitcast
+from tinygrad.uop.reshard import reshard_for_bitcast
 
 # ops that compute each element from the elements at the same index of their sources
 _FOLLOWED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH}
@@ -101,4 +101,4 @@ def _made_of(value: UOp, stored: UOp, instead: UOp) -> UOp | None:
 
 def _keeps_blocks(node: UOp) -> bool:
     """Whether a bitcast to another element size keeps the layout."""
-    return node.op is not Ops.BITCAST or source_of_bitcast(node.src[0], node.dtype) is node.src[0]
+    return node.op is not Ops.BITCAST or reshard_for_bitcast(node.src[0], node.dtype) is node.src[0]

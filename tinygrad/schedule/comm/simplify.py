@@ -12,7 +12,7 @@ from tinygrad.schedule.comm.halo import is_halo_copy
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
-from tinygrad.uop.reshard import unplaced
+from tinygrad.uop.reshard import without_placement
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
 
@@ -58,7 +58,7 @@ def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
 
 def copy_of_constants(node: UOp, x: UOp) -> UOp | None:
     """`copy(f(copy(1, A)), B) -> copy(f(1), B)`: each device makes its own part of it"""
-    constant = None if x.device is None else unplaced(x)
+    constant = None if x.device is None else without_placement(x)
     return None if constant is None else node.replace(src=(constant,))
 
 

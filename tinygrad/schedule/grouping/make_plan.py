@@ -20,7 +20,7 @@ from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes, moveme
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
-from tinygrad.uop.reduction import COMBINES, identity
+from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
 
 Parts = tuple[Part, ...]
 
@@ -110,7 +110,7 @@ class _Planner:
         unit = self.transfer_unit(node) if op is Ops.TRANSFER else self.kernel_unit(node)
         if op in GroupOp.Scatter:
             # rows are combined with what changes none of them
-            start = node.const_like(identity(COMBINES[op], node.dtype))
+            start = node.const_like(identity(SCATTER_REDUCE_OPS[op], node.dtype))
             fill = UOp(Ops.STORE, node.dtype, (self.param(node, 0), start))
             unit.after = Unit(node, reads=[], stores=[fill], params=[self.parts[node]])
             self.units.append(unit.after)

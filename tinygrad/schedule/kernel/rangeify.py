@@ -16,7 +16,7 @@ from tinygrad.dtype import AddrSpace, PtrDType, dtypes
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
-from tinygrad.uop.reduction import COMBINES
+from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
 from tinygrad.uop.symbolic import symbolic
 from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
 
@@ -265,7 +265,7 @@ class _Lowering:
         address = address_of(target, (*batch, row, *inner), within(row, 0, count))
         old = load_address(address)
         loops = (*batch, *outer, *inner)
-        new = old.alu(COMBINES[node.op], self.value(values, loops))
+        new = old.alu(SCATTER_REDUCE_OPS[node.op], self.value(values, loops))
         return address.store(new, *(r for r in loops if r.op is Ops.RANGE))
 
 

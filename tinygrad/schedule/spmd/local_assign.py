@@ -14,10 +14,10 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import smax, smin
-from tinygrad.uop.slice_assign import WrittenPart
+from tinygrad.uop.slice_assign import SliceAssign
 
 
-def assign_part(node: UOp, target: UOp, value: UOp, part: WrittenPart) -> UOp:
+def assign_slice_locally(node: UOp, target: UOp, value: UOp, part: SliceAssign) -> UOp:
     """The ASSIGN `node` in local form: `value`, which is all of `part`, to where it belongs."""
     layout = cast(Sharding, node.device)
     window = target

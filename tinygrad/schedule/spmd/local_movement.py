@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.schedule.spmd.local import along, local_shape, part_number, within
 from tinygrad.sharding import (
     RANGE_OPS,
@@ -23,11 +22,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, WindowArg, sint
-
-
-def identity(op: Ops, dtype: DType) -> ConstType:
-    """What a reduction by `op` leaves as it is."""
-    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]
+from tinygrad.uop.reduction import identity
 
 
 def reduce_locally(node: UOp, value: UOp) -> UOp:
