@@ -10,7 +10,7 @@ import pytest
 
 from test.backend.counted import Array, array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, dtypes, nn
-from tinygrad.execution.schedule import _plans
+from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.settings import Context
 
@@ -182,11 +182,11 @@ def test_a_graph_of_the_same_structure_is_planned_once() -> None:
     def run(seed: int) -> Array:
         return (tensor(7, 5, seed=seed).softmax(0) @ tensor(5, 3, seed=seed + 1)).numpy()
 
-    _plans.clear()
+    plan_cache.clear()
     run(0)
-    plans = len(_plans)
+    plans = len(plan_cache)
     np.testing.assert_allclose(run(2).shape, (7, 3))
-    assert len(_plans) == plans
+    assert len(plan_cache) == plans
 
 
 def test_a_bound_value_is_no_part_of_the_structure() -> None:
@@ -198,23 +198,23 @@ def test_a_bound_value_is_no_part_of_the_structure() -> None:
     def run(value: int) -> float:
         return float(x[: n.bind(value)].sum().item())
 
-    _plans.clear()
+    plan_cache.clear()
     assert run(3) == pytest.approx(array(10, 3)[:3].sum(), rel=1e-4)
-    plans = len(_plans)
+    plans = len(plan_cache)
     assert run(7) == pytest.approx(array(10, 3)[:7].sum(), rel=1e-4)
-    assert len(_plans) == plans
+    assert len(plan_cache) == plans
 
 
 def test_the_plans_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tinygrad.execution.schedule.MAX_PLANS", 3)
+    monkeypatch.setattr(plan_cache, "limit", 3)
     tensors = [tensor(size, 2).realize() for size in range(1, 6)]
-    _plans.clear()
+    plan_cache.clear()
     for number in (0, 1, 2, 0, 3, 4):
         (tensors[number] + 1).realize()
-    first, *others = _plans
+    first, *others = plan_cache
     assert len(others) == 2
     (tensors[0] + 1).realize()
-    assert list(_plans) == [*others, first]
+    assert list(plan_cache) == [*others, first]
 
 
 def test_without_the_cache_results_are_the_same() -> None:

@@ -18,7 +18,7 @@ from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.execution import CommTrace
 from tinygrad.execution.realize import Capture, ExecItem, ScheduleItem, capturing
-from tinygrad.execution.schedule import _plans
+from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.pipeline import Pipeline, Task, make_timetable
 from tinygrad.nn.pipeline.stages import _Batch
@@ -229,13 +229,13 @@ def test_a_second_step_has_its_plans_from_the_cache(schedule: str) -> None:
     pipeline = Pipeline([Stage(seed) for seed in range(3)], DEVICES[:3], 4, schedule)
     optimizer = SGD(get_parameters(pipeline.stages), lr=0.1)
     planned = []
-    _plans.clear()
+    plan_cache.clear()
     with Tensor.train():
         for _ in range(3):
             optimizer.zero_grad()
             pipeline.step(mean_squared, *batch(DEVICES[0], DEVICES[2]))
             optimizer.step()
-            planned.append(len(_plans))
+            planned.append(len(plan_cache))
     assert planned[0] == planned[1] == planned[2]
 
 

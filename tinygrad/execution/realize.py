@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.dtype import dtypes
+from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import Program as ProgramSpec
@@ -59,7 +60,7 @@ class CompiledRunner:
 # kernels that were asked for last come last; each takes pieces of the address space, of which a
 # process has some ten thousands, so the first are let go, unless a captured function has them
 MAX_KERNELS = 8192
-_runners: dict[tuple[str, Renderer, int, UOp], CompiledRunner] = {}
+_runners: LruTable[tuple[str, Renderer, int, UOp], CompiledRunner] = LruTable(MAX_KERNELS)
 # every tensor form that was compiled; tests count these
 compiled_kernels: list[str] = []
 
@@ -69,7 +70,7 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
     opened, kind = Device[device], device.partition(":")[0]
     renderer = find_renderer(opened.renderer, opened.threads)
     key = (kind, renderer, NOOPT.value, ast)
-    found = _runners.pop(key, None)
+    found = _runners.get(key)
     if found is None:
         spec = get_program(lower_kernel(ast), renderer)
         if DEBUG >= 3:
@@ -78,9 +79,7 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
             print(spec.source)
         found = CompiledRunner(spec, device)
         compiled_kernels.append(spec.name)
-        while len(_runners) >= MAX_KERNELS:
-            del _runners[next(iter(_runners))]
-    _runners[key] = found
+        _runners.put(key, found)
     return found
 
 

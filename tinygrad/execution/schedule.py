@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from tinygrad.device import Buffer, Device
+from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.memory import Lifetime, plan
 from tinygrad.execution.memory import Plan as MemoryPlan
 from tinygrad.execution.realize import BufferCopy, Capture, ExecItem, ScheduleItem, capturing
@@ -56,21 +57,18 @@ def output_node(node: UOp) -> UOp | None:
     return None if below.op is Ops.BUFFER else node
 
 
-# plans that were used last come last; a program that never asks twice keeps this many
 MAX_PLANS = 1024
-_plans: dict[tuple[Any, ...], Plan] = {}
+plan_cache: LruTable[tuple[Any, ...], Plan] = LruTable(MAX_PLANS)
 
 
 def get_plan(sink: UOp, inputs: int) -> Plan:
-    """The plan of a canonical graph, from the cache if its like was planned before."""
+    """The plan of a canonical graph, from the cache if an equal graph was planned before."""
     settings = (RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
     key = (sink, Device.DEFAULT, settings, current_topology())
-    found = _plans.pop(key, None) if SCHEDULE_CACHE else None
+    found = plan_cache.get(key) if SCHEDULE_CACHE else None
     if found is None:
         found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
-        if len(_plans) >= MAX_PLANS:
-            del _plans[next(iter(_plans))]
-    _plans[key] = found
+        plan_cache.put(key, found)
     return found
 
 
