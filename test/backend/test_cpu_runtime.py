@@ -22,7 +22,7 @@ from tinygrad.runtime.support.pool import SERIAL_COPY_BYTES, worker_pool
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.settings import Context
 
-# adds value 0 to the items of buffer 0 that it is called for
+# Adds value 0 to items [begin, end) of buffer 0.
 ADD_IR = """
 define void @add(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 entry:
@@ -68,7 +68,7 @@ def add_program() -> CPUProgram:
 
 
 class HeapInfo(ctypes.Structure):
-    """What glibc says of its heap, see mallinfo2(3)."""
+    """Statistics of the heap of glibc, see mallinfo2(3)."""
 
     _fields_ = [(f"other{i}" if i != 7 else "used", ctypes.c_size_t) for i in range(10)]
 
@@ -80,8 +80,10 @@ def heap_bytes() -> int:
     return int(function().used)
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is another")
-def test_kernels_that_are_let_go_leave_no_memory_behind():
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc"
+)
+def test_unloaded_kernels_leak_no_memory():
     def make() -> None:
         for _ in range(5):
             code = llvm.emit_object(ADD_IR)
@@ -104,7 +106,7 @@ def test_a_kernel_runs_over_its_grid(compiled: bytes):
     assert data.numpy().tolist() == [7] + [5] * 599 + [0] * 400
 
 
-def test_an_error_in_llvm_ir_shows_the_line():
+def test_an_error_in_llvm_ir_shows_its_line():
     source = "define void @k() {\n  %a = add i32 1, 2\n  %b = fadd i32 %a, %a\n  ret void\n}"
     with pytest.raises(CompileError, match=r"line 3: invalid operand type") as caught:
         llvm.compile_llvm(source)
@@ -112,18 +114,18 @@ def test_an_error_in_llvm_ir_shows_the_line():
     assert "ret void" not in str(caught.value)
 
 
-def test_an_invalid_module_is_refused():
+def test_an_invalid_module_is_rejected():
     source = "define i32 @k() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}"
     with pytest.raises(CompileError, match="does not dominate"):
         llvm.compile_llvm(source)
 
 
-def test_an_error_in_c_shows_the_compilers_message():
+def test_an_error_in_c_shows_the_message_of_the_compiler():
     with pytest.raises(CompileError, match="undeclared"):
         c_compiler.compile_c("void k(void) { nothing = 1; }")
 
 
-def test_no_c_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_c_compiler_names_the_fix(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(DeviceError, match="no C compiler found .* CPU_LLVM at 1"):
         c_compiler.find_compiler.__wrapped__()
@@ -134,7 +136,7 @@ def test_a_missing_function_is_an_error():
         CPUProgram("nothing", llvm.compile_llvm(ADD_IR))
 
 
-def test_what_is_no_object_file_is_an_error():
+def test_bytes_that_are_not_an_object_file_are_an_error():
     with pytest.raises(CompileError, match="cannot link add"):
         CPUProgram("add", b"not an object file")
 
@@ -144,7 +146,7 @@ def test_compiling_is_deterministic(flags: llvm.Flags):
     assert llvm.emit_object(ADD_IR, flags) == llvm.emit_object(ADD_IR, flags)
 
 
-def test_assembly_is_for_people():
+def test_assembly_is_text():
     assert "add:" in llvm.emit_assembly(ADD_IR)
 
 
@@ -197,7 +199,7 @@ def test_compiled_kernels_are_cached(empty_cache: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 100, None])
-def test_a_damaged_cache_is_compiled_anew(empty_cache: Path, damage: bytes | None):
+def test_a_damaged_cache_entry_is_recompiled(empty_cache: Path, damage: bytes | None):
     code = llvm.compile_llvm(ADD_IR)
     entries = [path for path in Path(empty_cache).rglob("*") if path.is_file()]
     assert entries
@@ -209,7 +211,7 @@ def test_a_damaged_cache_is_compiled_anew(empty_cache: Path, damage: bytes | Non
     assert data.numpy().tolist() == [1, 1, 1]
 
 
-def test_c_is_cached_too(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_compiled_c_is_cached(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     code = c_compiler.compile_c(ADD_C)
     monkeypatch.setattr(c_compiler, "_run_compiler", lambda path, source: b"new")
     assert c_compiler.compile_c(ADD_C) == code
@@ -219,11 +221,11 @@ def test_c_is_cached_too(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     assert c_compiler.compile_c(ADD_C) == b"new"
 
 
-# *** conversions that the CPU may not have ***
+# *** conversions of float16 ***
 
 
 def interesting_floats() -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Every half, what lies halfway between neighbours, and a little beside that."""
+    """Every float16, the midpoints between neighbours, and the float64 next to each midpoint."""
     table = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
     finite = np.sort(table[np.isfinite(table)])
     middle = (finite[:-1] + finite[1:]) / 2
@@ -232,7 +234,7 @@ def interesting_floats() -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.concatenate([table, middle, *beside, np.array(edges)])
 
 
-# how C passes a half differs between systems, so these wrap the builtins in plain integers
+# The C ABI of float16 differs between systems; arrays have none.
 WRAPPERS = "".join(
     f"""
 define void @from_{source}_to_{target}(ptr %from, ptr %to, i64 %count) {{
@@ -315,7 +317,7 @@ def test_copies_between_cpu_devices_are_exact(size: int, to_offset: int, from_of
 
 @pytest.mark.parametrize("shift", [-64, -1, 1, 64, 4096])
 @pytest.mark.parametrize("size", [100, SERIAL_COPY_BYTES * 2, 33 << 20])
-def test_overlapping_views_copy_as_if_through_another_buffer(size: int, shift: int):
+def test_copies_between_overlapping_views_are_exact(size: int, shift: int):
     values = np.random.default_rng(0).integers(0, 256, size + 8192, np.uint8)
     base = Buffer("CPU", size + 8192, dtypes.uint8).allocate().copyin(values.data)
     copy_buffer(base.view(size, dtypes.uint8, 4096 + shift), base.view(size, dtypes.uint8, 4096))
@@ -348,7 +350,7 @@ def test_a_replay_runs_its_records_in_order():
     assert copy.numpy().tolist() == expected
 
 
-def test_a_replay_is_repointed():
+def test_buffers_and_values_of_a_replay_can_be_replaced():
     program = add_program()
     replay = Replay(worker_pool())
     first, second = integers(10), integers(10)
@@ -366,7 +368,7 @@ def test_a_replay_is_repointed():
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_a_replay_runs_several_launches_as_one_record(parallel: bool):
+def test_a_record_of_several_launches_runs_each_of_them(parallel: bool):
     program = add_program()
     replay = Replay(worker_pool())
     members = [integers(3000, device) for device in ("CPU", "CPU:1", "CPU:2", "CPU")]
@@ -393,7 +395,7 @@ def test_a_replay_runs_several_launches_as_one_record(parallel: bool):
     assert copied.numpy().tolist() == list(range(50))
 
 
-def test_a_replay_may_grow_after_it_ran():
+def test_a_replay_can_grow_after_a_run():
     program = add_program()
     replay = Replay(worker_pool())
     data = integers(4)
@@ -443,8 +445,8 @@ def test_a_replay_keeps_programs_and_buffers_alive():
     assert all(other.numpy().tolist() == [0, 0, 0] for other in others)
 
 
-def test_records_of_a_replay_see_all_writes_of_those_before():
-    # item i of each kernel reads what another thread may have written just before
+def test_records_see_all_writes_of_earlier_records():
+    # item i of each kernel reads an item that another thread wrote in the record before
     source = """
 define void @shift(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 entry:
@@ -484,7 +486,7 @@ done:
     assert pair[0].numpy().tolist() == expected
 
 
-def test_kernels_may_be_unloaded_while_others_run():
+def test_kernels_can_be_unloaded_while_others_run():
     data = integers(100)
     kept = add_program()
     for number in itertools.count():

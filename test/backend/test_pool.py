@@ -1,4 +1,4 @@
-"""The worker pool: every item runs exactly once, whatever the grid, the threads and the callers."""
+"""The worker pool: every item runs exactly once, for all grids, thread counts and callers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tinygrad.runtime.support.llvm import compile_llvm, link
 from tinygrad.runtime.support.native import FOLDER, host_platform, load_ir
 from tinygrad.runtime.support.pool import WorkerPool, worker_pool
 
-# adds one to each item of buffer 0, then, item by item, spins for value 0 iterations
+# Adds one to each item of buffer 0, and spins for value 0 iterations per item.
 MARK_IR = """
 define void @mark(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 entry:
@@ -50,7 +50,7 @@ exit:
 }
 """
 
-# each of two items waits for the other; then the second spins for value 0 iterations
+# Two items wait for each other; then the second spins for value 0 iterations.
 MEET_IR = """
 define void @meet(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 entry:
@@ -106,7 +106,7 @@ def pool_code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def make_pool(pool_code: bytes) -> Iterator[object]:
-    """Makes pools and stops them after the test, before their code goes."""
+    """Creates pools, and stops them after the test, before their code is unmapped."""
     made: list[WorkerPool] = []
 
     def make(threads: int, spin_ns: int = 30_000) -> WorkerPool:
@@ -141,7 +141,7 @@ def test_thousands_of_small_launches(make_pool):
     assert marks.tolist() == [5000] * 7
 
 
-def test_workers_that_sleep_wake_again(make_pool):
+def test_sleeping_workers_wake_up(make_pool):
     pool = make_pool(3, 1000)
     marks = np.zeros(64, np.int32)
     pause = threading.Event()
@@ -152,7 +152,7 @@ def test_workers_that_sleep_wake_again(make_pool):
 
 
 @pytest.mark.parametrize("spin_ns", [0, 30_000])
-def test_items_run_at_the_same_time_and_the_last_is_waited_for(make_pool, spin_ns: int):
+def test_items_run_concurrently_and_a_launch_waits_for_the_last(make_pool, spin_ns: int):
     pool = make_pool(2, spin_ns)
     pause = threading.Event()
     for _ in range(20):
@@ -211,7 +211,7 @@ def test_a_stopped_pool_still_runs_kernels(make_pool):
     assert marks.tolist() == [2] * 100
 
 
-def test_a_pool_starts_anew_after_a_reset(make_pool):
+def test_a_pool_restarts_after_a_reset(make_pool):
     pool = make_pool(3)
     marks = np.zeros(100, np.int32)
     for _ in range(3):
@@ -222,7 +222,7 @@ def test_a_pool_starts_anew_after_a_reset(make_pool):
     assert marks.tolist() == [4] * 100
 
 
-def test_a_system_without_posix_threads_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_system_without_posix_threads_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.platform", "win32")
     with pytest.raises(DeviceError, match="needs POSIX threads, which win32 lacks"):
         host_platform()
@@ -259,7 +259,7 @@ def run_script(body: str) -> str:
     return done.stdout
 
 
-def test_a_forked_child_has_a_pool_of_its_own():
+def test_a_forked_child_has_its_own_pool():
     output = run_script(
         """
         for _ in range(20):
@@ -278,7 +278,7 @@ def test_a_forked_child_has_a_pool_of_its_own():
     assert output == "parent True\n"
 
 
-def test_a_program_may_end_while_kernels_run():
+def test_a_program_can_exit_while_kernels_run():
     output = run_script(
         """
         def forever():

@@ -35,7 +35,7 @@ from tinygrad.runtime.support.host import ALIGNMENT, HostAllocator, allocate_hos
 
 
 def filled(device: str, values: np.ndarray[Any, Any]) -> Buffer:
-    """A buffer of bytes on the device, holding the array."""
+    """A buffer on the device with the bytes of the array."""
     buffer = Buffer(device, values.nbytes, dtypes.uint8).allocate()
     return buffer.copyin(values.data.cast("B"))
 
@@ -54,7 +54,7 @@ def filled(device: str, values: np.ndarray[Any, Any]) -> Buffer:
         ("DISK:0", "DISK:0"),
     ],
 )
-def test_a_device_has_one_spelling(name: str, canonical: str):
+def test_device_names_are_canonicalized(name: str, canonical: str):
     assert Device.canonicalize(name) == canonical
     assert Device.canonicalize(canonical) == canonical
 
@@ -66,7 +66,7 @@ def test_the_default_device_can_be_set(monkeypatch: pytest.MonkeyPatch):
     assert Device.DEFAULT == Device.canonicalize(None) == "NULL"
 
 
-def test_an_unknown_device_is_refused_with_the_known_ones():
+def test_an_unknown_device_is_an_error_that_lists_the_known_ones():
     with pytest.raises(
         DeviceError, match=r"unknown device 'ABACUS'; known devices are CPU, .*NULL"
     ):
@@ -78,7 +78,7 @@ def test_a_device_number_is_a_number():
         Device.canonicalize("CPU:x")
 
 
-def test_a_missing_package_is_one_sentence_with_the_fix(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_package_names_the_fix(monkeypatch: pytest.MonkeyPatch):
     def fail(name: str) -> None:
         raise ModuleNotFoundError("No module named 'cuda'", name="cuda.bindings")
 
@@ -87,7 +87,7 @@ def test_a_missing_package_is_one_sentence_with_the_fix(monkeypatch: pytest.Monk
         Device["NULL:77"]
 
 
-def test_opening_a_device_twice_gives_the_same():
+def test_a_device_is_opened_once():
     assert Device["NULL:3"] is Device["null:3"]
     assert Device["NULL:3"] is not Device["NULL:4"]
 
@@ -98,13 +98,13 @@ def test_available_devices_are_those_that_run_kernels():
     assert not {"NPY", "PYTHON", "DISK"} & set(available)
 
 
-def test_dtypes_are_a_capability_of_the_device():
+def test_supported_dtypes_depend_on_the_device():
     assert is_dtype_supported(dtypes.float32, "CPU")
     assert is_dtype_supported(dtypes.float32.vec(4), "CPU")
     assert not is_dtype_supported(dtypes.float32, "NPY")
 
 
-def test_a_device_without_kernels_says_so():
+def test_compiling_for_a_device_without_kernels_is_an_error():
     with pytest.raises(DeviceError, match="NPY runs no kernels"):
         Device["NPY"].compile("")
 
@@ -113,7 +113,7 @@ def test_a_device_without_kernels_says_so():
 
 
 @given(st.integers(0, 5000))
-def test_what_is_copied_in_comes_out(size: int):
+def test_copyout_returns_what_copyin_stored(size: int):
     values = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     buffer = filled("NPY", values) if size else Buffer("NPY", 0, dtypes.uint8).allocate()
     assert buffer.numpy().tobytes() == values.tobytes()
@@ -150,7 +150,7 @@ def test_a_memoryview_outlives_its_buffer():
     assert other.numpy().sum() == 0
 
 
-def test_memory_in_use_is_counted_and_given_back():
+def test_memory_in_use_is_counted_and_released():
     before = GlobalCounters.mem_used, GlobalCounters.mem_used_per_device["NULL:5"]
     buffer = Buffer("NULL:5", 1000, dtypes.float32).allocate()
     view = buffer.view(10, dtypes.float32, 0).ensure_allocated()
@@ -184,7 +184,7 @@ def test_a_buffer_survives_pickling():
     assert not pickle.loads(pickle.dumps(Buffer("NPY", 5, dtypes.int8))).is_allocated()
 
 
-def test_a_multibuffer_is_one_buffer_a_device():
+def test_a_multibuffer_has_one_buffer_per_device():
     devices = ("NULL:1", "NULL:2")
     bufs = tuple(Buffer(device, 6, dtypes.int16) for device in devices)
     multi = MultiBuffer(bufs)
@@ -238,7 +238,7 @@ def test_host_memory_must_be_contiguous_and_whole():
         Buffer.from_memoryview("NPY", dtypes.int32, memoryview(bytes(10)))
 
 
-def test_an_external_pointer_is_used_as_it_is():
+def test_an_external_pointer_is_used_unchanged():
     values = np.arange(4, dtype=np.int32)
     spec = BufferSpec(external_ptr=values.ctypes.data)
     buffer = Buffer("NPY", 4, dtypes.int32, options=spec).allocate()
@@ -250,7 +250,7 @@ def test_an_external_pointer_is_used_as_it_is():
 
 
 class CountingAllocator(Allocator):
-    """Numbers its memory, and can run out of it."""
+    """An allocator of numbered handles, with a limit."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__("COUNTING")
@@ -269,7 +269,7 @@ class CountingAllocator(Allocator):
         self.live.remove(handle)
 
 
-def test_freed_memory_is_used_again():
+def test_freed_memory_is_reused():
     allocator = CountingAllocator(10)
     handles = set()
     for _ in range(20):
@@ -278,7 +278,7 @@ def test_freed_memory_is_used_again():
     assert allocator.allocate(128).handle == 2
 
 
-def test_memory_in_use_is_never_given_out_twice():
+def test_memory_in_use_is_never_allocated_again():
     allocator = CountingAllocator(10)
     alive = [allocator.allocate(64) for _ in range(5)]
     alive.pop(2)
@@ -287,7 +287,7 @@ def test_memory_in_use_is_never_given_out_twice():
     assert allocator.fresh == 7
 
 
-def test_kept_memory_is_freed_before_giving_up():
+def test_cached_memory_is_freed_before_an_out_of_memory_error():
     allocator = CountingAllocator(2)
     kept: list[Allocation] = [allocator.allocate(64), allocator.allocate(64)]
     kept.clear()
@@ -298,7 +298,7 @@ def test_kept_memory_is_freed_before_giving_up():
     assert len(held) == 2
 
 
-def test_kept_memory_has_a_limit_and_the_oldest_size_goes_first():
+def test_the_cache_has_a_limit_and_frees_the_least_recently_used_size():
     allocator = CountingAllocator(100)
     allocator.free_lists.limit = 1000
     for nbytes in (400, 500, 600):
@@ -312,7 +312,7 @@ def test_kept_memory_has_a_limit_and_the_oldest_size_goes_first():
     assert set(allocator.free_lists.lists) == {(100, BufferSpec()), (200, BufferSpec())}
 
 
-def test_allocators_may_share_kept_memory():
+def test_allocators_can_share_cached_memory():
     shared = FreeLists()
     first, second = HostAllocator("NPY", shared), HostAllocator("NPY:1", shared)
     address = first.allocate(4096).handle
@@ -340,7 +340,7 @@ def test_host_memory_is_aligned():
 
 @pytest.mark.parametrize("source", ["NPY", "CPU", "CPU:1", "NULL"])
 @pytest.mark.parametrize("destination", ["NPY", "CPU", "CPU:1", "NULL"])
-def test_only_bytes_between_computing_devices_are_counted(source: str, destination: str):
+def test_only_messages_between_devices_with_kernels_are_counted(source: str, destination: str):
     values = np.arange(100, dtype=np.uint8)
     origin, to = filled(source, values), Buffer(destination, 100, dtypes.uint8)
     GlobalCounters.reset()
@@ -352,13 +352,13 @@ def test_only_bytes_between_computing_devices_are_counted(source: str, destinati
         assert to.numpy().tolist() == values.tolist()
 
 
-def test_a_null_device_holds_more_than_the_machine_has():
+def test_a_null_device_can_allocate_more_than_the_machine_has():
     buffer = Buffer("NULL", 1 << 50, dtypes.float32).allocate()
     assert buffer.nbytes == 1 << 52
     assert Buffer("NULL", 3, dtypes.int32).allocate().numpy().tolist() == [0, 0, 0]
 
 
-def test_devices_with_memory_of_their_own_copy_through_the_host(monkeypatch: pytest.MonkeyPatch):
+def test_devices_with_separate_memory_copy_through_the_host(monkeypatch: pytest.MonkeyPatch):
     class Remote(CountingAllocator):
         data = bytearray(4)
 
