@@ -19,7 +19,6 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.shards import layout_of
 
 Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
@@ -335,7 +334,7 @@ def _mstack(g: UOp, y: UOp) -> Gradients:
 
 def _mselect(g: UOp, y: UOp) -> Gradients:
     x = y.src[0]
-    layout = layout_of(x)
+    layout = x.layout
     shapes = shard_shapes(layout, x.shape)
     # the gradients of replicas add up
     summed = layout.with_axes([Partial("ADD") if p is None else p for p in layout.axes])

@@ -15,7 +15,7 @@ from tinygrad.uop.spec_checks import _MOVEMENT
 
 TWO = Sharding(("CPU:0", "CPU:1"), 0)
 FULL = Sharding(("CPU:0", "CPU:1"))
-TERMS = Sharding(("CPU:0", "CPU:1"), Partial("ADD"))
+PARTIAL = Sharding(("CPU:0", "CPU:1"), Partial("ADD"))
 SPMD = Spmd(("CPU:0", "CPU:1"))
 
 x = UOp.new_buffer("CPU", (4, 6), dtypes.float32)
@@ -23,7 +23,7 @@ i = UOp.new_buffer("CPU", (4,), dtypes.int32)
 p = UOp.new_buffer("CPU", (4, 6), dtypes.bool)
 split = UOp.new_buffer(TWO, (4, 6), dtypes.float32)
 zero, two = UOp.const(dtypes.float32, 0.0), UOp.const(dtypes.index, 2)
-terms = UOp(Ops.REDUCE_AXIS, dtypes.float32, (split,), ReduceArg(Ops.ADD, (0,)))
+partial_sums = UOp(Ops.REDUCE_AXIS, dtypes.float32, (split,), ReduceArg(Ops.ADD, (0,)))
 local = UOp.new_buffer(SPMD, (2, 6), dtypes.float32)
 
 pointer = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(24), (), 0)
@@ -44,7 +44,7 @@ def node(op: Ops, *src: UOp, arg: object = None, dtype: object = None) -> UOp:
         (UOp.sink(x.reshape((24,)).pad(((1, 1),)).shrink(((0, 3),)).flip((True,))), TENSOR),
         (UOp.sink(x.permute((1, 0)).cast(dtypes.int32).bitcast(dtypes.float32)), TENSOR),
         (UOp.sink(split.r(Ops.ADD, (0,)), split.shard(FULL), split.mselect(1)), TENSOR),
-        (UOp.sink((terms + terms).reshape((6,)).allreduce(FULL)), TENSOR),
+        (UOp.sink((partial_sums + partial_sums).reshape((6,)).allreduce(FULL)), TENSOR),
         (UOp.sink(x.gather(i), x.gather(i).scatter_add(i, 9)), TENSOR),
         (UOp.sink(x.shrink(((0, UOp.variable("n", 1, 4).bind(2)), (0, 6)))), TENSOR),
         (UOp.sink((local + local).r(Ops.ADD, (0,))), PER_DEVICE),
@@ -87,11 +87,11 @@ WRONG_TENSOR = [
     (node(Ops.BITCAST, i.reshape((2, 2)), dtype=dtypes.float64), None),
     (node(Ops.BITCAST, i.reshape((4, 1)), dtype=dtypes.float64), "does not divide the last axis"),
     (node(Ops.COPY, x, arg=("CPU:0", "CPU:1")), "which is no device"),
-    (node(Ops.COPY, x, arg=TERMS), "COPY leaves unreduced terms on"),
+    (node(Ops.COPY, x, arg=PARTIAL), "COPY leaves unreduced partial values on"),
     (node(Ops.ALLREDUCE, split, arg=FULL), "has nothing to reduce"),
-    # terms may be stored, to be reduced later
-    (UOp.sink(terms), None),
-    (node(Ops.CONTIGUOUS, terms), "CONTIGUOUS reads unreduced terms"),
+    # partial sums may be stored, to be reduced later
+    (UOp.sink(partial_sums), None),
+    (node(Ops.CONTIGUOUS, partial_sums), "CONTIGUOUS reads unreduced partial values"),
     (node(Ops.MSELECT, split, arg=2), "takes part 2 of a value on 2 devices"),
     (local, "in the tensor graph a device is a name, a Sharding or None"),
     (

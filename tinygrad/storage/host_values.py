@@ -19,7 +19,6 @@ from tinygrad.dtype import (
 from tinygrad.storage.views import IDENTITY_OPS
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sym_infer
-from tinygrad.uop.shards import layout_of
 
 if TYPE_CHECKING:
     import numpy
@@ -76,7 +75,7 @@ def _base(node: UOp) -> UOp:
 
 def _shaped(content: Array, buffer: UOp) -> Array:
     if buffer.op is Ops.MSELECT:
-        block = _bound_sizes(layout_of(buffer.src[0]).local_shape(buffer.src[0].shape))
+        block = _bound_sizes(buffer.src[0].layout.local_shape(buffer.src[0].shape))
         inside = tuple(slice(size) for size in _bound_sizes(buffer.shape))
         return content[: prod(block)].reshape(block)[inside]
     # a buffer of symbolic shape is allocated for the maximum size, and filled from the front
@@ -117,7 +116,7 @@ def _apply(array: Array, node: UOp) -> Array:
     if op is Ops.SHRINK:
         return array[tuple(slice(*_bound_sizes(bounds)) for bounds in arg)]
     if op is Ops.MSELECT:
-        region = layout_of(node.src[0]).regions(array.shape)[arg]
+        region = node.src[0].layout.regions(array.shape)[arg]
         return array[tuple(slice(*bounds) for bounds in region)]
     if op is Ops.FLIP:
         return np.flip(array, tuple(i for i, flip in enumerate(arg) if flip))

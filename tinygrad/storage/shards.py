@@ -13,7 +13,6 @@ from tinygrad.sharding import Sharding, ShardingError, replica_count, shard_shap
 from tinygrad.storage.views import IDENTITY_OPS, VIEW_OPS, selected_shard
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.shards import layout_of
 
 
 def with_stored_shard(node: UOp) -> UOp:
@@ -34,7 +33,7 @@ def _shard_of(value: UOp, index: int) -> UOp:
     if not _is_followed(value, source):
         return value.contiguous().mselect(index)
     shard = _shard_of(source, index)
-    layout = layout_of(value)
+    layout = value.layout
     shape = shard_shapes(layout, value.shape)[index]
     if value.op in IDENTITY_OPS:
         return value.replace(src=(shard,))
@@ -72,7 +71,7 @@ def check_writable(shard: UOp) -> None:
     """Raises ShardingError if `shard`, an MSELECT, is one of several replicas, which would differ
     after a write to one of them.
     """
-    layout = layout_of(shard.src[0])
+    layout = shard.src[0].layout
     copies = replica_count(layout)
     if copies > 1:
         raise ShardingError(

@@ -1,14 +1,10 @@
-"""The vocabulary of the graph: every operation a `UOp` can be, and the groups that passes ask
-for.
-"""
+"""The operations of the graph: every op a `UOp` can have, and sets of ops that share a rule."""
 
 from enum import Enum, auto
 
 
 class Ops(Enum):
-    """An operation. The four graph forms use different parts of this list; `uop/spec.py` says
-    which.
-    """
+    """An operation. Each of the four graph forms uses some of them, see `uop/spec.py`."""
 
     # roots and structure
     SINK = auto()
@@ -113,7 +109,7 @@ class Ops(Enum):
     CUSTOM_KERNEL = auto()
 
     def __lt__(self, other: "Ops") -> bool:
-        """Order of declaration, so that sorting nodes is deterministic."""
+        """Order of declaration, which makes sorting nodes deterministic."""
         return int(self.value) < int(other.value)
 
     # members are singletons: identity is equality

@@ -1,4 +1,4 @@
-"""The arguments of nodes: what an op needs to know besides its sources."""
+"""The typed arguments of nodes: the parameters of an op besides its sources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tinygrad.uop.node import Node
 
 
 class AxisType(Enum):
-    """What a loop of a kernel becomes."""
+    """The kind of a loop of a kernel."""
 
-    GLOBAL = auto()  # the grid: independent items, run in parallel
-    LOCAL = auto()  # the thread group of a GPU
-    LOOP = auto()  # a sequential loop over independent items
-    REDUCE = auto()  # a sequential loop that carries a value
-    TILE = auto()  # a short loop whose values stay in registers
+    GLOBAL = auto()  # the grid: independent work items, run in parallel
+    LOCAL = auto()  # the threads of a work group of a GPU
+    LOOP = auto()  # a sequential loop over independent iterations
+    REDUCE = auto()  # a sequential loop over a reduction axis
+    TILE = auto()  # a loop of a register tile
     VECTOR = auto()  # the lanes of a vector
 
     def __lt__(self, other: AxisType) -> bool:
@@ -28,7 +28,7 @@ class AxisType(Enum):
 
 @dataclass(frozen=True)
 class BufferArg:
-    """A stored array: `slot` makes it unique, `shape` is global, `device` where it lives."""
+    """An array in memory: a unique number `slot`, its global `shape` and its `device`."""
 
     slot: int
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class BufferArg:
 
 @dataclass(frozen=True)
 class ViewArg:
-    """A contiguous part of a buffer, read as `shape`: `offset` in bytes from the buffer's start."""
+    """A contiguous range of a buffer, read as `shape`; `offset` is in bytes from the start."""
 
     offset: int
     shape: tuple[int, ...]
@@ -45,8 +45,8 @@ class ViewArg:
 
 @dataclass(frozen=True)
 class ParamArg:
-    """Array number `slot` of a kernel, of `shape`: an argument, unless `addrspace` says it is
-    scratch memory or registers.
+    """Array number `slot` of a kernel, of `shape`: an argument, or by `addrspace` scratch memory or
+    registers.
     """
 
     slot: int
@@ -56,7 +56,7 @@ class ParamArg:
 
 @dataclass(frozen=True)
 class ReduceArg:
-    """Reduce `axes` (kept as size 1) by `op`."""
+    """A reduction of `axes`, which keep size 1, by `op`."""
 
     op: Ops
     axes: tuple[int, ...]
@@ -69,14 +69,14 @@ class WindowArg:
     WINDOW:   `out(o, k) = in(o * stride + k * dilation, k)`, and `axis` gets `size` elements;
     UNWINDOW: `out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0.
 
-    `o` and `y` run along `axis`, `k` along `kernel`. Each is the other's adjoint.
+    `o` and `y` are indices of `axis`, `k` of `kernel`. Each op is the adjoint of the other.
     """
 
     windows: tuple[tuple[int, int, int, int, int], ...]
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes that take part."""
+        """The axes that are windowed, and the axes of the kernels."""
         return frozenset(a for w in self.windows for a in w[:2])
 
     def sizes(self, shape: tuple[int | Node, ...]) -> tuple[int | Node, ...]:
@@ -85,13 +85,13 @@ class WindowArg:
         return tuple(new.get(i, d) for i, d in enumerate(shape))
 
     def resized(self, shape: tuple[int | Node, ...]) -> WindowArg:
-        """The argument of the adjoint, whose windowed axes have the sizes of `shape`."""
+        """The argument of the adjoint op whose result has the windowed sizes of `shape`."""
         return WindowArg(tuple((a, k, cast(int, shape[a]), s, d) for a, k, _, s, d in self.windows))
 
 
 @dataclass(frozen=True)
 class RangeArg:
-    """Loop number `index` of a kernel, and what it becomes."""
+    """Loop number `index` of a kernel, and its kind."""
 
     index: int
     kind: AxisType
@@ -99,10 +99,10 @@ class RangeArg:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a kernel's SINK carries: its readable name, and the options applied to it.
+    """The argument of a kernel's SINK: its readable name, and the options applied to it.
 
-    `opts_to_apply` is None where loops are chosen by heuristics, () where they stay in the order
-    that they are written in.
+    `opts_to_apply` is None if heuristics choose the loops, () if the loops keep the order in which
+    they are written.
     """
 
     name: str = "kernel"
@@ -112,9 +112,8 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class CustomKernelArg:
-    """A kernel written by hand: its graph, and the number of the source that is its value here.
-
-    `written` are the numbers of all sources that it writes.
+    """A custom kernel: its graph, the numbers of the sources that it writes, and `output`, the
+    number of the written source that is the value of the node.
     """
 
     kernel: Any
@@ -137,12 +136,12 @@ class Message:
 
 @dataclass(frozen=True)
 class CommInfo:
-    """What a movement between devices is, for people.
+    """The description of a communication for traces and errors.
 
-    `kind` is the field's name for it, `source` and `destination` are the layouts, `line` the line
-    of the user's program that asked; in a plan, which serves many graphs, the number of that line
-    in `Canonical.lines`. `algorithm` is how, where there is a choice. `time` is not 0 if it is made
-    once more.
+    `kind` is the name of the collective, `source` and `destination` are the layouts, and `line` is
+    the line of the user's program that caused it; in a plan, which serves many graphs, the number
+    of that line in `Canonical.lines`. `algorithm` names the algorithm where there is a choice.
+    `time` counts repetitions by rematerialization, from 0.
     """
 
     kind: str
@@ -155,10 +154,10 @@ class CommInfo:
 
 @dataclass(frozen=True)
 class TransferArg:
-    """What a TRANSFER sends: equal pieces of its source, numbered in memory order.
+    """The messages of a TRANSFER: they send equal pieces of its source, numbered in memory order.
 
-    The result is an array of `shape`, `(pieces, *piece)`, on `device`. Pieces of it that no message
-    names are unspecified.
+    The result is an array of `shape`, `(pieces, *piece)`, on `device`. Pieces that no message
+    writes are unspecified.
     """
 
     device: str | Spmd
@@ -167,5 +166,5 @@ class TransferArg:
     reason: CommInfo
 
     def piece_size(self, elements: int) -> int:
-        """The elements of one piece, of `elements` in all."""
+        """The number of elements of one piece, of `elements` in all."""
         return elements // self.shape[0]

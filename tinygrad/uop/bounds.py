@@ -1,9 +1,8 @@
-"""The least and greatest value that a node can take.
+"""Interval arithmetic: the lower and upper bound of the value of a node.
 
-In: a node. Out: `(lo, hi)`, Python numbers, such that every value of the node lies between them. An
-integer that may overflow gets the whole range of its dtype, so bounds inside that range are also a
-proof that nothing wraps. A float's bounds are finite only where the value is known to be finite and
-not NaN.
+Input: a node. Output: `(low, high)`, Python numbers that every value of the node lies between.
+Invariants: an integer that may overflow has the range of its dtype as its bounds, so narrower
+bounds prove that nothing wraps; the bounds of a float are finite only if it is finite and not NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ _INFINITY = float("inf")
 
 
 def min_max(node: Node) -> Bounds:
-    """The bounds of `node`. Those of its sources are found first, without recursion, and kept."""
+    """The bounds of `node`. The bounds of its sources are computed first, without recursion, and
+    cached.
+    """
     stack = [node]
     while True:
         top = stack[-1]
@@ -82,7 +83,7 @@ def _arange(node: Node) -> Bounds:
 
 
 def _special(node: Node) -> Bounds | None:
-    """A grid index: its size is the first source, or the last part of the argument."""
+    """A grid index, whose size is the first source or the last element of the argument."""
     if node.src:
         return _counter(node)
     size = node.arg[-1] if isinstance(node.arg, tuple) else None
@@ -99,7 +100,7 @@ def _operand_bounds(node: Node) -> tuple[Any, Any, Any, Any]:
 
 
 def _is_exact(node: Node) -> bool:
-    """Whether arithmetic on bounds is exact: not on floats, which round and may be NaN."""
+    """Whether arithmetic on bounds is exact: floats round, and may be NaN."""
     return not dtypes.is_float(node.src[-1].dtype)
 
 
@@ -155,7 +156,7 @@ def _max(node: Node) -> Bounds:
 
 
 def _is_comparable(node: Node) -> bool:
-    """Whether the bounds say something of every value: a float without finite bounds may be NaN."""
+    """Whether the bounds hold for every value: a float without finite bounds may be NaN."""
     if not dtypes.is_float(node.src[0].dtype):
         return True
     a, b, c, d = _operand_bounds(node)
@@ -185,7 +186,7 @@ def _and(node: Node) -> Bounds | None:
     a, b, c, d = _operand_bounds(node)
     if dtypes.is_bool(node.dtype):
         return a and c, b and d
-    # bits can only be cleared, so a source that is not negative bounds the result
+    # AND only clears bits, so a source that is not negative bounds the result
     highs = [high for low, high in ((a, b), (c, d)) if low >= 0]
     return (0, min(highs)) if highs else None
 

@@ -1,7 +1,6 @@
-"""Where the value of a node lives, from where those of its sources do.
+"""Device propagation: the device of a node, from the devices of its sources.
 
-In: a node whose sources know their device. Out: a name, a `Sharding`, an `Spmd` of the per-device
-graph, or None for what is made of constants alone.
+Input: a node whose sources have a device. Output: its `DeviceValue`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
 
 
 def compute_device(node: Node) -> DeviceValue:
-    """The device of a node, by its op."""
+    """The device of a node, by the rule of its op."""
     op = node.op
     if op in {Ops.BUFFER, Ops.TRANSFER}:
         return cast(DeviceValue, node.arg.device)
@@ -54,14 +53,14 @@ def compute_device(node: Node) -> DeviceValue:
 
 
 def is_placement(node: Node) -> bool:
-    """Whether this COPY places a value made of constants, which is on no device: each device
-    computes it, or its own block of it, and no byte moves.
+    """Whether this COPY places an expression of constants, which is on no device: each device
+    computes it, or its own shard of it, and no byte moves.
     """
     return node.op is Ops.COPY and node.src[0].device is None
 
 
 def gather_device(node: Node) -> DeviceValue:
-    """Where the rows are that a GATHER finds."""
+    """The device of a GATHER: with a sharded table, the layout of the gathered rows."""
     table, index = node.src
     if isinstance(table.device, Sharding):
         by = index.device if isinstance(index.device, Sharding) else table.device.replicated()
@@ -70,11 +69,10 @@ def gather_device(node: Node) -> DeviceValue:
 
 
 def gather_layout(table: Sharding, index: Sharding, rank: int, batch: int) -> Sharding:
-    """The layout of the rows that an index of `rank` axes picks: a table split along its rows
-    yields partial sums.
+    """The layout of the rows that an index of `rank` axes selects. A table that is sharded along
+    its rows yields partial sums.
 
-    Over each dimension of the mesh, one of the two is split at most, or both along one axis of the
-    batch.
+    Each mesh dimension shards at most one of table and index, or both along one batch axis.
     """
     axes: list[Placement] = []
     for p in table.axes:
@@ -88,12 +86,12 @@ def gather_layout(table: Sharding, index: Sharding, rank: int, batch: int) -> Sh
 
 
 def is_index_axis(placement: Placement, index: Node) -> bool:
-    """Whether an axis of the rows that an index picks is one of the index."""
+    """Whether a placement of gathered rows shards an axis of the index."""
     return isinstance(placement, int) and placement < index.ndim
 
 
 def scatter_device(node: Node) -> DeviceValue:
-    """The layout of rows combined by index: rows that are split yield partial values."""
+    """The device of a scatter: values that are sharded along the index yield partial values."""
     values, index = node.src
     layout, batch = values.device, len(node.arg) - 1
     if not isinstance(layout, Sharding):
@@ -109,7 +107,7 @@ def scatter_device(node: Node) -> DeviceValue:
 
 
 def selected_device(node: Node) -> str:
-    """The device of an MSELECT: one of its source's."""
+    """The device of an MSELECT: one of the devices of its source."""
     whole = node.src[0].device
     assert isinstance(whole, Sharding | Spmd), f"MSELECT of a value on {whole!r}"
     number: int = node.arg

@@ -1,4 +1,4 @@
-"""What reductions have in common, whether they go along axes or to the rows that an index names."""
+"""Reduction ops: those of scatters, and their identity elements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ SCATTER_REDUCE_OPS: dict[Ops, Ops] = {
     Ops.SCATTER_MUL: Ops.MUL,
     Ops.SCATTER_MAX: Ops.MAX,
 }
-"""How each scatter combines a row with what is there."""
+"""The op by which each scatter combines values of equal index."""
 
 
 def identity(op: Ops, dtype: DType) -> ConstType:
-    """What changes nothing when it is combined with another value by `op`."""
+    """The identity element of a reduction by `op`."""
     return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]

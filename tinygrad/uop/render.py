@@ -1,4 +1,4 @@
-"""Graphs as text for people: `infix` for symbolic expressions, `tree` for everything else."""
+"""Graphs as text: `infix` for symbolic expressions, `tree` for all other nodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
 
-TREE_LIMIT = 400
-"""The most nodes that `tree` prints."""
+MAX_TREE_NODES = 400
+"""Maximum number of nodes that `tree` prints."""
 
 _INFIX = {
     Ops.ADD: "+",
@@ -30,19 +30,19 @@ _INFIX = {
 }
 
 
-INFIX_LIMIT = 2000
-"""The longest part, in characters, that `infix` writes out."""
+MAX_INFIX_CHARACTERS = 2000
+"""Maximum length of a subexpression that `infix` prints."""
 
 
 def infix(node: Node) -> str:
     """A symbolic expression as Python would write it, `(i0*4+i1)`; other nodes as `op(sources)`.
 
-    Parts that are too long to read are written `...`: text grows exponentially with shared nodes.
+    Long subexpressions are printed as `...`, as text grows exponentially with shared nodes.
     """
     text: dict[Node, str] = {}
     for x in node.toposort():
         part = _infix_one(x, [text[s] for s in x.src])
-        text[x] = part if len(part) <= INFIX_LIMIT else "..."
+        text[x] = part if len(part) <= MAX_INFIX_CHARACTERS else "..."
     return text[node]
 
 
@@ -70,11 +70,11 @@ def _infix_one(node: Node, parts: list[str]) -> str:
     return f"{op.name.lower()}({', '.join(parts + argument)})"
 
 
-def tree(node: Node, limit: int = TREE_LIMIT) -> str:
+def tree(node: Node, limit: int = MAX_TREE_NODES) -> str:
     """The graph below `node`, one node a line, sources indented.
 
-    A node that is used more than once gets a number, is printed in full once, and is named by its
-    number after that. At most `limit` nodes are printed; the last line says how many are left out.
+    A node with several uses has a number: it is printed in full once, and later as its number. At
+    most `limit` nodes are printed; the last line says how many are not shown.
     """
     nodes = node.toposort()
     uses: dict[Node, int] = {}

@@ -1,4 +1,4 @@
-"""The shape of a node of the tensor graph, from its sources and its argument."""
+"""Shape propagation: the shape of a node, from the shapes of its sources and its argument."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tinygrad.uop.shards import selected_shape, stacked_shape
 
 Shape = tuple[Any, ...]
 
-# ops of the kernel and linear forms, whose values are scalars or vectors at one point of a loop
-# nest
+# ops of the kernel graph and the linear program: values are scalars or vectors in a loop nest
 SHAPELESS = frozenset(
     {
         *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
@@ -23,7 +22,7 @@ SCALARS = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.BIND})
 
 
 def compute_shape(node: Node) -> Shape | None:
-    """The shape of `node`, whose sources' shapes are known; None outside the tensor graph."""
+    """The shape of `node`, whose sources have a shape already; None outside the tensor graph."""
     op = node.op
     if op in SCALARS:
         return ()
@@ -60,7 +59,7 @@ def compute_shape(node: Node) -> Shape | None:
 
 
 def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
-    """The shape after one movement."""
+    """The shape of the result of a movement op."""
     if op in {Ops.RESHAPE, Ops.EXPAND}:
         return tuple(arg)
     if op is Ops.PERMUTE:
@@ -78,7 +77,7 @@ def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
 
 
 def _extent(start: Any, end: Any) -> Any:
-    # a window of fixed size at a symbolic place is the common case, and needs no algebra
+    # a slice of fixed size at a symbolic start is the common case, and needs no algebra
     if isinstance(end, int) or end.op is not Ops.ADD or end.src[0] is not start:
         return _simple(end - start)
     if end.src[1].op is Ops.CONST:

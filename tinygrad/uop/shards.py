@@ -17,13 +17,6 @@ from tinygrad.uop.node import Node
 Shape = tuple[Any, ...]
 
 
-def layout_of(node: Node) -> Sharding:
-    """The layout of a node that is known to be sharded."""
-    layout = node.device
-    assert isinstance(layout, Sharding), f"{node.op.name} is on {layout!r}, which is no layout"
-    return layout
-
-
 def selected_shape(node: Node) -> Shape:
     """The shape of an MSELECT: that of the shard, of a node of the per-device graph the local
     one.

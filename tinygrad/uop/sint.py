@@ -1,4 +1,4 @@
-"""Sizes that may be symbolic: an int, or a node that is an integer known when a kernel runs."""
+"""Functions of sizes that may be symbolic: an int, or an integer known when a kernel runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tinygrad.uop.node import N, Node
 
 
 def resolve(x: bool | Node, default: bool = True) -> bool:
-    """The truth of a symbolic condition, or `default` where it is not known."""
+    """The truth of a symbolic condition, or `default` if it is unknown."""
     if isinstance(x, bool):
         return x
     simple = x.simplify()
@@ -18,7 +18,7 @@ def resolve(x: bool | Node, default: bool = True) -> bool:
 
 
 def sym_infer(x: int | Node, values: dict[str, int]) -> int:
-    """The value of a symbolic integer under `values`, by Variable name."""
+    """The value of a symbolic integer for the `values` of its Variables, by name."""
     if not isinstance(x, Node):
         return x
     table = {v: v.const_like(values[v.arg[0]]) for v in x.variables()}
@@ -26,12 +26,12 @@ def sym_infer(x: int | Node, values: dict[str, int]) -> int:
 
 
 def smax(*values: int | N) -> int | N:
-    """The largest of some sizes, symbolic ones included."""
+    """The maximum of sizes, symbolic ones included."""
     return _fold(values, lambda a, b: a.maximum(b), max)
 
 
 def smin(*values: int | N) -> int | N:
-    """The smallest of some sizes, symbolic ones included."""
+    """The minimum of sizes, symbolic ones included."""
     return _fold(values, lambda a, b: a.minimum(b), min)
 
 

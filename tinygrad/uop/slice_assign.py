@@ -1,9 +1,9 @@
-"""What is written to a part of a value, as a new value of the whole.
+"""Slice assignment as a new value of the whole array, as in a dynamic update slice.
 
-In: a view of a value, and what is to be there. Out: `where(mask, written, whole)`, whose `written`
-and `mask` are the new part and trues, put back to where the view took them from. That is the one
-form in which a part of an axis that is split over devices is written: no view could be of it, but
-each device can tell what lies in its block.
+Input: a view of an array, and the new elements of the view. Output: `where(mask, value, array)`,
+where `value` and `mask`, the new elements and trues, are padded to the shape of the array. This is
+the only form in which a slice of a sharded axis is written: memory has no view that crosses shards,
+but each device knows which of the elements lie in its shard.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tinygrad.uop.ops import UOp
 
 
 class SliceAssign(NamedTuple):
-    """`value` goes behind `padding[axis][0]` elements of each axis of what it is written to."""
+    """The elements `value` are written after the first `padding[axis][0]` elements of each axis."""
 
     value: UOp
     padding: tuple[tuple[Any, Any], ...]
 
 
 def update_slice(view: UOp, whole: UOp, value: UOp) -> UOp:
-    """`whole` with `value` in place of `view`, a chain of movement and copies above it."""
+    """The array `whole` with `value` in place of `view`, a chain of movement and copies of it."""
     mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
     while view is not whole:
         below = view.src[0]
@@ -34,7 +34,7 @@ def update_slice(view: UOp, whole: UOp, value: UOp) -> UOp:
 
 
 def _undo_movement(node: UOp, value: UOp) -> UOp:
-    """`value`, in the shape of a movement op's result, in the shape of its source."""
+    """`value`, which has the shape of the result of a movement op, in the shape of its source."""
     shape = node.src[0].shape
     if node.op is Ops.SHRINK:
         return value.pad(tuple((low, d - high) for (low, high), d in zip(node.arg, shape)))
@@ -49,8 +49,8 @@ def _undo_movement(node: UOp, value: UOp) -> UOp:
 
 
 def match_slice_assign(node: UOp) -> SliceAssign | None:
-    """What an ASSIGN writes, if it is a part that is whole on each device, and its target stays as
-    it was elsewhere.
+    """The slice that an ASSIGN writes, or None if it writes anything else, or if the new elements
+    are sharded.
     """
     target, value = node.src
     if value.op is not Ops.WHERE or value.src[2] is not target:
@@ -62,8 +62,8 @@ def match_slice_assign(node: UOp) -> SliceAssign | None:
         return None
     part = written.src[0]
     layout = part.device
-    whole = layout is None or (isinstance(layout, Sharding) and layout.is_replicated)
-    return SliceAssign(part, written.arg) if whole and _is_true(mask.src[0]) else None
+    is_replicated = layout is None or (isinstance(layout, Sharding) and layout.is_replicated)
+    return SliceAssign(part, written.arg) if is_replicated and _is_true(mask.src[0]) else None
 
 
 def _is_true(node: UOp) -> bool:

@@ -1,4 +1,4 @@
-"""What may stand in each form of the graph: one total table, by op, for each form.
+"""The forms of the graph: for each form, a table of the ops it may contain and their checks.
 
 `verify(sink, TENSOR)` checks every node below a root. An op without an entry has no place in that
 form. `check_replacement` is what `SPEC=2` asks of every single rewrite.
@@ -19,12 +19,12 @@ from tinygrad.uop.node import Node
 from tinygrad.uop.render import listing, tree
 from tinygrad.uop.spec_checks import Check
 
-ERROR_TREE_LIMIT = 60
-"""The most nodes that an error prints."""
+MAX_ERROR_NODES = 60
+"""Maximum number of nodes that an error prints."""
 
 
 class SpecError(RuntimeError):
-    """A node that has no place where it stands: a mistake of the library, not of its user."""
+    """A node that is invalid in its form of the graph: a bug of the library, not of its user."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def type_verify(nodes: Iterable[Node], spec: Spec) -> None:
 
 
 def _fail(where: str, node: Node, wrong: str) -> NoReturn:
-    text = tree(node, ERROR_TREE_LIMIT)
+    text = tree(node, MAX_ERROR_NODES)
     raise SpecError(f"in the {where}, {node.op.name} {wrong}:\n{text}")
 
 
@@ -80,7 +80,7 @@ MAY_CHANGE: dict[str, frozenset[str]] = {
     # floats that a device lacks are stored as integers
     "narrow floats": frozenset({"dtype"}),
 }
-"""By name of a pass, what its replacements may change: "dtype", "shape" or "device"."""
+"""By name of a pass, the properties that replacements may change: "dtype", "shape", "device"."""
 
 
 def may_change(name: str, *properties: str) -> None:
@@ -92,9 +92,9 @@ def may_change(name: str, *properties: str) -> None:
 
 
 def check_replacement(old: Node, new: Node, name: str) -> None:
-    """A rewrite keeps the dtype and, in the tensor graph, shape and device. Raises SpecError.
+    """Check that a rewrite keeps the dtype and, in the tensor graph, the shape and the device.
 
-    What turns out to be made of constants may lose its device.
+    A value that becomes an expression of constants may lose its device. Raises SpecError.
     """
     free = MAY_CHANGE.get(name, frozenset())
     if "dtype" not in free and old.dtype is not new.dtype:
@@ -111,7 +111,7 @@ def check_replacement(old: Node, new: Node, name: str) -> None:
 def _fail_rewrite(name: str, old: Node, new: Node, change: str) -> NoReturn:
     raise SpecError(
         f"the pass {name!r} changed the {change} of {old.op.name}:\n"
-        f"{tree(old, ERROR_TREE_LIMIT)}\nbecame\n{tree(new, ERROR_TREE_LIMIT)}"
+        f"{tree(old, MAX_ERROR_NODES)}\nbecame\n{tree(new, MAX_ERROR_NODES)}"
     )
 
 

@@ -1,7 +1,7 @@
-"""What must hold of one node: the checks that `spec.py` puts together.
+"""Checks of single nodes, from which `spec.py` builds the specs of the forms.
 
-A check takes a node and returns what is wrong with it, as the end of a sentence that starts with
-the op, or None. Its sources have been checked before.
+A check takes a node, whose sources are checked already, and returns None or an error message: the
+end of a sentence that starts with the op.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOAT_OPS = frozenset(
 )
 INTEGER_OPS = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR, Ops.THREEFRY})
 BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
-# what a term of a sum over devices may go through before the sum; it may also be stored
+# the ops that may read partial values
 PARTIAL_OPS = frozenset(
     {*GroupOp.Elementwise, *GroupOp.Movement, Ops.ALLREDUCE, Ops.REDUCE_AXIS, Ops.CUSTOM_KERNEL}
     | {Ops.SINK}
@@ -220,7 +220,7 @@ _MOVEMENT: dict[Ops, Callable[[tuple[Any, ...], Any], bool]] = {
 
 
 def _lower_bound(size: Any) -> int:
-    """The least value of a size; what cancels out of a symbolic one does not count."""
+    """The lower bound of a size, simplified first."""
     return size if isinstance(size, int) else int(size.simplify().vmin)
 
 
@@ -251,7 +251,7 @@ def integer_index(node: Node) -> str | None:
 
 
 def gather_batch(node: Node) -> str | None:
-    """A GATHER or SCATTER shares the axes of its batch with its index."""
+    """The batch axes of a GATHER or scatter are axes of its index too."""
     first, index = node.src
     is_gather = node.op is Ops.GATHER
     batch = node.arg if is_gather else len(node.arg) - 1
@@ -259,7 +259,7 @@ def gather_batch(node: Node) -> str | None:
     if batch > min(index.ndim, first.ndim - is_gather):
         return f"has a batch of {batch} axes, and sources of {first.ndim} and {index.ndim}"
     if not same_shape(first.shape[:shared], index.shape[:shared]):
-        return f"picks by an index {index.shape} beside a source {first.shape}"
+        return f"selects by an index {index.shape} beside a source {first.shape}"
     return None
 
 
@@ -291,25 +291,25 @@ def one_device(node: Node) -> str | None:
 
 
 def no_partial_source(node: Node) -> str | None:
-    """Terms of a sum over devices only go where they stay terms, or are added up."""
+    """Only `PARTIAL_OPS` read partial values."""
     if node.op in PARTIAL_OPS:
         return None
     for x in node.src:
         if isinstance(x.device, Sharding) and x.device.is_partial:
-            return f"reads unreduced terms on {x.device}; an ALLREDUCE is missing"
+            return f"reads unreduced partial values on {x.device}; an ALLREDUCE is missing"
     return None
 
 
 def copy_target(node: Node) -> str | None:
-    """A COPY or ALLREDUCE goes to a name or to a layout that holds whole values."""
+    """The target of a COPY or ALLREDUCE is a name, or a layout that is not partial."""
     target = node.arg
     if isinstance(target, Sharding):
-        return f"leaves unreduced terms on {target}" if target.is_partial else None
+        return f"leaves unreduced partial values on {target}" if target.is_partial else None
     return None if isinstance(target, str) else f"goes to {target!r}, which is no device"
 
 
 def allreduce_source(node: Node) -> str | None:
-    """An ALLREDUCE reads terms."""
+    """An ALLREDUCE reads a partial value."""
     layout = node.src[0].device
     if isinstance(layout, Sharding) and layout.is_partial:
         return None
