@@ -12,6 +12,7 @@ import importlib
 import pkgutil
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tinygrad.allocator import DEFAULT_SPEC, Allocation, Allocator, BufferSpec, OutOfMemoryError
@@ -113,6 +114,8 @@ class Compiled:
         """Waits for all launches to complete."""
 
 
+# The folder whose modules are the runtimes. They are above this module, which imports them by name.
+RUNTIMES = Path(__file__).parent / "runtime"
 # The package to install for a module that a runtime cannot import, where the names differ.
 PACKAGES = {
     "cuda": "cuda-bindings",
@@ -160,9 +163,7 @@ class _Registry:
 
     def known(self) -> list[str]:
         """All device kinds, including those that this machine cannot use."""
-        from tinygrad import runtime
-
-        modules = pkgutil.iter_modules(runtime.__path__)
+        modules = pkgutil.iter_modules([str(RUNTIMES)])
         return sorted(module.name.upper() for module in modules if not module.ispkg)
 
     def __getitem__(self, name: str) -> Compiled:

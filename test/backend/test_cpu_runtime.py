@@ -80,9 +80,7 @@ def heap_bytes() -> int:
     return int(function().used)
 
 
-@pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc"
-)
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc")
 def test_unloaded_kernels_leak_no_memory():
     def make() -> None:
         for _ in range(5):

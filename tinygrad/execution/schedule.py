@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from tinygrad.device import Buffer, Device
+from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.memory import Lifetime, plan
 from tinygrad.execution.memory import Plan as MemoryPlan
@@ -21,7 +22,6 @@ from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan
 from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan
 from tinygrad.settings import ALL2ALL, MEMORY_PLANNER, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import current_topology
-from tinygrad.storage.buffers import bind_buffers, device_buffers
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tinygrad.device import Buffer
+from tinygrad.execution.buffers import device_buffers
 from tinygrad.jit.inputs import Inputs
-from tinygrad.storage.buffers import device_buffers
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_readers

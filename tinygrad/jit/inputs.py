@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from tinygrad.device import Buffer, Device
+from tinygrad.execution.buffers import device_buffers
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.storage.buffers import device_buffers
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant
 from tinygrad.tensor import Tensor

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from tinygrad.device import Buffer
+from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.jit.inputs import Inputs, tensors_in
-from tinygrad.storage.buffers import bind_buffers, device_buffers
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

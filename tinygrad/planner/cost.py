@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tinygrad.execution.buffers import storage_of
 from tinygrad.helpers import prod
 from tinygrad.planner.layers import Group, repeated, shortened
 from tinygrad.planner.movement import Movement, movements
@@ -17,7 +18,6 @@ from tinygrad.planner.program import program
 from tinygrad.planner.trial import Function, trial_graph
 from tinygrad.schedule.spmd.local import local_shape, max_shape
 from tinygrad.sharding import current_topology
-from tinygrad.storage.buffers import storage_of
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice, device_names, tensor_device

@@ -3,9 +3,9 @@
 A tensor is a mutable reference to an immutable node of the graph. It refers to another node only
 after it was realized, assigned, replaced, or moved in place. The rules:
 
-**Ownership** (`buffers`). A `BUFFER` node owns memory: one `Buffer`, or a `MultiBuffer` with one
-`Buffer` per device of its `Sharding`. The table from node to memory is weak, so memory is freed
-with the last reference to its node. Memory is allocated when it is first used.
+**Ownership** (`execution/buffers.py`). A `BUFFER` node owns memory: one `Buffer`, or a
+`MultiBuffer` with one `Buffer` per device of its `Sharding`. The table from node to memory is weak,
+so memory is freed with the last reference to its node. Memory is allocated when it is first used.
 
 **Views** (`views`). A view is a chain of movement ops that reads the memory of a `BUFFER` in
 place: RESHAPE, PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and
@@ -43,11 +43,12 @@ an all-reduce is stored as its partial sums; the all-reduce runs where the gradi
 **Random numbers** (`random_generator`). The key and the counter of the random number generator are
 in each device's memory; each draw is a pending write that advances the counter.
 
-Module-level state: `uop.ops.buffers` (written by `buffers` alone), `live_tensors.live_tensors`,
-`copy_on_write._shared`, `pending_writes._pending`, `dependents.dependents` and
-`host_arrays._host_buffers` hold weak references; `random_generator.random_generator` holds the
-generator's buffers; `partial_gradients._depth` is a context variable. Entries are keyed by interned
-nodes or by unique numbers. Single insertions, deletions and snapshots are atomic under the GIL, and
-iteration is over snapshots, so threads may build graphs at the same time. Threads that draw random
-numbers, realize or assign must do so one at a time.
+Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
+`live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
+`dependents.dependents` and `host_arrays._host_buffers` hold weak references;
+`random_generator.random_generator` holds the generator's buffers; `partial_gradients._depth` is a
+context variable. Entries are keyed by interned nodes or by unique numbers. Single insertions,
+deletions and snapshots are atomic under the GIL, and iteration is over snapshots, so threads may
+build graphs at the same time. Threads that draw random numbers, realize or assign must do so one at
+a time.
 """

@@ -25,8 +25,8 @@ from tinygrad.dtype import (
     to_numpy_dtype,
     truncate,
 )
+from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import fully_flatten
-from tinygrad.storage.buffers import bind_buffers
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import broadcast_node, const_node
 from tinygrad.uop.ops import UOp

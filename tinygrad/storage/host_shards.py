@@ -12,8 +12,8 @@ from math import prod
 from typing import Any, cast
 
 from tinygrad.device import Buffer, Device
+from tinygrad.execution.buffers import bind_buffers
 from tinygrad.sharding import Sharding
-from tinygrad.storage.buffers import bind_buffers
 from tinygrad.storage.host_arrays import any_on_host, is_on_host
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
+from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.sharding import Sharding
-from tinygrad.storage.buffers import bind_buffers, device_buffers
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.realization import realize_all, replace_nodes

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Any
 
 from tinygrad.execution import realize_tensors
+from tinygrad.execution.buffers import storage_of
 from tinygrad.gradient import carry_over
-from tinygrad.storage.buffers import storage_of
 from tinygrad.storage.copy_on_write import RealizedOrigins
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.host_shards import shard_on_host

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
+from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
-from tinygrad.storage.buffers import bind_buffers
 from tinygrad.storage.host_arrays import mark_on_host
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops

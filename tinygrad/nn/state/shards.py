@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tinygrad.device import Buffer, Device
+from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
 from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
 from tinygrad.runtime.disk import DiskAllocator
 from tinygrad.sharding import Sharding
-from tinygrad.storage.buffers import bind_buffers
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
