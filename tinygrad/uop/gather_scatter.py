@@ -1,9 +1,9 @@
-"""Where a table meets the index that picks from it, and rows the index that puts them.
+"""Layout decisions of GATHER (embedding lookup, index select) and scatters.
 
-In: the sources of a GATHER or SCATTER. Out: the op, and the communication it needs. A value is
-read here by groups of its axes, which a layout may split each by itself: the batch, which table and
-index share; the axes of the index; the rows that it counts; and the rest of a row. Always true: no
-dimension of the mesh splits the index and the rows of a table both.
+Input: the sources of the op. Output: the op, and the communication that it needs. Each of four
+groups of axes may be sharded: the batch axes, common to table and index; the other axes of the
+index; the row axis of the table; and the axes of a row. Invariant: no mesh dimension shards both
+the index and the rows of a table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tinygrad.uop.reshard import copy, device_mismatch, reshard, smallest_source
 
 
 def gather(table: N, index: N, batch: int) -> N:
-    """Rows of a table on one device or several, see `UOp.gather`."""
+    """Rows of a table, on one device or sharded, see `UOp.gather`."""
     a, b = table.device, index.device
     target = None
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
@@ -50,30 +50,29 @@ def gather(table: N, index: N, batch: int) -> N:
 
 
 def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
-    """The layout of a table with whole rows, if to move it there takes less than to add up what was
-    found in its parts. The gradient goes the same way back, and what is found may have to be full
-    copies.
+    """The layout of a table with unsharded rows, if the reshard costs less than the all-reduce of
+    the partial sums that are gathered from its shards. The gradient costs as much again.
     """
     table, index = node.src
     if SHARDING.value == "strict":
         return None
-    terms, summed = node.layout, node.layout.without_partial()
+    partial, reduced = node.layout, node.layout.without_partial()
     whole = unsharded_layout(table.layout, table.shape, batch)
-    by = index.device if isinstance(index.device, Sharding) else whole.replicated()
-    found = gather_layout(whole, _replicated_where_sharded(whole, by), index.ndim, batch)
-    to_move = 2 * moved_elements(table.device, whole, table.shape)
-    to_move += moved_elements(found, summed, node.shape)
-    each = prod(size for size in summed.local_shape(node.shape) if isinstance(size, int))
-    axes = zip(terms.axes, terms.mesh_shape, strict=True)
+    by_index = index.device if isinstance(index.device, Sharding) else whole.replicated()
+    found = gather_layout(whole, _replicated_where_sharded(whole, by_index), index.ndim, batch)
+    reshard_cost = 2 * moved_elements(table.device, whole, table.shape)
+    reshard_cost += moved_elements(found, reduced, node.shape)
+    each = prod(size for size in reduced.local_shape(node.shape) if isinstance(size, int))
+    axes = zip(partial.axes, partial.mesh_shape, strict=True)
     group = prod(size for p, size in axes if isinstance(p, Partial))
-    to_add = allreduce_bytes(group, each, "all2all") * len(terms)
-    return whole if to_move < to_add else None
+    allreduce_cost = allreduce_bytes(group, each, "all2all") * len(partial)
+    return whole if reshard_cost < allreduce_cost else None
 
 
 def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
-    """Table and index, laid out as the operands of a product summed over the rows would be."""
+    """Table and index in the layouts of the operands of a product that is summed over the rows."""
     found = index.ndim + table.ndim - batch - 1
-    # the axes of what is found, then the table's rows
+    # the axes of the gathered rows, then the row axis of the table
     of_table = [*range(batch), found, *range(index.ndim, found)]
     wide: list[Any] = [1] * (found + 1)
     shapes = [list(wide), list(wide)]
@@ -98,16 +97,16 @@ def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
 
 
 def _with_axis_numbers(layout: Sharding, numbers: list[int] | dict[int, int]) -> Sharding:
-    """The layout of the same elements, each axis under another number."""
+    """The layout after a renumbering of the tensor axes."""
     axes: list[Placement] = [numbers[p] if isinstance(p, int) else p for p in layout.axes]
     return layout.with_axes(axes)
 
 
 def _separate_dimensions(table: N, index: N, batch: int) -> tuple[N, N, Sharding]:
-    """Table and index, not both split over one dimension of the mesh, and the layout of the rows.
+    """Table and index, no mesh dimension of which shards both, and the layout of the gathered rows.
 
-    Where both are, the rows are split as the index is. Either each device gets the table, or each
-    looks up all the rows that are in its part of the table, and they are sent to where they belong.
+    Where a dimension shards both, the gathered rows are sharded as the index. Either the table is
+    all-gathered, or each device gathers all rows of its shard of the table and sends them on.
     """
     a, b = table.layout, index.layout
     replicated_table, replicated_index = (
@@ -131,7 +130,7 @@ def _separate_dimensions(table: N, index: N, batch: int) -> tuple[N, N, Sharding
 
 
 def _replicated_where_sharded(other: Sharding, layout: Sharding) -> Sharding:
-    """`layout` with full copies over the dimensions of the mesh that `other` splits too."""
+    """`layout`, replicated over the mesh dimensions that `other` shards too."""
     if other.is_replicated or layout.is_replicated:
         return layout
     if other.mesh_shape != layout.mesh_shape:
@@ -141,7 +140,7 @@ def _replicated_where_sharded(other: Sharding, layout: Sharding) -> Sharding:
 
 
 def scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
-    """Combine rows by index on one device or several, see `UOp.scatter`."""
+    """Combine rows by index, on one device or sharded, see `UOp.scatter`."""
     a, b = values.device, index.device
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
         along_index = a.with_axes([p if is_index_axis(p, index) else None for p in a.axes])

@@ -1,8 +1,9 @@
-"""How a kernel is written by hand: arrays are indexed, elements stored, loops closed.
+"""The kernel language: loops, pointers and stores, and arrays indexed by custom kernels.
 
-In: placeholders, which are `PARAM`s under movement. Out: a graph for `schedule/kernel/custom.py`
-to check and lower. An array has a shape; an element, `A[i, j]`, has none, and is a place to store
-to or, where a value is needed, what is in memory there. `A.after(x)` is the array once `x` is done.
+Input: placeholders, which are `PARAM`s below movement ops. Output: a graph that
+`schedule/kernel/custom.py` checks and lowers. An array has a shape. An element, `A[i, j]`, has
+none: it is the target of a store or, as an operand, the value in memory. `A.after(x)` is the array
+after `x`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tinygrad.uop.node import Node
 
 
 class KernelMixin(MovementMixin):
-    """Ops of kernels, and the arrays and elements that kernels written by hand index."""
+    """One method for each op of kernels, and the indexing of arrays in custom kernels."""
 
     __slots__ = ()
 
@@ -40,13 +41,13 @@ class KernelMixin(MovementMixin):
         return cls(Ops.RANGE, dtypes.index, (bound,), RangeArg(index, axis_type))
 
     def index(self, idx: Self, valid: Self | None = None) -> Self:
-        """The address of element `idx` of this pointer; with `valid`, only where that is true."""
+        """The address of element `idx` of this pointer, valid where `valid` is true."""
         return type(self)(
             Ops.INDEX, self.dtype, (self, idx) if valid is None else (self, idx, valid)
         )
 
     def load(self, alt: Self | None = None, dtype: DType | None = None) -> Self:
-        """The value at this address; `alt` where the address is not valid."""
+        """The value at this address, or `alt` where the address is invalid."""
         return type(self)(
             Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt)
         )
@@ -64,7 +65,7 @@ class KernelMixin(MovementMixin):
         """One lane of a vector."""
         return type(self)(Ops.GEP, self.dtype.scalar(), (self,), lane)
 
-    # a sequence by `__getitem__` alone would never end
+    # iteration by `__getitem__` alone would not terminate
     __iter__ = None
 
     def numel(self) -> int | Self:
@@ -77,7 +78,7 @@ class KernelMixin(MovementMixin):
         return self.reshape((self.numel(),))
 
     def __getitem__(self, index: Any) -> Self:
-        """The element at an index of every axis, or, with slices and missing axes, a part.
+        """The element at an index of every axis or, with slices or fewer indices, a sub-array.
 
         Raises IndexError for too many indices, TypeError for slices with steps.
         """
@@ -106,33 +107,33 @@ class KernelMixin(MovementMixin):
         return found
 
     def valid(self, condition: Self) -> Self:
-        """This index where `condition` is true, else none: loads give 0 there, stores are skipped.
+        """This index, masked by `condition`: masked loads are 0, masked stores are skipped.
 
-        Stands alone as an index, `A[(i - 1).valid(i > 0)]`.
+        A masked index is used as it is, `A[(i - 1).valid(i > 0)]`, and not in expressions.
         """
         nothing = self.replace(op=Ops.NOOP, src=(), arg=None)
         return condition.alu(Ops.WHERE, self, nothing)
 
     def set(self, value: Any, end: Any = ()) -> Self:
-        """The array of this element once `value` is stored there, in loops that `end` closes."""
+        """Store `value` to this element, in loops that `end` closes; returns the array after it."""
         return self.src[0].after(self.store(value).end(*argfix(end)))
 
     def after(self, *before: Self) -> Self:
-        """This array, read and written once `before` are done, and inside of the loops among them.
+        """This array after `before`; a loop among them orders reads and writes inside of the loop.
 
-        A loop keeps what is read in it from being read once, outside.
+        Without it, a read that does not depend on the loop is hoisted out of it.
         """
         return self.replace(op=Ops.AFTER, src=(self, *before), arg=None)
 
     def end(self, *ranges: Self) -> Self:
-        """What this does, done for each value of `ranges`, the first of them outermost."""
+        """Close loops: this store, for each value of `ranges`, of which the first is outermost."""
         if not ranges:
             return self
         return self.replace(op=Ops.END, dtype=dtypes.void, src=(self, *ranges), arg=None)
 
 
 def _bounds(x: Any, size: Any) -> tuple[Any, Any]:
-    """The part of an axis that an index or a slice takes."""
+    """The start and end of an index or a slice of an axis of `size`."""
     if not isinstance(x, slice):
         x = x + size if isinstance(x, int) and x < 0 else x
         return x, x + 1

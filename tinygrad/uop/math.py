@@ -1,7 +1,6 @@
-"""Operators and elementwise names shared by every expression type (`UOp`, `UPat`).
+"""Python operators and elementwise methods, shared by all expression types (`Node`, `UPat`).
 
-A class that gives `alu` and `const_like` gets Python's operators; nothing here knows of shapes or
-devices.
+A class that defines `alu` and `const_like` inherits them. Shapes and devices play no part here.
 """
 
 from typing import Any, Self

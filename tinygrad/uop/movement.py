@@ -18,7 +18,7 @@ AxisPairs: TypeAlias = tuple[tuple[int | Node, int | Node], ...]
 
 
 class MovementMixin(Node):
-    """One method for each movement op. A movement that changes nothing is left out."""
+    """One method for each movement op. A movement that changes nothing adds no node."""
 
     __slots__ = ()
 
@@ -34,9 +34,9 @@ class MovementMixin(Node):
         source = self
         layout = self.device
         if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, self.shape, arg) is None:
-            in_blocks = reshard.reshape_padded(self, arg) if op is Ops.RESHAPE else None
-            if in_blocks is not None:
-                return in_blocks
+            padded = reshard.reshape_padded(self, arg) if op is Ops.RESHAPE else None
+            if padded is not None:
+                return padded
             source = reshard.reshard_for_movement(self, op, arg)
         return type(self)(op, self.dtype, (source,), arg)
 

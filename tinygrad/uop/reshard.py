@@ -1,8 +1,8 @@
-"""Where values meet: the communication that a graph needs, inserted while it is built.
+"""Layout decisions: the communication that a graph needs, inserted while it is built.
 
-In: nodes about to become the sources of a new one. Out: sources whose layouts agree. Always true:
-an inserted COPY or ALLREDUCE leaves the logical value as it was, and sits below any EXPAND, so that
-a broadcast operand moves its own bytes and not those of its expansion.
+Input: the nodes that become the sources of a new one. Output: sources whose layouts agree, or that
+a movement can follow. Invariants: an inserted COPY or ALLREDUCE keeps the logical value; it is
+below every EXPAND, so a broadcast operand moves its own bytes and not those of its expansion.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.shape import movement_shape
 
-# what an operation does to its operands by itself, so that their shapes fit
+# the ops by which an elementwise op broadcasts its operands
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
+# and by which a product aligns the axes of its factors
 ALIGNED = BROADCAST | {Ops.PERMUTE}
-# larger expressions of constants are moved like any other value
+# larger expressions of constants are copied like any other value
 MAX_CONSTANT_NODES = 32
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -51,7 +52,7 @@ def find_user_line() -> str:
 
 
 def record_user_line(node: Node) -> None:
-    """Remember which line of the user's program caused this communication."""
+    """Set the line of the user's program that caused this communication."""
     if node.user_line is None and node.src[0].device is not None:
         node.user_line = find_user_line()
 
@@ -76,9 +77,9 @@ def device_mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
 def reshard_to_common_layout(
     op: Ops, srcs: tuple[N, ...], reduced_axes: tuple[int, ...] = ()
 ) -> tuple[N, ...]:
-    """The sources of an elementwise op, all on the layout that moves the fewest bytes.
+    """The sources of an elementwise op, resharded to the common layout that moves the fewest bytes.
 
-    What a sum of the result over the axes `reduced_axes` moves counts too.
+    If the result is then summed over `reduced_axes`, the bytes of that reduction count too.
 
     Raises:
         ShardingError: the devices differ, or a transfer is needed under `SHARDING="strict"`.
@@ -98,13 +99,12 @@ def reshard_to_common_layout(
         reduced_axes,
         arrays[0].dtype.itemsize,
     )
-    # the axes of factors are brought in line with each other
     views = ALIGNED if reduced_axes else BROADCAST
     return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
 
 
 def _shape_before_broadcast(node: Node) -> tuple[Any, ...]:
-    """The shape of a node, but 1 along the axes that it was expanded to."""
+    """The shape of a node before it was expanded: 1 along broadcast axes."""
     if node.op is Ops.EXPAND:
         return _shape_before_broadcast(node.src[0])
     if node.op is Ops.PERMUTE:
@@ -114,7 +114,7 @@ def _shape_before_broadcast(node: Node) -> tuple[Any, ...]:
 
 
 def smallest_source(node: N) -> N:
-    """The smallest node below that `reshard` would move in place of `node`."""
+    """The smallest node below `node` that `reshard` can move in its place."""
     smallest = node
     while (number := _movable_source(node)) is not None:
         node = node.src[number]
@@ -124,8 +124,8 @@ def smallest_source(node: N) -> N:
 
 
 def without_placement(node: N) -> N | None:
-    """A small expression of placed constants alone, without their placement: each device can make
-    its own part of it.
+    """A small expression of placed constants without their placement, or None for other values.
+    Each device can compute its own shard of it.
     """
     constants: dict[N, N] = {}
     stack, met = [node], 0
@@ -144,8 +144,8 @@ def without_placement(node: N) -> N | None:
 
 
 def _movable_source(node: Node) -> int | None:
-    """The number of the source that can move in place of `node`: of rows that each device can look
-    up, it is their index.
+    """The number of the source that can move in place of `node`: for a GATHER from a replicated
+    table, the index.
     """
     if node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND}:
         return 0
@@ -156,16 +156,19 @@ def _movable_source(node: Node) -> int | None:
 
 
 class ImplicitReshard(NamedTuple):
-    """An operand that `by` needs in a layout that nobody asked for, as the program wrote it."""
+    """A reshard that the user did not ask for: the op `consumer` needs `operand` in `layout`.
 
-    by: str
+    `views` are the ops that the consumer itself applies to its operands.
+    """
+
+    consumer: str
     operand: Node
     layout: Sharding
     views: frozenset[Ops]
 
-    def below(self, node: Node, source: Node, layout: Sharding) -> ImplicitReshard:
-        """The same where `source` moves in place of `node`: it is the operand if `node` is only
-        what `by` made of it.
+    def of_source(self, node: Node, source: Node, layout: Sharding) -> ImplicitReshard:
+        """The same where `source` moves in place of `node`: it is the operand if `node` is a view
+        that the consumer made of it.
         """
         if node is not self.operand or node.op not in self.views:
             return self
@@ -174,13 +177,13 @@ class ImplicitReshard(NamedTuple):
         return self._replace(operand=source, layout=layout)
 
     def check(self, node: Node, layout: Sharding) -> None:
-        """Raises ShardingError if moving `node` for this takes bytes under `SHARDING="strict"`."""
+        """Raises ShardingError if this moves bytes of `node` under `SHARDING="strict"`."""
         if SHARDING.value != "strict":
             return
         if moved_elements(node.device, layout, node.shape):
             raise ShardingError(
-                f"{find_user_line()}: {self.by} needs {self.operand.device} {self.operand.shape} "
-                f"as {self.layout}; say so with .to({self.layout})"
+                f"{find_user_line()}: {self.consumer} needs {self.operand.device} "
+                f"{self.operand.shape} as {self.layout}; say so with .to({self.layout})"
             )
 
 
@@ -189,17 +192,17 @@ def _squeezed_shape(node: Node) -> list[Any]:
 
 
 def reshard(
-    node: N, layout: Sharding, by: str | None = None, views: frozenset[Ops] = BROADCAST
+    node: N, layout: Sharding, consumer: str | None = None, views: frozenset[Ops] = BROADCAST
 ) -> N:
     """`node` in another layout over the same devices, moving as few bytes as possible.
 
-    `by` names the operation that needs it, if the transfer is implicit, and `views` are the ops
-    that it puts on its operands.
-    Raises ShardingError for an implicit transfer under `SHARDING="strict"`.
+    `consumer` is the op that needs it, if the reshard is implicit, and `views` are the ops that it
+    applies to its operands. Raises ShardingError for an implicit reshard that moves bytes under
+    `SHARDING="strict"`.
     """
-    return _resharded(
-        node, layout, ImplicitReshard(by, node, layout, views) if by is not None else None
-    )
+    if consumer is None:
+        return _resharded(node, layout, None)
+    return _resharded(node, layout, ImplicitReshard(consumer, node, layout, views))
 
 
 def _resharded(node: N, layout: Sharding, request: ImplicitReshard | None) -> N:
@@ -210,11 +213,11 @@ def _resharded(node: N, layout: Sharding, request: ImplicitReshard | None) -> N:
 
     def below(inner: Sharding) -> N:
         source = node.src[-1]
-        wanted = None if request is None else request.below(node, source, inner)
-        return node.replace(src=(*node.src[:-1], _resharded(source, inner, wanted)))
+        inner_request = None if request is None else request.of_source(node, source, inner)
+        return node.replace(src=(*node.src[:-1], _resharded(source, inner, inner_request)))
 
     if node.op in {Ops.RESHAPE, Ops.PERMUTE}:
-        # a view of what was moved is free, and others may need just that
+        # a view of the moved source is free, and other consumers may need the same source
         exact = _exact_source_layout(node, layout)
         if exact is not None and exact.devices == node.layout.devices:
             return below(exact)
@@ -228,7 +231,7 @@ def _resharded(node: N, layout: Sharding, request: ImplicitReshard | None) -> N:
 
 
 def reshard_for_assign(value: N, device: DeviceValue) -> N:
-    """`value` where it is to be stored.
+    """`value` on the device of the buffer that it is assigned to.
 
     Raises:
         ShardingError: it has another layout of the same devices, under `SHARDING="strict"`.
@@ -244,7 +247,7 @@ def reshard_for_assign(value: N, device: DeviceValue) -> N:
 
 
 def _source_layout(node: Node, layout: Sharding) -> Sharding | None:
-    """The layout of the source with which this movement yields `layout`, or the nearest to it."""
+    """The layout of the source for which `node` has `layout`, or the nearest one to it."""
     source = node.src[-1]
     if node.op is Ops.GATHER:
         return layout.with_axes([p if is_index_axis(p, source) else None for p in layout.axes])
@@ -254,7 +257,7 @@ def _source_layout(node: Node, layout: Sharding) -> Sharding | None:
         grown = {i for i, (a, b) in enumerate(zip(source.shape, node.shape, strict=True)) if a != b}
         return layout.with_axes([None if p in grown else p for p in layout.axes])
     if node.op is Ops.RESHAPE:
-        # where a split axis has no counterpart below, the source is a full copy along it
+        # along a sharded axis that the source does not have, the source is replicated
         kept = layout
         for p in layout.split_axes:
             alone = layout.with_axes([q if q == p else None for q in layout.axes])
@@ -268,7 +271,7 @@ def _source_layout(node: Node, layout: Sharding) -> Sharding | None:
 
 
 def _exact_source_layout(node: Node, layout: Sharding) -> Sharding | None:
-    """The layout of a reshape's or permute's source that yields just `layout`, at equal cost."""
+    """The layout of a source of RESHAPE or PERMUTE that yields exactly `layout`, at equal cost."""
     source = node.src[0]
     below = _source_layout(node, layout)
     if below is None or not isinstance(source.device, Sharding) or not _fits(below, source.shape):
@@ -278,47 +281,47 @@ def _exact_source_layout(node: Node, layout: Sharding) -> Sharding | None:
     return below if above is layout and back is node.device else None
 
 
-# ---- movement that a layout cannot follow ----
+# ---- movement that does not preserve the layout of its source ----
 
 
 def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
-    """`node` in the nearest layout under which the movement stays within each device.
+    """`node` in the nearest layout under which the movement is local to each device.
 
     Raises:
         ShardingError: the movement needs a transfer under `SHARDING="strict"`.
     """
     if op is Ops.SHRINK:
-        picked = dynamic_slice_layout(
+        selected = dynamic_slice_layout(
             node.layout, node.shape, arg, movement_shape(op, node.shape, arg)
         )
-        if picked is not None:
-            return copy(node, picked)
+        if selected is not None:
+            return copy(node, selected)
     target = _layout_for_movement(node.layout, node.shape, op, arg)
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
 
 
 def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
-    """A reshape whose layout cannot be kept, as one of a larger array, of which each device has
-    whole rows; None if to move the array to another layout takes less, or to equal parts of another
-    axis takes less than twice as much.
+    """A reshape that does not preserve the layout, as the reshape of a padded array whose shards
+    are whole rows. None if a reshard to another layout moves fewer bytes, or one to even shards
+    of another axis less than twice as many.
     """
     layout = node.layout
     is_known = all(isinstance(size, int) and size for size in (*node.shape, *shape))
     if SHARDING.value == "strict" or layout.is_partial or not is_known:
         return None
     target = _layout_for_movement(layout, node.shape, Ops.RESHAPE, shape)
-    best, least = None, moved_elements(layout, target, node.shape)
-    # uneven blocks leave some devices with less to do in all that follows
-    ways = 2 if target.is_even(node.shape) else 1
+    best, best_cost = None, moved_elements(layout, target, node.shape)
+    # uneven shards leave some devices with less work in all later ops
+    weight = 2 if target.is_even(node.shape) else 1
     for padded, whole in padded_reshapes(layout, node.shape, shape):
-        behind = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
-        found = node.pad(tuple(behind)).reshape(whole)
+        after = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
+        found = node.pad(tuple(after)).reshape(whole)
         found = found.shrink(tuple((0, size) for size in shape))
         added = found.toposort(gate=lambda x: x is not node)
         moves = [x for x in added if x.op is Ops.COPY and x is not node]
-        cost = ways * sum(moved_elements(x.src[0].device, x.device, x.shape) for x in moves)
-        if cost < least:
-            best, least = found, cost
+        cost = weight * sum(moved_elements(x.src[0].device, x.device, x.shape) for x in moves)
+        if cost < best_cost:
+            best, best_cost = found, cost
     return best
 
 
@@ -329,16 +332,16 @@ def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg:
         [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
         for p in layout.axes
     ]
-    # another axis costs the way there, and most likely the way back
+    # a reshard to another axis is most likely reverted later, which costs as much again
     others = {layout.with_axes(axes): 2 for axes in itertools.product(*options)}
     best, best_cost = None, 0
-    for candidate, ways in {**others, **dict.fromkeys(slid, 1)}.items():
+    for candidate, weight in {**others, **dict.fromkeys(slid, 1)}.items():
         if not _fits(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
             continue
-        cost = moved_elements(layout, candidate, shape) * ways
+        cost = moved_elements(layout, candidate, shape) * weight
         if best is None or cost < best_cost:
             best, best_cost = candidate, cost
-    assert best is not None, "a full copy can follow every movement"
+    assert best is not None, "the replicated layout can follow every movement"
     return best
 
 
@@ -346,20 +349,20 @@ def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
     return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
 
 
-def unshard_axis(node: N, axis: int, by: str | None) -> N:
-    """`node` with `axis` whole on each device, for `by`: another axis is split, if there is one.
+def unshard_axis(node: N, axis: int, consumer: str | None) -> N:
+    """`node` with `axis` unsharded, for the op `consumer`; another axis is sharded if possible.
 
     Raises:
-        ShardingError: bytes would move under `SHARDING="strict"`, unless `by` is None.
+        ShardingError: bytes move under `SHARDING="strict"`, unless `consumer` is None.
     """
     layout = node.device
     if not isinstance(layout, Sharding) or axis not in layout.split_axes:
         return node
-    return reshard(node, unsharded_layout(layout, node.shape, axis), by)
+    return reshard(node, unsharded_layout(layout, node.shape, axis), consumer)
 
 
 def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sharding:
-    """The layout nearest to this one in which `axis` is whole on each device."""
+    """The layout nearest to this one in which `axis` is unsharded."""
     others = [None, *(i for i in range(len(shape)) if i != axis)]
     options = [others if p == axis else [p] for p in layout.axes]
     candidates = (layout.with_axes(axes) for axes in itertools.product(*options))
@@ -368,7 +371,7 @@ def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sha
 
 
 def reshard_for_bitcast(node: N, dtype: DType) -> N:
-    """`node` in a layout under which the blocks of the result are the bits of its own blocks."""
+    """`node` in a layout under which the bitcast is local to each device."""
     layout = node.device
     old, new = node.dtype.itemsize, dtype.itemsize
     if old == new or not isinstance(layout, Sharding) or node.ndim - 1 not in layout.split_axes:

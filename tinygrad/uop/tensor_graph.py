@@ -1,4 +1,4 @@
-"""Building the tensor graph: values, elementwise ops, reductions, indexing, and where values live.
+"""Constructors of the tensor graph: elementwise ops, reductions, indexing, copies and assignment.
 
 Invariant: a node is never built from sources whose layouts disagree. Each method inserts the COPY
 or ALLREDUCE that it needs (`reshard.py`, `gather_scatter.py`).
@@ -43,9 +43,7 @@ class TensorGraphMixin(MovementMixin):
         return cls(Ops.ARANGE, dtype, (), size)
 
     def alu(self, op: Ops, *src: Self) -> Self:
-        """`op(self, *src)`, elementwise; sources on disagreeing layouts are brought to a common
-        one.
-        """
+        """`op(self, *src)`, elementwise. Sources in different layouts are resharded to one."""
         srcs = (self, *src)
         if op in GroupOp.Comparison:
             dtype = dtypes.bool.vec(self.dtype.count) if self.dtype.count > 1 else dtypes.bool
@@ -68,9 +66,7 @@ class TensorGraphMixin(MovementMixin):
         return type(self)(Ops.BITCAST, dtype, (reshard.reshard_for_bitcast(self, dtype),))
 
     def r(self, op: Ops, axes: tuple[int, ...]) -> Self:
-        """Reduce `axes` by `op`, keeping them as size 1. Over a split axis, an ALLREDUCE
-        follows.
-        """
+        """Reduce `axes`, which keep size 1, by `op`. Over a sharded axis, an ALLREDUCE follows."""
         shape = self.shape
         axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
         if not axes:
@@ -98,7 +94,7 @@ class TensorGraphMixin(MovementMixin):
         return reshard.copy(self, device)
 
     def shard(self, devices: tuple[str, ...] | Sharding, axis: Any = None) -> Self:
-        """Split `axis` over `devices`; None puts a full copy on each."""
+        """Shard `axis` over `devices`; None replicates."""
         layout = devices if isinstance(devices, Sharding) else Sharding(tuple(devices), axis)
         return self.copy_to_device(layout)
 
@@ -132,16 +128,16 @@ class TensorGraphMixin(MovementMixin):
     def assign(self, value: Self) -> Self:
         """Store `value` into the buffer that this node is a view of.
 
-        `arg` counts the assignments before this one that are not run yet: values that read each of
-        them may still be waited for.
+        `arg` counts the earlier assignments that have not run yet, as unrealized values may still
+        read the memory between them.
         """
         value = reshard.reshard_for_assign(value, self.device)
         target, before = (self.src[0], self.arg + 1) if self.op is Ops.ASSIGN else (self, 0)
         return type(self)(Ops.ASSIGN, self.dtype, (target, value), before)
 
     def gather(self, index: Self, batch: int = 0) -> Self:
-        """Rows of axis `batch`: shape `(*index.shape, *self.shape[batch + 1:])`; a row out of range
-        reads as 0. The axes in front of it are also those of the index: each picks from its own.
+        """Rows of axis `batch`, by index: shape `(*index.shape, *self.shape[batch + 1:])`; rows out
+        of range are 0. The axes before `batch` are batch axes, which the index has too.
         """
         return gather_scatter.gather(self, index, batch)
 
@@ -152,8 +148,8 @@ class TensorGraphMixin(MovementMixin):
         return self.scatter(Ops.SCATTER_ADD, index, count, batch)
 
     def scatter(self, op: Ops, index: Self, count: int | Node, batch: int = 0) -> Self:
-        """As `scatter_add`; rows that meet are combined by `op`, of `GroupOp.Scatter`, with its
-        identity where there is none.
+        """As `scatter_add`, by any `op` of `GroupOp.Scatter`: rows of equal index are reduced; rows
+        without an index are the identity element.
         """
         return gather_scatter.scatter(op, self, index, count, batch)
 
