@@ -15,8 +15,8 @@ from test.evaluator.arithmetic import Array, to_storage, value_dtype
 from test.evaluator.tensor_graph import evaluate, size
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
+from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, StorageSlice
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
-from tinygrad.schedule.plan import KernelItem, Part, Plan
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
@@ -26,7 +26,7 @@ Storage = list[list[Array]]
 HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
 
-def plan_of(*roots: UOp) -> tuple[Plan, tuple[UOp, ...]]:
+def plan_of(*roots: UOp) -> tuple[ExecutionPlan, tuple[UOp, ...]]:
     """The plan that computes `roots`, and the buffers it reads."""
     canonical = canonicalize(UOp.sink(*roots))
     options = PlanOptions(len(canonical.buffers), "CPU")
@@ -57,7 +57,7 @@ def unshard(parts: list[Array], device: Any, shape: tuple[int, ...]) -> Array:
     return whole
 
 
-def _part(part: Part, storage: Storage) -> Array:
+def _part(part: StorageSlice, storage: Storage) -> Array:
     whole = storage[part.entry][part.device].view(np.uint8)
     nbytes = part.size * part.dtype.itemsize
     return whole[part.offset : part.offset + nbytes].view(to_numpy_dtype(part.dtype))
@@ -127,10 +127,10 @@ def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
     for item in plan.items:
         if isinstance(item, KernelItem):
             for d in range(len(item.devices)):
-                arrays = [_part(p, storage) for p in item.parts[d]]
+                arrays = [_part(p, storage) for p in item.arguments[d]]
                 run_kernel(item.ast, arrays, {"_device_num": d})
         else:
-            for t in item.transfers:
+            for t in item.messages:
                 _part(t.destination, storage)[...] = _part(t.source, storage)
     results = []
     for root, parts in zip(roots, plan.outputs, strict=True):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test.evaluator.plan import plan_of, run_plan
 from test.evaluator.tensor_graph import evaluate
 from tinygrad.dtype import dtypes
-from tinygrad.schedule.plan import KernelItem, Plan
+from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem
 from tinygrad.settings import Context
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
@@ -47,13 +47,13 @@ def matmul(a: UOp, b: UOp) -> UOp:
     return (left * right).r(Ops.ADD, (2,)).reshape((n, m))
 
 
-def sent(plan: Plan) -> dict[str, int]:
+def sent(plan: ExecutionPlan) -> dict[str, int]:
     """Bytes that cross devices, by kind of movement."""
     totals: dict[str, int] = {}
     for item in plan.items:
         if isinstance(item, KernelItem):
             continue
-        for t in item.transfers:
+        for t in item.messages:
             here = plan.entries[t.source.entry].devices[t.source.device]
             there = plan.entries[t.destination.entry].devices[t.destination.device]
             if here != there:

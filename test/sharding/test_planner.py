@@ -17,9 +17,9 @@ from test.models.transformer import Layer, Transformer
 from test.sharding.common import DEVICES, TWO, array, on
 from tinygrad import CommTrace, GlobalCounters, Mesh, P, Sharding, Tensor, dtypes, nn
 from tinygrad.planner import Plan, plan, predict
+from tinygrad.planner.communication import communication_costs
 from tinygrad.planner.cost import Cost, Step
 from tinygrad.planner.layers import group_tensors, named_tensors, repeated, shortened
-from tinygrad.planner.movement import movements
 from tinygrad.planner.optimizers import follow_parameters
 from tinygrad.planner.search import Search
 from tinygrad.schedule.multi import lower_layouts
@@ -131,7 +131,7 @@ def test_a_movement_costs_the_bytes_of_its_messages(shape: tuple[int, ...]) -> N
             op = Ops.ALLREDUCE if source.is_partial else Ops.COPY
             node = UOp(op, dtypes.float, (value,), target)
             kinds: dict[str, int] = {}
-            for movement in movements(node):
+            for movement in communication_costs(node):
                 kinds[movement.kind] = kinds.get(movement.kind, 0) + movement.nbytes
             assert kinds == lowered_bytes(node), (source, target)
 

@@ -44,7 +44,7 @@ LAYERS = (
 # inside of `schedule`, from the bottom up: layouts are lowered before work is grouped, and neither
 # lowering nor the rewrites of communication know how it will be
 SCHEDULE_LAYERS = (
-    {"plan", "canonical", "storage_views"},
+    {"execution_plan", "canonical", "storage_views"},
     {"comm"},
     {"spmd"},
     {"multi"},

@@ -12,8 +12,8 @@ from tinygrad.codegen import PASSES, get_linear
 from tinygrad.execution.realize import get_runner
 from tinygrad.execution.schedule import create_schedule
 from tinygrad.renderer import find_renderer
+from tinygrad.schedule.execution_plan import PLAN, KernelItem
 from tinygrad.schedule.pipeline import STAGES, PlanOptions, lower_kernel, plan_graph
-from tinygrad.schedule.plan import PLAN, KernelItem
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import BufferArg, KernelInfo, ParamArg, ReduceArg, UOp
@@ -86,9 +86,9 @@ def test_a_plan_outside_of_its_entries_is_refused() -> None:
     PLAN.verify(plan)
     item = plan.items[0]
     assert isinstance(item, KernelItem)
-    part = item.parts[0][0]._replace(offset=4)
-    wrong = KernelItem(item.ast, item.devices, ((part, *item.parts[0][1:]),))
-    with pytest.raises(SpecError, match="in the plan, item 0 has the part"):
+    part = item.arguments[0][0]._replace(offset=4)
+    wrong = KernelItem(item.ast, item.devices, ((part, *item.arguments[0][1:]),))
+    with pytest.raises(SpecError, match="in the plan, item 0 has the slice"):
         PLAN.verify(type(plan)(**{**vars(plan), "items": (wrong,)}))
 
 

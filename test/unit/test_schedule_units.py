@@ -1,4 +1,4 @@
-"""Parts of the scheduler on their own: what each pass makes of small graphs, before anything runs;
+"""Slices of the scheduler on their own: what each pass makes of small graphs, before anything runs;
 and the programs that once came out wrong.
 """
 
@@ -12,12 +12,12 @@ import pytest
 from tinygrad import Sharding, Tensor, TinyJit, Variable, dtypes
 from tinygrad.execution import CommTrace
 from tinygrad.schedule.canonical import canonicalize
+from tinygrad.schedule.execution_plan import StorageSlice
 from tinygrad.schedule.grouping import fuse, merge
 from tinygrad.schedule.grouping.make_plan import hazards, make_plan
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.pipeline import optimize_communication
-from tinygrad.schedule.plan import Part
 from tinygrad.schedule.spmd.collectives import all_reduce
 from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_local
 from tinygrad.schedule.spmd.transfer import transfer
@@ -268,7 +268,7 @@ def test_repeating_is_growing() -> None:
 def unit(value: UOp, *entries: int) -> Unit:
     """A kernel that stores `value`; PARAM i is the whole of entry `entries[i]`."""
     size = value.size
-    params = [(Part(entry, 0, 0, size, FLOAT),) for entry in entries]
+    params = [(StorageSlice(entry, 0, 0, size, FLOAT),) for entry in entries]
     store = UOp(Ops.STORE, FLOAT, (param(0, *value.shape), value))
     return Unit(buffer(*value.shape), reads=[], stores=[store], params=params)
 
@@ -305,7 +305,7 @@ def test_a_kernel_that_writes_what_another_reads_elsewhere_is_its_own() -> None:
 
 def test_kernels_with_two_views_of_one_memory_stay_apart() -> None:
     other = unit(param(1, 8) + 1, 2, 0)
-    other.params[1] = (Part(0, 0, 16, 8, FLOAT),)
+    other.params[1] = (StorageSlice(0, 0, 16, 8, FLOAT),)
     assert len(merged(unit(param(1, 8) + param(2, 8), 1, 0, 3), other)) == 2
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from tinygrad.execution.buffers import storage_of
 from tinygrad.helpers import prod
+from tinygrad.planner.communication import CommCost, communication_costs
+from tinygrad.planner.device_program import device_program
 from tinygrad.planner.layers import Group, repeated, shortened
-from tinygrad.planner.movement import Movement, movements
-from tinygrad.planner.program import program
 from tinygrad.planner.trial import Function, trial_graph
 from tinygrad.schedule.spmd.local import local_shape, max_shape
 from tinygrad.sharding import current_topology
@@ -73,12 +73,12 @@ def survey(sink: UOp) -> Cost:
     """What a simplified graph costs at least: once it is planned, more is gathered again, kernels
     read memory, and temporaries take some.
     """
-    moved: list[Movement] = []
+    moved: list[CommCost] = []
     topology = current_topology()
     stored, seconds = 0, 0.0
     for node in sink.toposort():
         if node.op in {Ops.COPY, Ops.ALLREDUCE}:
-            found = movements(node)
+            found = communication_costs(node)
             moved += found
             stored += local_nbytes(node) if found else 0
         elif node.op is Ops.REDUCE_AXIS and node.device is not None:
@@ -105,7 +105,7 @@ def results_of(sink: UOp) -> set[UOp]:
     return found
 
 
-def communication(moved: Iterable[Movement]) -> Cost:
+def communication(moved: Iterable[CommCost]) -> Cost:
     """What movements cost, one after the other."""
     kinds: dict[str, int] = {}
     seconds = 0.0
@@ -119,8 +119,8 @@ def planned(sink: UOp) -> Cost:
     """What moves in a simplified graph once it is planned, and what each device computes and
     stores.
     """
-    found = program(sink)
-    moved = communication(found.moved)
+    found = device_program(sink)
+    moved = communication(found.communication)
     return replace(moved, computation_s=found.seconds, working_nbytes=found.nbytes)
 
 

@@ -9,7 +9,6 @@ other op is the same op on local shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 
 from tinygrad.dtype import dtypes
@@ -59,13 +58,16 @@ def transfer_kind(source: DeviceValue, target: DeviceValue) -> str:
 
 
 class Lowering:
-    """The memoised walk: `done[node]` is the local form of a node."""
+    """One memoised walk over a graph: `done[node]` is the local form of a node.
 
-    def __init__(self, order: Iterable[UOp], rules: PatternMatcher) -> None:
+    `rules` lower the ops that are not the same op on local shapes; they get this object as `ctx`.
+    """
+
+    def __init__(self, rules: PatternMatcher) -> None:
         self.rules = rules
         self.done: dict[UOp, UOp] = {}
-        # assignments whose value something else is computed from
-        self.read = {x for node in order if node.op is not Ops.SINK for x in node.src}
+        # nodes that are sources of others: the value of an assignment among them is used
+        self.read: set[UOp] = set()
 
     def source(self, node: UOp, number: int, layout: DeviceValue) -> UOp:
         """A source in local form. What is made of constants is cut to the device's block here."""
@@ -213,11 +215,17 @@ def _leading_axes(layout: Sharding, rank: int) -> Sharding:
     return layout.with_axes([p if isinstance(p, int) and p < rank else None for p in layout.axes])
 
 
-multi_pm = PatternMatcher(
+# where values live and how they get there
+communication_rules = PatternMatcher(
     [
         (UPat(Ops.BUFFER, name="node"), lower_buffer),
         (UPat(Ops.COPY, name="node"), lower_copy),
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
+    ]
+)
+# ops that each device does differently on its part
+local_rules = PatternMatcher(
+    [
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
         (UPat(Ops.MSTACK, name="node"), lower_mstack),
         (UPat(Ops.GATHER, name="node"), lower_gather),
@@ -225,14 +233,14 @@ multi_pm = PatternMatcher(
         (UPat(Ops.ASSIGN, name="node"), lower_assign),
     ]
 )
+multi_pm = communication_rules + local_rules
 
 
-def lower_layouts(sink: UOp, rules: PatternMatcher = multi_pm) -> UOp:
-    """The per-device graph of a tensor graph. `rules` say which ops are not the same op on local
-    shapes.
-    """
+def lower_layouts(sink: UOp, lowering: Lowering | None = None) -> UOp:
+    """The per-device graph of a tensor graph, by `multi_pm` unless `lowering` has other rules."""
+    lowering = lowering or Lowering(multi_pm)
     order = sink.toposort()
-    lowering = Lowering(order, rules)
+    lowering.read = {x for node in order if node.op is not Ops.SINK for x in node.src}
     for node in order:
         lowering.done[node] = lowering.lower(node)
     return lowering.done[sink]

@@ -3,7 +3,7 @@
     tensor graph      COMMUNICATION    fewer bytes and collectives; shapes and devices stay global
                       LAYOUTS          every device runs one graph of local shapes and messages
     per-device graph  GROUPING         values are materialised or fused; kernels and transfers
-    plan                               run in an order; see `schedule/plan.py`
+    plan                               run in an order; see `schedule/execution_plan.py`
 
     kernel tensor form  INDEXING       movement ops become index arithmetic over loops
     kernel graph        CODEGEN        loops become vectors, registers and a grid (`codegen`)
@@ -24,28 +24,27 @@ from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
+from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan
 from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.rematerialize import rematerialize
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify, simplify_kernel
-from tinygrad.schedule.multi import lower_layouts, multi_pm
-from tinygrad.schedule.plan import PLAN, Plan
+from tinygrad.schedule.multi import Lowering, lower_layouts
 from tinygrad.uop.ops import KernelInfo, UOp
 from tinygrad.uop.passes import Pass, run_passes
 from tinygrad.uop.spec import KERNEL, KERNEL_TENSOR, PER_DEVICE, TENSOR
-from tinygrad.uop.upat import PatternMatcher
 
 
 @dataclass(frozen=True)
 class PlanOptions:
     """The parameters of planning: the graph reads buffers 0 to `inputs - 1`, values without a
-    device are computed on `default_device`, and `layout_rules` lower the ops that communicate.
+    device are computed on `default_device`, and `lowering`, used once, lowers the layouts.
     """
 
     inputs: int
     default_device: str
-    layout_rules: PatternMatcher = multi_pm
+    lowering: Lowering | None = None
 
 
 COMMUNICATION: tuple[Pass[None], ...] = (
@@ -59,7 +58,7 @@ COMMUNICATION: tuple[Pass[None], ...] = (
 LAYOUTS: tuple[Pass[PlanOptions], ...] = (
     Pass(
         "lower layouts",
-        lambda sink, options: lower_layouts(sink, options.layout_rules),
+        lambda sink, options: lower_layouts(sink, options.lowering),
         TENSOR,
         PER_DEVICE,
     ),
@@ -90,9 +89,9 @@ def optimize_communication(sink: UOp) -> UOp:
     return cast(UOp, run_passes(COMMUNICATION, sink, None))
 
 
-def plan_graph(sink: UOp, options: PlanOptions) -> Plan:
+def plan_graph(sink: UOp, options: PlanOptions) -> ExecutionPlan:
     """The plan of a tensor graph over canonical buffers, after `optimize_communication`."""
-    return cast(Plan, run_passes((*LAYOUTS, *GROUPING), sink, options))
+    return cast(ExecutionPlan, run_passes((*LAYOUTS, *GROUPING), sink, options))
 
 
 def lower_kernel(ast: UOp) -> UOp:

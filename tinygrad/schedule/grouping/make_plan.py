@@ -1,8 +1,7 @@
-"""The per-device graph becomes a plan: one kernel or transfer for each stored value, in an order
-that is safe.
+"""From the per-device graph to a plan: a kernel or transfer for each materialised value, in order.
 
-In: a per-device SINK over canonical buffers. Out: a `Plan`. Always true: whoever reads a buffer as
-it was before an assignment runs before the kernel that overwrites it.
+Input: a per-device SINK over canonical buffers. Output: an `ExecutionPlan`. Invariant: what reads
+the content that a buffer has before an assignment runs before the kernel that overwrites it.
 """
 
 from __future__ import annotations
@@ -11,18 +10,25 @@ import heapq
 from typing import cast
 
 from tinygrad.helpers import prod
+from tinygrad.schedule.execution_plan import (
+    ExecutionPlan,
+    KernelItem,
+    PlannedMessage,
+    StorageEntry,
+    StorageSlice,
+    TransferItem,
+)
 from tinygrad.schedule.grouping.fuse import choose_stored
 from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.regions import are_apart, views_of
 from tinygrad.schedule.grouping.unit import Unit
-from tinygrad.schedule.plan import Entry, KernelItem, Part, Plan, Transfer, TransferItem
 from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes, movement_base
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import KernelInfo, ParamArg, UOp, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
 
-Parts = tuple[Part, ...]
+Slices = tuple[StorageSlice, ...]
 
 
 def elements(shape: tuple[sint, ...]) -> int:
@@ -38,8 +44,8 @@ class _Planner:
         self.stored = stored
         self.inputs = inputs
         self.default = default
-        self.entries: list[Entry | None] = [None] * inputs
-        self.parts: dict[UOp, Parts] = {}
+        self.entries: list[StorageEntry | None] = [None] * inputs
+        self.storage: dict[UOp, Slices] = {}
         self.units: list[Unit] = []
         self.writer: dict[UOp, Unit] = {}
         # one unit for all that a kernel written by hand writes
@@ -53,16 +59,16 @@ class _Planner:
         assert device is None or isinstance(device, str), f"{node.op.name} on {device} is not local"
         return (self.default if device is None else device,)
 
-    def new_entry(self, node: UOp) -> Parts:
+    def new_entry(self, node: UOp) -> Slices:
         devices = self.devices(node)
         size = elements(node.shape)
-        self.entries.append(Entry(devices, size, node.dtype))
+        self.entries.append(StorageEntry(devices, size, node.dtype))
         number = len(self.entries) - 1
-        return tuple(Part(number, d, 0, size, node.dtype) for d in range(len(devices)))
+        return tuple(StorageSlice(number, d, 0, size, node.dtype) for d in range(len(devices)))
 
     # ---- where each stored value is ----
 
-    def place(self, node: UOp) -> Parts:
+    def place(self, node: UOp) -> Slices:
         """The parts that hold a stored value, one a device."""
         op = node.op
         if op is Ops.BUFFER:
@@ -70,28 +76,28 @@ class _Planner:
         if op is Ops.BUFFER_VIEW:
             size = elements(node.shape)
             offset = node.arg.offset
-            below = self.parts[node.src[0]]
+            below = self.storage[node.src[0]]
             return tuple(
-                Part(p.entry, p.device, p.offset + offset, size, node.dtype) for p in below
+                StorageSlice(p.entry, p.device, p.offset + offset, size, node.dtype) for p in below
             )
         if op is Ops.MSELECT:
-            return (self.parts[node.src[0]][node.arg],)
+            return (self.storage[node.src[0]][node.arg],)
         if op is Ops.MSTACK:
-            return tuple(self.parts[x][0] for x in node.src)
+            return tuple(self.storage[x][0] for x in node.src)
         if op is Ops.ASSIGN:
-            return self.parts[movement_base(node.src[0])]
+            return self.storage[movement_base(node.src[0])]
         if op is Ops.CUSTOM_KERNEL:
-            return self.parts[node.src[node.arg.output]]
+            return self.storage[node.src[node.arg.output]]
         return self.new_entry(node)
 
-    def place_buffer(self, node: UOp) -> Parts:
+    def place_buffer(self, node: UOp) -> Slices:
         if node.arg.slot >= 0:
             return self.new_entry(node)
         number = -1 - node.arg.slot
         devices = self.devices(node)
         size = elements(node.arg.shape)
-        self.entries[number] = Entry(devices, size, node.dtype)
-        return tuple(Part(number, d, 0, size, node.dtype) for d in range(len(devices)))
+        self.entries[number] = StorageEntry(devices, size, node.dtype)
+        return tuple(StorageSlice(number, d, 0, size, node.dtype) for d in range(len(devices)))
 
     # ---- the work that makes it ----
 
@@ -112,29 +118,29 @@ class _Planner:
             # rows are combined with what changes none of them
             start = node.const_like(identity(SCATTER_REDUCE_OPS[op], node.dtype))
             fill = UOp(Ops.STORE, node.dtype, (self.param(node, 0), start))
-            unit.after = Unit(node, reads=[], stores=[fill], params=[self.parts[node]])
+            unit.after = Unit(node, reads=[], stores=[fill], params=[self.storage[node]])
             self.units.append(unit.after)
         self.units.append(unit)
         self.writer[node] = unit
 
     def transfer_unit(self, node: UOp) -> Unit:
-        source, target = self.parts[node.src[0]], self.parts[node]
+        source, target = self.storage[node.src[0]], self.storage[node]
         arg = node.arg
         size = arg.piece_size(elements(node.shape))
         nbytes = size * node.dtype.itemsize
 
-        def pieces(part: Part, slot: int, count: int) -> Part:
+        def pieces(part: StorageSlice, slot: int, count: int) -> StorageSlice:
             start = part.offset + slot * nbytes
-            return Part(part.entry, part.device, start, size * count, node.dtype)
+            return StorageSlice(part.entry, part.device, start, size * count, node.dtype)
 
-        transfers = tuple(
-            Transfer(
+        messages = tuple(
+            PlannedMessage(
                 pieces(target[m.target], m.target_slot, m.count),
                 pieces(source[m.source], m.source_slot, m.count),
             )
             for m in arg.messages
         )
-        item = TransferItem(transfers, arg.reason)
+        item = TransferItem(messages, arg.reason)
         return Unit(node, reads=[node.src[0]], item=item)
 
     def kernel_unit(self, node: UOp) -> Unit:
@@ -142,7 +148,7 @@ class _Planner:
         target = node
         if node.op is Ops.ASSIGN:
             target, value = node.src
-        params: dict[Parts, int] = {self.parts[node]: 0}
+        params: dict[Slices, int] = {self.storage[node]: 0}
         reads: list[UOp] = []
         if target is node or below_reshapes(target).op not in GroupOp.Movement:
             # a reshape leaves the memory as it is: the loops follow the value below it
@@ -165,7 +171,7 @@ class _Planner:
         if key not in self.custom:
             # behind the arrays there may be Variables
             reads = [x for x in node.src if x.op is not Ops.DEFINE_VAR]
-            params = [self.parts[x] for x in reads]
+            params = [self.storage[x] for x in reads]
             unit = Unit(node, reads=reads, params=params, kernel=node.arg.kernel)
             self.custom[key] = unit
             self.units.append(unit)
@@ -174,7 +180,7 @@ class _Planner:
     def param(self, node: UOp, slot: int) -> UOp:
         return UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, node.shape))
 
-    def body(self, value: UOp, root: UOp, params: dict[Parts, int], reads: list[UOp]) -> UOp:
+    def body(self, value: UOp, root: UOp, params: dict[Slices, int], reads: list[UOp]) -> UOp:
         """The tensor form of an expression: stored values below it become PARAMs."""
         done: dict[UOp, UOp] = {}
         for node in value.toposort(gate=lambda u: u is root or u not in self.stored):
@@ -189,8 +195,8 @@ class _Planner:
                 done[node] = node if same else UOp(node.op, node.dtype, src, node.arg)
         return done[value]
 
-    def leaf(self, node: UOp, params: dict[Parts, int]) -> UOp:
-        slot = params.setdefault(self.parts[node], len(params))
+    def leaf(self, node: UOp, params: dict[Slices, int]) -> UOp:
+        slot = params.setdefault(self.storage[node], len(params))
         if node.op is not Ops.ASSIGN:
             return self.param(node, slot)
         # what was assigned to a view is read through that view
@@ -286,10 +292,10 @@ class _Planner:
         return self.known_views[key]
 
     def _views(self, unit: Unit, memory: UOp) -> tuple[UOp, ...] | None:
-        parts = self.parts[memory]
+        parts = self.storage[memory]
         entries = {p.entry for p in parts}
-        names = [x for x in unit.reads if not entries.isdisjoint(p.entry for p in self.parts[x])]
-        if not unit.stores or any(self.parts[x] != parts for x in names):
+        names = [x for x in unit.reads if not entries.isdisjoint(p.entry for p in self.storage[x])]
+        if not unit.stores or any(self.storage[x] != parts for x in names):
             return None
         return views_of(unit.stores[0].src[1], unit.params.index(parts))
 
@@ -383,7 +389,7 @@ def kernel_name(store: UOp) -> str:
     return "_".join([kind, *sizes]) if sizes else f"{kind}_1"
 
 
-def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
+def make_plan(sink: UOp, inputs: int, default: str) -> ExecutionPlan:
     """Group the per-device graph below `sink` into kernels and transfers."""
     order = list(sink.toposort())
     order.pop()
@@ -393,15 +399,15 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
     planner = _Planner(order, stored, inputs, default)
     for node in order:
         if node in stored:
-            planner.parts[node] = planner.place(node)
+            planner.storage[node] = planner.place(node)
     for node in order:
         if node in stored:
             planner.add_unit(node)
     units = merge_kernels(*planner.ordered(), planner.devices)
-    entries = tuple(cast(Entry, e) for e in planner.entries)
+    entries = tuple(cast(StorageEntry, e) for e in planner.entries)
     items = tuple(unit.item or _kernel_item(unit, planner) for unit in units)
-    written = frozenset(p.entry for node in planner.writer for p in planner.parts[node])
-    return Plan(
+    written = frozenset(p.entry for node in planner.writer for p in planner.storage[node])
+    return ExecutionPlan(
         inputs=inputs,
         entries=entries,
         items=items,
@@ -411,8 +417,8 @@ def make_plan(sink: UOp, inputs: int, default: str) -> Plan:
     )
 
 
-def _output_parts(node: UOp, planner: _Planner) -> Parts | None:
-    return None if node.op in {Ops.BUFFER, Ops.ASSIGN} else planner.parts[node]
+def _output_parts(node: UOp, planner: _Planner) -> Slices | None:
+    return None if node.op in {Ops.BUFFER, Ops.ASSIGN} else planner.storage[node]
 
 
 def _kernel_item(unit: Unit, planner: _Planner) -> KernelItem:

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
+from tinygrad.schedule.execution_plan import StorageSlice
 from tinygrad.schedule.grouping.unit import Unit
-from tinygrad.schedule.plan import Part
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
-Parts = tuple[Part, ...]
+Slices = tuple[StorageSlice, ...]
 MAX_PARAMS = 24
 MAX_GROUPS_TRIED = 8
 
@@ -56,8 +56,8 @@ class _Group:
     def __init__(self, unit: Unit, position: int) -> None:
         self.unit = unit
         self.position = position
-        self.written: dict[Parts, UOp] = {}
-        self.elsewhere: set[Parts] = set()
+        self.written: dict[Slices, UOp] = {}
+        self.elsewhere: set[Slices] = set()
         value = unit.stores[0].src[1]
         self.written[unit.params[0]] = value
         self.elsewhere |= {unit.params[p.arg.slot] for p in aligned_params(value)[1]}
@@ -95,7 +95,7 @@ class _Group:
 
     def _overlaps(self, unit: Unit) -> bool:
         # two different parts of one entry may share memory
-        mine: dict[int, set[Parts]] = {}
+        mine: dict[int, set[Slices]] = {}
         for parts in self.unit.params:
             for p in parts:
                 mine.setdefault(p.entry, set()).add(parts)

@@ -13,7 +13,14 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tinygrad.schedule.plan import Entry, Item, KernelItem, Part, Plan, TransferItem
+from tinygrad.schedule.execution_plan import (
+    ExecutionPlan,
+    Item,
+    KernelItem,
+    StorageEntry,
+    StorageSlice,
+    TransferItem,
+)
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -35,7 +42,7 @@ class _Gathered:
         return self.uses[bisect_right(self.uses, position)]
 
 
-def rematerialize(plan: Plan) -> Plan:
+def rematerialize(plan: ExecutionPlan) -> ExecutionPlan:
     """The plan whose full copies are dropped between uses that are far apart."""
     users: dict[int, list[int]] = {}
     touched = [_entries(item) for item in plan.items]
@@ -67,19 +74,19 @@ def rematerialize(plan: Plan) -> Plan:
 
 def _entries(item: Item) -> set[int]:
     if isinstance(item, KernelItem):
-        return {part.entry for parts in item.parts for part in parts}
-    return {part.entry for t in item.transfers for part in (t.destination, t.source)}
+        return {part.entry for parts in item.arguments for part in parts}
+    return {part.entry for t in item.messages for part in (t.destination, t.source)}
 
 
 def _gathered(
-    plan: Plan, touched: list[set[int]], users: dict[int, list[int]]
+    plan: ExecutionPlan, touched: list[set[int]], users: dict[int, list[int]]
 ) -> Iterator[_Gathered]:
     """The copies that an all-gather makes of an input, or of what one kernel makes of inputs."""
     kept = {part.entry for parts in plan.outputs if parts is not None for part in parts}
     for position, item in enumerate(plan.items):
         if not isinstance(item, TransferItem) or len(touched[position]) != 2:
             continue
-        target, source = item.transfers[0].destination.entry, item.transfers[0].source.entry
+        target, source = item.messages[0].destination.entry, item.messages[0].source.entry
         # along one dimension of a mesh, what is gathered is still split along others
         grows = plan.entries[target].size > plan.entries[source].size
         if item.reason.kind not in {"all_gather", "all_to_all"} or not grows:
@@ -94,7 +101,7 @@ def _gathered(
 
 
 def _recipe(
-    plan: Plan, touched: list[set[int]], users: list[int], source: int, position: int
+    plan: ExecutionPlan, touched: list[set[int]], users: list[int], source: int, position: int
 ) -> tuple[int, ...] | None:
     """The items that make a full copy at `position`, if they read nothing but inputs."""
     if source < plan.inputs:
@@ -106,7 +113,7 @@ def _recipe(
 
 
 def _can_be_made(
-    plan: Plan,
+    plan: ExecutionPlan,
     touched: list[set[int]],
     users: dict[int, list[int]],
     copy: _Gathered,
@@ -125,11 +132,11 @@ def _can_be_made(
 def _writes(item: Item, entry: int) -> bool:
     """Whether an item may write to an entry."""
     if isinstance(item, TransferItem):
-        return any(t.destination.entry == entry for t in item.transfers)
+        return any(t.destination.entry == entry for t in item.messages)
     slots = _written_slots(item.ast)
     return any(
         part.entry == entry and (slots is None or slot in slots)
-        for parts in item.parts
+        for parts in item.arguments
         for slot, part in enumerate(parts)
     )
 
@@ -151,9 +158,9 @@ def _written_slots(ast: UOp) -> set[int] | None:
 # ---- the new plan ----
 
 
-def _rebuilt(plan: Plan, copies: list[_Gathered]) -> Plan:
+def _rebuilt(plan: ExecutionPlan, copies: list[_Gathered]) -> ExecutionPlan:
     """The plan with the items that gather again, each into entries of its own."""
-    entries: list[Entry] = list(plan.entries)
+    entries: list[StorageEntry] = list(plan.entries)
     inserted: dict[int, list[Item]] = {}
     renamed: dict[int, dict[int, int]] = {}
     for copy in copies:
@@ -186,13 +193,13 @@ def _with_entries(item: Item, names: dict[int, int], time: int = 0) -> Item:
     if not names:
         return item
 
-    def named(part: Part) -> Part:
+    def named(part: StorageSlice) -> StorageSlice:
         return part._replace(entry=names.get(part.entry, part.entry))
 
     if isinstance(item, KernelItem):
-        parts = tuple(tuple(map(named, of_device)) for of_device in item.parts)
-        return replace(item, parts=parts)
-    transfers = tuple(
-        t._replace(destination=named(t.destination), source=named(t.source)) for t in item.transfers
+        arguments = tuple(tuple(map(named, of_device)) for of_device in item.arguments)
+        return replace(item, arguments=arguments)
+    messages = tuple(
+        t._replace(destination=named(t.destination), source=named(t.source)) for t in item.messages
     )
-    return TransferItem(transfers, replace(item.reason, time=time) if time else item.reason)
+    return TransferItem(messages, replace(item.reason, time=time) if time else item.reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tinygrad.schedule.plan import Part, TransferItem
+from tinygrad.schedule.execution_plan import StorageSlice, TransferItem
 from tinygrad.uop.ops import UOp
 
 
@@ -22,7 +22,7 @@ class Unit:
     reads: list[UOp]
     item: TransferItem | None = None
     stores: list[UOp] = field(default_factory=list)
-    params: list[tuple[Part, ...]] = field(default_factory=list)
+    params: list[tuple[StorageSlice, ...]] = field(default_factory=list)
     kernel: UOp | None = None
     overwrites: dict[UOp, UOp] = field(default_factory=dict)
     after: Unit | None = None

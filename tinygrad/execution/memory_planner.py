@@ -1,8 +1,8 @@
-"""Where buffers lie in one piece of memory that they share.
+"""The memory planner: places buffers with disjoint lifetimes in one arena.
 
-In: for each buffer, when it is first and last used and how many bytes it has. Out: an offset for
-each and the size of the whole. What stays true: buffers that live at the same time do not overlap,
-offsets are multiples of `ALIGNMENT`, and sharing never takes more memory than not sharing.
+Input: the lifetime and size of each buffer. Output: an offset for each and the size of the arena.
+Invariant: buffers with overlapping lifetimes do not overlap in memory, offsets are multiples of
+`ALIGNMENT`, and the arena is never larger than all buffers together.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Lifetime:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Byte offsets, in the order of the lifetimes, and the bytes needed in all."""
+class MemoryPlan:
+    """Byte offsets, in the order of the lifetimes, and the size of the arena in bytes."""
 
     offsets: tuple[int, ...]
     total: int
 
 
 class _Placed:
-    """The buffers placed so far, in order of their offsets."""
+    """The buffers placed so far, sorted by offset."""
 
     def __init__(self, count: int) -> None:
         # columns: first step, last step, begin, end
@@ -56,7 +56,7 @@ class _Placed:
         return offset
 
 
-def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
     """Places each buffer, the largest first, in the smallest gap among those alive with it.
 
     Largest first with best fit is the "greedy by size" of Pisarchyk and Lee, Efficient Memory
@@ -75,7 +75,7 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
         if nbytes:
             offsets[index] = placed.place(lifetime.first, lifetime.last, nbytes)
             total = max(total, offsets[index] + nbytes)
-    return Plan(tuple(offsets), total)
+    return MemoryPlan(tuple(offsets), total)
 
 
 def _smallest_gap(begins: Integers, ends: Integers, nbytes: int) -> int:

@@ -43,7 +43,7 @@ Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Movement:
+class CommCost:
     """Bytes that cross devices, over all of them, and the seconds until they are there."""
 
     kind: str
@@ -51,11 +51,11 @@ class Movement:
     seconds: float
 
 
-def movements(node: UOp) -> tuple[Movement, ...]:
+def communication_costs(node: UOp) -> tuple[CommCost, ...]:
     """What a COPY or ALLREDUCE moves; nothing for one that only places constants or cuts copies.
 
     >>> x = Tensor.empty(8, 8, device=Sharding(("NULL:0", "NULL:1"), 0))
-    >>> [(move.kind, move.nbytes) for move in movements(x.sum(0).uop.src[0])]
+    >>> [(move.kind, move.nbytes) for move in communication_costs(x.sum(0).uop.src[0])]
     [('all_reduce', 64)]
     """
     source = node.src[0].device
@@ -66,18 +66,18 @@ def movements(node: UOp) -> tuple[Movement, ...]:
     how = (current_topology(), RING.value, ALL2ALL.value)
     has_terms = isinstance(source, Sharding) and source.is_partial
     count = partial_count(node.src[0]) if has_terms else 0
-    return _movements(how, count, node.dtype, source, node.arg, shape)
+    return _known_costs(how, count, node.dtype, source, node.arg, shape)
 
 
 @lru_cache(maxsize=1 << 14)
-def _movements(
+def _known_costs(
     how: tuple[Topology, int, int],
     terms: int,
     dtype: DType,
     source: Sharding | str,
     target: Sharding | str,
     shape: Ints,
-) -> tuple[Movement, ...]:
+) -> tuple[CommCost, ...]:
     if isinstance(source, Sharding) and source.is_partial:
         known = _all_reduce(source, target, shape, dtype.itemsize, terms)
     else:
@@ -93,18 +93,18 @@ def is_even(layout: Sharding | str, shape: Ints) -> bool:
 
 def _copy(
     kind: str, source: Sharding | str, target: Sharding | str, shape: Ints, itemsize: int
-) -> tuple[Movement, ...]:
+) -> tuple[CommCost, ...]:
     """A change of layout in one round; () if it is not known to be one."""
     if not (is_even(source, shape) and is_even(target, shape)):
         return ()
     sent = elements_per_link(current_topology(), source, target, shape)
     nbytes = sum(count for _, count in sent) * itemsize
-    return (Movement(kind, nbytes, transfer_seconds(source, target, shape, itemsize)),)
+    return (CommCost(kind, nbytes, transfer_seconds(source, target, shape, itemsize)),)
 
 
 def _all_reduce(
     source: Sharding, target: Sharding | str, shape: Ints, itemsize: int, terms: int
-) -> tuple[Movement, ...]:
+) -> tuple[CommCost, ...]:
     """A reduction over devices; () where the lowering has to be asked."""
     count = group_size(source)
     if not isinstance(target, Sharding) or target.devices != source.devices or terms != count:
@@ -121,12 +121,12 @@ def _all_reduce(
         # whole pieces are sent; a hierarchy of nodes sends as many as two rounds among all
         algorithm, size = "all2all", ceildiv(size, count) * count
     nbytes = len(source) * allreduce_bytes(count, size * itemsize, algorithm)
-    return (Movement("all_reduce", nbytes, seconds),)
+    return (CommCost("all_reduce", nbytes, seconds),)
 
 
 def _lowered(
     terms: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
-) -> Iterator[Movement]:
+) -> Iterator[CommCost]:
     """The rounds of messages that the node becomes."""
     stored = BufferArg(-1, max_shape(local_shape(source, shape)), device_of(source))
     value = UOp(Ops.BUFFER, dtype, (), stored)
@@ -140,7 +140,7 @@ def _lowered(
             yield _round(node)
 
 
-def _round(node: UOp) -> Movement:
+def _round(node: UOp) -> CommCost:
     arg = node.arg
     sources, targets = device_names(node.src[0].device), device_names(arg.device)
     piece = arg.piece_size(prod(arg.shape)) * node.dtype.itemsize
@@ -156,4 +156,4 @@ def _round(node: UOp) -> Movement:
         for end in ((link, "from", source), (link, "to", target)):
             loads[end] = loads.get(end, 0) + sent
     seconds = max((end[0].seconds(load) for end, load in loads.items()), default=0.0)
-    return Movement(arg.reason.kind, nbytes, seconds)
+    return CommCost(arg.reason.kind, nbytes, seconds)

@@ -1,0 +1,116 @@
+"""Memory for the temporaries of a plan: one arena a device, shared by lifetime.
+
+Input: an `ExecutionPlan`. Output: a buffer for each of its temporary entries. Invariant: an entry
+that holds an output of the plan has a buffer of its own, so that it can outlive the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tinygrad.device import Buffer
+from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
+from tinygrad.execution.realize import Capture, capturing
+from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, StorageEntry
+from tinygrad.settings import MEMORY_PLANNER
+
+MAX_LAYOUTS = 1024
+"""The number of plans whose memory layouts are cached."""
+SMALL_TEMPORARY_BYTES = 1 << 14
+"""The memory of temporaries up to this size is reused late."""
+REUSE_DELAY_ITEMS = 8
+"""The number of items after its last use for which a small temporary keeps its memory."""
+
+
+@dataclass(frozen=True)
+class TemporaryPlacement:
+    """The memory of one entry on one device: at `offset` of the device's arena, or, where that is
+    None, a buffer of its own.
+    """
+
+    device: str
+    entry: StorageEntry
+    offset: int | None
+
+
+@dataclass(frozen=True)
+class TemporaryLayout:
+    """The memory of a plan's temporaries, by entry and device, and the bytes of each device's
+    arena.
+    """
+
+    places: tuple[tuple[TemporaryPlacement, ...], ...]
+    arenas: dict[str, int]
+
+
+@lru_cache(MAX_LAYOUTS)
+def memory_layout(found: ExecutionPlan, share: bool) -> TemporaryLayout:
+    """Place temporaries. With `share`, those that hold no output share arenas by lifetime."""
+    kept = {p.entry for parts in found.outputs if parts is not None for p in parts}
+    spans = _spans(found)
+    members: dict[str, list[tuple[int, int]]] = {}
+    for number in found.temporary:
+        for d, device in enumerate(found.entries[number].devices):
+            if share and number not in kept:
+                members.setdefault(device, []).append((number, d))
+    offsets: dict[tuple[int, int], int] = {}
+    arenas: dict[str, int] = {}
+    # devices with the same entries get the same layout
+    planned: dict[tuple[int, ...], MemoryPlan] = {}
+    for device, owned in members.items():
+        numbers = tuple(n for n, _ in owned)
+        layout = planned.get(numbers)
+        if layout is None:
+            owned_entries = [found.entries[n] for n in numbers]
+            sizes = [entry.size * entry.dtype.itemsize for entry in owned_entries]
+            spanned = zip(numbers, sizes, strict=True)
+            lifetimes = [_lifetime(spans.get(n, (0, 0)), size) for n, size in spanned]
+            layout = planned[numbers] = plan_memory(lifetimes)
+        arenas[device] = max(layout.total, 1)
+        offsets.update(zip(owned, layout.offsets, strict=True))
+    places = tuple(
+        tuple(
+            TemporaryPlacement(device, found.entries[number], offsets.get((number, d)))
+            for d, device in enumerate(found.entries[number].devices)
+        )
+        for number in found.temporary
+    )
+    return TemporaryLayout(places, arenas)
+
+
+def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
+    """The lifetime of a temporary. The memory of a small one is not reused at once, so that the
+    next kernels need not wait for those that read it.
+    """
+    first, last = span
+    delay = REUSE_DELAY_ITEMS if nbytes <= SMALL_TEMPORARY_BYTES else 0
+    return Lifetime(first, last + delay, nbytes)
+
+
+def allocate_temporaries(found: ExecutionPlan) -> list[tuple[Buffer, ...]]:
+    """Make the buffers of a plan's temporary entries."""
+    layout = memory_layout(found, bool(MEMORY_PLANNER))
+    capture = next(reversed(capturing()), None) or Capture()
+    arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}
+
+    def allocate(place: TemporaryPlacement) -> Buffer:
+        size, dtype = place.entry.size, place.entry.dtype
+        if place.offset is None:
+            return Buffer(place.device, size, dtype)
+        return arenas[place.device].view(size, dtype, place.offset)
+
+    return [tuple(map(allocate, parts)) for parts in layout.places]
+
+
+def _spans(found: ExecutionPlan) -> dict[int, tuple[int, int]]:
+    """The first and last item that uses each entry."""
+    spans: dict[int, tuple[int, int]] = {}
+    for i, item in enumerate(found.items):
+        if isinstance(item, KernelItem):
+            touched = {p.entry for parts in item.arguments for p in parts}
+        else:
+            touched = {p.entry for t in item.messages for p in (t.destination, t.source)}
+        for entry in touched:
+            spans[entry] = (spans.get(entry, (i, i))[0], i)
+    return spans
