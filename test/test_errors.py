@@ -173,7 +173,7 @@ def test_assign_of_another_shape() -> None:
 
 
 def test_the_truth_of_a_tensor() -> None:
-    with pytest.raises(TypeError, match="neither true nor false"):
+    with pytest.raises(TypeError, match="truth value of a tensor is ambiguous"):
         if zeros(4) == zeros(4):
             pass
 
@@ -311,11 +311,11 @@ FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     # types
     "loss of a number": (lambda: zeros(3).cross_entropy(0), TypeError, "cross_entropy.*not 0"),
     "loss of a list": (lambda: zeros(3, 2).nll_loss([0]), TypeError, r"nll_loss.*Tensor\(\.\.\.\)"),
-    "bits": (lambda: zeros(2) & 1, RuntimeError, r"AND.*float; cast both first, as with \.int"),
+    "bits": (lambda: zeros(2) & 1, RuntimeError, r"AND.*float; cast both first: \.int"),
     "not": (lambda: ~zeros(2), RuntimeError, "XOR.*float"),
-    "quotient": (lambda: zeros(2).idiv(2), TypeError, "idiv is of integers, not of dtypes.float"),
+    "quotient": (lambda: zeros(2).idiv(2), TypeError, "idiv takes integers, not dtypes.float"),
     "rounding": (lambda: zeros(2).div(2, rounding_mode="up"), RuntimeError, "rounding_mode='up'"),
-    "threefry": (lambda: zeros(2).threefry(1), TypeError, "uint64, not of dtypes.float"),
+    "threefry": (lambda: zeros(2).threefry(1), TypeError, "uint64, not dtypes.float"),
     "sum dtype": (lambda: zeros(2).sum(dtype="float33"), TypeError, "'float33' is not a dtype"),
     "backward": (lambda: Tensor([1]).sum().backward(), RuntimeError, "dtypes.int has no gradient"),
     "gradient": (lambda: Tensor(True).gradient(zeros(1)), RuntimeError, "dtypes.bool has no grad"),

@@ -1,8 +1,8 @@
-"""Gradients of the tensor graph: for each op a rule, and a walk from the result to the targets.
+"""Reverse-mode differentiation of the tensor graph: a rule per op, and a walk to the targets.
 
-In: a node, the gradient of something by it, and target nodes. Out: the gradient by each target that
-the node depends on, in the target's own layout. The gradient of moving a value is the same value,
-moved back where it has to be: layouts are brought together where gradients meet other values.
+Input: a node, its upstream gradient, and target nodes. Output: the gradient by each target that the
+node depends on, in the target's own layout. Invariant: the gradient of a layout change is the same
+value. Layouts are brought together where gradients meet other values.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Rule = Callable[[UOp, UOp], Gradients]
 CustomRule = Callable[..., Sequence[UOp | None]]
 
 
-# ---- gradients said by whoever built the node ----
+# ---- custom gradients ----
 
 
 @dataclass(frozen=True)
 class CustomGradient:
-    """`rule(gradient, node, *sources)` gives the gradient by each of `sources`."""
+    """`rule(gradient, node, *sources)` returns the gradient by each of `sources`."""
 
     sources: tuple[UOp, ...]
     rule: CustomRule
@@ -40,10 +40,10 @@ _custom: weakref.WeakKeyDictionary[UOp, CustomGradient] = weakref.WeakKeyDiction
 
 
 def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:
-    """`node`, whose gradient by `sources` is `rule(gradient, node, *sources)`.
+    """`node`, with `rule(gradient, node, *sources)` as its gradient by `sources`.
 
-    For functions whose own graph would give a worse gradient: slower, or NaN at the edges. What
-    lies between `node` and `sources` is not walked.
+    For functions whose graph has a slower gradient, or NaN at the edges of the domain. The nodes
+    between `node` and `sources` are not differentiated.
     """
     if node not in sources:
         _custom[node] = CustomGradient(sources, rule)
@@ -51,7 +51,7 @@ def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:
 
 
 def carry_over(replaced: dict[UOp, UOp]) -> None:
-    """Keep custom gradients when nodes (keys) were rebuilt as others (values)."""
+    """Carry custom gradients over to nodes (values) rebuilt from others (keys)."""
     for old, new in replaced.items():
         if old is new or old.op is not new.op:
             continue
@@ -98,7 +98,7 @@ def _order_to(root: UOp, targets: set[UOp]) -> dict[UOp, None]:
         if ready:
             leads[node] = node in targets or any(leads[x] for x in _sources(node))
         elif node not in leads:
-            # a node that is being visited cannot be met again below itself: graphs have no cycles
+            # graphs are acyclic: a node on the stack cannot be reached again below itself
             stack.append((node, True))
             stack.extend((x, False) for x in _sources(node) if x not in leads)
     return {node: None for node, does in leads.items() if does}
@@ -110,7 +110,7 @@ def _gradients_by_sources(node: UOp, gradient: UOp) -> Sequence[UOp | None]:
         return custom.rule(gradient, node, *custom.sources)
     rule = RULES.get(node.op)
     if rule is None:
-        raise RuntimeError(f"{node.op.name} has no gradient; use detach() if none should flow")
+        raise RuntimeError(f"{node.op.name} has no gradient; use detach() to stop it")
     return tuple(
         None if part is None else _without_broadcast(part, source)
         for part, source in zip(rule(gradient, node), node.src)
@@ -118,7 +118,7 @@ def _gradients_by_sources(node: UOp, gradient: UOp) -> Sequence[UOp | None]:
 
 
 def _without_broadcast(gradient: UOp, source: UOp) -> UOp:
-    """The gradient by a scalar that an elementwise op broadcast by itself."""
+    """The gradient by a scalar operand, which an elementwise op broadcasts implicitly."""
     if source.shape or not gradient.shape:
         return gradient
     return _sum(gradient, tuple(range(gradient.ndim))).reshape(())
@@ -129,7 +129,7 @@ def _in_layout_of(target: UOp, gradient: UOp) -> UOp:
     return gradient if device is None else gradient.copy_to_device(device)
 
 
-# ---- rules: the gradient of the result -> the gradient by each source ----
+# ---- rules: from the gradient of the result to the gradients by the sources ----
 
 
 def _number(like: UOp, value: float) -> UOp:
@@ -137,12 +137,12 @@ def _number(like: UOp, value: float) -> UOp:
 
 
 def _sum(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """The sum over axes, in a type that is wide enough to add many."""
+    """The sum over axes, in the accumulation dtype."""
     return x.cast(sum_acc_dtype(x.dtype)).r(Ops.ADD, axes).cast(x.dtype)
 
 
 def cosine(x: UOp) -> UOp:
-    """The cosine, by the half angle, which is exact for arguments of any size."""
+    """Cosine by the half-angle formula, accurate for large arguments."""
     half = x.alu(Ops.MUL, _number(x, 0.5)).alu(Ops.SIN)
     doubled = half.alu(Ops.MUL, half).alu(Ops.MUL, _number(x, -2.0))
     return doubled.alu(Ops.ADD, _number(x, 1.0))
@@ -196,7 +196,7 @@ def _fdiv(g: UOp, y: UOp) -> Gradients:
 def _pow(g: UOp, y: UOp) -> Gradients:
     base, exponent = y.src
     zero, one = _number(y, 0), _number(y, 1)
-    # x ** 0 is 1 whatever x is, so its slope is 0 even at 0
+    # x ** 0 is 1 for all x, so its derivative is 0, even at 0
     slope = exponent * base.alu(Ops.POW, exponent - one)
     by_base = exponent.eq(zero).where(zero, slope) * g
     at_zero = (exponent < zero).where(_number(y, -math.inf), zero)
@@ -228,21 +228,24 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
         return (wide,)
     if y.arg.op is Ops.MUL:
         others = _product_of_others(x, lambda op, z: z.r(op, y.arg.axes).expand(z.shape))
-        return (with_gradient(wide * others, _product_by_halves(y), g, x),)
-    # equal largest elements share
-    is_max = x.eq(_agreed(y).expand(x.shape)).cast(g.dtype)
+        return (with_gradient(wide * others, _product_tree_gradient(y), g, x),)
+    # equal maxima share the gradient
+    is_max = x.eq(_all_reduced(y).expand(x.shape)).cast(g.dtype)
     count = _sum(is_max, y.arg.axes)
     return (is_max * g.alu(Ops.FDIV, count).expand(x.shape),)
 
 
-def _agreed(y: UOp) -> UOp:
-    """A reduction as all devices agree on it, where each has a part."""
+def _all_reduced(y: UOp) -> UOp:
+    """A reduction with its partial values all-reduced."""
     layout = _whole_layout(y.device)
     return y if y.device == layout else y.allreduce(tensor_device(layout))
 
 
 def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
-    """For each element the product of all the others it is `combined` with, zeros included."""
+    """For each element, the product of all other elements of its reduction; exact for zeros.
+
+    `combined(op, z)` reduces `z` by `op` and broadcasts the result to the shape of `x`.
+    """
     zero, one = _number(x, 0), _number(x, 1)
     is_zero = x.eq(zero)
     others = is_zero.where(one, x)
@@ -253,13 +256,13 @@ def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
     return is_zero.where(at_zero, elsewhere)
 
 
-def _product_by_halves(y: UOp) -> CustomRule:
-    """The second-order gradient of a product: that of products two by two.
+def _product_tree_gradient(y: UOp) -> CustomRule:
+    """The second-order gradient of a product reduction: that of a tree of binary products.
 
-    Where a factor is zero, the quotient that `_product_of_others` takes has no right gradient.
+    The quotient in `_product_of_others` has a wrong gradient where a factor is zero.
     """
 
-    def halved(x: UOp, axis: int) -> UOp:
+    def tree_product(x: UOp, axis: int) -> UOp:
         def part(start: int, stop: int) -> UOp:
             return x.shrink(tuple((0, size) if i != axis else (start, stop) for i, size in sizes))
 
@@ -268,13 +271,13 @@ def _product_by_halves(y: UOp) -> CustomRule:
         if length < 2:
             return x
         half = length // 2
-        product = halved(part(0, half) * part(half, 2 * half), axis)
+        product = tree_product(part(0, half) * part(half, 2 * half), axis)
         return product * part(length - 1, length) if length % 2 else product
 
     def rule(gg: UOp, node: UOp, g: UOp, x: UOp) -> Sequence[UOp | None]:
         product = x
         for axis in y.arg.axes:
-            product = halved(product, axis)
+            product = tree_product(product, axis)
         first = compute_gradient(product, g, [x])[x]
         second = compute_gradient(first, gg, [g, x])
         return second.get(g), second.get(x)
@@ -317,7 +320,7 @@ def _are_pieces_alike(a: Sharding, b: Sharding) -> bool:
 
 
 def _reduced(g: UOp, y: UOp) -> Gradients:
-    # each term needs all of it: what went forward as a reduce-scatter comes back as an all-gather
+    # every partial sum has the full gradient: a reduce-scatter has an all-gather as gradient
     return (g if g.device is None else g.copy_to_device(_whole_layout(y.src[0].device)),)
 
 
@@ -374,7 +377,7 @@ def _assign(g: UOp, y: UOp) -> Gradients:
 def _custom_kernel(g: UOp, y: UOp) -> Gradients:
     raise RuntimeError(
         f"custom kernel {y.arg.kernel.arg.name} has no gradient; pass custom_kernel(grad_fxn=...), "
-        "or detach() its inputs if none should flow"
+        "or detach() its inputs"
     )
 
 
@@ -415,7 +418,7 @@ def _unwindow(g: UOp, y: UOp) -> Gradients:
 
 def _gather(g: UOp, y: UOp) -> Gradients:
     table, index = y.src
-    # many rows may be added up
+    # accumulate in the wide dtype: many rows may be added
     wide = g.cast(sum_acc_dtype(g.dtype))
     added = wide.scatter_add(index, table.shape[y.arg], y.arg)
     return added.cast(g.dtype), None
@@ -440,8 +443,8 @@ def _scatter_max(g: UOp, y: UOp) -> Gradients:
     x, index = y.src
     *sizes, rows = y.arg
     batch = len(sizes)
-    # equal largest rows share; one that is out of range is alone
-    is_max = x.eq(_agreed(y).gather(index, batch)).cast(g.dtype)
+    # equal maxima share the gradient; an index out of range selects no row
+    is_max = x.eq(_all_reduced(y).gather(index, batch)).cast(g.dtype)
     count = is_max.scatter_add(index, rows, batch).gather(index, batch)
     share = g.gather(index, batch).alu(Ops.FDIV, count.alu(Ops.MAX, _number(g, 1)))
     return is_max * share, None

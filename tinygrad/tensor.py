@@ -1,8 +1,8 @@
-"""`Tensor`: an array that is computed when its value is asked for.
+"""`Tensor`: a lazy multi-dimensional array, on one device or sharded over several.
 
-In: numbers, arrays, and operations on tensors, each a method from one of the families in `mixin/`.
-Out: a graph that is run by `realize`, `numpy`, `item`. Always true: a tensor means the same values
-whatever devices it lives on, and however it is split over them.
+Input: numbers, arrays, and operations on tensors; each operation is a method of a family in
+`mixin/`. Output: a graph that `realize`, `numpy` and `item` compute. Invariant: the value of a
+tensor does not depend on its device or layout.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tinygrad.gradient import compute_gradient
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
-from tinygrad.mixin.custom import CustomKernelMixin
-from tinygrad.mixin.drawing import DrawingMixin
+from tinygrad.mixin.custom_kernel import CustomKernelMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.inplace import InplaceMixin
 from tinygrad.mixin.interchange import InterchangeMixin
+from tinygrad.mixin.interpolation import InterpolationMixin
 from tinygrad.mixin.linalg import LinalgMixin
 from tinygrad.mixin.losses import LossMixin
 from tinygrad.mixin.normalization import NormalizationMixin
 from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
-from tinygrad.mixin.resize import ResizeMixin
 from tinygrad.mixin.shards import ShardsMixin
+from tinygrad.mixin.visualization import VisualizationMixin
 from tinygrad.sharding.drawing import where
 from tinygrad.storage.host_arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
@@ -50,22 +50,22 @@ class Tensor(
     LossMixin,
     NormalizationMixin,
     RearrangeMixin,
-    ResizeMixin,
+    InterpolationMixin,
     LinalgMixin,
     HashMixin,
     CustomKernelMixin,
     InterchangeMixin,
     InplaceMixin,
     CastMixin,
-    DrawingMixin,
+    VisualizationMixin,
     ShardsMixin,
 ):
-    """An array of elements of one type: `Tensor(data, device, dtype, requires_grad)`.
+    """A multi-dimensional array: `Tensor(data, device, dtype, requires_grad)`.
 
     `data` is a number, a (nested) list of numbers, bytes, a numpy array, the path of a file (its
-    bytes), None (no elements), or a tensor, whose memory is shared. A number lives nowhere until
-    it meets a tensor that does; everything else goes to `device`, by default `Device.DEFAULT`.
-    Raises TypeError and ValueError for data that is no array of numbers.
+    bytes), None (no elements), or a tensor, whose memory is shared. A number is on no device until
+    it is combined with a tensor; other data is copied to `device`, by default `Device.DEFAULT`.
+    Raises TypeError and ValueError for data that is not an array of numbers.
 
     >>> Tensor([[1, 2], [3, 4]], dtype=dtypes.float).numpy()
     array([[1., 2.],
@@ -96,12 +96,12 @@ class Tensor(
         self._requires_grad = None
         live_tensors.add(self)
         if isinstance(data, Tensor) and self.uop is data.uop:
-            # not a copy, so what is written to one is seen in the other
+            # a view: each sees writes to the other
             self.origin = data.origin
         self.requires_grad = requires_grad
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are values in memory of their own, on the same devices."""
+        """Pickles and copies have memory of their own, on the same devices."""
         place = self.uop.device
         return _restored, (type(self), self.numpy(), self.dtype, place, self.requires_grad)
 
@@ -110,7 +110,7 @@ class Tensor(
 
     @classmethod
     def from_uop(cls, y: UOp, **kwargs: Any) -> Self:
-        """A tensor of a node of the graph, such as a bound Variable.
+        """A tensor of a graph node, such as a bound Variable.
 
         >>> Tensor.from_uop(Variable("n", 1, 9).bind(3)).item()
         3
@@ -119,7 +119,7 @@ class Tensor(
 
     @classmethod
     def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
-        """Memory of somebody else at address `ptr`, without a copy; it must outlive the tensor.
+        """A tensor in external memory at address `ptr`, without a copy; it must outlive the tensor.
 
         >>> array = numpy.arange(3, dtype=numpy.int32)
         >>> Tensor.from_blob(array.ctypes.data, (3,), dtype=dtypes.int).tolist()
@@ -131,11 +131,11 @@ class Tensor(
 
     @classmethod
     def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:
-        """The bytes of a download, which is kept in the cache."""
+        """The bytes of a download, which is cached on disk."""
         return cls(fetch(url, gunzip=gunzip), **kwargs)
 
     def sequential(self, ll: Sequence[Callable[[Any], Any]]) -> Any:
-        """What comes out of the last of some functions, each given what the one before it gave.
+        """Apply functions in sequence, each to the result of the one before.
 
         >>> Tensor([1, 2]).sequential([lambda x: x * 2, lambda x: x + 1]).tolist()
         [3, 5]
@@ -147,12 +147,11 @@ class Tensor(
     def gradient(
         self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False
     ) -> list[Self]:
-        """The gradient of this tensor by each of `targets`, as new tensors.
+        """The gradients of this tensor by each of `targets`, as new tensors.
 
-        A tensor of several elements needs `gradient`, of its shape: what comes after it. Targets
-        it does not depend on get zeros with `materialize_grads`.
-        Raises RuntimeError for such a target otherwise, where `gradient` is missing, and for a
-        tensor of integers or bools.
+        A tensor of several elements needs `gradient`, the upstream gradient of its shape. With
+        `materialize_grads`, targets that it does not depend on get zeros. Raises RuntimeError for
+        such a target otherwise, for a missing `gradient`, and for a tensor of integers or bools.
 
         >>> x = Tensor([1.0, 2.0])
         >>> (x * x).sum().gradient(x)[0].tolist()
@@ -174,24 +173,26 @@ class Tensor(
         if not self.is_floating_point():
             raise RuntimeError(
                 f"a tensor of {self.dtype} has no gradient; cast it to float before the "
-                "operations whose gradient is wanted"
+                "operations to differentiate"
             )
         if gradient is None:
             if self.shape != ():
                 raise RuntimeError(
-                    f"the gradient of a tensor of shape {self.shape} needs gradient=, what comes "
-                    "after it; or reduce it first, as with .sum()"
+                    f"the gradient of a tensor of shape {self.shape} needs the upstream gradient, "
+                    "gradient=; or reduce it first, as with .sum()"
                 )
             return const_node(1, self.dtype)
         if gradient.shape != self.shape:
-            raise RuntimeError(f"gradient of shape {gradient.shape} is not {self.shape}")
+            raise RuntimeError(
+                f"the upstream gradient has shape {gradient.shape}, not {self.shape}"
+            )
         return gradient.uop.cast(self.dtype)
 
     def backward(self, gradient: Self | None = None) -> Self:
-        """Add the gradient of this tensor to `grad` of all tensors that require one.
+        """Accumulate the gradients of this tensor in `grad` of all tensors that require one.
 
-        Raises RuntimeError for a tensor of several elements without `gradient`, and for one of
-        integers or bools.
+        `gradient` is the upstream gradient. Raises RuntimeError for a tensor of several elements
+        without it, and for a tensor of integers or bools.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -212,12 +213,12 @@ class Tensor(
 
     @staticmethod
     def accumulate_gradients() -> AbstractContextManager[None]:
-        """A `with` block in which realizing the `grad` of a tensor adds up nothing over devices.
+        """A `with` block in which realizing the `grad` of a tensor runs no all-reduce.
 
-        Where a gradient is a sum over the devices that each of them gets in full, each stores its
-        own term of it, which takes as much memory. The terms of several `backward()` add up, and
-        what reads the gradient after them reduces them; realized outside of the block, it is
-        reduced for good. Values and layouts are the same as without the block.
+        A gradient that would be all-reduced to a replicated layout is stored as partial sums, which
+        take as much memory. Those of several `backward()` accumulate. The all-reduce runs where the
+        gradient is read after the block, or realized for good. Values and layouts are the same as
+        without the block.
 
         >>> weight = Tensor.ones(3).contiguous().shard(("CPU", "CPU:1")).realize()
         >>> weight.requires_grad = True
@@ -226,13 +227,13 @@ class Tensor(
         ...     _ = (x * weight).sum().backward()
         ...     with Tensor.accumulate_gradients():
         ...         _ = weight.grad.realize()
-        >>> weight.grad.tolist()  # here is the all-reduce
+        >>> weight.grad.tolist()  # runs the all-reduce
         [12.0, 12.0, 12.0]
         """
         return keep_partial_gradients()
 
     class train(ContextDecorator):
-        """Sets `Tensor.training` for a `with` block or the calls of a function.
+        """Set `Tensor.training` for a `with` block, or as a decorator for a function.
 
         >>> with Tensor.train():
         ...     Tensor.training

@@ -20,7 +20,7 @@ def i_of(c: UOp) -> UOp:
     [
         (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c)), "returned END; end it with .sink"),
         (lambda c, a: None, "returned None; end it with .sink"),
-        (lambda c: c[0].store(1.0).sink(), "given 2 tensors"),
+        (lambda c: c[0].store(1.0).sink(), "called with 2 tensors"),
         (lambda c, a: c[i_of(c)].store(1.0).sink(), "nothing closes the loop 0"),
         (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c), i_of(c)).sink(), "closed twice"),
         (lambda c, a: c[i_of(c) + 1].store(1.0).end(i_of(c)).sink(), "goes from 1 to 8, but"),
@@ -78,5 +78,5 @@ def test_tensors_of_a_kernel_live_together():
         Tensor.custom_kernel(Tensor.empty(4), x, x.to("CPU:1"), fxn=add)
     with pytest.raises(TypeError, match="input 1 is 3, not a tensor"):
         Tensor.custom_kernel(Tensor.empty(4), 3, fxn=increment)
-    with pytest.raises(ShardingError, match="are split"):
+    with pytest.raises(ShardingError, match="are sharded"):
         Tensor.custom_kernel(x.shard(("CPU", "CPU:1"), axis=0), fxn=increment)

@@ -241,7 +241,7 @@ def test_division_of_floats_rounds_as_pythons() -> None:
     x, y = Tensor(a).realize(), Tensor(b).realize()
     assert_same((x // y).numpy(), np.floor(a / b))
     np.testing.assert_allclose((x % y).numpy(), a % b, atol=0)
-    with pytest.raises(TypeError, match="idiv is of integers"):
+    with pytest.raises(TypeError, match="idiv takes integers"):
         x.idiv(y)
 
 
@@ -421,12 +421,12 @@ def test_gradients_flow_through_what_is_added_in_place() -> None:
 
 def test_what_tensors_are_not() -> None:
     x = Tensor([1, 2])
-    with pytest.raises(TypeError, match="neither true nor false"):
+    with pytest.raises(TypeError, match="truth value of a tensor is ambiguous"):
         bool(x)
     with pytest.raises(TypeError, match="elements cannot be deleted"):
         del x[0]
     with pytest.raises(TypeError, match="no len"):
         len(Tensor(1))
-    with pytest.raises(RuntimeError, match="of integers and bools"):
+    with pytest.raises(RuntimeError, match="takes integers and bools"):
         x.float() & 1
     assert len(Tensor.zeros(3, 2)) == 3

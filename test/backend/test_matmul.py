@@ -125,11 +125,11 @@ def test_einsum(formula: str, shapes: list[tuple[int, ...]]) -> None:
         ("ij->k", "the result must name axes of operands"),
         ("ij->ii", "each once"),
         ("ijk->i", "'ijk' does not name 2 axes"),
-        ("ij,jk->ik", "is of 2 operands, not of 1"),
+        ("ij,jk->ik", "takes 2 operands, not 1"),
         ("ii", "axis i has sizes 2 and 3"),
         ("i....->i", "named by letters"),
         ("i1->i", "named by letters"),
-        ("i...j...", "stands once"),
+        ("i...j...", "may occur once"),
     ],
 )
 def test_formula_that_does_not_fit(formula: str, text: str) -> None:

@@ -99,7 +99,7 @@ def test_factors_of_matrices_without_elements() -> None:
 
 def test_factors_are_of_matrices() -> None:
     for method in (Tensor.qr, Tensor.svd):
-        with pytest.raises(ValueError, match=r"is of matrices, not of shape \(1,\)"):
+        with pytest.raises(ValueError, match=r"takes matrices, not shape \(1,\)"):
             method(Tensor([1.0]))
 
 
@@ -139,7 +139,7 @@ def test_keccak_of_a_view_and_of_no_messages() -> None:
 @pytest.mark.parametrize(
     ("message", "name", "kind", "text"),
     [
-        (Tensor([1.0]), "sha3_256", TypeError, "bytes .uint8., not of dtypes.float"),
+        (Tensor([1.0]), "sha3_256", TypeError, "bytes .uint8., not dtypes.float"),
         (Tensor(b"a"), "md5", ValueError, "'md5' is none of sha3_224"),
         (Tensor(1, dtype=dtypes.uint8), "sha3_256", ValueError, "reshape one byte to"),
     ],

@@ -153,7 +153,7 @@ def test_loss_settings_that_there_are_not(settings: dict[str, Any]) -> None:
 def test_classes_that_are_not_one_for_each_prediction(shape: tuple[int, ...]) -> None:
     x, y = Tensor.ones(4, 5), Tensor.zeros(shape, dtype=dtypes.int)
     for loss in (Tensor.sparse_categorical_crossentropy, Tensor.nll_loss):
-        with pytest.raises(ValueError, match=r"not one for each prediction.*\(4,\).*5 classes"):
+        with pytest.raises(ValueError, match=r"do not fit predictions.*\(4,\).*5 classes"):
             loss(x, y)
     with pytest.raises(ValueError, match=r"do not fit logits \(4, 5\); give classes \(4,\)"):
         x.cross_entropy(y)
@@ -222,7 +222,7 @@ def test_a_step_of_newton_schulz_is_an_odd_polynomial() -> None:
     compare(arrays([(2, 3)]), expected, lambda x: x.newton_schulz(1, params), rtol=1e-4)
     with pytest.raises(ValueError, match="no coefficient"):
         Tensor.ones(2, 2).newton_schulz(1, ())
-    with pytest.raises(ValueError, match="is of matrices"):
+    with pytest.raises(ValueError, match="takes matrices"):
         Tensor.ones(2).newton_schulz(1, params)
 
 
@@ -292,7 +292,7 @@ def test_attention_that_cannot_be() -> None:
     with pytest.raises(RuntimeError, match="not both"):
         q.scaled_dot_product_attention(q, q, attn_mask=Tensor.ones(2, 2), is_causal=True)
     q, k = Tensor.ones(3, 4, 5), Tensor.ones(2, 4, 5)
-    with pytest.raises(ValueError, match="3 heads of the query.*2 of the key"):
+    with pytest.raises(ValueError, match="3 heads of the query.*2 heads of the key"):
         q.scaled_dot_product_attention(k, k, enable_gqa=True)
 
 

@@ -218,7 +218,7 @@ def test_a_variable_is_a_number() -> None:
     [
         (lambda x: x.sort(), r"sort along axis 0 of \(n\[5\],\)"),
         (lambda x: x.topk(2), r"topk along axis 0 of \(n\[5\],\)"),
-        (lambda x: x.cumsum(), r"a running reduction along axis 0 of \(n\[5\],\)"),
+        (lambda x: x.cumsum(), r"a cumulative reduction along axis 0 of \(n\[5\],\)"),
         (lambda x: x.logcumsumexp(), r"logcumsumexp along axis 0 of \(n\[5\],\)"),
         (lambda x: Tensor.rand(*x.shape), r"new memory of symbolic shape \(n\[5\]\)"),
         (lambda x: Tensor.empty(*x.shape), r"new memory of symbolic shape \(n\[5\]\)"),

@@ -291,10 +291,10 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     "rank": (lambda: Tensor.ones(1, 1, 1).multinomial(), r"1 samples of shape \(1, 1, 1\)"),
     "no samples": (lambda: Tensor.ones(3).multinomial(0), "0 samples.*one sample or more"),
     "too many": (lambda: Tensor.ones(3).multinomial(4), "4 samples of 3.*replacement=True"),
-    "negative": (lambda: Tensor.randperm(-1), "-1 is no size"),
-    "no axis": (Tensor.glorot_uniform, r"with an axis.*\(\)"),
+    "negative": (lambda: Tensor.randperm(-1), "-1 is not a size"),
+    "no axis": (Tensor.glorot_uniform, r"with axes.*\(\)"),
     "chance": (lambda: Tensor.ones(3).dropout(-0.1), "p=-0.1 is not within 0 to 1"),
-    "normal": (lambda: Tensor.rand(2, dtype=dtypes.bool), "rand gives floats, not dtypes.bool"),
+    "normal": (lambda: Tensor.rand(2, dtype=dtypes.bool), "rand returns floats, not dtypes.bool"),
 }
 
 
@@ -308,7 +308,7 @@ def test_what_cannot_be_drawn_is_named(name: str) -> None:
 def test_unfit_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="use randint"):
         Tensor.rand(3, dtype=dtypes.int32)
-    with pytest.raises(TypeError, match="randint is of integers"):
+    with pytest.raises(TypeError, match="randint takes integers"):
         Tensor.randint(3, low=0.5, high=3)
     with pytest.raises(ValueError, match="no integer from 3"):
         Tensor.randint(3, low=3, high=3)

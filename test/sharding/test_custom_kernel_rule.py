@@ -263,7 +263,7 @@ def test_tensors_that_do_not_fit_a_rule_are_refused(shapes, message):
 
 def test_mistakes_with_split_tensors_are_named():
     x = Tensor(LEFT).shard(DEVICES, 0)
-    with pytest.raises(ShardingError, match="are split, .* name their axes by rule="):
+    with pytest.raises(ShardingError, match="are sharded, .* name their axes by rule="):
         Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest)
     with pytest.raises(ShardingError, match=r"writes the tensors \(0,\), but by the rule"):
         Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest, rule="-> m, m k")

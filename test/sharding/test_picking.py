@@ -20,7 +20,7 @@ from test.sharding.common import (
 from tinygrad import Tensor
 from tinygrad.device import Sharding
 from tinygrad.execution import CommTrace
-from tinygrad.mixin.counting import counted_axis
+from tinygrad.mixin.index_axes import counted_axis
 
 THREE = DEVICES[:3]
 ROWS = [on(0), on(0, devices=THREE), on((0, None), GRID)]

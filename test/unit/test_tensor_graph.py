@@ -143,7 +143,7 @@ def test_backward_adds_to_gradients() -> None:
 
 def test_backward_of_several_elements_needs_what_comes_after() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"shape \(2,\) needs gradient="):
+    with pytest.raises(RuntimeError, match=r"shape \(2,\) needs the upstream gradient, gradient="):
         (x * 3).backward()
     (x * 3).backward(Tensor([1.0, 10.0]))
     assert evaluate(x.grad.uop).tolist() == [3, 30]
@@ -207,7 +207,7 @@ def test_shard_takes_tuples_layouts_and_meshes() -> None:
         (TWO, 2, "no axis 2"),
         (TWO, -3, "no axis -3"),
         ("CPU:1", 0, "takes a tuple"),
-        (Sharding(TWO, 0), 1, "says the axis already"),
+        (Sharding(TWO, 0), 1, "has its axes already"),
     ],
 )
 def test_shard_that_cannot_be(devices: Any, axis: int, message: str) -> None:
@@ -255,7 +255,7 @@ def test_a_sharded_model_step_has_the_communication_it_needs_and_no_other() -> N
         (lambda x: x.unsqueeze(5), IndexError, "no axis 5"),
         (lambda x: x.pad((1,)), ValueError, "comes in pairs"),
         (lambda x: x.pad((1, 1), mode="mirror"), NotImplementedError, "mode 'mirror' is none of"),
-        (bool, TypeError, "neither true nor false"),
+        (bool, TypeError, "truth value of a tensor is ambiguous"),
         (lambda x: x.item(), ValueError, "item"),
         (lambda x: x & 1, RuntimeError, "integers and bools"),
         (lambda x: x.assign(Tensor([1.0])), ValueError, "does not fit"),

@@ -1,6 +1,6 @@
-"""The methods of `Tensor`, by family: a file and a class each.
+"""The methods of `Tensor`: a file and a mixin class for each family.
 
-In: tensors and Python numbers. Out: tensors whose graph says how to compute them; nothing runs
-here. A class inherits from the families that it is written in terms of, down to
-`core.TensorCore`.
+Input: tensors and Python numbers. Output: tensors whose graph says how to compute them; nothing
+runs, except in methods that return Python values. A mixin inherits from the families that it uses,
+down to `core.TensorCore`.
 """

@@ -1,7 +1,7 @@
 """Activation functions of neural networks.
 
-In: tensors of any shape. Out: tensors of the same shape. All are finite where the input is, and so
-are their gradients.
+Input: tensors of any shape. Output: tensors of the same shape. Values and gradients are finite
+where the input is.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tinygrad.mixin.formulas import logistic
 
 
 class ActivationMixin(ElementwiseMixin):
-    """`relu` and its successors."""
+    """`relu`, `sigmoid`, `gelu`, and other activation functions."""
 
     __slots__ = ()
 
     def relu(self) -> Self:
-        """Zero below zero; NaN of NaN. Its gradient at zero is 0.
+        """Rectified linear unit: `max(x, 0)`, NaN for NaN. Its gradient at 0 is 0.
 
         >>> Tensor([-1.0, 0.0, 2.0]).relu().tolist()
         [0.0, 0.0, 2.0]
@@ -27,7 +27,7 @@ class ActivationMixin(ElementwiseMixin):
         return (self <= 0).where(0, self)
 
     def sigmoid(self) -> Self:
-        """`1 / (1 + exp(-x))`.
+        """Logistic function: `1 / (1 + exp(-x))`.
 
         >>> Tensor([0.0]).sigmoid().tolist()
         [0.5]
@@ -35,7 +35,7 @@ class ActivationMixin(ElementwiseMixin):
         return self._derive(logistic(self._float_node()))
 
     def logsigmoid(self) -> Self:
-        """`log(sigmoid(x))`, without underflow.
+        """Logarithm of the sigmoid, without underflow.
 
         >>> Tensor([-200.0]).logsigmoid().tolist()
         [-200.0]
@@ -43,7 +43,7 @@ class ActivationMixin(ElementwiseMixin):
         return self._as_float().neg().softplus().neg()
 
     def softplus(self, beta: float = 1.0) -> Self:
-        """`log(1 + exp(beta * x)) / beta`, without overflow (Dugas et al., 2000).
+        """Smooth relu: `log(1 + exp(beta * x)) / beta`, without overflow (Dugas et al., 2000).
 
         >>> Tensor([200.0]).softplus().tolist()
         [200.0]
@@ -53,7 +53,7 @@ class ActivationMixin(ElementwiseMixin):
         return x._with_slope(node, x.uop, lambda x, y, g: g * logistic(x)) / beta
 
     def relu6(self) -> Self:
-        """Clipped to 0 to 6 (arXiv:1704.04861).
+        """Relu clipped at 6 (arXiv:1704.04861).
 
         >>> Tensor([-1.0, 3.0, 9.0]).relu6().tolist()
         [0.0, 3.0, 6.0]
@@ -61,7 +61,7 @@ class ActivationMixin(ElementwiseMixin):
         return self.clip(0, 6)
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-        """`alpha * x + beta`, clipped to 0 to 1.
+        """Piecewise linear sigmoid: `alpha * x + beta`, clipped to [0, 1].
 
         >>> Tensor([-3.0, 0.0, 3.0]).hardsigmoid().tolist()
         [0.0, 0.5, 1.0]
@@ -69,7 +69,7 @@ class ActivationMixin(ElementwiseMixin):
         return (alpha * self + beta).clip(0, 1)
 
     def hardswish(self) -> Self:
-        """`x * relu6(x + 3) / 6` (arXiv:1905.02244).
+        """Piecewise linear swish: `x * relu6(x + 3) / 6` (arXiv:1905.02244).
 
         >>> Tensor([3.0, 6.0]).hardswish().tolist()
         [3.0, 6.0]
@@ -78,7 +78,7 @@ class ActivationMixin(ElementwiseMixin):
         return x * (x + 3).relu6() * (1 / 6)
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
-        """Clipped to `min_val` to `max_val`.
+        """Piecewise linear tanh: clipped to [min_val, max_val].
 
         >>> Tensor([-1.5, 0.5, 1.5]).hardtanh().tolist()
         [-1.0, 0.5, 1.0]
@@ -86,7 +86,7 @@ class ActivationMixin(ElementwiseMixin):
         return self.clip(min_val, max_val)
 
     def elu(self, alpha: float = 1.0) -> Self:
-        """`alpha * (exp(x) - 1)` below zero (arXiv:1511.07289).
+        """Exponential linear unit: `alpha * (exp(x) - 1)` for negative x (arXiv:1511.07289).
 
         >>> Tensor([0.0, 2.0]).elu().tolist()
         [0.0, 2.0]
@@ -94,11 +94,11 @@ class ActivationMixin(ElementwiseMixin):
         return (self > 0).where(self, alpha * (self._negative_part().exp() - 1))
 
     def _negative_part(self) -> Self:
-        """Zero above zero, so that what is computed of it there stays finite."""
+        """`min(x, 0)`, so that functions of the unused branch stay finite."""
         return (self > 0).where(0, self)
 
     def celu(self, alpha: float = 1.0) -> Self:
-        """`alpha * (exp(x / alpha) - 1)` below zero (arXiv:1704.07483).
+        """Continuous elu: `alpha * (exp(x / alpha) - 1)` for negative x (arXiv:1704.07483).
 
         >>> Tensor([0.0, 2.0]).celu().tolist()
         [0.0, 2.0]
@@ -106,7 +106,7 @@ class ActivationMixin(ElementwiseMixin):
         return (self > 0).where(self, alpha * ((self._negative_part() / alpha).exp() - 1))
 
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
-        """`elu(alpha)`, scaled by `gamma` (arXiv:1706.02515).
+        """Scaled elu: `gamma * elu(x, alpha)` (arXiv:1706.02515).
 
         >>> Tensor([0.0]).selu().tolist()
         [0.0]
@@ -114,7 +114,7 @@ class ActivationMixin(ElementwiseMixin):
         return gamma * self.elu(alpha)
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
-        """`neg_slope * x` below zero.
+        """Leaky relu: `neg_slope * x` for negative x.
 
         >>> Tensor([-2.0, 2.0]).leaky_relu(0.5).tolist()
         [-1.0, 2.0]
@@ -122,7 +122,7 @@ class ActivationMixin(ElementwiseMixin):
         return (self > 0).where(self, neg_slope * self)
 
     def swish(self) -> Self:
-        """`x * sigmoid(x)` (arXiv:1710.05941).
+        """Swish: `x * sigmoid(x)` (arXiv:1710.05941).
 
         >>> Tensor([0.0]).swish().tolist()
         [0.0]
@@ -130,7 +130,7 @@ class ActivationMixin(ElementwiseMixin):
         return self * self.sigmoid()
 
     def silu(self) -> Self:
-        """Another name of `swish` (arXiv:1606.08415).
+        """Alias of `swish` (arXiv:1606.08415).
 
         >>> Tensor([0.0]).silu().tolist()
         [0.0]
@@ -138,7 +138,7 @@ class ActivationMixin(ElementwiseMixin):
         return self.swish()
 
     def gelu(self) -> Self:
-        """`x` times the normal distribution up to `x`, approximated by tanh (arXiv:1606.08415).
+        """Gaussian error linear unit, in the tanh approximation (arXiv:1606.08415).
 
         >>> Tensor([0.0]).gelu().tolist()
         [0.0]
@@ -147,7 +147,7 @@ class ActivationMixin(ElementwiseMixin):
         return 0.5 * self * (1 + inner.tanh())
 
     def quick_gelu(self) -> Self:
-        """`x * sigmoid(1.702 * x)`.
+        """Gelu in the sigmoid approximation: `x * sigmoid(1.702 * x)`.
 
         >>> Tensor([0.0]).quick_gelu().tolist()
         [0.0]
@@ -155,7 +155,7 @@ class ActivationMixin(ElementwiseMixin):
         return self * (self * 1.702).sigmoid()
 
     def mish(self) -> Self:
-        """`x * tanh(softplus(x))` (arXiv:1908.08681).
+        """Mish: `x * tanh(softplus(x))` (arXiv:1908.08681).
 
         >>> Tensor([0.0]).mish().tolist()
         [0.0]
@@ -163,7 +163,7 @@ class ActivationMixin(ElementwiseMixin):
         return self * self.softplus().tanh()
 
     def softsign(self) -> Self:
-        """`x / (1 + abs(x))`.
+        """Softsign: `x / (1 + abs(x))`.
 
         >>> Tensor([-1.0, 3.0]).softsign().tolist()
         [-0.5, 0.75]

@@ -1,8 +1,8 @@
-"""Elementwise arithmetic of two tensors, and operations on bits.
+"""Elementwise arithmetic of two tensors, and bitwise operations.
 
-In: tensors and Python numbers, which broadcast as in numpy and promote as in JAX: a number takes
-the dtype of the tensor next to it, unless it is a float and the tensor is not. Out: tensors of the
-common shape.
+Input: tensors and Python numbers, which broadcast as in numpy and promote as in JAX: a number takes
+the dtype of the tensor next to it, unless it is a float and the tensor is of integers. Output:
+tensors of the broadcast shape.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, 
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_to_common_layout
 
-# a power up to this is written as multiplications
-MAX_MULTIPLIED = 32
+# exponents up to this are expanded to multiplications
+MAX_EXPANDED_EXPONENT = 32
 
 
 class ArithmeticMixin(TensorCore):
-    """Sums, products, quotients, powers, and operations on bits."""
+    """`add`, `sub`, `mul`, `div`, `pow`, `bitwise_and`, and their like."""
 
     __slots__ = ()
 
-    # ---- operands of one shape and dtype ----
+    # ---- operands ----
 
     def _operands(self, x: Any, reverse: bool, op: str) -> tuple[UOp, UOp]:
-        """Two operands of one shape (or one is a number) and one dtype, in order."""
+        """Both operands, in order, with a common dtype and shape; a scalar keeps its shape ()."""
         a, b = self.uop, self._operand(x, op)
         if a.dtype is not b.dtype:
             dtype = least_upper_dtype(a.dtype, b.dtype)
@@ -58,7 +58,7 @@ class ArithmeticMixin(TensorCore):
         return self._result(a.alu(Ops.MUL, b), x)
 
     def alu(self, op: Ops, *src: Self) -> Self:
-        """The elementwise operation `op` on this and `src`, broadcast but not promoted.
+        """Apply the elementwise op `op` to this tensor and `src`, broadcast but not promoted.
 
         >>> Tensor([1, 2]).alu(Ops.ADD, Tensor([3])).tolist()
         [4, 5]
@@ -68,7 +68,7 @@ class ArithmeticMixin(TensorCore):
         return self._derive(first.alu(op, *rest), *src)
 
     def ufix(self, x: Any) -> Self:
-        """`x` as a tensor: a number as it would be next to this tensor.
+        """`x` as a tensor; a number takes the dtype that it has next to this tensor.
 
         >>> Tensor([1.5]).ufix(2).dtype
         dtypes.float
@@ -78,7 +78,7 @@ class ArithmeticMixin(TensorCore):
         return self._new(self._operand(x, "ufix"), False)
 
     def const_like(self, b: Any) -> Self:
-        """The number `b` in this tensor's dtype and shape.
+        """A tensor of this shape and dtype, filled with the number `b`.
 
         >>> Tensor([1.5, 2.5]).const_like(3).tolist()
         [3.0, 3.0]
@@ -88,7 +88,7 @@ class ArithmeticMixin(TensorCore):
     # ---- arithmetic ----
 
     def add(self, x: Any, reverse: bool = False) -> Self:
-        """`self + x`.
+        """Addition: `self + x`.
 
         >>> Tensor([1, 2]).add(Tensor([[10], [20]])).tolist()
         [[11, 12], [21, 22]]
@@ -96,7 +96,7 @@ class ArithmeticMixin(TensorCore):
         return self._binary(Ops.ADD, x, reverse)
 
     def sub(self, x: Any, reverse: bool = False) -> Self:
-        """`self - x`; with `reverse`, `x - self`.
+        """Subtraction: `self - x`; with `reverse`, `x - self`.
 
         >>> Tensor([1, 2]).sub(3).tolist()
         [-2, -1]
@@ -107,7 +107,7 @@ class ArithmeticMixin(TensorCore):
         return self._result(a.alu(Ops.ADD, b.alu(Ops.MUL, const_node(-1, b.dtype))), x)
 
     def mul(self, x: Any, reverse: bool = False) -> Self:
-        """`self * x`.
+        """Multiplication: `self * x`.
 
         >>> Tensor([1, 2]).mul(2.5).tolist()
         [2.5, 5.0]
@@ -115,8 +115,10 @@ class ArithmeticMixin(TensorCore):
         return self._binary(Ops.MUL, x, reverse)
 
     def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
-        """`self / x` as floats. `rounding_mode` "trunc" rounds toward zero, "floor" down, and of
-        integers gives integers. Raises RuntimeError for another mode.
+        """True division: `self / x`, of integers in the default float type.
+
+        `rounding_mode` "trunc" rounds toward zero, "floor" down; integers then stay integers.
+        Raises RuntimeError for another mode.
 
         >>> Tensor([1, 4, 10]).div(4).tolist()
         [0.25, 1.0, 2.5]
@@ -132,33 +134,31 @@ class ArithmeticMixin(TensorCore):
         dtype = least_upper_float(a.dtype)
         quotient = _quotient(a.cast(dtype), b.cast(dtype))
         if rounding_mode == "floor":
-            quotient = floor_node(quotient)
+            quotient = floor_of(quotient)
         elif rounding_mode == "trunc":
             quotient = quotient.alu(Ops.TRUNC)
         return self._result(quotient, x)
 
     def idiv(self, x: Any, reverse: bool = False) -> Self:
-        """The quotient of integers, rounded toward zero. Raises TypeError for floats.
+        """Integer division, rounded toward zero. Raises TypeError for floats.
 
         >>> Tensor([-7, 7]).idiv(2).tolist()
         [-3, 3]
         """
         a, b = self._operands(x, reverse, "IDIV")
         if dtypes.is_float(a.dtype):
-            raise TypeError(
-                f'idiv is of integers, not of {a.dtype}; use div(rounding_mode="trunc")'
-            )
+            raise TypeError(f'idiv takes integers, not {a.dtype}; use div(rounding_mode="trunc")')
         return self._result(a.alu(Ops.IDIV, b), x)
 
     def mod(self, x: Any, reverse: bool = False) -> Self:
-        """`self - floor(self / x) * x`: what is left of a division, with the sign of `x`.
+        """Remainder of floor division, with the sign of `x`: `self - floor(self / x) * x`.
 
         >>> Tensor([-4, 7, 5, -7]).mod(Tensor([2, -3, 8, 3])).tolist()
         [0, -2, 5, 2]
         """
         a, b = self._operands(x, reverse, "MOD")
         if dtypes.is_float(a.dtype):
-            whole = floor_node(_quotient(a, b))
+            whole = floor_of(_quotient(a, b))
             return self._result(a + whole * b * const_node(-1, b.dtype), x)
         rest = a.alu(Ops.MOD, b)
         if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
@@ -168,10 +168,10 @@ class ArithmeticMixin(TensorCore):
         return self._result(rest + differs.where(b, zero), x)
 
     def pow(self, x: Any, reverse: bool = False) -> Self:
-        """`self ** x`; of integers, by an integer, an integer, which wraps around.
+        """Power: `self ** x`. Integers to an integer power are integers, and wrap around.
 
-        What is to the power of 0 is 1, NaN too; floats below 0 to a power that is not whole are
-        NaN. Raises RuntimeError for an integer to the power of a negative number; a tensor of
+        Anything to the power of 0 is 1, NaN included; negative floats to a fractional power are
+        NaN. Raises RuntimeError for integers to the power of a negative number; a tensor of
         negative exponents gives the quotients rounded toward zero.
 
         >>> Tensor([-1, 2, 3]).pow(2).tolist()
@@ -187,26 +187,25 @@ class ArithmeticMixin(TensorCore):
         return self._result(a.alu(Ops.POW, b), x)
 
     def neg(self) -> Self:
-        """`-self`; of bool, not.
+        """Negation: `-self`; logical not for bools.
 
         >>> Tensor([-1, 0, 2]).neg().tolist()
         [1, 0, -2]
         """
         return self.logical_not() if self.dtype is dtypes.bool else self.mul(-1)
 
-    # ---- bits ----
+    # ---- bitwise ----
 
     def _bits(self, op: Ops, x: Any, reverse: bool) -> Self:
         a, b = self._operands(x, reverse, op.name)
         if dtypes.is_float(a.dtype):
             raise RuntimeError(
-                f"{op.name} is of integers and bools, not of {a.dtype}; cast both first, as with "
-                ".int()"
+                f"{op.name} takes integers and bools, not {a.dtype}; cast both first: .int()"
             )
         return self._result(a.alu(op, b), x)
 
     def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
-        """`self & x`. Raises RuntimeError for floats, as the others do.
+        """Bitwise and: `self & x`. Raises RuntimeError for floats, as all bitwise methods do.
 
         >>> Tensor([2, 5, 255]).bitwise_and(Tensor([3, 14, 16])).tolist()
         [2, 4, 16]
@@ -214,7 +213,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.AND, x, reverse)
 
     def bitwise_or(self, x: Any, reverse: bool = False) -> Self:
-        """`self | x`.
+        """Bitwise or: `self | x`.
 
         >>> Tensor([2, 5, 255]).bitwise_or(Tensor([4, 4, 4])).tolist()
         [6, 5, 255]
@@ -222,7 +221,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.OR, x, reverse)
 
     def bitwise_xor(self, x: Any, reverse: bool = False) -> Self:
-        """`self ^ x`.
+        """Bitwise exclusive or: `self ^ x`.
 
         >>> Tensor([-1, -2, 3]).bitwise_xor(Tensor([1, 0, 3])).tolist()
         [-2, -2, 0]
@@ -230,7 +229,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.XOR, x, reverse)
 
     def bitwise_not(self) -> Self:
-        """`~self`; of bool, not.
+        """Bitwise complement: `~self`; logical not for bools.
 
         >>> Tensor([0, 2, -5]).bitwise_not().tolist()
         [-1, -3, 4]
@@ -241,7 +240,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.XOR, ones, False)
 
     def lshift(self, x: Any, reverse: bool = False) -> Self:
-        """`self << x`.
+        """Left shift: `self << x`.
 
         >>> Tensor([1, 3, 31], dtype=dtypes.uint8).lshift(2).tolist()
         [4, 12, 124]
@@ -249,7 +248,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.SHL, x, reverse)
 
     def rshift(self, x: Any, reverse: bool = False) -> Self:
-        """`self >> x`.
+        """Right shift: `self >> x`.
 
         >>> Tensor([4, 13, 125], dtype=dtypes.uint8).rshift(2).tolist()
         [1, 3, 31]
@@ -257,7 +256,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.SHR, x, reverse)
 
     def logical_not(self) -> Self:
-        """Whether each element is zero.
+        """Logical not: whether each element is zero.
 
         >>> Tensor([False, True]).logical_not().tolist()
         [True, False]
@@ -267,17 +266,17 @@ class ArithmeticMixin(TensorCore):
         )
 
 
-def reversed_order(node: UOp) -> UOp:
-    """The values mapped so that the smallest becomes the largest; its own inverse."""
+def reverse_order(node: UOp) -> UOp:
+    """An order-reversing map of values, which turns min into max; it is its own inverse."""
     if node.dtype is dtypes.bool:
         return node.alu(Ops.CMPNE, const_node(True, dtypes.bool))
     if dtypes.is_float(node.dtype):
         return node.alu(Ops.MUL, const_node(-1, node.dtype))
-    # -x - 1, which no integer overflows
+    # -x - 1, which overflows for no integer
     return node.alu(Ops.XOR, const_node(-1, node.dtype))
 
 
-def floor_node(node: UOp) -> UOp:
+def floor_of(node: UOp) -> UOp:
     """Floats rounded down."""
     whole = node.alu(Ops.TRUNC)
     below = whole.alu(Ops.ADD, const_node(-1, node.dtype))
@@ -285,14 +284,14 @@ def floor_node(node: UOp) -> UOp:
 
 
 def _quotient(a: UOp, b: UOp) -> UOp:
-    """Floats divided: by a power of two as an exact product."""
+    """Floats divided. Division by a power of two is an exact multiplication."""
     if b.op is Ops.CONST and b.arg and abs(math.frexp(b.arg)[0]) == 0.5:
         return a.alu(Ops.MUL, const_node(1 / b.arg, b.dtype))
     return a.alu(Ops.FDIV, b)
 
 
 def _floor_division(a: UOp, b: UOp) -> UOp:
-    """Integers divided and rounded down; by zero it is zero, as `IDIV` has it."""
+    """Integers divided and rounded down. Division by zero gives zero, as in `IDIV`."""
     quotient = a.alu(Ops.IDIV, b)
     if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
         return quotient
@@ -304,20 +303,20 @@ def _floor_division(a: UOp, b: UOp) -> UOp:
 
 
 def _constant_power(base: UOp, exponent: float) -> UOp:
-    """Floats to a known power."""
+    """Floats to a constant power."""
     if exponent == 0:
         return base.const_like(1)
     if abs(exponent) == 0.5:
         root = base.alu(Ops.SQRT)
         return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
-    if exponent.is_integer() and abs(exponent) <= MAX_MULTIPLIED:
-        power = _multiplied(base, int(abs(exponent)))
+    if exponent.is_integer() and abs(exponent) <= MAX_EXPANDED_EXPONENT:
+        power = _power_by_squaring(base, int(abs(exponent)))
         return power if exponent > 0 else power.alu(Ops.RECIPROCAL)
     return base.alu(Ops.POW, const_node(exponent, base.dtype))
 
 
-def _multiplied(base: UOp, count: int) -> UOp:
-    """`base` to a positive power, by squaring."""
+def _power_by_squaring(base: UOp, count: int) -> UOp:
+    """`base` to the power of `count` > 0, by repeated squaring."""
     result = None
     while count:
         if count & 1:
@@ -330,17 +329,17 @@ def _multiplied(base: UOp, count: int) -> UOp:
 
 
 def _integer_power(base: UOp, exponent: UOp) -> UOp:
-    """Integers to an integer power, wrapping around; to a negative one, rounded toward zero."""
+    """Integers to an integer power, which wraps around; negative powers round toward zero."""
     if exponent.op is Ops.CONST:
         if exponent.arg < 0:
             raise RuntimeError(
                 f"an integer to the power of {exponent.arg} is no integer; cast it to float first"
             )
-        return _multiplied(base, exponent.arg) if exponent.arg else base.const_like(1)
+        return _power_by_squaring(base, exponent.arg) if exponent.arg else base.const_like(1)
     one, none = const_node(1, base.dtype), const_node(0, exponent.dtype)
-    # 1 and -1 are their own inverses, so only the lowest bit of the exponent counts
+    # 1 and -1 are their own inverses: only the parity of the exponent matters
     is_unit = base.eq(one) | base.eq(const_node(-1, base.dtype))
-    vanishes = (exponent < none) & is_unit.ne(const_node(True, dtypes.bool))
+    is_zero = (exponent < none) & is_unit.ne(const_node(True, dtypes.bool))
     result = None
     for bit in range(base.dtype.itemsize * 8 - 1):
         is_set = (exponent & const_node(1 << bit, exponent.dtype)).ne(none)
@@ -348,4 +347,4 @@ def _integer_power(base: UOp, exponent: UOp) -> UOp:
         result = factor if result is None else result.alu(Ops.MUL, factor)
         base = base.alu(Ops.MUL, base)
     assert result is not None
-    return vanishes.where(const_node(0, result.dtype), result)
+    return is_zero.where(const_node(0, result.dtype), result)

@@ -1,7 +1,7 @@
-"""Attention: values averaged by how well their keys match a query.
+"""Scaled dot-product attention.
 
-In: queries (..., heads, length, dim), keys and values (..., heads, other length, dim). Out: for
-each query a mean of the values (..., heads, length, dim).
+Input: queries (..., heads, length, dim), keys and values (..., heads, other length, dim). Output: a
+weighted mean of the values for each query, (..., heads, length, dim).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         is_causal: bool = False,
         enable_gqa: bool = False,
     ) -> Self:
-        """`softmax(self @ key.T / sqrt(dim) + mask) @ value` (arXiv:1706.03762).
+        """Attention: `softmax(self @ key.T / sqrt(dim) + mask) @ value` (arXiv:1706.03762).
 
-        `attn_mask` is added, or says as bools what is seen. `is_causal` lets query i see keys up to
-        i. With `enable_gqa`, each key and value serves several heads. The softmax is computed in
-        float32 at least. Raises RuntimeError for both a mask and `is_causal`, ValueError for heads
-        that cannot be shared evenly.
+        A float `attn_mask` is added to the scores; a bool one selects the keys that a query attends
+        to. With `is_causal`, query i attends to keys up to i. With `enable_gqa` (grouped queries),
+        each key and value head serves several query heads. The softmax is computed in float32 or
+        wider. Raises RuntimeError for both a mask and `is_causal`, ValueError for numbers of heads
+        that do not divide.
 
         >>> q, k, v = Tensor.randn(2, 4, 8), Tensor.randn(2, 6, 8), Tensor.randn(2, 6, 8)
         >>> q.scaled_dot_product_attention(k, v).shape
@@ -45,8 +46,8 @@ class AttentionMixin(MatmulMixin, RandomMixin):
             heads, shared = self.shape[-3], key.shape[-3]
             if heads % shared:
                 raise ValueError(
-                    f"attention: {heads} heads of the query are no multiple of the {shared} of the "
-                    "key, so these cannot be shared evenly"
+                    f"attention: the {heads} heads of the query are not a multiple of the {shared} "
+                    "heads of the key"
                 )
             repeats = heads // shared
             key = key.repeat_interleave(repeats, dim=-3)
@@ -54,14 +55,14 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
         scores = self.matmul(key.transpose(-2, -1), dtype=wide) / math.sqrt(self.shape[-1])
         if is_causal:
-            seen = self._triangle(self.shape[-2], key.shape[-2], 0)
-            scores = seen.where(scores, -math.inf)
+            is_visible = self._triangle(self.shape[-2], key.shape[-2], 0)
+            scores = is_visible.where(scores, -math.inf)
         elif attn_mask is not None:
-            scores = _masked(scores, attn_mask)
+            scores = _apply_mask(scores, attn_mask)
         return scores.softmax(-1).cast(self.dtype).dropout(dropout_p) @ value
 
 
-def _masked(scores: Any, mask: Any) -> Any:
+def _apply_mask(scores: Any, mask: Any) -> Any:
     if mask.dtype is dtypes.bool:
         return mask.where(scores, -math.inf)
     return scores + mask

@@ -1,11 +1,12 @@
-"""Other element types: converted values, or the same bits.
+"""Casts to other dtypes, and bitcasts.
 
-Floats round to nearest, ties to even, and keep subnormals; one too large becomes infinite, or of 8
-bits the largest there is. float64 goes to bfloat16 and to 8 bits by way of float32. A float becomes
-an integer toward zero. What does not fit wraps around as long as int32 holds it, or int64 for
-uint32 and wider types; what becomes of others, of infinities and of NaN is the device's own.
+Floats round to nearest, ties to even, and keep subnormals. Overflow gives infinity, in 8-bit floats
+the maximum. float64 is cast to bfloat16 and to 8-bit floats by way of float32. Floats are cast to
+integers toward zero. Integers out of range wrap around as long as int32 holds the value, or int64
+for uint32 and wider dtypes; other values, infinities and NaN depend on the device.
 
-The names are those of the types, so nothing else is in this class: its own names hide Python's.
+The methods have the names of the dtypes, and would hide Python's in other methods of the class:
+nothing else is in it.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from tinygrad.mixin.core import TensorCore
 
 
 class CastMixin(TensorCore):
-    """`float`, `half`, `int`, and the like, and `bitcast`."""
+    """`float`, `half`, `int`, `bool`, ..., and `bitcast`."""
 
     __slots__ = ()
 
     def bitcast(self, dtype: DType | str) -> Self:
-        """The same bits as another type; one of another size changes the last axis.
+        """Reinterpret the bits as `dtype`; a different itemsize changes the size of the last axis.
 
-        Raises RuntimeError if the bytes of the last axis are no whole number of elements.
+        Raises RuntimeError if the bytes of the last axis are not a multiple of the new itemsize.
 
         >>> Tensor([-1], dtype=dtypes.int32).bitcast(dtypes.uint32).tolist()
         [4294967295]
@@ -40,7 +41,7 @@ class CastMixin(TensorCore):
         return self._derive(self.uop.bitcast(wanted))
 
     def float(self) -> Self:
-        """The values as float32.
+        """Cast to float32.
 
         >>> Tensor([1]).float().dtype
         dtypes.float
@@ -48,7 +49,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.float32)
 
     def half(self) -> Self:
-        """The values as float16.
+        """Cast to float16.
 
         >>> Tensor([1]).half().dtype
         dtypes.half
@@ -56,7 +57,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """The values as bfloat16.
+        """Cast to bfloat16.
 
         >>> Tensor([1]).bfloat16().dtype
         dtypes.bfloat16
@@ -64,7 +65,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.bfloat16)
 
     def double(self) -> Self:
-        """The values as float64.
+        """Cast to float64.
 
         >>> Tensor([1]).double().dtype
         dtypes.double
@@ -72,7 +73,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.float64)
 
     def short(self) -> Self:
-        """The values as int16.
+        """Cast to int16.
 
         >>> Tensor([1.5]).short().dtype
         dtypes.short
@@ -80,7 +81,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.int16)
 
     def int(self) -> Self:
-        """The values as int32.
+        """Cast to int32.
 
         >>> Tensor([1.5]).int().tolist()
         [1]
@@ -88,7 +89,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.int32)
 
     def long(self) -> Self:
-        """The values as int64.
+        """Cast to int64.
 
         >>> Tensor([1.5]).long().dtype
         dtypes.long
@@ -96,7 +97,7 @@ class CastMixin(TensorCore):
         return self.cast(dtypes.int64)
 
     def bool(self) -> Self:
-        """Whether the values are not zero.
+        """Cast to bool: whether each element is nonzero.
 
         >>> Tensor([1, 0]).bool().tolist()
         [True, False]

@@ -1,7 +1,7 @@
-"""Convolutions over the last axes, and their transposes.
+"""Convolutions and transposed convolutions over the last axes.
 
-In: an input (batch, channels, *spatial) and weights with as many spatial axes. Out: the sum over
-channels and kernel of their products, accumulated in float32 at least. A convolution is a WINDOW
+Input: an image (batch, channels, *spatial) and weights with as many spatial axes. Output: the sum
+of products over channels and kernel, accumulated in float32 or wider. A convolution is a WINDOW
 over the padded input, a product and a sum. Its gradient by the input is an UNWINDOW and a sum.
 """
 
@@ -11,7 +11,7 @@ from typing import Self
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.helpers import ceildiv, flatten
-from tinygrad.mixin.spatial import Sizes, spatial_pairs, spatial_tuple
+from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
 from tinygrad.mixin.winograd import TAPS, WinogradMixin
 from tinygrad.settings import WINO
 from tinygrad.uop.ops import WindowArg
@@ -32,14 +32,14 @@ class ConvMixin(WinogradMixin):
         padding: Sizes = 0,
         dtype: DType | str | None = None,
     ) -> Self:
-        """(batch, in_channels, *spatial) to (batch, out_channels, *new spatial), for any number of
-        spatial axes.
+        """Convolution over any number of spatial axes (as cross-correlation).
 
-        `weight` is (out_channels, in_channels // groups, *kernel), `bias` (out_channels,).
-        `padding` is one number, one an axis, or (left, right, top, bottom, ...), the last axis
-        first. `dtype` is that of the sum and of the result. With the setting WINO, kernels of 3x3
-        with stride and dilation 1 are computed by Winograd's algorithm, faster and less exact.
-        Raises ValueError for shapes that do not fit together.
+        (batch, in_channels, *spatial) to (batch, out_channels, *new spatial). `weight` has shape
+        (out_channels, in_channels // groups, *kernel), `bias` (out_channels,). `padding` is one
+        number, one per axis, or (left, right, top, bottom, ...), the last axis first. `dtype` is
+        that of the accumulator and of the result. With the setting WINO, 3x3 kernels with stride
+        and dilation 1 use Winograd's algorithm, which is faster and less exact. Raises ValueError
+        for shapes that do not fit together.
 
         >>> x = Tensor.arange(9).reshape(1, 1, 3, 3)
         >>> x.conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
@@ -58,12 +58,12 @@ class ConvMixin(WinogradMixin):
         spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
         if any(span > size for span, size in zip(spans, padded.shape[2:], strict=True)):
             raise ValueError(
-                f"conv2d: the kernel of weight {weight.shape} reaches over {spans}, more than "
+                f"conv2d: the kernel of weight {weight.shape} spans {spans}, more than "
                 f"input {self.shape} with padding {padding}"
             )
         common = least_upper_dtype(self.dtype, weight.dtype)
         wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
-        # what is converted is the padded input, so that its gradient is summed before it is rounded
+        # cast after padding, so that the gradient is summed before it is rounded
         batch, channels, *sizes = padded.shape
         x = padded.cast(wide).reshape((batch, groups, channels // groups, *sizes))
         w = weight.cast(wide).unflatten(0, (groups, weight.shape[0] // groups))
@@ -78,20 +78,20 @@ class ConvMixin(WinogradMixin):
     def _direct_conv(
         self, weight: Self, stride: tuple[int, ...], dilation: tuple[int, ...]
     ) -> Self:
-        """(batch, groups, channels, *spatial) by (groups, out, channels, *kernel) gives
+        """(batch, groups, channels, *spatial) and (groups, out, channels, *kernel) to
         (batch, groups, out, *new spatial).
         """
         count = self.ndim - 3
         kernel = tuple(int(size) for size in weight.shape[3:])
         axes = tuple(range(3, 3 + count))
         windows = self._windows(axes, kernel, stride, dilation)
-        # the sum runs over the last axes, the kernel innermost
+        # reduction axes last, the kernel innermost
         order = (0, 1, *axes, 2, *range(3 + count, 3 + 2 * count))
-        return windows.permute(order).unsqueeze(2)._summed_with(weight, count)
+        return windows.permute(order).unsqueeze(2)._contract_channels(weight, count)
 
-    def _summed_with(self, weight: Self, count: int) -> Self:
-        """(batch, groups, 1, *spatial, channels, *kernel) by (groups, out, channels, *kernel) gives
-        (batch, groups, out, *spatial). The weight may have axes for the last of `spatial`.
+    def _contract_channels(self, weight: Self, count: int) -> Self:
+        """(batch, groups, 1, *spatial, channels, *kernel) and (groups, out, channels, *kernel) to
+        (batch, groups, out, *spatial). The weight may have axes for the last ones of `spatial`.
         """
         groups, out, *rest = weight.shape
         ones = (1,) * (self.ndim - 3 - len(rest))
@@ -109,11 +109,12 @@ class ConvMixin(WinogradMixin):
         padding: Sizes = 0,
         output_padding: Sizes = 0,
     ) -> Self:
-        """The adjoint of `conv2d`: (batch, in_channels, *spatial) to (batch, out_channels, *new).
+        """Transposed convolution, the adjoint of `conv2d`.
 
-        `weight` is (in_channels, out_channels // groups, *kernel), `bias` (out_channels,). A new
-        size is `(size - 1) * stride - padding before and after + dilation * (kernel - 1)
-        + output_padding + 1`. Raises ValueError for shapes that do not fit together.
+        (batch, in_channels, *spatial) to (batch, out_channels, *new spatial). `weight` has shape
+        (in_channels, out_channels // groups, *kernel), `bias` (out_channels,). A new size is
+        `(size - 1) * stride - total padding + dilation * (kernel - 1) + output_padding + 1`.
+        Raises ValueError for shapes that do not fit together.
 
         >>> x = Tensor([[[[1, 2]]]])
         >>> x.conv_transpose2d(Tensor([[[[1, 10]]]]), stride=2).tolist()
@@ -128,7 +129,7 @@ class ConvMixin(WinogradMixin):
         strides = spatial_tuple(stride, count, "stride")
         dilations = spatial_tuple(dilation, count, "dilation")
         pairs = spatial_pairs(padding, count)
-        extra = spatial_tuple(output_padding, count, "output_padding", least=0)
+        extra = spatial_tuple(output_padding, count, "output_padding", minimum=0)
         kernel = tuple(int(size) for size in weight.shape[2:])
         sizes = tuple(
             (int(i) - 1) * s - before - after + d * (k - 1) + e + 1
@@ -139,7 +140,7 @@ class ConvMixin(WinogradMixin):
         if any(size < 1 for size in sizes):
             raise ValueError(
                 f"conv_transpose2d of input {self.shape} and weight {weight.shape} with padding "
-                f"{padding} leaves nothing: its spatial sizes would be {sizes}"
+                f"{padding} leaves no elements: its spatial sizes would be {sizes}"
             )
         common = least_upper_dtype(self.dtype, weight.dtype)
         wide = sum_acc_dtype(common)
@@ -147,11 +148,11 @@ class ConvMixin(WinogradMixin):
         x = self.cast(wide).unflatten(1, (groups, each))
         w = weight.cast(wide).unflatten(0, (groups, each)).transpose(1, 2)
         starts = tuple(before for before, _ in pairs)
-        result = x._spread_conv(w, strides, dilations, starts, sizes)
+        result = x._transposed_conv(w, strides, dilations, starts, sizes)
         result = result.reshape((self.shape[0], groups * weight.shape[1], *sizes))
         return result._with_bias(bias, common)
 
-    def _spread_conv(
+    def _transposed_conv(
         self,
         weight: Self,
         stride: tuple[int, ...],
@@ -159,17 +160,17 @@ class ConvMixin(WinogradMixin):
         starts: tuple[int, ...],
         sizes: tuple[int, ...],
     ) -> Self:
-        """(batch, groups, channels, *spatial) by (groups, out, channels, *kernel) gives the places
-        from `starts` on, as many as `sizes`, of (batch, groups, out, *places).
+        """(batch, groups, channels, *spatial) and (groups, out, channels, *kernel) to
+        (batch, groups, out, *sizes), the result's elements from `starts` on.
 
-        Place `q * stride + r` is reached by the kernel's elements `r + j * stride` alone, from
-        `q - j`. So places are taken apart into (q, r) and the kernel into (j, r), and no product is
-        made that is not needed. Along an axis with a dilation, r is 0 and places are searched.
+        Result `q * stride + r` depends on kernel elements `r + j * stride` alone, and on input
+        `q - j`. The result's positions are split into (q, phase r), the kernel into (j, r), so
+        that no product with zero is computed. An axis with a dilation has one phase.
         """
         count = len(sizes)
         phases = tuple(s if d == 1 else 1 for s, d in zip(stride, dilation, strict=True))
         steps = tuple(ceildiv(int(k), p) for k, p in zip(weight.shape[3:], phases, strict=True))
-        # places that are cut off later are there: the gradient reads what reaches them
+        # includes positions that are cropped below: the gradient reads the inputs that reach them
         quotients = tuple(
             max(ceildiv(a + n, p), (int(i) - 1) * s // p + d * (j - 1) + 1)
             for a, n, p, i, s, d, j in zip(
@@ -188,8 +189,8 @@ class ConvMixin(WinogradMixin):
         ones = (1,) * count
         x = spread.permute(order)
         x = x.reshape((*x.shape[:2], 1, *quotients, *ones, x.shape[2 + count], *steps))
-        w = weight._in_phases(steps, phases)
-        result = x._summed_with(w, count)
+        w = weight._kernel_by_phase(steps, phases)
+        result = x._contract_channels(w, count)
         # (batch, groups, out, q, r, q, r, ...)
         joined = result.permute((0, 1, 2, *flatten([(3 + i, 3 + count + i) for i in range(count)])))
         whole = tuple(q * p for q, p in zip(quotients, phases, strict=True))
@@ -197,33 +198,33 @@ class ConvMixin(WinogradMixin):
         ends = tuple((a, a + n) for a, n in zip(starts, sizes, strict=True))
         return places.shrink((None, None, None, *ends))
 
-    def _in_phases(self, steps: tuple[int, ...], phases: tuple[int, ...]) -> Self:
+    def _kernel_by_phase(self, steps: tuple[int, ...], phases: tuple[int, ...]) -> Self:
         """(groups, out, channels, *kernel) to (groups, out, *r, channels, *j)."""
         count = len(steps)
-        fill = tuple(
+        padding = tuple(
             (0, j * p - int(k)) for j, p, k in zip(steps, phases, self.shape[3:], strict=True)
         )
         apart = tuple(flatten(zip(steps, phases, strict=True)))
-        split = self._padded(((0, 0),) * 3 + fill).reshape((*self.shape[:3], *apart))
+        split = self._padded(((0, 0),) * 3 + padding).reshape((*self.shape[:3], *apart))
         inner = tuple(3 + 2 * i for i in range(count))
         return split.permute((0, 1, *(i + 1 for i in inner), 2, *inner))
 
     def _with_bias(self, bias: Self | None, dtype: DType) -> Self:
-        """With `bias` (channels,) added to axis 1, as `dtype`."""
+        """Cast to `dtype`, with `bias` (channels,) added along axis 1."""
         x = self.cast(dtype)
         if bias is None:
             return x
         return x.add(bias.reshape((1, -1, *(1,) * (self.ndim - 2))))
 
     def _check_conv(self, name: str, weight: Self, groups: int) -> int:
-        """The number of spatial axes. Raises ValueError if it differs, or groups do not divide."""
+        """The number of spatial axes. Raises ValueError for shapes or groups that do not fit."""
         if self.ndim < 3 or weight.ndim != self.ndim:
             raise ValueError(
                 f"{name}: input {self.shape} and weight {weight.shape} must both be "
-                "(batch or channels, channels, one size for each spatial axis)"
+                "(batch or channels, channels, one size per spatial axis)"
             )
         if groups < 1 or int(weight.shape[0]) % groups:
             raise ValueError(f"{name}: groups={groups} must divide axis 0 of weight {weight.shape}")
         if any(size < 1 for size in weight.shape[2:]):
-            raise ValueError(f"{name}: weight {weight.shape} has a kernel without elements")
+            raise ValueError(f"{name}: weight {weight.shape} has an empty kernel")
         return self.ndim - 2

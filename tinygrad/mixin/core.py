@@ -62,7 +62,7 @@ class TensorCore(TensorBase):
 
     @property
     def dtype(self) -> DType:
-        """The type of the elements.
+        """The data type of the elements.
 
         >>> Tensor([1, 2]).dtype
         dtypes.int
@@ -80,7 +80,7 @@ class TensorCore(TensorBase):
 
     @property
     def device(self) -> str | Sharding:
-        """Where the value lives: a device's name, or a `Sharding` over several."""
+        """The device: a name, or a `Sharding` over several."""
         device = self.uop.device
         return Device.DEFAULT if device is None else cast("str | Sharding", device)
 
@@ -102,7 +102,7 @@ class TensorCore(TensorBase):
         return prod(self.uop.shape)
 
     def element_size(self) -> int:
-        """The bytes of one element.
+        """The size of an element, in bytes.
 
         >>> Tensor([5], dtype=dtypes.int16).element_size()
         2
@@ -110,7 +110,7 @@ class TensorCore(TensorBase):
         return self.uop.dtype.itemsize
 
     def nbytes(self) -> Any:
-        """The bytes of all elements.
+        """The size of all elements, in bytes.
 
         >>> Tensor([8, 9], dtype=dtypes.float).nbytes()
         8
@@ -118,7 +118,7 @@ class TensorCore(TensorBase):
         return prod((*self.uop.shape, self.element_size()))
 
     def is_floating_point(self) -> bool:
-        """Whether the elements are of a floating-point type.
+        """Whether the dtype is a floating-point type.
 
         >>> Tensor([8, 9], dtype=dtypes.float32).is_floating_point()
         True
@@ -140,10 +140,10 @@ class TensorCore(TensorBase):
         return int(self.shape[0])
 
     def _axis(self, dim: int, extra: int = 0) -> int:
-        """An axis counted from the front; negative ones count from the back.
+        """An axis as a nonnegative int; negative axes count from the end.
 
-        Raises IndexError if there is none such among `ndim + extra`; a scalar counts as one axis.
-        Raises TypeError for what is no integer.
+        Raises IndexError if it is out of range for `ndim + extra` axes, where 0 axes count as one;
+        TypeError for anything but integers.
         """
         if not hasattr(dim, "__index__"):
             raise TypeError(f"an axis of shape {self.shape} is an integer, not {dim!r}")
@@ -156,17 +156,17 @@ class TensorCore(TensorBase):
         return dim + count if dim < 0 and count else max(dim, 0)
 
     def _known_axis(self, dim: int, name: str) -> int:
-        """`_axis` for the operation `name`, which is not of symbolic sizes. Raises ValueError."""
+        """`_axis` for the operation `name`. Raises ValueError for an axis of symbolic size."""
         axis = self._axis(dim)
         if self.ndim and not isinstance(self.shape[axis], int):
             raise ValueError(
-                f"{name} along axis {axis} of {self.shape}: it takes a size that is known when the "
-                "graph is built; fill up to the greatest with pad_to"
+                f"{name} along axis {axis} of {self.shape}: the size must be known when the graph "
+                "is built; pad to the maximum with pad_to"
             )
         return axis
 
     def cast(self, dtype: DType | str) -> Self:
-        """The values converted to `dtype`.
+        """Cast the values to `dtype`.
 
         >>> Tensor([-1, 2.5, 3], dtype=dtypes.float).cast(dtypes.int32).tolist()
         [-1, 2, 3]
@@ -175,7 +175,7 @@ class TensorCore(TensorBase):
         return self if self.uop.dtype == dtype else self._derive(self.uop.cast(dtype))
 
     def detach(self) -> Self:
-        """The same value, through which no gradient flows.
+        """The same value, detached from the gradient.
 
         >>> Tensor([1.0], requires_grad=True).detach().requires_grad
         False

@@ -1,7 +1,7 @@
-"""Tensors made of numbers: constants, ranges, identities.
+"""Creation of tensors: constants, ranges, identity and triangular matrices.
 
-In: sizes and numbers. Out: tensors that live nowhere until a device is named, or they meet a tensor
-that has one: until then they cost nothing.
+Input: sizes and numbers. Output: tensors of constants. Without `device=`, they are on no device and
+take no memory; they combine with tensors on any device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tinygrad.uop.ops import UOp, sint
 
 
 class CreationMixin(ElementwiseMixin, MovementMixin):
-    """`full`, `arange`, `eye`, and their like."""
+    """`full`, `zeros`, `ones`, `empty`, `arange`, `linspace`, `eye`, `tril`."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         requires_grad: bool | None = None,
         contiguous: bool = False,
     ) -> Self:
-        """A new tensor of `node`, with what a creation function was asked for."""
+        """A new tensor of `node`, with the common arguments of creation methods."""
         if dtype is not None:
             node = node.cast(to_dtype(dtype))
         node = placed(node, device)
@@ -45,10 +45,10 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @property
     def requires_grad(self) -> bool | None:
-        """Whether `backward` gives this tensor a gradient; None leaves it to an optimizer.
+        """Whether `backward` computes the gradient of this tensor; None leaves it to an optimizer.
 
-        Set to True, a tensor that is made of constants gets memory of its own: equal constants are
-        one value, and it must be told from the others.
+        Setting it to True gives a tensor of constants memory of its own, since equal constants are
+        one node, and the gradient is that of this tensor alone.
         """
         return self._requires_grad
 
@@ -67,11 +67,11 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         self.requires_grad = requires_grad
         return self
 
-    # ---- one number ----
+    # ---- constants ----
 
     @classmethod
     def full(cls, shape: Any, fill_value: ConstType | UOp, **kwargs: Any) -> Self:
-        """Every element is `fill_value`. Takes `dtype`, `device`, `requires_grad`.
+        """A tensor filled with `fill_value`. Takes `dtype`, `device`, `requires_grad`.
 
         >>> Tensor.full((2, 2), 42).tolist()
         [[42, 42], [42, 42]]
@@ -88,7 +88,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @classmethod
     def zeros(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Every element is 0, by default of the default float type.
+        """A tensor of zeros, by default in the default float type.
 
         >>> Tensor.zeros(2, 2).tolist()
         [[0.0, 0.0], [0.0, 0.0]]
@@ -97,7 +97,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @classmethod
     def ones(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Every element is 1, by default of the default float type.
+        """A tensor of ones, by default in the default float type.
 
         >>> Tensor.ones(2, 2).tolist()
         [[1.0, 1.0], [1.0, 1.0]]
@@ -113,7 +113,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """New memory with undefined content.
+        """An uninitialized tensor in new memory.
 
         >>> Tensor.empty(2, 3).shape
         (2, 3)
@@ -123,7 +123,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         return cls._new(UOp.new_buffer(layout, sizes, dtype), requires_grad)
 
-    # ---- as another tensor ----
+    # ---- like another tensor ----
 
     def _like(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {"dtype": self.dtype, "device": self.device} | kwargs
@@ -166,9 +166,9 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     def arange(
         cls, start: ConstType | UOp, stop: Any = None, step: ConstType = 1, **kwargs: Any
     ) -> Self:
-        """`start, start + step, ...`, up to `stop`, which is excluded; with one number, from 0.
+        """Evenly spaced numbers from `start` to `stop`, excluded; one number is `stop`, from 0.
 
-        Of the default float type if one of the numbers is a float. Raises ValueError for a step
+        In the default float type if one of the numbers is a float. Raises ValueError for a step
         of 0, and for numbers that are not finite.
 
         >>> Tensor.arange(5, 10, 2).tolist()
@@ -184,7 +184,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         default = dtypes.default_float if floats else dtypes.default_int
         asked = kwargs.pop("dtype", None)
         dtype = default if asked is None else to_dtype(asked)
-        # computed in a type that is exact, then converted
+        # computed in a dtype that is exact, then cast
         exact = dtype if dtypes.is_float(dtype) == floats else default
         node = UOp.arange(_range_length(stop - start, step), exact)
         if step != 1:
@@ -197,9 +197,9 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @classmethod
     def linspace(cls, start: float, stop: float, steps: int, **kwargs: Any) -> Self:
-        """`steps` numbers from `start` to `stop`, both included, in equal distances.
+        """`steps` evenly spaced numbers from `start` to `stop`, both included.
 
-        Raises ValueError for steps that are no size and for bools.
+        Raises ValueError unless `steps` is a nonnegative int, and for dtype bool.
 
         >>> Tensor.linspace(0, 10, 5).tolist()
         [0.0, 2.5, 5.0, 7.5, 10.0]
@@ -208,13 +208,13 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         dtype = dtypes.default_float if asked is None else to_dtype(asked)
         if not isinstance(steps, int) or steps < 0 or dtype is dtypes.bool:
             raise ValueError(
-                f"linspace of {steps} steps of {dtype}: needs an integer from 0 on, and numbers"
+                f"linspace: steps={steps!r} must be a nonnegative integer, dtype {dtype} not bool"
             )
         if steps == 1:
             return cls.full((1,), start, dtype=dtype, **kwargs)
         exact = dtype if dtypes.is_float(dtype) else dtypes.default_float
         position = cls._new(UOp.arange(steps, dtypes.int).cast(exact))
-        # from the nearer end, so that both ends are exact
+        # computed from the nearer end, so that both ends are exact
         distance = (stop - start) / max(1, steps - 1)
         first_half = position < steps // 2
         values = first_half.where(
@@ -231,9 +231,9 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         device: DeviceLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """`n` rows and `m` columns (by default `n`), 1 on the diagonal and 0 elsewhere.
+        """Identity matrix with `n` rows and `m` (by default `n`) columns.
 
-        Raises ValueError for what is no size.
+        Raises ValueError for sizes that are not nonnegative integers.
 
         >>> Tensor.eye(2, 3).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
@@ -246,54 +246,55 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @classmethod
     def _triangle(cls, rows: sint, columns: sint, diagonal: sint) -> Self:
-        """Whether an element is below diagonal number `diagonal`, or not above it."""
+        """A mask of the elements on and below diagonal number `diagonal`."""
         row = cls._new(UOp.arange(rows).reshape((rows, 1)), False)
         column = cls._new(UOp.arange(columns).reshape((1, columns)), False)
         return column - diagonal <= row
 
     def triu(self, diagonal: sint = 0) -> Self:
-        """The elements on and above a diagonal of the last two axes; the others are 0.
+        """Upper triangle of the last two axes: elements on and above `diagonal`, zeros elsewhere.
 
         >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
         [[1, 2], [0, 4]]
         """
-        return self._below(diagonal - 1).where(self.zeros_like(device=None), self)
+        return self._lower_mask(diagonal - 1).where(self.zeros_like(device=None), self)
 
     def tril(self, diagonal: sint = 0) -> Self:
-        """The elements on and below a diagonal of the last two axes; the others are 0.
+        """Lower triangle of the last two axes: elements on and below `diagonal`, zeros elsewhere.
 
         >>> Tensor([[1, 2], [3, 4]]).tril().tolist()
         [[1, 0], [3, 4]]
         """
-        return self._below(diagonal).where(self, self.zeros_like(device=None))
+        return self._lower_mask(diagonal).where(self, self.zeros_like(device=None))
 
-    def _below(self, diagonal: sint) -> Self:
+    def _lower_mask(self, diagonal: sint) -> Self:
         if self.ndim < 2:
-            raise ValueError(f"a triangle is of matrices, not of shape {self.shape}")
+            raise ValueError(f"triu and tril take matrices, not shape {self.shape}")
         return self._triangle(self.shape[-2], self.shape[-1], diagonal)
 
 
 def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
+    """The sizes of a shape, given as a sequence or one by one. Raises ValueError for others."""
     sizes = argfix(*shape)
     for size in sizes:
         if not hasattr(size, "__index__") or (not isinstance(size, UOp) and size < 0):
-            raise ValueError(f"shape {sizes}: {size!r} is no size; use integers from 0 on")
+            raise ValueError(f"shape {sizes}: {size!r} is not a size; use nonnegative integers")
     return tuple(size if isinstance(size, UOp) else int(size) for size in sizes)
 
 
 def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes of new memory. Raises ValueError for symbolic ones."""
+    """The sizes of new memory. Raises ValueError for symbolic sizes."""
     sizes = sizes_of(shape)
     if not all_int(sizes):
         shown = ", ".join(str(size) for size in sizes)
         raise ValueError(
-            f"new memory of symbolic shape ({shown}): use the greatest sizes, and shrink it"
+            f"new memory of symbolic shape ({shown}): allocate the maximum sizes, and shrink it"
         )
     return sizes
 
 
 def _range_length(span: Any, step: Any) -> sint:
-    """How many steps fit in `span`, rounded up."""
+    """The number of steps in `span`, rounded up."""
     if isinstance(span, UOp):
         steps: sint = ((span + (step - 1)) // step).ssimplify()
         return steps

@@ -1,8 +1,8 @@
-"""Functions of one element: roots, exponentials, trigonometry, rounding.
+"""Elementwise functions of one tensor: roots, exponentials, trigonometry, rounding.
 
-In: tensors; integers become the default float where the function needs one. Out: tensors of the
-same shape. Where the graph of a function would give a gradient that is slow, or NaN at the edges,
-the gradient is said here.
+Input: tensors; integers become the default float type where the function needs floats. Output:
+tensors of the same shape. A function has a gradient rule of its own where the derivative of its
+graph would be slow, or NaN at the edges of the domain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_float
 from tinygrad.gradient import cosine, with_gradient
-from tinygrad.mixin.arithmetic import floor_node
+from tinygrad.mixin.arithmetic import floor_of
 from tinygrad.mixin.formulas import ARCSINE, ERF, exponential, logistic, plus, polynomial, times
 from tinygrad.mixin.operators import OperatorMixin
 from tinygrad.uop import Ops
@@ -28,24 +28,24 @@ class ElementwiseMixin(OperatorMixin):
     __slots__ = ()
 
     def _float_node(self) -> UOp:
-        """The values as floats: themselves, or the default float."""
+        """The node cast to float: unchanged, or in the default float type."""
         return self.uop.cast(least_upper_float(self.uop.dtype))
 
     def _as_float(self) -> Self:
-        """The values as floats, so that what is computed of them does not wrap around."""
+        """This tensor cast to float, so that further arithmetic does not wrap around."""
         return self._derive(self._float_node())
 
     def _unary(self, op: Ops) -> Self:
         return self._derive(self._float_node().alu(op))
 
     def _with_slope(self, node: UOp, x: UOp, slope: Slope) -> Self:
-        """`node`, a function of `x` whose derivative is `slope(x, node, gradient)` times that."""
+        """`node`, a function of `x`; `slope(x, node, gradient)` is its gradient by `x`."""
         return self._derive(with_gradient(node, lambda g, y, v: (slope(v, y, g),), x))
 
     # ---- powers and roots ----
 
     def square(self) -> Self:
-        """`self * self`.
+        """Square: `self * self`.
 
         >>> Tensor([-1.0, 2.0]).square().tolist()
         [1.0, 4.0]
@@ -53,7 +53,7 @@ class ElementwiseMixin(OperatorMixin):
         return self * self
 
     def sqrt(self) -> Self:
-        """The square root; NaN below 0.
+        """Square root; NaN for negative numbers.
 
         >>> Tensor([1.0, 4.0]).sqrt().tolist()
         [1.0, 2.0]
@@ -61,7 +61,7 @@ class ElementwiseMixin(OperatorMixin):
         return self._unary(Ops.SQRT)
 
     def rsqrt(self) -> Self:
-        """One over the square root.
+        """Reciprocal of the square root.
 
         >>> Tensor([1.0, 4.0]).rsqrt().tolist()
         [1.0, 0.5]
@@ -69,7 +69,7 @@ class ElementwiseMixin(OperatorMixin):
         return self.sqrt().reciprocal()
 
     def reciprocal(self) -> Self:
-        """One over each element.
+        """Reciprocal: `1 / x`.
 
         >>> Tensor([1.0, 4.0]).reciprocal().tolist()
         [1.0, 0.25]
@@ -79,7 +79,7 @@ class ElementwiseMixin(OperatorMixin):
     # ---- exponentials and logarithms ----
 
     def exp(self) -> Self:
-        """e to the power of each element.
+        """Exponential: e to the power of each element.
 
         >>> Tensor([0.0, -float("inf")]).exp().tolist()
         [1.0, 0.0]
@@ -87,7 +87,7 @@ class ElementwiseMixin(OperatorMixin):
         return self._derive(exponential(self._float_node()))
 
     def exp2(self) -> Self:
-        """2 to the power of each element.
+        """Base-2 exponential: 2 to the power of each element.
 
         >>> Tensor([0.0, 3.0]).exp2().tolist()
         [1.0, 8.0]
@@ -95,7 +95,7 @@ class ElementwiseMixin(OperatorMixin):
         return self._unary(Ops.EXP2)
 
     def log(self) -> Self:
-        """The natural logarithm; -inf at 0, NaN below.
+        """Natural logarithm; -inf at 0, NaN for negative numbers.
 
         >>> Tensor([1.0, 0.0]).log().tolist()
         [0.0, -inf]
@@ -105,7 +105,7 @@ class ElementwiseMixin(OperatorMixin):
         return self._with_slope(node, x, lambda x, y, g: g.alu(Ops.FDIV, x))
 
     def log2(self) -> Self:
-        """The logarithm to base 2.
+        """Base-2 logarithm.
 
         >>> Tensor([1.0, 8.0]).log2().tolist()
         [0.0, 3.0]
@@ -113,21 +113,21 @@ class ElementwiseMixin(OperatorMixin):
         return self._unary(Ops.LOG2)
 
     def logaddexp(self, other: Any) -> Self:
-        """`log(exp(self) + exp(other))`, without overflow.
+        """Logarithm of the sum of exponentials of both, without overflow.
 
         >>> Tensor([-200.0]).logaddexp(-300.0).tolist()
         [-200.0]
         """
         largest = self.maximum(other).detach()
         total = (self - largest).exp() + (largest.ufix(other) - largest).exp()
-        # two equal infinities have no difference
+        # inf - inf is NaN
         finite = largest.isinf().logical_not()
         return finite.where(total.log() + largest, self.maximum(other))
 
     # ---- trigonometry ----
 
     def sin(self) -> Self:
-        """The sine, of radians; NaN of infinities.
+        """Sine of radians; NaN for infinities.
 
         >>> Tensor([0.0]).sin().tolist()
         [0.0]
@@ -135,7 +135,7 @@ class ElementwiseMixin(OperatorMixin):
         return self._unary(Ops.SIN)
 
     def cos(self) -> Self:
-        """The cosine, of radians; NaN of infinities.
+        """Cosine of radians; NaN for infinities.
 
         >>> Tensor([0.0]).cos().tolist()
         [1.0]
@@ -144,7 +144,7 @@ class ElementwiseMixin(OperatorMixin):
         return self._with_slope(cosine(x), x, lambda x, y, g: g * times(x.alu(Ops.SIN), -1))
 
     def tan(self) -> Self:
-        """The tangent, of radians.
+        """Tangent of radians.
 
         >>> Tensor([0.0]).tan().tolist()
         [0.0]
@@ -152,7 +152,7 @@ class ElementwiseMixin(OperatorMixin):
         return self.sin() / self.cos()
 
     def asin(self) -> Self:
-        """The angle in [-pi/2, pi/2] whose sine this is; NaN beyond [-1, 1]. Error 1e-7.
+        """Inverse sine, in [-pi/2, pi/2]; NaN outside [-1, 1]. Error 1e-7.
 
         >>> Tensor([0.0]).asin().tolist()
         [0.0]
@@ -167,7 +167,7 @@ class ElementwiseMixin(OperatorMixin):
         )
 
     def acos(self) -> Self:
-        """The angle in [0, pi] whose cosine this is; NaN beyond [-1, 1]. Error 1e-7.
+        """Inverse cosine, in [0, pi]; NaN outside [-1, 1]. Error 1e-7.
 
         >>> Tensor([1.0]).acos().tolist()
         [0.0]
@@ -175,22 +175,22 @@ class ElementwiseMixin(OperatorMixin):
         return math.pi / 2 - self.asin()
 
     def atan(self) -> Self:
-        """The angle in (-pi/2, pi/2) whose tangent this is. Error 1e-7.
+        """Inverse tangent, in [-pi/2, pi/2]. Error 1e-7.
 
         >>> Tensor([0.0]).atan().tolist()
         [0.0]
         """
         x = self._float_node()
         size = self._new(x, False).abs()
-        # beyond 1 by the complement, so that nothing overflows
-        small = size._compared(Ops.CMPLT, 1.0, True).where(size.reciprocal(), size)
+        # above 1, by the complementary angle, which does not overflow
+        small = size._compare(Ops.CMPLT, 1.0, True).where(size.reciprocal(), size)
         inner = (small / (small * small + 1).sqrt()).asin()
         angle = (size > 1).where(math.pi / 2 - inner, inner) * self._new(x, False).sign()
         slope = lambda x, y, g: g.alu(Ops.FDIV, plus(x * x, 1))  # noqa: E731
         return self._with_slope(angle.uop, x, slope)
 
     def sinh(self) -> Self:
-        """The hyperbolic sine.
+        """Hyperbolic sine.
 
         >>> round(Tensor([1.0]).sinh().item(), 4)
         1.1752
@@ -199,7 +199,7 @@ class ElementwiseMixin(OperatorMixin):
         return (x.exp() - x.neg().exp()) / 2
 
     def cosh(self) -> Self:
-        """The hyperbolic cosine.
+        """Hyperbolic cosine.
 
         >>> Tensor([0.0]).cosh().tolist()
         [1.0]
@@ -208,7 +208,7 @@ class ElementwiseMixin(OperatorMixin):
         return (x.exp() + x.neg().exp()) / 2
 
     def tanh(self) -> Self:
-        """The hyperbolic tangent.
+        """Hyperbolic tangent.
 
         >>> Tensor([0.0]).tanh().tolist()
         [0.0]
@@ -218,14 +218,14 @@ class ElementwiseMixin(OperatorMixin):
         return self._with_slope(y, x, lambda x, y, g: g * plus(times(y * y, -1), 1))
 
     def asinh(self) -> Self:
-        """The inverse hyperbolic sine.
+        """Inverse hyperbolic sine.
 
         >>> Tensor([0.0]).asinh().tolist()
         [0.0]
         """
         x = self._float_node()
         size = self._new(x, False).abs()
-        # beyond 1e10 the square may overflow, and sqrt(x * x + 1) is x
+        # above 1e10 the square may overflow, and sqrt(x * x + 1) rounds to x
         squared = (size < 1e10).where(size * size + 1, 1)
         total = (size < 1e10).where((squared.sqrt() + size).log(), size.log() + math.log(2))
         node = (total * self._new(x, False).sign()).uop
@@ -234,17 +234,17 @@ class ElementwiseMixin(OperatorMixin):
         )
 
     def acosh(self) -> Self:
-        """The inverse hyperbolic cosine; NaN below 1.
+        """Inverse hyperbolic cosine; NaN below 1.
 
         >>> Tensor([1.0]).acosh().tolist()
         [0.0]
         """
-        # two roots, not that of the square, which may overflow
+        # two roots, since the square may overflow
         x = self._as_float()
         return (x + (x - 1).sqrt() * (x + 1).sqrt()).log()
 
     def atanh(self) -> Self:
-        """The inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
+        """Inverse hyperbolic tangent; infinite at -1 and 1, NaN outside.
 
         >>> Tensor([0.0]).atanh().tolist()
         [0.0]
@@ -253,7 +253,7 @@ class ElementwiseMixin(OperatorMixin):
         return ((1 + x) / (1 - x)).log() / 2
 
     def erf(self) -> Self:
-        """The error function (Abramowitz and Stegun, 7.1.26). Error 1.5e-7.
+        """Error function (Abramowitz and Stegun, 7.1.26). Error 1.5e-7.
 
         >>> Tensor([float("inf")]).erf().tolist()
         [1.0]
@@ -271,7 +271,7 @@ class ElementwiseMixin(OperatorMixin):
     # ---- sign and rounding ----
 
     def abs(self) -> Self:
-        """The size without the sign. Its gradient at 0 is 0.
+        """Absolute value. Its gradient at 0 is 0.
 
         >>> Tensor([-1.5, 2.0]).abs().tolist()
         [1.5, 2.0]
@@ -281,7 +281,7 @@ class ElementwiseMixin(OperatorMixin):
         return self.maximum(self.neg())
 
     def sign(self) -> Self:
-        """-1, 0 or 1; NaN of NaN. Its gradient is 0.
+        """Sign: -1, 0 or 1, and NaN for NaN. Its gradient is 0.
 
         >>> Tensor([-3.0, 0.0, 2.0]).sign().tolist()
         [-1.0, 0.0, 1.0]
@@ -290,7 +290,7 @@ class ElementwiseMixin(OperatorMixin):
         return (x < 0).where(-1, (x > 0).where(1, x)).cast(self.dtype)
 
     def trunc(self) -> Self:
-        """Rounded toward zero.
+        """Round toward zero.
 
         >>> Tensor([-1.5, 2.7]).trunc().tolist()
         [-1.0, 2.0]
@@ -298,15 +298,15 @@ class ElementwiseMixin(OperatorMixin):
         return self._derive(self.uop.alu(Ops.TRUNC)) if self.is_floating_point() else self
 
     def floor(self) -> Self:
-        """Rounded down.
+        """Round down.
 
         >>> Tensor([-1.5, 2.7]).floor().tolist()
         [-2.0, 2.0]
         """
-        return self._derive(floor_node(self.uop)) if self.is_floating_point() else self
+        return self._derive(floor_of(self.uop)) if self.is_floating_point() else self
 
     def ceil(self) -> Self:
-        """Rounded up.
+        """Round up.
 
         >>> Tensor([-1.5, 2.2]).ceil().tolist()
         [-1.0, 3.0]
@@ -315,7 +315,7 @@ class ElementwiseMixin(OperatorMixin):
         return (whole < self).where(whole + 1, whole) if self.is_floating_point() else self
 
     def round(self) -> Self:
-        """Rounded to the nearest integer, halves to the even one.
+        """Round to the nearest integer, ties to even.
 
         >>> Tensor([-1.5, 0.5, 2.5, 2.7]).round().tolist()
         [-2.0, 0.0, 2.0, 3.0]
@@ -329,7 +329,7 @@ class ElementwiseMixin(OperatorMixin):
         away = (rest.abs() > 0.5) | (rest.abs().eq(0.5) & is_odd)
         return whole + away.where(rest.sign(), 0)
 
-    # ---- questions ----
+    # ---- predicates ----
 
     def isnan(self) -> Self:
         """Whether each element is NaN.
@@ -340,7 +340,7 @@ class ElementwiseMixin(OperatorMixin):
         return self != self
 
     def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
-        """Whether each element is infinite, of the signs asked for.
+        """Whether each element is infinite, of the selected signs.
 
         >>> Tensor([1.0, float("inf"), -float("inf")]).isinf().tolist()
         [False, True, True]
@@ -367,7 +367,7 @@ class ElementwiseMixin(OperatorMixin):
         [True, False]
         """
         x = self.ufix(other)
-        # the larger less the smaller, which unsigned integers can hold
+        # not abs(self - x), which wraps around for unsigned integers
         distance = self.maximum(x) - self.minimum(x)
         near = distance <= atol + rtol * x.abs()
         close = (near & self.isfinite() & x.isfinite()) | self.eq(x)

@@ -1,6 +1,6 @@
-"""Formulas of nodes of floats that several functions are made of.
+"""Formulas on float nodes that several elementwise functions share.
 
-In: nodes of a float dtype. Out: nodes of the same dtype and shape.
+Input: nodes of a float dtype. Output: nodes of the same dtype and shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def plus(node: UOp, number: float) -> UOp:
 
 
 def exponential(x: UOp) -> UOp:
-    """e to the power of floats."""
+    """The exponential of floats, with its gradient rule."""
     node = times(x, 1 / math.log(2)).alu(Ops.EXP2)
     return with_gradient(node, lambda g, y, _: (g * y,), x)
 
@@ -45,7 +45,7 @@ def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
 
 
 def logistic(x: UOp) -> UOp:
-    """`1 / (1 + exp(-x))` of floats; 0 and 1 at the infinities."""
+    """The logistic function `1 / (1 + exp(-x))`; 0 and 1 at the infinities."""
     y = plus(times(x, -1 / math.log(2)).alu(Ops.EXP2), 1).alu(Ops.RECIPROCAL)
-    # the graph's own gradient is infinity times zero for large negative x
+    # the derivative of the graph is inf * 0 for large negative x
     return with_gradient(y, lambda g, y, _: (g * y * plus(times(y, -1), 1),), x)

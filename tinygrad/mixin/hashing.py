@@ -1,8 +1,7 @@
-"""Hashes of bytes: Keccak, the permutation behind SHA-3 (FIPS 202), and a tree of them.
+"""Hashes of bytes: Keccak, the permutation of SHA-3 (FIPS 202), and a hash tree.
 
-In: bytes along the last axis, one message for each place of the other axes. Out: their digests.
-All messages are hashed side by side; the blocks of a message, and the rounds of a block, follow
-each other.
+Input: bytes along the last axis, one message per index of the other axes. Output: their digests.
+Messages are hashed in parallel; the blocks of a message, and the rounds of a block, in sequence.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ CHUNK, LEAF = 1 << 20, 1 << 12
 
 @dataclass(frozen=True)
 class Sponge:
-    """A function of the Keccak family: bytes absorbed a block, bytes of the digest, and the bits
-    that follow the message."""
+    """A hash function of the Keccak family: bytes per block, bytes of the digest, and the suffix
+    bits that follow the message.
+    """
 
     rate: int
     digest: int
@@ -44,7 +44,7 @@ class HashMixin(GatherMixin, CastMixin):
     __slots__ = ()
 
     def keccak(self, cfg: str = "sha3_256") -> Self:
-        """The digests of messages of bytes along the last axis, (..., n) to (..., digest size).
+        """Keccak digests of messages along the last axis, (..., n) to (..., digest size).
 
         `cfg` is "sha3_224", "sha3_256" or "shake_128" (16 bytes). Raises ValueError for another,
         and for a tensor without axes, TypeError unless the elements are uint8.
@@ -55,18 +55,18 @@ class HashMixin(GatherMixin, CastMixin):
         if cfg not in SPONGES:
             raise ValueError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
         if self.dtype is not dtypes.uint8:
-            raise TypeError(f"keccak is of bytes (uint8), not of {self.dtype}")
+            raise TypeError(f"keccak takes bytes (uint8), not {self.dtype}")
         if not self.ndim:
-            raise ValueError("keccak is of bytes along the last axis; reshape one byte to (1,)")
+            raise ValueError("keccak takes messages along the last axis; reshape one byte to (1,)")
         sponge, count = SPONGES[cfg], prod(self.shape[:-1])
         messages = self.reshape(count, self.shape[-1])
         blocks = messages._padded_blocks(sponge).contiguous().realize()
-        state = blocks._along(1, 0, 1).squeeze(1).zeros_like().contiguous().realize()
+        state = blocks._slice_axis(1, 0, 1).squeeze(1).zeros_like().contiguous().realize()
         for number in range(int(blocks.shape[1])):
-            block = blocks._along(1, number, number + 1).squeeze(1).contiguous().realize()
-            # computed block by block: each is the same schedule as the one before
-            state = _permuted(state ^ block).realize()
-        digest: Self = state.bitcast(dtypes.uint8)._along(1, 0, sponge.digest)
+            block = blocks._slice_axis(1, number, number + 1).squeeze(1).contiguous().realize()
+            # realized block by block, so that all blocks share one cached schedule
+            state = _keccak_f(state ^ block).realize()
+        digest: Self = state.bitcast(dtypes.uint8)._slice_axis(1, 0, sponge.digest)
         return digest.reshape((*self.shape[:-1], sponge.digest))
 
     def _padded_blocks(self, sponge: Sponge) -> Self:
@@ -81,11 +81,11 @@ class HashMixin(GatherMixin, CastMixin):
         return lanes.reshape(-1, blocks, sponge.rate // 8).pad_to(None, None, LANES)
 
     def hash(self) -> Self:
-        """16 bytes that tell this tensor's bytes from others: a tree of "shake_128".
+        """A 16-byte hash of the tensor's bytes: a hash tree of "shake_128".
 
-        The bytes, filled up with zeros to whole mebibytes, are hashed in leaves of 4096 bytes; 256
-        digests make a leaf of the next level, until one digest is left for each mebibyte. These
-        are hashed alike, until there is one.
+        The bytes, padded with zeros to a multiple of 1 MiB, are hashed in leaves of 4096 bytes; 256
+        digests form a leaf of the next level, up to one digest per MiB. These are hashed in the
+        same way, until one is left.
 
         >>> Tensor(b"abc").hash().shape
         (16,)
@@ -100,39 +100,39 @@ class HashMixin(GatherMixin, CastMixin):
                 return data
 
 
-def _permuted(state: Any) -> Any:
+def _keccak_f(state: Any) -> Any:
     """Keccak-f[1600] of states (count, 25); lane 5 * y + x."""
     rotations = type(state)(_rotations(), dtype=dtypes.uint64, device=state.device)
     constants = type(state)(_round_constants(), dtype=dtypes.uint64, device=state.device)
     for _ in range(ROUNDS):
-        state = _round(state, rotations, constants._along(0, 0, 1)).contiguous()
-        # moved up, so that every round is the same kernel
+        state = _round(state, rotations, constants._slice_axis(0, 0, 1)).contiguous()
+        # rotated, so that every round is the same kernel
         constants = constants.roll(-1).contiguous()
     return state
 
 
 def _round(state: Any, rotations: Any, constant: Any) -> Any:
     rows = state.reshape(-1, 5, 5)
-    first, *rest = (rows._along(1, y, y + 1) for y in range(5))
+    first, *rest = (rows._slice_axis(1, y, y + 1) for y in range(5))
     parity = first
     for row in rest:
         parity = parity ^ row
-    mixed = rows ^ parity.roll(1, 2) ^ _rotated(parity.roll(-1, 2), 1)
-    turned = _rotated(mixed.reshape(-1, LANES), rotations)
-    # the lane that comes to (x, y) was at (x + 3 * y, x)
+    mixed = rows ^ parity.roll(1, 2) ^ _rotate_bits(parity.roll(-1, 2), 1)
+    turned = _rotate_bits(mixed.reshape(-1, LANES), rotations)
+    # lane (x, y) comes from (x + 3 * y, x)
     place = state.arange(LANES)
     x, y = place % 5, place // 5
-    moved = turned._picked({1: x * 5 + (x + y * 3) % 5}).reshape(-1, 5, 5)
+    moved = turned._index_select({1: x * 5 + (x + y * 3) % 5}).reshape(-1, 5, 5)
     chosen = moved ^ (moved.roll(-1, 2).bitwise_not() & moved.roll(-2, 2))
     return chosen.reshape(-1, LANES) ^ place.eq(0).where(constant, 0)
 
 
-def _rotated(lanes: Any, count: Any) -> Any:
+def _rotate_bits(lanes: Any, count: Any) -> Any:
     return (lanes << count) | (lanes >> ((64 - count) & 63))
 
 
 def _rotations() -> list[int]:
-    """How far each lane is rotated (FIPS 202, 3.2.2)."""
+    """The rotation of each lane, in bits (FIPS 202, 3.2.2)."""
     result = [0] * LANES
     x, y = 1, 0
     for t in range(24):
@@ -142,7 +142,7 @@ def _rotations() -> list[int]:
 
 
 def _round_constants() -> list[int]:
-    """One constant a round, from a shift register (FIPS 202, 3.2.5)."""
+    """The round constants, from a linear feedback shift register (FIPS 202, 3.2.5)."""
     constants, register = [], 1
     for _ in range(ROUNDS):
         constant = 0

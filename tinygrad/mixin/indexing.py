@@ -1,9 +1,9 @@
-"""`x[...]`, to read and to write.
+"""Indexing and assignment of elements: `x[...]` and `x[...] = v`.
 
-In: for each axis an int, a slice, None for a new axis, `...` for all axes left, or integers as a
-tensor or a list. Out: the elements. Reading by tensors costs what it selects, not what it selects
-from. Tensors broadcast against each other; their axes stand where the first of them was, or in
-front if others lie between. A position out of range reads as 0 and is not written.
+Input: for each axis an int, a slice, None for a new axis, `...` for all remaining axes, or integers
+as a tensor or list. Output: the elements. Index tensors broadcast against each other; their axes
+replace the first indexed axis, or come first if a slice is between them. Indexing by tensors costs
+the size of the result. Indices out of range read as 0 and are not written.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import argsort, prod
+from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
-from tinygrad.mixin.counting import IndexAxes
+from tinygrad.mixin.index_axes import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
-from tinygrad.mixin.reading import ReadingMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.assignment import resharded_from
 from tinygrad.storage.views import is_in_memory, repeats_elements
@@ -30,8 +30,9 @@ Index: TypeAlias = Any
 
 @dataclass(frozen=True)
 class AxisView:
-    """What an index says of one axis: elements `start` to `end`, backwards if `flip`, and of these
-    every `stride`-th; `keep` says that the axis stays."""
+    """The index of one axis: elements `start` to `end`, reversed if `flip`, of these every
+    `stride`-th. Without `keep`, the axis is dropped.
+    """
 
     start: sint
     end: sint
@@ -41,7 +42,7 @@ class AxisView:
 
     @property
     def count(self) -> sint:
-        """How many elements that is."""
+        """The number of elements selected."""
         if self.stride == 1:
             size = self.end - self.start
             return size.ssimplify() if isinstance(size, UOp) else size
@@ -50,8 +51,9 @@ class AxisView:
 
 @dataclass(frozen=True)
 class View:
-    """An index without its tensors: a view of each axis, and for the result, in order, an axis or
-    None for a new one; `tensors` by axis of the result."""
+    """A parsed index: a view of each axis, and for each axis of the result the source axis, or None
+    for a new one. `tensors` are the index tensors, by axis of the result.
+    """
 
     axes: tuple[AxisView, ...]
     result: tuple[int | None, ...]
@@ -59,39 +61,39 @@ class View:
 
     @property
     def shape(self) -> tuple[sint, ...]:
-        """The shape of the part, before tensors pick from it."""
+        """The shape of the view, before it is indexed by tensors."""
         return tuple(1 if axis is None else self.axes[axis].count for axis in self.result)
 
 
-class IndexingMixin(JoiningMixin, ReadingMixin):
-    """`__getitem__`, `__setitem__`, and what they are made of."""
+class IndexingMixin(JoiningMixin, ConversionMixin):
+    """`__getitem__` and `__setitem__`."""
 
     __slots__ = ()
 
     def __getitem__(self, indices: Index) -> Self:
-        """The elements that `indices` say. Raises IndexError for what does not fit the shape.
+        """Index: ints, slices, None, `...` and integer tensors. Raises IndexError out of bounds.
 
         >>> Tensor([[1, 2, 3], [4, 5, 6]])[1, ::-1].tolist()
         [6, 5, 4]
         >>> Tensor([10, 20, 30])[Tensor([2, 0, -1])].tolist()
         [30, 10, 30]
         """
-        view = self._parsed(indices)
-        x = self._viewed(view)
-        return x._picked(view.tensors) if view.tensors else x
+        view = self._parse_index(indices)
+        x = self._apply_view(view)
+        return x._index_select(view.tensors) if view.tensors else x
 
     def __iter__(self) -> Any:
-        """The parts along the first axis. Raises TypeError for a tensor without axes."""
+        """Iterate along the first axis. Raises TypeError for a tensor without axes."""
         if self.ndim == 0:
             raise TypeError("a tensor without axes cannot be iterated over")
         return (self[i] for i in range(int(self.shape[0])))
 
     def __setitem__(self, indices: Index, v: Any) -> None:
-        """Write `v`, broadcast, to the elements that `indices` say; of equal positions the last.
+        """Assign `v`, broadcast, to the indexed elements; the last of equal indices wins.
 
-        A tensor in memory is written to at once, and all views of it see it. A part given by
-        ints and slices of step 1 costs that part; steps and index tensors cost the whole tensor
-        once, and what is written.
+        A tensor in memory is written at once, and its views see the new content. Ints and slices of
+        step 1 cost the slice; steps and index tensors cost the whole tensor once, and the size of
+        `v`.
         Raises NotImplementedError for a tensor that requires a gradient.
 
         >>> x = Tensor([1, 2, 3])
@@ -101,24 +103,24 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         """
         if self.requires_grad or (isinstance(v, TensorCore) and v._requires_grad):
             raise NotImplementedError("assigning to elements has no gradient; use where() instead")
-        view = self._parsed(indices)
+        view = self._parse_index(indices)
         if not isinstance(v, TensorCore):
             is_number = isinstance(v, (bool, int, float, UOp))
             place = None if is_number else replicated(self.uop.device)
             v = type(self)(v, device=place, dtype=self.dtype)  # type: ignore[call-arg]
-        value: Self = v.cast(self.dtype)._broadcast_to(_picked_shape(view.shape, view.tensors))
+        value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
         is_gathered = not is_in_memory(self.uop) and resharded_from(self, self.uop) is not None
         if writable and is_gathered:
-            self._viewed(view).assign(value)
+            self._apply_view(view).assign(value)
             return
-        if writable and self.realize()._is_in_memory() and not self._cuts_split_axis(view):
+        if writable and self.realize()._is_in_memory() and not self._slices_sharded_axis(view):
             reads_itself = self.uop.base in value.uop.toposort()
-            target = self._viewed(view)
+            target = self._apply_view(view)
             target.assign(value.contiguous() if reads_itself else value).realize()
             return
-        written, mask = self._placed_back(view, value)
-        # no tensor of the new value stays: it would be one that reads the old content
+        written, mask = self._scatter_value(view, value)
+        # no live tensor of the new value may remain: it would read the old content
         if is_gathered:
             self._derive(self.uop).assign(mask.where(written, self))
         elif self._is_in_memory():
@@ -128,23 +130,23 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
 
     def __delitem__(self, indices: Index) -> None:
         """Raises TypeError: a tensor has a fixed number of elements."""
-        raise TypeError("elements cannot be deleted from a tensor; index what is to stay")
+        raise TypeError("elements cannot be deleted from a tensor; index those to keep")
 
     def _is_in_memory(self) -> bool:
-        """Whether each element has memory of its own."""
+        """Whether the tensor is in memory, and no two elements share memory."""
         return is_in_memory(self.uop) and not repeats_elements(self.uop)
 
-    def _cuts_split_axis(self, view: View) -> bool:
-        """Whether a view is of a part of an axis that is split over devices, or mirrors one."""
+    def _slices_sharded_axis(self, view: View) -> bool:
+        """Whether a view slices or flips a sharded axis."""
         layout = self.device
         if not isinstance(layout, Sharding):
             return False
         axes = ((view.axes[i], self.shape[i]) for i in layout.split_axes)
         return any(axis.flip or not _is_whole(axis, size) for axis, size in axes)
 
-    # ---- what an index says ----
+    # ---- parsing ----
 
-    def _parsed(self, indices: Index) -> View:
+    def _parse_index(self, indices: Index) -> View:
         items = list(indices) if isinstance(indices, tuple) else [indices]
         if isinstance(indices, list):
             items = [indices]
@@ -166,7 +168,7 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         return View(tuple(axes), tuple(result), tensors)
 
     def _with_all_axes(self, items: list[Any]) -> list[Any]:
-        """The index with `...` spelled out."""
+        """The index with `...` replaced by full slices."""
         dots = [i for i, item in enumerate(items) if item is Ellipsis]
         if len(dots) > 1:
             raise IndexError("an index can have only one ...")
@@ -184,15 +186,15 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
                 x = x.cast(dtypes.default_int)
         if not dtypes.is_int(x.dtype):
             hint = "; use masked_select() or where()" if x.dtype is dtypes.bool else ""
-            raise IndexError(f"index tensors are of integers, not of {x.dtype}{hint}")
+            raise IndexError(f"index tensors must be of integers, not {x.dtype}{hint}")
         if x.dtype.itemsize < 4:
             return x.cast(dtypes.int32)  # type: ignore[no-any-return]
         return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
 
     # ---- reading ----
 
-    def _viewed(self, view: View) -> Self:
-        """The part of each axis, with axes dropped and added."""
+    def _apply_view(self, view: View) -> Self:
+        """The view: each axis sliced, flipped and strided; axes dropped and added."""
         x = self.shrink(tuple((a.start, a.end) for a in view.axes))
         flips = [i for i, a in enumerate(view.axes) if a.flip]
         x = x.flip(flips) if flips else x
@@ -207,14 +209,14 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         count = -(-size // stride)
         pairs = tuple((0, count * stride - size if i == axis else 0) for i in range(self.ndim))
         apart = self._padded(pairs).unflatten(axis, (count, stride))
-        return apart._along(axis + 1, 0, 1).squeeze(axis + 1)
+        return apart._slice_axis(axis + 1, 0, 1).squeeze(axis + 1)
 
-    def _picked(self, tensors: dict[int, Any]) -> Self:
-        """The rows that index tensors name, by axis."""
+    def _index_select(self, tensors: dict[int, Any]) -> Self:
+        """The elements selected by index tensors, by axis."""
         axes = IndexAxes.of(self.shape, tensors)
-        counts = axes.counts
+        counts = axes.batch_sizes
         part = self.shrink_to(tuple(counts.get(i) for i in range(self.ndim)))
-        rows = prod(axes.sizes(axes.picked))
+        rows = prod(axes.sizes(axes.gathered))
         table = part.permute(axes.order).reshape((*counts.values(), rows, *axes.sizes(axes.rest)))
         index = self._row_numbers(tensors, axes).permute(axes.index_order)
         found = table._derive(table.uop.gather(index.uop, axes.batch))
@@ -222,50 +224,48 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         found = found.permute((*axes.index_back, *range(width, found.ndim)))
         if not _adjacent(dims) or dims[0] == 0:
             return found
-        # back to where the first index tensor stood
+        # move the index axes to the first indexed axis
         at = dims[0]
         order = [*range(width, width + at), *range(width), *range(width + at, found.ndim)]
         return found.permute(tuple(order))
 
     def _row_numbers(self, tensors: dict[int, Any], axes: IndexAxes) -> Self:
-        """The positions along the axes picked from, taken as one axis; -1 where one is out of
-        range.
-        """
+        """Indices into the gathered axes merged into one; -1 where one is out of range."""
         number: Any = None
         inside: Any = None
-        for dim in axes.picked:
+        for dim in axes.gathered:
             size = self.shape[dim]
             index = tensors[dim]._broadcast_to(axes.common)
             if not dtypes.is_unsigned(index.dtype):
                 index = (index < 0).where(index + size, index)
-            if len(axes.picked) == 1:
+            if len(axes.gathered) == 1:
                 return index  # type: ignore[no-any-return]
             valid = (index >= 0) & (index < size)
             inside = valid if inside is None else inside & valid
             number = index if number is None else number * size + index
         return inside.where(number, -1)  # type: ignore[no-any-return]
 
-    # ---- writing to what is not one piece of memory ----
+    # ---- assignment that is not in place ----
 
-    def _placed_back(self, view: View, value: Self) -> tuple[Self, Self]:
-        """`value` at the elements that the view says, in the shape of this; and where that is."""
+    def _scatter_value(self, view: View, value: Self) -> tuple[Self, Self]:
+        """`value` scattered to the indexed elements, in the shape of this tensor; their mask."""
         mask = self._new(value.ones_like(dtype=dtypes.bool, device=None).uop, False)
         if view.tensors:
-            part = self._viewed(view)
-            value, mask = part._put_rows(view.tensors, value)
-        return self._unviewed(view, value), self._unviewed(view, mask)
+            part = self._apply_view(view)
+            value, mask = part._scatter_rows(view.tensors, value)
+        return self._embed_view(view, value), self._embed_view(view, mask)
 
-    def _put_rows(self, tensors: dict[int, Any], value: Self) -> tuple[Self, Self]:
-        """Rows put where index tensors say, in the shape of this; and which rows those are."""
+    def _scatter_rows(self, tensors: dict[int, Any], value: Self) -> tuple[Self, Self]:
+        """`value` scattered by index tensors, in the shape of this tensor; and a mask of it."""
         axes, dims = IndexAxes.of(self.shape, tensors), sorted(tensors)
         width, sizes = len(axes.common), axes.sizes(axes.rest)
         if _adjacent(dims) and dims[0]:
             at = dims[0]
             order = (*range(at, at + width), *range(at), *range(at + width, value.ndim))
             value = value.permute(order)
-        batch = tuple(axes.counts.values())
+        batch = tuple(axes.batch_sizes.values())
         count = prod([axes.common[i] for i in axes.index_order[axes.batch :]])
-        rows = prod(axes.sizes(axes.picked))
+        rows = prod(axes.sizes(axes.gathered))
         index = self._row_numbers(tensors, axes).permute(axes.index_order)
         writer = index.reshape((*batch, count))._last_writer(rows)
         value = value.permute((*axes.index_order, *range(width, value.ndim)))
@@ -273,28 +273,28 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         written = self._derive(value.uop.gather(writer.uop, axes.batch))
         mask = (writer >= 0).reshape((*batch, rows, *(1,) * len(sizes)))
         mask = mask._broadcast_to((*batch, rows, *sizes))
-        shape = (*batch, *axes.sizes(axes.picked), *sizes)
+        shape = (*batch, *axes.sizes(axes.gathered), *sizes)
         back = tuple(argsort(axes.order))
         written, mask = (x.reshape(shape).permute(back) for x in (written, mask))
         return written.pad_to(self.shape), mask.pad_to(self.shape)
 
     def _last_writer(self, rows: sint) -> Self:
-        """For each of `rows` places the last element along the last axis that names it, or below
-        0.
+        """For each of `rows` rows, the last position along the last axis whose index is that row;
+        negative if none.
         """
         positions = broadcast_node(UOp.arange(self.shape[-1]), self.shape)
         last = positions.scatter(Ops.SCATTER_MAX, self.uop, rows, self.ndim - 1)
         return self._new(last, False)
 
-    def _unviewed(self, view: View, part: Self) -> Self:
-        """The inverse of `_viewed`: elements put back, zeros elsewhere."""
+    def _embed_view(self, view: View, part: Self) -> Self:
+        """The adjoint of `_apply_view`: elements at their positions, zeros elsewhere."""
         x = part.reshape(tuple(a.count if a.keep else 1 for a in view.axes))
         for axis, a in enumerate(view.axes):
             if a.stride != 1:
                 count, size = int(a.count), int(a.end - a.start)
                 x = x.unsqueeze(axis + 1)
                 x = x._padded(tuple((0, (i == axis + 1) * (a.stride - 1)) for i in range(x.ndim)))
-                x = x.flatten(axis, axis + 1)._along(axis, 0, min(size, count * a.stride))
+                x = x.flatten(axis, axis + 1)._slice_axis(axis, 0, min(size, count * a.stride))
                 x = x.pad_to(tuple(size if i == axis else None for i in range(x.ndim)))
         flips = [i for i, a in enumerate(view.axes) if a.flip]
         x = x.flip(flips) if flips else x
@@ -302,8 +302,8 @@ class IndexingMixin(JoiningMixin, ReadingMixin):
         return x._padded(pairs)
 
 
-def _picked_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[sint, ...]:
-    """The shape of what index tensors pick from a part of `shape`."""
+def _indexed_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[sint, ...]:
+    """The shape after indexing a view of `shape` by tensors."""
     if not tensors:
         return shape
     common = broadcast_shape(*(t.shape for t in tensors.values()))
@@ -328,14 +328,14 @@ def _adjacent(dims: list[int]) -> bool:
 
 
 def _axis_view(item: Any, size: sint, axis: int, shape: tuple[sint, ...]) -> AxisView:
-    """One part of an index. Raises IndexError, TypeError, ValueError for what it cannot be."""
+    """The index of one axis. Raises IndexError, TypeError, ValueError for an invalid one."""
     if isinstance(item, UOp):
         return AxisView(item, item + 1, keep=False)
     if isinstance(item, slice):
         return _slice_view(item, size)
     if isinstance(item, bool) or not hasattr(item, "__index__"):
         raise IndexError(
-            f"{item!r} of type {type(item).__name__} is no index; use integers, slices"
+            f"{item!r} of type {type(item).__name__} is not an index; use integers or slices"
         )
     position = int(item)
     if isinstance(size, int) and not -size <= position < size:

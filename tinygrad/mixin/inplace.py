@@ -1,7 +1,7 @@
-"""Operators that change a tensor: `x += y` assigns `x + y` to `x`.
+"""In-place operators: `x += y` assigns `x + y` to `x`.
 
-In: a tensor, and a tensor or a number. Out: the same tensor. All views of its memory see the new
-content, see `assign`; shape and dtype stay, and ValueError says so if the result has others.
+Input: a tensor, and a tensor or a number. Output: the same tensor. Its views see the new content,
+as after `assign`. Raises ValueError if the result has another shape or dtype.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tensors as arrays of other libraries and back, in the same memory where that is possible.
+"""Exchange with other libraries without a copy: DLPack and the numpy array protocol.
 
-In: a tensor in memory that the CPU addresses. Out: a DLPack capsule or a numpy array; and back.
-Memory that is shared is known to each library by its own rules only: what is written on one side is
-seen on the other once it is computed, and what is not computed yet reads what is there then.
+Input: a tensor in memory that the CPU addresses. Output: a DLPack capsule or a numpy array; and
+back. Shared memory follows each library's own rules: a write on one side is visible on the other
+once it has run, and lazy values read the content at the time they are computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad import dlpack
 from tinygrad.device import Device
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
-from tinygrad.mixin.reading import ReadingMixin
+from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.host_arrays import shared_node
 from tinygrad.storage.host_values import view_array
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 
-class InterchangeMixin(ReadingMixin):
+class InterchangeMixin(ConversionMixin):
     """`from_dlpack`, `__dlpack__`, `__array__`."""
 
     __slots__ = ()
@@ -35,9 +35,10 @@ class InterchangeMixin(ReadingMixin):
     def from_dlpack(cls, x: Any, device: DeviceLike = None, copy: bool | None = None) -> Self:
         """The array of another library, or a DLPack capsule, as a tensor in the same memory.
 
-        It lives on the CPU, or is copied to `device`. Memory that has gaps or is read-only is
-        copied, with `copy=True` any. Raises TypeError for what does not speak DLPack; BufferError
-        if `copy=False` cannot be, for arrays of other devices, and for types that there are not.
+        The tensor is on the CPU, or is copied to `device`. Memory that has gaps or is read-only is
+        copied; with `copy=True`, all memory is. Raises TypeError for objects without DLPack;
+        BufferError if `copy=False` is impossible, for arrays on other devices and for unknown
+        dtypes.
 
         >>> array = numpy.zeros(2, dtype=numpy.float32)
         >>> x = Tensor.from_dlpack(array)
@@ -55,36 +56,35 @@ class InterchangeMixin(ReadingMixin):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule of the computed value, in the same memory.
+        """Export a DLPack capsule of the realized value, in the same memory.
 
-        It is copied with `copy=True`, and where one element of memory stands for several or an axis
-        is reversed. Raises BufferError if `copy=False` cannot be, and for memory that is not the
-        CPU's.
+        It is copied with `copy=True`, and if the tensor is an expanded or flipped view. Raises
+        BufferError if `copy=False` is impossible, and for memory that is not the CPU's.
         """
         if stream is not None:
-            raise BufferError(f"a tensor of the CPU has no streams; leave out stream={stream!r}")
+            raise BufferError(f"CPU tensors have no streams; leave out stream={stream!r}")
         if dl_device is not None and tuple(map(int, dl_device)) != dlpack.CPU:
             raise BufferError(
-                f"a tensor is given to DLPack's device {dlpack.CPU}, the CPU, not to {dl_device}; "
+                f"a tensor is exported to DLPack's device {dlpack.CPU}, the CPU, not {dl_device}; "
                 "leave out dl_device and copy it there"
             )
         stored = self._stored_array()
-        usable = _moves_forward(stored)
+        usable = _has_dlpack_strides(stored)
         if copy is False and not usable:
             raise BufferError(f"{self!r} repeats or reverses memory; use .contiguous() first")
         own = stored.copy() if copy or not usable else stored
         return dlpack.to_capsule(own, self.dtype, max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's number for the CPU. Raises BufferError for a tensor elsewhere."""
+        """DLPack's device, the CPU. Raises BufferError for tensors on other devices."""
         self._check_addressable()
         return dlpack.CPU
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """What `numpy()` gives, of another type if asked for.
+        """Convert to a numpy array, as `numpy()`, with another dtype if given.
 
-        With `copy=False`, the memory itself; raises ValueError where it has another type, or is not
-        the CPU's.
+        With `copy=False`, the array shares memory; raises ValueError if the dtype differs or the
+        memory is not the CPU's.
         """
         if copy is not False:
             array = self.numpy()
@@ -92,7 +92,7 @@ class InterchangeMixin(ReadingMixin):
         own = to_numpy_dtype(self.dtype)
         if is_stored_as_bits(self.dtype) or dtype not in (None, own):
             raise ValueError(
-                f"an array of {dtype or 'float32'} in the memory of {self!r} cannot be made; "
+                f"an array of {dtype or 'float32'} in the memory of {self!r} is impossible; "
                 "leave out copy=False"
             )
         try:
@@ -101,7 +101,7 @@ class InterchangeMixin(ReadingMixin):
             raise ValueError(f"{error}, or leave out copy=False") from error
 
     def _stored_array(self) -> Array:
-        """The computed elements in memory. Raises BufferError if that is not the CPU's."""
+        """The realized elements in memory. Raises BufferError if that is not the CPU's."""
         import numpy as np
 
         self._check_addressable()
@@ -115,7 +115,7 @@ class InterchangeMixin(ReadingMixin):
         device = self.device
         if isinstance(device, Sharding) or not Device[device].allocator.addressable:
             raise BufferError(
-                f"a tensor on {device} is not one piece of memory of the CPU; "
+                f"a tensor on {device} is not in one buffer of the CPU; "
                 "copy it there first: .to('CPU')"
             )
 
@@ -131,17 +131,17 @@ def _capsule_of(x: Any) -> Any:
     device_type, number = x.__dlpack_device__()
     if int(device_type) != dlpack.CPU[0]:
         raise BufferError(
-            f"from_dlpack: the array lives on DLPack's device ({int(device_type)}, {number}), not "
+            f"from_dlpack: the array is on DLPack's device ({int(device_type)}, {number}), not "
             "on the CPU; copy it to the CPU first"
         )
     try:
         return x.__dlpack__(max_version=dlpack.VERSION)
     except TypeError:
-        # a library older than versions
+        # a library that predates DLPack versions
         return x.__dlpack__()
 
 
-def _moves_forward(array: Array) -> bool:
-    """Whether every element lies for itself, and none before one with smaller indices."""
+def _has_dlpack_strides(array: Array) -> bool:
+    """Whether all strides are positive, so that no element repeats and no axis is reversed."""
     pairs = zip(array.shape, array.strides, strict=True)
     return all(size <= 1 or step > 0 for size, step in pairs)

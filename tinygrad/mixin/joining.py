@@ -1,6 +1,6 @@
-"""Tensors put together: end to end, as a stack, in circles; and borders of other kinds than zeros.
+"""Concatenation, stacking, padding, rolling, grids and diagonals.
 
-In: tensors that agree in all axes but one. Out: one tensor.
+Input: tensors that agree in all axes but one. Output: one tensor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MODES = ("constant", "reflect", "replicate", "circular")
 
 
 class JoiningMixin(CreationMixin):
-    """`cat`, `stack`, `pad`, `roll`, `meshgrid`, diagonals."""
+    """`cat`, `stack`, `pad`, `roll`, `meshgrid`, `diag`, `diagonal`."""
 
     __slots__ = ()
 
     def cat(self, *args: Self, dim: int = 0) -> Self:
-        """This tensor and others, end to end along `dim`, of their common dtype.
+        """Concatenate along `dim`, in the common dtype.
 
-        Raises ValueError unless all other sizes agree.
+        Raises ValueError unless the sizes of all other axes agree.
 
         >>> Tensor([[1, 2]]).cat(Tensor([[3, 4]]), dim=1).tolist()
         [[1, 2, 3, 4]]
@@ -48,13 +48,13 @@ class JoiningMixin(CreationMixin):
             after = total - start - size
             none = ((0, 0),) * axis, ((0, 0),) * (self.ndim - axis - 1)
             padded = part.pad((*none[0], (start, after), *none[1]))
-            result = padded if result is None else _joined(result, padded, dtype)
+            result = padded if result is None else _add_disjoint(result, padded, dtype)
             start = start + size
         assert result is not None
         return self._derive(result, *args)
 
     def stack(self, *args: Self, dim: int = 0) -> Self:
-        """Tensors of one shape along a new axis `dim`.
+        """Stack tensors of one shape along a new axis `dim`.
 
         >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
         [[1, 3], [2, 4]]
@@ -63,7 +63,7 @@ class JoiningMixin(CreationMixin):
         return first.cat(*rest, dim=dim)
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
-        """Elements moved along axes, those beyond the end to the start; by default when flat.
+        """Roll along axes: elements past the end reappear at the start. None rolls the flat tensor.
 
         Raises ValueError unless there are as many shifts as axes.
 
@@ -81,15 +81,15 @@ class JoiningMixin(CreationMixin):
             size = x.shape[axis]
             cut = size - shift % size if size else 0
             if cut != size:
-                x = x._along(axis, cut, size).cat(x._along(axis, 0, cut), dim=axis)
+                x = x._slice_axis(axis, cut, size).cat(x._slice_axis(axis, 0, cut), dim=axis)
         return x
 
-    def _along(self, axis: int, start: sint, end: sint) -> Self:
-        """Elements `start` to `end` of one axis."""
+    def _slice_axis(self, axis: int, start: sint, end: sint) -> Self:
+        """Elements `start` to `end` along one axis."""
         return self.shrink(tuple((start, end) if i == axis else None for i in range(self.ndim)))
 
     def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
-        """Vectors, each repeated over the grid that they span; "xy" swaps the first two axes.
+        """Coordinate grids of vectors; `indexing="xy"` swaps the first two axes.
 
         Raises RuntimeError for another `indexing`.
 
@@ -110,7 +110,7 @@ class JoiningMixin(CreationMixin):
         grid = broadcast_shape(*(x.shape for x in aligned))
         return tuple(x._broadcast_to(grid) for x in aligned)
 
-    # ---- borders ----
+    # ---- padding ----
 
     def pad(
         self,
@@ -118,10 +118,10 @@ class JoiningMixin(CreationMixin):
         mode: str = "constant",
         value: float = 0.0,
     ) -> Self:
-        """Elements before and after each axis: negative numbers cut off.
+        """Pad before and after each axis; negative numbers crop.
 
-        `padding` is a (before, after) or None for each axis, or flat: before and after of the last
-        axis, of the one before it, and so on. `mode` is "constant" (of `value`), "reflect",
+        `padding` is (before, after) or None for each axis, or flat: before and after of the last
+        axis, of the one before it, and so on. `mode` is "constant" (with `value`), "reflect",
         "replicate" or "circular". Raises ValueError for padding that does not fit,
         NotImplementedError for an unknown mode.
 
@@ -134,7 +134,7 @@ class JoiningMixin(CreationMixin):
             raise NotImplementedError(f"pad: mode {mode!r} is none of {', '.join(_MODES)}")
         pairs = self._pairs(padding)
         if mode != "constant":
-            return self._with_border(pairs, mode)
+            return self._pad_with_elements(pairs, mode)
         padded = self._padded(pairs)
         if value == 0:
             return padded
@@ -142,7 +142,7 @@ class JoiningMixin(CreationMixin):
         return inside.where(padded, value)
 
     def _pairs(self, padding: Sequence[Any]) -> Padding:
-        """A (before, after) for each axis."""
+        """Padding as (before, after) for each axis."""
         if padding and not any(p is None or isinstance(p, (tuple, list)) for p in padding):
             if len(padding) % 2:
                 raise ValueError(f"pad{tuple(padding)}: flat padding comes in pairs")
@@ -153,12 +153,12 @@ class JoiningMixin(CreationMixin):
             raise ValueError(f"pad: padding {tuple(padding)} does not fit shape {self.shape}")
         return pairs
 
-    def _with_border(self, pairs: Padding, mode: str) -> Self:
-        """A border made of the elements themselves."""
+    def _pad_with_elements(self, pairs: Padding, mode: str) -> Self:
+        """Pad in the modes that repeat elements."""
         x = self
         for axis, (first, last) in enumerate(pairs):
             before, after = int(first), int(last)
-            x = x._along(axis, max(-before, 0), x.shape[axis] - max(-after, 0))
+            x = x._slice_axis(axis, max(-before, 0), x.shape[axis] - max(-after, 0))
             first_part = [x._border(axis, before, mode, True)] if before > 0 else []
             last_part = [x._border(axis, after, mode, False)] if after > 0 else []
             parts = [*first_part, x, *last_part]
@@ -168,42 +168,46 @@ class JoiningMixin(CreationMixin):
     def _border(self, axis: int, count: int, mode: str, before: bool) -> Self:
         size = self.shape[axis]
         if count > size - (mode == "reflect") and (mode != "replicate" or not size):
-            raise ValueError(f"pad: {count} is too much for an axis of size {size} in mode {mode}")
+            raise ValueError(f"pad: {count} is too large for an axis of size {size} in mode {mode}")
         if mode == "circular":
-            return self._along(axis, size - count, size) if before else self._along(axis, 0, count)
+            return (
+                self._slice_axis(axis, size - count, size)
+                if before
+                else self._slice_axis(axis, 0, count)
+            )
         if mode == "reflect":
             start = 1 if before else size - 1 - count
-            return self._along(axis, start, start + count).flip(axis)
-        edge = self._along(axis, 0, 1) if before else self._along(axis, size - 1, size)
+            return self._slice_axis(axis, start, start + count).flip(axis)
+        edge = self._slice_axis(axis, 0, 1) if before else self._slice_axis(axis, size - 1, size)
         return edge.expand(tuple(count if i == axis else s for i, s in enumerate(self.shape)))
 
     # ---- diagonals ----
 
     def diag(self) -> Self:
-        """A vector as the diagonal of a square matrix. Raises ValueError of other shapes.
+        """A square matrix with this vector as diagonal. Raises ValueError for other shapes.
 
         >>> Tensor([1, 2]).diag().tolist()
         [[1, 0], [0, 2]]
         """
         if self.ndim != 1:
-            raise ValueError(f"diag is of a vector, not of shape {self.shape}")
+            raise ValueError(f"diag takes a vector, not shape {self.shape}")
         n = self.shape[0]
         return (
             self.unsqueeze(-1).pad(((0, 0), (0, n))).flatten().shrink(((0, n * n),)).reshape(n, n)
         )
 
     def diagonal(self) -> Self:
-        """The diagonal of a square matrix as a vector. Raises ValueError of other shapes.
+        """The diagonal of a square matrix, as a vector. Raises ValueError for other shapes.
 
         >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
         [1, 4]
         """
         if self.ndim != 2 or self.shape[0] != self.shape[1]:
-            raise ValueError(f"diagonal is of a square matrix, not of shape {self.shape}")
+            raise ValueError(f"diagonal takes a square matrix, not shape {self.shape}")
         n = self.shape[0]
         return self.flatten().pad(((0, n),)).reshape(n, n + 1).shrink(((0, n), (0, 1))).flatten()
 
 
-def _joined(a: UOp, b: UOp, dtype: Any) -> UOp:
-    """Values that are zero where the other's are not."""
+def _add_disjoint(a: UOp, b: UOp, dtype: Any) -> UOp:
+    """The sum of values of which at most one is nonzero."""
     return a.alu(Ops.OR, b) if dtype is dtypes.bool else a.alu(Ops.ADD, b)

@@ -1,8 +1,8 @@
-"""Losses: how far predictions are from what they should be.
+"""Loss functions: cross entropies and negative log-likelihood.
 
-In: predictions, and targets as values or classes. Out: the mean or the sum over samples, or one
-loss each. Raised: TypeError for targets that are no tensor. Everything is computed from logits,
-without overflow.
+Input: predictions, and targets as values or classes. Output: the mean or the sum over samples, or
+the loss of each. Errors: TypeError for targets that are not tensors. Losses of logits do not
+overflow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 class LossMixin(GatherMixin, ActivationMixin):
-    """Cross entropies."""
+    """`cross_entropy`, `binary_crossentropy`, `nll_loss`, and their like."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         return self.mean() if reduction == "mean" else self.sum()
 
     def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:
-        """Of probabilities, to targets of 0 to 1 of the same shape.
+        """Binary cross entropy of probabilities, with targets in [0, 1] of the same shape.
 
         >>> round(Tensor([0.5]).binary_crossentropy(Tensor([1.0])).item(), 4)
         0.6931
@@ -41,7 +41,7 @@ class LossMixin(GatherMixin, ActivationMixin):
     def binary_crossentropy_logits(
         self, Y: Self, reduction: str = "mean", pos_weight: Self | None = None
     ) -> Self:
-        """Of logits, to targets of 0 to 1 of the same shape; `pos_weight` scales those of 1.
+        """Binary cross entropy of logits, with targets in [0, 1]; `pos_weight` scales positives.
 
         >>> round(Tensor([0.0]).binary_crossentropy_logits(Tensor([1.0])).item(), 4)
         0.6931
@@ -51,19 +51,19 @@ class LossMixin(GatherMixin, ActivationMixin):
         positive = Y * yes if pos_weight is None else Y * yes * pos_weight
         return (positive + (1 - Y) * no).neg()._reduced_loss(reduction)
 
-    def _picked_class(self, Y: Self) -> Self:
-        """Of log-probabilities with classes last, the one of the target; 0 if out of range.
+    def _select_target_class(self, Y: Self) -> Self:
+        """The log-probability of the target class, with classes last; 0 for classes out of range.
 
-        Raises ValueError unless there is one target for each.
+        Raises ValueError unless there is one target for each prediction.
         """
         classes = self.shape[-1]
         if Y.shape != self.shape[:-1]:
             raise ValueError(
-                f"classes of shape {Y.shape} are not one for each prediction: those have shape "
-                f"{self.shape[:-1]}, and an axis of {classes} classes"
+                f"classes of shape {Y.shape} do not fit predictions of shape {self.shape[:-1]} "
+                f"with {classes} classes; give one class for each"
             )
         places = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
-        # comparing reads each element once, in the pass that computes it
+        # a comparison fuses with the producer; a gather would read it from memory
         return Y.unsqueeze(-1).eq(places).where(self, 0).sum(-1)
 
     def sparse_categorical_crossentropy(
@@ -73,10 +73,10 @@ class LossMixin(GatherMixin, ActivationMixin):
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> Self:
-        """Of logits (..., classes), to the number of a class each, (...).
+        """Cross entropy of logits (..., classes), with integer classes (...) as targets.
 
-        Targets of `ignore_index` do not count; -1 ignores none. `label_smoothing`, 0 to 1, is the
-        share of the target that goes to all classes alike. Raises ValueError for another.
+        Targets equal to `ignore_index` are ignored; -1 ignores none. `label_smoothing`, in [0, 1],
+        is the share of the target distribution that is uniform; ValueError for another.
 
         >>> round(Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item(), 4)
         0.6931
@@ -86,7 +86,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         if reduction not in _REDUCTIONS:
             raise ValueError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
         log_probs = self.log_softmax()
-        loss = log_probs._picked_class(Y).neg()
+        loss = log_probs._select_target_class(Y).neg()
         if label_smoothing:
             loss = (1 - label_smoothing) * loss - label_smoothing * log_probs.mean(-1)
         if ignore_index == -1:
@@ -96,9 +96,10 @@ class LossMixin(GatherMixin, ActivationMixin):
         return loss.sum() / counts.sum() if reduction == "mean" else loss._reduced_loss(reduction)
 
     def cross_entropy(self, Y: Self, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
-        """Of logits (batch, classes, ...), to classes (batch, ...) or probabilities of each.
+        """Cross entropy of logits (batch, classes, ...), with classes or probabilities as targets.
 
-        Raises ValueError for a `label_smoothing` not within 0 to 1, and shapes that do not fit.
+        Targets are integers (batch, ...), or probabilities of the shape of the logits. Raises
+        ValueError for a `label_smoothing` outside [0, 1] and for shapes that do not fit.
 
         >>> round(Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item(), 4)
         0.6931
@@ -126,10 +127,10 @@ class LossMixin(GatherMixin, ActivationMixin):
         ignore_index: int | None = None,
         reduction: str = "mean",
     ) -> Self:
-        """Of log-probabilities (batch, classes, ...), to classes (batch, ...).
+        """Negative log-likelihood of log-probabilities (batch, classes, ...), classes (batch, ...).
 
-        `weight` (classes,) scales the loss of each class, and its share in the mean. Targets of
-        `ignore_index` do not count.
+        `weight` (classes,) scales the loss of each class, and its share in the mean. Targets equal
+        to `ignore_index` are ignored.
 
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
@@ -137,7 +138,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         _check_target("nll_loss", Y)
         axis = 0 if self.ndim == 1 else 1
         order = (*(i for i in range(self.ndim) if i != axis), axis)
-        picked = self.permute(order)._picked_class(Y)
+        picked = self.permute(order)._select_target_class(Y)
         share = Y.ones_like(dtype=self.dtype) if weight is None else weight[Y]
         if ignore_index is not None:
             share = Y.ne(ignore_index).where(share, 0)

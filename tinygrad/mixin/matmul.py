@@ -1,8 +1,8 @@
-"""Products of matrices, and sums of products in general.
+"""Matrix products and einsum.
 
-In: tensors whose axes match, contracted over one or several. Out: tensors of the common dtype.
-Products are accumulated in float32 at least. A contraction is a broadcast product and a sum: what a
-kernel makes of it is decided there.
+Input: tensors with matching axes, contracted over one or several. Output: tensors of the common
+dtype. Sums of products are accumulated in float32 or wider. A contraction is a broadcast product
+and a sum; code generation tiles it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class MatmulMixin(ReduceMixin):
     __slots__ = ()
 
     def _sum_of_products(self, other: Self, axis: int, dtype: DType | str | None) -> Self:
-        """`(self * other).sum(axis)`, multiplied and added in a type wide enough for both."""
+        """`(self * other).sum(axis)`, computed in the accumulation dtype."""
         common = least_upper_dtype(self.dtype, other.dtype)
         wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
         product = self.cast(wide)._product_to_sum(other.cast(wide), (axis,))
@@ -32,12 +32,11 @@ class MatmulMixin(ReduceMixin):
         return result if dtype is not None else result.cast(common)
 
     def dot(self, w: Self, dtype: DType | str | None = None) -> Self:
-        """The product over the last axis of this and the second to last (or only) axis of `w`.
+        """Matrix product over the last axis of `self` and the second to last (or only) of `w`.
 
-        (..., n, k) by (..., k, m) gives (..., n, m), where the first axes broadcast; a vector on
-        either side loses its axis. `dtype` is that of the sum and of the result.
-        Raises RuntimeError for tensors without axes and for axes that differ in size, TypeError for
-        what is no tensor.
+        (..., n, k) and (..., k, m) to (..., n, m), with broadcast batch axes; a vector loses its
+        axis. `dtype` is that of the accumulator and of the result. Raises RuntimeError for tensors
+        without axes and for sizes that differ, TypeError unless `w` is a tensor.
 
         >>> Tensor([[1, 2], [3, 4]]).dot(Tensor([1, 10])).tolist()
         [21, 43]
@@ -60,7 +59,7 @@ class MatmulMixin(ReduceMixin):
         return x._sum_of_products(w, -1, dtype)
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DType | str | None = None) -> Self:
-        """`self @ x`, see `dot`; with `reverse`, `x @ self`.
+        """Matrix product: `self @ x`, as `dot`; with `reverse`, `x @ self`.
 
         >>> Tensor([[1, 2], [3, 4]]).matmul(Tensor([[1, 0], [0, 1]])).tolist()
         [[1, 2], [3, 4]]
@@ -74,9 +73,9 @@ class MatmulMixin(ReduceMixin):
         return self.matmul(x, True)
 
     def linear(self, weight: Self, bias: Self | None = None, dtype: DType | None = None) -> Self:
-        """`self @ weight + bias`; a `weight` with one axis multiplies elementwise.
+        """Linear layer: `self @ weight + bias`; a `weight` with one axis multiplies elementwise.
 
-        (..., k) with weight (k, m) and bias (m,) gives (..., m); with `dtype`, computed in that.
+        (..., k) with weight (k, m) and bias (m,) to (..., m), computed in `dtype` if given.
 
         >>> Tensor([1, 2]).linear(Tensor([[1, 0], [0, 1]]), Tensor([10, 20])).tolist()
         [11, 22]
@@ -89,10 +88,10 @@ class MatmulMixin(ReduceMixin):
 
     @classmethod
     def einsum(cls, formula: str, *operands: Any, dtype: DType | str | None = None) -> Self:
-        """The sum of products that `formula` says: letters name axes, those not in the result are
-        summed over. Without "->", the result has the letters that occur once, in alphabetic order.
+        """Einstein summation: letters name axes, and axes not in the result are summed over.
 
-        "..." names all other axes, and a letter that an operand has twice its diagonal. Sizes of 1
+        Without "->", the result has the letters that occur once, in alphabetic order. "..." stands
+        for all other axes; a letter that occurs twice in an operand takes its diagonal. Sizes of 1
         broadcast. Raises ValueError for a formula that does not fit the operands.
 
         >>> Tensor.einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([1, 10])).tolist()
@@ -101,7 +100,7 @@ class MatmulMixin(ReduceMixin):
         tensors: tuple[Self, ...] = argfix(*operands)
         inputs, output = _parse_einsum(formula, [x.ndim for x in tensors])
         order = sorted(_einsum_sizes(formula, inputs, [x.shape for x in tensors]))
-        aligned = [x._aligned(letters, order) for letters, x in zip(inputs, tensors)]
+        aligned = [x._align_axes(letters, order) for letters, x in zip(inputs, tensors)]
         summed = [letter for letter in order if letter not in output]
         order_out = [letter for letter in order if letter in output]
         result = aligned[0]._product_sum(
@@ -109,21 +108,21 @@ class MatmulMixin(ReduceMixin):
         )
         return result.permute(tuple(order_out.index(letter) for letter in output))
 
-    def _aligned(self, letters: str, order: list[str]) -> Self:
-        """The axes in `order`, of size 1 where a letter is missing; diagonals of repeated ones."""
+    def _align_axes(self, letters: str, order: list[str]) -> Self:
+        """Axes permuted to `order`, size 1 for missing letters; the diagonal for repeated ones."""
         x = self
         while len(set(letters)) < len(letters):
             first = next(i for i, letter in enumerate(letters) if letter in letters[i + 1 :])
             second = letters.index(letters[first], first + 1)
-            x = x._diagonal_of(first, second)
+            x = x._take_diagonal(first, second)
             letters = letters[:second] + letters[second + 1 :]
         by_name = sorted(letters)
         x = x.permute(tuple(letters.index(letter) for letter in by_name))
         sizes = dict(zip(by_name, x.shape))
         return x.reshape(tuple(sizes.get(letter, 1) for letter in order))
 
-    def _diagonal_of(self, first: int, second: int) -> Self:
-        """Only the elements whose positions along two axes agree; the second axis goes."""
+    def _take_diagonal(self, first: int, second: int) -> Self:
+        """The diagonal of two axes, along the first; the second is removed."""
         size = self.shape[first]
         positions = self.arange(size)
         rows = positions.reshape(tuple(size if i == first else 1 for i in range(self.ndim)))
@@ -133,7 +132,7 @@ class MatmulMixin(ReduceMixin):
     def _product_sum(
         self, others: list[Self], axes: tuple[int, ...], dtype: DType | str | None
     ) -> Self:
-        """The sum over `axes` of the product of all."""
+        """The sum over `axes` of the product of this tensor and `others`."""
         common = least_upper_dtype(self.dtype, *(x.dtype for x in others))
         wide = to_dtype(dtype) if dtype is not None else common
         if dtype is None and axes:
@@ -146,12 +145,12 @@ class MatmulMixin(ReduceMixin):
 
 
 def _einsum_sizes(formula: str, inputs: list[str], shapes: list[Shape]) -> dict[str, sint]:
-    """The size of each letter. Raises ValueError for letters that have several."""
+    """The size of each letter. Raises ValueError for a letter of two sizes."""
     sizes: dict[str, sint] = {}
     for letters, shape in zip(inputs, shapes):
         for letter, size in zip(letters, shape):
             known = sizes.setdefault(letter, size)
-            # sizes of 1 broadcast between operands, but have no diagonal with others
+            # size 1 broadcasts between operands, but not within a diagonal
             differs_within = size != shape[letters.index(letter)]
             if differs_within or (size != known and 1 not in (size, known)):
                 raise ValueError(f"einsum {formula!r}: axis {letter} has sizes {known} and {size}")
@@ -160,7 +159,7 @@ def _einsum_sizes(formula: str, inputs: list[str], shapes: list[Shape]) -> dict[
 
 
 def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result; `...` becomes letters of its own."""
+    """The letters of each operand and of the result; `...` becomes unused letters."""
     text = formula.replace(" ", "")
     names = text.replace("...", "").replace(",", "").replace("->", "", 1)
     if names and not (names.isascii() and names.isalpha()):
@@ -168,10 +167,10 @@ def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
     if any(x.count("...") > 1 for x in (*inputs, output)):
-        raise ValueError(f"einsum {formula!r}: '...' stands once in an operand or the result")
+        raise ValueError(f"einsum {formula!r}: '...' may occur once in each operand and the result")
     if len(inputs) != len(counts):
-        raise ValueError(f"einsum {formula!r} is of {len(inputs)} operands, not of {len(counts)}")
-    # the axes behind "..." get letters of their own, aligned at the last
+        raise ValueError(f"einsum {formula!r} takes {len(inputs)} operands, not {len(counts)}")
+    # the axes of "..." get unused letters, aligned at the last axis
     named = [len(letters.replace("...", "")) for letters in inputs]
     widths = [count - n if "..." in x else 0 for x, n, count in zip(inputs, named, counts)]
     spare = "".join(chr(_FIRST_SPARE + i) for i in range(max(widths)))

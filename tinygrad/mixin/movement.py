@@ -1,7 +1,7 @@
-"""Views of the same elements: other shapes, orders, repetitions, parts, and borders.
+"""Movement: reshape, permute, expand, shrink, pad, flip, split, windows.
 
-In: a tensor and sizes, which may be expressions of bound Variables. Out: a tensor whose elements
-are those of the first, or zeros; no arithmetic happens.
+Input: a tensor and sizes, which may be expressions of bound Variables. Output: a tensor of the same
+elements, or zeros. No arithmetic happens; most results are views.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Padding = tuple[tuple[sint, sint], ...]
 
 
 class MovementMixin(TensorCore):
-    """Reshape, permute, expand, shrink, pad, flip, and what is made of these alone."""
+    """`reshape`, `permute`, `expand`, `shrink`, `flip`, `repeat`, `split`, `unfold`, ..."""
 
     __slots__ = ()
 
-    # ---- the same elements under another shape ----
+    # ---- shape ----
 
     def reshape(self, shape: Any, *args: Any) -> Self:
-        """The same elements in row-major order; -1 is worked out, None keeps the size of that axis.
+        """Reshape in row-major order; -1 infers a size, None keeps the size of that axis.
 
         Raises ValueError if the number of elements differs or a size is negative, RuntimeError
-        for more than one -1, TypeError for sizes that are no integers.
+        for more than one -1, TypeError for sizes that are not integers.
 
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
@@ -38,7 +38,9 @@ class MovementMixin(TensorCore):
         given = argfix(shape, *args)
         new = given
         if None in given:
-            new = tuple(s if s is not None else _kept(old, given, i) for i, s in enumerate(given))
+            new = tuple(
+                s if s is not None else _kept_size(old, given, i) for i, s in enumerate(given)
+            )
         new = _integers("reshape", new)
         unknown = [i for i, s in enumerate(new) if isinstance(s, int) and s == -1]
         if len(unknown) > 1:
@@ -57,7 +59,7 @@ class MovementMixin(TensorCore):
         return self._derive(self.uop.reshape(new))
 
     def view(self, shape: Any, *args: Any) -> Self:
-        """Another name of `reshape`.
+        """Alias of `reshape`.
 
         >>> Tensor.arange(4).view(2, 2).tolist()
         [[0, 1], [2, 3]]
@@ -65,20 +67,20 @@ class MovementMixin(TensorCore):
         return self.reshape(shape, *args)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Axes `start_dim` to `end_dim`, both included, as one. Raises ValueError if `start_dim`
-        is behind `end_dim`.
+        """Merge axes `start_dim` to `end_dim`, both included. Raises ValueError if `start_dim` is
+        after `end_dim`.
 
         >>> Tensor.arange(8).reshape(2, 2, 2).flatten(1).shape
         (2, 4)
         """
         start, end = self._axis(start_dim), self._axis(end_dim)
         if start > end:
-            raise ValueError(f"flatten({start_dim}, {end_dim}): the first axis is behind the last")
+            raise ValueError(f"flatten({start_dim}, {end_dim}): the first axis is after the last")
         shape = self.shape
         return self.reshape((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]))
 
     def unflatten(self, dim: int, sizes: tuple[int, ...]) -> Self:
-        """Axis `dim` as several axes of `sizes`.
+        """Split axis `dim` into axes of `sizes`.
 
         >>> Tensor.ones(3, 4, 1).unflatten(1, (2, 2)).shape
         (3, 2, 2, 1)
@@ -87,7 +89,7 @@ class MovementMixin(TensorCore):
         return self.reshape((*shape[:axis], *sizes, *shape[axis + 1 :]))
 
     def squeeze(self, dim: int | None = None) -> Self:
-        """Without axes of size 1: all of them, or `dim` if that has size 1.
+        """Remove axes of size 1: all of them, or `dim` if its size is 1.
 
         >>> Tensor.zeros(2, 1, 2, 1).squeeze().shape
         (2, 2)
@@ -100,7 +102,7 @@ class MovementMixin(TensorCore):
         return self.reshape((*shape[:axis], *shape[axis + 1 :]))
 
     def unsqueeze(self, dim: int) -> Self:
-        """With a new axis of size 1 before axis `dim`.
+        """Insert an axis of size 1 before axis `dim`.
 
         >>> Tensor([1, 2, 3, 4]).unsqueeze(0).shape
         (1, 4)
@@ -108,10 +110,10 @@ class MovementMixin(TensorCore):
         axis, shape = self._axis(dim, 1), self.shape
         return self.reshape((*shape[:axis], 1, *shape[axis:]))
 
-    # ---- another order ----
+    # ---- order ----
 
     def permute(self, order: Any, *args: Any) -> Self:
-        """Axis `i` of the result is axis `order[i]`. Raises ValueError unless each occurs once.
+        """Permute axes: axis `i` of the result is `order[i]`. ValueError unless each occurs once.
 
         >>> Tensor.empty(2, 3, 5).permute(2, 0, 1).shape
         (5, 2, 3)
@@ -123,7 +125,7 @@ class MovementMixin(TensorCore):
         return self._derive(self.uop.permute(axes))
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-        """With two axes swapped.
+        """Swap two axes.
 
         >>> Tensor.arange(6).reshape(2, 3).transpose(0, 1).tolist()
         [[0, 3], [1, 4], [2, 5]]
@@ -137,7 +139,7 @@ class MovementMixin(TensorCore):
 
     @property
     def T(self) -> Self:
-        """`transpose()`: with the first two axes swapped.
+        """Swap the first two axes, as `transpose()`.
 
         >>> Tensor.zeros(2, 3).T.shape
         (3, 2)
@@ -145,7 +147,7 @@ class MovementMixin(TensorCore):
         return self.transpose()
 
     def flip(self, axis: Any, *args: Any) -> Self:
-        """With the elements along each of the axes in reverse.
+        """Reverse the elements along the given axes.
 
         >>> Tensor.arange(6).reshape(2, 3).flip(0).tolist()
         [[3, 4, 5], [0, 1, 2]]
@@ -156,12 +158,12 @@ class MovementMixin(TensorCore):
             raise RuntimeError(f"flip{given} names an axis twice in {self.ndim} axes")
         return self._derive(self.uop.flip(tuple(i in axes for i in range(self.ndim))))
 
-    # ---- repetition and parts ----
+    # ---- repetition and slices ----
 
     def expand(self, shape: Any, *args: Any) -> Self:
-        """Axes of size 1 repeated to a new size, after new axes in front; -1 or None keeps a size.
+        """Expand axes of size 1 to a new size, and add leading axes; -1 or None keeps a size.
 
-        Raises ValueError where an axis is neither of size 1 nor kept.
+        Raises ValueError where an axis has another size than 1 and is not kept.
 
         >>> Tensor([1, 2, 3]).expand(2, -1).tolist()
         [[1, 2, 3], [1, 2, 3]]
@@ -191,9 +193,9 @@ class MovementMixin(TensorCore):
         return self._derive(broadcast_node(self.uop, shape))
 
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
-        """Elements `start` to `end`, end excluded, of each axis; None keeps the whole axis.
+        """Slice each axis from `start` to `end`, excluded; None keeps the whole axis.
 
-        Raises ValueError for a part that is not within its axis.
+        Raises ValueError for bounds outside of the axis.
 
         >>> Tensor.arange(9).reshape(3, 3).shrink(((0, 2), None)).tolist()
         [[0, 1, 2], [3, 4, 5]]
@@ -206,12 +208,12 @@ class MovementMixin(TensorCore):
         for (start, end), size in zip(bounds, shape, strict=True):
             fits = (0 <= start, start <= end, end <= size)
             if not all(resolve(condition) for condition in fits):
-                part = format_shape((start, end))
-                raise ValueError(f"shrink: {part} is not within an axis of {format_shape(shape)}")
+                text = format_shape((start, end))
+                raise ValueError(f"shrink: {text} is not within an axis of {format_shape(shape)}")
         return self._derive(self.uop.shrink(bounds))
 
     def shrink_to(self, shape: Any, *args: Any) -> Self:
-        """The first elements of each axis, as many as `shape` says; None keeps the whole axis.
+        """Keep the first elements of each axis, to sizes `shape`; None keeps the whole axis.
 
         >>> Tensor.arange(9).reshape(3, 3).shrink_to(2, None).tolist()
         [[0, 1, 2], [3, 4, 5]]
@@ -219,7 +221,7 @@ class MovementMixin(TensorCore):
         return self.shrink(tuple(None if s is None else (0, s) for s in argfix(shape, *args)))
 
     def pad_to(self, shape: Any, *args: Any) -> Self:
-        """With zeros behind each axis, up to `shape`; None keeps the size of the axis.
+        """Pad each axis with zeros at the end, to sizes `shape`; None keeps the size.
 
         >>> Tensor([[1, 2]]).pad_to(2, 3).tolist()
         [[1, 2, 0], [0, 0, 0]]
@@ -233,12 +235,12 @@ class MovementMixin(TensorCore):
         return self._padded(pairs)
 
     def _padded(self, pairs: Padding) -> Self:
-        """Zeros before and after each axis; negative numbers cut elements off."""
+        """Pad with zeros before and after each axis; negative numbers crop."""
         node = self.uop
         if any(isinstance(p, int) and p < 0 for pair in pairs for p in pair):
             for size, (before, after) in zip(node.shape, pairs, strict=True):
                 if all_int((size, before, after)) and size < -min(before, 0) - min(after, 0):
-                    raise ValueError(f"pad: ({before}, {after}) cuts more than {size} elements off")
+                    raise ValueError(f"pad: ({before}, {after}) crops more than {size} elements")
             node = node.shrink(
                 tuple(
                     (smax(0, -before), size - smax(0, -after))
@@ -249,7 +251,7 @@ class MovementMixin(TensorCore):
         return self._derive(node.pad(pairs))
 
     def repeat(self, repeats: Any, *args: Any) -> Self:
-        """The whole tensor repeated along each axis; more repeats than axes add axes in front.
+        """Repeat the whole tensor along each axis; extra counts add leading axes.
 
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
@@ -264,7 +266,7 @@ class MovementMixin(TensorCore):
         return self.reshape(tuple(apart)).expand(tuple(repeated)).reshape(final)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Each element repeated in place along `dim`; by default of the flattened tensor.
+        """Repeat each element along `dim`; by default of the flat tensor.
 
         >>> Tensor([1, 2, 3]).repeat_interleave(2).tolist()
         [1, 1, 2, 2, 3, 3]
@@ -279,13 +281,13 @@ class MovementMixin(TensorCore):
         return x.reshape(apart).expand(repeated).reshape(final)
 
     def _with_axes(self, op: str) -> Self:
-        """This tensor. Raises ValueError if it has no axis that `op` could work along."""
+        """This tensor. Raises ValueError for `op` if it has no axes."""
         if not self.uop.shape:
-            raise ValueError(f"{op}: a tensor without axes has none to work along; unsqueeze first")
+            raise ValueError(f"{op} needs a tensor with axes; unsqueeze first")
         return self
 
     def _known_size(self, op: str, axis: int) -> int:
-        """The size of an axis. Raises ValueError if that is an expression of Variables."""
+        """The size of an axis. Raises ValueError if it is symbolic."""
         size: sint = self.uop.shape[axis]
         if isinstance(size, UOp):
             raise ValueError(
@@ -293,10 +295,10 @@ class MovementMixin(TensorCore):
             )
         return size
 
-    # ---- parts as a list, and windows ----
+    # ---- splitting, and windows ----
 
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Parts of axis `dim`: of `sizes`, or of one size each, where the last may be smaller.
+        """Split axis `dim` into parts of `sizes`, or of one size, where the last may be smaller.
 
         Raises ValueError if a list of sizes does not add up to the axis.
 
@@ -307,7 +309,7 @@ class MovementMixin(TensorCore):
         size = self._known_size("split", axis)
         if isinstance(sizes, int):
             if sizes < 0 or (sizes == 0 and size):
-                raise ValueError(f"split: parts of {sizes} elements do not make up {size}")
+                raise ValueError(f"split: parts of {sizes} elements do not add up to {size}")
             sizes = [min(sizes, size - i) for i in range(0, max(1, size), max(1, sizes))]
         _sizes("split", tuple(sizes))
         if sum(sizes) != size:
@@ -319,7 +321,7 @@ class MovementMixin(TensorCore):
         )
 
     def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
-        """At most `chunks` parts of axis `dim`, of equal size but the last.
+        """Split axis `dim` into at most `chunks` parts of equal size; the last may be smaller.
 
         >>> [x.tolist() for x in Tensor.arange(5).chunk(3)]
         [[0, 1], [2, 3], [4]]
@@ -330,7 +332,7 @@ class MovementMixin(TensorCore):
         return list(self.split(-(-size // chunks) if size else [0] * chunks, dim))
 
     def unfold(self, dim: int, size: sint, step: int) -> Self:
-        """Windows of `size` elements of axis `dim`, every `step`; the window is a new last axis.
+        """Sliding windows of `size` elements along `dim`, every `step`; they are the new last axis.
 
         >>> Tensor.arange(5).unfold(0, 3, 2).tolist()
         [[0, 1, 2], [2, 3, 4]]
@@ -350,9 +352,9 @@ class MovementMixin(TensorCore):
         strides: tuple[int, ...],
         dilations: tuple[int, ...],
     ) -> Self:
-        """Windows that slide over `axes`, which get their number; they are the new last axes."""
+        """Sliding windows over `axes`, whose sizes become the counts; windows are the last axes."""
         if all(k <= s and (d == 1 or k == 1) for k, s, d in zip(sizes, strides, dilations)):
-            return self._apart_windows(axes, sizes, strides)
+            return self._disjoint_windows(axes, sizes, strides)
         shape, count = self.shape, self.ndim
         wide = self.reshape((*shape, *(1,) * len(sizes))).expand((*shape, *sizes))
         windows = tuple(
@@ -361,10 +363,10 @@ class MovementMixin(TensorCore):
         )
         return self._derive(wide.uop.window(WindowArg(windows)))
 
-    def _apart_windows(
+    def _disjoint_windows(
         self, axes: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]
     ) -> Self:
-        """Windows that do not overlap: each axis is cut into strides, and these to windows."""
+        """Windows that do not overlap, by reshape: axes are split by stride, and cropped."""
         ends: list[sint] = list(self.shape)
         cut: list[tuple[sint, ...]] = [(size,) for size in self.shape]
         kept: list[tuple[sint, ...]] = [(size,) for size in self.shape]
@@ -379,25 +381,24 @@ class MovementMixin(TensorCore):
 
 
 def _integers(op: str, given: tuple[Any, ...]) -> Shape:
-    """Integers as a node holds them. Raises TypeError for what is none."""
+    """Integers or expressions. Raises TypeError for anything else."""
     if all(size.__class__ is int for size in given):
         return given
     if not all(hasattr(size, "__index__") for size in given):
-        raise TypeError(f"{op}: {given} are no sizes; use integers")
+        raise TypeError(f"{op}: {given} are not sizes; use integers")
     return tuple(size if isinstance(size, UOp) else int(size) for size in given)
 
 
 def _sizes(op: str, given: tuple[Any, ...]) -> Shape:
-    """Sizes as a node holds them. Raises TypeError for what is no integer, ValueError for what is
-    negative."""
+    """Sizes. Raises TypeError for anything but integers, ValueError for negative ones."""
     sizes = _integers(op, given)
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise ValueError(f"{op}: sizes {format_shape(sizes)} must not be negative")
     return sizes
 
 
-def _kept(old: Shape, new: tuple[Any, ...], axis: int) -> sint:
-    """The size that None in place of a new one keeps."""
+def _kept_size(old: Shape, new: tuple[Any, ...], axis: int) -> sint:
+    """The old size of an axis whose new size is None."""
     if axis >= len(old):
         raise ValueError(f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps")
     return old[axis]
@@ -408,13 +409,13 @@ def _is_one(size: sint) -> bool:
 
 
 def _with_inferred_size(old: Shape, new: Shape, unknown: int) -> Shape:
-    """`new` with the size at `unknown` that makes the number of elements right."""
+    """`new` with the size of axis `unknown` inferred from the number of elements."""
     total, rest = prod(old), prod([s for i, s in enumerate(new) if i != unknown])
     if isinstance(total, int) and isinstance(rest, int):
         if rest == 0 or total % rest:
             raise ValueError(f"reshape {old} -> {new}: {total} elements do not divide by {rest}")
         return (*new[:unknown], total // rest, *new[unknown + 1 :])
-    # sizes that occur on both sides cancel; what is left are known factors
+    # symbolic sizes on both sides cancel; the remaining factors are known
     left = [s for s in old if not isinstance(s, int)]
     right = [s for i, s in enumerate(new) if i != unknown and not isinstance(s, int)]
     known = prod([s for s in old if isinstance(s, int)])

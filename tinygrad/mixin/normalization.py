@@ -1,6 +1,6 @@
-"""Values brought to mean 0 and variance 1, matrices to orthogonal ones.
+"""Layer and batch normalization, and Newton-Schulz orthogonalization.
 
-In: tensors. Out: tensors of the same shape.
+Input: tensors. Output: tensors of the same shape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class NormalizationMixin(MatmulMixin):
     __slots__ = ()
 
     def layernorm(self, axis: Axis = -1, eps: float = 1e-05) -> Self:
-        """Less the mean, over the (biased) standard deviation, both over `axis` (arXiv:1607.06450).
+        """Layer normalization: mean 0 and (biased) variance 1 over `axis` (arXiv:1607.06450).
 
         >>> Tensor([1.0, 1.0]).layernorm().tolist()
         [0.0, 0.0]
@@ -35,10 +35,10 @@ class NormalizationMixin(MatmulMixin):
         invstd: Self,
         axis: int | tuple[int, ...] = 1,
     ) -> Self:
-        """`(self - mean) * invstd * weight + bias`, by statistics of the axes `axis`.
+        """Batch normalization: `(self - mean) * invstd * weight + bias` (arXiv:1502.03167).
 
-        `invstd` has the shape of `mean`, or is complete already: the shape of this
-        (arXiv:1502.03167). Raises ValueError for statistics of other sizes.
+        Statistics and parameters have the sizes of the axes `axis`; `invstd` may also have the
+        shape of `self`. Raises ValueError for other sizes.
 
         >>> x, one = Tensor([[1.0], [3.0]]), Tensor([1.0])
         >>> x.batchnorm(one, one, Tensor([2.0]), one).tolist()
@@ -60,7 +60,7 @@ class NormalizationMixin(MatmulMixin):
         return result if bias is None else result + bias.reshape(shape)
 
     def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1e-07) -> Self:
-        """Matrices of the last two axes, nearer to orthogonal ones with each of `steps`.
+        """Newton-Schulz iteration: matrices of the last two axes approach orthogonal ones.
 
         `params` are the coefficients of x, x**3, x**5, ... Raises ValueError for fewer than two
         axes, and without coefficients.
@@ -69,9 +69,9 @@ class NormalizationMixin(MatmulMixin):
         (2, 2)
         """
         if self.ndim < 2:
-            raise ValueError(f"newton_schulz is of matrices, not of shape {self.shape}")
+            raise ValueError(f"newton_schulz takes matrices, not shape {self.shape}")
         if not params:
-            raise ValueError("newton_schulz: params=() names no coefficient of x, x**3, ...")
+            raise ValueError("newton_schulz: params=() has no coefficients of x, x**3, ...")
         x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
         wide = x.shape[-2] <= x.shape[-1]
         x = x if wide else x.transpose(-2, -1)

@@ -1,18 +1,18 @@
-"""Python's operators on tensors: each is the method of its name.
+"""Python operators on tensors, such as `+` and `<`: each calls the method of its name.
 
-In: a tensor, and a tensor or a number on either side. Out: a tensor.
+Input: a tensor, and a tensor or a number on either side. Output: a tensor.
 """
 
 from __future__ import annotations
 
 from typing import Any, Self
 
+from tinygrad.mixin.comparison import ComparisonMixin
 from tinygrad.mixin.core import TensorCore
-from tinygrad.mixin.selection import SelectionMixin
 from tinygrad.uop import Ops
 
 
-class OperatorMixin(SelectionMixin):
+class OperatorMixin(ComparisonMixin):
     """`+ - * / // % ** & | ^ ~ << >> < <= > >= == !=`."""
 
     __slots__ = ()
@@ -96,22 +96,22 @@ class OperatorMixin(SelectionMixin):
         return self.rshift(x, True)
 
     def __lt__(self, x: Any) -> Self:
-        return self._compared(Ops.CMPLT, x)
+        return self._compare(Ops.CMPLT, x)
 
     def __gt__(self, x: Any) -> Self:
-        return self._compared(Ops.CMPLT, x, True)
+        return self._compare(Ops.CMPLT, x, True)
 
     def __le__(self, x: Any) -> Self:
-        return self._not_above(x, False)
+        return self._less_equal(x, False)
 
     def __ge__(self, x: Any) -> Self:
-        return self._not_above(x, True)
+        return self._less_equal(x, True)
 
     def __eq__(self, x: object) -> Self:  # type: ignore[override]
-        return self._compared(Ops.CMPEQ, x)
+        return self._compare(Ops.CMPEQ, x)
 
     def __ne__(self, x: object) -> Self:  # type: ignore[override]
-        return self._compared(Ops.CMPNE, x)
+        return self._compare(Ops.CMPNE, x)
 
-    # a class that defines `==` has to say again that it is told apart by identity
+    # a class that defines `==` loses the inherited hash
     __hash__ = TensorCore.__hash__

@@ -21,8 +21,8 @@ class PlacementMixin(CreationMixin):
     __slots__ = ()
 
     def to(self, device: DeviceLike) -> Self:
-        """The same value on another device: a name, several (a full copy on each), a `Sharding`,
-        or None for the default device.
+        """Copy to a device: a name, several names (replicated), a `Sharding`, or None for the
+        default device.
 
         >>> Tensor([1, 2]).to("CPU:1").device
         'CPU:1'
@@ -37,7 +37,7 @@ class PlacementMixin(CreationMixin):
         return moved
 
     def to_(self, device: DeviceLike) -> Self:
-        """Move this tensor, and its gradient, see `to`; returns it.
+        """Move this tensor and its gradient in place, as `to`; returns this tensor.
 
         >>> Tensor([1, 2]).to_("CPU:1").device
         'CPU:1'
@@ -54,9 +54,8 @@ class PlacementMixin(CreationMixin):
     def shard(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:
         """Split `axis` in equal parts over `devices`; None puts a full copy on each.
 
-        Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis.
-        Raises ShardingError for devices that repeat, and an axis that there is not or that does
-        not divide.
+        Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis. Raises
+        ShardingError for repeated devices, and for an axis that is out of range or does not divide.
 
         >>> Tensor([[1, 2], [3, 4]]).shard(("CPU", "CPU:1"), axis=0).device.axis
         0
@@ -68,7 +67,7 @@ class PlacementMixin(CreationMixin):
         return moved
 
     def shard_(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:
-        """Split this tensor, and its gradient, see `shard`; returns it.
+        """Shard this tensor and its gradient in place, as `shard`; returns this tensor.
 
         >>> Tensor([1, 2]).shard_(("CPU", "CPU:1")).device.axis is None
         True
@@ -76,7 +75,7 @@ class PlacementMixin(CreationMixin):
         return self._become(self.shard(devices, axis))
 
     def shard_like(self, y: Self) -> Self:
-        """This tensor where `y` is, and split like it.
+        """Copy to the device or layout of `y`.
 
         >>> x = Tensor([1, 2]).shard(("CPU", "CPU:1"), axis=0)
         >>> Tensor([3, 4]).shard_like(x).device == x.device
@@ -91,7 +90,7 @@ class PlacementMixin(CreationMixin):
             return canonical_layout(devices.sharding(axis, self.ndim))
         if isinstance(devices, Sharding):
             if axis is not None:
-                raise ShardingError(f"shard: {devices} says the axis already; leave out {axis!r}")
+                raise ShardingError(f"shard: {devices} has its axes already; leave out {axis!r}")
             return canonical_layout(devices)
         if isinstance(devices, str):
             raise ShardingError(
@@ -105,7 +104,6 @@ class PlacementMixin(CreationMixin):
             return axis
         if not -self.ndim <= axis < self.ndim:
             raise ShardingError(
-                f"shard: there is no axis {axis} in shape {self.shape}; "
-                "use axis=None for a full copy on each device"
+                f"shard: there is no axis {axis} in shape {self.shape}; use axis=None to replicate"
             )
         return axis % self.ndim

@@ -1,8 +1,8 @@
-"""Pooling: the mean or the largest element of windows that slide over the last axes.
+"""Average and max pooling over the last axes, and max unpooling.
 
-In: a tensor whose last axes are spatial, (..., height, width). Out: one with an element a window.
-Any number of axes may be pooled: it is the length of `kernel_size`, and one number stands for two.
-Windows that do not overlap are a reshape; the others a WINDOW directly above the padded source.
+Input: a tensor whose last axes are spatial, (..., height, width). Output: one element per window.
+The number of pooled axes is the length of `kernel_size`; one number stands for two axes. Windows
+that do not overlap are a reshape; others are a WINDOW directly above the padded source.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, Self, overload
 from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.mixin.spatial import PoolWindows, Sizes, spatial_pairs, spatial_tuple
+from tinygrad.mixin.window_geometry import PoolWindows, Sizes, spatial_pairs, spatial_tuple
 from tinygrad.uop.broadcast import Shape, broadcast_node, const_node
 
 
@@ -31,7 +31,7 @@ class PoolMixin(ReduceMixin):
         padding: Sizes,
         ceil_mode: bool,
     ) -> PoolWindows:
-        """The arguments of a pooling, checked. Raises ValueError for ones that do not fit."""
+        """Check the arguments of a pooling. Raises ValueError if they do not fit the shape."""
         kernel = make_tuple(kernel_size, 2)
         count = len(kernel)
         kernel = spatial_tuple(kernel, count, "kernel_size")
@@ -53,7 +53,7 @@ class PoolMixin(ReduceMixin):
         return windows
 
     def _pool(self, windows: PoolWindows) -> Self:
-        """(..., *sizes) to (..., *counts, *kernel); padding reads as 0."""
+        """(..., *sizes) to (..., *counts, *kernel); padding is 0."""
         leading = self.ndim - len(windows.sizes)
         padded = self._padded(((0, 0),) * leading + windows.all_padding)
         axes = tuple(range(leading, self.ndim))
@@ -68,12 +68,12 @@ class PoolMixin(ReduceMixin):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> Self:
-        """The mean of each window: (..., height, width) to (..., new height, new width).
+        """Average pooling: (..., height, width) to (..., new height, new width).
 
-        Along each axis windows hold `kernel_size` elements, `dilation` apart, and start every
-        `stride`, by default `kernel_size`. `padding` is one number, one an axis, or (left, right,
-        top, bottom). With `ceil_mode` windows may reach beyond the padding. Padding counts as zeros
-        unless `count_include_pad` is False. Raises ValueError where windows do not fit.
+        Along each axis, windows have `kernel_size` elements, `dilation` apart, and start every
+        `stride`, by default `kernel_size`. `padding` is one number, one per axis, or (left, right,
+        top, bottom). With `ceil_mode`, windows may extend past the padding. Padding counts as zeros
+        unless `count_include_pad` is False. Raises ValueError if windows do not fit.
 
         >>> Tensor.arange(16).reshape(1, 1, 4, 4).avg_pool2d().tolist()
         [[[[2.5, 4.5], [10.5, 12.5]]]]
@@ -84,10 +84,10 @@ class PoolMixin(ReduceMixin):
         dtype = least_upper_float(self.dtype)
         axes = _last_axes(len(windows.kernel))
         total = self._pool(windows).sum(axes, dtype=sum_acc_dtype(dtype))
-        return total.div(self._elements(windows, count_include_pad)).cast(dtype)
+        return total.div(self._window_elements(windows, count_include_pad)).cast(dtype)
 
-    def _elements(self, windows: PoolWindows, with_padding: bool) -> int | Self:
-        """How many elements each window holds: a number, or (*counts) where they differ."""
+    def _window_elements(self, windows: PoolWindows, with_padding: bool) -> int | Self:
+        """The number of elements in each window: an int, or a tensor (*counts) where it differs."""
         total: int | Self = 1
         count = len(windows.kernel)
         for axis in range(count):
@@ -103,7 +103,7 @@ class PoolMixin(ReduceMixin):
         return total
 
     def _elements_before(self, windows: PoolWindows, axis: int, end: int) -> Self:
-        """How many elements of each window along `axis` lie before place `end`."""
+        """The number of elements of each window along `axis` before position `end`."""
         step = windows.dilation[axis]
         starts = self.arange(windows.counts[axis]) * windows.stride[axis]
         return (end + step - 1 - starts).maximum(0).idiv(step).minimum(windows.kernel[axis])
@@ -138,11 +138,11 @@ class PoolMixin(ReduceMixin):
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Self | tuple[Self, Self]:
-        """The largest element of each window: (..., height, width) to (..., new height, new width).
+        """Max pooling: (..., height, width) to (..., new height, new width).
 
-        Arguments as of `avg_pool2d`; padding is less than any element. With `return_indices`, also
-        where in (height * width) each was found, the first of equals; not-a-number is the largest.
-        Equal largest elements share the gradient.
+        Arguments are those of `avg_pool2d`; padding is less than any element. With
+        `return_indices`, also the index of the maximum in (height * width), the first of equals;
+        NaN is the largest. Equal largest elements share the gradient.
 
         >>> Tensor.arange(16).reshape(1, 1, 4, 4).max_pool2d().tolist()
         [[[[5, 7], [13, 15]]]]
@@ -153,7 +153,7 @@ class PoolMixin(ReduceMixin):
         count = len(windows.kernel)
         values = self._pool(windows)
         if any(p > 0 for pair in windows.all_padding for p in pair):
-            # the choice is made in the windows, so that padding stays directly above the source
+            # masked in the windows, so that the PAD stays directly above the source
             inside = self._constant_true(windows.sizes)._pool(windows)
             values = inside.where(values, dtypes.min(self.dtype))
         axes = _last_axes(count)
@@ -161,12 +161,12 @@ class PoolMixin(ReduceMixin):
         if not return_indices:
             return largest
         total = prod(windows.sizes)
-        # numbers that fall, so that the first place has the largest one, and padding has none
-        places = self.arange(total, 0, -1).reshape(windows.sizes)._pool(windows)
+        # descending numbers, so that the first position has the largest; padding has 0
+        positions = self.arange(total, 0, -1).reshape(windows.sizes)._pool(windows)
         is_largest = values.eq(largest.reshape((*largest.shape, *(1,) * count)))
         if self.is_floating_point():
             is_largest = is_largest | values.isnan()
-        found = is_largest.where(places, 0).max(axes)
+        found = is_largest.where(positions, 0).max(axes)
         return largest, total - found
 
     def _constant_true(self, shape: Shape) -> Self:
@@ -181,16 +181,16 @@ class PoolMixin(ReduceMixin):
         padding: Sizes = 0,
         output_size: Sequence[int] | None = None,
     ) -> Self:
-        """Each element at the place that `indices` name, zeros elsewhere: undoes `max_pool2d`.
+        """Max unpooling: scatter each element to its index, zeros elsewhere.
 
-        `indices` has the shape of this tensor, and counts along the flattened spatial axes of the
-        result. `output_size` are their sizes, other axes may stand in front; by default the
-        smallest that were pooled to this. Elements that meet in one place must be equal, and those
-        whose index is no place are left out.
-        Raises ValueError if the shapes differ or indices are no integers.
+        `indices`, of the shape of this tensor, are positions in the flattened spatial axes of the
+        result, as `max_pool2d(return_indices=True)` returns them. `output_size` are the spatial
+        sizes, other sizes may precede them; by default the minimum sizes that pool to this shape.
+        Elements with equal indices must be equal; those with an index out of range are dropped.
+        Raises ValueError if the shapes differ or `indices` are not integers.
 
-        >>> x, places = Tensor([[[[1, 2], [3, 4]]]]).max_pool2d(return_indices=True)
-        >>> x.max_unpool2d(places).tolist()
+        >>> x, indices = Tensor([[[[1, 2], [3, 4]]]]).max_pool2d(return_indices=True)
+        >>> x.max_unpool2d(indices).tolist()
         [[[[0, 0], [0, 4]]]]
         """
         if self.shape != indices.shape:
@@ -211,18 +211,19 @@ class PoolMixin(ReduceMixin):
             ]
         else:
             sizes = [int(size) for size in tuple(output_size)[-count:]]
-        result = self._scattered(indices, leading, prod(spatial), prod(sizes))
+        result = self._scatter_rows_add(indices, leading, prod(spatial), prod(sizes))
         spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
         if any(span > s for span, s in zip(spans, stride, strict=True)):
-            # windows overlap, and elements that meet were added
-            meeting = self.ones_like()._scattered(indices, leading, prod(spatial), prod(sizes))
-            result = result.div(meeting.maximum(1)).cast(self.dtype)
+            # windows overlap: elements with equal indices were added
+            ones = self.ones_like()
+            counts = ones._scatter_rows_add(indices, leading, prod(spatial), prod(sizes))
+            result = result.div(counts.maximum(1)).cast(self.dtype)
         return result.reshape((*leading, *sizes))
 
-    def _scattered(self, indices: Self, leading: Shape, count: int, size: int) -> Self:
-        """Rows of `count` elements, each added into a row of `size` zeros where `indices` say."""
-        values, places = (x.reshape((*leading, count)) for x in (self, indices))
-        return self._derive(values.uop.scatter_add(places.uop, size, len(leading)))
+    def _scatter_rows_add(self, indices: Self, leading: Shape, count: int, size: int) -> Self:
+        """Scatter-add rows of `count` elements by `indices` into rows of `size` zeros."""
+        values, positions = (x.reshape((*leading, count)) for x in (self, indices))
+        return self._derive(values.uop.scatter_add(positions.uop, size, len(leading)))
 
 
 def _last_axes(count: int) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Tensors of random numbers.
+"""Random tensors: distributions, initial weights, dropout, sampling.
 
-In: shapes and the parameters of distributions. Out: tensors whose values depend on the seed and on
-the order in which they were asked for, not on devices and layouts. By default they are stored,
-since every use of one has to see the same numbers.
+Input: shapes and the parameters of distributions. Output: tensors whose values depend on the seed
+and on the order of draws, not on devices or layouts. They are contiguous by default, since every
+use of a tensor must see the same numbers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tinygrad.uop.ops import UOp
 
 
 class RandomMixin(SortingMixin, CumulativeMixin):
-    """`rand`, `randn`, `randint`, initial weights, `dropout`."""
+    """`rand`, `randn`, `randint`, `kaiming_uniform`, `dropout`, `multinomial`."""
 
     __slots__ = ()
 
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
-        """Start the sequence of random numbers again; equal seeds give equal numbers.
+        """Seed the random number generator; equal seeds give equal numbers.
 
         >>> Tensor.manual_seed(42)
         >>> x = Tensor.rand(2).tolist()
@@ -43,7 +43,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         random_generator.seed(seed)
 
     def threefry(self, seed: Any) -> Self:
-        """Threefry-2x32 of 64-bit counters under a 64-bit key: random bits.
+        """Random bits: the Threefry-2x32 hash of 64-bit counters under a 64-bit key.
 
         Raises TypeError unless both are uint64.
 
@@ -52,7 +52,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         a, b = self._operands(seed, False, "threefry")
         if a.dtype is not dtypes.uint64:
-            raise TypeError(f"threefry is of uint64, not of {a.dtype}; cast both first")
+            raise TypeError(f"threefry takes uint64, not {a.dtype}; cast both first")
         return self._result(a.alu(Ops.THREEFRY, b), seed)
 
     @classmethod
@@ -79,7 +79,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         contiguous: bool = True,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Uniform in [0, 1), of the default float type. Raises ValueError for a dtype of integers.
+        """Uniform random floats in [0, 1). Raises ValueError for an integer dtype.
 
         >>> x = Tensor.rand(100)
         >>> bool((x >= 0).all().item()), bool((x < 1).all().item())
@@ -87,7 +87,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if not dtypes.is_float(dtype):
-            raise ValueError(f"rand gives floats, not {dtype}; use randint")
+            raise ValueError(f"rand returns floats, not {dtype}; use randint")
         sizes, place = known_sizes(shape), _place(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
@@ -111,7 +111,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         device: DeviceLike = None,
         **kwargs: Any,
     ) -> Self:
-        """Normal with mean 0 and variance 1 (Box and Muller, 1958), of the default float type.
+        """Standard normal random numbers (Box and Muller, 1958), in the default float type.
 
         >>> Tensor.randn(2, 3).shape
         (2, 3)
@@ -122,9 +122,9 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
         if dtype is dtypes.float64:
             exact, both = dtypes.float64, cls._new(cls._random_bits((2, *sizes), place), False)
-            bits, others = (both._along(0, i, i + 1).squeeze(0).uop for i in range(2))
+            bits, others = (both._slice_axis(0, i, i + 1).squeeze(0).uop for i in range(2))
         else:
-            # two floats need no more bits than one number has
+            # the 64 bits of one number are enough for two floats
             exact, bits = dtypes.float32, cls._random_bits(sizes, place)
             others = bits.alu(Ops.SHR, const_node(32, bits.dtype))
         radius, angle = (cls._new(uniform_node(x, exact), False) for x in (bits, others))
@@ -154,10 +154,10 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Integers from `low` to `high`, which is excluded, each as likely.
+        """Uniform random integers from `low` to `high`, excluded.
 
-        Raises TypeError for bounds or a dtype that are no integers, ValueError for no range and for
-        one that the dtype cannot hold.
+        Raises TypeError for bounds or a dtype other than integers, ValueError for an empty range
+        and for one that the dtype cannot hold.
 
         >>> x = Tensor.randint(100, low=5, high=10)
         >>> bool((x >= 5).all().item()), bool((x < 10).all().item())
@@ -165,7 +165,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         dtype = to_dtype(dtype)
         if not isinstance(low, int) or not isinstance(high, int) or not dtypes.is_int(dtype):
-            raise TypeError(f"randint is of integers, not of {low!r} to {high!r} as {dtype}")
+            raise TypeError(f"randint takes integers, not {low!r} to {high!r} as {dtype}")
         if high <= low:
             raise ValueError(f"randint: there is no integer from {low} to below {high}")
         if low < dtypes.min(dtype) or high - 1 > dtypes.max(dtype):
@@ -178,7 +178,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
         bits, span = cls._random_bits(sizes, place), high - low
         if span <= 1 << 32:
-            # the upper half of a product is as even as the bits are
+            # the upper half of the product is as uniform as the bits
             bits = (bits & const_node(0xFFFFFFFF, bits.dtype)) * const_node(span, bits.dtype)
             offset = bits.alu(Ops.SHR, const_node(32, bits.dtype))
         else:
@@ -196,7 +196,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Uniform in [low, high); `high` itself only by rounding.
+        """Uniform random floats in [low, high); `high` itself only by rounding.
 
         >>> bool((Tensor.uniform(100, low=2, high=3) >= 2).all().item())
         True
@@ -215,7 +215,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Normal with this mean and standard deviation.
+        """Normal random numbers with this mean and standard deviation.
 
         >>> Tensor.normal(2, 3, mean=10, std=2).shape
         (2, 3)
@@ -226,7 +226,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def randperm(
         cls, n: int, device: DeviceLike = None, dtype: DType | str = dtypes.int, **kwargs: Any
     ) -> Self:
-        """The integers below `n` in random order.
+        """A random permutation of the integers below `n`.
 
         >>> sorted(Tensor.randperm(4).tolist())
         [0, 1, 2, 3]
@@ -238,7 +238,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @classmethod
     def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Uniform in [-1, 1), over the square root of the number of elements.
+        """Uniform in [-1, 1), divided by the square root of the number of elements.
 
         >>> Tensor.scaled_uniform(2, 3).shape
         (2, 3)
@@ -248,20 +248,20 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @classmethod
     def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
-        """Uniform, scaled by the sizes of the first and the other axes. Raises ValueError for none.
+        """Glorot (Xavier) uniform initialization. Raises ValueError for a shape without axes.
 
         >>> Tensor.glorot_uniform(2, 3).shape
         (2, 3)
         """
         sizes = known_sizes(shape)
         if not sizes:
-            raise ValueError("glorot_uniform is of weights with an axis at least, not of shape ()")
+            raise ValueError("glorot_uniform needs a shape with axes, not ()")
         bound = math.sqrt(6 / max(1, sizes[0] + prod(sizes[1:])))
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     @classmethod
     def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-        """Uniform, so that a layer with leaky relu of slope `a` keeps the variance.
+        """Kaiming (He) uniform initialization, for leaky relu of slope `a`.
 
         >>> Tensor.kaiming_uniform(2, 3).shape
         (2, 3)
@@ -271,18 +271,19 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @classmethod
     def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-        """Normal, so that a layer with leaky relu of slope `a` keeps the variance.
+        """Kaiming (He) normal initialization, for leaky relu of slope `a`.
 
         >>> Tensor.kaiming_normal(2, 3).shape
         (2, 3)
         """
         return cls.normal(*shape, mean=0.0, std=_kaiming_deviation(shape, a), **kwargs)
 
-    # ---- choices ----
+    # ---- dropout and sampling ----
 
     def dropout(self, p: float = 0.5) -> Self:
-        """While `Tensor.training`: each element is 0 with probability `p`, else scaled by
-        1 / (1 - p). Raises ValueError for a `p` not within 0 to 1.
+        """Dropout: zero each element with probability `p`, and scale the others by 1 / (1 - p).
+
+        The identity unless `Tensor.training`. Raises ValueError for a `p` outside [0, 1].
 
         >>> Tensor([1.0, 2.0]).dropout().tolist()
         [1.0, 2.0]
@@ -297,10 +298,10 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         return (chance >= p).contiguous().where(self, 0) / (1.0 - p)
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
-        """The positions of random elements, chosen with their values as weights, as int32.
+        """Sample indices with the elements as weights, as int32.
 
-        Of a vector (n,) or of each row (rows, n). Raises ValueError for other shapes, and for more
-        samples than elements without replacement.
+        From a vector (n,), or from each row of (rows, n). Raises ValueError for other shapes, and
+        for more samples than elements without replacement.
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(2, replacement=True).tolist()
         [1, 1]
@@ -319,10 +320,12 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         if replacement or num_samples == 1:
             total = weight.cast(dtypes.float32).cumsum(1)
             chance = self.rand(rows, num_samples, 1, device=self.device)
-            below = chance * total._along(1, count - 1, count).unsqueeze(1) >= total.unsqueeze(1)
+            below = chance * total._slice_axis(1, count - 1, count).unsqueeze(1) >= total.unsqueeze(
+                1
+            )
             chosen = below.sum(2)
         else:
-            # the times of events that occur at these rates: the first ones win
+            # exponential arrival times at these rates: the first arrivals are the sample
             rate = weight.cast(dtypes.float32)
             time = (1 - self.rand(rows, count, device=self.device)).log() / rate
             chosen = (rate > 0).where(time, -math.inf).topk(num_samples, dim=1)[1]
@@ -330,7 +333,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
 
 def uniform_node(bits: UOp, dtype: DType) -> UOp:
-    """64 random bits as floats in [0, 1): as many bits as the type can tell apart."""
+    """64 random bits as floats in [0, 1), with the precision of the dtype."""
     precision = dtypes.finfo(dtype)[1] + 1
     if precision <= 32:
         bits, width, signed, exact = bits.cast(dtypes.uint32), 32, dtypes.int32, dtypes.float32
@@ -341,7 +344,7 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
 
 
 def _place(device: DeviceLike, shape: tuple[Any, ...]) -> str | Sharding:
-    """Where random numbers are stored: replicated where the layout does not fit."""
+    """The device of random numbers, replicated if the layout does not fit the shape."""
     return fitting_layout(canonical_device(device) or Device.DEFAULT, known_sizes(shape))
 
 

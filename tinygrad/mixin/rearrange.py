@@ -1,6 +1,7 @@
-"""Axes by name: reorder, split and join them by a formula.
+"""Rearrangement of named axes, in the notation of einops.
 
-In: a tensor and a formula like `"b (h d) w -> b h (w d)"`. Out: a view of it.
+Input: a tensor and a formula like `"b (h d) w -> b h (w d)"`. Output: the tensor with its axes
+permuted, split and merged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class RearrangeMixin(MovementMixin):
     __slots__ = ()
 
     def rearrange(self, formula: str, **sizes: int) -> Self:
-        """Reorder, split and join axes by name, as `einops.rearrange`.
+        """Permute, split and merge axes by name, as `einops.rearrange`.
 
         >>> Tensor.empty(2, 6, 3).rearrange("b (h d) w -> b h (w d)", h=2).shape
         (2, 2, 9)
@@ -39,7 +40,7 @@ class RearrangeMixin(MovementMixin):
 
 
 def _parse_rearrange(formula: str, count: int) -> tuple[list[list[str]], list[list[str]]]:
-    """Both sides of a formula as groups of axis names; `...` stands for the axes left over."""
+    """Both sides of a formula as groups of axis names; `...` stands for the remaining axes."""
     sides = formula.split("->")
     if len(sides) != 2:
         raise RuntimeError(f"rearrange {formula!r}: write one ->, as in 'a b -> b a'")
@@ -93,7 +94,7 @@ def _parse_groups(formula: str, side: str) -> list[list[str]]:
 def _rearrange_sizes(
     formula: str, groups: list[list[str]], shape: Shape, sizes: dict[str, int]
 ) -> dict[str, sint]:
-    """The size of every axis name: one in each group may be worked out."""
+    """The size of every axis name; one per group may be inferred."""
     found: dict[str, sint] = dict(sizes)
     for group, size in zip(groups, shape):
         unknown = [name for name in group if name not in found]
@@ -103,5 +104,7 @@ def _rearrange_sizes(
         if unknown:
             found[unknown[0]] = size // known
         if not same_size(prod([found[name] for name in group]), size):
-            raise RuntimeError(f"rearrange {formula!r}: ({' '.join(group)}) is not of size {size}")
+            raise RuntimeError(
+                f"rearrange {formula!r}: ({' '.join(group)}) does not have size {size}"
+            )
     return found

@@ -1,8 +1,8 @@
-"""Sums, products, extremes, and statistics over axes.
+"""Reductions over axes: sums, products, extrema, statistics, softmax.
 
-In: a tensor, and `axis`: one axis, several, or None for all. Out: a tensor without these axes, or
-with `keepdim` one where they have size 1. Raised: IndexError for an axis that there is not,
-ValueError for one named twice, TypeError for what is no integer.
+Input: a tensor, and `axis`: one axis, several, or None for all. Output: a tensor without these
+axes; with `keepdim`, they have size 1. Errors: IndexError for an axis out of range, ValueError for
+a repeated one, TypeError for anything but integers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Self, TypeAlias, cast
 
 from tinygrad.dtype import DType, dtypes, least_upper_float, sum_acc_dtype, to_dtype
 from tinygrad.helpers import prod
-from tinygrad.mixin.arithmetic import reversed_order
+from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint, smax
@@ -21,12 +21,12 @@ Axis: TypeAlias = int | Sequence[int] | None
 
 
 class ReduceMixin(CreationMixin):
-    """`sum`, `max`, `mean`, and what is made of them."""
+    """`sum`, `max`, `mean`, `argmax`, `softmax`, and their like."""
 
     __slots__ = ()
 
     def _axes(self, axis: Axis) -> tuple[int, ...]:
-        """The axes named, counted from the front."""
+        """The axes as nonnegative ints."""
         if axis is None:
             return tuple(range(self.ndim))
         given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
@@ -35,7 +35,7 @@ class ReduceMixin(CreationMixin):
             raise ValueError(f"axis {given} names an axis of shape {self.shape} twice")
         return axes if self.ndim else ()
 
-    def _reduced(self, node: UOp, op: Ops, axis: Axis, keepdim: bool) -> UOp:
+    def _reduce(self, node: UOp, op: Ops, axis: Axis, keepdim: bool) -> UOp:
         axes = self._axes(axis)
         result = node.r(op, axes)
         if keepdim:
@@ -45,14 +45,14 @@ class ReduceMixin(CreationMixin):
     def sum(
         self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
-        """The sum; small integers add up as int32 or uint32, half floats are accumulated in float.
+        """Sum. Small integers are promoted to int32 or uint32; half floats accumulate in float32.
 
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=1).tolist()
         [3, 7]
         """
         own = self.uop.dtype
         accumulated = sum_acc_dtype(own) if dtype is None else to_dtype(dtype)
-        node = self._reduced(self.uop.cast(accumulated), Ops.ADD, axis, keepdim)
+        node = self._reduce(self.uop.cast(accumulated), Ops.ADD, axis, keepdim)
         if dtype is None and dtypes.is_float(own):
             node = node.cast(own)
         return self._derive(node)
@@ -60,48 +60,48 @@ class ReduceMixin(CreationMixin):
     def prod(
         self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
-        """The product, in the dtype of the elements unless `dtype` is given.
+        """Product, in the dtype of the elements unless `dtype` is given.
 
-        Its gradient is right where elements are 0; the gradient of that gradient is not.
+        The gradient is right where elements are 0.
 
         >>> Tensor([[1, 2], [3, 4]]).prod(axis=0).tolist()
         [3, 8]
         """
         node = self.uop if dtype is None else self.uop.cast(to_dtype(dtype))
-        return self._derive(self._reduced(node, Ops.MUL, axis, keepdim))
+        return self._derive(self._reduce(node, Ops.MUL, axis, keepdim))
 
     def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The largest element, NaN if one is NaN; the least value of the dtype if there is none.
+        """Maximum; NaN if an element is NaN, the minimum of the dtype for an empty axis.
 
         Equal largest elements share the gradient.
 
         >>> Tensor([[1, 4], [3, 2]]).max(axis=0).tolist()
         [3, 4]
         """
-        return self._derive(self._reduced(self.uop, Ops.MAX, axis, keepdim))
+        return self._derive(self._reduce(self.uop, Ops.MAX, axis, keepdim))
 
     def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The smallest element, NaN if one is NaN; the largest value of the dtype if there is none.
+        """Minimum; NaN if an element is NaN, the maximum of the dtype for an empty axis.
 
         Equal smallest elements share the gradient.
 
         >>> Tensor([[1, 4], [3, 2]]).min(axis=0).tolist()
         [1, 2]
         """
-        node = self._reduced(reversed_order(self.uop), Ops.MAX, axis, keepdim)
-        return self._derive(reversed_order(node))
+        node = self._reduce(reverse_order(self.uop), Ops.MAX, axis, keepdim)
+        return self._derive(reverse_order(node))
 
     def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """Whether some element is not zero.
+        """Whether any element is nonzero.
 
         >>> Tensor([[True, False], [False, False]]).any(axis=1).tolist()
         [True, False]
         """
-        node = self._reduced(self.uop.cast(dtypes.bool), Ops.MAX, axis, keepdim)
+        node = self._reduce(self.uop.cast(dtypes.bool), Ops.MAX, axis, keepdim)
         return self._new(node, False)
 
     def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """Whether no element is zero.
+        """Whether all elements are nonzero.
 
         >>> Tensor([[True, False], [True, True]]).all(axis=1).tolist()
         [False, True]
@@ -115,7 +115,7 @@ class ReduceMixin(CreationMixin):
         return cast(sint, prod([self.shape[i] for i in self._axes(axis)]))
 
     def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The mean, of integers as floats; NaN if there are no elements.
+        """Mean, of integers as float32; NaN for an empty axis.
 
         >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=1).tolist()
         [1.5, 4.0]
@@ -125,7 +125,7 @@ class ReduceMixin(CreationMixin):
         return (total.cast(least_upper_float(total.dtype)) / self._count(axis)).cast(dtype)
 
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """The mean squared distance from the mean, over a count less `correction`.
+        """Variance: the sum of squared deviations over the count minus `correction`.
 
         >>> Tensor([[1.0, 3.0], [2.0, 2.0]]).var(axis=1).tolist()
         [2.0, 0.0]
@@ -134,7 +134,7 @@ class ReduceMixin(CreationMixin):
         return squares.sum(axis, keepdim) / smax(0, self._count(axis) - correction)
 
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """The square root of the variance.
+        """Standard deviation: the square root of `var`.
 
         >>> Tensor([[1.0, 1.0], [2.0, 2.0]]).std(axis=1).tolist()
         [0.0, 0.0]
@@ -144,7 +144,7 @@ class ReduceMixin(CreationMixin):
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
-        """The variance and the mean.
+        """Variance and mean.
 
         >>> [x.item() for x in Tensor([1.0, 3.0]).var_mean()]
         [2.0, 2.0]
@@ -154,19 +154,19 @@ class ReduceMixin(CreationMixin):
     def std_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
-        """The standard deviation and the mean.
+        """Standard deviation and mean.
 
         >>> [x.item() for x in Tensor([2.0, 2.0]).std_mean()]
         [0.0, 2.0]
         """
         return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
-    # ---- positions ----
+    # ---- indices of extrema ----
 
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """The position of the first largest element, as int32; None counts in the flat tensor.
+        """Index of the first maximum, as int32; None takes the flat tensor.
 
-        NaN counts as the largest. Raises ValueError if there are no elements.
+        NaN counts as the largest. Raises ValueError for an empty axis.
 
         >>> Tensor([[1, 4], [3, 2]]).argmax(axis=1).tolist()
         [1, 0]
@@ -177,38 +177,37 @@ class ReduceMixin(CreationMixin):
         size = self.shape[dim] if self.ndim else 1
         if isinstance(size, int) and size == 0:
             raise ValueError(
-                f"no element of axis {dim} of shape {self.shape} is the largest or smallest: "
-                "argmax and argmin need an axis that is not empty"
+                f"argmax and argmin need a nonempty axis; axis {dim} of shape {self.shape} is empty"
             )
         is_max = self.eq(self.max(axis, keepdim=True))
         if self.is_floating_point():
             is_max = is_max | self.isnan()
-        # the first of equals has the largest distance from the end
+        # the first maximum is the farthest from the end
         shape = tuple(size if i == dim else 1 for i in range(self.ndim))
         distance = self.arange(size).reshape(shape).sub(size, reverse=True)
         farthest = is_max.where(distance, 0).max(axis, keepdim)
         return farthest.sub(size, reverse=True).cast(dtypes.int32).detach()
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """The position of the first smallest element, as int32; None counts in the flat tensor.
+        """Index of the first minimum, as int32; None takes the flat tensor.
 
-        NaN counts as the smallest. Raises ValueError if there are no elements.
+        NaN counts as the smallest. Raises ValueError for an empty axis.
 
         >>> Tensor([[1, 4], [3, 2]]).argmin(axis=1).tolist()
         [0, 1]
         """
-        return self._derive(reversed_order(self.uop)).argmax(axis, keepdim)
+        return self._derive(reverse_order(self.uop)).argmax(axis, keepdim)
 
-    # ---- exponentials of differences ----
+    # ---- softmax ----
 
     def _shifted_exp(self, axis: Axis) -> tuple[Self, Self, Self]:
-        """The elements less the largest, their exponentials, and the sums of these."""
+        """The elements minus the maximum, their exponentials, and the sums of these."""
         shifted = self - self.max(axis, keepdim=True).detach()
         exponentials = shifted.exp()
         return shifted, exponentials, exponentials.sum(axis, keepdim=True)
 
     def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
-        """The exponentials, scaled to add up to 1 along `axis`.
+        """Softmax: exponentials normalized to sum 1 along `axis`.
 
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
@@ -218,7 +217,7 @@ class ReduceMixin(CreationMixin):
         return exponentials * total.reciprocal()
 
     def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
-        """The logarithm of `softmax`, without underflow.
+        """Logarithm of the softmax, without underflow.
 
         >>> Tensor([0.0, -1000.0]).log_softmax().tolist()
         [0.0, -1000.0]
@@ -228,13 +227,13 @@ class ReduceMixin(CreationMixin):
         return shifted - total.log()
 
     def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """The logarithm of the sum of the exponentials, without overflow.
+        """Logarithm of the sum of exponentials, without overflow.
 
         >>> Tensor([1000.0, -1000.0]).logsumexp().item()
         1000.0
         """
         largest = self.max(axis, keepdim=True).detach()
-        # an infinite maximum has no difference from itself
+        # inf - inf is NaN
         largest = largest.isinf().where(0, largest)
         total = (self - largest).exp().sum(axis, keepdim).log()
         return total + largest.reshape(total.shape)

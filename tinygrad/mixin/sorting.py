@@ -1,10 +1,10 @@
-"""Elements in order of size.
+"""Sort, argsort and top-k along an axis.
 
-In: a tensor, and an axis to sort along. Out: the values and where they were, as int32; equal values
-keep their order, and NaN counts as larger than all others. Floats are compared by integers that are
-in the same order. Short axes: the place of an element is the number of elements that belong before
-it. Long ones: a bitonic network (Batcher, 1968) on the next power of two. A few elements of a long
-axis: one after the other, each by one reduction.
+Input: a tensor, and an axis. Output: sorted values and their indices, as int32. Sorting is stable,
+and NaN is larger than all numbers. Floats are compared by integer keys in the same order. Short
+axes use a counting sort: the rank of an element is the number of elements that precede it. Long
+axes use a bitonic network (Batcher, 1968) of the next power of two. A small top-k of a long axis
+selects one element after the other, each by a reduction.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.sharding import Sharding
 
-# up to this length, comparing every element with every other is faster
-LONGEST_COUNTED = 256
+# up to this length, comparing all pairs is faster than a network
+MAX_COUNTING_SORT = 256
 
 
 class SortingMixin(GatherMixin):
@@ -25,7 +25,7 @@ class SortingMixin(GatherMixin):
     __slots__ = ()
 
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-        """The values in rising (or falling) order along `dim`, and the positions they were at.
+        """Sort along `dim`, ascending or `descending`: the values, and their indices.
 
         >>> [x.tolist() for x in Tensor([3, 1, 2]).sort()]
         [[1, 2, 3], [1, 2, 0]]
@@ -34,14 +34,14 @@ class SortingMixin(GatherMixin):
         if not self.ndim or self.shape[axis] <= 1:
             return self._derive(self.uop), self.zeros_like(dtype=dtypes.int32)
         x = self._unshard_axis(axis, "sort").transpose(axis, -1)
-        if x.shape[-1] <= LONGEST_COUNTED:
-            order = x._counted_order(descending)
+        if x.shape[-1] <= MAX_COUNTING_SORT:
+            order = x._counting_order(descending)
         else:
             order = x._bitonic_order(descending)
         return x.gather(-1, order).transpose(axis, -1), order.transpose(axis, -1)
 
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
-        """The positions that `sort` gives.
+        """The indices that sort the tensor along `dim`, as `sort` returns them.
 
         >>> Tensor([3, 1, 2]).argsort().tolist()
         [1, 2, 0]
@@ -51,10 +51,9 @@ class SortingMixin(GatherMixin):
     def topk(
         self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
     ) -> tuple[Self, Self]:
-        """The `k` largest (or smallest) values along `dim`, and their positions.
+        """The `k` largest (or smallest) values along `dim`, in order, and their indices.
 
-        Raises ValueError for more than there are or fewer than none, NotImplementedError for
-        unsorted ones.
+        Raises ValueError unless 0 <= k <= size, NotImplementedError for `sorted_=False`.
 
         >>> [x.tolist() for x in Tensor([3, 1, 2]).topk(2)]
         [[3, 2], [0, 2]]
@@ -64,79 +63,77 @@ class SortingMixin(GatherMixin):
         axis = self._known_axis(dim, "topk")
         size = self.shape[axis] if self.ndim else 1
         if not 0 <= k <= size:
-            raise ValueError(f"topk: {k} values of an axis of size {size}; use 0 to {size}")
+            raise ValueError(f"topk: k={k} of an axis of size {size}; use 0 to {size}")
         if not self.ndim:
-            raise ValueError("topk is of tensors with an axis; reshape one number to (1,)")
-        if self._is_selected(k, axis):
+            raise ValueError("topk needs a tensor with axes; reshape one number to (1,)")
+        if self._prefers_selection(k, axis):
             x = self.contiguous().transpose(axis, -1)
-            order = x._selected_order(k, largest)
+            order = x._selection_order(k, largest)
             return x.gather(-1, order).transpose(axis, -1), order.transpose(axis, -1)
         values, order = self.sort(axis, descending=largest)
         cut = tuple(k if i == axis else None for i in range(self.ndim))
         return values.shrink_to(cut), order.shrink_to(cut)
 
     def _sort_keys(self) -> Self:
-        """Values that are in the order of these, of which every two can be compared."""
+        """Keys in the order of the values: integers for floats, with NaN as the maximum."""
         x = self.detach()
         if not x.is_floating_point():
             return x
         wide = least_upper_dtype(x.dtype, dtypes.float32)
         integers = dtypes.int64 if wide is dtypes.float64 else dtypes.int32
         bits = self._new(x.cast(wide).uop.bitcast(integers), False)
-        # below zero, the bits but the sign fall as the values rise; both zeros are equal
-        rising = (bits < 0).where(bits ^ dtypes.max(integers), bits)
-        return x.isnan().where(dtypes.max(integers), x.eq(0).where(0, rising))
+        # for negative floats, the bits without the sign are in reverse order; zeros are equal
+        ascending = (bits < 0).where(bits ^ dtypes.max(integers), bits)
+        return x.isnan().where(dtypes.max(integers), x.eq(0).where(0, ascending))
 
-    def _is_selected(self, k: int, axis: int) -> bool:
-        """Whether `k` reductions are cheaper than to sort an axis, or to move it to be sorted."""
+    def _prefers_selection(self, k: int, axis: int) -> bool:
+        """Whether `k` reductions are cheaper than sorting the axis, and than unsharding it."""
         n, layout = int(self.shape[axis]), self.uop.device
-        # a value and its place must fit in 64 bits
+        # key and index are packed into 64 bits
         if not 0 < k < n or self.dtype.itemsize > 4:
             return False
         if isinstance(layout, Sharding) and layout.shards(axis) > 1:
             return 2 * k * layout.shards(axis) * dtypes.int64.itemsize <= n * self.dtype.itemsize
         stages = (n - 1).bit_length()
-        return n > LONGEST_COUNTED and k <= stages * (stages + 1) // 2
+        return n > MAX_COUNTING_SORT and k <= stages * (stages + 1) // 2
 
-    def _selected_order(self, k: int, largest: bool) -> Self:
-        """The positions of the first `k` of the last axis in order of its values, falling or
-        rising.
-        """
+    def _selection_order(self, k: int, largest: bool) -> Self:
+        """The indices of the `k` largest (or smallest) elements of the last axis, in order."""
         n = self.shape[-1]
         keys = self._sort_keys().cast(dtypes.int64)
         if self.dtype is dtypes.uint32:
             keys = keys - (1 << 31)
-        # no two are equal, and of equal values the first is the largest
+        # unique keys: of equal values, the first has the largest key
         keys = (keys if largest else -1 - keys) * (1 << 32) + (n - 1 - self.arange(n))
         found = [keys.max(-1, keepdim=True)]
         for _ in range(k - 1):
             left = (keys < found[-1]).where(keys, dtypes.min(keys.dtype))
             found.append(left.max(-1, keepdim=True))
-        places: Self = n - 1 - found[0].cat(*found[1:], dim=-1) % (1 << 32)
-        return places.cast(dtypes.int32)
+        indices: Self = n - 1 - found[0].cat(*found[1:], dim=-1) % (1 << 32)
+        return indices.cast(dtypes.int32)
 
-    def _counted_order(self, descending: bool) -> Self:
-        """The positions of the last axis in order of its values."""
+    def _counting_order(self, descending: bool) -> Self:
+        """The indices that sort the last axis, by a counting sort."""
         n = self.shape[-1]
         x = self._sort_keys()
         mine, other = x.unsqueeze(-1), x.unsqueeze(-2)
         earlier = self.arange(n).reshape(1, n) < self.arange(n).reshape(n, 1)
         before = mine < other if descending else other < mine
-        place = (before | (other.eq(mine) & earlier)).sum(-1).contiguous()
-        # the inverse: which element has each place
-        found = place.unsqueeze(-2).eq(self.arange(n).reshape(n, 1))
+        rank = (before | (other.eq(mine) & earlier)).sum(-1).contiguous()
+        # the inverse permutation of the ranks
+        found = rank.unsqueeze(-2).eq(self.arange(n).reshape(n, 1))
         order: Self = found.where(self.arange(n), 0).sum(-1).cast(dtypes.int32)
         return order.contiguous()
 
     def _bitonic_order(self, descending: bool) -> Self:
-        """The positions of the last axis in order of its values, by a sorting network."""
+        """The indices that sort the last axis, by a bitonic network."""
         n = int(self.shape[-1])
         stages = (n - 1).bit_length()
         x = self._sort_keys()
         last = dtypes.min(x.dtype) if descending else dtypes.max(x.dtype)
         padding = (0, (1 << stages) - n)
         values = x.pad(padding, value=last)
-        # what is padded has the highest positions, so it comes behind equal values
+        # padding has the highest indices, so it is sorted after equal values
         order = self.arange(1 << stages)._broadcast_to(values.shape)
         for stage in range(stages):
             for step in reversed(range(stage + 1)):
@@ -147,21 +144,22 @@ class SortingMixin(GatherMixin):
 def _exchange(
     values: Any, order: Any, stages: int, stage: int, step: int, descending: bool
 ) -> tuple[Any, Any]:
-    """One step: elements whose positions differ in bit `step` are put in order, falling where bit
-    `stage + 1` of the position is set."""
+    """One step of the network: compare and exchange elements whose positions differ in bit `step`;
+    in descending order where bit `stage + 1` of the position is set.
+    """
     shape = values.shape
     cut = (*shape[:-1], 1 << (stages - step - 1), 2, 1 << step)
     v, o = values.reshape(cut), order.reshape(cut)
-    # the partner: the other half, in both directions
+    # each element next to its partner
     pv, po = v.flip(-2), o.flip(-2)
     comes_later = (v < pv) if descending else (pv < v)
     after = comes_later | (v.eq(pv) & (po < o))
     count = 1 << (stages - step - 1)
     block = v.arange(count).reshape(count, 1, 1)
-    falling = ((block >> (stage - step)) & 1).ne(0)
+    is_descending = ((block >> (stage - step)) & 1).ne(0)
     second = v.arange(2).reshape(2, 1).ne(0)
-    # the first half keeps what comes first, unless this block is falling
-    swap = after.ne(second).ne(falling)
+    # the first of a pair keeps the earlier element, unless the block is descending
+    swap = after.ne(second).ne(is_descending)
     return (
         swap.where(pv, v).reshape(shape).contiguous(),
         swap.where(po, o).reshape(shape).contiguous(),

@@ -29,12 +29,12 @@ class StorageMixin(CreationMixin):
 
     __slots__ = ()
 
-    # ---- into memory ----
+    # ---- realization ----
 
     def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
-        """Compute this tensor, and others given, at once; returns this one.
+        """Compute this tensor, and others given, into memory now; returns this tensor.
 
-        With `do_update_stats=False`, what runs is not counted in `GlobalCounters`.
+        With `do_update_stats=False`, `GlobalCounters` do not count it.
 
         >>> (Tensor([1, 2]) + 1).realize().uop.is_realized
         True
@@ -47,7 +47,7 @@ class StorageMixin(CreationMixin):
         return self
 
     def schedule(self, *lst: Self) -> list[Any]:
-        """What has to run to compute this tensor, and others: items with `ast`, `bufs`, `run()`.
+        """The schedule to compute this tensor, and others: items with `ast`, `bufs`, `run()`.
 
         >>> len((Tensor([1, 2]).realize() + 1).schedule())
         1
@@ -65,7 +65,7 @@ class StorageMixin(CreationMixin):
         return items, values
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Self:
-        """The same value, to be stored in memory in row-major order.
+        """The same value, contiguous: to be stored in row-major order.
 
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
         [[1, 3], [2, 4]]
@@ -79,7 +79,7 @@ class StorageMixin(CreationMixin):
         return self._derive(self.uop if stored else self.uop.contiguous())
 
     def contiguous_backward(self) -> Self:
-        """The same value; its gradient is stored in memory.
+        """The same value, with a contiguous gradient.
 
         >>> Tensor([1, 2]).contiguous_backward().tolist()
         [1, 2]
@@ -87,7 +87,7 @@ class StorageMixin(CreationMixin):
         return self._derive(self.uop.contiguous_backward())
 
     def clone(self) -> Self:
-        """The same value in memory of its own.
+        """A copy in memory of its own.
 
         >>> Tensor([1, 2]).clone().tolist()
         [1, 2]
@@ -97,10 +97,10 @@ class StorageMixin(CreationMixin):
             copy.grad = self.grad.clone()
         return copy
 
-    # ---- new content ----
+    # ---- assignment ----
 
     def replace(self, x: Self, allow_shape_mismatch: bool = False) -> Self:
-        """Make this tensor be `x`. Raises ValueError if the shapes differ.
+        """Make this tensor refer to the value of `x`. Raises ValueError if the shapes differ.
 
         >>> Tensor([1, 2]).replace(Tensor([3, 4])).tolist()
         [3, 4]
@@ -111,12 +111,11 @@ class StorageMixin(CreationMixin):
         return self
 
     def assign(self, x: Any) -> Self:
-        """Write `x` into the memory of this tensor, when it is realized; returns this tensor.
+        """Write `x` in place when this tensor is realized; returns this tensor.
 
-        Views of that memory see the new content, and so do no others. A tensor that is not in
-        memory yet becomes `x`. A part of an axis that is split over devices is written at once, and
-        becomes `x` too.
-        Raises ValueError if shape or dtype differ, ShardingError if the devices do.
+        Views of this tensor see the new content, and no other tensors do. A tensor that is not in
+        memory yet refers to `x` instead. So does a slice of a sharded axis, whose memory is written
+        at once. Raises ValueError if shape or dtype differ, ShardingError if the devices do.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
         [3, 4]
@@ -142,5 +141,5 @@ class StorageMixin(CreationMixin):
         both = isinstance(mine, Sharding) and isinstance(theirs, Sharding)
         if not both or set(device_names(mine)) != set(device_names(theirs)):
             raise ShardingError(
-                f"assign: the value lives on {theirs}, the tensor on {mine}; move it with .to()"
+                f"assign: the value is on {theirs}, the tensor on {mine}; move it with .to()"
             )

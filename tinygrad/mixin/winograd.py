@@ -1,12 +1,12 @@
-"""Winograd's convolution: 3x3 windows in tiles of 4x4 results, with a quarter of the products.
+"""Winograd convolution: 3x3 kernels on 4x4 output tiles, with a quarter of the multiplications.
 
-In: an image and weights, stride 1, dilation 1. Out: their convolution, up to rounding (about 1e-5
-of the largest term in float32). Source: Lavin and Gray, Fast Algorithms for Convolutional Neural
-Networks (2015), F(4x4, 3x3).
+Input: an image and weights, stride 1, dilation 1. Output: their convolution, up to rounding (about
+1e-5 of the largest product in float32). Source: Lavin and Gray, Fast Algorithms for Convolutional
+Neural Networks (2015), F(4x4, 3x3).
 
-A 6x6 tile of the image becomes `B d B^T`, the weights `G g G^T`; these are multiplied element by
-element and summed over channels; `A^T m A` is the 4x4 tile of results. Each is a sum of products,
-by a constant matrix for both axes at once, so the gradient is made of sums of products too.
+A 6x6 tile of the image becomes `B d B^T`, the weights `G g G^T`. These are multiplied elementwise
+and summed over channels; `A^T m A` is the 4x4 output tile. Each transform is a sum of products with
+a constant matrix for both axes at once, so its gradient is a sum of products too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import replicated
 from tinygrad.uop.ops import UOp
 
-RESULTS = 4
+OUTPUTS = 4
 TAPS = 3
-TILE = RESULTS + TAPS - 1
+TILE = OUTPUTS + TAPS - 1
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -33,7 +33,7 @@ def _matrix(text: str) -> Matrix:
     return tuple(tuple(Fraction(x) for x in row.split()) for row in text.split(";"))
 
 
-# columns are places of the tile (of the image, the weights, the products), rows what becomes of it
+# columns: positions of the input tile (image, weights, products); rows: of the transformed tile
 IMAGE = _matrix(
     "4 0 -5 0 1 0; 0 -4 -4 1 1 0; 0 4 -4 -1 1 0; 0 -2 -1 2 1 0; 0 2 -1 -2 1 0; 0 4 0 -5 0 1"
 )
@@ -66,7 +66,7 @@ class WinogradMixin(ReduceMixin):
         first = one.reshape((rows, 1, columns, 1)).expand(wide)
         second = one.reshape((1, rows, 1, columns)).expand(wide)
         layout = replicated(self.uop.device)
-        # stored once: every product would compute it again
+        # contiguous: stored once, not recomputed in every product
         product = placed((first * second).reshape((rows * rows, columns * columns)), layout)
         rest = self.shape[2:]
         ones = (1,) * len(rest)
@@ -74,15 +74,15 @@ class WinogradMixin(ReduceMixin):
         return (self.reshape((1, columns * columns, *rest)) * factors).sum(1, dtype=self.dtype)
 
     def _winograd_conv2d(self, weight: Self) -> Self:
-        """(batch, groups, channels, height, width) by (groups, out, channels, 3, 3) gives
-        (batch, groups, out, height - 2, width - 2); both in the dtype that sums are made in.
+        """(batch, groups, channels, height, width) and (groups, out, channels, 3, 3) to
+        (batch, groups, out, height - 2, width - 2), all in the accumulation dtype.
         """
         batch, groups, channels, *sizes = self.shape
         counts = [int(size) - TAPS + 1 for size in sizes]
-        tiles = tuple(ceildiv(count, RESULTS) for count in counts)
-        border = tuple((0, t * RESULTS - count) for t, count in zip(tiles, counts, strict=True))
+        tiles = tuple(ceildiv(count, OUTPUTS) for count in counts)
+        border = tuple((0, t * OUTPUTS - count) for t, count in zip(tiles, counts, strict=True))
         padded = self._padded(((0, 0),) * 3 + border)
-        windows = padded._windows((3, 4), (TILE, TILE), (RESULTS, RESULTS), (1, 1))
+        windows = padded._windows((3, 4), (TILE, TILE), (OUTPUTS, OUTPUTS), (1, 1))
         # (tile, groups, 1, channels, batch, *tiles)
         image = windows.permute((5, 6, 1, 2, 0, 3, 4))._both_axes(IMAGE).unsqueeze(2)
         out = weight.shape[1]
@@ -90,8 +90,8 @@ class WinogradMixin(ReduceMixin):
         kernel = kernel.reshape((TILE * TILE, groups, out, channels, 1, 1, 1))
         products = image._product_to_sum(kernel, (3,)).sum(3, dtype=self.dtype)
         result = products.reshape((TILE, TILE, groups, out, batch, *tiles))._both_axes(RESULT)
-        result = result.reshape((RESULTS, RESULTS, groups, out, batch, *tiles))
+        result = result.reshape((OUTPUTS, OUTPUTS, groups, out, batch, *tiles))
         # (batch, groups, out, tile row, row, tile column, column)
         joined = result.permute((4, 2, 3, 5, 0, 6, 1))
-        whole = joined.reshape((batch, groups, out, *(t * RESULTS for t in tiles)))
+        whole = joined.reshape((batch, groups, out, *(t * OUTPUTS for t in tiles)))
         return whole.shrink_to(None, None, None, *counts)

@@ -1,8 +1,9 @@
-"""Index tensors of `x[...]`, told apart: those that pick, and those that count.
+"""Roles of axes in advanced indexing `x[i, j, ...]`: batch axes and gathered axes.
 
-In `x[Tensor.arange(8), labels]` the first index counts: row i of the result is of row i of `x`, as
-in `gather`. So the rows are a batch, each picked from by itself, and nothing has to be found in
-another row, which may be on another device.
+Input: the shape of `x`, and index tensors by axis. Output: `IndexAxes`. In `x[Tensor.arange(8),
+labels]` the first index is 0, 1, 2, ...: row i of the result comes from row i of `x`, as in
+`gather`. Such an axis is a batch axis. Invariant: an element is gathered within its batch only, so
+a batch axis that is sharded needs no communication.
 """
 
 from __future__ import annotations
@@ -21,50 +22,50 @@ from tinygrad.uop.ops import UOp, sint
 
 @dataclass(frozen=True)
 class IndexAxes:
-    """The axes of a tensor of `shape` that index tensors of a `common` shape name.
+    """The axes of a tensor of `shape`, indexed by tensors of the broadcast shape `common`.
 
-    `counted` are pairs of an axis of the index and the axis of the tensor that it counts along; the
-    axes `picked` and the others, `rest`, are in order.
+    `batched` pairs an axis of the index with the axis of the tensor that it enumerates. The axes
+    `gathered`, indexed by other tensors, and the unindexed axes, `rest`, are in order.
     """
 
     shape: tuple[sint, ...]
     common: tuple[sint, ...]
-    counted: tuple[tuple[int, int], ...]
-    picked: tuple[int, ...]
+    batched: tuple[tuple[int, int], ...]
+    gathered: tuple[int, ...]
     rest: tuple[int, ...]
 
     @classmethod
     def of(cls, shape: tuple[sint, ...], tensors: Mapping[int, TensorCore]) -> IndexAxes:
-        """What index tensors, by axis, say of a tensor of `shape`."""
+        """The roles of the axes of a tensor of `shape` with these index tensors, by axis."""
         common = broadcast_shape(*(x.shape for x in tensors.values()))
-        counted: dict[int, int] = {}
+        batched: dict[int, int] = {}
         for dim in sorted(tensors):
             x = tensors[dim]
-            axis = counted_axis(x.uop)
+            axis = enumerated_axis(x.uop)
             if axis is None or not _is_up_to(x.shape[axis], shape[dim]):
                 continue
-            counted.setdefault(axis + len(common) - x.ndim, dim)
-        picked = tuple(dim for dim in sorted(tensors) if dim not in counted.values())
-        if not picked:
-            # rows that are named one after the other, as positions are: the layout is the index's
-            counted, picked = {}, tuple(sorted(tensors))
+            batched.setdefault(axis + len(common) - x.ndim, dim)
+        gathered = tuple(dim for dim in sorted(tensors) if dim not in batched.values())
+        if not gathered:
+            # all indices enumerate: gather, so that the result has the layout of the index
+            batched, gathered = {}, tuple(sorted(tensors))
         rest = tuple(i for i in range(len(shape)) if i not in tensors)
-        return cls(shape, common, tuple(sorted(counted.items())), picked, rest)
+        return cls(shape, common, tuple(sorted(batched.items())), gathered, rest)
 
     @property
     def batch(self) -> int:
-        """How many axes are counted along."""
-        return len(self.counted)
+        """The number of batch axes."""
+        return len(self.batched)
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The tensor's axes: those counted along, those picked from, the rest."""
-        return (*(dim for _, dim in self.counted), *self.picked, *self.rest)
+        """The tensor's axes in the order batch, gathered, rest."""
+        return (*(dim for _, dim in self.batched), *self.gathered, *self.rest)
 
     @property
     def index_order(self) -> tuple[int, ...]:
-        """The axes of the index, those that count first."""
-        first = tuple(axis for axis, _ in self.counted)
+        """The axes of the index, batch axes first."""
+        first = tuple(axis for axis, _ in self.batched)
         return (*first, *(i for i in range(len(self.common)) if i not in first))
 
     @property
@@ -73,22 +74,22 @@ class IndexAxes:
         return tuple(argsort(self.index_order))
 
     @property
-    def counts(self) -> dict[int, sint]:
-        """How many elements are counted along each axis of the tensor."""
-        return {dim: self.common[axis] for axis, dim in self.counted}
+    def batch_sizes(self) -> dict[int, sint]:
+        """The size of each batch axis in the result, by axis of the tensor."""
+        return {dim: self.common[axis] for axis, dim in self.batched}
 
     def sizes(self, dims: tuple[int, ...]) -> tuple[sint, ...]:
-        """The sizes of some of the tensor's axes."""
+        """The sizes of these axes of the tensor."""
         return tuple(self.shape[dim] for dim in dims)
 
 
-def counted_axis(node: UOp) -> int | None:
-    """The axis along which a value is 0, 1, 2, ..., and equal along all others, if there is one."""
+def enumerated_axis(node: UOp) -> int | None:
+    """The axis along which a value is 0, 1, 2, ... and constant along all others, or None."""
     if node.op is Ops.ARANGE:
         return 0 if isinstance(node.arg, int) and node.arg > 1 else None
     if not is_placement(node) and node.op not in {Ops.CAST, Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE}:
         return None
-    axis = counted_axis(node.src[0])
+    axis = enumerated_axis(node.src[0])
     if axis is None or node.op is not Ops.RESHAPE:
         return node.arg.index(axis) if axis is not None and node.op is Ops.PERMUTE else axis
     size = node.src[0].shape[axis]

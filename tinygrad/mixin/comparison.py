@@ -1,7 +1,7 @@
-"""Comparison of two tensors, and choices between elements.
+"""Comparisons, `where`, and elementwise minimum, maximum and clamp.
 
-In: tensors and Python numbers, broadcast and promoted as in arithmetic. Out: bools, which have no
-gradient, or elements of one operand or the other.
+Input: tensors and Python numbers, broadcast and promoted as in arithmetic. Output: bools, which
+have no gradient, or elements of one operand or the other.
 """
 
 from __future__ import annotations
@@ -9,49 +9,49 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
-from tinygrad.mixin.arithmetic import ArithmeticMixin, reversed_order
+from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
 
 
-class SelectionMixin(ArithmeticMixin):
-    """Comparisons, `where`, and the larger, smaller or clipped of values."""
+class ComparisonMixin(ArithmeticMixin):
+    """`eq`, `ne`, `where`, `maximum`, `minimum`, `clamp`, `lerp`."""
 
     __slots__ = ()
 
-    def _compared(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+    def _compare(self, op: Ops, x: Any, reverse: bool = False) -> Self:
         a, b = self._operands(x, reverse, op.name)
         return self._new(a.alu(op, b), False)
 
-    def _not_above(self, x: Any, reverse: bool) -> Self:
-        """`self <= x`, or `x <= self`; false where one is NaN."""
+    def _less_equal(self, x: Any, reverse: bool) -> Self:
+        """`self <= x`, or `x <= self` with `reverse`; false if one is NaN."""
         a, b = self._operands(x, reverse, "CMPLT")
         if not dtypes.is_float(a.dtype):
             return self._new((b < a).logical_not(), False)
         return self._new((a < b) | a.eq(b), False)
 
     def eq(self, x: Any) -> Self:
-        """`self == x`.
+        """Equality: `self == x`.
 
         >>> Tensor([1, 2]).eq(Tensor([1, 3])).tolist()
         [True, False]
         """
-        return self._compared(Ops.CMPEQ, x)
+        return self._compare(Ops.CMPEQ, x)
 
     def ne(self, x: Any) -> Self:
-        """`self != x`.
+        """Inequality: `self != x`.
 
         >>> Tensor([1, 2]).ne(Tensor([1, 3])).tolist()
         [False, True]
         """
-        return self._compared(Ops.CMPNE, x)
+        return self._compare(Ops.CMPNE, x)
 
     # ---- selection ----
 
     def where(self, x: Any, y: Any) -> Self:
-        """`x` where this is true, else `y`, elementwise.
+        """Select elementwise: `x` where this tensor is true, else `y`.
 
         >>> Tensor([True, False]).where(Tensor([1, 2]), 0).tolist()
         [1, 0]
@@ -65,13 +65,13 @@ class SelectionMixin(ArithmeticMixin):
                 node if is_scalar(node) else broadcast_node(node, shape)
                 for node in (condition, a, b)
             )
-        # the condition has no part in the gradient
+        # whether a gradient is required does not depend on the condition
         sources = [v for v in (x, y) if isinstance(v, TensorCore)]
         plain = self._new(condition, False)
         return plain._derive(condition.alu(Ops.WHERE, a, b), *sources)
 
     def _choices(self, x: Any, y: Any) -> tuple[UOp, UOp]:
-        """`x` and `y` as nodes of one dtype."""
+        """`x` and `y` as nodes of their common dtype."""
         if isinstance(x, TensorCore):
             a, b = x.uop, x._operand(y, "where")
         elif isinstance(y, TensorCore):
@@ -82,7 +82,7 @@ class SelectionMixin(ArithmeticMixin):
         return a.cast(dtype), b.cast(dtype)
 
     def masked_fill(self, mask: Self, value: Any) -> Self:
-        """`value` where `mask` is true, else the element.
+        """Replace the elements where `mask` is true by `value`.
 
         >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), -1).tolist()
         [-1, 2, -1]
@@ -90,7 +90,7 @@ class SelectionMixin(ArithmeticMixin):
         return mask.where(value, self)
 
     def maximum(self, x: Any) -> Self:
-        """The larger of two, elementwise.
+        """Elementwise maximum.
 
         >>> Tensor([-1, 2, 3]).maximum(1).tolist()
         [1, 2, 3]
@@ -98,16 +98,16 @@ class SelectionMixin(ArithmeticMixin):
         return self._binary(Ops.MAX, x)
 
     def minimum(self, x: Any) -> Self:
-        """The smaller of two, elementwise.
+        """Elementwise minimum.
 
         >>> Tensor([-1, 2, 3]).minimum(1).tolist()
         [-1, 1, 1]
         """
         a, b = self._operands(x, False, "MAX")
-        return self._result(reversed_order(reversed_order(a).alu(Ops.MAX, reversed_order(b))), x)
+        return self._result(reverse_order(reverse_order(a).alu(Ops.MAX, reverse_order(b))), x)
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:
-        """The elements, no smaller than `min_` and no larger than `max_`.
+        """Clamp to the range [min_, max_]; None is no bound.
 
         Raises RuntimeError if both are None.
 
@@ -118,11 +118,11 @@ class SelectionMixin(ArithmeticMixin):
             raise RuntimeError("clamp needs min_, max_ or both")
         x = self
         if min_ is not None:
-            x = x._compared(Ops.CMPLT, min_).where(min_, x)
-        return x if max_ is None else x._compared(Ops.CMPLT, max_, True).where(max_, x)
+            x = x._compare(Ops.CMPLT, min_).where(min_, x)
+        return x if max_ is None else x._compare(Ops.CMPLT, max_, True).where(max_, x)
 
     def clip(self, min_: Any = None, max_: Any = None) -> Self:
-        """Another name of `clamp`.
+        """Alias of `clamp`.
 
         >>> Tensor([-3, 0, 3]).clip(0).tolist()
         [0, 0, 3]
@@ -130,7 +130,7 @@ class SelectionMixin(ArithmeticMixin):
         return self.clamp(min_, max_)
 
     def copysign(self, other: Any) -> Self:
-        """The size of this with the sign of `other`, of which zeros count too.
+        """The absolute value of `self` with the sign of `other`, also of signed zeros.
 
         >>> Tensor([1.0, -2.0]).copysign(Tensor([-0.0, 3.0])).tolist()
         [-1.0, 2.0]
@@ -139,13 +139,13 @@ class SelectionMixin(ArithmeticMixin):
         dtype = least_upper_float(a.dtype)
         a, b = a.cast(dtype), b.cast(dtype)
         zero = const_node(0, dtype)
-        # the sign of a zero shows in its reciprocal
+        # the reciprocal of a zero has its sign
         negative = (b < zero) | (b.eq(zero) & (b.reciprocal() < zero))
         size = (a < zero).where(a * -1, a)
         return self._result(negative.where(size * -1, size), other)
 
     def lerp(self, end: Self | float, weight: Any) -> Self:
-        """`self + (end - self) * weight`; of uint8, in fixed point with 7 bits, rounded.
+        """Linear interpolation: `self + (end - self) * weight`; uint8 in 7-bit fixed point.
 
         >>> Tensor([1.0, 2.0]).lerp(Tensor([4.0, 5.0]), 0.5).tolist()
         [2.5, 3.5]

@@ -1,6 +1,6 @@
-"""Values of tensors as numbers of Python and arrays of numpy: here computation is waited for.
+"""Conversion to numpy and Python values; these methods realize the tensor.
 
-In: tensors anywhere. Out: numbers, lists, arrays of the host.
+Input: tensors on any device. Output: numbers, lists, numpy arrays, memoryviews.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import numpy
 
 
-class ReadingMixin(ReduceMixin, StorageMixin, PlacementMixin):
-    """`numpy`, `item`, `tolist`, `data`."""
+class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
+    """`numpy`, `data`, `item`, `tolist`, `allclose`."""
 
     __slots__ = ()
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
-        """A copy of the value as an array; bfloat16 and fp8 come as float32.
+        """Copy to a numpy array; bfloat16 and fp8 become float32.
 
         >>> Tensor([1, 2]).numpy()
         array([1, 2], dtype=int32)
@@ -38,32 +38,32 @@ class ReadingMixin(ReduceMixin, StorageMixin, PlacementMixin):
         x = self.to("CPU") if isinstance(self.device, Sharding) else self
         x.realize()
         array = read_array(x.uop)
-        # reading copies the buffer once; a repeated or reordered view of it is copied again
+        # read_array copies the buffer; a view of that copy is copied again, to be contiguous
         return array if array.flags.owndata else np.array(array, order="C")
 
     def data(self) -> memoryview:
-        """The value as a memoryview of its shape. Raises TypeError for types Python has not.
+        """A memoryview of the value, in its shape. Raises TypeError for dtypes without a format.
 
         >>> Tensor([1, 2]).data().tolist()
         [1, 2]
         """
         if self.dtype.fmt is None:
-            raise TypeError(f"a memoryview has no elements of {self.dtype}; cast to float32 first")
+            raise TypeError(f"a memoryview cannot hold {self.dtype}; cast to float32 first")
         array = self.numpy()
         return memoryview(array if array.flags.c_contiguous else array.copy())  # type: ignore[arg-type]
 
     def item(self) -> Any:
-        """The value of a tensor of one element, as a Python number. Raises ValueError of others.
+        """The value of a one-element tensor as a Python number. Raises ValueError for other sizes.
 
         >>> Tensor(42).item()
         42
         """
         if self.numel() != 1:
-            raise ValueError(f"item() is of one element; this tensor has shape {self.shape}")
+            raise ValueError(f"item() needs a tensor of one element, not shape {self.shape}")
         return self.numpy().item()
 
     def tolist(self) -> Any:
-        """The value as nested lists of Python numbers; of a tensor without axes, the number.
+        """Nested lists of Python numbers; one number for a tensor without axes.
 
         >>> Tensor([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
@@ -73,7 +73,7 @@ class ReadingMixin(ReduceMixin, StorageMixin, PlacementMixin):
     def allclose(
         self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> bool:
-        """Whether all elements are close, see `isclose`; computes at once.
+        """Whether all elements are close, as `isclose`.
 
         >>> Tensor([1.0, 2.0]).allclose(Tensor([1.0, 2.0 + 1e-7]))
         True
@@ -81,5 +81,5 @@ class ReadingMixin(ReduceMixin, StorageMixin, PlacementMixin):
         return bool(self.isclose(other, rtol=rtol, atol=atol, equal_nan=equal_nan).all().item())
 
     def __bool__(self) -> bool:
-        """Raises TypeError: whether all or any elements count has to be said."""
-        raise TypeError("a tensor is neither true nor false; use .item(), .any() or .all()")
+        """Raises TypeError: use `item`, `any` or `all`."""
+        raise TypeError("the truth value of a tensor is ambiguous; use .item(), .any() or .all()")

@@ -1,8 +1,8 @@
-"""Kernels written by hand, as operations on tensors.
+"""Custom kernels: kernels written in the kernel language, as operations on tensors.
 
-In: tensors, and a function that writes a kernel over placeholders for them. Out: tensors that hold
-what is in the memory of each of them after the kernel. Always true: a kernel writes to memory that
-somebody asked it to write to, and everything that reads an older content of it runs before.
+Input: tensors, and a function that writes a kernel over placeholders for them. Output: tensors of
+the content of each one's memory after the kernel. Invariant: a kernel writes only to memory that it
+was given for writing, and everything that reads older content of that memory runs before.
 """
 
 from __future__ import annotations
@@ -50,28 +50,27 @@ class CustomKernelMixin(TensorCore):
         rule: str | None = None,
         reduce: str = "sum",
     ) -> list[Self]:
-        """What is in each of some tensors after a kernel that `fxn` writes.
+        """Run a kernel that `fxn` writes; returns each tensor with its content after the kernel.
 
-        `fxn` gets a placeholder for each tensor, of its shape and dtype, and returns a `sink()` of
-        stores. Tensors that the kernel writes keep the result, as after `assign()`, if they are in
-        memory or from `Tensor.empty`; of any other, a copy is written.
+        `fxn` takes a placeholder for each tensor, of its shape and dtype, and returns a `sink()` of
+        stores. The kernel writes in place to tensors that are in memory or from `Tensor.empty`,
+        as `assign()` does; of other tensors, it writes a copy.
 
-        `fxn` may use bound Variables; their values then stand in `kernel.src` behind the tensors.
+        `fxn` may use bound Variables; `kernel.src` has their values after those of the tensors.
 
-        `grad_fxn(gradient, kernel)` gives, for each tensor in turn, the gradient by its value
-        before the kernel, or None. `gradient` is by the output that `kernel` stands for, number
-        `kernel.arg.output`; `kernel.src` are the tensors' values. It is called for each output that
-        a gradient comes from.
+        `grad_fxn(gradient, kernel)` returns, for each tensor in turn, the gradient by its value
+        before the kernel, or None. `gradient` is that by output number `kernel.arg.output`, and
+        `kernel.src` are the tensors' values. It is called for each output that has a gradient.
 
-        Tensors that are split need a `rule` that names their axes, `"m k, k n -> m n"`: inputs and
-        outputs, where the tensors stand outputs first. Axes of one name are split alike, inputs are
-        resharded for that, and `fxn` gets local shapes. Where an output lacks a split axis, each
-        device writes a term, over memory without a content, and `reduce` ("sum", "prod", "max")
-        says how terms are put together. An axis in brackets, `[k]`, is never split, and one that an
-        output lacks only into blocks that divide it.
+        Sharded tensors need a `rule` that names their axes, inputs and then outputs, as in
+        `"m k, k n -> m n"`; the tensors are passed outputs first. Axes of one name are sharded
+        alike, inputs are resharded for that, and `fxn` gets local shapes. Where an output lacks a
+        sharded axis, each device writes partial results over uninitialized memory, and `reduce`
+        ("sum", "prod", "max") combines them. An axis in brackets, `[k]`, is never sharded; one that
+        an output lacks is sharded only if its size divides.
 
-        Raises CustomKernelError for a kernel that makes no sense, ShardingError for tensors that do
-        not live together, are split without a rule, or do not fit it.
+        Raises CustomKernelError for an invalid kernel, ShardingError for tensors that are on
+        different devices, are sharded without a rule, or do not fit the rule.
 
         >>> from tinygrad import UOp
         >>> def double(result, x):
@@ -110,7 +109,7 @@ class CustomKernelMixin(TensorCore):
             if value.op is Ops.ASSIGN:
                 note_write(value)
             results[i].uop = value
-            if has_no_content(tensors[i].uop) or tensors[i].uop is sources[i]:
+            if is_uninitialized(tensors[i].uop) or tensors[i].uop is sources[i]:
                 tensors[i].uop = value
         return results
 
@@ -124,13 +123,13 @@ def _check_inputs(name: str, tensors: tuple[TensorCore, ...]) -> None:
 def _devices(
     name: str, tensors: tuple[TensorCore, ...], rule: str | None, reduce: str
 ) -> Sequence[DeviceValue]:
-    """The device or layout of each tensor for the kernel. Raises ShardingError if there is none."""
+    """The device or layout that the kernel needs each tensor in. Raises ShardingError if none."""
     if reduce not in REDUCTIONS:
         raise ShardingError(
             f"custom kernel {name}: reduce={reduce!r} is none of {', '.join(REDUCTIONS)}"
         )
-    # memory without a content is made where it is needed, unless there is nothing else
-    places = [None if has_no_content(x.uop) else x.uop.device for x in tensors]
+    # uninitialized tensors are allocated where they are needed, unless all are uninitialized
+    places = [None if is_uninitialized(x.uop) else x.uop.device for x in tensors]
     if all(place is None for place in places):
         places = [x.device for x in tensors]
     devices = dedup(place for place in places if place is not None)
@@ -148,9 +147,9 @@ def _devices(
         )
     if isinstance(devices[0], Sharding) and not devices[0].is_replicated:
         raise ShardingError(
-            f"custom kernel {name}: its tensors are split, {devices[0]}, and nothing says how it "
-            "works on parts; name their axes by rule=, as in rule='m k, k n -> m n', or pass full "
-            "copies, x.to(x.device.replicated())"
+            f"custom kernel {name}: its tensors are sharded, {devices[0]}, without a rule for "
+            "shards; name their axes by rule=, as in rule='m k, k n -> m n', or replicate them, "
+            "x.to(x.device.replicated())"
         )
     return devices * len(tensors)
 
@@ -160,7 +159,7 @@ def _check_outputs(name: str, written: tuple[int, ...], rule: str) -> None:
     if written != tuple(range(count)):
         raise ShardingError(
             f"custom kernel {name}: it writes the tensors {written}, but by the rule {rule!r} the "
-            f"first {count} are its outputs; name what it writes behind the arrow and pass it first"
+            f"first {count} are its outputs; name them after the arrow and pass them first"
         )
 
 
@@ -168,7 +167,7 @@ def _check_written(name: str, number: int, x: TensorCore) -> None:
     if not all_int(x.shape):
         raise CustomKernelError(
             f"custom kernel {name}: it writes tensor {number}, which has the symbolic shape "
-            f"{format_shape(x.shape)}; pass all of its memory, and let loops or valid() end early"
+            f"{format_shape(x.shape)}; pass the maximum size, and bound the loops or use valid()"
         )
 
 
@@ -178,9 +177,7 @@ def _kernel_of(
     tensors: tuple[TensorCore, ...],
     shapes: Sequence[tuple[int, ...]],
 ) -> tuple[UOp, tuple[UOp, ...]]:
-    """The kernel graph that a user's function writes for tensors like these, and the bound
-    Variables in it.
-    """
+    """The kernel graph that a user's function writes for these tensors, and its bound Variables."""
     placeholders = tuple(
         UOp.placeholder(shape, x.dtype, i)
         for i, (x, shape) in enumerate(zip(tensors, shapes, strict=True))
@@ -189,8 +186,8 @@ def _kernel_of(
         inspect.signature(fxn).bind(*placeholders)
     except TypeError as error:
         raise CustomKernelError(
-            f"custom kernel {name}: it is given {len(placeholders)} tensors, so the function has "
-            f"to take as many placeholders ({error})"
+            f"custom kernel {name}: it is called with {len(placeholders)} tensors, so the function "
+            f"must take as many placeholders ({error})"
         ) from None
     sink = fxn(*placeholders)
     if not isinstance(sink, UOp) or sink.op is not Ops.SINK:
@@ -203,23 +200,23 @@ def _kernel_of(
 
 
 def is_whole_memory(node: UOp) -> bool:
-    """Whether a value is all of a buffer, in order: what is written to it stays there."""
+    """Whether a value is all of a buffer, in order, so that it can be written in place."""
     while node.op in {Ops.RESHAPE, Ops.ASSIGN}:
         node = node.src[0]
     return node.op is Ops.BUFFER
 
 
-def has_no_content(node: UOp) -> bool:
-    """Whether a value is memory that nothing was written to yet."""
+def is_uninitialized(node: UOp) -> bool:
+    """Whether a value is uninitialized memory."""
     while node.op is Ops.RESHAPE:
         node = node.src[0]
     return node.op is Ops.BUFFER and not node.is_realized
 
 
 def _written_memory(node: UOp, device: DeviceValue) -> UOp:
-    """Memory on `device` with the content of `node`, its own if it is there; terms need none."""
+    """Memory on `device` with the content of `node`; uninitialized for partial results."""
     is_partial = isinstance(device, Sharding) and device.is_partial
-    if is_partial or (has_no_content(node) and node.device != device):
+    if is_partial or (is_uninitialized(node) and node.device != device):
         return UOp.new_buffer(device, cast("tuple[int, ...]", node.shape), node.dtype)
     node = _on(node, device)
     return node if is_whole_memory(node) else in_own_memory(node)
@@ -232,13 +229,13 @@ def _on(node: UOp, device: DeviceValue) -> UOp:
 
 
 def _checked(grad_fxn: GradientFunction, name: str) -> CustomRule:
-    """The rule of a CUSTOM_KERNEL: the user's, whose result has to fit."""
+    """The gradient rule of a CUSTOM_KERNEL: the user's, with its result checked."""
 
     def rule(gradient: UOp, kernel: UOp, *sources: UOp) -> Sequence[UOp | None]:
         found = grad_fxn(gradient, kernel)
         if not isinstance(found, (tuple, list)) or len(found) != len(sources):
             raise CustomKernelError(
-                f"custom kernel {name}: grad_fxn returned {found!r}; it has to return a tuple of "
+                f"custom kernel {name}: grad_fxn returned {found!r}; it must return a tuple of "
                 f"{len(sources)}, a gradient or None for each tensor"
             )
         for i, (part, source) in enumerate(zip(found, sources, strict=True)):

@@ -1,7 +1,7 @@
-"""Where windows lie on the last axes of an array: padding, strides, and how many windows there are.
+"""Geometry of pooling and convolution windows: padding, strides, dilations and counts.
 
-In: sizes, and the arguments that pooling and convolution share, as users write them. Out: one
-number or pair for each spatial axis, checked. Pure arithmetic: nothing here knows tensors.
+Input: sizes and window arguments, as users write them. Output: one number or pair for each spatial
+axis, checked. Pure arithmetic on ints, without tensors.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def spatial_pairs(padding: Sizes, count: int) -> Pairs:
-    """Padding as (before, after) of each of `count` spatial axes.
+    """Padding as (before, after) for each of `count` spatial axes.
 
-    One number is for all sides, `count` numbers are for both sides of each axis, and twice as many
-    are (left, right, top, bottom, ...): the last axis first. Raises ValueError for other lengths,
-    TypeError for what are no whole numbers.
+    One number applies to all sides, `count` numbers to both sides of each axis, and twice as many
+    are (left, right, top, bottom, ...), the last axis first. Raises ValueError for other lengths,
+    TypeError for anything but integers.
     """
-    _check_whole(padding, "padding")
+    _check_integers(padding, "padding")
     if isinstance(padding, int):
         return ((padding, padding),) * count
     if len(padding) == count:
@@ -36,26 +36,26 @@ def spatial_pairs(padding: Sizes, count: int) -> Pairs:
     )
 
 
-def spatial_tuple(value: Sizes, count: int, name: str, least: int = 1) -> tuple[int, ...]:
-    """One number for each of `count` spatial axes. Raises ValueError for other counts and sizes,
-    TypeError for what are no whole numbers.
+def spatial_tuple(value: Sizes, count: int, name: str, minimum: int = 1) -> tuple[int, ...]:
+    """One number for each of `count` spatial axes. Raises ValueError for other counts and values,
+    TypeError for anything but integers.
     """
-    _check_whole(value, name)
+    _check_integers(value, name)
     result = make_tuple(value, count)
-    if len(result) != count or any(x < least for x in result):
-        raise ValueError(f"{name}={value} must be {count} numbers of at least {least}, or one")
+    if len(result) != count or any(x < minimum for x in result):
+        raise ValueError(f"{name}={value} must be {count} numbers of at least {minimum}, or one")
     return result
 
 
-def _check_whole(value: Sizes, name: str) -> None:
+def _check_integers(value: Sizes, name: str) -> None:
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(x, int) for x in numbers):
-        raise TypeError(f"{name}={value} must be a whole number, or one for each spatial axis")
+        raise TypeError(f"{name}={value} must be an integer, or one for each spatial axis")
 
 
 @dataclass(frozen=True)
 class PoolWindows:
-    """How windows lie on the last axes: one entry an axis, padding without what ceil_mode adds."""
+    """Windows over the last axes: one entry per axis; padding as given, without ceil_mode."""
 
     sizes: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -66,13 +66,13 @@ class PoolWindows:
 
     @property
     def padded_sizes(self) -> tuple[int, ...]:
-        """The sizes of the axes with padding."""
+        """The sizes of the padded axes."""
         pairs = zip(self.sizes, self.padding, strict=True)
         return tuple(size + before + after for size, (before, after) in pairs)
 
     @property
     def spans(self) -> tuple[int, ...]:
-        """How far a window reaches along each axis."""
+        """The extent of a window along each axis, from its first to its last element."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     @property
@@ -86,13 +86,13 @@ class PoolWindows:
             rest, self.stride, self.sizes, self.padding, strict=True
         ):
             last = ceildiv(r, s)
-            # a window that would start behind the elements is left out
+            # a window may not start in the padding at the end
             found.append(last if last * s >= size + before else last + 1)
         return tuple(found)
 
     @property
     def all_padding(self) -> Pairs:
-        """The padding that makes every window whole."""
+        """The padding with which every window is complete, in ceil_mode too."""
         result = []
         for (before, after), size, count, stride, span in zip(
             self.padding, self.padded_sizes, self.counts, self.stride, self.spans, strict=True
@@ -101,13 +101,13 @@ class PoolWindows:
         return tuple(result)
 
     def elements(self, axis: int, with_padding: bool) -> list[int]:
-        """How many elements each window along `axis` holds."""
+        """The number of elements in each window along `axis`."""
         low, high = self.bounds(axis, with_padding)
         starts = [o * self.stride[axis] for o in range(self.counts[axis])]
         reach = [k * self.dilation[axis] for k in range(self.kernel[axis])]
         return [sum(low <= start + k < high for k in reach) for start in starts]
 
     def bounds(self, axis: int, with_padding: bool) -> tuple[int, int]:
-        """The first element, and the first behind the last, among padded ones."""
+        """The range of elements that count, in padded positions."""
         before, size = self.padding[axis][0], self.sizes[axis]
         return (0, self.padded_sizes[axis]) if with_padding else (before, before + size)

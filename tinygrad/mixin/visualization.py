@@ -1,4 +1,4 @@
-"""Seeing where a tensor is."""
+"""Visualization of shardings: which device holds which shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.sharding.drawing import Drawing
 
 
-class DrawingMixin(TensorCore):
+class VisualizationMixin(TensorCore):
     """`visualize_sharding`."""
 
     __slots__ = ()
@@ -16,13 +16,12 @@ class DrawingMixin(TensorCore):
     def visualize_sharding(
         self, axes: Sequence[int] | None = None, at: Mapping[int, int] | None = None
     ) -> Drawing:
-        """A picture of which device holds which block of this tensor: text where it is printed or
-        shown at a prompt, SVG in a notebook (and by `.svg()`). Nothing is computed.
+        """Draw which device holds which shard: as text when printed, as SVG in a notebook and by
+        `.svg()`. Nothing is computed.
 
-        `axes` are one or two to show, from top to bottom and from left to right; by default those
-        that are split, then the last ones. `at` picks an index along others, as in `{0: 3}`;
-        without one, there is a table for each block. Raises ShardingError for axes that there are
-        not.
+        `axes` are the one or two axes to draw, vertical first; by default sharded axes, then the
+        last ones. `at` selects an index along others, as in `{0: 3}`; without it, there is a table
+        for each shard. Raises ShardingError for axes out of range.
 
         >>> print(Tensor.ones(4, 2).shard(("CPU", "CPU:1"), axis=0).visualize_sharding())
         (4, 2) on Sharding(CPU:0-1, axis=0), (2, 2) each
