@@ -228,25 +228,13 @@ def test_a_system_without_posix_threads_is_an_error(monkeypatch: pytest.MonkeyPa
         host_platform()
 
 
-def run_script(body: str) -> str:
-    """Runs a program with a pool of 3 threads; returns what it prints, fails if it does."""
-    script = textwrap.dedent(
-        """
-        import os, sys, threading
-        import numpy as np
-        from test_pool import launch
-        from tinygrad.runtime.support.pool import worker_pool
-        pool = worker_pool()
-        assert pool.threads == 3
-        marks = np.zeros(1000, np.int32)
-        launch(pool, marks, 1000)
-        """
-    ) + textwrap.dedent(body)
+def run_python(script: str) -> str:
+    """Runs a program with 3 threads to a pool. Returns what it prints; fails if it fails."""
     here = Path(__file__).parent
     root = here.parents[1]
     path = f"{root}:{here}"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
         env={"CPU_COUNT": "3", "PYTHONPATH": path, "PATH": "", "HOME": str(Path.home())},
         cwd=root,
         check=False,
@@ -257,6 +245,23 @@ def run_script(body: str) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
+
+
+PRELUDE = """
+import os, sys, threading
+import numpy as np
+from test_pool import launch
+from tinygrad.runtime.support.pool import worker_pool
+pool = worker_pool()
+assert pool.threads == 3
+marks = np.zeros(1000, np.int32)
+launch(pool, marks, 1000)
+"""
+
+
+def run_script(body: str) -> str:
+    """Runs a program that has launched a kernel on its pool."""
+    return run_python(PRELUDE + textwrap.dedent(body))
 
 
 def test_a_forked_child_has_its_own_pool():
@@ -293,3 +298,23 @@ def test_a_program_can_exit_while_kernels_run():
         """
     )
     assert output == "end\n"
+
+
+def test_threads_that_start_together_share_one_pool():
+    output = run_python(
+        """
+        import threading
+        from tinygrad.runtime.support.pool import worker_pool
+        found, barrier = [], threading.Barrier(8)
+        def find():
+            barrier.wait()
+            found.append(worker_pool())
+        finders = [threading.Thread(target=find) for _ in range(8)]
+        for finder in finders:
+            finder.start()
+        for finder in finders:
+            finder.join()
+        print(len(set(found)))
+        """
+    )
+    assert output == "1\n"

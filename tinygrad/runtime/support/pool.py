@@ -13,6 +13,7 @@ import atexit
 import ctypes
 import functools
 import os
+import threading
 
 from tinygrad.helpers import ceildiv
 from tinygrad.runtime.support import native
@@ -65,9 +66,18 @@ class WorkerPool:
         self.launch(self.copy_kernel, addresses, sizes, ceildiv(nbytes, COPY_PIECE_BYTES))
 
 
+_creation = threading.Lock()
+
+
 @functools.cache
 def worker_pool() -> WorkerPool:
     """The pool of this process, created on first use."""
+    with _creation:  # several threads can miss the cache
+        return _create_worker_pool()
+
+
+@functools.cache
+def _create_worker_pool() -> WorkerPool:
     pool = WorkerPool(compile_llvm(native.load_ir("runtime")), thread_count())
     os.register_at_fork(after_in_child=pool.reset)
     atexit.register(pool.stop)
