@@ -79,7 +79,7 @@ class Compiled:
         allocator: Allocator,
         *,
         renderer: str = "",
-        compiler: Callable[[str], bytes] | None = None,
+        compiler: Callable[[str, bool], bytes] | None = None,
         runtime: Callable[[str, bytes], LoadedProgram] | None = None,
         replay: Callable[[], Any] | None = None,
         dtypes: frozenset[DType] = frozenset(),
@@ -98,11 +98,14 @@ class Compiled:
         self._compiler = compiler
         self._runtime = runtime
 
-    def compile(self, source: str) -> bytes:
-        """Compiles a kernel, or reads it from the disk cache. Raises CompileError."""
+    def compile(self, source: str, is_vectorized: bool = False) -> bytes:
+        """Compiles a kernel, or reads it from the disk cache. Raises CompileError.
+
+        Source that `is_vectorized` needs no vectorizer; see `ProgramSpec`.
+        """
         if self._compiler is None:
             raise DeviceError(f"{self.device} runs no kernels; move the tensor with .to('CPU')")
-        return self._compiler(source)
+        return self._compiler(source, is_vectorized)
 
     def runtime(self, name: str, code: bytes) -> LoadedProgram:
         """Loads the kernel `name` of `code`."""

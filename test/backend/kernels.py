@@ -11,11 +11,11 @@ import numpy
 
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
-from tinygrad.renderer import Program, Renderer
+from tinygrad.renderer import ProgramSpec, Renderer
 from tinygrad.renderer.cstyle import CRenderer
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.runtime.support.c_compiler import compile_c
-from tinygrad.runtime.support.llvm import emit_object, link
+from tinygrad.runtime.support.llvm import Flags, emit_object, link
 from tinygrad.settings import CPU_LLVM
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sym_infer
@@ -61,11 +61,14 @@ class Runner:
         if not CPU_LLVM:
             renderer = CRenderer(renderer.vector_bytes, threads=renderer.threads)
         start = time.perf_counter()
-        self.program: Program = get_program(kernel, renderer)
+        self.program: ProgramSpec = get_program(kernel, renderer)
         self.python_s = time.perf_counter() - start
         start = time.perf_counter()
-        compiler = compile_c if isinstance(renderer, CRenderer) else emit_object
-        code = compiler(self.program.source)
+        source = self.program.source
+        if isinstance(renderer, CRenderer):
+            code = compile_c(source)
+        else:
+            code = emit_object(source, Flags(is_vectorized=self.program.is_vectorized))
         self.llvm_s = time.perf_counter() - start
         self.code = link(code, self.program.name)
         signature = ctypes.CFUNCTYPE(

@@ -1,6 +1,5 @@
 ; output loop 0 in 1 x 16 lanes
 ; grid 6251
-; explicit vectors
 define internal void @add.body(ptr noalias %data0, ptr noalias %data1, ptr noalias %data2, i64 %begin, i64 %end) #0 {
 entry:
   %v5 = icmp slt i64 %begin, %end

@@ -1,6 +1,5 @@
 ; output loop 0 in 8 x 16 lanes
 ; grid 4
-; explicit vectors
 define internal void @column_max.body(ptr noalias %data0, ptr noalias %data1, i64 %begin, i64 %end) #0 {
 entry:
   %acc0 = alloca [8 x <16 x float>], align 64

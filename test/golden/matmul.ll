@@ -1,6 +1,5 @@
 ; grid 43
 ; tile 6 of loop 0 by 4 x 16 lanes of loop 1, panel packed
-; explicit vectors
 define internal void @matmul.body(ptr noalias %data0, ptr noalias %data1, ptr noalias %data2, i64 %begin, i64 %end) #0 {
 entry:
   %acc0 = alloca [24 x <16 x float>], align 64

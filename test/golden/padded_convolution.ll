@@ -1,6 +1,5 @@
 ; grid 16
 ; tile 2 of loop 3 x 4 of loop 2 by 2 x 16 lanes of loop 1, panel packed
-; explicit vectors
 @constant0 = private constant float 0x0000000000000000
 define internal void @convolution.body(ptr noalias %data0, ptr noalias %data1, ptr noalias %data2, i64 %begin, i64 %end) #0 {
 entry:

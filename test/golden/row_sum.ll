@@ -1,6 +1,5 @@
 ; reduction loop 1 in 4 x 16 lanes
 ; grid 512
-; explicit vectors
 define internal void @row_sum.body(ptr noalias %data0, ptr noalias %data1, i64 %begin, i64 %end) #0 {
 entry:
   %acc1 = alloca [1 x <16 x float>], align 64

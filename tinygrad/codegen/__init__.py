@@ -25,7 +25,7 @@ from tinygrad.codegen.lower.vectors import expand_vectors
 from tinygrad.codegen.optimize.loops import optimize_loops
 from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.helpers import to_function_name
-from tinygrad.renderer import Program, Renderer, parameters
+from tinygrad.renderer import ProgramSpec, Renderer, is_vectorized, parameters
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
@@ -69,14 +69,15 @@ def _run(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
     return sink, run_passes((LINEARIZE,), sink, renderer, name)
 
 
-def get_program(kernel: UOp, renderer: Renderer) -> Program:
+def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
     """The source text of a kernel graph, and how to call it."""
     sink, linear = get_linear(kernel, renderer)
     name = to_function_name(_info(kernel).name)
     pointers, variables = parameters(linear)
-    return Program(
+    return ProgramSpec(
         name=name,
         source=renderer.render(name, linear),
+        is_vectorized=is_vectorized(linear),
         slots=tuple(int(u.arg) for u in pointers),
         outputs=_slots(linear, Ops.STORE),
         inputs=_slots(linear, Ops.LOAD),

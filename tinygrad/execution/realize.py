@@ -18,8 +18,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
-from tinygrad.renderer import Program as ProgramSpec
-from tinygrad.renderer import Renderer, find_renderer
+from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
 from tinygrad.schedule.kernel.custom import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.schedule.pipeline import lower_kernel
@@ -36,7 +35,7 @@ class CompiledRunner:
         self.spec = spec
         self.device = device
         opened = Device[device]
-        self.program = opened.runtime(spec.name, opened.compile(spec.source))
+        self.program = opened.runtime(spec.name, opened.compile(spec.source, spec.is_vectorized))
         self.variable_names = tuple(v.arg[0] for v in spec.variables)
 
     @property

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import functools
 
-from tinygrad.renderer.base import Estimates, Program, Renderer, parameters
+from tinygrad.renderer.base import Estimates, ProgramSpec, Renderer, is_vectorized, parameters
 from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
 from tinygrad.renderer.llvm import LLVMRenderer
 
-__all__ = ["RENDERERS", "Estimates", "Program", "Renderer", "find_renderer", "parameters"]
+__all__ = [
+    "RENDERERS",
+    "Estimates",
+    "ProgramSpec",
+    "Renderer",
+    "find_renderer",
+    "is_vectorized",
+    "parameters",
+]
 
 RENDERERS: dict[str, type[Renderer]] = {
     "llvm": LLVMRenderer,

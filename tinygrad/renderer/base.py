@@ -45,11 +45,13 @@ class Estimates:
 
 
 @dataclass(frozen=True)
-class Program:
-    """A kernel as source text, and how to call it."""
+class ProgramSpec:
+    """A kernel as source text, and how to compile and call it."""
 
     name: str
     source: str = field(repr=False)
+    is_vectorized: bool
+    """Whether it has vectors, so that the compiler need not vectorize or hoist."""
     slots: tuple[int, ...]
     """The DEFINE_GLOBAL slot of each parameter, in order."""
     outputs: tuple[int, ...]
@@ -97,6 +99,11 @@ class Renderer:
     def render(self, name: str, linear: list[UOp]) -> str:
         """The source of the kernel `name`."""
         raise NotImplementedError
+
+
+def is_vectorized(linear: list[UOp]) -> bool:
+    """Whether a linear program has vectors."""
+    return any(u.dtype.count > 1 for u in linear)
 
 
 def parameters(linear: list[UOp]) -> tuple[list[UOp], list[UOp]]:

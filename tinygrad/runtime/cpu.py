@@ -16,7 +16,7 @@ from tinygrad.device import Buffer, Compiled
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.support.c_compiler import compile_c
 from tinygrad.runtime.support.host import HostAllocator, physical_memory
-from tinygrad.runtime.support.llvm import compile_llvm, link
+from tinygrad.runtime.support.llvm import DEFAULT_FLAGS, VECTORIZED_FLAGS, compile_llvm, link
 from tinygrad.runtime.support.pool import worker_pool
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.settings import CPU_LLVM, thread_count
@@ -60,13 +60,21 @@ class CPUProgram:
         return time.perf_counter() - start if wait else None
 
 
+def _compile_llvm(source: str, is_vectorized: bool) -> bytes:
+    return compile_llvm(source, VECTORIZED_FLAGS if is_vectorized else DEFAULT_FLAGS)
+
+
+def _compile_c(source: str, is_vectorized: bool) -> bytes:
+    return compile_c(source)
+
+
 def open_device(name: str) -> Compiled:
     """Opens a CPU device. CPU_LLVM selects the renderer: LLVM IR, or C."""
     return Compiled(
         name,
         CPUAllocator(name, FREE_LISTS),
         renderer="llvm" if CPU_LLVM else "c",
-        compiler=compile_llvm if CPU_LLVM else compile_c,
+        compiler=_compile_llvm if CPU_LLVM else _compile_c,
         runtime=CPUProgram,
         replay=lambda: Replay(worker_pool()),
         dtypes=frozenset(dtypes.all),

@@ -52,7 +52,7 @@ def open_device(name: str) -> Compiled:
         name,
         NullAllocator(name),
         renderer="llvm",
-        compiler=str.encode,
+        compiler=lambda source, _: source.encode(),
         runtime=NullProgram,
         dtypes=frozenset(dtypes.all),
         threads=thread_count(),

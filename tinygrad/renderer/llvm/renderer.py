@@ -29,9 +29,6 @@ from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# tells the compiler that its loop vectoriser has nothing to do; see `runtime/support/llvm.py`
-EXPLICIT_VECTORS = "; explicit vectors"
-
 
 class LLVMRenderer(Renderer):
     """The host CPU, or one with vectors of `vector_bytes` and as many `threads`."""
@@ -80,7 +77,6 @@ def _module(
     rest = [f"{value_type(u.dtype)} %value{i}" for i, u in enumerate(variables)]
     rest += ["i64 %begin", "i64 %end"]
     parts = [
-        *([EXPLICIT_VECTORS] if writer.is_vectorized else []),
         *(f"{slot} = private constant {text}" for text, slot in writer.constants.items()),
         f"define internal void @{name}.body({', '.join(declared + rest)}) #0 {{",
         "entry:",

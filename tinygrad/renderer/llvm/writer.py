@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.base import is_vectorized
 from tinygrad.renderer.llvm.types import value_type
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -50,7 +51,7 @@ class Writer:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.is_vectorized = any(u.dtype.count > 1 for u in self.linear)
+        self.is_vectorized = is_vectorized(self.linear)
         self.innermost = innermost_loops(self.linear)
         self.grid_loops = sum(
             u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL for u in self.linear

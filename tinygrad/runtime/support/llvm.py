@@ -35,16 +35,17 @@ class Flags:
     loop_vectorize: bool = True
     slp_vectorize: bool = False
     unroll: bool = True
+    is_vectorized: bool = False
+    """Run only `VECTORIZED_PASSES`: the module has explicit vectors, and its loops are hoisted."""
 
 
 DEFAULT_FLAGS = Flags()
+VECTORIZED_FLAGS = Flags(is_vectorized=True)
 
-# A module that begins with this comment is vectorized and hoisted already. It needs its marked
-# loops unrolled and its arrays promoted to registers: half the time of a full pipeline. Common
-# subexpressions are left to instruction selection: NewGVN, the only value numbering pass that
-# llvmlite offers, miscompiles.
-EXPLICIT_VECTORS = "; explicit vectors"
-EXPLICIT_PASSES = (
+# A vectorized module needs its marked loops unrolled and its arrays promoted to registers, in half
+# the time of a full pipeline. Common subexpressions are left to instruction selection: NewGVN, the
+# only value numbering pass that llvmlite offers, miscompiles.
+VECTORIZED_PASSES = (
     "simplify_cfg",
     "loop_unroll",
     "sroa",
@@ -94,7 +95,7 @@ def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
     """
     if not CACHELEVEL:
         return emit_object(source, flags)
-    passes = EXPLICIT_PASSES if source.startswith(EXPLICIT_VECTORS) else ()
+    passes = VECTORIZED_PASSES if flags.is_vectorized else ()
     key = hashlib.sha256(f"{host_target().key}|{flags}|{passes}|{source}".encode()).digest()
     cached = diskcache.get("llvm", key)
     if cached is not None:
@@ -133,9 +134,9 @@ def _optimize(source: str, flags: Flags) -> Any:
     module.triple = target.triple
     module.data_layout = target.data_layout
     builder = _pass_builder(flags)
-    if source.startswith(EXPLICIT_VECTORS):
+    if flags.is_vectorized:
         passes = llvm.create_new_module_pass_manager()
-        for name in EXPLICIT_PASSES:
+        for name in VECTORIZED_PASSES:
             getattr(passes, f"add_{name}_pass")()
     else:
         passes = builder.getModulePassManager()
