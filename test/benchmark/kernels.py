@@ -1,24 +1,28 @@
 """Single kernels: speed against torch in the same run, and what it took to generate them.
 
-`python -m test.benchmark.kernels [START OF NAME ...]`. Times are the least of some runs, with all
-threads.
+`python -m test.benchmark.kernels [START OF NAME ...]`, with torch installed. Times are medians,
+with all threads.
 """
 
 from __future__ import annotations
 
 import ctypes
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy
-import torch
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, sink
 from tinygrad.runtime.support.pool import worker_pool
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    import torch
 
 RUNS = 9
 Arrays = dict[int, numpy.ndarray]
@@ -34,8 +38,15 @@ class Case:
     name: str
     kernel: Callable[[], UOp]
     sizes: dict[int, tuple[int, ...]]
-    torch: Callable[..., torch.Tensor]
+    torch: Callable[..., Any]
     gflop: float = 0.0
+
+
+def functional() -> Any:
+    """`torch.nn.functional`, imported when a case runs."""
+    import torch
+
+    return torch.nn.functional
 
 
 def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj") -> Case:
@@ -118,7 +129,7 @@ def forward(c: Conv) -> Case:
         return _store([z, f, y, x], c.result, product.reduce(k, ky, kx, arg=Ops.ADD))
 
     sizes = {0: c.result, 1: c.image, 2: c.weights}
-    return Case(f"conv {c}", kernel, sizes, torch.nn.functional.conv2d, c.gflop)
+    return Case(f"conv {c}", kernel, sizes, lambda x, w: functional().conv2d(x, w), c.gflop)
 
 
 def weight_gradient(c: Conv) -> Case:
@@ -132,6 +143,8 @@ def weight_gradient(c: Conv) -> Case:
         return _store([f, k, ky, kx], c.weights, product.reduce(z, y, x, arg=Ops.ADD))
 
     def theirs(gradient: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        import torch
+
         return torch.nn.grad.conv2d_weight(image, c.weights, gradient)
 
     sizes = {0: c.weights, 1: c.result, 2: c.image}
@@ -152,6 +165,8 @@ def input_gradient(c: Conv) -> Case:
         return _store([z, k, y, x], c.image, product.reduce(f, ky, kx, arg=Ops.ADD))
 
     def theirs(gradient: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        import torch
+
         return torch.nn.grad.conv2d_input(c.image, weights, gradient)
 
     sizes = {0: c.image, 1: c.result, 2: c.weights}
@@ -168,7 +183,7 @@ def elementwise(n: int) -> Case:
         return _store([i], (n,), value)
 
     sizes = {0: (n,), 1: (n,), 2: (n,)}
-    return Case(f"relu(x*y+1) {n}", kernel, sizes, lambda x, y: torch.relu(x * y + 1))
+    return Case(f"relu(x*y+1) {n}", kernel, sizes, lambda x, y: (x * y + 1).relu())
 
 
 def reduction(n: int, op: Ops, kept: int) -> Case:
@@ -207,9 +222,7 @@ def max_pool(images: int, size: int) -> Case:
         return _store([z, y, x], (images, half, half), value.reduce(ky, kx, arg=Ops.MAX))
 
     sizes = {0: (images, half, half), 1: (images, size, size)}
-    return Case(
-        f"max pool {images}x{size}", kernel, sizes, lambda x: torch.nn.functional.max_pool2d(x, 2)
-    )
+    return Case(f"max pool {images}x{size}", kernel, sizes, lambda x: functional().max_pool2d(x, 2))
 
 
 MNIST = [Conv(512, 1, 32, 28, 5), Conv(512, 32, 32, 24, 5), Conv(512, 32, 64, 10, 3)]
@@ -227,18 +240,20 @@ CASES = [
 ]
 
 
-def least_s(function: Callable[[], object]) -> float:
-    """The least time of some runs, in seconds."""
+def median_s(function: Callable[[], object]) -> float:
+    """The median time of some runs, in seconds."""
     times: list[float] = []
     for _ in range(RUNS):
         start = time.perf_counter()
         function()
         times.append(time.perf_counter() - start)
-    return min(times)
+    return statistics.median(times)
 
 
 def measure(case: Case) -> str:
     """Run one case: a line of the table."""
+    import torch
+
     rng = numpy.random.default_rng(0)
     arrays = {s: rng.standard_normal(shape).astype("f4") for s, shape in case.sizes.items()}
     runner = Runner(case.kernel())
@@ -247,11 +262,11 @@ def measure(case: Case) -> str:
         *[arrays[slot].ctypes.data for slot in program.slots]
     )
     address, pool = runner.code[program.name], worker_pool()
-    ours = least_s(lambda: pool.launch(address, pointers, (ctypes.c_int64 * 1)(), program.grid))
+    ours = median_s(lambda: pool.launch(address, pointers, (ctypes.c_int64 * 1)(), program.grid))
     inputs = [torch.from_numpy(arrays[s]) for s in sorted(arrays) if s]
     with torch.no_grad():
         expected = case.torch(*inputs).numpy().reshape(case.sizes[0])
-        theirs = least_s(lambda: case.torch(*inputs))
+        theirs = median_s(lambda: case.torch(*inputs))
     scale = max(1.0, float(numpy.abs(expected).max()))
     error = float(numpy.abs(arrays[0] - expected).max()) / scale
     nbytes = sum(array.nbytes for array in arrays.values())
