@@ -25,7 +25,8 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import BufferArg, CommInfo, Message, TransferArg
 from tinygrad.uop.device_value import Spmd, TensorDevice, device_names, tensor_device
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.rewrite import PatternMatcher
+from tinygrad.uop.upat import UPat
 
 
 @dataclass(frozen=True)

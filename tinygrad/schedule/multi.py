@@ -31,8 +31,9 @@ from tinygrad.uop.args import CommInfo
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, tensor_device
 from tinygrad.uop.ops import BufferArg, UOp, sint
+from tinygrad.uop.rewrite import PatternMatcher
 from tinygrad.uop.slice_assign import match_slice_assign
-from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.upat import UPat
 
 
 def _line(node: UOp) -> str | int:

@@ -8,8 +8,8 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
 from tinygrad.uop.render import infix
+from tinygrad.uop.rewrite import graph_rewrite
 from tinygrad.uop.symbolic import symbolic
-from tinygrad.uop.upat import graph_rewrite
 
 
 class ExpressionMixin(Node):

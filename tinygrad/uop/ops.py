@@ -26,9 +26,10 @@ from tinygrad.uop.kernel_language import KernelMixin
 from tinygrad.uop.node import symbolic_args
 from tinygrad.uop.properties import PropertiesMixin
 from tinygrad.uop.render import infix, tree
+from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.sint import resolve, smax, smin, sym_infer
 from tinygrad.uop.tensor_graph import TensorGraphMixin
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.upat import UPat
 
 # fmt: off
 __all__ = [

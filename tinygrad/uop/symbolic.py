@@ -11,7 +11,8 @@ from __future__ import annotations
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops, compare, divmod, fold, identities, linear, logic, valid
 from tinygrad.uop.node import Node
-from tinygrad.uop.upat import PatternMatcher, Rule, UPat
+from tinygrad.uop.rewrite import PatternMatcher, Rule
+from tinygrad.uop.upat import UPat
 
 __all__ = ["symbolic", "symbolic_simple", "symbolic_valid"]
 

@@ -19,7 +19,8 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
+from tinygrad.uop.upat import UPat
 
 WIDE_FLOATS = (dtypes.float32, dtypes.float64)
 INTEGERS = (*dtypes.ints, *dtypes.index_like)

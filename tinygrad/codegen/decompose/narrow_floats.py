@@ -18,7 +18,8 @@ from tinygrad.dtype import DType, PtrDType, dtypes
 from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.upat import PatternMatcher, UPat
+from tinygrad.uop.rewrite import PatternMatcher
+from tinygrad.uop.upat import UPat
 
 NARROW = (*dtypes.fp8s, dtypes.float16, dtypes.bfloat16)
 FORMATS = {

@@ -13,7 +13,8 @@ from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 from tinygrad.uop.reshard import without_placement
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
+from tinygrad.uop.upat import UPat
 
 
 def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:

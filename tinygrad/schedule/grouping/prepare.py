@@ -17,7 +17,8 @@ from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
 from tinygrad.uop.reduction import identity
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
+from tinygrad.uop.upat import UPat
 
 # nodes that name the shards of other values
 _SHARDS = frozenset({Ops.MSTACK, Ops.MSELECT})

@@ -26,8 +26,8 @@ from tinygrad.schedule.kernel.rangeify import (
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.linear import split_sum
 from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint, symbolic_args
+from tinygrad.uop.rewrite import graph_rewrite
 from tinygrad.uop.spec_checks import elementwise_dtypes
-from tinygrad.uop.upat import graph_rewrite
 
 DEFINE = {
     AddrSpace.GLOBAL: Ops.DEFINE_GLOBAL,

@@ -17,8 +17,9 @@ from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
+from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.symbolic import symbolic
-from tinygrad.uop.upat import PatternMatcher, UPat, graph_rewrite
+from tinygrad.uop.upat import UPat
 
 Index: TypeAlias = tuple[UOp, ...]
 # a node of the tensor form at one point: (node, index of each axis, where that point exists)
