@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad.apps.language.chat.reply_parser import Call, Delta, ReplyParser
-from tinygrad.apps.language.chat.stop_strings import StopTexts
-from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, prepared
+from tinygrad.apps.language.chat.reply_parser import Delta, ReplyParser, ToolCall
+from tinygrad.apps.language.chat.stop_strings import StopStrings
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalized_messages
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("jinja2")
@@ -90,7 +90,7 @@ def test_messages_become_what_templates_expect() -> None:
         {"role": "developer", "content": [{"type": "text", "text": text} for text in "ab"]},
         {"role": "assistant", "content": None, "tool_calls": [call, broken]},
     ]
-    system, assistant = prepared(messages)
+    system, assistant = normalized_messages(messages)
     assert system == {"role": "system", "content": "ab"}
     assert assistant["content"] == ""
     arguments = [call["function"]["arguments"] for call in assistant["tool_calls"]]
@@ -102,7 +102,7 @@ def test_messages_become_what_templates_expect() -> None:
 
 @given(st.text("abcE", max_size=20), st.lists(st.text("abcE", min_size=1, max_size=3)))
 def test_a_stop_is_found_in_whatever_parts_the_text_comes(text: str, stops: list[str]) -> None:
-    whole, by_character = StopTexts(stops), StopTexts(stops)
+    whole, by_character = StopStrings(stops), StopStrings(stops)
     expected = whole.push(text) + whole.finish()
     assert "".join([*map(by_character.push, text), by_character.finish()]) == expected
     assert whole.found == by_character.found == any(stop in text for stop in stops)
@@ -113,12 +113,12 @@ def test_a_stop_is_found_in_whatever_parts_the_text_comes(text: str, stops: list
 
 # *** replies ***
 
-F = Call("f", '{"a": 1}')
+F = ToolCall("f", '{"a": 1}')
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 CODER = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
 
 
-def taken_apart(text: str, size: int, **options: bool) -> tuple[str, str, list[Call]]:
+def taken_apart(text: str, size: int, **options: bool) -> tuple[str, str, list[ToolCall]]:
     """What is said, the reasoning and the calls of a text that comes `size` characters at once."""
     parser = ReplyParser(**options)
     parts = [text[start : start + size] for start in range(0, len(text), size)]
@@ -154,7 +154,7 @@ def taken_apart(text: str, size: int, **options: bool) -> tuple[str, str, list[C
         ("{ is a brace", ("{ is a brace", "", [])),
     ],
 )  # fmt: skip
-def test_replies_are_taken_apart(text: str, expected: tuple[str, str, list[Call]], size: int):
+def test_replies_are_taken_apart(text: str, expected: tuple[str, str, list[ToolCall]], size: int):
     assert taken_apart(text, size, tools=True, bare_json=True) == expected
 
 

@@ -12,10 +12,10 @@ from tinygrad.apps.language.generation.engine import (
     Engine,
     EngineClosedError,
     Finished,
-    Generation,
+    FinishReason,
+    GenerationRequest,
+    GenerationTask,
     QueueFullError,
-    Reason,
-    Request,
 )
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 
@@ -43,8 +43,8 @@ class Asked:
     def __init__(self, engine: Engine, prompt: str, max_tokens: int = 100) -> None:
         self.events: queue.SimpleQueue[Generated | Finished] = queue.SimpleQueue()
         tokens = list(prompt.encode())
-        request = Request(tokens, Sampling(), max_tokens, frozenset([END]))
-        self.generation: Generation = engine.submit(request, self.events.put)
+        request = GenerationRequest(tokens, Sampling(), max_tokens, frozenset([END]))
+        self.generation: GenerationTask = engine.submit(request, self.events.put)
 
     def next(self) -> Generated | Finished:
         return self.events.get(timeout=TIMEOUT_S)
@@ -65,7 +65,7 @@ def test_sequences_that_run_together_get_their_own_tokens(start: Callable[..., E
     asked = [Asked(engine, prompt) for prompt in prompts]
     for prompt, one in zip(prompts, asked, strict=True):
         text, finished = one.result()
-        assert (text, finished.reason) == (checksum(prompt.encode()), Reason.STOP)
+        assert (text, finished.reason) == (checksum(prompt.encode()), FinishReason.STOP)
     assert max(model.batches) == 4
     assert len(model.caches) == 4
     assert engine.load == (0, 0)
@@ -73,15 +73,15 @@ def test_sequences_that_run_together_get_their_own_tokens(start: Callable[..., E
 
 def test_a_length_ends_a_sequence(start: Callable[..., Engine]) -> None:
     engine = start(FakeModel(ENDLESS))
-    assert Asked(engine, "a", max_tokens=3).result() == ("xxx", Finished(Reason.LENGTH))
+    assert Asked(engine, "a", max_tokens=3).result() == ("xxx", Finished(FinishReason.LENGTH))
 
 
 def test_a_full_context_ends_a_sequence(start: Callable[..., Engine]) -> None:
     engine = start(FakeModel(ENDLESS, max_context=10))
     text, finished = Asked(engine, "12345678").result()
-    assert (text, finished.reason) == ("xxx", Reason.LENGTH)
+    assert (text, finished.reason) == ("xxx", FinishReason.LENGTH)
     text, finished = Asked(engine, "1234567890").result()
-    assert (text, finished.reason) == ("x", Reason.LENGTH)
+    assert (text, finished.reason) == ("x", FinishReason.LENGTH)
     with pytest.raises(ValueError, match="11 tokens, and the context of the model 10; shorten"):
         Asked(engine, "12345678901")
     with pytest.raises(ValueError, match="no tokens to go on from"):
@@ -121,11 +121,11 @@ def test_replicas_have_as_much_to_do(start: Callable[..., Engine]) -> None:
     class Pair(FakeModel):
         def new_cache(self):
             cache = super().new_cache()
-            cache.group = len(self.caches) // 3
+            cache.replica = len(self.caches) // 3
             return cache
 
         def decode(self, tokens, caches):
-            groups.append([cache.group for cache in caches])
+            groups.append([cache.replica for cache in caches])
             return super().decode(tokens, caches)
 
     engine = start(Pair(), max_running=2, slots=4)
@@ -167,7 +167,7 @@ def test_a_cancelled_sequence_frees_its_slot(start: Callable[..., Engine]) -> No
     first, second = Asked(engine, "a", 4000), Asked(engine, "b", 2)
     first.next()
     first.generation.cancel()
-    assert first.result()[1].reason == Reason.CANCELLED
+    assert first.result()[1].reason == FinishReason.CANCELLED
     assert second.result()[0] == "xx"
 
 
@@ -180,7 +180,7 @@ def test_one_that_is_cancelled_while_it_waits_never_runs(start: Callable[..., En
     with pytest.raises(QueueFullError, match="1 requests are waiting already; try again later"):
         Asked(engine, "c")
     second.generation.cancel()
-    assert second.result() == ("", Finished(Reason.CANCELLED))
+    assert second.result() == ("", Finished(FinishReason.CANCELLED))
     Asked(engine, "d")  # there is room again
     first.generation.cancel()
 
@@ -190,7 +190,7 @@ def test_a_step_that_fails_fails_its_own_sequences_only(start: Callable[..., Eng
     engine = start(model, max_running=1)
     model.fails = RuntimeError("out of memory")
     text, finished = Asked(engine, "a").result()
-    assert (text, finished.reason, str(finished.error)) == ("", Reason.ERROR, "out of memory")
+    assert (text, finished.reason, str(finished.error)) == ("", FinishReason.ERROR, "out of memory")
     assert Asked(engine, "a").result()[0] == checksum(b"a")
 
 
@@ -200,7 +200,7 @@ def test_who_asked_may_be_gone(start: Callable[..., Engine]) -> None:
     def deliver(event: Generated | Finished) -> None:
         raise RuntimeError("the loop is closed")
 
-    engine.submit(Request([1], Sampling(), 9), deliver)
+    engine.submit(GenerationRequest([1], Sampling(), 9), deliver)
     assert Asked(engine, "a").result()[0] == checksum(b"a")
 
 

@@ -13,7 +13,7 @@ import pytest
 from test.llm.reference import Reference
 from test.llm.tiny import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_model
 from tinygrad import Device, Mesh, Tensor
-from tinygrad.apps.language.generation.engine import Engine, Request
+from tinygrad.apps.language.generation.engine import Engine, GenerationRequest
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.model.replicas import Replicas, load_model
 from tinygrad.apps.language.model.transformer import Transformer
@@ -182,7 +182,7 @@ def test_requests_are_shared_out_to_groups(folder: Path):
     engine, events = Engine(model, max_running=4), [SimpleQueue[Any]() for _ in prompts]
     try:
         for prompt, queue in zip(prompts, events, strict=True):
-            engine.submit(Request(prompt, Sampling(), max_tokens=12), queue.put)
+            engine.submit(GenerationRequest(prompt, Sampling(), max_tokens=12), queue.put)
         for tokens, queue in zip(expected, events, strict=True):
             assert [queue.get(timeout=60).token for _ in tokens] == tokens
     finally:

@@ -16,14 +16,14 @@ from tinygrad import GlobalCounters, Tensor
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.model.config import UnsupportedModelError
-from tinygrad.apps.language.model.transformer import CHUNK, Transformer
+from tinygrad.apps.language.model.transformer import PREFILL_CHUNK, Transformer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.state import FileFormatError
 
 # sums of some hundred products in float32, layer after layer
 CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
-LONG = 2 * CHUNK + 22
+LONG = 2 * PREFILL_CHUNK + 22
 
 
 def tokens_of(length: int, seed: int = 0) -> list[int]:
@@ -133,7 +133,7 @@ def test_one_capture_serves_all_positions(loaded: Transformer, expected: Any):
     for _ in range(3):
         loaded.decode([1], [cache])
     captures = {key: step.captured for key, step in loaded.steps.items()}
-    assert set(captures) >= {(1, 1), (1, CHUNK)}
+    assert set(captures) >= {(1, 1), (1, PREFILL_CHUNK)}
     before, kernels = len(compiled_kernels), GlobalCounters.kernel_count
     other = loaded.new_cache()
     loaded.prefill(tokens[:100], other)
@@ -253,7 +253,7 @@ def test_weights_stay_in_the_file(path: Path):
     before = GlobalCounters.mem_used
     Transformer.from_gguf(path, max_context=32)
     # cosines and sines
-    rotary = 2 * (32 + CHUNK) * 16 * 4
+    rotary = 2 * (32 + PREFILL_CHUNK) * 16 * 4
     assert GlobalCounters.mem_used - before <= rotary
 
 

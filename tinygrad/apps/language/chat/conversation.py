@@ -1,7 +1,7 @@
-"""A conversation with a model in this process: a message in, a reply out as it is written.
+"""A conversation with a model in this process.
 
-In: a loaded model, and messages. Out: `Delta`s. What stays true: what the model has read of the
-conversation it does not read again; a reply that was broken off is part of the conversation.
+Input: a loaded model, and messages. Output: `Delta`s, as they are generated. Invariants: the prefix
+that the KV cache holds is not computed again; an interrupted reply is part of the conversation.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.apps.language.chat.reply_parser import Delta
-from tinygrad.apps.language.chat.reply_reader import ReplyReader, parser_for
+from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate
-from tinygrad.apps.language.generation.engine import Model
-from tinygrad.apps.language.generation.generate import generate
+from tinygrad.apps.language.generation.generate import LanguageModel, generate
 from tinygrad.apps.language.generation.grammar import Grammar
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
 from tinygrad.apps.language.generation.sampling import Sampling
@@ -22,15 +21,15 @@ from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A model with what it takes to talk to it. `template` is None if it only continues text."""
+class LoadedModel:
+    """A model with its tokenizer and chat template; None for a model without one."""
 
     name: str
-    model: Model
+    model: LanguageModel
     tokenizer: SimpleTokenizer
     template: ChatTemplate | None
 
-    def needs_template(self) -> ChatTemplate:
+    def required_template(self) -> ChatTemplate:
         """The template. Raises ChatError if there is none."""
         if self.template is None:
             raise ChatError(
@@ -40,8 +39,8 @@ class Loaded:
 
 
 @dataclass
-class Wishes:
-    """How replies are written: until a stop comes, or so many tokens, or a grammar ends."""
+class ReplyOptions:
+    """Sampling parameters, and when replies end: at a stop string, a length, or a grammar's end."""
 
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
@@ -50,43 +49,45 @@ class Wishes:
 
 
 class Conversation:
-    """Messages and replies, with one model."""
+    """Messages and replies, and the KV cache for them."""
 
-    def __init__(self, loaded: Loaded, wishes: Wishes, system: str | None = None) -> None:
-        self.loaded, self.wishes, self.system = loaded, wishes, system
+    def __init__(
+        self, loaded: LoadedModel, options: ReplyOptions, system: str | None = None
+    ) -> None:
+        self.loaded, self.options, self.system = loaded, options, system
         self.messages: list[dict[str, Any]] = []
         self._cache = loaded.model.new_cache()
 
     def reply(self, text: str) -> Iterator[Delta]:
-        """What the model says to a message. Raises ChatError, and ContextOverflowError."""
-        template = self.loaded.needs_template()
+        """The reply to a message. Raises ChatError, ContextOverflowError."""
+        template = self.loaded.required_template()
         system = [{"role": "system", "content": self.system}] if self.system else []
         question = {"role": "user", "content": text}
         prompt = template.render([*system, *self.messages, question])
         tokenizer = self.loaded.tokenizer
         tokens = tokenizer.encode_template(prompt, add_bos=tokenizer.adds_bos)
-        parser = parser_for(template, prompt, has_tools=False)
-        said: list[str] = []
+        parser = reply_parser_for(template, prompt, has_tools=False)
+        content: list[str] = []
         try:
-            for delta in self._write(tokens, ReplyReader(tokenizer, self.wishes.stops, parser)):
-                said.append(delta.content)
+            for delta in self._generate(tokens, ReplyReader(tokenizer, self.options.stops, parser)):
+                content.append(delta.content)
                 yield delta
         finally:
-            if said:
-                self.messages += [question, {"role": "assistant", "content": "".join(said)}]
+            if content:
+                self.messages += [question, {"role": "assistant", "content": "".join(content)}]
 
     def continuation(self, text: str) -> Iterator[Delta]:
-        """What the model adds to a text."""
+        """The continuation of a text."""
         tokenizer = self.loaded.tokenizer
         tokens = tokenizer.encode(text, add_bos=tokenizer.adds_bos)
-        return self._write(tokens, ReplyReader(tokenizer, self.wishes.stops))
+        return self._generate(tokens, ReplyReader(tokenizer, self.options.stops))
 
-    def _write(self, tokens: list[int], reader: ReplyReader) -> Iterator[Delta]:
+    def _generate(self, tokens: list[int], reader: ReplyReader) -> Iterator[Delta]:
         ends = self.loaded.tokenizer.end_ids
         count = 0
-        wishes = self.wishes
+        options = self.options
         generated = generate(
-            self.loaded.model, tokens, wishes.sampling, self._cache, wishes.grammar
+            self.loaded.model, tokens, options.sampling, self._cache, options.grammar
         )
         try:
             for found in generated:
@@ -94,10 +95,10 @@ class Conversation:
                     break
                 yield from reader.push(found)
                 count += 1
-                if reader.stopped or count == wishes.max_tokens:
+                if reader.stopped or count == options.max_tokens:
                     break
         except ContextOverflowError:
-            # a reply that fills the context ends there; a prompt that does is an error
+            # a reply ends at a full context; a prompt that is too long is an error
             if not count:
                 raise
         yield from reader.finish()

@@ -1,7 +1,7 @@
-"""What a model writes, taken apart as it comes: reasoning, what it says, and calls of tools.
+"""Streaming parser of replies: reasoning, content and tool calls.
 
-In: text in parts. Out: `Delta`s. What stays true: nothing is lost; what looks like a call and is
-none comes out as the text that it is. Four ways of writing calls are read:
+Input: text in parts. Output: `Delta`s. Invariants: no text is lost; text that looks like a tool
+call and is not valid comes out as content. Four formats of tool calls are parsed:
 `<tool_call>{"name": ..., "arguments": ...}</tool_call>` (Hermes, Qwen), the same with
 `<function=name><parameter=key>value</parameter></function>` inside (Qwen3-Coder),
 `[TOOL_CALLS]` with a list, or with `name[ARGS]{...}` (Mistral), and a reply that is an object with
@@ -23,7 +23,7 @@ CALL, END_CALL = "<tool_call>", "</tool_call>"
 MISTRAL, MISTRAL_ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
 PYTHON_TAG = "<|python_tag|>"
 BRACE = "{"
-# control tokens in some vocabularies, which must come as text to be found
+# control tokens in some vocabularies, which must be decoded as text to be found
 MARKERS = frozenset({THINK, END_THINK, CALL, END_CALL, MISTRAL, MISTRAL_ARGUMENTS, PYTHON_TAG})
 
 FUNCTION = re.compile(r"\s*<function=([^>\s]+)>(.*)</function>\s*", re.DOTALL)
@@ -31,8 +31,8 @@ PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTAL
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call of a tool; `arguments` is the JSON of an object."""
+class ToolCall:
+    """A tool call; `arguments` is the JSON of an object."""
 
     name: str
     arguments: str
@@ -40,11 +40,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Delta:
-    """What came: of the reasoning, of the reply, or a call."""
+    """A part of a reply: of its content, of its reasoning, or a tool call."""
 
     content: str = ""
     reasoning: str = ""
-    call: Call | None = None
+    call: ToolCall | None = None
 
     def __repr__(self) -> str:
         shown = {name: value for name, value in vars(self).items() if value}
@@ -52,9 +52,9 @@ class Delta:
 
 
 class ReplyParser:
-    """Takes a reply apart. Calls are looked for if `tools`.
+    """Parses one reply; tool calls only if `tools`.
 
-    `bare_json`: a reply that starts with a brace may be a call, so it comes when it is whole.
+    `bare_json`: a reply that starts with a brace may be a tool call, so it is held until its end.
     `thinking`: the prompt ended with `<think>`, so the reply starts with reasoning.
 
     >>> parser = ReplyParser()
@@ -67,14 +67,14 @@ class ReplyParser:
     ) -> None:
         self._call_openers = (CALL, MISTRAL, PYTHON_TAG) if tools else ()
         self._bare_json = bare_json and tools
-        # what ends the part that is being read; None while it is what the model says
+        # the marker that opened the current part; None in content
         self._inside: str | None = THINK if thinking else None
         self._buffer = ""
-        self._spoke = False
+        self._has_content = False
         self._fresh = thinking
 
     def push(self, text: str) -> list[Delta]:
-        """What is clear now that `text` came."""
+        """The parts that are decided after `text`."""
         self._buffer += text
         found: list[Delta] = []
         while (parts := self._next()) is not None:
@@ -82,7 +82,7 @@ class ReplyParser:
         return found
 
     def finish(self) -> list[Delta]:
-        """What was held back, now that nothing more comes."""
+        """The parts that were held back, at the end of the reply."""
         rest, inside = self._buffer, self._inside
         self._buffer, self._inside = "", None
         if inside == THINK:
@@ -94,7 +94,7 @@ class ReplyParser:
         return calls if calls is not None else [Delta(content=opener + rest)]
 
     def _next(self) -> list[Delta] | None:
-        """What the next step gives; None when it takes more text."""
+        """The deltas of the next step; None if it needs more text."""
         if self._inside == THINK:
             return self._reasoning()
         if self._inside == CALL:
@@ -111,7 +111,7 @@ class ReplyParser:
             self._inside, self._buffer, self._fresh = None, rest, True
             text = text.rstrip()
             return [Delta(reasoning=text)] if text else []
-        return self._released([END_THINK], said=False)
+        return self._released([END_THINK], is_content=False)
 
     def _call(self) -> list[Delta] | None:
         body, mark, rest = self._buffer.partition(END_CALL)
@@ -123,38 +123,38 @@ class ReplyParser:
 
     def _content(self) -> list[Delta] | None:
         if self._fresh:
-            # lines between the parts belong to none
+            # line breaks between parts belong to neither
             self._buffer = self._buffer.lstrip("\r\n")
         text = self._buffer
-        if self._bare_json and not self._spoke and text.lstrip().startswith(BRACE):
+        if self._bare_json and not self._has_content and text.lstrip().startswith(BRACE):
             self._inside = BRACE
             return None
-        # models reason before they say anything
-        reasons = not self._spoke and THINK.startswith(text.lstrip()[: len(THINK)])
+        # reasoning comes before any content
+        reasons = not self._has_content and THINK.startswith(text.lstrip()[: len(THINK)])
         openers = [THINK] if reasons else self._call_openers
         places = [(text.find(mark), mark) for mark in openers if mark in text]
         if places:
             place, mark = min(places)
             self._inside, self._buffer = mark, text[place + len(mark) :]
             self._fresh = True
-            said = text[:place].rstrip()
-            self._spoke |= bool(said)
-            return [Delta(content=said)] if said else []
-        return self._released([THINK, *openers], said=True)
+            before = text[:place].rstrip()
+            self._has_content |= bool(before)
+            return [Delta(content=before)] if before else []
+        return self._released([THINK, *openers], is_content=True)
 
-    def _released(self, markers: Sequence[str], said: bool) -> list[Delta] | None:
-        """All of the buffer but what may be the start of a marker, and the spaces before it."""
+    def _released(self, markers: Sequence[str], is_content: bool) -> list[Delta] | None:
+        """All of the buffer except a possible start of a marker, and the white space before it."""
         text = self._buffer[: len(self._buffer) - held_back(self._buffer, markers)].rstrip()
         if not text:
             return None
         self._buffer = self._buffer[len(text) :]
         self._fresh = False
-        self._spoke |= said
-        return [Delta(content=text) if said else Delta(reasoning=text)]
+        self._has_content |= is_content
+        return [Delta(content=text) if is_content else Delta(reasoning=text)]
 
 
 def _calls(opener: str, text: str) -> list[Delta] | None:
-    """The calls that a part of a reply holds; None if it holds something else."""
+    """The tool calls in a part of a reply; None if it is not valid."""
     try:
         is_bare = opener == BRACE
         calls = list(_mistral_calls(text) if opener == MISTRAL else _json_calls(text, is_bare))
@@ -163,13 +163,15 @@ def _calls(opener: str, text: str) -> list[Delta] | None:
     return [Delta(call=call) for call in calls] or None
 
 
-def _json_calls(text: str, is_bare: bool = False) -> Iterator[Call]:
-    """Objects, one or in a row, or a function with parameters in tags.
+def _json_calls(text: str, is_bare: bool = False) -> Iterator[ToolCall]:
+    """Tool calls as objects, one or several, or as a function with parameters in tags.
 
-    One that is the whole reply `is_bare`, and may be JSON that was asked for: it has arguments.
+    A whole reply (`is_bare`) may be JSON content instead, so it needs arguments to be a call.
     """
     if function := FUNCTION.fullmatch(text):
-        yield Call(function[1], json.dumps(dict(map(_parameter, PARAMETER.findall(function[2])))))
+        yield ToolCall(
+            function[1], json.dumps(dict(map(_parameter, PARAMETER.findall(function[2]))))
+        )
         return
     decoder = json.JSONDecoder()
     text = text.strip()
@@ -180,7 +182,7 @@ def _json_calls(text: str, is_bare: bool = False) -> Iterator[Call]:
         text = text[end:].lstrip(" \t\r\n;,")
 
 
-def _mistral_calls(text: str) -> Iterator[Call]:
+def _mistral_calls(text: str) -> Iterator[ToolCall]:
     if text.lstrip().startswith(("[", "{")):
         yield from _json_calls(text)
         return
@@ -188,22 +190,22 @@ def _mistral_calls(text: str) -> Iterator[Call]:
         name, brace, arguments = part.partition("{")
         name = name.replace(MISTRAL_ARGUMENTS, "").strip()
         if not (name and brace):
-            raise ValueError(f"{part!r} is no name with an object")
-        yield Call(name, json.dumps(json.loads(brace + arguments)))
+            raise ValueError(f"{part!r} is not a name followed by an object")
+        yield ToolCall(name, json.dumps(json.loads(brace + arguments)))
 
 
-def _call_of(item: dict[str, Any], default: Any) -> Call:
+def _call_of(item: dict[str, Any], default: Any) -> ToolCall:
     name = item["name"]
     arguments = item.get("arguments", item.get("parameters", default))
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
     if not (isinstance(name, str) and isinstance(arguments, dict)):
-        raise ValueError(f"{item!r:.60} is no call")
-    return Call(name, json.dumps(arguments, ensure_ascii=False))
+        raise ValueError(f"{item!r:.60} is not a tool call")
+    return ToolCall(name, json.dumps(arguments, ensure_ascii=False))
 
 
 def _parameter(item: tuple[str, str]) -> tuple[str, Any]:
-    """A parameter in tags: a text, unless it is JSON of something else."""
+    """A parameter in tags: JSON if it is valid, else text."""
     key, text = item
     try:
         return key, json.loads(text)

@@ -1,8 +1,8 @@
-"""The tokens of one reply to what it says, as they come.
+"""Generated tokens of one reply to its parts, as they stream.
 
-In: `Generated` tokens and, at the end, why there are no more. Out: `Delta`s, the tokens with their
-log-probabilities, and a finish reason as OpenAI's interface has them. What stays true: no character
-is split, and nothing of a stop, or behind it, comes out.
+Input: `Generated` tokens and, at the end, the reason why generation finished. Output: `Delta`s and
+a finish reason of OpenAI's API. Invariants: no character is divided, and no part of a stop string,
+or past it, comes out.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tinygrad.apps.language.chat.reply_parser import (
     Delta,
     ReplyParser,
 )
-from tinygrad.apps.language.chat.stop_strings import StopTexts
+from tinygrad.apps.language.chat.stop_strings import StopStrings
 from tinygrad.apps.language.chat.template import ChatTemplate
-from tinygrad.apps.language.generation.engine import Reason
+from tinygrad.apps.language.generation.engine import FinishReason
 from tinygrad.apps.language.generation.sampling import Generated
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 
 class ReplyReader:
-    """Reads one reply; without `parser`, all of it is content.
+    """Detokenizes one reply and cuts it at stop strings; without `parser`, all of it is content.
 
     >>> reader = ReplyReader(SimpleTokenizer({"a": 0, "b": 1}, {}), stops=["b"])
     >>> reader.push(Generated(0, -0.5)), reader.push(Generated(1, -0.1)), reader.stopped
@@ -40,21 +40,21 @@ class ReplyReader:
     ) -> None:
         shown = MARKERS if parser else frozenset[str]()
         self._stream = tokenizer.stream(special=shown)
-        self._stops = StopTexts(stops)
+        self._stops = StopStrings(stops)
         self._parser = parser
         self._called = False
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop came, so that no more tokens are needed."""
+        """Whether a stop string was found, so that no more tokens are needed."""
         return self._stops.found
 
     def push(self, generated: Generated) -> list[Delta]:
-        """What came with a token."""
+        """The parts that are decided with a token."""
         return self._parsed(self._stops.push(self._stream.push(generated.token)))
 
     def finish(self) -> list[Delta]:
-        """What was held back."""
+        """The parts that were held back, at the end of the reply."""
         rest = self._stops.push(self._stream.finish()) + self._stops.finish()
         deltas = self._parsed(rest)
         if self._parser:
@@ -62,9 +62,9 @@ class ReplyReader:
         self._called |= any(delta.call for delta in deltas)
         return deltas
 
-    def finish_reason(self, reason: Reason) -> str:
-        """`stop`, `length` or `tool_calls`; to be asked after `finish`."""
-        if self._called and reason != Reason.LENGTH:
+    def finish_reason(self, reason: FinishReason) -> str:
+        """`stop`, `length` or `tool_calls`; valid after `finish`."""
+        if self._called and reason != FinishReason.LENGTH:
             return "tool_calls"
         return "stop" if self.stopped else str(reason)
 
@@ -76,11 +76,11 @@ class ReplyReader:
         return deltas
 
 
-def parser_for(template: ChatTemplate, prompt: str, has_tools: bool) -> ReplyParser:
-    """The parser for replies to a prompt, as its template asks for."""
-    other_ways = CALL in template.source or MISTRAL in template.source
+def reply_parser_for(template: ChatTemplate, prompt: str, has_tools: bool) -> ReplyParser:
+    """The parser for replies to a prompt, in the format that its template shows."""
+    has_markers = CALL in template.source or MISTRAL in template.source
     return ReplyParser(
         tools=has_tools,
-        bare_json=not other_ways,
+        bare_json=not has_markers,
         thinking=prompt.rstrip().endswith(THINK),
     )

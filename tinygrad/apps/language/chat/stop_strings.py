@@ -1,16 +1,16 @@
-"""Where a reply ends before the model ends it: texts that stop it, found as it streams."""
+"""Stop strings: texts that end a reply, found while it streams."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-class StopTexts:
-    """Passes text on until one of `stops` comes; that one, and what follows, is left out.
+class StopStrings:
+    """Passes text on up to the first stop string, which is left out.
 
-    What may be the start of a stop is held back until it is clear.
+    Text that may be the start of a stop string is held back until that is decided.
 
-    >>> stops = StopTexts(["END"])
+    >>> stops = StopStrings(["END"])
     >>> stops.push("text E"), stops.push("N"), stops.push("D more"), stops.found
     ('text ', '', '', True)
     """
@@ -21,11 +21,11 @@ class StopTexts:
         self.found = False
 
     def push(self, text: str) -> str:
-        """What is certain to come before any stop."""
+        """The text that is certain to precede any stop string."""
         if self.found:
             return ""
         text = self._held + text
-        # the one that is complete first, so that it does not matter in what parts the text comes
+        # the one that ends first, so that the result does not depend on how text is divided
         ends = [(text.find(stop) + len(stop), -len(stop)) for stop in self._stops if stop in text]
         if ends:
             self.found, self._held = True, ""
@@ -35,13 +35,13 @@ class StopTexts:
         return text[: len(text) - keep]
 
     def finish(self) -> str:
-        """What was held back, now that nothing more comes."""
+        """The text that was held back, at the end of the reply."""
         held, self._held = self._held, ""
         return held
 
 
 def held_back(text: str, markers: Sequence[str]) -> int:
-    """How many characters at the end of `text` may be the start of a marker.
+    """The number of characters at the end of `text` that may be the start of a marker.
 
     >>> held_back("a <to", ["<tool>", "<think>"])
     3

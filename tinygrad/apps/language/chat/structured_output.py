@@ -1,8 +1,8 @@
-"""What a reply must be: JSON of a schema, or a call of a tool, in the way that its model writes it.
+"""Structured output: replies that must be JSON of a schema, or a tool call.
 
-In: a template, which shows how its model writes calls, tools and a schema. Out: a `Demand`: how the
-reply starts, and the rules for the rest of it (see `grammar`). What stays true: a reply that
-follows the rules to their end is read by `replies` as what was demanded.
+Input: a chat template, which shows the format of the model's tool calls, tools and a schema.
+Output: a `ReplyFormat`: the start of the reply and a grammar for the rest. Invariant: a reply that
+completes the grammar is parsed by `reply_parser` as the requested JSON or tool call.
 """
 
 from __future__ import annotations
@@ -20,20 +20,16 @@ Tool = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Demand:
-    """The start of a reply, which its model finds there and goes on with, and rules for the rest.
-
-    A model that finds its reply begun so cannot but go on with it.
-    """
+class ReplyFormat:
+    """The start of a reply, which is appended to the prompt, and grammar rules for the rest."""
 
     start: str
     rules: str
 
 
 @dataclass(frozen=True)
-class CallForm:
-    """How a model writes a call: a mark, what is behind it, the key of the arguments, and the end
-    without which it is not read."""
+class ToolCallSyntax:
+    """The format of a tool call: a mark, the text after it, the key of the arguments, the end."""
 
     mark: str
     gap: str
@@ -41,75 +37,82 @@ class CallForm:
     end: str = ""
 
 
-def form_of(template: ChatTemplate) -> CallForm:
-    """How the model of a template writes calls."""
+def tool_call_syntax(template: ChatTemplate) -> ToolCallSyntax:
+    """The tool call format of the model that a template belongs to."""
     if CALL in template.source:
-        return CallForm(CALL, "\n", "arguments")
+        return ToolCallSyntax(CALL, "\n", "arguments")
     if MISTRAL in template.source:
-        return CallForm(MISTRAL, "[", "arguments", "]")
-    return CallForm("", "", "parameters")
+        return ToolCallSyntax(MISTRAL, "[", "arguments", "]")
+    return ToolCallSyntax("", "", "parameters")
 
 
-def call_demand(template: ChatTemplate, prompt: str, tools: Sequence[Tool], name: str) -> Demand:
-    """A call of the tool of this name, or of any if that is empty."""
-    form = form_of(template)
-    start = f'{_after_reasoning(prompt)}{form.mark}{form.gap}{{"name":'
+def tool_call_format(
+    template: ChatTemplate, prompt: str, tools: Sequence[Tool], name: str
+) -> ReplyFormat:
+    """The format of a call of the tool `name`, or of any tool if it is empty."""
+    syntax = tool_call_syntax(template)
+    start = f'{_after_reasoning(prompt)}{syntax.mark}{syntax.gap}{{"name":'
     if not name:
-        return Demand(start, "start: " + _calls(form, tools))
+        return ReplyFormat(start, "start: " + _calls(syntax, tools))
     tool = next(tool for tool in tools if tool["function"]["name"] == name)
-    return Demand(start + _named(form, tool), "start: " + _arguments(form, tool))
+    return ReplyFormat(start + _named(syntax, tool), "start: " + _arguments(syntax, tool))
 
 
-def reply_demand(
+def json_reply_format(
     template: ChatTemplate,
     prompt: str,
     tools: Sequence[Tool],
     schema: Mapping[str, Any],
     control: Mapping[str, int],
-) -> Demand:
-    """JSON of a schema, or a call if there are tools; the marks of some are `control` tokens."""
+) -> ReplyFormat:
+    """The format of JSON by a schema, or a tool call if there are tools.
+
+    The mark of tool calls may be one of the `control` tokens.
+    """
     start = _after_reasoning(prompt)
     if not tools:
-        return Demand(start, f"start: {json_rule(schema)}")
-    form = form_of(template)
-    calls = [_call_schema(form, tool, number) for number, tool in enumerate(tools)]
-    if not form.mark:
-        # two rules that start with the same brace would be one choice, made there
+        return ReplyFormat(start, f"start: {json_rule(schema)}")
+    syntax = tool_call_syntax(template)
+    calls = [_call_schema(syntax, tool, number) for number, tool in enumerate(tools)]
+    if not syntax.mark:
+        # two rules with the same first character would be decided at that character
         either = {"anyOf": [{"$id": "reply", **schema}, *calls]}
-        return Demand(start, f"start: {json_rule(either)}")
-    mark = f"<[{control[form.mark]}]>" if form.mark in control else text_rule(form.mark)
+        return ReplyFormat(start, f"start: {json_rule(either)}")
+    mark = f"<[{control[syntax.mark]}]>" if syntax.mark in control else text_rule(syntax.mark)
     call = json_rule({"anyOf": calls}, is_lenient=True)
-    rule = f"{mark} {text_rule(form.gap)} {call} {text_rule(form.end)}"
-    return Demand(start, f"start: {json_rule(schema)} | {rule}")
+    rule = f"{mark} {text_rule(syntax.gap)} {call} {text_rule(syntax.end)}"
+    return ReplyFormat(start, f"start: {json_rule(schema)} | {rule}")
 
 
 def _after_reasoning(prompt: str) -> str:
-    """What ends the reasoning that a prompt began."""
+    """The text that closes the reasoning that a prompt opened."""
     return f"\n{END_THINK}\n\n" if prompt.rstrip().endswith(THINK) else ""
 
 
-def _calls(form: CallForm, tools: Sequence[Tool]) -> str:
-    """The rest of a call, from the name of its tool on."""
-    return " | ".join(f"{text_rule(_named(form, tool))} {_arguments(form, tool)}" for tool in tools)
+def _calls(syntax: ToolCallSyntax, tools: Sequence[Tool]) -> str:
+    """The rest of a tool call, from the name of the tool."""
+    return " | ".join(
+        f"{text_rule(_named(syntax, tool))} {_arguments(syntax, tool)}" for tool in tools
+    )
 
 
-def _named(form: CallForm, tool: Tool) -> str:
-    return f' {json.dumps(tool["function"]["name"])}, "{form.key}":'
+def _named(syntax: ToolCallSyntax, tool: Tool) -> str:
+    return f' {json.dumps(tool["function"]["name"])}, "{syntax.key}":'
 
 
-def _arguments(form: CallForm, tool: Tool) -> str:
-    # what is not known of these schemas is a hint to the model, and no promise to who asks
+def _arguments(syntax: ToolCallSyntax, tool: Tool) -> str:
+    # keywords of tool schemas that are not supported are hints to the model, not guarantees
     json_ = json_rule(_parameters(tool), is_lenient=True)
-    return f'" " {json_} {text_rule("}" + form.end)}'
+    return f'" " {json_} {text_rule("}" + syntax.end)}'
 
 
-def _call_schema(form: CallForm, tool: Tool, number: int) -> Mapping[str, Any]:
-    """The schema of a call. References within that of the arguments stay within."""
+def _call_schema(syntax: ToolCallSyntax, tool: Tool, number: int) -> Mapping[str, Any]:
+    """The schema of a tool call; `$id` keeps references in that of the arguments local."""
     arguments = {"$id": f"tool-{number}", **_parameters(tool)}
     return {
         "type": "object",
-        "properties": {"name": {"const": tool["function"]["name"]}, form.key: arguments},
-        "required": ["name", form.key],
+        "properties": {"name": {"const": tool["function"]["name"]}, syntax.key: arguments},
+        "required": ["name", syntax.key],
         "additionalProperties": False,
     }
 

@@ -1,8 +1,8 @@
-"""Conversations to the text that a model continues, by the template in its file.
+"""Chat templates: conversations to the prompt that a model continues.
 
-In: messages as OpenAI's interface has them, and tools. Out: text for
-`SimpleTokenizer.encode_template`. What stays true: a template, which comes out of a file, can only
-make text; and what people write in messages becomes no control token.
+Input: messages in the format of OpenAI's API, and tools. Output: text for
+`SimpleTokenizer.encode_template`. Invariants: a template comes from an untrusted file, and can only
+produce text; the texts of messages never become control tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Message = Mapping[str, Any]
 
 TEMPLATE_KEY = "tokenizer.chat_template"
 
-# what models without a template in their file were trained on, by a control token that they have
+# templates for files without one, by a control token of their vocabulary
 CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -40,17 +40,21 @@ GEMMA = """{% for message in messages %}<start_of_turn>
 {{ message.content }}<end_of_turn>
 {% endfor %}{% if add_generation_prompt %}<start_of_turn>model
 {% endif %}"""
-KNOWN = {"<|im_start|>": CHATML, "<|start_header_id|>": LLAMA3, "<start_of_turn>": GEMMA}
+TEMPLATES_BY_TOKEN = {
+    "<|im_start|>": CHATML,
+    "<|start_header_id|>": LLAMA3,
+    "<start_of_turn>": GEMMA,
+}
 
 
 class ChatError(ValueError):
-    """A conversation that the model's template does not take, or a template that does not work."""
+    """A conversation that the template of the model rejects, or a template that fails."""
 
 
 class ChatTemplate:
-    """Writes conversations as one model was trained to read them.
+    """The chat template of a model.
 
-    `source` is a Jinja template, `tokenizer` the model's. Raises ChatError if it is no template,
+    `source` is a Jinja template, `tokenizer` the model's. Raises ChatError for a syntax error,
     ImportError without jinja2.
 
     >>> tokenizer = SimpleTokenizer({"a": 0, "b": 1}, {"<e>": 2})
@@ -66,14 +70,14 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any], tokenizer: SimpleTokenizer) -> ChatTemplate:
-        """The template of a file, or the one that goes with its control tokens.
+        """The template of a file, or the usual one for its control tokens.
 
-        Raises ChatError if there is none.
+        Raises ChatError if there is neither.
         """
         source = kv.get(TEMPLATE_KEY)
         if isinstance(source, str) and source:
             return cls(source, tokenizer)
-        for token, known in KNOWN.items():
+        for token, known in TEMPLATES_BY_TOKEN.items():
             if token in tokenizer.control:
                 return cls(known, tokenizer)
         raise ChatError(
@@ -88,10 +92,10 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> str:
-        """The text of a conversation, up to where the model's reply starts.
+        """The prompt text of a conversation, up to the start of the reply.
 
-        `variables` are further ones that a template asks for, such as `enable_thinking`.
-        Raises ChatError with what the template says, if it refuses.
+        `variables` are further variables of the template, such as `enable_thinking`. Raises
+        ChatError with the message of a template that rejects the conversation.
         """
         from jinja2.exceptions import TemplateError
 
@@ -125,7 +129,7 @@ class ChatTemplate:
         return self._tokenizer.encode_template(text, add_bos=self._tokenizer.adds_bos)
 
     def _plain(self, value: Any) -> Any:
-        """A value in which no text holds a control token."""
+        """A value whose texts are protected from becoming control tokens."""
         if isinstance(value, str):
             return self._tokenizer.as_plain(value)
         if isinstance(value, Mapping):
@@ -135,19 +139,19 @@ class ChatTemplate:
         return value
 
 
-def prepared(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages of OpenAI's interface as templates expect them.
+def normalized_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages of OpenAI's API in the form that templates expect.
 
-    The parts of a content are joined, a `developer` is the `system`, and the arguments of a call
-    are an object and not JSON in a text.
+    The parts of a content are joined, `developer` becomes `system`, and the arguments of a tool
+    call become an object instead of JSON text.
 
-    >>> prepared([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
+    >>> normalized_messages([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
     [{'role': 'user', 'content': 'a'}]
     """
-    return [_prepared(message) for message in messages]
+    return [_normalized(message) for message in messages]
 
 
-def _prepared(message: Message) -> dict[str, Any]:
+def _normalized(message: Message) -> dict[str, Any]:
     ready = dict(message)
     if ready["role"] == "developer":
         ready["role"] = "system"
@@ -156,17 +160,17 @@ def _prepared(message: Message) -> dict[str, Any]:
         content = "".join(part["text"] for part in content)
     ready["content"] = content or ""
     if ready.get("tool_calls"):
-        ready["tool_calls"] = [_with_object(call) for call in ready["tool_calls"]]
+        ready["tool_calls"] = [_with_argument_object(call) for call in ready["tool_calls"]]
     return ready
 
 
-def _with_object(call: Message) -> dict[str, Any]:
-    """A call whose arguments are an object, where they are the JSON of one."""
+def _with_argument_object(call: Message) -> dict[str, Any]:
+    """A tool call whose arguments are an object, if their JSON is valid."""
     function = dict(call["function"])
     try:
         arguments = json.loads(function.get("arguments") or "{}")
     except ValueError:
-        # a model may have written what is no JSON, and gets it back as it was
+        # a model may have generated invalid JSON, and gets it back unchanged
         return dict(call)
     return {**call, "function": {**function, "arguments": arguments}}
 
@@ -186,12 +190,12 @@ def _compiled(source: str) -> Callable[..., str]:
 
 @functools.cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Templates are code out of files of strangers, so they run in a sandbox."""
+    """The sandbox for templates, which are code from untrusted files."""
     from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
-        """`{% generation %}` marks what a model is trained on; it writes what is inside."""
+    class GenerationBlock(Extension):
+        """`{% generation %}` marks the text of the assistant for training; its body is kept."""
 
         tags: set[str] = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
@@ -200,7 +204,9 @@ def _environment() -> ImmutableSandboxedEnvironment:
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", GenerationBlock],
     )
     environment.filters["tojson"] = _to_json
     return environment
@@ -213,14 +219,14 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as models were trained on it; Jinja's own escapes what HTML would need."""
+    """JSON as models were trained on it; the filter of Jinja escapes for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 
 def _refuse(message: str) -> NoReturn:
-    """What templates call for a conversation that they do not take."""
+    """`raise_exception` of templates: rejects a conversation."""
     raise ChatError(f"the model's chat template refuses: {message}")
 
 

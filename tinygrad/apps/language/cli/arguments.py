@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 """
 
 
-class Parser(argparse.ArgumentParser):
+class OneLineErrorParser(argparse.ArgumentParser):
     """One that says what is wrong in one line, not below the names of all arguments."""
 
     def error(self, message: str) -> NoReturn:
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """All arguments, with what they are for."""
-    found = Parser(
+    found = OneLineErrorParser(
         prog="python -m tinygrad.apps.llm",
         description="Runs language models that are in GGUF files: talks on the terminal, answers "
         "one prompt, or serves them to others.",
@@ -61,7 +61,7 @@ def _add_model(found: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         *("--max-context", "--max_context"),
-        type=at_least(1),
+        type=integer_at_least(1),
         metavar="N",
         help="the most tokens of a conversation (default: what the model is made for, up to 4096)",
     )
@@ -75,7 +75,10 @@ def _add_model(found: argparse.ArgumentParser) -> None:
     )
     layouts = group.add_mutually_exclusive_group()
     layouts.add_argument(
-        "--shard", type=at_least(1), metavar="N", help="split it over N devices: --mesh tp=N"
+        "--shard",
+        type=integer_at_least(1),
+        metavar="N",
+        help="split it over N devices: --mesh tp=N",
     )
     layouts.add_argument(
         "--mesh",
@@ -92,7 +95,7 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--serve",
         nargs="?",
-        type=port_number,
+        type=port,
         const=DEFAULT_PORT,
         metavar="PORT",
         help=f"answer requests of OpenAI's interface (default port: {DEFAULT_PORT})",
@@ -100,7 +103,7 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--benchmark",
         nargs="?",
-        type=at_least(1),
+        type=integer_at_least(1),
         const=DEFAULT_BENCHMARK,
         metavar="N",
         help=f"show how fast it reads, and writes N tokens (default: {DEFAULT_BENCHMARK})",
@@ -113,7 +116,7 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
 def _add_sampling(found: argparse.ArgumentParser) -> None:
     group = found.add_argument_group("how it writes (a request to a server may say otherwise)")
     group.add_argument(
-        "--max-tokens", type=at_least(1), metavar="N", help="the most tokens of a reply"
+        "--max-tokens", type=integer_at_least(1), metavar="N", help="the most tokens of a reply"
     )
     group.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="ends a reply; may be repeated"
@@ -131,7 +134,7 @@ def _add_sampling(found: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--top-k",
-        type=whole_number,
+        type=integer,
         default=0,
         metavar="K",
         help="of the K likeliest only; 0: of all",
@@ -148,7 +151,9 @@ def _add_sampling(found: argparse.ArgumentParser) -> None:
         "--repetition-penalty", type=float, default=1.0, metavar="R",
         help="above 1, what was said is less likely",
     )  # fmt: skip
-    group.add_argument("--seed", type=at_least(0), metavar="N", help="makes replies repeatable")
+    group.add_argument(
+        "--seed", type=integer_at_least(0), metavar="N", help="makes replies repeatable"
+    )
 
 
 def _add_server(found: argparse.ArgumentParser) -> None:
@@ -162,21 +167,21 @@ def _add_server(found: argparse.ArgumentParser) -> None:
     group.add_argument("--api-key", metavar="KEY", help="what requests must have as bearer token")
     group.add_argument(
         "--parallel",
-        type=at_least(1),
+        type=integer_at_least(1),
         default=DEFAULT_PARALLEL,
         metavar="N",
         help="sequences that are written together (default: %(default)s)",
     )
     group.add_argument(
         "--queue",
-        type=at_least(1),
+        type=integer_at_least(1),
         default=DEFAULT_QUEUE,
         metavar="N",
         help="requests that may wait; more are refused (default: %(default)s)",
     )
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Arguments, by default those of the process, checked; ends the program if they are wrong."""
     found = parser()
     wanted = found.parse_args(arguments)
@@ -191,11 +196,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return wanted
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def integer_at_least(least: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number, not below `least`."""
 
     def checked(text: str) -> int:
-        value = whole_number(text)
+        value = integer(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"{value} is below {least}")
         return value
@@ -203,10 +208,10 @@ def at_least(least: int) -> Callable[[str], int]:
     return checked
 
 
-def whole_number(text: str) -> int:
+def integer(text: str) -> int:
     """The type of an argument that is a whole number.
 
-    >>> whole_number("-12")
+    >>> integer("-12")
     -12
     """
     try:
@@ -215,9 +220,9 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
 
 
-def port_number(text: str) -> int:
+def port(text: str) -> int:
     """A port; 0 takes a free one."""
-    port = whole_number(text)
+    port = integer(text)
     if not 0 <= port < 1 << 16:
         raise argparse.ArgumentTypeError(f"{port} is no port; these are 0 to 65535")
     return port
@@ -240,7 +245,7 @@ def mesh_sizes(text: str) -> dict[str, int]:
     return sizes
 
 
-def devices_of(wanted: argparse.Namespace) -> Devices:
+def devices_from(wanted: argparse.Namespace) -> Devices:
     """The devices that arguments ask for: one, or a mesh of the first of their kind.
 
     Raises DeviceError if there is no such device.

@@ -8,31 +8,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from tinygrad.apps.language.generation.engine import Model
+from tinygrad.apps.language.generation.generate import LanguageModel
 from tinygrad.apps.language.generation.sampling import Sampler, Sampling
 
 PROMPT_TOKENS = 512
 
 
-def benchmark(model: Model, count: int, batches: tuple[int, ...]) -> Iterator[str]:
+def benchmark(model: LanguageModel, count: int, batches: tuple[int, ...]) -> Iterator[str]:
     """Times a prompt, and `count` tokens of so many sequences together as `batches` says."""
     room = model.max_context - count
     if room < 1:
         raise ValueError(f"--benchmark {count} does not fit a context of {model.max_context}")
     # any tokens will do, but not the same ones, which a mixture of experts would send one way
     prompt = [number * 7919 % model.vocab_size for number in range(min(PROMPT_TOKENS, room))]
-    yield f"first prompt, compiled on the way: {_reading(model, prompt):.2f} s"
-    elapsed_s = _reading(model, prompt)
+    yield f"first prompt, compiled on the way: {_prefill_s(model, prompt):.2f} s"
+    elapsed_s = _prefill_s(model, prompt)
     speed = len(prompt) / elapsed_s
     yield f"reads  {speed:8.1f} tokens/s (a prompt of {len(prompt)}, {elapsed_s:.3f} s)"
     for batch in batches:
-        elapsed_s = _writing(model, prompt[:16], count, batch)
+        elapsed_s = _decode_s(model, prompt[:16], count, batch)
         speed = batch * count / elapsed_s
         each = elapsed_s / count * 1e3
         yield f"writes {speed:8.1f} tokens/s ({batch} together, {each:.1f} ms a step)"
 
 
-def _reading(model: Model, prompt: list[int]) -> float:
+def _prefill_s(model: LanguageModel, prompt: list[int]) -> float:
     """Seconds to the logits after a prompt."""
     cache = model.new_cache()
     started = time.perf_counter()
@@ -40,7 +40,7 @@ def _reading(model: Model, prompt: list[int]) -> float:
     return time.perf_counter() - started
 
 
-def _writing(model: Model, prompt: list[int], count: int, batch: int) -> float:
+def _decode_s(model: LanguageModel, prompt: list[int], count: int, batch: int) -> float:
     """Seconds for `count` steps of `batch` sequences, with drawing of tokens."""
     caches = [model.new_cache() for _ in range(batch)]
     sampler = Sampler(Sampling())

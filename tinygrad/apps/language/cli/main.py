@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygrad.apps.language.chat.conversation import Conversation, Loaded, Wishes
+from tinygrad.apps.language.chat.conversation import Conversation, LoadedModel, ReplyOptions
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate
-from tinygrad.apps.language.cli.arguments import devices_of, parsed
+from tinygrad.apps.language.cli.arguments import devices_from, parse_arguments
 from tinygrad.apps.language.cli.benchmark import benchmark
 from tinygrad.apps.language.cli.terminal import talk, write
 from tinygrad.apps.language.files.catalogue import CATALOGUE, locate, short_name
@@ -37,8 +37,8 @@ ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Does what the arguments, by default those of the process, say; returns the exit status."""
-    wanted = parsed(arguments)
-    _write_what_can_be()
+    wanted = parse_arguments(arguments)
+    _replace_unencodable()
     try:
         run(wanted)
     except KeyboardInterrupt:
@@ -50,19 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ERRORS as error:
         if DEBUG:
             raise
-        print(f"error: {_in_words(error)}", file=sys.stderr)
+        print(f"error: {_one_line(error)}", file=sys.stderr)
         return FAILED
     return DONE
 
 
-def _write_what_can_be() -> None:
+def _replace_unencodable() -> None:
     """Characters that the encoding of the output lacks are shown as question marks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _in_words(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """What went wrong, in one line."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
@@ -92,15 +92,15 @@ def run(wanted: argparse.Namespace) -> None:
         serve(loaded, wanted, sampling)
     else:
         grammar = None if wanted.json is None else _grammar(wanted.json, loaded)
-        wishes = Wishes(sampling, wanted.max_tokens, tuple(wanted.stop), grammar)
-        _talk(Conversation(loaded, wishes, wanted.system), wanted)
+        options = ReplyOptions(sampling, wanted.max_tokens, tuple(wanted.stop), grammar)
+        _talk(Conversation(loaded, options, wanted.system), wanted)
 
 
-def load(wanted: argparse.Namespace) -> Loaded:
+def load(wanted: argparse.Namespace) -> LoadedModel:
     """The model that was asked for, with its tokenizer and template."""
     path = locate(wanted.model)
     started = time.perf_counter()
-    devices = devices_of(wanted)
+    devices = devices_from(wanted)
     cache_dtype = to_dtype(wanted.cache_dtype)
     model, metadata = load_model(path, wanted.max_context, devices, cache_dtype)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
@@ -110,7 +110,7 @@ def load(wanted: argparse.Namespace) -> Loaded:
     elapsed_s = time.perf_counter() - started
     if sys.stderr.isatty():
         print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
-    return Loaded(name, model, tokenizer, template)
+    return LoadedModel(name, model, tokenizer, template)
 
 
 def _template(
@@ -124,7 +124,7 @@ def _template(
         return None
 
 
-def _grammar(path: str, loaded: Loaded) -> Grammar:
+def _grammar(path: str, loaded: LoadedModel) -> Grammar:
     """The grammar of JSON, of the schema in a file if there is one."""
     schema: Any = ANY_OBJECT
     if path:
@@ -137,7 +137,7 @@ def _grammar(path: str, loaded: Loaded) -> Grammar:
 
 def _talk(conversation: Conversation, wanted: argparse.Namespace) -> None:
     if wanted.prompt is None:
-        conversation.loaded.needs_template()
+        conversation.loaded.required_template()
         talk(conversation)
         return
     text = sys.stdin.read() if wanted.prompt == "-" else wanted.prompt

@@ -1,9 +1,10 @@
-"""Many sequences on one model: a thread that owns the model steps all of them together.
+"""Continuous batching: one thread owns the model and steps all running sequences together.
 
-In: `Request`s from any thread, up to a bound. Out: for each, tokens as they come, then one
-`Finished`, given to the function that came with it. What stays true: only this thread touches the
-model; a request is answered by its own tokens; one that is cancelled, or fails, leaves its slot to
-the next; and what a slot still holds of a prompt is not read again.
+Input: `GenerationRequest`s from any thread, in a bounded queue. Output: for each, tokens as they
+are generated, then one `Finished`, passed to the callback of the request. Invariants: only this
+thread touches the model; a request gets the tokens of its own sequence; one that is cancelled, or
+fails, frees its slot; and a prefix of a prompt that a slot has in its KV cache is not computed
+again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tinygrad.apps.language.generation.generate import LanguageModel, check_tokens
 from tinygrad.apps.language.generation.grammar import Grammar
@@ -24,7 +25,7 @@ from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVC
 from tinygrad.apps.language.generation.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
-# of a prompt, so many are read before others get their next token
+# tokens of a prompt that are prefilled before the other sequences get their next token
 PREFILL_TOKENS = 64
 
 T = TypeVar("T")
@@ -32,21 +33,15 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Model(LanguageModel, Protocol):
-    """What an engine asks of a model; `Transformer` has it."""
-
-    max_context: int
-
-
 class QueueFullError(RuntimeError):
-    """There are as many requests waiting as the engine takes."""
+    """The queue of the engine is full."""
 
 
 class EngineClosedError(RuntimeError):
     """The engine was closed."""
 
 
-class Reason(StrEnum):
+class FinishReason(StrEnum):
     """Why a sequence ended."""
 
     STOP = "stop"
@@ -56,10 +51,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True)
-class Request:
-    """A prompt, and where the text after it ends: before one of `end_ids`, or at a length.
+class GenerationRequest:
+    """A prompt, sampling parameters, and when to stop: before one of `end_ids`, or at a length.
 
-    A text that must follow a `grammar` ends also when nothing more can follow.
+    With a `grammar`, a sequence also ends when nothing more can follow.
     """
 
     tokens: Sequence[int]
@@ -71,9 +66,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of a sequence. Of its prompt, `cached_tokens` had been read before."""
+    """The end of a sequence; `cached_tokens` of its prompt were in a KV cache already."""
 
-    reason: Reason
+    reason: FinishReason
     cached_tokens: int = 0
     error: Exception | None = None
 
@@ -82,14 +77,14 @@ Deliver = Callable[[Generated | Finished], None]
 
 
 class Slot:
-    """Room for one sequence, with what the last one left."""
+    """The KV cache for one sequence, which still holds the last one."""
 
     def __init__(self, cache: KVCache) -> None:
         self.cache = cache
         self.is_free = True
 
-    def common(self, tokens: Sequence[int]) -> int:
-        """How many of the first tokens are those that the slot holds."""
+    def common_prefix(self, tokens: Sequence[int]) -> int:
+        """The length of the longest common prefix with the sequence in the cache."""
         count = 0
         for mine, theirs in zip(self.cache.tokens, tokens):
             if mine != theirs:
@@ -98,79 +93,83 @@ class Slot:
         return count
 
 
-class Generation:
-    """A request that is answered; `cancel` ends it."""
+class GenerationTask:
+    """A request in the queue or in a slot; `cancel` ends it."""
 
-    def __init__(self, request: Request, deliver: Deliver) -> None:
+    def __init__(self, request: GenerationRequest, deliver: Deliver) -> None:
         self.request = request
         self.cancelled = False
         self._deliver = deliver
         constraint = request.grammar.start() if request.grammar else None
         self._sampler = Sampler(request.sampling, constraint)
-        # of the prompt, then of what follows it
+        # the prompt, then what was generated
         self.tokens = list(request.tokens)
-        self.made = 0
+        self.generated = 0
         self.cached_tokens = 0
         self.slot: Slot | None = None
         self.has_ended = False
 
     def cancel(self) -> None:
-        """Ends the sequence at the next step; may be called from any thread, and twice."""
+        """End the sequence at the next step; may be called from any thread, and more than once."""
         self.cancelled = True
 
     @property
-    def is_reading(self) -> bool:
-        """Whether the prompt has not been read to its end."""
-        return self.made == 0
+    def is_prefilling(self) -> bool:
+        """Whether the prompt is not in the cache yet."""
+        return self.generated == 0
 
-    def end(self, reason: Reason, error: Exception | None = None) -> None:
-        """Leaves the slot, and says so to who asked."""
+    def end(self, reason: FinishReason, error: Exception | None = None) -> None:
+        """Free the slot and deliver `Finished`."""
         if self.slot is not None:
             self.slot.is_free = True
             self.slot = None
         self.has_ended = True
         self._send(Finished(reason, self.cached_tokens, error))
 
-    def draw(self, logits: Tensor) -> Reason | None:
-        """Takes the next token from logits (vocab,); the reason if it is the last."""
+    def sample(self, logits: Tensor) -> FinishReason | None:
+        """Sample the next token from logits (vocab,); returns the reason if it is the last."""
         found = self._sampler(logits, self.tokens)
         if found.token in self.request.end_ids:
-            return Reason.STOP
+            return FinishReason.STOP
         self.tokens.append(found.token)
-        self.made += 1
+        self.generated += 1
         self._send(found)
         if self._sampler.is_complete:
-            return Reason.STOP
-        return Reason.LENGTH if self.made >= self.request.max_tokens else None
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.generated >= self.request.max_tokens else None
 
     def _send(self, event: Generated | Finished) -> None:
         try:
             self._deliver(event)
         except Exception:
-            # who asked is gone, such as an event loop that was closed; others must not suffer
+            # the receiver is gone, such as a closed event loop; other sequences go on
             log.exception("a result could not be delivered")
             self.cancelled = True
 
 
 class Engine:
-    """Answers requests, `max_running` at once and `max_waiting` more in the order they came.
+    """Runs up to `max_running` requests at once, and queues `max_waiting` more in order.
 
-    `slots` is how many sequences, running or ended, are kept to be continued; `max_running` if it
-    is not given. The thread starts at once; `close` ends it.
+    `slots` is the number of sequences, running or ended, whose KV caches are kept for reuse, by
+    default `max_running`. The thread starts at once; `close` ends it.
     """
 
     def __init__(
-        self, model: Model, max_running: int = 4, max_waiting: int = 64, slots: int | None = None
+        self,
+        model: LanguageModel,
+        max_running: int = 4,
+        max_waiting: int = 64,
+        slots: int | None = None,
     ) -> None:
         if min(max_running, max_waiting, max_running if slots is None else slots) < 1:
             raise ValueError("max_running, max_waiting and slots must be 1 or more")
         self.model = model
         self.max_running, self.max_waiting = max_running, max_waiting
         self.max_slots = max(max_running, slots or 0)
-        # the least recently used first
+        # least recently used first
         self._slots: list[Slot] = []
-        self._waiting: deque[Generation] = deque()
-        self._running: list[Generation] = []
+        self._waiting: deque[GenerationTask] = deque()
+        self._running: list[GenerationTask] = []
         self._changed = threading.Condition()
         self._closed = False
         # the thread sees the settings of the one that starts it
@@ -178,14 +177,14 @@ class Engine:
         self._thread = threading.Thread(target=run, args=(self._run,), name="engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request: Request, deliver: Deliver) -> Generation:
-        """Puts a request in the queue; `deliver` is called on the engine's thread.
+    def submit(self, request: GenerationRequest, deliver: Deliver) -> GenerationTask:
+        """Queue a request; `deliver` is called on the engine's thread.
 
-        Raises ValueError for a prompt that the model cannot take, QueueFullError,
+        Raises ValueError for a prompt that is not valid or too long, QueueFullError,
         EngineClosedError.
         """
         self.check(request)
-        generation = Generation(request, deliver)
+        generation = GenerationTask(request, deliver)
         with self._changed:
             if self._closed:
                 raise EngineClosedError("the server is shutting down")
@@ -196,24 +195,24 @@ class Engine:
             self._changed.notify()
         return generation
 
-    def check(self, request: Request) -> None:
-        """Raises ValueError if the model cannot take the prompt."""
+    def check(self, request: GenerationRequest) -> None:
+        """Raise ValueError for a prompt that is not valid or too long."""
         check_tokens(request.tokens, self.model.vocab_size)
-        count, most = len(request.tokens), self.model.max_context
-        if count > most:
+        count, limit = len(request.tokens), self.model.max_context
+        if count > limit:
             raise ContextOverflowError(
-                f"the prompt has {count} tokens, and the context of the model {most}; shorten it"
+                f"the prompt has {count} tokens, and the context of the model {limit}; shorten it"
             )
 
     @property
     def load(self) -> tuple[int, int]:
-        """How many requests are running, and how many wait."""
+        """The numbers of running and of waiting requests."""
         with self._changed:
             running = sum(not one.has_ended for one in self._running)
             return running, len(self._waiting)
 
     def close(self) -> None:
-        """Ends the thread after the step that it is in; requests that are not answered fail."""
+        """End the thread after its current step; unfinished requests fail."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -231,107 +230,109 @@ class Engine:
         self._end(left, EngineClosedError("the server is shutting down"))
 
     def _has_work(self) -> bool:
-        """Waits for a request; False when the engine was closed."""
+        """Wait for a request; False once the engine is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting or self._running)
             return not self._closed
 
     def _admit(self) -> None:
-        """Gives slots to those who wait the longest."""
+        """Give slots to the requests at the front of the queue."""
         with self._changed:
-            gone = [waiting for waiting in self._waiting if waiting.cancelled]
+            cancelled = [one for one in self._waiting if one.cancelled]
             self._waiting = deque(one for one in self._waiting if not one.cancelled)
             count = min(self.max_running - len(self._running), len(self._waiting))
             admitted = [self._waiting.popleft() for _ in range(count)]
             self._running += admitted
-        for generation in gone:
-            generation.end(Reason.CANCELLED)
+        for generation in cancelled:
+            generation.end(FinishReason.CANCELLED)
         for generation in admitted:
             self._guarded([generation], partial(self._take_slot, generation))
 
-    def _take_slot(self, generation: Generation) -> None:
+    def _take_slot(self, generation: GenerationTask) -> None:
         slot = self._slot_for(generation.tokens)
         slot.is_free = False
         generation.slot = slot
-        # the last token is read always, for the logits after it
-        generation.cached_tokens = slot.common(generation.tokens[:-1])
+        # the last token is always computed, for its logits
+        generation.cached_tokens = slot.common_prefix(generation.tokens[:-1])
 
     def _slot_for(self, tokens: Sequence[int]) -> Slot:
-        """The slot that holds most of the prompt, or one whose loss matters least."""
+        """The slot with the longest prefix of a prompt, or a new or least recently used one."""
         free = [slot for slot in self._slots if slot.is_free]
-        # of slots that are as good, one of the replica that has less to do
-        busy = Counter(slot.cache.group for slot in self._slots if not slot.is_free)
+        # of equal slots, one of the replica with the lower load
+        busy = Counter(slot.cache.replica for slot in self._slots if not slot.is_free)
         best = max(
-            free, key=lambda slot: (slot.common(tokens), -busy[slot.cache.group]), default=None
+            free,
+            key=lambda slot: (slot.common_prefix(tokens), -busy[slot.cache.replica]),
+            default=None,
         )
-        # a conversation that only starts alike, as by a system prompt, may yet go on
-        if best is None or 2 * best.common(tokens) < len(best.cache.tokens):
+        # a sequence that shares only its start, as a system prompt, may be continued later
+        if best is None or 2 * best.common_prefix(tokens) < len(best.cache.tokens):
             if len(self._slots) < self.max_slots:
                 self._slots.append(Slot(self.model.new_cache()))
                 return self._slots[-1]
-            best = min(free, key=lambda slot: busy[slot.cache.group])
+            best = min(free, key=lambda slot: busy[slot.cache.replica])
         self._slots.remove(best)
         self._slots.append(best)
         return best
 
     def _step(self) -> None:
-        """One part of a prompt in each replica, and one token for each sequence that is written."""
+        """Prefill one chunk in each replica, and decode one token for each other sequence."""
         for generation in [one for one in self._running if one.slot and one.cancelled]:
-            generation.end(Reason.CANCELLED)
+            generation.end(FinishReason.CANCELLED)
         running = [one for one in self._running if one.slot]
-        writing = [one for one in running if not one.is_reading]
-        self._read(one for one in running if one.is_reading)
-        writing = [one for one in writing if not self._ended_by_context(one)]
-        if writing:
-            self._guarded(writing, partial(self._write, writing))
+        decoding = [one for one in running if not one.is_prefilling]
+        self._prefill(one for one in running if one.is_prefilling)
+        decoding = [one for one in decoding if not self._ended_by_context(one)]
+        if decoding:
+            self._guarded(decoding, partial(self._decode, decoding))
         with self._changed:
             self._running = [one for one in running if one.slot]
 
-    def _read(self, reading: Iterable[Generation]) -> None:
-        """A part of the first prompt of each replica."""
-        first: dict[int, Generation] = {}
-        for generation in reading:
+    def _prefill(self, prefilling: Iterable[GenerationTask]) -> None:
+        """Compute a chunk of the first prompt of each replica."""
+        first: dict[int, GenerationTask] = {}
+        for generation in prefilling:
             assert generation.slot is not None
-            first.setdefault(generation.slot.cache.group, generation)
-        # all have started before the logits of one are waited for
-        found = [self._guarded([one], partial(self._read_part, one)) for one in first.values()]
+            first.setdefault(generation.slot.cache.replica, generation)
+        # all replicas start before the logits of the first are waited for
+        found = [self._guarded([one], partial(self._prefill_chunk, one)) for one in first.values()]
         for generation, logits in zip(first.values(), found, strict=True):
             if logits is not None:
                 self._advance(generation, logits)
 
-    def _read_part(self, generation: Generation) -> Tensor | None:
-        """The logits after a prompt, if this part is its last."""
+    def _prefill_chunk(self, generation: GenerationTask) -> Tensor | None:
+        """The logits after the prompt if this chunk is its last, else None."""
         slot, tokens = generation.slot, generation.tokens
         assert slot is not None
-        end = min(slot.common(tokens[:-1]) + PREFILL_TOKENS, len(tokens))
+        end = min(slot.common_prefix(tokens[:-1]) + PREFILL_TOKENS, len(tokens))
         logits = self.model.prefill(tokens[:end], slot.cache)
         return logits if end == len(tokens) else None
 
-    def _ended_by_context(self, generation: Generation) -> bool:
+    def _ended_by_context(self, generation: GenerationTask) -> bool:
         slot = generation.slot
         assert slot is not None
         if len(slot.cache.tokens) < slot.cache.capacity:
             return False
-        generation.end(Reason.LENGTH)
+        generation.end(FinishReason.LENGTH)
         return True
 
-    def _write(self, generations: list[Generation]) -> None:
+    def _decode(self, generations: list[GenerationTask]) -> None:
         caches = [generation.slot.cache for generation in generations if generation.slot]
         last = [generation.tokens[-1] for generation in generations]
         logits = self.model.decode(last, caches)
         for row, generation in enumerate(generations):
             self._advance(generation, logits[row])
 
-    def _advance(self, generation: Generation, logits: Tensor) -> None:
-        self._guarded([generation], partial(self._draw, generation, logits))
+    def _advance(self, generation: GenerationTask, logits: Tensor) -> None:
+        self._guarded([generation], partial(self._sample, generation, logits))
 
-    def _draw(self, generation: Generation, logits: Tensor) -> None:
-        reason = generation.draw(logits)
+    def _sample(self, generation: GenerationTask, logits: Tensor) -> None:
+        reason = generation.sample(logits)
         if reason is not None:
             generation.end(reason)
 
-    def _guarded(self, generations: list[Generation], action: Callable[[], T]) -> T | None:
-        """Does something for some sequences, which fail alone if it fails."""
+    def _guarded(self, generations: list[GenerationTask], action: Callable[[], T]) -> T | None:
+        """Run an action for some sequences; if it raises, these fail and no others."""
         try:
             return action()
         except Exception as error:
@@ -339,9 +340,9 @@ class Engine:
             self._end(generations, error)
             return None
 
-    def _end(self, generations: Sequence[Generation], error: Exception) -> None:
+    def _end(self, generations: Sequence[GenerationTask], error: Exception) -> None:
         for generation in generations:
             if generation.slot is not None:
-                # nobody knows what the cache holds now
+                # the content of the cache is unknown
                 generation.slot.cache.tokens.clear()
-            generation.end(Reason.ERROR, error)
+            generation.end(FinishReason.ERROR, error)

@@ -1,7 +1,7 @@
-"""Tokens one after the other: a prompt is read, then each token that is drawn.
+"""Generation for one sequence: prefill of the prompt, then decoding token by token.
 
-In: a model, the tokens of a prompt, how to draw. Out: `Generated` tokens, without end until the
-context is full. Always true: a cache holds just the tokens that it says, whenever the caller stops.
+Input: a model, the tokens of a prompt, sampling parameters. Output: `Generated` tokens, until the
+context is full. Invariant: wherever the caller stops, a KV cache holds the tokens that it lists.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tinygrad.apps.language.generation.grammar import Grammar
-from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
+from tinygrad.apps.language.generation.kv_cache import KVCache
 from tinygrad.apps.language.generation.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
-__all__ = ["ContextOverflowError", "Generated", "LanguageModel", "Sampler", "Sampling", "generate"]
-
 
 class LanguageModel(Protocol):
-    """What generation asks of a model."""
+    """What generation asks of a model: `Transformer` and `Replicas` have it."""
 
     vocab_size: int
+    max_context: int
 
     def new_cache(self) -> KVCache:
-        """Room for one sequence."""
+        """An empty KV cache for one sequence."""
 
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
-        """Makes the cache hold these tokens; the logits (vocab,) after the last."""
+        """Make the cache hold these tokens; returns the logits (vocab,) after the last."""
 
     def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor | Sequence[Tensor]:
-        """One more token for each cache; the logits (batch, vocab) after them."""
+        """Add one token to each cache; returns the logits (batch, vocab) after them."""
 
 
 def generate(
@@ -39,10 +38,10 @@ def generate(
     cache: KVCache | None = None,
     grammar: Grammar | None = None,
 ) -> Iterator[Generated]:
-    """The tokens that follow `tokens`, one by one; the caller stops when it has enough.
+    """The tokens that follow `tokens`, one by one, until the caller stops.
 
-    They end by themselves where `grammar` lets nothing follow. Of `cache`, the longest common
-    prefix with `tokens` is reused. Raises ValueError for no tokens and for numbers that are none,
+    With a `grammar`, they end where nothing can follow. The longest common prefix of `tokens` and
+    the sequence in `cache` is not computed again. Raises ValueError for no or unknown tokens,
     ContextOverflowError when the context is full.
     """
     tokens = check_tokens(tokens, model.vocab_size)
@@ -66,9 +65,9 @@ def _generated(
 
 
 def check_step(tokens: Sequence[int], caches: Sequence[KVCache], vocab_size: int) -> list[int]:
-    """The tokens as a list, if each of the caches can take one more.
+    """The tokens as a list, after checking that there is one for each cache and room for it.
 
-    Raises ValueError for unknown tokens or another number of them than of caches,
+    Raises ValueError for unknown tokens or a number that differs from that of the caches,
     ContextOverflowError if a cache is full.
     """
     tokens = check_tokens(tokens, vocab_size)
@@ -80,7 +79,7 @@ def check_step(tokens: Sequence[int], caches: Sequence[KVCache], vocab_size: int
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int) -> list[int]:
-    """The tokens as a list. Raises ValueError if there are none, or for numbers that are none."""
+    """The tokens as a list. Raises ValueError for none, and for ids outside the vocabulary."""
     checked = [int(token) for token in tokens]
     if not checked:
         raise ValueError("there are no tokens to go on from; give at least one, such as BOS")

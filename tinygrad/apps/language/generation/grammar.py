@@ -1,9 +1,9 @@
-"""Grammars that a text must follow: which tokens may come next.
+"""Constrained decoding: the tokens that a grammar allows next.
 
-In: a JSON schema, or rules, and the vocabulary of a model. Out: `Grammar`s, each of which starts a
-`Constraint` for every text that must follow it. What stays true: whatever is drawn of the tokens
-that are allowed, the text can be completed, and it may end only where it is complete. The package
-llguidance does the parsing: https://github.com/guidance-ai/llguidance
+Input: a JSON schema, or rules, and the vocabulary of a model. Output: `Grammar`s, each of which
+starts a `Constraint` for every sequence. Invariant: whichever allowed tokens are sampled, the text
+can be completed, and it can end only where it is complete. The package llguidance does the parsing:
+https://github.com/guidance-ai/llguidance
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-# a line and its indentation, or a space: small models would write spaces until they are stopped
+# a line break with indentation, or one space: small models repeat white space without end
 WHITESPACE = r" |\n[ \t]{0,32}"
 SILENT = 0
 
 
 class GrammarError(ValueError):
-    """A schema that is not valid, or asks for what cannot be watched over."""
+    """A schema that is not valid, or has a keyword that cannot be enforced."""
 
 
 class Constraint:
-    """What one text may go on with."""
+    """The state of one sequence in a grammar."""
 
     def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
         self._matcher, self._vocab_size = matcher, vocab_size
 
     def allowed(self) -> Any:
-        """The tokens that may come next, bool (vocab,). Raises RuntimeError if none may."""
+        """The mask of allowed tokens, bool (vocab,). Raises RuntimeError if it is empty."""
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         found = np.unpackbits(mask, count=self._vocab_size, bitorder="little").view(bool)
         if self._matcher.is_error() or not found.any():
-            why = _error(self._matcher) or "no token of the vocabulary goes on with the text"
+            why = _error(self._matcher) or "no token of the vocabulary continues the text"
             raise RuntimeError(f"the grammar of the reply cannot be followed: {why}")
         return found
 
-    def take(self, token: int) -> None:
-        """Goes on behind a token that is allowed."""
+    def advance(self, token: int) -> None:
+        """Append a token that is allowed."""
         self._matcher.consume_token(token)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing can follow but the end."""
+        """Whether only the end can follow."""
         return self._matcher.is_stopped()
 
 
 class Grammar:
-    """What texts must look like; any number of texts can follow it at once."""
+    """A compiled grammar, for any number of sequences at once."""
 
     def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
         self._matcher, self._vocab_size = matcher, vocab_size
 
     def start(self) -> Constraint:
-        """The constraint of a text that begins."""
+        """The constraint at the start of a sequence."""
         return Constraint(self._matcher.deep_copy(), self._vocab_size)
 
 
 class Grammars:
-    """Makes grammars over the tokens of one model, of which there are `vocab_size`.
+    """Compiles grammars for the vocabulary of one model, of `vocab_size` tokens.
 
     >>> letters = {text: at for at, text in enumerate('{}":a1')}
     >>> grammars = Grammars(SimpleTokenizer(letters, {"<end>": 6}), 7)
     >>> constraint = grammars.of_schema({"const": "1a"}).start()
-    >>> constraint.allowed().nonzero()[0], constraint.take(2), constraint.allowed().nonzero()[0]
+    >>> constraint.allowed().nonzero()[0], constraint.advance(2), constraint.allowed().nonzero()[0]
     (array([2]), None, array([5]))
     """
 
@@ -82,13 +82,13 @@ class Grammars:
         self.tokenizer, self.vocab_size = tokenizer, vocab_size
 
     def of_schema(self, schema: Mapping[str, Any]) -> Grammar:
-        """JSON that a schema describes. Raises GrammarError, and ImportError without llguidance."""
+        """The grammar of JSON by a schema. Raises GrammarError, ImportError without llguidance."""
         if not isinstance(schema, Mapping):
             raise GrammarError(f"a JSON schema is an object, not {type(schema).__name__}")
         return self.of_rules(f"start: {json_rule(schema)}")
 
     def of_rules(self, rules: str) -> Grammar:
-        """Text by rules in llguidance's form of Lark, from `start` on. Raises as `of_schema`."""
+        """The grammar of rules in llguidance's Lark dialect. Raises as `of_schema`."""
         from llguidance import LLMatcher
 
         matcher = LLMatcher(self._tokens, rules, log_level=SILENT)
@@ -98,7 +98,7 @@ class Grammars:
         try:
             grammar.start().allowed()
         except RuntimeError as error:
-            raise GrammarError("there is no text of it") from error
+            raise GrammarError("no text satisfies it") from error
         return grammar
 
     @functools.cached_property
@@ -107,21 +107,21 @@ class Grammars:
             from llguidance import LLTokenizer, TokenizerWrapper
         except ImportError as error:
             raise ImportError(
-                "JSON that is sure to be valid needs the package llguidance: "
+                "structured output needs the package llguidance: "
                 "pip install 'tinygrad-sharding[llm]'"
             ) from error
-        spelled = TokenizerWrapper(_Spelled(self.tokenizer, self.vocab_size))
+        spelled = TokenizerWrapper(_VocabularyBytes(self.tokenizer, self.vocab_size))
         ends = sorted(self.tokenizer.end_ids)
         return LLTokenizer(spelled, n_vocab=self.vocab_size, eos_token=ends or None)
 
 
 def text_rule(text: str) -> str:
-    """The rule for just this text."""
+    """The rule of a literal text."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def json_rule(schema: Mapping[str, Any], is_lenient: bool = False) -> str:
-    """The rule for JSON of a schema; what is not known of it is left out if `is_lenient`.
+    """The rule of JSON by a schema; `is_lenient` ignores keywords that are not supported.
 
     >>> json_rule({"const": 1}, is_lenient=True)[:20]
     '%json {"const": 1, "'
@@ -131,13 +131,13 @@ def json_rule(schema: Mapping[str, Any], is_lenient: bool = False) -> str:
 
 
 def _error(matcher: LLMatcher) -> str:
-    """What went wrong, without the place in our rules and the state of the parser."""
+    """The error of llguidance, without the position in our rules and the state of its parser."""
     text = matcher.get_error().rpartition("compile JSON schema: ")[2]
     return " ".join(re.split(r"\n<state>|\n *\d+ \| ", text)[0].split())
 
 
-class _Spelled:
-    """A tokenizer as llguidance wants it."""
+class _VocabularyBytes:
+    """The interface of tokenizers that llguidance expects."""
 
     def __init__(self, tokenizer: SimpleTokenizer, vocab_size: int) -> None:
         self._tokenizer = tokenizer
@@ -150,7 +150,7 @@ class _Spelled:
         try:
             return self._tokenizer.piece(number, special=True)
         except TokenizerError:
-            # models have rows for tokens that their vocabulary does not use
+            # the logits of a model may have more rows than the vocabulary has tokens
             return b""
 
     def __call__(self, text: str) -> list[int]:

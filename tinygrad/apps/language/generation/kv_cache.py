@@ -1,4 +1,4 @@
-"""The keys and values of what a model has read of one sequence."""
+"""The KV cache of one sequence."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tinygrad.tensor import Tensor
 
 
 class ContextOverflowError(ValueError):
-    """A sequence that became longer than the context of its model."""
+    """A sequence longer than the context of its model."""
 
 
 @dataclass
 class KVCache:
     """The keys and values of one sequence, in the order of `tokens`.
 
-    `memory` is (layers, keys and values, heads, positions, dim of a head) and has room for more
-    than `capacity` positions: the last chunk of a prompt is written as a whole. `group` is the
-    number of the replica that has it.
+    `memory` is (layers, 2, kv_heads, positions, head_dim), with keys first. It has more than
+    `capacity` positions, as the last prefill chunk of a prompt is written padded. `replica` is the
+    number of the replica that owns it.
     """
 
     memory: Tensor
     capacity: int
     tokens: list[int] = field(default_factory=list)
-    group: int = 0
+    replica: int = 0
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
-        """Forget all but the longest common prefix with `tokens`; the number of tokens kept.
+        """Drop all but the longest common prefix with `tokens`; returns its length.
 
         >>> from tinygrad.apps.language.generation.kv_cache import KVCache
         >>> cache = KVCache(Tensor.empty(1), capacity=8, tokens=[5, 6, 7])
@@ -41,7 +41,7 @@ class KVCache:
         return kept
 
     def check_fits(self, length: int) -> None:
-        """Raises ContextOverflowError if a sequence of this many tokens is too long."""
+        """Raise ContextOverflowError if a sequence of `length` tokens is too long."""
         if length > self.capacity:
             raise ContextOverflowError(
                 f"a sequence of {length} tokens is longer than the context of the model, "

@@ -1,7 +1,7 @@
-"""From the logits of a token to a token.
+"""Sampling: logits to the next token.
 
-In: logits of one position. Out: a token with its log-probability. Always true: the same seed and
-the same logits give the same tokens, and temperature 0 gives the token of the largest logit.
+Input: the logits of one position. Output: a token with its log-probability. Invariants: equal seeds
+and logits give equal tokens, and temperature 0 gives the token of the largest logit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tinygrad.tensor import Tensor
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. Those that fail one of the limits are never drawn.
+    """Sampling parameters.
 
-    `temperature` divides the logits; 0 takes the most likely token. `top_k` keeps the k most likely
-    ones (0: all), `top_p` the fewest that have this probability together, `min_p` those with at
-    least this share of the largest probability, all after the temperature. `repetition_penalty`
-    makes tokens that were there less likely (arXiv:1909.05858). `seed` makes draws repeatable.
-    `logprobs` asks for so many tokens with their log-probabilities. Raises ValueError for values
-    out of range.
+    `temperature` divides the logits; 0 is greedy. `top_k` keeps the k most likely tokens (0: all),
+    `top_p` the smallest set of likeliest tokens with this total probability, `min_p` the tokens
+    with at least this fraction of the largest probability, all after the temperature.
+    `repetition_penalty` above 1 makes tokens of the sequence less likely (arXiv:1909.05858). `seed`
+    makes sampling reproducible. `logprobs` is the number of likeliest tokens to return with their
+    log-probabilities. Raises ValueError for values out of range.
     """
 
     temperature: float = 0.0
@@ -52,9 +52,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generated:
-    """A token, its log-probability, and the most likely tokens with theirs if they were asked for.
+    """A token, its log-probability, and the likeliest tokens with theirs if requested.
 
-    Log-probabilities are those of the model, before temperature and limits.
+    Log-probabilities are those of the model, before temperature and truncation.
     """
 
     token: int
@@ -63,7 +63,7 @@ class Generated:
 
 
 class Sampler:
-    """Draws tokens as a `Sampling` says, each call the next one, of those `constraint` allows.
+    """Samples one token a call with the given parameters, among those that `constraint` allows.
 
     >>> from tinygrad.apps.language.generation.sampling import Sampler, Sampling
     >>> Sampler(Sampling(logprobs=2))(Tensor([0.0, 2.0, 1.0]), []).token
@@ -75,7 +75,7 @@ class Sampler:
         self.random = np.random.default_rng(sampling.seed)
 
     def __call__(self, logits: Tensor, tokens: Sequence[int]) -> Generated:
-        """A token for logits (vocab,), where `tokens` is the sequence so far."""
+        """Sample a token from logits (vocab,); `tokens` is the sequence so far."""
         sampling = self.sampling
         values = logits.numpy().astype(np.float64)
         logprobs = _log_softmax(values)
@@ -83,9 +83,9 @@ class Sampler:
             values = _penalized(values, tokens, sampling.repetition_penalty)
         if self.constraint is not None:
             values = np.where(self.constraint.allowed(), values, -np.inf)
-        token = int(values.argmax()) if sampling.temperature == 0 else self._draw(values)
+        token = int(values.argmax()) if sampling.temperature == 0 else self._sample(values)
         if self.constraint is not None:
-            self.constraint.take(token)
+            self.constraint.advance(token)
         top = None
         if sampling.logprobs:
             best = np.argsort(-logprobs, kind="stable")[: sampling.logprobs]
@@ -94,17 +94,17 @@ class Sampler:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the constraint lets nothing follow."""
+        """Whether the constraint allows no further token."""
         return self.constraint is not None and self.constraint.is_complete
 
-    def _draw(self, values: Any) -> int:
+    def _sample(self, values: Any) -> int:
         sampling = self.sampling
         order = _likeliest(values, sampling.top_k)
         probabilities = np.exp(_log_softmax(values[order] / sampling.temperature))
         before = np.cumsum(probabilities) - probabilities
         allowed = before < sampling.top_p
         allowed &= probabilities >= sampling.min_p * probabilities[0]
-        # the likeliest token may always be drawn
+        # the likeliest token is always kept
         allowed[0] = True
         share = probabilities * allowed
         return int(order[self.random.choice(len(order), p=share / share.sum())])
@@ -123,7 +123,7 @@ def _penalized(values: Any, tokens: Sequence[int], penalty: float) -> Any:
 
 
 def _likeliest(values: Any, count: int) -> Any:
-    """The tokens of the `count` largest values, or all (0), the largest first."""
+    """The tokens of the `count` largest values, or of all (0), in descending order."""
     chosen = np.arange(len(values))
     if 0 < count < len(values):
         chosen = np.argpartition(-values, count - 1)[:count]

@@ -1,8 +1,8 @@
-"""Attention of the tokens of a step to those before them, in one layer.
+"""Causal grouped-query attention of one layer, over KV caches or whole sequences.
 
-In: vectors (rows, length, dim), where the rows are, and the cache of each row. Out: vectors of the
-same shape. Always true: heads that share a key are one unit of the layout, so that attention itself
-moves nothing between devices.
+Input: hidden states (rows, length, dim), and the position and KV cache of each row. Output: hidden
+states of the same shape. Invariant: query heads that share a key head are one unit of the layout,
+so attention itself needs no communication.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tinygrad.apps.language.model.config import Config
+from tinygrad.apps.language.model.config import ModelConfig
 from tinygrad.apps.language.model.norm import Norm
-from tinygrad.apps.language.model.rotary import Rotary
-from tinygrad.apps.language.model.weights import COLUMNS, ROWS, Projection, Split, WeightFile
+from tinygrad.apps.language.model.rotary import RotaryEmbedding
+from tinygrad.apps.language.model.weights import COLUMNS, ROWS, Projection, ShardedAxis, WeightFile
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
 
 @dataclass(frozen=True)
-class Span:
-    """The tokens of a step: `length` of them in each row, from a position of its own on.
+class StepTokens:
+    """The tokens of a step: `length` in each row, from the row's own start position.
 
-    `memories` are the caches of the rows. Without any, the rows are whole sequences.
+    `memories` are the KV caches of the rows. Without any, the rows are whole sequences.
     """
 
     length: int
@@ -33,19 +33,21 @@ class Span:
 
 
 class Attention:
-    """One layer's attention."""
+    """Projections, rotary embedding, KV cache update and attention of one layer."""
 
-    def __init__(self, file: WeightFile, config: Config, layer: int, rotary: Rotary) -> None:
+    def __init__(
+        self, file: WeightFile, config: ModelConfig, layer: int, rotary: RotaryEmbedding
+    ) -> None:
         self.config, self.layer, self.rotary = config, layer, rotary
         self.window = config.window if config.is_local(layer) else None
-        self.kv_heads = file.placement.padded(config.kv_heads)
+        self.kv_heads = file.layout.padded(config.kv_heads)
         self.heads_divide = self.kv_heads == config.kv_heads
         self.shared_by = config.heads // config.kv_heads
         name = f"blk.{layer}."
-        self.rows = Split(ROWS, config.kv_heads if self.heads_divide else None)
+        self.rows = ShardedAxis(ROWS, config.kv_heads if self.heads_divide else None)
         parts: list[tuple[str, tuple[int, int] | None]]
         if f"{name}attn_qkv.weight" in file:
-            # one matrix has the rows of all three
+            # one fused matrix for query, key and value
             counts = (0, config.heads, config.kv_heads, config.kv_heads)
             ends = [count * config.head_dim for count in itertools.accumulate(counts)]
             parts = [(f"{name}attn_qkv", rows) for rows in itertools.pairwise(ends)]
@@ -59,7 +61,7 @@ class Attention:
         self.output = self._output(file, f"{name}attn_output")
 
     def _norm(self, file: WeightFile, name: str, heads: int) -> Norm | None:
-        """The norm of each head, or of all together, if the file has one."""
+        """The norm of each head, or across all heads, if the file has one."""
         if name not in file:
             return None
         dim, epsilon = self.config.head_dim, self.config.epsilon
@@ -68,27 +70,27 @@ class Attention:
         return Norm(file.vector(name, self.rows), epsilon, heads * dim)
 
     def _output(self, file: WeightFile, name: str) -> Projection:
-        """Split like the heads, or by rows if they do not divide or end within blocks."""
+        """Sharded along columns like the heads; along rows if heads do not divide or cut blocks."""
         unit = self.shared_by * self.config.head_dim
         if self.heads_divide and unit % file.elements_per_block(f"{name}.weight") == 0:
             self.is_gathered = False
-            return file.projection(name, Split(COLUMNS, self.config.kv_heads))
+            return file.projection(name, ShardedAxis(COLUMNS, self.config.kv_heads))
         self.is_gathered = True
-        return file.projection(name, Split(ROWS))
+        return file.projection(name, ShardedAxis(ROWS))
 
-    def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], span: Span) -> Tensor:
+    def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], step: StepTokens) -> Tensor:
         query = self._heads(self.query(x), self.query_norm, self.shared_by)
         key = self._heads(self.key(x), self.key_norm, 1)
         value = self._heads(self.value(x), None, 1)
-        query = self.rotary.turned(query * self.config.score_scale, angles)
-        key = self.rotary.turned(key, angles)
+        query = self.rotary.rotated(query * self.config.score_scale, angles)
+        key = self.rotary.rotated(key, angles)
         # from (rows, length, groups, heads, dim) to (rows, groups, heads, length, dim)
         query, key, value = (t.permute(0, 2, 3, 1, 4) for t in (query, key, value))
-        if span.memories:
-            self._remember(Tensor.stack(key.squeeze(2), value.squeeze(2), dim=1), query, span)
+        if step.memories:
+            self._write_cache(Tensor.stack(key.squeeze(2), value.squeeze(2), dim=1), query, step)
             rows = [
-                self._attend(query[row : row + 1], *self._remembered(span, row), span.starts[row])
-                for row in range(len(span.memories))
+                self._attend(query[row : row + 1], *self._cached(step, row), step.starts[row])
+                for row in range(len(step.memories))
             ]
             attended = rows[0].cat(*rows[1:])
         else:
@@ -99,9 +101,9 @@ class Attention:
         return self.output(attended.permute(0, 3, 1, 2, 4).flatten(2)[..., :columns]).to(x.device)
 
     def _heads(self, x: Tensor, norm: Norm | None, heads: int) -> Tensor:
-        """(rows, length, n) as heads (rows, length, groups, heads, dim), normalised.
+        """(rows, length, n) as heads (rows, length, groups, heads, head_dim), normalised.
 
-        Where groups do not divide, groups of zeros are added.
+        Groups that devices do not divide are padded with zeros.
         """
         if norm is not None and norm.count > self.config.head_dim:
             x, norm = norm(x), None
@@ -112,49 +114,49 @@ class Attention:
             x = x.pad((None, None, (0, missing), None, None)).to(split)
         return x if norm is None else norm(x)
 
-    def _remember(self, pairs: Tensor, query: Tensor, span: Span) -> None:
-        """Writes keys and values (rows, 2, groups, length, dim) to the caches.
+    def _write_cache(self, pairs: Tensor, query: Tensor, step: StepTokens) -> None:
+        """Write keys and values (rows, 2, groups, length, head_dim) to the KV caches.
 
-        The queries are computed with them, from the same vectors.
+        Queries are realized with them, as they have the same inputs.
         """
         parts = [
-            memory[self._number, :, :, start : start + span.length].assign(
+            memory[self._layer_number, :, :, start : start + step.length].assign(
                 pairs[row].cast(memory.dtype)
             )
-            for row, (memory, start) in enumerate(zip(span.memories, span.starts, strict=True))
+            for row, (memory, start) in enumerate(zip(step.memories, step.starts, strict=True))
         ]
         query.realize(*parts)
 
-    def _remembered(self, span: Span, row: int) -> tuple[Tensor, Tensor]:
-        """All keys and values of a row's cache, with what was just written, as float32."""
-        stop, memory = span.starts[row] + span.length, span.memories[row]
-        keys, values = (memory[self._number, part, :, :stop].float() for part in (0, 1))
+    def _cached(self, step: StepTokens, row: int) -> tuple[Tensor, Tensor]:
+        """The keys and values of a row up to the end of this step, as float32."""
+        stop, memory = step.starts[row] + step.length, step.memories[row]
+        keys, values = (memory[self._layer_number, part, :, :stop].float() for part in (0, 1))
         return keys.unsqueeze(0).unsqueeze(2), values.unsqueeze(0).unsqueeze(2)
 
     @property
-    def _number(self) -> UOp:
-        """The layer, as a number that kernels are given, so that those of all layers are alike."""
+    def _layer_number(self) -> UOp:
+        """The layer number as a kernel argument, so that all layers share their kernels."""
         return UOp.variable("layer", 0, self.config.layers - 1).bind(self.layer)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, start: int | UOp) -> Tensor:
-        """Queries (rows, groups, heads, length, dim) of positions from `start` on.
+        """Attention of queries (rows, groups, heads, length, head_dim) at positions from `start`.
 
-        Keys and values are (rows, groups, 1, positions, dim).
+        Keys and values are (rows, groups, 1, positions, head_dim).
         """
         scores = query @ key.transpose(-1, -2)
         if self.config.score_cap is not None:
             scores = (scores / self.config.score_cap).tanh() * self.config.score_cap
-        seen = self._seen(query.shape[-2], key.shape[-2], start)
-        if seen is not None:
-            scores = seen.where(scores, -math.inf)
+        mask = self._mask(query.shape[-2], key.shape[-2], start)
+        if mask is not None:
+            scores = mask.where(scores, -math.inf)
         return scores.softmax(-1) @ value
 
-    def _seen(self, length: int, positions: int | UOp, start: int | UOp) -> Tensor | None:
-        """Which positions each query sees, (length, positions); None for all."""
-        own = Tensor.arange(length).reshape(length, 1) + start
-        other = Tensor.arange(positions)
-        seen = None if length == 1 else other <= own
+    def _mask(self, length: int, positions: int | UOp, start: int | UOp) -> Tensor | None:
+        """The positions that each query attends to, bool (length, positions); None for all."""
+        query_at = Tensor.arange(length).reshape(length, 1) + start
+        key_at = Tensor.arange(positions)
+        causal = None if length == 1 else key_at <= query_at
         if self.window is None:
-            return seen
-        near = other > own - self.window
-        return near if seen is None else seen & near
+            return causal
+        near = key_at > query_at - self.window
+        return near if causal is None else causal & near

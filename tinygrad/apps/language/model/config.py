@@ -1,8 +1,8 @@
-"""What a model is, from the metadata of its GGUF file: sizes, and how families of models differ.
+"""The configuration of a model: sizes, and the differences between model families.
 
-In: metadata by key. Out: a `Config`, all that the code of the model asks. Always true: a family of
-models is a row of `FAMILIES`; nothing else in the model knows a family by its name. What a file
-shows by having a tensor (biases, norms of queries, experts) is not said here a second time.
+Input: the metadata of a GGUF file. Output: a `ModelConfig`. Invariants: a family is a row of
+`FAMILIES`, and no other code depends on its name. Features that show in the tensors of a file
+(biases, query norms, experts) are not repeated here.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 
 class UnsupportedModelError(ValueError):
-    """A file with a model that this code does not know how to run."""
+    """A model of an architecture, or with an option, that is not supported."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """How the models of one `general.architecture` differ from those of others.
+    """What distinguishes the models of one `general.architecture`.
 
-    `pairs_adjacent`: RoPE turns elements (0, 1), (2, 3), ...; else i and i + half of all.
-    `local_layers` of each `period` layers, from the first on, attend only within a sliding window.
+    `pairs_adjacent`: RoPE rotates the pairs (0, 1), (2, 3), ..., else (i, i + dim / 2). The first
+    `local_layers` of each `period` layers have sliding-window attention.
     """
 
     pairs_adjacent: bool = False
@@ -48,17 +48,15 @@ FAMILIES = {
     ),
 }
 
-# layers of the models that scale scores by the dimensions that a head has of the whole, and not by
-# those of the head
-SCALED_BY_SHARE = {("gemma2", 46), ("gemma3", 62)}
+# (family, layers) of models whose attention is scaled by dim / heads instead of head_dim
+SCALED_BY_DIM_PER_HEAD = {("gemma2", 46), ("gemma3", 62)}
 
 
 @dataclass(frozen=True)
-class Rope:
-    """Rotary positions (arXiv:2104.09864) of the first `dim` elements of each head.
+class RopeConfig:
+    """Rotary position embedding (arXiv:2104.09864) of the first `dim` elements of each head.
 
-    Frequencies are `base ** (-2 i / dim)`, divided by `factor` for all. `magnitude` scales what is
-    rotated.
+    Frequencies are `base ** (-2 i / dim) / factor`. `magnitude` scales the rotated elements.
     """
 
     dim: int
@@ -69,8 +67,8 @@ class Rope:
 
 
 @dataclass(frozen=True)
-class Config:
-    """The sizes and choices of a model. `window` counts positions, the own one among them."""
+class ModelConfig:
+    """The hyperparameters of a model. `window` includes the position of the query itself."""
 
     architecture: str
     vocab_size: int
@@ -82,8 +80,8 @@ class Config:
     kv_heads: int
     head_dim: int
     epsilon: float
-    rope: Rope
-    local_rope: Rope
+    rope: RopeConfig
+    local_rope: RopeConfig
     score_scale: float
     embedding_scale: float
     gelu: bool
@@ -99,12 +97,12 @@ class Config:
     original_context: int
 
     def is_local(self, layer: int) -> bool:
-        """Whether a layer attends only within the window."""
+        """Whether a layer has sliding-window attention."""
         return self.window is not None and layer % self.period < self.local_layers
 
 
-class _Keys:
-    """The metadata of one architecture, whose keys start with its name."""
+class _ArchitectureMetadata:
+    """The metadata whose keys start with the name of the architecture."""
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self.metadata = metadata
@@ -114,7 +112,7 @@ class _Keys:
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
     def size(self, key: str, default: int | None = None) -> int:
-        """A positive integer. Raises UnsupportedModelError for what is none, or is missing."""
+        """A positive integer. Raises UnsupportedModelError for another value or none."""
         value = self.get(key, default)
         if type(value) is not int or value <= 0:
             shown = "missing" if value is None else repr(value)
@@ -123,11 +121,11 @@ class _Keys:
         return value
 
 
-def read_config(metadata: Mapping[str, Any], vocab_size: int) -> Config:
-    """The `Config` of a file's metadata; `vocab_size` is the number of rows of the embedding.
+def read_config(metadata: Mapping[str, Any], vocab_size: int) -> ModelConfig:
+    """The `ModelConfig` of a file's metadata; `vocab_size` is the number of rows of the embedding.
 
-    Raises UnsupportedModelError for an architecture that is not known and for metadata that is
-    missing or that the code does not honour.
+    Raises UnsupportedModelError for an unknown architecture, and for metadata that is missing or
+    not supported.
 
     >>> from tinygrad.apps.language.model.config import read_config
     >>> sizes = {"block_count": 2, "context_length": 64, "embedding_length": 8}
@@ -143,7 +141,7 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> Config:
         raise UnsupportedModelError(
             f"models of architecture {architecture!r} are not supported; these are: {known}"
         )
-    family, keys = FAMILIES[architecture], _Keys(metadata, architecture)
+    family, keys = FAMILIES[architecture], _ArchitectureMetadata(metadata, architecture)
     dim, heads, layers = (
         keys.size(key) for key in ("embedding_length", "attention.head_count", "block_count")
     )
@@ -154,9 +152,9 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> Config:
     local_rope = rope
     if family.local_rope_base is not None:
         base = float(keys.get("rope.freq_base_swa", family.local_rope_base))
-        local_rope = Rope(rope.dim, base, rope.pairs_adjacent)
-    by_share = (architecture, layers) in SCALED_BY_SHARE
-    return Config(
+        local_rope = RopeConfig(rope.dim, base, rope.pairs_adjacent)
+    by_dim_per_head = (architecture, layers) in SCALED_BY_DIM_PER_HEAD
+    return ModelConfig(
         architecture=architecture,
         vocab_size=vocab_size,
         context_length=keys.size("context_length"),
@@ -169,7 +167,7 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> Config:
         epsilon=float(keys.get("attention.layer_norm_rms_epsilon", 1e-5)),
         rope=rope,
         local_rope=local_rope,
-        score_scale=(dim // heads if by_share else head_dim) ** -0.5,
+        score_scale=(dim // heads if by_dim_per_head else head_dim) ** -0.5,
         embedding_scale=math.sqrt(dim) if family.scales_embedding else 1.0,
         gelu=family.gelu,
         window=keys.get("attention.sliding_window") or None,
@@ -187,7 +185,7 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> Config:
     )
 
 
-def _rope(keys: _Keys, family: Family, head_dim: int) -> Rope:
+def _rope(keys: _ArchitectureMetadata, family: Family, head_dim: int) -> RopeConfig:
     base = float(keys.get("rope.freq_base", 10000.0))
     dim = keys.size("rope.dimension_count", head_dim)
     kind = keys.get("rope.scaling.type", "none")
@@ -198,4 +196,4 @@ def _rope(keys: _Keys, family: Family, head_dim: int) -> Rope:
         )
     factor = float(keys.get("rope.scaling.factor", 1.0)) if kind == "linear" else 1.0
     magnitude = float(keys.get("rope.scaling.attn_factor", 1.0))
-    return Rope(dim, base, family.pairs_adjacent, factor, magnitude)
+    return RopeConfig(dim, base, family.pairs_adjacent, factor, magnitude)

@@ -1,62 +1,62 @@
-"""The part of a layer that treats each token by itself: gated, perhaps one of several experts'."""
+"""Feed-forward networks: gated (SwiGLU, GeGLU), and mixture of experts."""
 
 from __future__ import annotations
 
-from tinygrad.apps.language.model.config import Config
-from tinygrad.apps.language.model.weights import COLUMNS, ROWS, Split, WeightFile
+from tinygrad.apps.language.model.config import ModelConfig
+from tinygrad.apps.language.model.weights import COLUMNS, ROWS, ShardedAxis, WeightFile
 from tinygrad.tensor import Tensor
 
-# tokens for which the blocks of their experts are picked at once
-TOGETHER = 8
+# tokens whose experts' blocks are gathered at once
+MAX_EXPERT_TOKENS = 8
 
 
 class FeedForward:
-    """`down(act(gate(x)) * up(x))`, vectors (rows, length, dim) to the same."""
+    """`down(act(gate(x)) * up(x))` for hidden states (rows, length, dim)."""
 
-    def __init__(self, file: WeightFile, config: Config, layer: int) -> None:
+    def __init__(self, file: WeightFile, config: ModelConfig, layer: int) -> None:
         name = f"blk.{layer}.ffn_"
         self.gelu = config.gelu
         hidden = file.shape(f"{name}down.weight")[1]
         units = hidden // file.elements_per_block(f"{name}down.weight")
-        split = Split(ROWS, units)
+        sharded = ShardedAxis(ROWS, units)
         if f"{name}gate.weight" in file:
-            self.gate = file.projection(f"{name}gate", split)
-            self.up = file.projection(f"{name}up", split)
+            self.gate = file.projection(f"{name}gate", sharded)
+            self.up = file.projection(f"{name}up", sharded)
         else:
-            # one matrix has the rows of both
-            self.gate = file.projection(f"{name}up", split, (0, hidden))
-            self.up = file.projection(f"{name}up", split, (hidden, 2 * hidden))
-        self.down = file.projection(f"{name}down", Split(COLUMNS, units))
+            # one fused matrix for gate and up
+            self.gate = file.projection(f"{name}up", sharded, (0, hidden))
+            self.up = file.projection(f"{name}up", sharded, (hidden, 2 * hidden))
+        self.down = file.projection(f"{name}down", ShardedAxis(COLUMNS, units))
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.down(gated(self.gate(x), self.up(x), self.gelu))
 
 
-class Experts:
-    """Each token goes through the feed-forward parts that a router scores highest for it."""
+class MixtureOfExperts:
+    """Routes each token to the experts that score highest, and mixes their outputs."""
 
-    def __init__(self, file: WeightFile, config: Config, layer: int) -> None:
+    def __init__(self, file: WeightFile, config: ModelConfig, layer: int) -> None:
         name = f"blk.{layer}.ffn_"
         self.config = config
         self.router = file.projection(f"{name}gate_inp")
         hidden = file.shape(f"{name}down_exps.weight")[2]
         units = hidden // file.elements_per_block(f"{name}down_exps.weight")
-        self.gate = file.matrix(f"{name}gate_exps.weight", Split(ROWS, units))
-        self.up = file.matrix(f"{name}up_exps.weight", Split(ROWS, units))
-        self.down = file.matrix(f"{name}down_exps.weight", Split(COLUMNS, units))
+        self.gate = file.matrix(f"{name}gate_exps.weight", ShardedAxis(ROWS, units))
+        self.up = file.matrix(f"{name}up_exps.weight", ShardedAxis(ROWS, units))
+        self.down = file.matrix(f"{name}down_exps.weight", ShardedAxis(COLUMNS, units))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.shape[1] <= TOGETHER:
+        if x.shape[1] <= MAX_EXPERT_TOKENS:
             return self._mixed(x)
-        # one after the other, so that the blocks for a few tokens are in memory at a time
-        parts = [self._mixed(part).realize() for part in x.realize().split(TOGETHER, 1)]
+        # in small groups of tokens, to bound the memory of gathered blocks
+        parts = [self._mixed(part).realize() for part in x.realize().split(MAX_EXPERT_TOKENS, 1)]
         return parts[0].cat(*parts[1:], dim=1)
 
     def _mixed(self, x: Tensor) -> Tensor:
         shares, chosen = self.router(x).softmax(-1).topk(self.config.experts_used)
         if self.config.normalizes_experts:
             shares = shares / shares.sum(-1, keepdim=True)
-        # (rows, length, experts, 1, dim): a vector for each expert that is used
+        # (rows, length, experts, 1, dim): one vector for each expert of a token
         x = x.unsqueeze(-2).unsqueeze(-2)
         hidden = gated(self.gate[chosen](x), self.up[chosen](x), self.config.gelu)
         outputs = self.down[chosen](hidden).squeeze(-2)
@@ -64,5 +64,5 @@ class Experts:
 
 
 def gated(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
-    """One half of the hidden vector, after its activation, times the other."""
+    """The gated activation, `act(gate) * up`."""
     return (gate.gelu() if gelu else gate.silu()) * up

@@ -1,7 +1,8 @@
-"""Where the parts of a model live: on one device, or on a mesh.
+"""The layouts of a model on one device or on a mesh.
 
-In: one device's name, names, or a `Mesh` with a dimension "tp" and perhaps "dp". Out: the layouts
-of weights, which "tp" splits, and of batches, which "dp" splits.
+Input: a device, several, or a `Mesh` with a dimension "tp" and perhaps "dp". Output: the layouts of
+weights and heads, sharded along "tp" (tensor parallelism), and of batches, sharded along "dp" (data
+parallelism).
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 
 Devices: TypeAlias = str | Sequence[str] | Mesh | None
 
-TENSORS, BATCHES = "tp", "dp"
+TENSOR_PARALLEL, DATA_PARALLEL = "tp", "dp"
 
 
-class Placement:
-    """The layouts of a model on its devices.
+class ModelLayout:
+    """The layouts of a model's weights, heads and batches on its devices.
 
-    >>> from tinygrad.apps.language.model.layouts import Placement
-    >>> pair = Placement(("CPU:0", "CPU:1"))
-    >>> pair.padded(3), str(pair.split(1, 3))
+    >>> from tinygrad.apps.language.model.layouts import ModelLayout
+    >>> pair = ModelLayout(("CPU:0", "CPU:1"))
+    >>> pair.padded(3), str(pair.sharded(1, 3))
     (4, 'Sharding(CPU:0-1, axis=1)')
-    >>> Placement(None).split(1, 3) == Device.DEFAULT
+    >>> ModelLayout(None).sharded(1, 3) == Device.DEFAULT
     True
     """
 
     def __init__(self, devices: Devices) -> None:
-        """Raises ShardingError for a mesh that has other dimensions than "dp" and "tp"."""
+        """Raises ShardingError for mesh dimensions other than "dp" and "tp"."""
         if not isinstance(devices, Mesh):
             if isinstance(devices, str) or devices is None:
                 devices = [Device.canonicalize(devices)]
-            devices = Mesh((len(devices),), (TENSORS,), devices)
-        if not {TENSORS, BATCHES}.issuperset(devices.names):
+            devices = Mesh((len(devices),), (TENSOR_PARALLEL,), devices)
+        if not {TENSOR_PARALLEL, DATA_PARALLEL}.issuperset(devices.names):
             raise ShardingError(
-                f"a language model is laid out over the mesh dimensions {TENSORS!r} and "
-                f"{BATCHES!r}, not over {devices}"
+                f"a language model is laid out over the mesh dimensions {TENSOR_PARALLEL!r} and "
+                f"{DATA_PARALLEL!r}, not over {devices}"
             )
         names = [Device.canonicalize(name) for name in devices.devices]
         self.mesh = Mesh(devices.shape, devices.names, names)
@@ -54,28 +55,28 @@ class Placement:
         return self.mesh.sharding(P(*[None] * axis, entry))
 
     @property
-    def count(self) -> int:
-        """The number of parts that a weight is split in."""
-        return self._size(TENSORS)
+    def shard_count(self) -> int:
+        """The number of shards of a weight."""
+        return self._size(TENSOR_PARALLEL)
 
     @property
-    def copies(self) -> str | Sharding:
-        """A full copy on each device."""
+    def replicated(self) -> str | Sharding:
+        """Replicated on all devices."""
         return self._layout(None, 0)
 
     @property
     def first(self) -> str:
-        """One device, for what is read by the host."""
+        """The first device, for values that the host reads."""
         return self.mesh.devices[0]
 
     def batch(self, rows: int) -> str | Sharding:
-        """Axis 0, of so many rows, is split as batches are."""
-        return self._layout(BATCHES, 0) if rows > 1 else self.copies
+        """Axis 0, of `rows` rows, sharded along "dp"; replicated for one row."""
+        return self._layout(DATA_PARALLEL, 0) if rows > 1 else self.replicated
 
-    def split(self, axis: int, units: int) -> str | Sharding:
-        """One axis is split, which is made of so many units: one unit cannot be."""
-        return self._layout(TENSORS, axis) if units > 1 else self.copies
+    def sharded(self, axis: int, units: int) -> str | Sharding:
+        """An axis of `units` indivisible units, sharded along "tp"; replicated for one unit."""
+        return self._layout(TENSOR_PARALLEL, axis) if units > 1 else self.replicated
 
     def padded(self, units: int) -> int:
-        """So many units, and those to add for each device to have as many."""
-        return round_up(units, self.count) if units > 1 else units
+        """`units` rounded up, so that each device has the same number of them."""
+        return round_up(units, self.shard_count) if units > 1 else units

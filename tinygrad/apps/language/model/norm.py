@@ -1,4 +1,4 @@
-"""RMS norm (arXiv:1910.07467)."""
+"""RMS norm (arXiv:1910.07467), also of padded vectors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tinygrad.tensor import Tensor
 
 @dataclass(frozen=True)
 class Norm:
-    """Divides vectors along the last axis by their root mean square, and scales their elements.
+    """Divides the last axis by its root mean square, and multiplies by a weight.
 
-    `count` is the number of elements of the mean: those behind are zeros, added for a layout.
+    The mean is over `count` elements; those past them are zeros, added as padding for a layout.
 
     >>> from tinygrad.apps.language.model.norm import Norm
     >>> Norm(Tensor([1.0, 10.0]), 0.0, 2)(Tensor([3.0, 3.0])).tolist()

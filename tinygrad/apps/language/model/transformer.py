@@ -1,8 +1,8 @@
-"""Language models of GGUF files: tokens to the logits of the next one.
+"""Decoder-only transformers of GGUF files: tokens to the logits of the next token.
 
-In: tokens, and the cache of each sequence. Out: logits. Always true: a prompt is read in chunks of
-one size and tokens are then added one by one, so that there is one captured step for prompts and
-one for each number of sequences that grow together, whatever their positions.
+Input: tokens, and the KV cache of each sequence. Output: logits. Invariant: prefill works in chunks
+of one size and decode adds one token to each sequence, so there is one captured step for prefill
+and one for each batch size of decode, for all positions.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ from tinygrad.apps.language.generation.generate import check_step, check_tokens,
 from tinygrad.apps.language.generation.grammar import Grammar
 from tinygrad.apps.language.generation.kv_cache import KVCache
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
-from tinygrad.apps.language.model.attention import Attention, Span
-from tinygrad.apps.language.model.config import Config, read_config
-from tinygrad.apps.language.model.feed_forward import Experts, FeedForward
-from tinygrad.apps.language.model.layouts import Devices, Placement
+from tinygrad.apps.language.model.attention import Attention, StepTokens
+from tinygrad.apps.language.model.config import ModelConfig, read_config
+from tinygrad.apps.language.model.feed_forward import FeedForward, MixtureOfExperts
+from tinygrad.apps.language.model.layouts import Devices, ModelLayout
 from tinygrad.apps.language.model.norm import Norm
-from tinygrad.apps.language.model.rotary import Rotary
-from tinygrad.apps.language.model.weights import ROWS, Split, WeightFile
+from tinygrad.apps.language.model.rotary import RotaryEmbedding
+from tinygrad.apps.language.model.weights import ROWS, ShardedAxis, WeightFile
 from tinygrad.dtype import DType, dtypes
 from tinygrad.jit import TinyJit
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
-# tokens of a prompt that are read at once
-CHUNK = 64
-# so many take less time one by one
-FEW = 16
+# tokens of a prompt that one step computes
+PREFILL_CHUNK = 64
+# up to this number, decoding one by one is faster than a padded chunk
+MAX_SINGLE_STEPS = 16
 DEFAULT_CONTEXT = 4096
 
 
-class Layer:
-    """Attention and what follows it, each added to what it was given."""
+class TransformerBlock:
+    """Attention and a feed-forward network, each with norms and a residual connection."""
 
-    def __init__(self, file: WeightFile, config: Config, number: int, rotary: Rotary) -> None:
+    def __init__(
+        self, file: WeightFile, config: ModelConfig, number: int, rotary: RotaryEmbedding
+    ) -> None:
         name = f"blk.{number}."
         self.rotary = rotary
         self.attention = Attention(file, config, number, rotary)
         is_mixture = f"{name}ffn_gate_inp.weight" in file
-        self.feed_forward: Experts | FeedForward
-        self.feed_forward = (Experts if is_mixture else FeedForward)(file, config, number)
+        self.feed_forward: MixtureOfExperts | FeedForward
+        self.feed_forward = (MixtureOfExperts if is_mixture else FeedForward)(file, config, number)
 
         def norm(kind: str) -> Norm | None:
             weight = f"{name}{kind}.weight"
@@ -54,13 +56,13 @@ class Layer:
         self.norms = [norm(kind) for kind in ("attn_norm", "post_attention_norm")]
         self.feed_norms = [norm(kind) for kind in ("ffn_norm", "post_ffw_norm")]
 
-    def __call__(self, x: Tensor, span: Span) -> Tensor:
-        """Vectors (rows, length, dim) to the same."""
-        angles = self.rotary.angles(span.starts, span.length)
+    def __call__(self, x: Tensor, step: StepTokens) -> Tensor:
+        """Hidden states (rows, length, dim) to the same shape."""
+        angles = self.rotary.angles(step.starts, step.length)
         before, after = self.norms
-        x = x + _applied(after, self.attention(_applied(before, x), angles, span))
-        if isinstance(self.feed_forward, Experts):
-            # they run for a few tokens after the others
+        x = x + _applied(after, self.attention(_applied(before, x), angles, step))
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            # experts run for small groups of tokens, and all read this value
             x = x.realize()
         before, after = self.feed_norms
         return x + _applied(after, self.feed_forward(_applied(before, x)))
@@ -71,25 +73,25 @@ def _applied(norm: Norm | None, x: Tensor) -> Tensor:
 
 
 class Transformer:
-    """A decoder of the family that its GGUF file names.
+    """A decoder-only transformer of one of the supported families.
 
-    `config` has its sizes, `max_context` is the most tokens of a sequence.
+    `config` has its hyperparameters, `max_context` is the maximum length of a sequence.
     """
 
     def __init__(
-        self, file: WeightFile, config: Config, max_context: int, cache_dtype: DType
+        self, file: WeightFile, config: ModelConfig, max_context: int, cache_dtype: DType
     ) -> None:
         self.config, self.max_context, self.cache_dtype = config, max_context, cache_dtype
         self.vocab_size = config.vocab_size
-        self.placement = file.placement
-        # weights are views of its memory
+        self.layout = file.layout
+        # keeps the memory mapped that weights are views of
         self.file = file
         rotary, local = self._rotaries(file)
         self.layers = [
-            Layer(file, config, number, local if config.is_local(number) else rotary)
+            TransformerBlock(file, config, number, local if config.is_local(number) else rotary)
             for number in range(config.layers)
         ]
-        vocabulary = Split(ROWS)
+        vocabulary = ShardedAxis(ROWS)
         self.embedding = file.matrix("token_embd.weight", vocabulary)
         self.norm = Norm(file.vector("output_norm.weight"), config.epsilon, config.dim)
         tied = "output.weight" not in file
@@ -106,14 +108,13 @@ class Transformer:
     ) -> tuple[Transformer, dict[str, Any]]:
         """The model of a GGUF file, and the file's metadata.
 
-        `devices`: one name, several (the model is split over them), or a `Mesh` with a dimension
-        "tp", which splits the model, and perhaps "dp", which splits batches. Without `max_context`,
-        the context is the model's own, but at most 4096. `cache_dtype` is that of keys and values
-        that are kept; of less than float32, logits differ from the third digit on. Raises
-        UnsupportedModelError for a model that is not known, FileFormatError for a file that is not
-        valid.
+        `devices`: one name, several (tensor parallel), or a `Mesh` with a dimension "tp", which
+        shards the model, and perhaps "dp", which shards batches. Without `max_context`, it is that
+        of the model, but at most 4096. `cache_dtype` is that of the KV cache; below float32, logits
+        differ from the third digit on. Raises UnsupportedModelError for an unknown architecture,
+        FileFormatError for a file that is not valid.
         """
-        file = WeightFile(gguf, Placement(devices))
+        file = WeightFile(gguf, ModelLayout(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
         if max_context is None:
             max_context = min(config.context_length, DEFAULT_CONTEXT)
@@ -121,9 +122,9 @@ class Transformer:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
         return cls(file, config, max_context, cache_dtype), file.metadata
 
-    def _rotaries(self, file: WeightFile) -> tuple[Rotary, Rotary]:
-        """The rotary positions of ordinary layers and of those with a window."""
-        config, device = self.config, file.placement.copies
+    def _rotaries(self, file: WeightFile) -> tuple[RotaryEmbedding, RotaryEmbedding]:
+        """The rotary embeddings of layers with full and with sliding-window attention."""
+        config, device = self.config, file.layout.replicated
         is_long = self.max_context > config.original_context
         for name in ("rope_freqs", "rope_factors_long" if is_long else "rope_factors_short"):
             if f"{name}.weight" in file:
@@ -131,31 +132,31 @@ class Transformer:
                 break
         else:
             factors = None
-        positions = self.max_context + CHUNK
-        rotary = Rotary(config.rope, positions, device, factors)
+        positions = self.max_context + PREFILL_CHUNK
+        rotary = RotaryEmbedding(config.rope, positions, device, factors)
         if config.window is None or config.local_rope == config.rope:
             return rotary, rotary
-        return rotary, Rotary(config.local_rope, positions, device)
+        return rotary, RotaryEmbedding(config.local_rope, positions, device)
 
     # ---- logits of whole sequences ----
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """The logits (batch, length, vocab) at all positions of tokens (batch, length).
 
-        Uses no cache. Over a mesh, the batch is split by "dp".
+        Uses no KV cache. Over a mesh, the batch is sharded along "dp".
         """
         rows, length = (int(size) for size in tokens.shape)
-        return self._logits(self._hidden(tokens, Span(length, [0] * rows)))
+        return self._logits(self._hidden(tokens, StepTokens(length, [0] * rows)))
 
-    def _hidden(self, tokens: Tensor, span: Span) -> Tensor:
-        """The vectors (rows, length, dim) after all layers."""
-        x = self.embedding[tokens.to(self.placement.copies)].values() * self.config.embedding_scale
-        if not span.memories:
-            x = x.to(self.placement.batch(len(span.starts)))
+    def _hidden(self, tokens: Tensor, step: StepTokens) -> Tensor:
+        """The hidden states (rows, length, dim) after all layers."""
+        x = self.embedding[tokens.to(self.layout.replicated)].values() * self.config.embedding_scale
+        if not step.memories:
+            x = x.to(self.layout.batch(len(step.starts)))
         x = x.realize()
         for layer in self.layers:
-            # equal layers are planned once if each is a plan of its own
-            x = layer(x, span).realize()
+            # equal layers share one plan if each is realized by itself
+            x = layer(x, step).realize()
         return x
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -163,52 +164,51 @@ class Transformer:
         cap = self.config.logit_cap
         return logits if cap is None else (logits / cap).tanh() * cap
 
-    # ---- logits of sequences that grow ----
+    # ---- prefill and decode ----
 
     def new_cache(self) -> KVCache:
-        """A cache without tokens, for one sequence of at most `max_context`."""
-        config, placement = self.config, self.placement
-        heads = placement.padded(config.kv_heads)
-        shape = (config.layers, 2, heads, self.max_context + CHUNK, config.head_dim)
-        layout = placement.split(2, heads)
-        memory = Tensor.empty(*shape, device=layout, dtype=self.cache_dtype)
+        """An empty KV cache for one sequence of up to `max_context` tokens."""
+        config, layout = self.config, self.layout
+        heads = layout.padded(config.kv_heads)
+        shape = (config.layers, 2, heads, self.max_context + PREFILL_CHUNK, config.head_dim)
+        memory = Tensor.empty(*shape, device=layout.sharded(2, heads), dtype=self.cache_dtype)
         return KVCache(memory, self.max_context)
 
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
-        """Makes `cache` hold these tokens; returns the logits (vocab,) after the last of them.
+        """Make `cache` hold these tokens; returns the logits (vocab,) after the last of them.
 
-        What the cache holds of them already, from the start on, is not computed again. The logits
-        are overwritten by the next step of one sequence. Raises ValueError for no tokens or unknown
-        ones, ContextOverflowError for too many.
+        The longest common prefix with the sequence in the cache is not computed again. The logits
+        are overwritten by the next step of batch size 1. Raises ValueError for no or unknown
+        tokens, ContextOverflowError for too many.
         """
         tokens = check_tokens(tokens, self.vocab_size)
         cache.check_fits(len(tokens))
-        # the last one is computed always: its logits are asked for
+        # the last token is always computed, for its logits
         at = cache.keep_prefix(tokens[:-1])
-        while len(tokens) - at > FEW:
-            part = tokens[at : at + CHUNK]
-            logits = self._step([part], [cache], CHUNK)
+        while len(tokens) - at > MAX_SINGLE_STEPS:
+            part = tokens[at : at + PREFILL_CHUNK]
+            logits = self._step([part], [cache], PREFILL_CHUNK)
             at += len(part)
         for token in tokens[at:]:
             logits = self._step([[token]], [cache], 1)
         return logits[0]
 
     def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor:
-        """One more token for each sequence; the logits (batch, vocab) after them.
+        """Add one token to each sequence; returns the logits (batch, vocab) after them.
 
-        They are overwritten by the next step of as many sequences. Raises ValueError for unknown
-        tokens or another number of them than of caches, ContextOverflowError if a cache is full; no
-        cache is changed then.
+        They are overwritten by the next step of the same batch size. Raises ValueError for unknown
+        tokens or a number that differs from that of the caches, ContextOverflowError if a cache is
+        full; no cache is changed then.
         """
         tokens = check_step(tokens, caches, self.vocab_size)
         return self._step([[token] for token in tokens], caches, 1)
 
     def _step(self, parts: Sequence[list[int]], caches: Sequence[KVCache], length: int) -> Tensor:
-        """Adds tokens to caches, up to `length` to each; the logits (rows, vocab) after them."""
+        """Add up to `length` tokens to each cache; returns the logits (rows, vocab) after them."""
         key = (len(parts), length)
         if key not in self.steps:
             step = self.steps[key] = TinyJit(self._forward)
-            # a first call makes nothing that later ones use, so it is captured as a second one is
+            # the first call has no state to initialise, so it can be captured
             step.cnt = 1
         padded = [part + [0] * (length - len(part)) for part in parts]
         starts = [
@@ -224,17 +224,17 @@ class Transformer:
             cache.tokens.extend(part)
         return logits
 
-    def _variable(self, name: str, most: int, value: int) -> UOp:
-        return UOp.variable(name, 0, most).bind(value)
+    def _variable(self, name: str, max_value: int, value: int) -> UOp:
+        return UOp.variable(name, 0, max_value).bind(value)
 
     def _forward(
         self, tokens: Tensor, starts: list[UOp], memories: list[Tensor], last: int | UOp
     ) -> Tensor:
-        """The logits (rows, vocab) of token number `last` of each row, on the first device."""
-        span = Span(int(tokens.shape[1]), starts, memories)
-        x = self._hidden(tokens, span)
+        """The logits (rows, vocab) after token `last` of each row, on the first device."""
+        step = StepTokens(int(tokens.shape[1]), starts, memories)
+        x = self._hidden(tokens, step)
         logits = self._logits(x[:, last : last + 1]).squeeze(1)
-        return logits.to(self.placement.first).realize()
+        return logits.to(self.layout.first).realize()
 
     def generate(
         self,

@@ -1,9 +1,9 @@
-"""The weights of a GGUF file, left in its blocks and laid out over devices.
+"""The weights of a GGUF file, kept quantised and laid out over devices.
 
-In: a file and a `Placement`. Out: matrices whose numbers are made of their blocks inside the
-kernels that multiply by them, and vectors. Always true: on one device of this process the blocks
-are the file's own memory, mapped; on several, each device's part is read from its place in the
-file. No array holds the numbers of a whole quantised weight.
+Input: a file and a `ModelLayout`. Output: matrices, dequantised inside the kernels that multiply by
+them, and vectors. Invariants: on one device of this process, blocks are the memory-mapped file; on
+several, each device reads its shard from its place in the file. No array holds all dequantised
+elements of a weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad.apps.language.files.split_files import names_of_parts
-from tinygrad.apps.language.model.layouts import Placement
+from tinygrad.apps.language.model.layouts import ModelLayout
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
 from tinygrad.nn.state.file_bytes import (
@@ -38,11 +38,11 @@ WORDS = (dtypes.uint64, dtypes.uint32, dtypes.uint16, dtypes.uint8)
 
 
 @dataclass(frozen=True)
-class Split:
-    """How devices share a matrix: an axis, of units that stay whole.
+class ShardedAxis:
+    """The axis along which a matrix is sharded, and the number of its indivisible units.
 
-    Where the units are no multiple of the number of devices, units of zeros are added. Without
-    units, each element of the axis is one, and none are added.
+    If the number of devices does not divide that of units, units of zeros are added as padding.
+    Without units, each element is one, and none are added.
     """
 
     axis: int
@@ -51,29 +51,29 @@ class Split:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix (rows, columns), or several (count, rows, columns), as blocks along the columns."""
+    """A matrix (rows, columns), or a stack (count, rows, columns), in blocks along the columns."""
 
     blocks: Tensor
     format: BlockFormat
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The product with vectors: (..., columns) to (..., rows)."""
+        """The product with vectors, (..., columns) to (..., rows)."""
         return x.dot(self.values().transpose(-1, -2))
 
     def __getitem__(self, index: Tensor) -> Matrix:
-        """The entries of axis 0 that an index names: rows, or whole matrices."""
-        # words are copied faster than the bytes they are made of
+        """Gather along axis 0: rows, or whole matrices of a stack."""
+        # gathering words is faster than gathering bytes
         word = next(kind for kind in WORDS if self.format.nbytes % kind.itemsize == 0)
         return Matrix(self.blocks.bitcast(word)[index].bitcast(dtypes.uint8), self.format)
 
     def values(self) -> Tensor:
-        """The numbers, float32, as part of what reads them."""
+        """The dequantised elements, float32, fused into the kernels that use them."""
         return self.format.dequantize(self.blocks).flatten(-2).float()
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A matrix, and a vector that is added to its products."""
+    """A matrix product and an optional bias."""
 
     matrix: Matrix
     bias: Tensor | None
@@ -83,36 +83,36 @@ class Projection:
         return product if self.bias is None else product + self.bias
 
 
-class _OneFile:
-    """What one file has; the memory that weights are views of is kept by `self`."""
+class _SingleFile:
+    """The metadata and tensors of one file; `self` keeps its memory mapped."""
 
-    def __init__(self, gguf: Tensor | str | Path, placement: Placement) -> None:
+    def __init__(self, gguf: Tensor | str | Path, layout: ModelLayout) -> None:
         self.bytes = bytes_of_file(gguf)
         self.data_start, self.metadata, self.entries = gguf_load_metadata(self.bytes)
-        if placement.is_single and is_on_disk(self.bytes):
-            self.bytes, self.mapping = _mapped(self.bytes, placement.mesh.devices[0])
+        if layout.is_single and is_on_disk(self.bytes):
+            self.bytes, self.mapping = _mapped(self.bytes, layout.mesh.devices[0])
 
     def view(self, entry: TensorEntry, skipped: int, shape: tuple[int, ...]) -> Tensor:
-        """Bytes of a weight, after some that are skipped."""
+        """The bytes of a weight past the first `skipped`, as a tensor of `shape`."""
         return view_bytes(self.bytes, self.data_start + entry.offset + skipped, dtypes.uint8, shape)
 
 
 class WeightFile:
-    """A GGUF file, or the parts of one, whose weights are laid out as they are taken.
+    """A GGUF file, or the parts of one, with methods that lay out one weight each.
 
-    `metadata` has the values of the first file by key. Raises FileFormatError for parts that do not
-    belong together.
+    `metadata` is that of the first file. Raises FileFormatError for parts that do not belong
+    together.
     """
 
-    def __init__(self, gguf: Tensor | str | Path, placement: Placement) -> None:
+    def __init__(self, gguf: Tensor | str | Path, layout: ModelLayout) -> None:
         parts = [gguf] if isinstance(gguf, Tensor) else names_of_parts(str(gguf))
-        files = [_OneFile(part, placement) for part in parts]
-        self.placement = placement
+        files = [_SingleFile(part, layout) for part in parts]
+        self.layout = layout
         self.metadata = files[0].metadata
         self.files = {name: file for file in files for name in file.entries}
         self._check(files)
 
-    def _check(self, files: list[_OneFile]) -> None:
+    def _check(self, files: list[_SingleFile]) -> None:
         name = name_of_file(files[0].bytes)
         count = self.metadata.get("split.count", 1)
         if count not in (0, len(files)):
@@ -136,15 +136,15 @@ class WeightFile:
         return self._entry(name).shape
 
     def elements_per_block(self, name: str) -> int:
-        """In how many columns a weight may be cut at the least."""
+        """The columns of a block, at whose multiples a weight can be cut."""
         return block_format(self._entry(name).ggml_type).elements
 
     def matrix(
-        self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
+        self, name: str, sharded: ShardedAxis | None = None, rows: tuple[int, int] | None = None
     ) -> Matrix:
-        """A weight with two axes or three; with `rows`, some of its rows.
+        """A weight with two or three axes; with `rows`, a range of its rows.
 
-        Raises FileFormatError if it is not there or has other axes.
+        Raises FileFormatError if it is missing or has another rank.
         """
         entry = self._entry(name)
         if len(entry.shape) not in (2, 3):
@@ -154,23 +154,23 @@ class WeightFile:
         row_bytes = columns // format.elements * format.nbytes
         start, stop = rows or (0, height)
         shape = (*count, stop - start, columns // format.elements, format.nbytes)
-        return Matrix(self._laid_out(entry, start * row_bytes, shape, split, len(count)), format)
+        return Matrix(self._laid_out(entry, start * row_bytes, shape, sharded, len(count)), format)
 
     def projection(
-        self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
+        self, name: str, sharded: ShardedAxis | None = None, rows: tuple[int, int] | None = None
     ) -> Projection:
-        """The weight `name.weight` with the bias `name.bias`, if the file has that."""
+        """The weight `name.weight`, with the bias `name.bias` if the file has one."""
         bias = None
         if f"{name}.bias" in self:
-            # products with some of the columns are added up before the bias is
-            is_split = split is not None and split.axis == ROWS
-            bias = self.vector(f"{name}.bias", split if is_split else None, rows)
-        return Projection(self.matrix(f"{name}.weight", split, rows), bias)
+            # a product with shards of columns is reduced before the bias is added
+            is_sharded = sharded is not None and sharded.axis == ROWS
+            bias = self.vector(f"{name}.bias", sharded if is_sharded else None, rows)
+        return Projection(self.matrix(f"{name}.weight", sharded, rows), bias)
 
     def vector(
-        self, name: str, split: Split | None = None, rows: tuple[int, int] | None = None
+        self, name: str, sharded: ShardedAxis | None = None, rows: tuple[int, int] | None = None
     ) -> Tensor:
-        """A weight with one axis, as float32; with `rows`, some of its elements."""
+        """A weight with one axis, as float32; with `rows`, a range of its elements."""
         entry = self._entry(name)
         format = block_format(entry.ggml_type)
         if len(entry.shape) != 1 or format.elements != 1:
@@ -179,7 +179,7 @@ class WeightFile:
             )
         start, stop = rows or (0, entry.shape[0])
         shape = (stop - start, format.nbytes)
-        blocks = self._laid_out(entry, start * format.nbytes, shape, split, 0)
+        blocks = self._laid_out(entry, start * format.nbytes, shape, sharded, 0)
         return Matrix(blocks, format).values().contiguous().realize()
 
     def _entry(self, name: str) -> TensorEntry:
@@ -192,36 +192,36 @@ class WeightFile:
         entry: TensorEntry,
         skipped: int,
         shape: tuple[int, ...],
-        split: Split | None,
+        sharded: ShardedAxis | None,
         first: int,
     ) -> Tensor:
-        """Bytes of a weight, (..., nbytes), after some that are skipped, on the model's devices."""
-        placement, file = self.placement, self.files[entry.name]
-        if placement.is_single or split is None or split.units == 1:
-            return _moved(file.view(entry, skipped, shape), placement.copies)
-        axis = first + split.axis
+        """The bytes (..., nbytes) of a weight past the first `skipped`, laid out over devices."""
+        layout, file = self.layout, self.files[entry.name]
+        if layout.is_single or sharded is None or sharded.units == 1:
+            return _moved(file.view(entry, skipped, shape), layout.replicated)
+        axis = first + sharded.axis
         size = shape[axis]
-        units = split.units or size
+        units = sharded.units or size
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
-        layout, missing = placement.split(axis, units), placement.padded(units) - units
-        if not missing or split.units is None:
-            return _moved(file.view(entry, skipped, shape), layout)
+        sharding, missing = layout.sharded(axis, units), layout.padded(units) - units
+        if not missing or sharded.units is None:
+            return _moved(file.view(entry, skipped, shape), sharding)
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
         padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
-        value = _moved(file.view(entry, skipped, cut), layout).pad(padding)
+        value = _moved(file.view(entry, skipped, cut), sharding).pad(padding)
         return value.reshape(*shape[:axis], -1, *shape[axis + 1 :]).contiguous().realize()
 
 
 def _moved(value: Tensor, layout: str | Sharding) -> Tensor:
-    """A tensor of the file, on its devices in memory of its own, or as it is if it is there."""
+    """A tensor of the file, copied to its devices unless it is there."""
     found = read_shards(value, layout) if isinstance(layout, Sharding) else None
     return found if found is not None else value.to(layout).realize()
 
 
 def _mapped(file: Tensor, device: str) -> tuple[Tensor, Any]:
-    """A file on disk as memory of a device, and what keeps that memory mapped.
+    """A file on disk as memory of a device, and the object that keeps it mapped.
 
-    A device that does not share the memory of this process gets a copy.
+    A device that does not address the memory of this process gets a copy.
     """
     if not Device[device].allocator.addressable:
         return file.to(device).realize(), None

@@ -20,14 +20,14 @@ from tinygrad.apps.language.server.page import page, security_policy
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
 from tinygrad.apps.language.server.responses import (
-    Answer,
-    ChatAnswer,
-    CompletionAnswer,
+    ApiResponse,
+    ChatResponse,
+    CompletionResponse,
     Json,
     error_json,
     model_json,
 )
-from tinygrad.apps.language.server.service import Prompts, Run, Service
+from tinygrad.apps.language.server.service import ChoiceStream, PreparedRequest, Service
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -46,7 +46,7 @@ OPEN_PATHS = ("/", "/health")
 log = logging.getLogger(__name__)
 
 
-class Server:
+class RequestHandlers:
     """The handlers of one service; `application` puts them together."""
 
     def __init__(self, service: Service, api_key: str | None, any_host: bool) -> None:
@@ -82,17 +82,17 @@ class Server:
     async def chat(self, request: Request) -> ASGIApp:
         """Replies to a conversation."""
         wanted = chat_request(await _body(request), self.service.defaults)
-        prompts = await asyncio.to_thread(self.service.conversation, wanted)
-        return await self._answer(request, prompts, ChatAnswer)
+        prompts = await asyncio.to_thread(self.service.prepare_chat, wanted)
+        return await self._answer(request, prompts, ChatResponse)
 
     async def complete(self, request: Request) -> ASGIApp:
         """Continues texts."""
         wanted = completion_request(await _body(request), self.service.defaults)
-        prompts = await asyncio.to_thread(self.service.texts, wanted)
-        return await self._answer(request, prompts, CompletionAnswer)
+        prompts = await asyncio.to_thread(self.service.prepare_completion, wanted)
+        return await self._answer(request, prompts, CompletionResponse)
 
     async def _answer(
-        self, request: Request, prompts: Prompts, kind: Callable[..., Answer]
+        self, request: Request, prompts: PreparedRequest, kind: Callable[..., ApiResponse]
     ) -> ASGIApp:
         shows_logprobs = prompts.wanted.logprobs is not None
         answer = kind(self.service.name, self.service.tokenizer, shows_logprobs)
@@ -147,7 +147,7 @@ def application(service: Service, api_key: str | None = None, any_host: bool = F
         raise ImportError(
             "the server needs starlette and uvicorn: pip install 'tinygrad-sharding[llm]'"
         ) from error
-    server = Server(service, api_key, any_host)
+    server = RequestHandlers(service, api_key, any_host)
     routes = [
         Route("/", server.handled(server.page)),
         Route("/health", server.handled(server.health)),
@@ -190,7 +190,7 @@ async def _body(request: Request) -> Json:
     return dict(parse_json(bytes(body)))
 
 
-async def _whole(request: Request, run: Run, answer: Answer) -> Response:
+async def _whole(request: Request, run: ChoiceStream, answer: ApiResponse) -> Response:
     """One answer when all has come; ends when the client goes."""
 
     async def collect() -> Json:
@@ -217,7 +217,9 @@ async def _left(request: Request) -> None:
         pass
 
 
-async def _chunks(run: Run, answer: Answer, include_usage: bool) -> AsyncIterator[Json]:
+async def _chunks(
+    run: ChoiceStream, answer: ApiResponse, include_usage: bool
+) -> AsyncIterator[Json]:
     """The objects of a stream; an error is the last one."""
     started = set[int]()
     try:
@@ -240,7 +242,7 @@ class EventStream:
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
-    def __init__(self, run: Run, chunks: AsyncIterator[Json]) -> None:
+    def __init__(self, run: ChoiceStream, chunks: AsyncIterator[Json]) -> None:
         self._run, self._chunks = run, chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -42,7 +42,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestOptions:
     """What both kinds of requests have.
 
     `max_tokens` is None for as many as fit. `schema` is that of the JSON that the reply must be,
@@ -74,7 +74,7 @@ class ChatRequest:
     `forced_call` is the tool that must be called: its name, "" for any, None if none must.
     """
 
-    wanted: Wanted
+    wanted: RequestOptions
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     variables: dict[str, Any]
@@ -85,7 +85,7 @@ class ChatRequest:
 class CompletionRequest:
     """Texts, or tokens, to continue."""
 
-    wanted: Wanted
+    wanted: RequestOptions
     prompts: list[str | list[int]]
 
 
@@ -116,7 +116,7 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     if top is not None and not flag:
         raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    wanted = _wanted(fields, defaults, limit, None, (top or 0) if flag else None)
+    wanted = _request_options(fields, defaults, limit, None, (top or 0) if flag else None)
     variables = dict(fields.object("chat_template_kwargs"))
     if effort := fields.text("reasoning_effort"):
         variables["reasoning_effort"] = effort
@@ -129,23 +129,23 @@ def completion_request(body: Mapping[str, Any], defaults: Sampling) -> Completio
     """The request of a body for `/v1/completions`. Raises ApiError."""
     fields = Fields(body)
     logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
-    wanted = _wanted(fields, defaults, "max_tokens", 16, logprobs)
+    wanted = _request_options(fields, defaults, "max_tokens", 16, logprobs)
     prompts = _prompts(body.get("prompt"))
     if len(prompts) * wanted.choices > MAX_CHOICES:
         raise ApiError(400, f"at most {MAX_CHOICES} texts are written at once", "prompt")
     return CompletionRequest(wanted, prompts)
 
 
-def _wanted(
+def _request_options(
     fields: Fields, defaults: Sampling, limit: str, most: int | None, logprobs: int | None
-) -> Wanted:
+) -> RequestOptions:
     for name, harmless in UNSUPPORTED.items():
         value = fields.body.get(name)
         if value is not None and value not in harmless:
             raise ApiError(400, f"{name} is not supported", name, "unsupported_parameter")
     options = Fields(fields.object("stream_options"), "stream_options.")
     found_limit = fields.integer(limit, 1, 2**31)
-    return Wanted(
+    return RequestOptions(
         model=fields.text("model"),
         sampling=_sampling(fields, defaults, logprobs or 0),
         max_tokens=most if found_limit is None else found_limit,
@@ -185,7 +185,7 @@ def _stops(fields: Fields) -> tuple[str, ...]:
 
 
 def _prompts(prompt: Any) -> list[str | list[int]]:
-    """Prompts out of the four shapes that one, or several, may have."""
+    """PreparedRequest out of the four shapes that one, or several, may have."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and _are_tokens(prompt)):
         return [prompt]
     is_list = isinstance(prompt, list) and bool(prompt)

@@ -1,6 +1,6 @@
 """Answers of OpenAI's interface: what came of a request, as JSON.
 
-In: `Step`s of the replies. Out: objects for one answer, or for the chunks of a stream.
+In: `ChoiceUpdate`s of the replies. Out: objects for one answer, or for the chunks of a stream.
 The interface: https://platform.openai.com/docs/api-reference
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tinygrad.apps.language.chat.reply_parser import Call, Delta
+from tinygrad.apps.language.chat.reply_parser import Delta, ToolCall
 from tinygrad.apps.language.generation.sampling import Generated
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
@@ -43,7 +43,7 @@ class Usage:
 
 
 @dataclass
-class Step:
+class ChoiceUpdate:
     """What is new in one of the replies; `finish_reason` if it is its end."""
 
     choice: int
@@ -73,7 +73,7 @@ def model_json(name: str, created: int) -> Json:
     return {"id": name, "object": "model", "created": created, "owned_by": "tinygrad"}
 
 
-class Answer(ABC):
+class ApiResponse(ABC):
     """What all answers to one request have: a number, the time and the model."""
 
     prefix: ClassVar[str]
@@ -104,32 +104,32 @@ class Answer(ABC):
         return []
 
     @abstractmethod
-    def chunk(self, step: Step) -> list[Json]:
+    def chunk(self, step: ChoiceUpdate) -> list[Json]:
         """The chunks that a step gives."""
 
     def usage_chunk(self, usage: Usage) -> Json:
         """The chunk after all replies."""
         return self._enveloped(self.chunk_object, [], usage)
 
-    def whole(self, steps: Sequence[Step], choices: int, usage: Usage) -> Json:
+    def whole(self, steps: Sequence[ChoiceUpdate], choices: int, usage: Usage) -> Json:
         """One answer from all steps of all replies."""
         found = []
         for choice in range(choices):
             own = [step for step in steps if step.choice == choice]
             deltas = [delta for step in own for delta in step.deltas]
             tokens = [token for step in own for token in step.tokens]
-            found.append(self._choice(Step(choice, deltas, tokens, own[-1].finish_reason)))
+            found.append(self._choice(ChoiceUpdate(choice, deltas, tokens, own[-1].finish_reason)))
         return self._enveloped(self.whole_object, found, usage)
 
     @abstractmethod
-    def _choice(self, step: Step) -> Json:
+    def _choice(self, step: ChoiceUpdate) -> Json:
         """A whole reply."""
 
     def _text(self, token: int) -> str:
         return self.tokenizer.piece(token, special=True).decode("utf-8", "replace")
 
 
-class ChatAnswer(Answer):
+class ChatResponse(ApiResponse):
     """Answers of `/v1/chat/completions`."""
 
     prefix = "chatcmpl"
@@ -139,7 +139,7 @@ class ChatAnswer(Answer):
     def start(self, choice: int) -> list[Json]:
         return [self._delta(choice, {"role": "assistant", "content": ""})]
 
-    def chunk(self, step: Step) -> list[Json]:
+    def chunk(self, step: ChoiceUpdate) -> list[Json]:
         parts = [self._part(step.choice, delta) for delta in step.deltas]
         if not parts and self.shows_logprobs and step.tokens:
             # of a token whose text is held back
@@ -164,7 +164,7 @@ class ChatAnswer(Answer):
             return {"reasoning_content": delta.reasoning}
         return {"content": delta.content}
 
-    def _choice(self, step: Step) -> Json:
+    def _choice(self, step: ChoiceUpdate) -> Json:
         content = "".join(delta.content for delta in step.deltas)
         reasoning = "".join(delta.reasoning for delta in step.deltas)
         calls = [_call_json(delta.call) for delta in step.deltas if delta.call]
@@ -196,16 +196,16 @@ class ChatAnswer(Answer):
         return {"token": self._text(token), "logprob": likely, "bytes": list(data)}
 
 
-class CompletionAnswer(Answer):
+class CompletionResponse(ApiResponse):
     """Answers of `/v1/completions`."""
 
     prefix = "cmpl"
     chunk_object = whole_object = "text_completion"
 
-    def chunk(self, step: Step) -> list[Json]:
+    def chunk(self, step: ChoiceUpdate) -> list[Json]:
         return [self._enveloped(self.chunk_object, [self._choice(step)], None)]
 
-    def _choice(self, step: Step) -> Json:
+    def _choice(self, step: ChoiceUpdate) -> Json:
         return {
             "index": step.choice,
             "text": "".join(delta.content for delta in step.deltas),
@@ -226,7 +226,7 @@ class CompletionAnswer(Answer):
         }
 
 
-def _call_json(call: Call) -> Json:
+def _call_json(call: ToolCall) -> Json:
     return {
         "id": f"call_{secrets.token_hex(12)}",
         "type": "function",

@@ -8,7 +8,7 @@ import socket
 import sys
 from types import ModuleType
 
-from tinygrad.apps.language.chat.conversation import Loaded
+from tinygrad.apps.language.chat.conversation import LoadedModel
 from tinygrad.apps.language.generation.engine import Engine
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.server.application import application, is_loopback
@@ -18,7 +18,7 @@ SHUTDOWN_S = 5
 KEEP_ALIVE_S = 30
 
 
-def serve(loaded: Loaded, wanted: argparse.Namespace, sampling: Sampling) -> None:
+def serve(loaded: LoadedModel, wanted: argparse.Namespace, sampling: Sampling) -> None:
     """Answers requests. Raises ImportError without uvicorn, OSError if the port is taken."""
     engine = Engine(loaded.model, max_running=wanted.parallel, max_waiting=wanted.queue)
     try:

@@ -1,6 +1,6 @@
 """What a server does with a request: prompts for the engine, and what comes of them.
 
-In: checked requests. Out: `Step`s of the replies, as they come. What stays true: who stops
+In: checked requests. Out: `ChoiceUpdate`s of the replies, as they come. What stays true: who stops
 listening ends its sequences.
 """
 
@@ -12,24 +12,24 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tinygrad.apps.language.chat.reply_reader import ReplyReader, parser_for
-from tinygrad.apps.language.chat.structured_output import call_demand, reply_demand
-from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, prepared
+from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
+from tinygrad.apps.language.chat.structured_output import json_reply_format, tool_call_format
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalized_messages
 from tinygrad.apps.language.generation.engine import (
     Engine,
     EngineClosedError,
     Finished,
-    Generation,
+    FinishReason,
+    GenerationRequest,
+    GenerationTask,
     QueueFullError,
-    Reason,
-    Request,
 )
 from tinygrad.apps.language.generation.grammar import Grammar, GrammarError, Grammars, json_rule
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 from tinygrad.apps.language.server.request_fields import ApiError
-from tinygrad.apps.language.server.requests import ChatRequest, CompletionRequest, Wanted
-from tinygrad.apps.language.server.responses import Step, Usage
+from tinygrad.apps.language.server.requests import ChatRequest, CompletionRequest, RequestOptions
+from tinygrad.apps.language.server.responses import ChoiceUpdate, Usage
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 FORMAT = "response_format"
@@ -37,11 +37,11 @@ Event = tuple[int, Generated | Finished]
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PreparedRequest:
     """What is to be continued, and how each of the replies is read. `param` is where it came in."""
 
     param: str
-    wanted: Wanted
+    wanted: RequestOptions
     tokens: list[list[int]]
     reader: Callable[[], ReplyReader]
     grammar: Grammar | None = None
@@ -61,8 +61,8 @@ class Service:
     defaults: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
 
-    def conversation(self, request: ChatRequest) -> Prompts:
-        """The prompt of a conversation. Raises ApiError."""
+    def prepare_chat(self, request: ChatRequest) -> PreparedRequest:
+        """The prompt of a prepare_chat. Raises ApiError."""
         self._check_model(request.wanted)
         template = self.template
         if template is None:
@@ -70,32 +70,34 @@ class Service:
                 400, "this model has no chat template; use /v1/completions", code="no_template"
             )
         try:
-            text = template.render(prepared(request.messages), request.tools, **request.variables)
+            text = template.render(
+                normalized_messages(request.messages), request.tools, **request.variables
+            )
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
-        start, grammar = self._demanded(request, template, text)
+        start, grammar = self._reply_format(request, template, text)
         tokens = self.tokenizer.encode_template(text + start, add_bos=self.tokenizer.adds_bos)
 
         def reader() -> ReplyReader:
-            parser = parser_for(template, text, bool(request.tools))
+            parser = reply_parser_for(template, text, bool(request.tools))
             parser.push(start)
             return ReplyReader(self.tokenizer, request.wanted.stops, parser)
 
-        return Prompts("messages", request.wanted, [tokens], reader, grammar)
+        return PreparedRequest("messages", request.wanted, [tokens], reader, grammar)
 
-    def _demanded(
+    def _reply_format(
         self, request: ChatRequest, template: ChatTemplate, prompt: str
     ) -> tuple[str, Grammar | None]:
         """How the reply to a prompt starts, and what the rest of it must follow."""
         name, schema = request.forced_call, request.wanted.schema
         if name is not None:
-            demand, param = call_demand(template, prompt, request.tools, name), "tools"
+            reply_format, param = tool_call_format(template, prompt, request.tools, name), "tools"
         elif schema is not None:
             control, param = self.tokenizer.control, FORMAT
-            demand = reply_demand(template, prompt, request.tools, schema, control)
+            reply_format = json_reply_format(template, prompt, request.tools, schema, control)
         else:
             return "", None
-        return demand.start, self._grammar(demand.rules, param)
+        return reply_format.start, self._grammar(reply_format.rules, param)
 
     def _grammar(self, rules: str, param: str) -> Grammar:
         try:
@@ -109,17 +111,17 @@ class Service:
     def _grammars(self) -> Grammars:
         return Grammars(self.tokenizer, self.engine.model.vocab_size)
 
-    def texts(self, request: CompletionRequest) -> Prompts:
-        """The prompts of texts to continue. Raises ApiError."""
+    def prepare_completion(self, request: CompletionRequest) -> PreparedRequest:
+        """The prompts of prepare_completion to continue. Raises ApiError."""
         self._check_model(request.wanted)
         encode = partial(self.tokenizer.encode, add_bos=self.tokenizer.adds_bos)
         tokens = [encode(one) if isinstance(one, str) else one for one in request.prompts]
         reader = partial(ReplyReader, self.tokenizer, request.wanted.stops)
         schema = request.wanted.schema
         grammar = None if schema is None else self._grammar(f"start: {json_rule(schema)}", FORMAT)
-        return Prompts("prompt", request.wanted, tokens, reader, grammar)
+        return PreparedRequest("prompt", request.wanted, tokens, reader, grammar)
 
-    def _check_model(self, wanted: Wanted) -> None:
+    def _check_model(self, wanted: RequestOptions) -> None:
         if wanted.model not in (None, self.name):
             raise ApiError(
                 404,
@@ -128,18 +130,20 @@ class Service:
                 "model_not_found",
             )
 
-    def start(self, prompts: Prompts) -> Run:
+    def start(self, prompts: PreparedRequest) -> ChoiceStream:
         """Starts to write, in an event loop. Raises ApiError."""
         limits = [self.engine.model.max_context, self.max_tokens, prompts.wanted.max_tokens]
         most = min(limit for limit in limits if limit is not None)
         end_ids = self.tokenizer.end_ids
         requests = [
-            Request(tokens, prompts.wanted.sampling_of(choice), most, end_ids, prompts.grammar)
+            GenerationRequest(
+                tokens, prompts.wanted.sampling_of(choice), most, end_ids, prompts.grammar
+            )
             for tokens in prompts.tokens
             for choice in range(prompts.wanted.choices)
         ]
         try:
-            return Run(self.engine, requests, prompts)
+            return ChoiceStream(self.engine, requests, prompts)
         except ValueError as error:
             too_long = isinstance(error, ContextOverflowError)
             code = "context_length_exceeded" if too_long else None
@@ -150,15 +154,17 @@ class Service:
             raise ApiError(503, str(error), kind="server_error") from error
 
 
-class Run:
+class ChoiceStream:
     """Replies that are being written; `steps` gives them, `cancel` ends them."""
 
-    def __init__(self, engine: Engine, requests: Sequence[Request], prompts: Prompts) -> None:
+    def __init__(
+        self, engine: Engine, requests: Sequence[GenerationRequest], prompts: PreparedRequest
+    ) -> None:
         """To be made in an event loop. Raises what `Engine.submit` does."""
         self._readers = [prompts.reader() for _ in requests]
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._generations: list[Generation] = []
+        self._generations: list[GenerationTask] = []
         self._prompt_tokens = sum(map(len, prompts.tokens))
         self._tokens = 0
         try:
@@ -189,7 +195,7 @@ class Run:
         # several replies to one prompt count it once
         return Usage(self._prompt_tokens, self._tokens, min(cached, self._prompt_tokens))
 
-    async def steps(self) -> AsyncIterator[Step]:
+    async def steps(self) -> AsyncIterator[ChoiceUpdate]:
         """What is new in the replies, until all have ended. Raises ApiError if the model fails."""
         open_ = set(range(self.choices))
         try:
@@ -197,7 +203,7 @@ class Run:
                 choice, event = await self._events.get()
                 if choice not in open_:
                     continue
-                step = self._step(choice, event)
+                step = self._update(choice, event)
                 if step.finish_reason is not None:
                     open_.discard(choice)
                     self._generations[choice].cancel()
@@ -205,19 +211,19 @@ class Run:
         finally:
             self.cancel()
 
-    def _step(self, choice: int, event: Generated | Finished) -> Step:
+    def _update(self, choice: int, event: Generated | Finished) -> ChoiceUpdate:
         reader = self._readers[choice]
         if isinstance(event, Generated):
             self._tokens += 1
-            step = Step(choice, reader.push(event), [event])
+            step = ChoiceUpdate(choice, reader.push(event), [event])
             if reader.stopped:
                 step.deltas += reader.finish()
-                step.finish_reason = reader.finish_reason(Reason.STOP)
+                step.finish_reason = reader.finish_reason(FinishReason.STOP)
             return step
-        if event.reason in (Reason.ERROR, Reason.CANCELLED):
+        if event.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
             raise _failure(event)
         deltas = reader.finish()
-        return Step(choice, deltas, [], reader.finish_reason(event.reason))
+        return ChoiceUpdate(choice, deltas, [], reader.finish_reason(event.reason))
 
 
 def _failure(event: Finished) -> ApiError:

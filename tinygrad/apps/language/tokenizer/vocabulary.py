@@ -53,7 +53,7 @@ class Vocabulary:
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any]) -> Vocabulary:
         """Raises TokenizerError if what is there is missing, wrong or not supported."""
-        read = Reader(kv)
+        read = MetadataReader(kv)
         model = read.value("model", str)
         if model not in MODELS:
             known = " and ".join(f"{name!r} ({kind})" for name, kind in MODELS.items())
@@ -66,7 +66,7 @@ class Vocabulary:
             if len(values) != count:
                 raise TokenizerError(f"{PREFIX}{key} has {len(values)} entries for {count} tokens")
         sentence_piece = model == "llama"
-        ends = (read.number(key, count) for key in END_KEYS)
+        ends = (read.token_id(key, count) for key in END_KEYS)
         return cls(
             model=model,
             pre=read.value("pre", str, "default"),
@@ -74,9 +74,9 @@ class Vocabulary:
             types=types,
             merges=[] if sentence_piece else read.list_of("merges", str),
             scores=dict(enumerate(scores)),
-            bos_id=read.number("bos_token_id", count),
-            eos_id=read.number("eos_token_id", count),
-            unknown_id=read.number("unknown_token_id", count),
+            bos_id=read.token_id("bos_token_id", count),
+            eos_id=read.token_id("eos_token_id", count),
+            unknown_id=read.token_id("unknown_token_id", count),
             end_ids=frozenset(number for number in ends if number is not None),
             adds_bos=read.value("add_bos_token", bool, sentence_piece),
             adds_eos=read.value("add_eos_token", bool, False),
@@ -115,7 +115,7 @@ class Vocabulary:
         raise TokenizerError(f"the token {text!r} is of type byte, but names none")
 
 
-class Reader:
+class MetadataReader:
     """Values of metadata, checked against the type that they must have."""
 
     def __init__(self, kv: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Reader:
             raise TokenizerError(f"{PREFIX}{key} holds {wrong!r:.60}, not only {kind.__name__}")
         return found
 
-    def number(self, key: str, count: int) -> int | None:
+    def token_id(self, key: str, count: int) -> int | None:
         """The number of a token, if there is one. Raises TokenizerError if no token has it."""
         if self._kv.get(PREFIX + key) is None:
             return None
