@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import ChainMap
 
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
-from tinygrad.nn.onnx.graph import Graph, Node
+from tinygrad.nn.onnx.graph import Graph, GraphNode
 from tinygrad.nn.onnx.operators import HOST_OPERATORS, OPERATORS
-from tinygrad.nn.onnx.registry import Call, call_operator
+from tinygrad.nn.onnx.registry import CallContext, call_operator
 from tinygrad.nn.onnx.values import HostValue, Value, as_value, described
 from tinygrad.uop.device_value import DeviceLike
 
@@ -55,7 +55,7 @@ class Execution:
         return [values[spec.name] for spec in graph.outputs]
 
     def run_node(
-        self, node: Node, inputs: list[Value | None], values: ChainMap[str, Value]
+        self, node: GraphNode, inputs: list[Value | None], values: ChainMap[str, Value]
     ) -> list[Value]:
         """The outputs of a node. Raises OnnxError, with the node and its inputs, if it fails."""
 
@@ -65,7 +65,7 @@ class Execution:
                 raise OnnxError(f"graph {graph.name!r} takes {len(names)} inputs, not {len(args)}")
             return self.run(graph, dict(zip(names, args)), values)
 
-        call = Call(self.device, run_graph)
+        call = CallContext(self.device, run_graph)
         try:
             results = self.results(node, inputs, call)
         except OnnxUnsupportedError as error:
@@ -90,7 +90,9 @@ class Execution:
             )
         return results
 
-    def results(self, node: Node, inputs: list[Value | None], call: Call) -> list[Value]:
+    def results(
+        self, node: GraphNode, inputs: list[Value | None], call: CallContext
+    ) -> list[Value]:
         """The results of the operator: computed on the host if all inputs are there and it supports
         that.
         """
@@ -107,7 +109,7 @@ class Execution:
         ]
 
 
-def failure(node: Node, inputs: list[Value | None], error: object) -> str:
+def failure(node: GraphNode, inputs: list[Value | None], error: object) -> str:
     """A message with the node and its inputs."""
     given = ", ".join(
         f"{name or '(none)'}: {described(value)}" for name, value in zip(node.inputs, inputs)

@@ -35,7 +35,7 @@ class ValueSpec:
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """One operator of a graph. A name of "" is an omitted input or output."""
 
     op: str
@@ -61,7 +61,7 @@ class Graph:
     name: str
     inputs: tuple[ValueSpec, ...]
     outputs: tuple[ValueSpec, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     initializers: dict[str, Value]
 
     def subgraphs(self) -> Iterator[Graph]:
@@ -155,11 +155,13 @@ def read_spec(proto: Any) -> ValueSpec:
     return ValueSpec(text(proto.name), shape, dtype)
 
 
-def read_node(proto: Any, folder: Path | None, known: set[str], made_by: dict[str, Any]) -> Node:
+def read_node(
+    proto: Any, folder: Path | None, known: set[str], made_by: dict[str, Any]
+) -> GraphNode:
     """The record of a `NodeProto` that may use the names in `known`."""
     inputs, outputs = (tuple(map(text, names)) for names in (proto.input, proto.output))
     domain = plain_domain(text(proto.domain))
-    bare = Node(text(proto.op_type), domain, text(proto.name), inputs, outputs)
+    bare = GraphNode(text(proto.op_type), domain, text(proto.name), inputs, outputs)
     for name in bare.inputs:
         if not name or name in known:
             continue
@@ -177,10 +179,10 @@ def read_node(proto: Any, folder: Path | None, known: set[str], made_by: dict[st
         if attribute.name in attributes:
             raise OnnxError(f"{bare}: it has two attributes {attribute.name!r}")
         attributes[attribute.name] = read_attribute(attribute, bare, folder, frozenset(known))
-    return Node(bare.op, bare.domain, bare.name, bare.inputs, outputs, attributes)
+    return GraphNode(bare.op, bare.domain, bare.name, bare.inputs, outputs, attributes)
 
 
-def read_attribute(proto: Any, node: Node, folder: Path | None, known: frozenset[str]) -> Any:
+def read_attribute(proto: Any, node: GraphNode, folder: Path | None, known: frozenset[str]) -> Any:
     """An attribute as a Python number, str, tuple, `Value` or `Graph`."""
     # the numbers of AttributeProto.AttributeType
     kind = proto.type
@@ -207,7 +209,7 @@ def read_attribute(proto: Any, node: Node, folder: Path | None, known: frozenset
     )
 
 
-def constant(node: Node) -> Value:
+def constant(node: GraphNode) -> Value:
     """The value of a Constant node, which is one attribute."""
     if len(node.outputs) != 1 or len(node.attributes) != 1:
         raise OnnxError(f"{node}: a Constant has one output and one attribute")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.graph import Graph, Node
+from tinygrad.nn.onnx.graph import Graph, GraphNode
 from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import DeviceLike
@@ -122,14 +122,16 @@ def attribute_type(hint: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallContext:
     """The context of an operator: the model that it runs in."""
 
     device: DeviceLike
     run_graph: Callable[[Graph, list[Value]], list[Value]]
 
 
-def call_operator(found: Operator, node: Node, values: list[Value | None], call: Call) -> list[Any]:
+def call_operator(
+    found: Operator, node: GraphNode, values: list[Value | None], call: CallContext
+) -> list[Any]:
     """The outputs of an operator. Raises OnnxError for unknown inputs and attributes."""
     attributes = dict(node.attributes)
     args = bound_inputs(found, node, values, attributes, call)
@@ -154,10 +156,10 @@ def call_operator(found: Operator, node: Node, values: list[Value | None], call:
 
 def bound_inputs(
     found: Operator,
-    node: Node,
+    node: GraphNode,
     values: list[Value | None],
     attributes: dict[str, Any],
-    call: Call,
+    call: CallContext,
 ) -> list[Any]:
     """The positional arguments; takes the attributes that have become inputs."""
     while values and values[-1] is None:
@@ -178,7 +180,7 @@ def bound_inputs(
     return args
 
 
-def converted(value: Value | None, parameter: Parameter, call: Call) -> Any:
+def converted(value: Value | None, parameter: Parameter, call: CallContext) -> Any:
     """A value converted to the kind of a parameter."""
     if value is None or parameter.kind is Value:
         return value
@@ -187,7 +189,7 @@ def converted(value: Value | None, parameter: Parameter, call: Call) -> Any:
     return value.tensor(call.device) if isinstance(value, HostValue) else value
 
 
-def check_attribute(found: Operator, node: Node, name: str, value: Any) -> None:
+def check_attribute(found: Operator, node: GraphNode, name: str, value: Any) -> None:
     """Raises OnnxError for an unknown attribute, or one of another type."""
     if name not in found.attributes:
         there = ", ".join(found.attributes) or "none"

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tinygrad.nn.state.collect import get_state_dict
-from tinygrad.nn.state.parts import computed_in_parts
+from tinygrad.nn.state.sharded_load import computed_in_parts
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 

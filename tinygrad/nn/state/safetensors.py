@@ -30,7 +30,7 @@ from tinygrad.nn.state.file_bytes import (
     shown,
     view_bytes,
 )
-from tinygrad.nn.state.shards import write_shards
+from tinygrad.nn.state.shard_io import write_shards
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 

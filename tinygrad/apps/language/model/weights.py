@@ -29,7 +29,7 @@ from tinygrad.nn.state.file_bytes import (
 )
 from tinygrad.nn.state.ggml import BlockFormat, block_format
 from tinygrad.nn.state.gguf import TensorEntry, gguf_load_metadata
-from tinygrad.nn.state.shards import read_shards
+from tinygrad.nn.state.shard_io import read_shards
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 

@@ -12,7 +12,7 @@ from itertools import product
 from typing import cast
 
 from tinygrad.nn.state.file_bytes import is_file
-from tinygrad.nn.state.shards import read_shards
+from tinygrad.nn.state.shard_io import read_shards
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Placement, Sharding
 from tinygrad.storage.host_arrays import is_on_host
