@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
 from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
-from tinygrad.codegen.optimize import contraction, footprint, streaming
+from tinygrad.codegen.optimize import contraction, footprint, micro_kernel, streaming
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.settings import Context
@@ -625,8 +625,8 @@ def test_random_contractions(case: tuple[UOp, Arrays], vector_bytes: int, panel_
     kernel, arrays = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contraction, "MIN_PRODUCTS", 1)
-        patch.setattr(contraction, "MAX_PANEL_BYTES", panel_bytes)
-        patch.setattr(contraction, "MAX_ACCUMULATOR_BYTES", 4 * panel_bytes)
+        patch.setattr(micro_kernel, "MAX_PANEL_BYTES", panel_bytes)
+        patch.setattr(micro_kernel, "MAX_ACCUMULATOR_BYTES", 4 * panel_bytes)
         patch.setattr(footprint, "MIN_REUSE", 0)
         patch.setattr(LLVMRenderer, "parallel_work", 1)
         check(kernel, arrays, tolerance=2e-3, vector_bytes=vector_bytes)

@@ -1,90 +1,43 @@
-"""Tile contractions: matrix products, convolutions and the gradients of both.
+"""Contractions: sums of products, as in matrix products, convolutions and their gradients.
 
-Before: `out[...] = f(sum over k of a * b)` where some output axes index `a` alone and some `b`
-alone. After: a micro-kernel. An axis of one operand (the panel side) becomes vector lanes; a few
-steps of axes of the other (the row side) become a register tile, whose elements are loaded one by
-one and broadcast to all lanes. The panel is packed into scratch memory; a very long reduction is
-blocked, with accumulators in scratch memory.
-
-    for item in grid: for block of k:
-        panel[...] = ...
-        for rows: for columns:
-            for k: for row in tile: for vector: acc[row, vector] += a[row, k] * panel[k, vector]
+A contraction is `out[...] = f(sum over k of a * b)` where some output axes index `a` alone and some
+index `b` alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
-from tinygrad.codegen.optimize.blocking import accumulate_in_memory
-from tinygrad.codegen.optimize.footprint import find_footprint
+from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.codegen.optimize.nest import Nest, points
-from tinygrad.codegen.optimize.skinny_matmul import tile_skinny_product
-from tinygrad.codegen.optimize.split import Fit
-from tinygrad.codegen.optimize.staging import is_contiguous, packed_lanes, stage
-from tinygrad.codegen.optimize.tiling import (
-    MAX_ROW_BYTES,
-    MAX_SINGLE_PANEL,
-    Contraction,
-    Tiling,
-    choose_tiling,
-)
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+# products, below which a nest is not worth a register tile
 MIN_PRODUCTS = 1 << 12
-ITEMS_PER_THREAD = 4
-# bytes of a vector, below which a tile is scalar, and the side of a scalar tile
-MIN_VECTOR_BYTES = 16
-SCALAR_TILE = 4
-# upper bounds of a packed panel and of accumulators, which share a core's second-level cache
-MAX_PANEL_BYTES = 1 << 18
-MAX_ACCUMULATOR_BYTES = 1 << 18
-# numbers of the scratch arrays
-PANEL, ACCUMULATORS, ROWS, WINDOW = 0, 1, 2, 3
 
 
-def tile_contraction(nest: Nest) -> bool:
-    """Tile the nest if it is one contraction; returns whether it is tiled."""
-    found = find_contraction(nest)
-    if found is None:
-        return False
-    if nest.renderer.vector_bytes < MIN_VECTOR_BYTES:
-        tile_scalars(nest, found)
-        return True
-    if tile_skinny_product(nest, found):
-        return False
-    original = nest.root
-    found = stage_windows(nest, found)
-    tiling = choose_tiling(found, nest.renderer)
-    if tiling is None:
-        nest.root = original
-        return False
-    _Application(nest, found, tiling).run()
-    return True
+@dataclass
+class Contraction:
+    """A store of a sum of products; `axes[i]` are the output axes of `operands[i]` alone."""
 
-
-def stage_windows(nest: Nest, found: Contraction) -> Contraction:
-    """Stage operands that sliding windows read under a condition; staged reads need none."""
+    store: UOp
+    reduce: UOp
+    operands: tuple[UOp, UOp]
+    axes: tuple[list[UOp], list[UOp]]
+    shared: list[UOp]
+    free: FreeRanges
     untiled: frozenset[UOp] = frozenset()
-    for operand in found.operands:
-        for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
-            footprint = find_footprint(
-                load, found.reduce.src[1:], found.products(), nest.factory, WINDOW
-            )
-            if footprint is not None and not untiled:
-                nest.root = nest.root.substitute({load: footprint.load})
-                nest.note("windows staged")
-                untiled = footprint.outside
-    if nest.stores[0] is found.store:
-        return found
-    again = find_contraction(nest)
-    assert again is not None, "a contraction stays one when an operand is staged"
-    again.untiled = untiled
-    return again
+    """Output axes that stay plain loops."""
+
+    def reduction_size(self) -> int:
+        """The size of the reduction axes together."""
+        return points(frozenset(self.reduce.src[1:]))
+
+    def products(self) -> int:
+        """The number of products of all outputs."""
+        return points(self.free[self.reduce].union(self.reduce.src[1:]))
 
 
 def find_contraction(nest: Nest) -> Contraction | None:
@@ -115,227 +68,3 @@ def find_contraction(nest: Nest) -> Contraction | None:
         return None
     shared = [r for r in own if r not in only_left and r not in only_right]
     return Contraction(store, reduce, (left, right), (only_left, only_right), shared, free)
-
-
-def tile_scalars(nest: Nest, found: Contraction) -> None:
-    """Tile for a target without vectors: a work item holds a square of scalar accumulators."""
-    fit = Fit.MASKED if nest.is_in_place() else Fit.OVERLAP
-    tile: list[UOp] = []
-    for axes in found.axes:
-        longest = max((r for r in axes if is_static(r)), key=extent, default=None)
-        if longest is not None and extent(longest) >= SCALAR_TILE:
-            tile.append(nest.split(longest, SCALAR_TILE, AxisType.TILE, fit)[1])
-    store = nest.stores[0]
-    nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
-    nest.note(f"scalar tile {' x '.join([str(SCALAR_TILE)] * len(tile))}")
-    nest.grid_over(nest.prefix())
-
-
-@dataclass
-class _Loops:
-    """The loops of a tiled nest by their role, each outermost first."""
-
-    shared: list[UOp]
-    rows: list[UOp]
-    columns: list[UOp]
-    row_tile: list[UOp]
-    vectors: list[UOp]
-    lane: UOp
-
-    def inner(self) -> list[UOp]:
-        """The loops of the register tile."""
-        return [*self.row_tile, *self.vectors, self.lane]
-
-
-class _Application:
-    """Applies a tiling to a nest, step by step."""
-
-    def __init__(self, nest: Nest, found: Contraction, tiling: Tiling) -> None:
-        self.nest = nest
-        self.found = found
-        self.tiling = tiling
-        self.factory: RangeFactory = nest.factory
-        self.shared = found.shared
-        self.outer_reduction: list[UOp] = []
-
-    @property
-    def store(self) -> UOp:
-        """The current store of the nest."""
-        return self.nest.stores[0]
-
-    def reduce(self) -> UOp:
-        """The current reduction of the nest."""
-        return next(u for u in self.store.toposort() if u.op is Ops.REDUCE)
-
-    def operand(self, side: int) -> UOp:
-        """A current operand of the contraction."""
-        product = self.reduce().src[0]
-        while product.op is Ops.CAST:
-            product = product.src[0]
-        return product.src[side]
-
-    def run(self) -> None:
-        """Apply all steps."""
-        tiling, nest = self.tiling, self.nest
-        loops = self.split_loops()
-        hoisted = tiling.staged and self.panel_is_hoisted(loops)
-        if tiling.staged and not hoisted:
-            self.block_reduction(max(16, MAX_PANEL_BYTES // (self.width * self.itemsize)))
-        grid = self.choose_grid(loops, hoisted)
-        outer = [*loops.shared, *loops.rows, *loops.columns]
-        kept = [r for r in outer if r not in grid]
-        nest.reorder(self.store, [*grid, *kept, *loops.inner()])
-        if tiling.staged:
-            self.pack_panel(grid)
-        if tiling.rows_staged:
-            self.stage_rows(loops.row_tile)
-        if self.outer_reduction:
-            self.accumulate_in_scratch([*kept, *loops.inner()])
-        nest.make_grid(grid)
-        nest.note(tiling.describe())
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element of the panel."""
-        return self.operand(self.tiling.side).dtype.itemsize
-
-    @property
-    def width(self) -> int:
-        """The columns of the register tile."""
-        return self.tiling.lanes * self.tiling.vectors
-
-    def panel_is_hoisted(self, loops: _Loops) -> bool:
-        """Whether one panel serves the whole grid: it is small and independent of shared loops."""
-        if loops.shared:
-            return False
-        steps = points(frozenset([*self.reduce().src[1:], *loops.columns]))
-        # without a loop over columns, the panel is read once
-        limit = MAX_PANEL_BYTES if loops.columns else 4 * MAX_SINGLE_PANEL
-        return steps * self.width * self.itemsize <= limit
-
-    def split_loops(self) -> _Loops:
-        """Split the axis of the lanes and the tiled rows."""
-        tiling, nest = self.tiling, self.nest
-        may_overlap = not nest.is_in_place()
-        rows: list[UOp] = []
-        tile: list[UOp] = []
-        for axis in self.found.axes[1 - tiling.side]:
-            factor = tiling.rows.get(axis, 1)
-            if factor == 1:
-                rows.append(axis)
-                continue
-            fit = Fit.OVERLAP if may_overlap else Fit.MASKED
-            outer, inner = nest.split(axis, factor, AxisType.TILE, fit)
-            tile.append(inner)
-            if outer is not None:
-                rows.append(outer)
-        width = tiling.lanes * tiling.vectors
-        columns = [r for r in self.found.axes[tiling.side] if r is not tiling.axis]
-        fits = may_overlap and extent(tiling.axis) >= width
-        fit = Fit.OVERLAP if fits else Fit.MASKED
-        block, inner = nest.split(tiling.axis, width, AxisType.TILE, fit)
-        if block is not None:
-            columns.append(block)
-        vectors: list[UOp] = []
-        if tiling.vectors > 1:
-            outer, lane = nest.split(inner, tiling.lanes, AxisType.VECTOR, Fit.MASKED)
-            assert outer is not None
-            vectors = [outer]
-        else:
-            lane = nest.set_kind(inner, AxisType.VECTOR)
-        return _Loops(list(self.found.shared), rows, columns, tile, vectors, lane)
-
-    def block_reduction(self, max_steps: int) -> None:
-        """Block the reduction into at most `max_steps` each, innermost axes first."""
-        inside = 1
-        for axis in reversed(self.reduce().src[1:]):
-            if self.outer_reduction:
-                self.outer_reduction.insert(0, axis)
-                continue
-            if inside * extent(axis) <= max_steps:
-                inside *= extent(axis)
-                continue
-            factor = max_steps // inside
-            if factor < 2:
-                self.outer_reduction.insert(0, axis)
-                continue
-            outer, _ = self.nest.split(axis, factor, AxisType.REDUCE, Fit.BOUNDED)
-            inside = max_steps
-            if outer is not None:
-                self.outer_reduction.insert(0, outer)
-
-    def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
-        """The loops of the grid, outermost first; rows may be split to get enough work items."""
-        if self.nest.work() < 4 * self.nest.renderer.parallel_work:
-            return []
-        threads = self.nest.renderer.threads
-        wanted = threads * (2 if self.outer_reduction else ITEMS_PER_THREAD)
-        repacks = self.tiling.staged and not hoisted
-        columns = [] if hoisted else loops.columns
-        rows = [] if repacks else loops.rows
-        grid: list[UOp] = []
-        items = 1
-        for axis in [*loops.shared, *rows, *columns]:
-            if items >= wanted:
-                break
-            grid.append(axis)
-            items *= extent(axis)
-        if self.outer_reduction:
-            kept = [r for r in (*loops.rows, *loops.columns, *loops.inner()) if r not in grid]
-            wanted = max(wanted, items * points(frozenset(kept)) * 4 // MAX_ACCUMULATOR_BYTES)
-        if repacks:
-            items = self.split_rows(loops, grid, items, wanted)
-        return grid if items > 1 else []
-
-    def split_rows(self, loops: _Loops, grid: list[UOp], items: int, wanted: int) -> int:
-        """Add chunks of the rows to the grid, no more than needed: each chunk packs the panel."""
-        for axis in list(loops.rows):
-            if items >= wanted or not is_static(axis):
-                break
-            chunk = ceildiv(extent(axis), min(extent(axis), ceildiv(wanted, items)))
-            items *= ceildiv(extent(axis), chunk)
-            if chunk == 1:
-                grid.append(axis)
-                continue
-            outer, inner = self.nest.split(axis, chunk, AxisType.LOOP, Fit.BOUNDED)
-            loops.rows[loops.rows.index(axis)] = inner
-            if outer is not None:
-                grid.append(outer)
-        return items
-
-    def pack_panel(self, grid: list[UOp]) -> None:
-        """Pack the panel into scratch memory."""
-        operand = self.operand(self.tiling.side)
-        free = FreeRanges()[operand]
-        reduction = [r for r in self.reduce().src[1:] if r not in self.outer_reduction]
-        columns = [r for r in self.store.src[2:] if r not in grid and r not in self.shared]
-        outer = [r for r in columns if r.arg.kind is AxisType.LOOP]
-        inner = [r for r in columns if r.arg.kind is not AxisType.LOOP]
-        axes = [r for r in (*outer, *reduction, *inner) if r in free]
-        staged = stage(operand, axes, self.factory, PANEL)
-        self.nest.root = self.nest.root.substitute({operand: staged})
-
-    def stage_rows(self, tile: list[UOp]) -> None:
-        """Stage the rows of one register tile, computed once, before they are reduced."""
-        operand = self.operand(1 - self.tiling.side)
-        free = FreeRanges()[operand]
-        reduction = [r for r in self.reduce().src[1:] if r not in self.outer_reduction]
-        own = [r for r in reduction if r in free]
-        rows = [r for r in tile if r in free]
-        if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > MAX_ROW_BYTES:
-            return
-        if is_contiguous(operand, own[-1], FreeRanges()):
-            # stored in the order of computation, padded so that rows map to different cache sets
-            staged = stage(operand, [*rows, *own], self.factory, ROWS, packed_lanes(operand))
-        else:
-            staged = stage(operand, [*own, *rows], self.factory, ROWS)
-        self.nest.root = self.nest.root.substitute({operand: staged})
-
-    def accumulate_in_scratch(self, outputs: list[UOp]) -> None:
-        """Move the outer reduction loops outside of `outputs`, with accumulators in memory."""
-        block = points(frozenset(self.reduce().src[1:]).difference(self.outer_reduction))
-        store = accumulate_in_memory(
-            self.store, self.reduce(), self.outer_reduction, outputs, self.factory, ACCUMULATORS
-        )
-        self.nest.root = self.nest.root.substitute({self.store: store})
-        self.nest.note(f"reduction in blocks of {block}")

@@ -11,7 +11,7 @@ import itertools
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory
-from tinygrad.codegen.optimize.contraction import tile_contraction
+from tinygrad.codegen.optimize.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.streaming import stream_rows
 from tinygrad.codegen.optimize.vectorize import vectorize_nest

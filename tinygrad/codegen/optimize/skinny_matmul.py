@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 
 from tinygrad.codegen.analysis.ranges import extent, is_static
+from tinygrad.codegen.optimize.contraction import Contraction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import is_contiguous
-from tinygrad.codegen.optimize.tiling import SLOW_OPERATIONS, Contraction
+from tinygrad.codegen.optimize.tiling import SLOW_OPERATIONS
 from tinygrad.uop.ops import AxisType, UOp
 
 # outputs whose accumulators, several vectors each, fit the registers

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.analysis.ranges import extent, is_static
+from tinygrad.codegen.optimize.contraction import Contraction
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.staging import is_contiguous
 from tinygrad.dtype import dtypes
@@ -42,28 +43,6 @@ MAX_SINGLE_PANEL = 1 << 17
 REPACKED_CHUNKS = 4
 
 
-@dataclass
-class Contraction:
-    """A store of a sum of products; `axes[i]` are the output axes of `operands[i]` alone."""
-
-    store: UOp
-    reduce: UOp
-    operands: tuple[UOp, UOp]
-    axes: tuple[list[UOp], list[UOp]]
-    shared: list[UOp]
-    free: FreeRanges
-    untiled: frozenset[UOp] = frozenset()
-    """Output axes that stay plain loops."""
-
-    def reduction_size(self) -> int:
-        """The size of the reduction axes together."""
-        return points(frozenset(self.reduce.src[1:]))
-
-    def products(self) -> int:
-        """The number of products of all outputs."""
-        return points(self.free[self.reduce].union(self.reduce.src[1:]))
-
-
 @dataclass(frozen=True)
 class Tiling:
     """A tile. `side` is the operand with lanes; `rows` are the tile factors of the other's axes."""
@@ -93,6 +72,24 @@ class _RowTile:
     factors: tuple[tuple[UOp, int], ...]
     rows: int
     tiles: int
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """The panel side with lanes along one of its axes."""
+
+    extent: int
+    others: int
+    """The size of the iteration space of its other axes and of shared axes."""
+    is_contiguous: bool
+    is_scattered: bool
+    is_simple: bool
+    store_cost: float
+
+    def is_staged(self, uses: int) -> bool:
+        """Whether to pack panels that so many register tiles use."""
+        min_uses = 8 if self.is_simple else 2
+        return not self.is_contiguous or (self.is_scattered and uses >= min_uses)
 
 
 def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
@@ -182,54 +179,56 @@ class _Search:
 
     def along(self, axis: UOp) -> Tiling | None:
         """The tiling of least cost with lanes along `axis`."""
-        if self.max_lanes < 4:
-            return None
         n = extent(axis)
-        if not self.row_axes and n < self.max_lanes:
+        if self.max_lanes < 4 or (not self.row_axes and n < self.max_lanes):
             return None
-        found = self.found
-        contiguous = is_contiguous(self.panel, axis, found.free)
-        scattered = self.is_scattered()
-        simple = self.is_simple()
-        reduction = found.reduction_size()
-        others = points(frozenset(found.shared)) * math.prod(
-            extent(r) for r in found.axes[self.side] if r is not axis
-        )
-        outputs = points(frozenset(found.store.src[2:]))
-        fixed = self.store_cost(axis, outputs)
+        panel = self.panel_along(axis)
         best: Tiling | None = None
         for lanes in (self.max_lanes, self.max_lanes // 2, self.max_lanes // 4):
-            width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
             if lanes < 4 or (lanes > 4 and lanes >= 2 * n):
                 continue
             for vectors, tiles in self.row_tiles.items():
                 if vectors > 1 and (vectors - 1) * lanes >= n:
                     continue
-                blocks = ceildiv(n, lanes * vectors)
                 for tile in tiles:
-                    staged = not contiguous or (scattered and tile.tiles >= (8 if simple else 2))
-                    work = self.tile_cost(tile.rows, vectors, width, staged)
-                    cost = reduction * others * blocks * tile.tiles * work + fixed
-                    if staged:
-                        copy = COPY_CONTIGUOUS if contiguous else COPY_STRIDED
-                        copied = reduction * others * blocks * lanes * vectors
-                        # in a blocked reduction each chunk of rows packs the panel
-                        limit = MAX_PANEL if others * blocks > 1 else MAX_SINGLE_PANEL
-                        is_blocked = reduction * lanes * vectors > limit
-                        chunks = ceildiv(REPACKED_CHUNKS, others * blocks) if is_blocked else 1
-                        cost += copied * copy * chunks
+                    staged = panel.is_staged(tile.tiles)
+                    cost = self.cost(panel, lanes, vectors, tile, staged)
                     if best is None or cost < best.cost:
+                        rows = dict(tile.factors)
                         best = Tiling(
-                            self.side,
-                            axis,
-                            lanes,
-                            vectors,
-                            dict(tile.factors),
-                            staged,
-                            self.rows_staged,
-                            cost,
+                            self.side, axis, lanes, vectors, rows, staged, self.rows_staged, cost
                         )
         return best
+
+    def panel_along(self, axis: UOp) -> _Panel:
+        """The properties of the panel side with lanes along `axis`."""
+        others = points(frozenset(self.found.shared)) * math.prod(
+            extent(r) for r in self.found.axes[self.side] if r is not axis
+        )
+        return _Panel(
+            extent(axis),
+            others,
+            is_contiguous(self.panel, axis, self.found.free),
+            self.is_scattered(),
+            self.is_simple(),
+            self.store_cost(axis),
+        )
+
+    def cost(self, panel: _Panel, lanes: int, vectors: int, tile: _RowTile, staged: bool) -> float:
+        """The cycles of the whole nest."""
+        steps = self.found.reduction_size()
+        panels = panel.others * ceildiv(panel.extent, lanes * vectors)
+        width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
+        work = self.tile_cost(tile.rows, vectors, width, staged)
+        cost = steps * panels * tile.tiles * work + panel.store_cost
+        if not staged:
+            return cost
+        # in a blocked reduction each chunk of rows packs the panel
+        limit = MAX_PANEL if panels > 1 else MAX_SINGLE_PANEL
+        is_blocked = steps * lanes * vectors > limit
+        chunks = ceildiv(REPACKED_CHUNKS, panels) if is_blocked else 1
+        copy = COPY_CONTIGUOUS if panel.is_contiguous else COPY_STRIDED
+        return cost + steps * panels * lanes * vectors * copy * chunks
 
     def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
         """The cycles of one reduction step of one register tile."""
@@ -255,7 +254,8 @@ class _Search:
         strides = [free.stride(u.src[0].src[1], axis) for u in loads]
         return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
 
-    def store_cost(self, axis: UOp, outputs: int) -> float:
+    def store_cost(self, axis: UOp) -> float:
         """The cycles of storing all outputs with lanes along `axis`."""
+        outputs = points(frozenset(self.found.store.src[2:]))
         stride = self.found.free.stride(self.found.store.src[0].src[1], axis)
         return outputs * (1 / self.max_lanes if stride == 1 else STORE_STRIDED)
