@@ -1,1 +1,10 @@
-"""Rewrites of communication in the tensor graph, before layouts are lowered."""
+"""Stage 1: rewrite the communication of the tensor graph, before layouts are lowered.
+
+    halo.py                sinks halo exchanges below the ops where they send fewer bytes
+    sink_into_scatter.py   sinks cheap producers below scatters: shards are computed in place
+    simplify.py            rules: merges copies and all-reduces, hoists all-reduces over movement
+    dynamic_slice.py       one of these rules: a slice at a symbolic offset becomes a gather
+    merge_allreduces.py    does one of several all-reduces of views of one value
+
+Input and output: the tensor graph. Invariant: every value keeps its shape, dtype and device.
+"""

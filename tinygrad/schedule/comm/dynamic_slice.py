@@ -1,8 +1,9 @@
-"""A part of a split axis at a place that is known when a kernel runs, such as a row of a cache.
+"""Slices of a sharded axis at a symbolic offset, such as a row of a cache, become gathers.
 
-In: a SHRINK at a symbolic place, of a full copy of what is split. Out: the elements that it keeps,
-by their numbers: each device finds those in its block, and the terms add up. Until here it stays a
-SHRINK of a copy, as any part of a split axis, so that it can be told what it is a view of.
+Input: a SHRINK at a symbolic offset, of a COPY that unshards the axis. Output: a GATHER by the
+indices of the slice, without the COPY: each device gathers the rows of its shard, and the partial
+values are reduced. The tensor graph keeps the SHRINK of a COPY, so that a slice is known to be a
+view.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from tinygrad.sharding import Sharding, dynamic_slice_layout
 from tinygrad.uop.ops import UOp
 
 
-def pick(node: UOp, moved: UOp, x: UOp) -> UOp | None:
-    """`shrink(copy(x, A), ((place, place + n),)) -> x[arange(n) + place]`"""
+def gather_dynamic_slice(node: UOp, copy: UOp, x: UOp) -> UOp | None:
+    """`shrink(copy(x, A), ((start, start + n),)) -> x[arange(n) + start]`"""
     layout = x.device
     if not isinstance(layout, Sharding):
         return None
-    if dynamic_slice_layout(layout, x.shape, node.arg, node.shape) is not moved.arg:
+    if dynamic_slice_layout(layout, x.shape, node.arg, node.shape) is not copy.arg:
         return None
     found = x
     for axis in layout.split_axes:

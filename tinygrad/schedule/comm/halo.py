@@ -1,9 +1,10 @@
-"""Runs of elements are fetched from where the fewest bytes move: below what moves or computes them.
+"""Sink halo exchanges below the ops where they send fewer bytes.
 
-In: a tensor graph, with copies to layouts of intervals where something moves along a split axis.
-Out: the same graph, where such a copy is of the sources of its value if that is less. So the border
-of a padded image is that of the image, and for the gradient of a convolution the small factors of a
-large product travel, not the product.
+Input: a tensor graph in which ops that shift elements along a sharded axis, such as PAD or WINDOW,
+read a COPY to a layout of intervals. Output: the same graph, with such a COPY replaced by copies of
+the sources of its value where those send no more. So the halo of a padded image is exchanged
+before the padding, and in the gradient of a convolution the small factors of a large product are
+sent, not the product. Invariant: every value keeps its shape, dtype and device.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from tinygrad.sharding import (
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
-# deeper expressions are fetched whole
-MAX_LEVELS = 24
-_COMPUTED = GroupOp.ALU | {Ops.CAST, Ops.REDUCE_AXIS}
+MAX_DEPTH = 24
+"""A halo exchange is sunk below at most so many nested ops."""
+_SINKABLE = GroupOp.ALU | {Ops.CAST, Ops.REDUCE_AXIS}
 
 
 def is_halo_copy(node: UOp) -> bool:
-    """Whether a node is a copy to a layout of intervals."""
+    """Whether a node is a COPY to a layout of intervals."""
     layout = node.device if node.op is Ops.COPY else None
     return isinstance(layout, Sharding) and layout.has_intervals
 
 
-def cuts_a_run(node: UOp) -> bool:
-    """Whether a node keeps each device's part of a run that all were given, and then moved."""
+def slices_halo(node: UOp) -> bool:
+    """Whether a node is a COPY of a halo exchange on the same devices, possibly under movement."""
     if node.op is not Ops.COPY or not isinstance(node.device, Sharding):
         return False
     below = node.src[0]
@@ -45,112 +46,112 @@ def cuts_a_run(node: UOp) -> bool:
 
 
 def sink_halo_copies(sink: UOp) -> UOp:
-    """The graph with its copies to intervals where they cost least."""
+    """The graph with its halo exchanges where they send the fewest bytes."""
     order = list(sink.toposort())
     if not any(is_halo_copy(node) for node in order):
         return sink
-    walk = _Fetching()
+    walk = _Sinking()
     for node in order:
         for x in node.src:
             walk.uses[x] = walk.uses.get(x, 0) + 1
     for node in order:
-        if is_halo_copy(node) or cuts_a_run(node):
-            alone = walk.uses[node] == 1
-            fetched, nbytes = walk.fetch(node.src[0], node.layout, node, alone, MAX_LEVELS)
-            walk.done[node], walk.paid[node] = fetched, nbytes
+        if is_halo_copy(node) or slices_halo(node):
+            is_only_use = walk.uses[node] == 1
+            sunk, nbytes = walk.sink(node.src[0], node.layout, node, is_only_use, MAX_DEPTH)
+            walk.done[node], walk.sent_nbytes[node] = sunk, nbytes
         else:
             src = tuple(walk.done[x] for x in node.src)
             walk.done[node] = node.with_sources(src)
     return walk.done[sink]
 
 
-class _Fetching:
-    """What is done already, the bytes that each copy to intervals moves, and who uses what."""
+class _Sinking:
+    """One walk: the rewritten form of each node, the bytes that each halo exchange sends, and the
+    number of uses of each node.
+    """
 
     def __init__(self) -> None:
         self.done: dict[UOp, UOp] = {}
-        self.paid: dict[UOp, int] = {}
+        self.sent_nbytes: dict[UOp, int] = {}
         self.uses: dict[UOp, int] = {}
 
-    def fetch(
-        self, node: UOp, layout: Sharding, copied: UOp, alone: bool, levels: int
+    def sink(
+        self, node: UOp, layout: Sharding, copy: UOp, is_only_use: bool, depth: int
     ) -> tuple[UOp, int]:
-        """`node` in `layout`, and the bytes that move. `copied` is the COPY that asked for it; it
-        is `alone` if nothing else uses what lies between.
+        """`node` in `layout`, and the bytes that are sent for it. `copy` is the halo exchange that
+        is sunk; with `is_only_use`, every node between `node` and `copy` has no other use.
         """
         if node.device is None or node.device == layout or not node.shape:
             return self.done[node], 0
-        alone = alone and self.uses[node] == 1
-        if node.op is Ops.COPY and _is_passed(node, layout):
-            return self.fetch(node.src[0], layout, copied, alone, levels)
-        whole = copied.replace(dtype=node.dtype, src=(self.done[node],), arg=layout)
+        is_only_use = is_only_use and self.uses[node] == 1
+        if node.op is Ops.COPY and _can_bypass(node, layout):
+            return self.sink(node.src[0], layout, copy, is_only_use, depth)
+        copied = copy.replace(dtype=node.dtype, src=(self.done[node],), arg=layout)
         nbytes = moved_elements(node.device, layout, node.shape) * node.dtype.itemsize
-        below = _layouts_below(node, layout) if levels and (alone or _is_light(node)) else None
-        if below is None:
-            return whole, nbytes
-        pairs = list(zip(node.src, below, strict=True))
-        fetched = [self.fetch(x, y, copied, alone, levels - 1) for x, y in pairs]
-        total = sum(cost for _, cost in fetched)
-        if alone:
-            nbytes += self.paid_below(node, levels)
-        # to move again is free, to compute again is not
-        free = alone or node.op in GroupOp.Movement
-        if total > nbytes or (total == nbytes and not free):
-            return whole, nbytes
-        built = node.replace(src=tuple(x for x, _ in fetched))
-        return (built, total) if built.device == layout else (whole, nbytes)
+        # a reduction with other uses would be computed twice
+        may_repeat = is_only_use or node.op is not Ops.REDUCE_AXIS
+        layouts = _source_layouts(node, layout) if depth and may_repeat else None
+        if layouts is None:
+            return copied, nbytes
+        pairs = list(zip(node.src, layouts, strict=True))
+        sunk = [self.sink(x, y, copy, is_only_use, depth - 1) for x, y in pairs]
+        total = sum(cost for _, cost in sunk)
+        if is_only_use:
+            nbytes += self.nbytes_below(node, depth)
+        # repeated movement is free, repeated computation is not
+        is_free = is_only_use or node.op in GroupOp.Movement
+        if total > nbytes or (total == nbytes and not is_free):
+            return copied, nbytes
+        built = node.replace(src=tuple(x for x, _ in sunk))
+        return (built, total) if built.device == layout else (copied, nbytes)
 
-    def paid_below(self, node: UOp, levels: int) -> int:
-        """The bytes of the copies that are made for `node` alone."""
-        if self.uses[node] != 1 or not levels:
+    def nbytes_below(self, node: UOp, depth: int) -> int:
+        """The bytes of the halo exchanges below `node` that nothing else uses."""
+        if self.uses[node] != 1 or not depth:
             return 0
-        if node in self.paid:
-            return self.paid[node]
-        if node.op not in _COMPUTED | GroupOp.Movement:
+        if node in self.sent_nbytes:
+            return self.sent_nbytes[node]
+        if node.op not in _SINKABLE | GroupOp.Movement:
             return 0
-        return sum(self.paid_below(x, levels - 1) for x in node.src)
+        return sum(self.nbytes_below(x, depth - 1) for x in node.src)
 
 
-def _is_passed(node: UOp, layout: Sharding) -> bool:
-    """Whether the source of a COPY is no further away than its result."""
+def _can_bypass(node: UOp, layout: Sharding) -> bool:
+    """Whether a COPY to `layout` may read the source of the COPY `node` in its place."""
     source = node.src[0].device
     if source is None or (isinstance(source, Sharding) and source.devices != layout.devices):
         return source is None
     return isinstance(source, Sharding) and (is_halo_copy(node) or source.is_replicated)
 
 
-def _is_light(node: UOp) -> bool:
-    return node.op is not Ops.REDUCE_AXIS
-
-
-def _layouts_below(node: UOp, layout: Sharding) -> list[Sharding] | None:
-    """The layouts of the sources that give `layout`; None where the way down ends."""
+def _source_layouts(node: UOp, layout: Sharding) -> list[Sharding] | None:
+    """The layouts of the sources of `node` that yield `layout`; None if a COPY cannot be sunk."""
     if node.op is Ops.REDUCE_AXIS:
         kept = not set(node.arg.axes).intersection(layout.split_axes)
         return [layout] if kept and node.src[0].device == node.device else None
-    if node.op in _COMPUTED:
+    if node.op in _SINKABLE:
         return [layout] * len(node.src)
     if node.op not in GroupOp.Movement:
         return None
-    below = _layout_below(node, layout)
+    found = _movement_source_layout(node, layout)
     source = node.src[0]
-    if below is None or LAYOUT_RULES[node.op.name](below, source.shape, node.arg) != layout:
+    if found is None or LAYOUT_RULES[node.op.name](found, source.shape, node.arg) != layout:
         return None
-    return [below]
+    return [found]
 
 
-def _layout_below(node: UOp, layout: Sharding) -> Sharding | None:
+def _movement_source_layout(node: UOp, layout: Sharding) -> Sharding | None:
     source, op = node.src[0], node.op
     if op.name in RANGE_OPS:
         return source_layout(op.name, layout, source.shape, node.arg)
     if op is Ops.EXPAND:
         return operand_layout(layout, source.shape)
     if op is Ops.PERMUTE:
-        return layout.with_axes([_moved(p, node.arg) for p in layout.axes])
+        return layout.with_axes([_permuted(p, node.arg) for p in layout.axes])
     return LAYOUT_RULES["RESHAPE"](layout, node.shape, source.shape)
 
 
-def _moved(placement: Placement, order: tuple[int, ...]) -> Placement:
+def _permuted(placement: Placement, order: tuple[int, ...]) -> Placement:
     if isinstance(placement, Interval):
         return replace(placement, axis=order[placement.axis])
     return order[placement] if isinstance(placement, int) else placement

@@ -7,7 +7,7 @@ respect to any node, also to one that they remove.
 
 from __future__ import annotations
 
-from tinygrad.schedule.comm.dynamic_slice import pick
+from tinygrad.schedule.comm.dynamic_slice import gather_dynamic_slice
 from tinygrad.schedule.comm.halo import is_halo_copy
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import Ops
@@ -17,12 +17,12 @@ from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.upat import UPat
 
 
-def _kept(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
+def _reshaped_layout(x: UOp, shape: tuple[sint, ...]) -> Sharding | None:
     return LAYOUT_RULES["RESHAPE"](x.layout, x.shape, shape)
 
 
-def drop(x: UOp) -> UOp:
-    """What matters to the gradient alone is gone by now: `detach(x) -> x`"""
+def drop_gradient_ops(x: UOp) -> UOp:
+    """`detach(x) -> x`: gradients were computed before scheduling"""
     return x
 
 
@@ -30,10 +30,10 @@ def reshape_of_reshape(node: UOp, x: UOp) -> UOp | None:
     """`reshape(reshape(x)) -> reshape(x)`"""
     if x.shape == node.shape:
         return x if x.device == node.device else None
-    if isinstance(x.device, Sharding) and _kept(x, node.arg) is None:
+    if isinstance(x.device, Sharding) and _reshaped_layout(x, node.arg) is None:
         return None
     new = UOp(Ops.RESHAPE, node.dtype, (x,), node.arg)
-    # through the shape between, a layout may have been kept another way
+    # the layout may have followed another way through the intermediate shape
     return new if new.device == node.device else None
 
 
@@ -51,14 +51,14 @@ def reduce_of_reduce(node: UOp, inner: UOp) -> UOp | None:
 
 
 def copy_of_copy(node: UOp, x: UOp) -> UOp | None:
-    """`copy(copy(x, A), B) -> copy(x, B)`, which is `x` if that is where it was"""
+    """`copy(copy(x, A), B) -> copy(x, B)`, or `x` if `x` is on `B`"""
     if is_halo_copy(node) and not is_halo_copy(node.src[0]):
-        return None  # `A` is where the neighbours of an element are
+        return None  # a halo exchange needs the layout `A`
     return x if x.device == node.arg else node.replace(src=(x,))
 
 
 def copy_of_constants(node: UOp, x: UOp) -> UOp | None:
-    """`copy(f(copy(1, A)), B) -> copy(f(1), B)`: each device makes its own part of it"""
+    """`copy(f(copy(1, A)), B) -> copy(f(1), B)`: each device computes its own shard"""
     constant = None if x.device is None else without_placement(x)
     return None if constant is None else node.replace(src=(constant,))
 
@@ -76,21 +76,21 @@ def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:
         return None
     x, y = a.src[0], b.src[0]
     if x.device != y.device:
-        # terms of which each device has more than is asked for are cut first
-        x, y = _cut_to(x, y.layout), _cut_to(y, x.layout)
+        # one that is less sharded is sliced first
+        x, y = _sliced_to(x, y.layout), _sliced_to(y, x.layout)
     if x.device != y.device:
         return None
-    terms = UOp(Ops.ADD, x.dtype, (x, y))
-    return UOp(Ops.ALLREDUCE, x.dtype, (terms,), a.arg)
+    total = UOp(Ops.ADD, x.dtype, (x, y))
+    return UOp(Ops.ALLREDUCE, x.dtype, (total,), a.arg)
 
 
-def _cut_to(terms: UOp, layout: Sharding) -> UOp:
-    """Terms in a layout that splits what theirs keeps whole, if it is such a one."""
-    pairs = list(zip(terms.layout.axes, layout.axes, strict=False))
-    cuts = all(p == q or (p is None and isinstance(q, int)) for p, q in pairs)
-    if terms.layout.mesh_shape != layout.mesh_shape or not cuts:
-        return terms
-    return UOp(Ops.COPY, terms.dtype, (terms,), layout)
+def _sliced_to(partial: UOp, layout: Sharding) -> UOp:
+    """A partial value in `layout`, or unchanged if `layout` is not a refinement of its own."""
+    pairs = list(zip(partial.layout.axes, layout.axes, strict=False))
+    refines = all(p == q or (p is None and isinstance(q, int)) for p, q in pairs)
+    if partial.layout.mesh_shape != layout.mesh_shape or not refines:
+        return partial
+    return UOp(Ops.COPY, partial.dtype, (partial,), layout)
 
 
 def select_of_stack(node: UOp, stack: UOp) -> UOp | None:
@@ -107,8 +107,10 @@ def stack_of_selects(node: UOp) -> UOp | None:
     return x if node.src == tuple(map(x.mselect, range(len(node.src)))) else None
 
 
-def raise_allreduce(node: UOp, inner: UOp) -> UOp | None:
-    """`reshape(allreduce(x)) -> allreduce(reshape(x))`, also of a permute, so that sums meet"""
+def hoist_allreduce(node: UOp, inner: UOp) -> UOp | None:
+    """`reshape(allreduce(x)) -> allreduce(reshape(x))`, also of a permute: then all-reduces that
+    are added meet in `sum_of_allreduces`.
+    """
     x, target = inner.src[0], inner.arg
     rule = LAYOUT_RULES[node.op.name]
     if rule(x.layout, x.shape, node.arg) is None:
@@ -117,18 +119,17 @@ def raise_allreduce(node: UOp, inner: UOp) -> UOp | None:
         target = rule(target, x.shape, node.arg)
         if target is None:
             return None
-    terms = node.replace(src=(x,))
-    return UOp(Ops.ALLREDUCE, node.dtype, (terms,), target)
+    return UOp(Ops.ALLREDUCE, node.dtype, (node.replace(src=(x,)),), target)
 
 
-def _over(op: Ops) -> UPat:
+def _of(op: Ops) -> UPat:
     return UPat(op, src=(UPat.var("x"),))
 
 
 rules = PatternMatcher(
     [
-        (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop),
-        (UPat(Ops.RESHAPE, src=(_over(Ops.RESHAPE),), name="node"), reshape_of_reshape),
+        (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), drop_gradient_ops),
+        (UPat(Ops.RESHAPE, src=(_of(Ops.RESHAPE),), name="node"), reshape_of_reshape),
         (
             UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, name="inner"),), name="node"),
             permute_of_permute,
@@ -139,22 +140,20 @@ rules = PatternMatcher(
         ),
         (UPat(Ops.MSELECT, src=(UPat(Ops.MSTACK, name="stack"),), name="node"), select_of_stack),
         (UPat(Ops.MSTACK, name="node"), stack_of_selects),
-        (UPat(Ops.COPY, src=(_over(Ops.COPY),), name="node"), copy_of_copy),
+        (UPat(Ops.COPY, src=(_of(Ops.COPY),), name="node"), copy_of_copy),
         (UPat(Ops.COPY, src=(UPat.var("x"),), name="node"), copy_of_constants),
-        (UPat(Ops.COPY, src=(_over(Ops.ALLREDUCE),), name="node"), copy_of_allreduce),
+        (UPat(Ops.COPY, src=(_of(Ops.ALLREDUCE),), name="node"), copy_of_allreduce),
         (
             UPat(Ops.ADD, src=(UPat(Ops.ALLREDUCE, name="a"), UPat(Ops.ALLREDUCE, name="b"))),
             sum_of_allreduces,
         ),
         (
-            UPat(
-                Ops.SHRINK, src=(UPat(Ops.COPY, src=(UPat.var("x"),), name="moved"),), name="node"
-            ),
-            pick,
+            UPat(Ops.SHRINK, src=(UPat(Ops.COPY, src=(UPat.var("x"),), name="copy"),), name="node"),
+            gather_dynamic_slice,
         ),
         (
             UPat((Ops.RESHAPE, Ops.PERMUTE), src=(UPat(Ops.ALLREDUCE, name="inner"),), name="node"),
-            raise_allreduce,
+            hoist_allreduce,
         ),
     ]
 )

@@ -1,1 +1,10 @@
-"""From a kernel's tensor form to its kernel graph: movement becomes index arithmetic."""
+"""Stage 4, for each kernel: from its tensor form to its kernel graph.
+
+    movement_index.py      the index arithmetic of each movement op
+    rangeify.py            lowers the tensor form: movement becomes indices, axes become loops
+    simplify_kernel.py     rules for kernel graphs: nested reductions, conditions of loads
+    custom.py              checks kernels written by hand and makes the same kernel graph of them
+
+Input: `SINK(STORE(target, value), ...)` over PARAMs. Output: a kernel graph, which code generation
+takes on from there (`tinygrad/codegen`).
+"""
