@@ -31,7 +31,7 @@ from tinygrad.dtype import AddrSpace
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import find_renderer
-from tinygrad.schedule.kernel.custom import CustomKernelError, lower_custom_kernel
+from tinygrad.schedule.kernel.custom_kernel import CustomKernelError, lower_custom_kernel
 from tinygrad.uop.ops import Ops
 
 # ---- the language ----
@@ -306,7 +306,7 @@ def test_a_bound_variable_ends_a_loop():
         n = size.bind(count)
         np.testing.assert_allclose(run(n).numpy(), x[:count].sum(0), **CLOSE)
         np.testing.assert_allclose(step(n).numpy(), x[:count].sum(0) + 1, **CLOSE)
-    with pytest.raises(CustomKernelError, match=r"the Variable n has no value; use n\.bind"):
+    with pytest.raises(CustomKernelError, match=r"the Variable n is not bound; use n\.bind"):
         run(size)
 
 

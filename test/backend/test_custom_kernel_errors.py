@@ -6,7 +6,7 @@ import pytest
 
 from test.backend.custom_kernels import add, increment, loop
 from tinygrad import Tensor, UOp, dtypes
-from tinygrad.schedule.kernel.custom import CustomKernelError
+from tinygrad.schedule.kernel.custom_kernel import CustomKernelError
 from tinygrad.sharding import ShardingError
 from tinygrad.uop.ops import KernelInfo, Ops
 
@@ -21,20 +21,20 @@ def i_of(c: UOp) -> UOp:
         (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c)), "returned END; end it with .sink"),
         (lambda c, a: None, "returned None; end it with .sink"),
         (lambda c: c[0].store(1.0).sink(), "called with 2 tensors"),
-        (lambda c, a: c[i_of(c)].store(1.0).sink(), "nothing closes the loop 0"),
+        (lambda c, a: c[i_of(c)].store(1.0).sink(), "the loop 0 around a store is not closed"),
         (lambda c, a: c[i_of(c)].store(1.0).end(i_of(c), i_of(c)).sink(), "closed twice"),
         (lambda c, a: c[i_of(c) + 1].store(1.0).end(i_of(c)).sink(), "goes from 1 to 8, but"),
         (lambda c, a: c[0].store(a[8]).sink(), "index 8 of axis 0 .* has 8 elements"),
         (lambda c, a: c[0].store(a[2:4][2]).sink(), "has 2 elements"),
-        (lambda c, a: c[0].store(a[0].cast(dtypes.int)).sink(), "dtypes.int is stored into"),
+        (lambda c, a: c[0].store(a[0].cast(dtypes.int)).sink(), "dtypes.int is stored to"),
         (lambda c, a: c[0].store(a[0] + i_of(c)).end(i_of(c)).sink(), "ADD .*use cast"),
-        (lambda c, a: c[a[0]].store(1.0).sink(), "an index is of integers"),
+        (lambda c, a: c[a[0]].store(1.0).sink(), "an index must be an integer"),
         (lambda c, a: c[0].store(a * 2).sink(), "with an array of shape .* index it"),
-        (lambda c, a: c[0].store(a).sink(), "an array of shape .* stands where a number"),
-        (lambda c, a: c.store(1.0).sink(), "store.. goes to one element"),
-        (lambda c, a: a[0].sink(), "INDEX does nothing"),
-        (lambda c, a: UOp.sink(), "stores nothing into its placeholders"),
-        (lambda c, a: c[0].store(a[0].reduce(i_of(c), arg=Ops.SUB)).sink(), "reduce.. is by"),
+        (lambda c, a: c[0].store(a).sink(), "an array of shape .* is used as a number"),
+        (lambda c, a: c.store(1.0).sink(), "store.. writes one element"),
+        (lambda c, a: a[0].sink(), "INDEX has no effect"),
+        (lambda c, a: UOp.sink(), "it stores to no placeholder"),
+        (lambda c, a: c[0].store(a[0].reduce(i_of(c), arg=Ops.SUB)).sink(), "reduce.. takes"),
         (lambda c, a: UOp.placeholder((8,), c.dtype, 7)[0].store(1.0).sink(), "placeholder 7"),
         (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is no part of a kernel"),
     ],
@@ -50,7 +50,7 @@ def test_loops_without_an_order_are_named():
         once = y.after(y[i].store(x[i]).end(i))
         return y[i].store(once[7 - i]).end(i).sink()
 
-    with pytest.raises(CustomKernelError, match=r"its loops have no order: .* of its own"):
+    with pytest.raises(CustomKernelError, match=r"its loops cannot be ordered: .* of its own"):
         Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=one_loop_for_two_phases)
 
 

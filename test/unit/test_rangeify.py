@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tinygrad import dtypes
-from tinygrad.schedule.kernel.rangeify import movement_index, reshape_index, within
+from tinygrad.schedule.kernel.movement_index import movement_index, reshape_index, within
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.uop import Ops
 from tinygrad.uop.args import KernelInfo, ParamArg, ReduceArg, WindowArg

@@ -19,7 +19,7 @@ from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
-from tinygrad.schedule.kernel.custom import written_slots
+from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.settings import DEBUG, NOOPT

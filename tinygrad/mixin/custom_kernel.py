@@ -14,7 +14,7 @@ from typing import Self, cast
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.helpers import all_int, dedup
 from tinygrad.mixin.core import TensorCore
-from tinygrad.schedule.kernel.custom import (
+from tinygrad.schedule.kernel.custom_kernel import (
     CustomKernelError,
     bindings,
     lower_custom_kernel,

@@ -29,7 +29,8 @@ from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.rematerialize import rematerialize
-from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify, simplify_kernel
+from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
+from tinygrad.schedule.kernel.simplify_kernel import simplify_kernel
 from tinygrad.schedule.multi import Lowering, lower_layouts
 from tinygrad.uop.ops import KernelInfo, UOp
 from tinygrad.uop.passes import Pass, run_passes

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from tinygrad.dtype import dtypes
-from tinygrad.schedule.kernel.rangeify import as_index, flat_index, movement_index
+from tinygrad.schedule.kernel.movement_index import as_index, flat_index, movement_index
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import AxisType
 from tinygrad.uop.ops import RangeArg, UOp, resolve, sint

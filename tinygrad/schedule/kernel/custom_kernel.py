@@ -1,10 +1,10 @@
-"""Kernels written by hand become kernel graphs.
+"""From a kernel written by hand to its kernel graph, with the checks that name a user's mistake.
 
-In: the SINK that a user's function returned, over PARAMs: arrays under movement and AFTER, elements
-`INDEX(array, i, j)`, `STORE(element, value)`, `END(what, *ranges)`. Out: the same as what
-`rangeify.py` makes, `SINK(STORE(INDEX(pointer, index), value, *ranges))`; where the order of stores
-was said, `AFTER(pointer, *stores and ranges)` says it still. Always true: every loop is closed, and
-no access is known to be out of range.
+Input: the SINK that a user's function returned, over PARAMs: arrays under movement and AFTER,
+elements `INDEX(array, i, j)`, `STORE(element, value)`, `END(effect, *ranges)`. Output: a kernel
+graph as `rangeify.py` makes it, `SINK(STORE(INDEX(pointer, index), value, *ranges))`, where
+`AFTER(pointer, *stores and ranges)` keeps an explicit order of stores. Invariant: every loop is
+closed, and no access is provably out of range.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.helpers import dedup
-from tinygrad.schedule.kernel.rangeify import (
-    both,
-    flat_index,
-    load_address,
-    movement_index,
-    simplify_indices,
-)
+from tinygrad.schedule.kernel.movement_index import both, flat_index, movement_index
+from tinygrad.schedule.kernel.rangeify import load_address
+from tinygrad.schedule.kernel.simplify_kernel import simplify_indices
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.linear import split_sum
 from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint, symbolic_args
@@ -41,10 +37,11 @@ class CustomKernelError(ValueError):
 
 
 def lower_custom_kernel(sink: UOp, name: str, placeholders: tuple[UOp, ...]) -> UOp:
-    """The kernel graph of what a user's function made of its placeholders.
+    """The kernel graph of the SINK that a user's function returned for `placeholders`.
 
-    Raises CustomKernelError for loops that stay open, indices out of range, stores of another
-    dtype, and whatever else has no place in a kernel.
+    Raises:
+        CustomKernelError: a loop is not closed, an index is out of range, a value is stored in
+            another dtype, or an op cannot be part of a kernel.
     """
     info = KernelInfo(name) if sink.arg is None else sink.arg
     if not isinstance(info, KernelInfo) or info.opts_to_apply:
@@ -52,7 +49,7 @@ def lower_custom_kernel(sink: UOp, name: str, placeholders: tuple[UOp, ...]) -> 
             f"custom kernel {name}: sink(arg={info!r}); it takes KernelInfo(name), with "
             "opts_to_apply=() where loops keep their order"
         )
-    lowering = _Lowering(info.name, placeholders)
+    lowering = _CustomKernelLowering(info.name, placeholders)
     for node in sink.toposort():
         lowering.lower(node)
     stores = lowering.effects[sink]
@@ -60,7 +57,7 @@ def lower_custom_kernel(sink: UOp, name: str, placeholders: tuple[UOp, ...]) -> 
     lowering.check_bound(sink, stores)
     kernel = graph_rewrite(UOp.sink(*stores), simplify_indices, name="simplify indices")
     if any(u.op is Ops.AFTER for u in kernel.toposort()):
-        # loops whose order was said stay as they are
+        # loops with an explicit order are not optimized
         info = replace(info, opts_to_apply=())
         lowering.check_order(kernel)
     return kernel.replace(arg=info)
@@ -84,7 +81,7 @@ def written_slots(kernel: UOp) -> tuple[int, ...]:
 
 
 def pointer_of(address: UOp) -> UOp:
-    """The memory that an address is in."""
+    """The DEFINE op of the memory of an address."""
     node = address
     while node.op in {Ops.INDEX, Ops.AFTER}:
         node = node.src[0]
@@ -98,8 +95,10 @@ def is_array(node: UOp) -> bool:
     return node.op is Ops.PARAM
 
 
-class _Lowering:
-    """One kernel: values of nodes, addresses of elements, and the stores that effects do."""
+class _CustomKernelLowering:
+    """The lowering of one kernel: the value of each node, the address of each element, and the
+    stores that each node with an effect performs.
+    """
 
     def __init__(self, name: str, placeholders: tuple[UOp, ...]) -> None:
         self.name = name
@@ -112,23 +111,23 @@ class _Lowering:
         return CustomKernelError(f"custom kernel {self.name}: {text}")
 
     def lower(self, node: UOp) -> None:
-        """Translate one node, whose sources are translated."""
+        """Lower one node, whose sources are lowered."""
         op = node.op
         if op is Ops.PARAM:
             self.check_placeholder(node)
         elif is_array(node):
             if op is Ops.AFTER:
-                self.effects[node] = self.together(node.src)
+                self.effects[node] = self.stores_of_all(node.src)
         elif op is Ops.INDEX:
             self.addresses[node] = self.address(node)
         elif op is Ops.STORE:
             self.effects[node] = [self.store(node)]
         elif op is Ops.END:
-            self.effects[node] = [self.close(x, node.src[1:]) for x in self.done_by(node.src[0])]
+            self.effects[node] = [self.close(x, node.src[1:]) for x in self.stores_of(node.src[0])]
         elif op is Ops.SINK or (op is Ops.NOOP and node.src):
-            self.effects[node] = self.together(node.src)
+            self.effects[node] = self.stores_of_all(node.src)
         elif op is Ops.RANGE:
-            # whatever a loop was wished to be, its steps are independent, or they are not
+            # the optimizer chooses all kinds but REDUCE, whose steps depend on each other
             kind = AxisType.REDUCE if node.arg.kind is AxisType.REDUCE else AxisType.LOOP
             size = self.value(node.src[0])
             self.values[node] = node.replace(src=(size,), arg=RangeArg(node.arg.index, kind))
@@ -153,16 +152,15 @@ class _Lowering:
     # ---- values ----
 
     def value(self, node: UOp) -> UOp:
-        """What a node is where a value is needed: of an element, what is in memory."""
+        """The value of a node; an element is loaded."""
         if node in self.addresses:
             return load_address(self.addresses[node])
         if is_array(node):
             raise self.error(
-                f"an array of shape {node.shape} stands where a number is needed; index it, as in "
-                "A[i]"
+                f"an array of shape {node.shape} is used as a number; index it, as in A[i]"
             )
         if node not in self.values:
-            raise self.error(f"{node.op.name} stands where a number is needed; it has no value")
+            raise self.error(f"{node.op.name} is used as a number, but it has no value")
         return self.values[node]
 
     def computed(self, node: UOp) -> UOp:
@@ -170,8 +168,8 @@ class _Lowering:
         if node.op is Ops.REDUCE:
             self.check_ranges(new.src[1:])
             if new.arg not in GroupOp.Reduce:
-                raise self.error(f"reduce() is by Ops.ADD, Ops.MUL or Ops.MAX, not {new.arg}")
-        elif node.op in GroupOp.ALU and not _is_choice(node):
+                raise self.error(f"reduce() takes Ops.ADD, Ops.MUL or Ops.MAX, not {new.arg}")
+        elif node.op in GroupOp.ALU and not _is_conditional_index(node):
             wrong = elementwise_dtypes(new)
             if wrong is not None:
                 raise self.error(f"{node.op.name} {wrong}; use cast()")
@@ -185,26 +183,26 @@ class _Lowering:
         index: list[UOp] = []
         valid: UOp | None = None
         for axis, (x, size) in enumerate(zip(node.src[1:], array.shape, strict=True)):
-            if _is_choice(x):
+            if _is_conditional_index(x):
                 valid = both(valid, self.value(x.src[0]))
                 x = x.src[1]
             value = self.value(x)
             if not dtypes.is_int(value.dtype):
-                raise self.error(f"an index is of integers, not of {value.dtype}; use cast()")
+                raise self.error(f"an index must be an integer, not {value.dtype}; use cast()")
             index.append(value.cast(dtypes.index))
             if valid is None:
                 self.check_range(index[-1], size, axis, array)
-        return self.through(array, tuple(index), valid)
+        return self.address_in_view(array, tuple(index), valid)
 
-    def through(self, array: UOp, index: tuple[UOp, ...], valid: UOp | None) -> UOp:
+    def address_in_view(self, array: UOp, index: tuple[UOp, ...], valid: UOp | None) -> UOp:
         """The address of an element of a view."""
         before: list[UOp] = []
         while array.op is not Ops.PARAM:
             if array.op is Ops.AFTER:
-                before += [y for x in array.src[1:] for y in self.waited_for(x)]
+                before += [y for x in array.src[1:] for y in self.dependencies(x)]
             else:
                 if array.op is Ops.SHRINK:
-                    array = array.replace(arg=self.part(array))
+                    array = array.replace(arg=self.lowered_bounds(array))
                 index, condition = movement_index(array, index)
                 valid = both(valid, condition)
             array = array.src[0]
@@ -213,8 +211,8 @@ class _Lowering:
             pointer = UOp(Ops.AFTER, pointer.dtype, (pointer, *dedup(before)))
         return pointer.index(flat_index(array.shape, index).simplify(), valid)
 
-    def part(self, array: UOp) -> tuple[tuple[sint, sint], ...]:
-        """The bounds of a SHRINK, which may depend on loops and on what was loaded."""
+    def lowered_bounds(self, array: UOp) -> tuple[tuple[sint, sint], ...]:
+        """The bounds of a SHRINK, which may depend on loops and on loaded values."""
         bounds: list[tuple[sint, sint]] = []
         source = array.src[0]
         for axis, ((start, end), size) in enumerate(zip(array.arg, source.shape, strict=True)):
@@ -232,25 +230,25 @@ class _Lowering:
         where = param.arg.addrspace
         return UOp(DEFINE[where], param.dtype.ptr(param.size, where), (), param.arg.slot)
 
-    def waited_for(self, node: UOp) -> list[UOp]:
-        """What AFTER names: a loop, or the stores that something does."""
-        return [self.values[node]] if node.op is Ops.RANGE else self.done_by(node)
+    def dependencies(self, node: UOp) -> list[UOp]:
+        """What AFTER waits for: a loop, or the stores of a node."""
+        return [self.values[node]] if node.op is Ops.RANGE else self.stores_of(node)
 
     # ---- effects ----
 
-    def done_by(self, node: UOp) -> list[UOp]:
-        """The stores that a node does."""
+    def stores_of(self, node: UOp) -> list[UOp]:
+        """The stores that a node performs."""
         if node in self.effects:
             return self.effects[node]
         if node.op is Ops.RANGE or is_array(node):
             return []
         raise self.error(
-            f"{node.op.name} does nothing that could end or be waited for; store() its value"
+            f"{node.op.name} has no effect that end() or after() could name; store() its value"
         )
 
-    def together(self, nodes: tuple[UOp, ...]) -> list[UOp]:
-        """The stores of several nodes; what another of them waits for runs where that needs it."""
-        stores = list(dict.fromkeys(s for x in nodes for s in self.done_by(x)))
+    def stores_of_all(self, nodes: tuple[UOp, ...]) -> list[UOp]:
+        """The stores of several nodes, without those that others of them depend on."""
+        stores = list(dict.fromkeys(s for x in nodes for s in self.stores_of(x)))
         if len(stores) < 2:
             return stores
         inside = {u for s in stores for x in s.src for u in x.toposort()}
@@ -259,16 +257,16 @@ class _Lowering:
     def store(self, node: UOp) -> UOp:
         target, value = node.src[0], self.value(node.src[1])
         if target not in self.addresses:
-            raise self.error(f"store() goes to one element, not to {target.op.name}; index it")
+            raise self.error(f"store() writes one element, not {target.op.name}; index it")
         if value.dtype is not target.dtype:
             raise self.error(
-                f"a value of {value.dtype} is stored into an array of {target.dtype}; "
+                f"a value of {value.dtype} is stored to an array of {target.dtype}; "
                 f"use cast({target.dtype})"
             )
         return self.close(self.addresses[target].store(value), node.src[2:])
 
     def close(self, store: UOp, ranges: tuple[UOp, ...]) -> UOp:
-        """A store inside of more loops, around those that it has."""
+        """A store inside further loops, outside those that it has."""
         own = tuple(self.values[r] for r in ranges if r.op is Ops.RANGE)
         if len(own) < len(ranges):
             raise self.error("end() closes loops made by UOp.range()")
@@ -280,8 +278,8 @@ class _Lowering:
     def check_placeholder(self, node: UOp) -> None:
         if node.arg.addrspace is AddrSpace.GLOBAL and node not in self.placeholders:
             raise self.error(
-                f"placeholder {node.arg.slot} of shape {node.shape} is none that the function was "
-                "given; arrays of its own have addrspace=AddrSpace.REG"
+                f"placeholder {node.arg.slot} of shape {node.shape} is not an argument of the "
+                "function; arrays of its own have addrspace=AddrSpace.REG"
             )
 
     def check_ranges(self, ranges: tuple[UOp, ...]) -> None:
@@ -290,37 +288,36 @@ class _Lowering:
         if len(set(ranges)) < len(ranges):
             numbers = ", ".join(str(r.arg.index) for r in ranges)
             raise self.error(
-                f"one loop is closed twice (of the loops {numbers}); different loops need "
-                "different numbers"
+                f"a loop is closed twice, of the loops {numbers}; give each loop a number of its "
+                "own"
             )
 
     def check_range(self, index: UOp, size: sint, axis: int, array: UOp) -> None:
-        """An index that is known to leave its axis is refused; one that only may is not."""
+        """Raise for an index that is provably out of range, not for one that may be."""
         simple = index.simplify()
         low, high = simple.vmin, simple.vmax
-        most = size if isinstance(size, int) else int(size.vmax)
+        max_size = size if isinstance(size, int) else int(size.vmax)
         terms, _ = split_sum(simple)
         is_exact = all(x.op is Ops.RANGE for x in terms)
-        outside = (low < 0 or high >= most) if is_exact else (high < 0 or low >= most)
-        # what has no elements is not computed
+        outside = (low < 0 or high >= max_size) if is_exact else (high < 0 or low >= max_size)
+        # a kernel over no elements does not run
         if outside and 0 not in array.shape:
             raise self.error(
                 f"index {simple.render()} of axis {axis} goes from {low} to {high}, but that axis "
-                f"of {array.shape} has {most} elements; shorten the loop, or say where the index "
-                "holds: index.valid(condition)"
+                f"of {array.shape} has {max_size} elements; shorten the loop, or make the "
+                "access conditional: index.valid(condition)"
             )
 
     def check_closed(self, stores: list[UOp]) -> None:
         if not any(pointer_of(s.src[0]).op is Ops.DEFINE_GLOBAL for s in stores):
-            raise self.error("it stores nothing into its placeholders; use C[i].store(value)")
+            raise self.error("it stores to no placeholder; use C[i].store(value)")
         free = FreeRanges()
         for store in stores:
             still_open = sorted(free[store], key=lambda r: int(r.arg.index))
             if still_open:
                 numbers = ", ".join(str(r.arg.index) for r in still_open)
                 raise self.error(
-                    f"nothing closes the loop {numbers} around a store; use .end() with it, or "
-                    ".reduce()"
+                    f"the loop {numbers} around a store is not closed; use .end() or .reduce()"
                 )
 
     def check_bound(self, sink: UOp, stores: list[UOp]) -> None:
@@ -328,19 +325,19 @@ class _Lowering:
         for variable in UOp.sink(*stores).variables():
             if variable not in bound:
                 raise self.error(
-                    f"the Variable {variable.expr} has no value; use {variable.expr}.bind(value)"
+                    f"the Variable {variable.expr} is not bound; use {variable.expr}.bind(value)"
                 )
 
     def check_order(self, kernel: UOp) -> None:
-        """The order that was said is possible."""
+        """Raise if no order of loops satisfies every AFTER."""
         try:
             linearize(lower_reductions(kernel))
         except LoopOrderError as error:
             raise self.error(
-                f"its loops have no order: {error}; give each of them a UOp.range() of its own"
+                f"its loops cannot be ordered: {error}; give each of them a UOp.range() of its own"
             ) from error
 
 
-def _is_choice(node: UOp) -> bool:
-    """Whether this is an index that is not there everywhere, see `UOp.valid`."""
+def _is_conditional_index(node: UOp) -> bool:
+    """Whether a node is an index under a condition, as `UOp.valid` makes it."""
     return node.op is Ops.WHERE and node.src[2].op is Ops.NOOP
