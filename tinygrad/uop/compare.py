@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
-from tinygrad.uop.divmod import upper_bound
-from tinygrad.uop.linear import (
+from tinygrad.uop.affine import (
     INDEX,
     Addends,
     add_scaled,
@@ -21,6 +20,7 @@ from tinygrad.uop.linear import (
     sorted_addends,
     split_sum,
     sum_bounds,
+    upper_bound,
 )
 from tinygrad.uop.node import Node
 
@@ -53,7 +53,7 @@ def simplify_cmplt(u: Node) -> Node | None:
         if factor == 1 and base.op is Ops.IDIV and base.src[1].op is Ops.CONST:
             divisor = base.src[1].arg
             if divisor > 0:
-                # a quotient is rounded toward zero
+                # division rounds toward zero
                 bound = limit * divisor if limit > 0 else (limit - 1) * divisor + 1
                 return u.replace(src=(base.src[0], constant(like, bound)))
     positive = {base: factor for base, factor in addends.items() if factor > 0}
@@ -66,7 +66,7 @@ def simplify_cmplt(u: Node) -> Node | None:
 
 
 def _reduce_inequality(addends: Addends, limit: int) -> tuple[Addends, int]:
-    """The smallest `addends`, `limit` for which `addends < limit` says the same."""
+    """An equivalent inequality `addends < limit` with the fewest addends and the least factors."""
     content = common_factor(addends)
     if content > 1:
         addends = {base: factor // content for base, factor in addends.items()}
@@ -106,7 +106,7 @@ def simplify_equality(u: Node) -> Node | None:
 
 
 def simplify_max(u: Node) -> Node | None:
-    """The larger of two indices, where their difference tells."""
+    """The larger of two indices, if the bounds of their difference decide."""
     if u.dtype is not INDEX:
         return None
     addends, offset = _difference(u)

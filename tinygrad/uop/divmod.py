@@ -1,8 +1,8 @@
-"""Division and remainder of integer expressions, which reshapes and repeats leave behind.
+"""Simplification of integer division and remainder, from reshapes and repeats.
 
-In: `x // d` and `x % d` (rounded toward zero, as in C) whose sources are canonical. Out: the same
-value with fewer divisions, or None. Every rule proves from bounds that nothing wraps and, since
-division rounds toward zero, that what it splits is not negative.
+Input: `x // d` and `x % d`, which round toward zero as in C, with canonical sources. Output: the
+same value with fewer divisions, or None. Every rule proves by bounds that nothing wraps and, as
+division rounds toward zero, that a sum which it splits is not negative.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from tinygrad.dtype import DType
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
-from tinygrad.uop.linear import (
+from tinygrad.uop.affine import (
     INTEGERS,
     Addends,
     add_scaled,
@@ -22,6 +22,7 @@ from tinygrad.uop.linear import (
     constant,
     divide,
     fits_dtype,
+    is_always_less,
     multiply,
     remainder,
     split_content,
@@ -32,7 +33,7 @@ from tinygrad.uop.node import Node
 
 
 def simplify_idiv(u: Node) -> Node | None:
-    """The simpler form of an IDIV of integers."""
+    """A simpler form of an IDIV of integers, or None."""
     if u.dtype not in INTEGERS:
         return None
     x, divisor = u.src
@@ -59,7 +60,7 @@ def simplify_idiv(u: Node) -> Node | None:
 
 
 def simplify_mod(u: Node) -> Node | None:
-    """The simpler form of a MOD of integers."""
+    """A simpler form of a MOD of integers, or None."""
     if u.dtype not in INTEGERS:
         return None
     x, divisor = u.src
@@ -95,7 +96,7 @@ def _divide_factors(addends: Addends, divisor: int) -> Addends:
 
 
 def _divide_quotient(u: Node, x: Node, d: int) -> Node | None:
-    """`(y // a) // d` is `y // (a*d)`, whatever the signs."""
+    """`(y // a) // d` is `y // (a*d)`, for all signs."""
     if x.op is not Ops.IDIV or x.src[1].op is not Ops.CONST:
         return None
     product = x.src[1].arg * d
@@ -103,7 +104,7 @@ def _divide_quotient(u: Node, x: Node, d: int) -> Node | None:
 
 
 def _divide_mixed_sign(u: Node, x: Node, addends: Addends, offset: int, d: int) -> Node | None:
-    """The quotient of what may have either sign: only a common factor can be taken out."""
+    """The quotient of a sum of unknown sign: only a common factor cancels."""
     shared = math.gcd(common_factor(addends, offset), d)
     if shared > 1:
         smaller = build_sum(u, _divide_factors(addends, shared), offset // shared)
@@ -112,7 +113,7 @@ def _divide_mixed_sign(u: Node, x: Node, addends: Addends, offset: int, d: int) 
 
 
 def _residues(addends: Addends, d: int, kind: int) -> Addends:
-    """Factors equal modulo `d`: of the same sign (0), not negative (1), nearest to 0 (2)."""
+    """Factors congruent modulo `d`: of the same sign (0), not negative (1), nearest to 0 (2)."""
     if kind == 0:
         reduced = {base: cmod(factor, d) for base, factor in addends.items()}
     elif kind == 1:
@@ -123,7 +124,7 @@ def _residues(addends: Addends, d: int, kind: int) -> Addends:
 
 
 def _reduce_modulo(addends: Addends, offset: int, d: int) -> tuple[Addends, int, bool]:
-    """A sum that is the same modulo `d`, not negative, and whether it is surely less than `d`."""
+    """A sum congruent modulo `d` that is not negative, and whether it is known to be below `d`."""
     first: tuple[Addends, int] | None = None
     for kind in range(3):
         reduced = _residues(addends, d, kind)
@@ -157,7 +158,7 @@ def _split_small(
 
 
 def _divide_nonnegative(u: Node, addends: Addends, offset: int, d: int) -> Node | None:
-    """The quotient of a sum that is not negative by a constant `d > 1`."""
+    """The quotient of a sum that is not negative and a constant `d > 1`."""
     rest, rest_offset, small = _reduce_modulo(addends, offset, d)
     whole = _divide_factors(add_scaled(addends, rest, -1), d)
     whole_offset = (offset - rest_offset) // d
@@ -204,7 +205,7 @@ _DIVISIONS = frozenset({Ops.IDIV, Ops.MOD})
 
 
 def _remainder_nonnegative(u: Node, addends: Addends, offset: int, d: int) -> Node | None:
-    """The remainder of a sum that is not negative by a constant `d > 1`."""
+    """The remainder of a sum that is not negative and a constant `d > 1`."""
     before = addends, offset
     addends, offset = _drop_inner_mod(addends, offset, d, u.dtype)
     addends, offset, small = _reduce_modulo(addends, offset, d)
@@ -221,7 +222,7 @@ def _remainder_nonnegative(u: Node, addends: Addends, offset: int, d: int) -> No
 
 
 def _drop_inner_mod(addends: Addends, offset: int, d: int, dtype: DType) -> tuple[Addends, int]:
-    """`(y % a)*f` is the same as `y*f` modulo `d`, where `d` divides `a*f`."""
+    """`(y % a)*f` is congruent to `y*f` modulo `d`, where `d` divides `a*f`."""
     for base, factor in list(addends.items()):
         if base.op is not Ops.MOD or base.src[1].op is not Ops.CONST:
             continue
@@ -241,7 +242,7 @@ def _drop_inner_mod(addends: Addends, offset: int, d: int, dtype: DType) -> tupl
     return addends, offset
 
 
-# ---- divisors that are not constant: symbolic sizes ----
+# ---- symbolic divisors ----
 
 
 def _divide_symbolic(u: Node) -> Node | None:
@@ -274,7 +275,7 @@ def _remainder_symbolic(u: Node) -> Node | None:
 
 
 def _split_by_divisor(u: Node) -> tuple[Node, Node, Node, bool] | None:
-    """`x = whole*divisor + rest`, none of them negative; and whether `whole` is more than 0."""
+    """`x = quotient*divisor + rest`, none of them negative, and whether the quotient is not 0."""
     x, divisor = u.src
     x_bounds = sum_bounds(*split_sum(x))
     if divisor._min_max()[0] < 1 or x_bounds[0] < 0 or not fits_dtype(u.dtype, x_bounds):
@@ -304,7 +305,7 @@ def _split_by_divisor(u: Node) -> tuple[Node, Node, Node, bool] | None:
 
 
 def _multiple_of_sum(addends: Addends, offset: int, divisor: Node) -> int:
-    """How many multiply a divisor that is a sum is contained in another sum, by its first term."""
+    """The multiple of a divisor with several addends that a sum contains, by its first addend."""
     divisor_addends, _ = split_sum(divisor)
     if len(divisor_addends) + bool(split_sum(divisor)[1]) < 2:
         return 0
@@ -317,7 +318,7 @@ def _multiple_of_sum(addends: Addends, offset: int, divisor: Node) -> int:
 
 
 def _exact_quotient(product: Node, factor: Node) -> Node | None:
-    """`product / factor`, where the product shows that factor."""
+    """`product / factor` if the factor occurs in the product, else None."""
     if product is factor:
         return constant(product, 1)
     if product.op is not Ops.MUL:
@@ -328,25 +329,3 @@ def _exact_quotient(product: Node, factor: Node) -> Node | None:
         return binary(Ops.MUL, found, right)
     found = _exact_quotient(right, factor)
     return None if found is None else binary(Ops.MUL, left, found)
-
-
-def is_always_less(x: Node, y: Node) -> bool:
-    """Whether `x < y` always, also where a loop runs up to a symbolic size."""
-    addends, offset = split_sum(x)
-    other, other_offset = split_sum(y)
-    return upper_bound(add_scaled(addends, other, -1), offset - other_offset) < 0
-
-
-def upper_bound(addends: Addends, offset: int) -> int:
-    """The upper_bound value of a sum; a loop variable's own symbolic size is its bound."""
-    if not any(base.op is Ops.RANGE and base.src[0].op is not Ops.CONST for base in addends):
-        return sum_bounds(addends, offset)[1]
-    bounded: Addends = {}
-    for base, factor in addends.items():
-        if factor > 0 and base.op is Ops.RANGE:
-            size_addends, size_offset = split_sum(base.src[0])
-            bounded = add_scaled(bounded, size_addends, factor)
-            offset += factor * (size_offset - 1)
-        else:
-            bounded = add_scaled(bounded, {base: factor})
-    return sum_bounds(bounded, offset)[1]

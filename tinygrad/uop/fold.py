@@ -1,4 +1,4 @@
-"""Operations on constants, exactly as the dtype computes them.
+"""Constant folding, exactly as the dtype computes.
 
 Integers wrap around and divide toward zero, floats follow IEEE 754 and round to the dtype after
 each operation.
@@ -20,10 +20,10 @@ _INFINITY = float("inf")
 
 
 def exec_alu(op: Ops, dtype: DType, operands: tuple[Any, ...]) -> ConstType | None:
-    """`op` on Python numbers, in the scalar `dtype`: for comparisons, that of the operands.
+    """`op` on Python numbers, in the scalar `dtype`; of a comparison, the dtype of the operands.
 
-    An integer divided by zero is 0, as with `cdiv`. None says that the operation has no value to
-    rely on: a shift by more than the width, an integer to a negative power.
+    An integer divided by zero is 0, as with `cdiv`. The result is None where it is undefined: for a
+    shift by more than the width, or an integer to a negative power.
     """
     if op in _COMPARISONS:
         return _COMPARISONS[op](*operands)
@@ -36,7 +36,7 @@ def exec_alu(op: Ops, dtype: DType, operands: tuple[Any, ...]) -> ConstType | No
 
 
 def constant_value(node: Node) -> Any:
-    """The value of a CONST as its dtype holds it; of a vector, a tuple if its lanes differ."""
+    """The value of a CONST, rounded to its dtype; of a vector, a tuple if its lanes differ."""
     convert = truncate.get(node.dtype.scalar())
     if convert is None or node.arg.__class__ is tuple:
         return node.arg
@@ -44,7 +44,7 @@ def constant_value(node: Node) -> Any:
 
 
 def fold_constants(u: Node) -> Node | None:
-    """An operation whose sources are all CONST, as a CONST."""
+    """An op of constants is a CONST."""
     dtype = u.src[-1].dtype
     if dtype.count > 1:
         return None
@@ -53,7 +53,7 @@ def fold_constants(u: Node) -> Node | None:
 
 
 def fold_cast(u: Node) -> Node | None:
-    """A CAST of a CONST. A float outside an integer type's range is left to the device."""
+    """A CAST of a CONST is a CONST, unless a float is out of range of an integer type."""
     value = constant_value(u.src[0])
     target = u.dtype
     if target.count > 1:
@@ -67,7 +67,7 @@ def fold_cast(u: Node) -> Node | None:
 
 
 def fold_bitcast(u: Node) -> Node | None:
-    """A BITCAST of a CONST between types that `struct` knows, unless that makes a NaN."""
+    """A BITCAST of a CONST between types that `struct` supports is a CONST, unless it is NaN."""
     source, target = u.src[0].dtype, u.dtype
     if source.fmt is None or target.fmt is None or source.itemsize != target.itemsize:
         return None

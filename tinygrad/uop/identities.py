@@ -1,6 +1,6 @@
-"""Arithmetic that a constant, a repeated operand or a known bound makes unnecessary.
+"""Algebraic identities of constants, repeated operands and known bounds, for all dtypes.
 
-Floats follow IEEE 754: NaN, infinities and the sign of zero come out as they would have.
+Floats follow IEEE 754: NaN, infinities and the sign of zero are preserved.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tinygrad.uop.node import Node
 
 
 def broadcast_like(u: Node, x: Node) -> Node:
-    """`x`, a source of `u`, in the shape of `u`: one source may be a scalar, another not."""
+    """`x`, a source of `u`, broadcast to the shape of `u`."""
     shape = u._shape_or_none
     if not shape or x._shape_or_none == shape:
         return x
@@ -22,7 +22,7 @@ def broadcast_like(u: Node, x: Node) -> Node:
 
 
 def fold_single_value(u: Node) -> Node | None:
-    """An integer or a bool that can take one value only."""
+    """An integer or a bool whose bounds meet is constant."""
     if u.dtype.count > 1 or dtypes.is_float(u.dtype):
         return None
     low, high = u._min_max()
@@ -30,7 +30,7 @@ def fold_single_value(u: Node) -> Node | None:
 
 
 def move_constant_right(u: Node, c: Node, x: Node) -> Node | None:
-    """`c + x` is `x + c`."""
+    """A commutative op has its constant on the right: `c + x` is `x + c`."""
     return None if x.op is Ops.CONST else u.replace(src=(x, c))
 
 
@@ -51,7 +51,7 @@ def add_constant(u: Node, x: Node, c: Node) -> Node | None:
 
 
 def _is_zero(c: Node, sign: float) -> bool:
-    """Whether a float is the zero that changes nothing: -0.0 if added, 0.0 if subtracted."""
+    """Whether a float is the neutral zero: -0.0 of an addition, 0.0 of a subtraction."""
     return c.arg == 0 and math.copysign(1.0, c.arg) == sign
 
 
@@ -77,10 +77,10 @@ def multiply_constant(u: Node, x: Node, c: Node) -> Node | None:
 
 
 def _is_positive(x: Node) -> bool:
-    """Whether a float is finite and has the sign bit clear: an integer is never cast to -0.0."""
+    """Whether a float is finite with a clear sign bit: a cast integer is never -0.0."""
     low, high = x._min_max()
-    is_whole = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
-    return bool(high < math.inf and (low > 0 or (low == 0 and is_whole)))
+    is_integral = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
+    return bool(high < math.inf and (low > 0 or (low == 0 and is_integral)))
 
 
 def divide_float(u: Node, x: Node, c: Node) -> Node | None:
@@ -118,12 +118,12 @@ def remainder_integer(u: Node, x: Node, y: Node) -> Node | None:
 
 
 def maximum(u: Node, x: Node, y: Node) -> Node | None:
-    """The larger, where it is known; nested constants merge."""
+    """The larger operand if the bounds decide; nested constants merge."""
     if x is y:
         return x
     a, b = x._min_max()
     c, d = y._min_max()
-    # a float that may be NaN has an infinite bound, which no finite one reaches
+    # a float that may be NaN has infinite bounds, which are not compared
     if a >= d and -math.inf < a and d < math.inf:
         return broadcast_like(u, x)
     if c >= b and -math.inf < c and b < math.inf:
@@ -136,12 +136,12 @@ def negate_twice(x: Node) -> Node:
     return x
 
 
-def truncate_whole(x: Node) -> Node | None:
-    """TRUNC of what is whole already."""
+def truncate_integral(x: Node) -> Node | None:
+    """TRUNC of an integral value is that value."""
     if x.op is Ops.TRUNC or not dtypes.is_float(x.dtype):
         return x
-    is_whole = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
-    return x if is_whole else None
+    is_integral = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
+    return x if is_integral else None
 
 
 def power_constant(u: Node, x: Node, c: Node) -> Node | None:
@@ -152,7 +152,7 @@ def power_constant(u: Node, x: Node, c: Node) -> Node | None:
 
 
 def bits_and(u: Node, x: Node, y: Node) -> Node | None:
-    """AND with itself, with 0, and with a mask that changes nothing."""
+    """AND with itself, with 0, and with a mask that keeps all bits."""
     if x is y:
         return x
     if y.op is not Ops.CONST or u.dtype.count > 1:
@@ -205,7 +205,7 @@ def bool_arithmetic(u: Node) -> Node | None:
 
 
 def lane_of_vector(x: Node, lane: Node) -> Node:
-    """One lane of a VECTORIZE is that source; with one source, all lanes are alike."""
+    """One lane of a VECTORIZE is that source; a VECTORIZE of one source is a broadcast."""
     number: int = lane.arg
     return x.src[number if len(x.src) > 1 else 0]
 

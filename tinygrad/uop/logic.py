@@ -1,20 +1,20 @@
-"""Conditions: comparisons, AND, OR, negation and WHERE, for operands of every dtype, and casts.
+"""Rules of conditions, for all dtypes: comparisons, AND, OR, negation, WHERE; and of casts.
 
-`not x` is written `x != True`. A comparison of floats is never turned round, since NaN is neither
-less nor more.
+`not x` is written `x != True`. Comparisons of floats are never inverted: `x < y` and `x >= y` are both
+false for NaN.
 """
 
 from __future__ import annotations
 
 from tinygrad.dtype import can_lossless_cast, dtypes
 from tinygrad.uop import Ops
+from tinygrad.uop.affine import binary, fits_dtype, negation
 from tinygrad.uop.identities import broadcast_like
-from tinygrad.uop.linear import binary, fits_dtype, negation
 from tinygrad.uop.node import Node
 
 
 def negated_operand(node: Node) -> Node | None:
-    """`x`, if `node` is `not x`."""
+    """`x` if `node` is `not x`, else None."""
     if node.op is not Ops.CMPNE or node.src[1].op is not Ops.CONST or node.src[1].arg is not True:
         return None
     return node.src[0]
@@ -96,13 +96,13 @@ def _select_bool(u: Node, condition: Node, x: Node, y: Node) -> Node | None:
 
 
 def cast_twice(u: Node, inner: Node, x: Node) -> Node | None:
-    """A cast of a cast is one cast, where the first loses nothing that the second keeps."""
+    """A cast of a cast is one cast if the first loses no bits that the second keeps."""
     source, middle, target = x.dtype, inner.dtype, u.dtype
     integers = dtypes.is_int(source) and dtypes.is_int(middle)
     lossless = can_lossless_cast(source, middle) or (
         integers and fits_dtype(middle, x._min_max()) and middle.count == 1
     )
-    # integers that get narrower twice lose the same bits at once
+    # two narrowing casts of integers drop the same bits as one
     narrowing = integers and dtypes.is_int(target) and target.itemsize <= middle.itemsize
     if not lossless and not (narrowing and dtypes.index not in (source, middle, target)):
         return None
@@ -110,7 +110,7 @@ def cast_twice(u: Node, inner: Node, x: Node) -> Node | None:
 
 
 def lift_index(u: Node) -> Node | None:
-    """Arithmetic on integers cast from indices is done on the indices, which cannot overflow."""
+    """Arithmetic on integers cast from indices becomes index arithmetic, which never wraps."""
     dtype = u.src[0].dtype
     if dtype is dtypes.index or u.src[0].op not in _LIFTABLE or dtype not in dtypes.ints:
         return None

@@ -1,15 +1,15 @@
-"""Simplification of expressions: the tables of rules.
+"""Simplification of expressions: the sets of rewrite rules.
 
-`symbolic_simple` holds for values of every dtype. `symbolic` adds the arithmetic of integers, which
-index expressions live on: sums in canonical form, divisions that bounds make unnecessary,
-comparisons and conditions. `symbolic_valid` uses the condition of an INDEX to simplify the index.
-The value stays exactly the same, except that an index may change where its condition does not hold.
+`symbolic_simple` has the rules for values of every dtype. `symbolic` adds integer arithmetic, for
+index expressions: canonical sums, divisions that bounds make redundant, comparisons, conditions.
+`symbolic_valid` adds the simplification of an index under its condition.
+Invariant: the value stays exactly the same, but an index may change where its condition is false.
 """
 
 from __future__ import annotations
 
 from tinygrad.dtype import dtypes
-from tinygrad.uop import GroupOp, Ops, compare, divmod, fold, identities, linear, logic, valid
+from tinygrad.uop import GroupOp, Ops, affine, compare, divmod, fold, identities, logic, valid
 from tinygrad.uop.node import Node
 from tinygrad.uop.rewrite import PatternMatcher, Rule
 from tinygrad.uop.upat import UPat
@@ -47,7 +47,7 @@ arithmetic: list[Rule] = [
     (_root(Ops.MOD, x, y), identities.remainder_integer),
     (_root(Ops.MAX, x, y), identities.maximum),
     (UPat(Ops.NEG, src=(UPat(Ops.NEG, src=(x,)),)), identities.negate_twice),
-    (UPat(Ops.TRUNC, src=(x,)), identities.truncate_whole),
+    (UPat(Ops.TRUNC, src=(x,)), identities.truncate_integral),
     (_root(Ops.POW, x, c), identities.power_constant),
     (_root(Ops.AND, x, y), identities.bits_and),
     (_root(Ops.OR, x, y), identities.bits_or),
@@ -73,10 +73,10 @@ symbolic_simple = PatternMatcher([*folding, *arithmetic, *conditions], pure=True
 
 
 def subtraction_as_sum(u: Node) -> Node | None:
-    """`x - y` and `-x` of indices are sums."""
+    """`x - y` and `-x` of indices, as canonical sums."""
     if u.dtype is not dtypes.index:
         return None
-    return linear.build_sum(u, *linear.split_sum(u))
+    return affine.build_sum(u, *affine.split_sum(u))
 
 
 INTEGER_OPS = frozenset(
@@ -98,8 +98,8 @@ def _any(op: Ops) -> UPat:
 
 
 integers: list[Rule] = [
-    (_any(Ops.ADD), linear.simplify_sum),
-    (_any(Ops.MUL), linear.simplify_product),
+    (_any(Ops.ADD), affine.simplify_sum),
+    (_any(Ops.MUL), affine.simplify_product),
     (UPat({Ops.SUB, Ops.NEG}, name="u"), subtraction_as_sum),
     (_any(Ops.IDIV), divmod.simplify_idiv),
     (_any(Ops.MOD), divmod.simplify_mod),

@@ -1,8 +1,8 @@
-"""What a condition says about the indices under it.
+"""Simplification under a condition: masks of loads and stores, and the indices they guard.
 
-In: conjunctions of comparisons of index expressions, such as a padded load's `(0 <= y-1) & (y-1 <
-28)`. Out: the same condition with fewer clauses, and expressions that are equal to the given ones
-wherever the condition holds (and may differ where it does not).
+Input: conjunctions of comparisons of index expressions, such as `(0 <= y-1) & (y-1 < 28)` of a
+padded load. Output: an equivalent condition with fewer clauses, and expressions that equal the
+given ones wherever the condition holds, and may differ elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.linear import (
+from tinygrad.uop.affine import (
     Addends,
     add_scaled,
     binary,
@@ -24,19 +24,19 @@ from tinygrad.uop.logic import negated_operand
 from tinygrad.uop.node import Node
 
 Constraint: TypeAlias = "tuple[Addends, int]"
-"""`(addends, limit)`: the sum of the addends is `limit` or less."""
+"""`(addends, limit)`: the sum of the addends is at most `limit`."""
 Intervals: TypeAlias = "dict[Node, tuple[int, int]]"
 
 PROPAGATION_PASSES = 3
 
 
 def clauses_of(condition: Node) -> list[Node]:
-    """The clauses of a conjunction, in order, each once."""
+    """The distinct clauses of a conjunction, in order."""
     return list(dict.fromkeys(condition.split_uop(Ops.AND)))
 
 
 def conjunction(clauses: list[Node]) -> Node:
-    """`clauses`, at least one, joined by AND."""
+    """The AND of `clauses`, of which there is at least one."""
     result = clauses[0]
     for clause in clauses[1:]:
         result = binary(Ops.AND, result, clause)
@@ -44,7 +44,7 @@ def conjunction(clauses: list[Node]) -> Node:
 
 
 def constraints_of(clause: Node) -> list[Constraint]:
-    """What a comparison of indices says, as inequalities; nothing for any other condition."""
+    """The inequalities that a comparison of indices implies; none for other conditions."""
     inner = negated_operand(clause)
     node = clause if inner is None else inner
     if node.op not in _COMPARISONS or node.src[0].dtype is not dtypes.index:
@@ -65,7 +65,7 @@ _COMPARISONS = frozenset({Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
 
 
 def intervals_under(constraints: Iterable[Constraint]) -> Intervals | None:
-    """The bounds of every term where the constraints hold; None if they never do."""
+    """The bounds of every base where the constraints hold; None if they contradict."""
     constraints = list(constraints)
     found: Intervals = {}
     for addends, _ in constraints:
@@ -82,18 +82,18 @@ def intervals_under(constraints: Iterable[Constraint]) -> Intervals | None:
 
 
 def _tighten(found: Intervals, addends: Addends, limit: int) -> bool:
-    """Narrow `found` by one constraint; False if nothing is left."""
-    least = {b: f * found[b][0 if f > 0 else 1] for b, f in addends.items()}
-    total = sum(least.values())
+    """Narrow `found` by one constraint; False if they contradict."""
+    lowest = {b: f * found[b][0 if f > 0 else 1] for b, f in addends.items()}
+    total = sum(lowest.values())
     if total > limit:
         return False
     for base, factor in addends.items():
-        room = limit - total + least[base]
+        slack = limit - total + lowest[base]
         low, high = found[base]
         if factor > 0:
-            found[base] = low, min(high, room // factor)
+            found[base] = low, min(high, slack // factor)
         else:
-            found[base] = max(low, -(room // -factor)), high
+            found[base] = max(low, -(slack // -factor)), high
     return True
 
 
@@ -106,7 +106,7 @@ def _upper_bound_under(found: Intervals, addends: Addends) -> int:
 
 
 def simplify_conjunction(u: Node) -> Node | None:
-    """Of several bounds on one expression in an AND, the tightest; false if they contradict."""
+    """Keep the tightest of several bounds on one expression in an AND; False if they contradict."""
     if not dtypes.is_bool(u.dtype):
         return None
     clauses = clauses_of(u)
@@ -150,7 +150,7 @@ def _count_leaves(u: Node) -> int:
 
 
 def simplify_valid(valid: Node) -> Node:
-    """The same condition without the clauses that the others imply; a CONST if it is known."""
+    """An equivalent condition without implied clauses; a CONST if it is known."""
     valid = valid.simplify()
     if valid.op is not Ops.AND:
         return valid
@@ -159,7 +159,7 @@ def simplify_valid(valid: Node) -> Node:
     if intervals_under(c for found in constraints.values() for c in found) is None:
         return valid.const_like(False)
     kept = list(clauses)
-    # the last clauses come from the outermost movement, and imply the earlier ones least often
+    # the last clauses come from the outermost movement, and rarely imply earlier ones
     for clause in clauses:
         others = [x for x in kept if x is not clause]
         if not others:
@@ -181,7 +181,7 @@ def simplify_valid(valid: Node) -> Node:
 
 
 def uop_given_valid(valid: Node, u: Node) -> Node:
-    """An expression equal to `u` wherever `valid` holds, simpler if the condition helps."""
+    """An expression equal to `u` wherever `valid` holds, simplified by the condition."""
     constraints = [c for clause in clauses_of(valid) for c in constraints_of(clause)]
     if not constraints or not u.src:
         return u
@@ -196,14 +196,14 @@ def uop_given_valid(valid: Node, u: Node) -> Node:
 
 
 def _placeholder(like: Node, interval: tuple[int, int], number: int) -> Node:
-    """A variable of these bounds that no program can name, or the one value that is left."""
+    """A Variable with these bounds and a reserved name; a CONST if the bounds meet."""
     if interval[0] == interval[1]:
         return type(like)(Ops.CONST, like.dtype, (), interval[0])
     return type(like)(Ops.DEFINE_VAR, like.dtype, (), (f" {number}", *interval))
 
 
 def _with_intervals(u: Node, intervals: Intervals) -> Node:
-    """Simplify `u` with some of its nodes between narrower bounds."""
+    """Simplify `u` with narrower bounds of some of its nodes."""
     nodes = u.toposort()
     replaced = {
         b: _placeholder(b, i, n) for n, (b, i) in enumerate(intervals.items()) if b in nodes
@@ -215,7 +215,7 @@ def _with_intervals(u: Node, intervals: Intervals) -> Node:
 
 
 def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Addends, tuple[int, int]]]:
-    """Sums of several addends whose bounds the constraints narrow."""
+    """The sums of several addends whose bounds the constraints narrow."""
     found: dict[frozenset[tuple[Node, int]], tuple[Addends, int, int]] = {}
     for addends, limit in constraints:
         if len(addends) < 2:
@@ -232,7 +232,7 @@ def _sum_intervals(constraints: list[Constraint]) -> list[tuple[Addends, tuple[i
 
 
 def _with_sum_interval(u: Node, addends: Addends, interval: tuple[int, int]) -> Node:
-    """Simplify `u` where a sum of several addends lies in an interval: one term is solved for."""
+    """Simplify `u` where a sum of several addends lies in an interval: solve for one addend."""
     nodes = u.toposort()
     if not all(base in nodes for base in addends):
         return u
@@ -255,7 +255,7 @@ def _with_sum_interval(u: Node, addends: Addends, interval: tuple[int, int]) -> 
 
 
 def _cheaper(old: Node, new: Node, restore: Callable[[Node], Node]) -> Node:
-    """`new` simplified and restored, if that is cheaper to compute than `old`; else `old`."""
+    """`new`, simplified and restored, if it is cheaper to compute than `old`; else `old`."""
     simple = new.simplify()
     if simple is new:
         return old
@@ -264,7 +264,7 @@ def _cheaper(old: Node, new: Node, restore: Callable[[Node], Node]) -> Node:
 
 
 def _cost(u: Node) -> int:
-    """Roughly the time to compute an expression: a division is worth several additions."""
+    """An estimate of the time to compute an expression."""
     return sum(_WEIGHTS.get(node.op, 2) for node in u.toposort())
 
 
@@ -272,7 +272,7 @@ _WEIGHTS = {Ops.CONST: 1, Ops.IDIV: 12, Ops.MOD: 12}
 
 
 def simplify_index(u: Node) -> Node | None:
-    """An INDEX with a condition: both simplified; a condition that always holds is dropped."""
+    """Simplify the condition and the index of an INDEX; drop a condition that always holds."""
     pointer, index, condition = u.src
     condition = simplify_valid(condition)
     if condition.op is not Ops.CONST:

@@ -1,7 +1,7 @@
-"""Integer expressions as sums: `{base: factor}` plus a constant.
+"""Integer expressions in affine form: addends, `{base: factor}`, plus a constant offset.
 
-A sum in canonical form is `((b0*f0 + b1*f1) + b2) + constant`: larger factors first, each base
-once, the constant last. Every function here takes sources that are canonical already.
+The canonical form of a sum is `((b0*f0 + b1*f1) + b2) + offset`: larger factors first, each base
+once, the offset last. All functions expect canonical sources.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def constant(like: Node, value: int) -> Node:
 
 
 def binary(op: Ops, x: Node, y: Node) -> Node:
-    """`op(x, y)` in the dtype of `x`. Both live in one place, so nothing needs to move."""
+    """`op(x, y)` in the dtype of `x`, without a reshard: both have the same device."""
     return type(x)(op, x.dtype, (x, y))
 
 
@@ -52,7 +52,7 @@ def negation(condition: Node) -> Node:
 
 
 def split_sum(node: Node) -> tuple[Addends, int]:
-    """The addends of an integer expression, and its constant. No base is a sum, or has factor 0."""
+    """The addends and the offset of an integer expression. No base is a sum or has factor 0."""
     addends: Addends = {}
     offset = 0
     stack = [(node, 1)]
@@ -93,7 +93,7 @@ def add_scaled(addends: Addends, other: Addends, factor: int = 1) -> Addends:
 
 
 def sum_bounds(addends: Addends, offset: int = 0) -> tuple[int, int]:
-    """The least and upper_bound value of a sum, computed without wrapping."""
+    """The lower and upper bound of a sum, computed without wrapping."""
     low = high = offset
     for base, factor in addends.items():
         a, b = base._min_max()
@@ -106,8 +106,30 @@ def sum_bounds(addends: Addends, offset: int = 0) -> tuple[int, int]:
     return low, high
 
 
+def is_always_less(x: Node, y: Node) -> bool:
+    """Whether `x < y` for all values, also if a loop variable has a symbolic bound."""
+    addends, offset = split_sum(x)
+    other, other_offset = split_sum(y)
+    return upper_bound(add_scaled(addends, other, -1), offset - other_offset) < 0
+
+
+def upper_bound(addends: Addends, offset: int) -> int:
+    """The upper bound of a sum; the bound of a loop variable is its own symbolic size."""
+    if not any(base.op is Ops.RANGE and base.src[0].op is not Ops.CONST for base in addends):
+        return sum_bounds(addends, offset)[1]
+    bounded: Addends = {}
+    for base, factor in addends.items():
+        if factor > 0 and base.op is Ops.RANGE:
+            size_addends, size_offset = split_sum(base.src[0])
+            bounded = add_scaled(bounded, size_addends, factor)
+            offset += factor * (size_offset - 1)
+        else:
+            bounded = add_scaled(bounded, {base: factor})
+    return sum_bounds(bounded, offset)[1]
+
+
 def fits_dtype(dtype: DType, bounds: tuple[int, int]) -> bool:
-    """Whether an integer dtype holds everything between the bounds."""
+    """Whether an integer dtype represents all values between the bounds."""
     return dtypes.min(dtype) <= bounds[0] and bounds[1] <= dtypes.max(dtype)
 
 
@@ -126,7 +148,7 @@ def build_sum(like: Node, addends: Addends, offset: int = 0) -> Node:
 
 
 def sorted_addends(addends: Addends) -> list[tuple[Node, int]]:
-    """The addends in canonical order: by falling size of factor, then by what the base is."""
+    """The addends in canonical order: by decreasing absolute factor, then by `order_key`."""
     if len(addends) < 2:
         return list(addends.items())
     sizes = {abs(factor) for factor in addends.values()}
@@ -136,7 +158,7 @@ def sorted_addends(addends: Addends) -> list[tuple[Node, int]]:
 
 
 def order_key(node: Node) -> tuple[int, str]:
-    """A key that orders the operands of a commutative operation alike in every process."""
+    """A key that orders the operands of a commutative op, the same in every process."""
     if node.op is Ops.RANGE:
         return node.op.value, f"{node.arg.index!s:>9}"
     if node.op is Ops.DEFINE_VAR:
@@ -145,12 +167,12 @@ def order_key(node: Node) -> tuple[int, str]:
 
 
 def common_factor(addends: Addends, offset: int = 0) -> int:
-    """The upper_bound number that divides every factor and the constant; 0 for an empty sum."""
+    """The greatest common divisor of all factors and the offset; 0 for an empty sum."""
     return math.gcd(*addends.values(), offset)
 
 
 def simplify_sum(u: Node) -> Node | None:
-    """The canonical form of an ADD of indices, or None if it has that form."""
+    """The canonical form of an ADD of indices, or None if it is canonical already."""
     if u.dtype is not INDEX or _is_canonical(u):
         return None
     addends, offset = split_sum(u)
@@ -159,7 +181,7 @@ def simplify_sum(u: Node) -> Node | None:
 
 
 def _is_canonical(u: Node) -> bool:
-    """Whether an ADD surely has canonical form; False where only `split_sum` can tell."""
+    """Whether an ADD is known to be canonical; if False, `split_sum` decides."""
     left, right = u.src
     if right.op is Ops.ADD or left.op is Ops.CONST:
         return False
@@ -188,7 +210,7 @@ def _is_canonical(u: Node) -> bool:
 
 
 def _is_before(base: Node, factor: int, other: Node, other_factor: int) -> bool:
-    """Whether one term of a canonical sum stands before another."""
+    """Whether one addend precedes another in a canonical sum."""
     if abs(factor) != abs(other_factor):
         return abs(factor) > abs(other_factor)
     return order_key(base) < order_key(other)
@@ -252,7 +274,7 @@ def _merge_remainder(
 
 
 def _remainder_partner(base: Node, factor: int, addends: Addends) -> tuple[Node, Node] | None:
-    """The term that `base`, a MOD, merges with, and what both together are, over `factor`."""
+    """The addend that merges with `base`, a MOD, and their sum divided by `factor`."""
     x, divisor = base.src
     wanted = factor * divisor.arg
     candidates = [b for b, f in addends.items() if f == wanted and b is not base]
@@ -271,7 +293,7 @@ def _remainder_partner(base: Node, factor: int, addends: Addends) -> tuple[Node,
 
 
 def quotient_node(x: Node, divisor: Node) -> Node:
-    """`x // divisor` as simplification writes it."""
+    """`x // divisor` in simplified form."""
     if x.op is Ops.IDIV and x.src[1].op is Ops.CONST:
         divisor = constant(x, x.src[1].arg * divisor.arg)
         x = x.src[0]
@@ -279,7 +301,7 @@ def quotient_node(x: Node, divisor: Node) -> Node:
 
 
 def simplify_product(u: Node) -> Node | None:
-    """The canonical form of a MUL of indices: constants outermost, distributed over sums."""
+    """The canonical form of a MUL of indices: constants distributed over sums, else outermost."""
     if u.dtype is not INDEX:
         return None
     left, right = u.src
@@ -306,7 +328,7 @@ _SPLIT = frozenset({Ops.ADD, Ops.MUL, Ops.CONST})
 
 
 def split_content(node: Node) -> tuple[Node, int]:
-    """`node` as an expression without a common factor, and that factor."""
+    """`node` divided by the common factor of its addends, and that factor."""
     if node.op is not Ops.ADD and node.op is not Ops.MUL:
         return node, 1
     addends, offset = split_sum(node)
