@@ -15,7 +15,7 @@ from test.evaluator.arithmetic import Array, to_storage, value_dtype
 from test.evaluator.tensor_graph import evaluate, size
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, StorageSlice
+from tinygrad.schedule.execution_plan import DEVICE_NUMBER, ExecutionPlan, KernelItem, StorageSlice
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -128,7 +128,7 @@ def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
         if isinstance(item, KernelItem):
             for d in range(len(item.devices)):
                 arrays = [_part(p, storage) for p in item.arguments[d]]
-                run_kernel(item.ast, arrays, {"_device_num": d})
+                run_kernel(item.ast, arrays, {DEVICE_NUMBER: d})
         else:
             for t in item.messages:
                 _part(t.destination, storage)[...] = _part(t.source, storage)

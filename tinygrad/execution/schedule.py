@@ -16,7 +16,13 @@ from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
 from tinygrad.schedule.canonical import Canonical, canonicalize
-from tinygrad.schedule.execution_plan import ExecutionPlan, Item, KernelItem, StorageSlice
+from tinygrad.schedule.execution_plan import (
+    DEVICE_NUMBER,
+    ExecutionPlan,
+    Item,
+    KernelItem,
+    StorageSlice,
+)
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.settings import ALL2ALL, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import current_topology
@@ -124,7 +130,7 @@ def _bind(
                 item.ast,
                 tuple(_buffer(p, storage) for p in parts),
                 device,
-                values if len(item.devices) == 1 else values | {"_device_num": number},
+                values if len(item.devices) == 1 else values | {DEVICE_NUMBER: number},
             )
             for number, (device, parts) in enumerate(zip(item.devices, item.arguments, strict=True))
         ]

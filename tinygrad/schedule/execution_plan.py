@@ -14,6 +14,9 @@ from tinygrad.uop.args import CommInfo, KernelInfo
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import SpecError
 
+DEVICE_NUMBER = "_device_num"
+"""The Variable of a kernel on several devices that is the number of the device that runs it."""
+
 
 @dataclass(frozen=True)
 class StorageEntry:

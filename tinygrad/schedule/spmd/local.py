@@ -10,20 +10,19 @@ import itertools
 from collections.abc import Sequence
 from typing import cast
 
+from tinygrad.device import Device
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import ceildiv, prod
+from tinygrad.schedule.execution_plan import DEVICE_NUMBER
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import Spmd, TensorDevice, device_names
 from tinygrad.uop.ops import UOp, sint
 
-HOST_SOURCES = ("NPY", "PYTHON", "DISK")
-_DEVICE_NUMBER = "_device_num"
-
 
 def is_host_source(layout: TensorDevice) -> bool:
-    """Whether data only passes here on its way to a device: no kernel can run."""
-    return isinstance(layout, str) and layout.partition(":")[0] in HOST_SOURCES
+    """Whether values are host data that is copied to devices, and no kernel can run there."""
+    return isinstance(layout, str) and Device[layout].is_host_source
 
 
 def local_shape(layout: TensorDevice, shape: tuple[sint, ...]) -> tuple[sint, ...]:
@@ -38,13 +37,13 @@ def device_of(layout: TensorDevice) -> str | Spmd:
 
 def device_number(count: int) -> UOp:
     """The number of the device that runs the kernel, known when it runs."""
-    return UOp.variable(_DEVICE_NUMBER, 0, count - 1)
+    return UOp.variable(DEVICE_NUMBER, 0, count - 1)
 
 
 def is_of_device(bound: sint) -> bool:
     """Whether a bound depends on which device runs the kernel."""
     return isinstance(bound, UOp) and any(
-        x.op is Ops.DEFINE_VAR and x.arg[0] == _DEVICE_NUMBER for x in bound.toposort()
+        x.op is Ops.DEFINE_VAR and x.arg[0] == DEVICE_NUMBER for x in bound.toposort()
     )
 
 
