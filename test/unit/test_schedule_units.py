@@ -19,7 +19,7 @@ from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.schedule.spmd.collectives import all_reduce
-from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_local
+from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_block
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.schedule.storage_views import as_memory, contiguous_range
 from tinygrad.settings import Context
@@ -370,7 +370,7 @@ def test_a_full_copy_becomes_split_without_messages() -> None:
     local = transfer(buffer(4, 3, device=Spmd(TWO)), whole, split, (4, 3), REASON)
     assert not transfers(local)
     assert local.shape == (2, 3)
-    assert slice_local(buffer(4, 3), whole, whole, (4, 3)).shape == (4, 3)
+    assert slice_block(buffer(4, 3), whole, whole, (4, 3)).shape == (4, 3)
 
 
 def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:

@@ -19,10 +19,10 @@ from tinygrad.schedule.spmd.collectives import (
     all_reduce,
     choose_algorithm,
     group_size,
-    partial_count,
-    stacked,
+    partial_sum_count,
+    stack_layout,
 )
-from tinygrad.schedule.spmd.local import device_of, local_shape, max_shape
+from tinygrad.schedule.spmd.local import local_device, local_shape, max_shape
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
@@ -65,7 +65,7 @@ def communication_costs(node: UOp) -> tuple[CommCost, ...]:
     # settings and links choose the algorithm of an all-reduce
     how = (current_topology(), RING.value, ALL2ALL.value)
     has_terms = isinstance(source, Sharding) and source.is_partial
-    count = partial_count(node.src[0]) if has_terms else 0
+    count = partial_sum_count(node.src[0]) if has_terms else 0
     return _known_costs(how, count, node.dtype, source, node.arg, shape)
 
 
@@ -113,7 +113,7 @@ def _all_reduce(
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]
         stack = (count, *shape)
         kind = "reduce_scatter"
-        return _copy(kind, stacked(source), target.with_axes(up), stack, itemsize)
+        return _copy(kind, stack_layout(source), target.with_axes(up), stack, itemsize)
     size = prod(source.local_shape(shape))
     algorithm = choose_algorithm(source, size * itemsize)
     seconds = allreduce_seconds(source, size * itemsize, algorithm)
@@ -128,7 +128,7 @@ def _lowered(
     terms: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
 ) -> Iterator[CommCost]:
     """The rounds of messages that the node becomes."""
-    stored = BufferArg(-1, max_shape(local_shape(source, shape)), device_of(source))
+    stored = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))
     value = UOp(Ops.BUFFER, dtype, (), stored)
     if isinstance(source, Sharding) and source.is_partial:
         local = all_reduce(value, source, target, shape, "", terms)

@@ -15,11 +15,11 @@ from tinygrad.execution.temporaries import memory_layout
 from tinygrad.helpers import all_int, prod
 from tinygrad.planner.communication import CommCost, Ints, communication_costs, is_even
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, TransferItem
-from tinygrad.schedule.multi import Lowering, local_rules
+from tinygrad.schedule.multi import LayoutLowering, local_rules
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
-from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_first
-from tinygrad.schedule.spmd.local import local_shape, max_shape, padded_flat
-from tinygrad.schedule.spmd.transfer import stays
+from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_leading_axis
+from tinygrad.schedule.spmd.local import local_shape, max_shape, pad_flat
+from tinygrad.schedule.spmd.transfer import is_local_slice
 from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import BufferArg, CommInfo, Message, TransferArg
@@ -49,7 +49,7 @@ class LayoutChange:
     costs: tuple[CommCost, ...]
 
 
-class OneDeviceLowering(Lowering):
+class OneDeviceLowering(LayoutLowering):
     """Lowers a graph for its first device alone. One opaque message, from the device to itself,
     stands for all messages of a layout change; its `CommInfo.line` is the number in `changes`.
     """
@@ -92,7 +92,11 @@ def _change_layout(node: UOp, ctx: OneDeviceLowering) -> UOp:
         return UOp(Ops.COPY, node.dtype, (_first_block(value, shape),), _first(target))
     source = tensor_device(source)
     is_partial = isinstance(source, Sharding) and source.is_partial
-    if not is_partial and isinstance(target, Sharding) and stays(source, target, node.shape):
+    if (
+        not is_partial
+        and isinstance(target, Sharding)
+        and is_local_slice(source, target, node.shape)
+    ):
         return _first_block(value, shape)
     sizes = max_shape(shape)
     reason = ctx.describe(node)
@@ -122,11 +126,11 @@ def _reduced(
     is_whole = target == source.without_partial()
     if not is_whole or choose_algorithm(source, value.nbytes) == "direct":
         stack = _message(value, target, (count, *sizes), reason)
-        return reduce_first(stack, op).reshape(sizes)
-    flat = padded_flat(value, count)
+        return reduce_leading_axis(stack, op).reshape(sizes)
+    flat = pad_flat(value, count)
     length = flat.size // count
     pieces = _message(flat, target, (count, length), replace(reason, line=""))
-    sums = _message(reduce_first(pieces, op), target, (count * length,), reason)
+    sums = _message(reduce_leading_axis(pieces, op), target, (count * length,), reason)
     return sums.shrink(((0, value.size),)).reshape(sizes)
 
 

@@ -1,10 +1,10 @@
-"""Layouts are lowered: the tensor graph becomes the per-device graph.
+"""Lowering of layouts: the tensor graph becomes the per-device graph.
 
-In: a graph of global shapes whose devices are names, `Sharding`s, or none. Out: one graph that
-every device runs, of local shapes, whose devices are names, `Spmd`s, or none. Always true: the walk
-meets each node once, and what it makes is of another device type, so nothing is lowered twice. Only
-COPY, ALLREDUCE, MSELECT, indexing by a tensor and writing to a part need a rule of their own; every
-other op is the same op on local shapes.
+Input: a graph with global shapes, whose devices are names, `Sharding`s, or none. Output: one graph
+that every device runs, with local shapes, whose devices are names, `Spmd`s, or none. Invariant:
+each node is lowered once; lowered nodes have another device type, so that no rule applies to them
+again. BUFFER, COPY, ALLREDUCE, MSTACK, MSELECT, indexing by a tensor and assignment to a slice have
+a rule of their own in `multi_pm`; every other op is the same op on local shapes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int
-from tinygrad.schedule.spmd.collectives import all_reduce, partial_count
+from tinygrad.schedule.spmd.collectives import all_reduce, partial_sum_count
 from tinygrad.schedule.spmd.local import (
-    device_of,
+    block_start,
+    broadcast_scalar,
+    local_device,
+    mask_outside,
     pad_to_shape,
-    part_start,
-    slice_local,
-    spread,
-    within,
+    slice_block,
 )
-from tinygrad.schedule.spmd.local_assign import assign_slice_locally
-from tinygrad.schedule.spmd.local_movement import move_locally, reduce_locally
+from tinygrad.schedule.spmd.local_assign import lower_slice_assign
+from tinygrad.schedule.spmd.local_movement import lower_movement, lower_reduction
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.sharding import Interval, Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -41,7 +41,7 @@ def _line(node: UOp) -> str | int:
 
 
 def transfer_kind(source: DeviceValue, target: DeviceValue) -> str:
-    """The field's name for a change of layout."""
+    """The name of a layout change, as `CommTrace` shows it."""
     if not isinstance(source, Sharding):
         if not isinstance(target, Sharding):
             return "copy"
@@ -58,8 +58,8 @@ def transfer_kind(source: DeviceValue, target: DeviceValue) -> str:
     return "all_gather" if target.is_replicated else "all_to_all"
 
 
-class Lowering:
-    """One memoised walk over a graph: `done[node]` is the local form of a node.
+class LayoutLowering:
+    """One memoised walk over a graph: `done[node]` is the lowered form of a node.
 
     `rules` lower the ops that are not the same op on local shapes; they get this object as `ctx`.
     """
@@ -67,18 +67,19 @@ class Lowering:
     def __init__(self, rules: PatternMatcher) -> None:
         self.rules = rules
         self.done: dict[UOp, UOp] = {}
-        # nodes that are sources of others: the value of an assignment among them is used
+        # nodes with users; an ASSIGN without any is only run for its effect
         self.read: set[UOp] = set()
 
     def source(self, node: UOp, number: int, layout: DeviceValue) -> UOp:
-        """A source in local form. What is made of constants is cut to the device's block here."""
-        below = node.src[number]
-        local = self.done[below]
-        if isinstance(layout, Sharding) and below.device is None and below.shape:
-            return slice_local(local, None, layout, below.shape)
+        """A lowered source. A value made of constants is sliced to the device's block."""
+        source = node.src[number]
+        local = self.done[source]
+        if isinstance(layout, Sharding) and source.device is None and source.shape:
+            return slice_block(local, None, layout, source.shape)
         return local
 
     def lower(self, node: UOp) -> UOp:
+        """The lowered form of a node whose sources are lowered."""
         rewritten = self.rules.rewrite(node, self)
         if rewritten is not None:
             return rewritten
@@ -87,14 +88,14 @@ class Lowering:
         if not isinstance(layout, Sharding):
             return node.with_sources(src)
         if node.op in GroupOp.Movement:
-            return move_locally(node, src[0])
+            return lower_movement(node, src[0])
         if node.op is Ops.REDUCE_AXIS:
-            return reduce_locally(node, src[0])
+            return lower_reduction(node, src[0])
         return UOp(node.op, node.dtype, src, node.arg)
 
 
 def lower_buffer(node: UOp) -> UOp | None:
-    """A stored value, as what one device holds of it."""
+    """A BUFFER has the shape of one device's block."""
     arg = node.arg
     if not isinstance(arg.device, Sharding):
         return None
@@ -102,9 +103,9 @@ def lower_buffer(node: UOp) -> UOp | None:
     return UOp(Ops.BUFFER, node.dtype, (), BufferArg(arg.slot, shape, Spmd(arg.device.devices)))
 
 
-def lower_copy(node: UOp, ctx: Lowering) -> UOp:
-    """A layout change becomes a TRANSFER, or a slice of what the device holds; a placement stays a
-    COPY.
+def lower_copy(node: UOp, ctx: LayoutLowering) -> UOp:
+    """A layout change becomes a TRANSFER, or a slice where the device holds its block already. A
+    placement stays a COPY.
     """
     source, target = node.src[0].device, node.arg
     value = ctx.done[node.src[0]]
@@ -112,7 +113,7 @@ def lower_copy(node: UOp, ctx: Lowering) -> UOp:
         return place_constant(value, target, node.shape)
     if isinstance(source, Sharding) and source.is_partial:
         # only `simplify` makes such copies, to shard partial sums further; no byte moves
-        return slice_local(value, source, cast(Sharding, target), node.shape)
+        return slice_block(value, source, cast(Sharding, target), node.shape)
     kind = transfer_kind(source, target)
     reason = CommInfo(kind, str(source), str(target), _line(node))
     return transfer(value, tensor_device(source), target, node.shape, reason)
@@ -121,33 +122,35 @@ def lower_copy(node: UOp, ctx: Lowering) -> UOp:
 def place_constant(value: UOp, target: TensorDevice, shape: tuple[sint, ...]) -> UOp:
     """The running device's block of a value made of constants, on the devices of `target`."""
     if isinstance(target, Sharding) and value.shape:
-        value = slice_local(value, None, target, shape)
-    return UOp(Ops.COPY, value.dtype, (value,), device_of(target))
+        value = slice_block(value, None, target, shape)
+    return UOp(Ops.COPY, value.dtype, (value,), local_device(target))
 
 
-def lower_allreduce(node: UOp, ctx: Lowering) -> UOp:
-    """A reduction over devices; a movement that was raised above it goes below again."""
-    below = node.src[0]
+def lower_allreduce(node: UOp, ctx: LayoutLowering) -> UOp:
+    """A collective. Movement that `simplify` sank below it is hoisted above it again, so that the
+    messages are those of the value before movement.
+    """
+    source = node.src[0]
     target = node.arg
-    chain: list[UOp] = []
-    if isinstance(target, Sharding) and target.is_replicated and below.device is not None:
-        while below.op in {Ops.RESHAPE, Ops.PERMUTE} and len(below.layout.split_axes) == 0:
-            chain.append(below)
-            below = below.src[0]
-    count = partial_count(below)
-    value = all_reduce(ctx.done[below], below.layout, target, below.shape, _line(node), count)
-    for x in reversed(chain):
+    movement: list[UOp] = []
+    if isinstance(target, Sharding) and target.is_replicated and source.device is not None:
+        while source.op in {Ops.RESHAPE, Ops.PERMUTE} and len(source.layout.split_axes) == 0:
+            movement.append(source)
+            source = source.src[0]
+    count = partial_sum_count(source)
+    value = all_reduce(ctx.done[source], source.layout, target, source.shape, _line(node), count)
+    for x in reversed(movement):
         value = UOp(x.op, x.dtype, (value,), x.arg)
     return value
 
 
-def lower_mselect(node: UOp, ctx: Lowering) -> UOp:
+def lower_mselect(node: UOp, ctx: LayoutLowering) -> UOp:
     """One shard: the block of its device, without what lies past the end of the array."""
     block = UOp(Ops.MSELECT, node.dtype, (ctx.done[node.src[0]],), node.arg)
     return block.shrink(tuple((0, size) for size in node.shape))
 
 
-def lower_mstack(node: UOp, ctx: Lowering) -> UOp:
+def lower_mstack(node: UOp, ctx: LayoutLowering) -> UOp:
     """The memory of all shards under one name; shards shorter than a block are padded first."""
     layout = cast(Sharding, node.arg)
     shape = layout.local_shape(node.shape)
@@ -155,41 +158,43 @@ def lower_mstack(node: UOp, ctx: Lowering) -> UOp:
     return UOp(Ops.MSTACK, node.dtype, blocks, Spmd(layout.devices))
 
 
-def lower_gather(node: UOp, ctx: Lowering) -> UOp:
-    """Rows of a table that is split along its rows: each device finds its own, the others read
-    0.
+def lower_gather(node: UOp, ctx: LayoutLowering) -> UOp:
+    """Index select. Where the selected axis is sharded, each device selects from its own rows and
+    reads 0 for the others, so that the results are partial sums.
     """
     table = node.src[0]
     local, rows = _local_sources(node, node.arg, ctx)
     layout, axis = table.device, node.arg
     if isinstance(layout, Sharding) and layout.shards(axis) > 1:
         rows = rows.cast(dtypes.int)
-        start = part_start(layout, axis, table.shape)
-        shifted = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
+        start = block_start(layout, axis, table.shape)
+        shifted = UOp(Ops.SUB, dtypes.int, (rows, broadcast_scalar(start, rows.shape)))
         size = table.shape[axis]
         if not isinstance(size, int) or size % layout.shards(axis):
-            # behind the last row there is something on the last devices
-            exists = rows.alu(Ops.CMPLT, spread(size, rows.shape))
+            # past the last row, blocks hold unspecified elements
+            exists = rows.alu(Ops.CMPLT, broadcast_scalar(size, rows.shape))
             shifted = exists.alu(Ops.WHERE, shifted, shifted.const_like(-1))
         rows = shifted
     return UOp(Ops.GATHER, node.dtype, (local, rows), node.arg)
 
 
-def lower_scatter(node: UOp, ctx: Lowering) -> UOp:
-    """Rows by index; what lies behind the end of a split axis of the index goes nowhere."""
+def lower_scatter(node: UOp, ctx: LayoutLowering) -> UOp:
+    """Scatter. Elements of the index past the end of a sharded axis are masked with -1, which is
+    out of range.
+    """
     batch = len(node.arg) - 1
     values, rows = _local_sources(node, batch, ctx)
     layout, index = node.src[0].device, node.src[1]
     if isinstance(layout, Sharding):
         for axis in layout.split_axes:
             if batch <= axis < index.ndim:
-                rows = within(rows, layout, axis, index.shape, -1)
+                rows = mask_outside(rows, layout, axis, index.shape, -1)
     return UOp(node.op, node.dtype, (values, rows), (*rows.shape[:batch], node.arg[-1]))
 
 
-def _local_sources(node: UOp, batch: int, ctx: Lowering) -> tuple[UOp, UOp]:
-    """What a device has of a table and its index, or of values and theirs. An index made of
-    constants is cut along its axes, a table of constants along those of the batch.
+def _local_sources(node: UOp, batch: int, ctx: LayoutLowering) -> tuple[UOp, UOp]:
+    """The lowered sources of a GATHER or scatter. A table or values made of constants are sliced
+    along the batch axes, an index made of constants along all of its axes.
     """
     first, index = node.src
     local, rows = ctx.done[first], ctx.done[index]
@@ -197,22 +202,23 @@ def _local_sources(node: UOp, batch: int, ctx: Lowering) -> tuple[UOp, UOp]:
     if not isinstance(layout, Sharding):
         return local, rows
     if first.device is None:
-        local = slice_local(local, None, _leading_axes(layout, batch), first.shape)
+        local = slice_block(local, None, _leading_axes(layout, batch), first.shape)
     if index.device is None:
         by = layout if node.op is Ops.GATHER else first.layout
-        rows = slice_local(rows, None, _leading_axes(by, index.ndim), index.shape)
+        rows = slice_block(rows, None, _leading_axes(by, index.ndim), index.shape)
     return local, rows
 
 
-def lower_assign(node: UOp, ctx: Lowering) -> UOp | None:
-    """What is written to a part of a split axis is written by the devices that have it."""
+def lower_assign(node: UOp, ctx: LayoutLowering) -> UOp | None:
+    """An assignment to a slice of a sharded axis, run by the devices that hold the slice."""
     part = match_slice_assign(node) if isinstance(node.device, Sharding) else None
     if part is None or node in ctx.read or not all_int(part.value.shape):
         return None
-    return assign_slice_locally(node, ctx.done[node.src[0]], ctx.done[part.value], part)
+    return lower_slice_assign(node, ctx.done[node.src[0]], ctx.done[part.value], part)
 
 
 def _leading_axes(layout: Sharding, rank: int) -> Sharding:
+    """The layout that shards only the first `rank` axes."""
     return layout.with_axes([p if isinstance(p, int) and p < rank else None for p in layout.axes])
 
 
@@ -237,9 +243,9 @@ local_rules = PatternMatcher(
 multi_pm = communication_rules + local_rules
 
 
-def lower_layouts(sink: UOp, lowering: Lowering | None = None) -> UOp:
+def lower_layouts(sink: UOp, lowering: LayoutLowering | None = None) -> UOp:
     """The per-device graph of a tensor graph, by `multi_pm` unless `lowering` has other rules."""
-    lowering = lowering or Lowering(multi_pm)
+    lowering = lowering or LayoutLowering(multi_pm)
     order = sink.toposort()
     lowering.read = {x for node in order if node.op is not Ops.SINK for x in node.src}
     for node in order:

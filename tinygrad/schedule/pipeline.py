@@ -31,7 +31,7 @@ from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.rematerialize import rematerialize
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
 from tinygrad.schedule.kernel.simplify_kernel import simplify_kernel
-from tinygrad.schedule.multi import Lowering, lower_layouts
+from tinygrad.schedule.multi import LayoutLowering, lower_layouts
 from tinygrad.uop.ops import KernelInfo, UOp
 from tinygrad.uop.passes import Pass, run_passes
 from tinygrad.uop.spec import KERNEL, KERNEL_TENSOR, PER_DEVICE, TENSOR
@@ -45,7 +45,7 @@ class PlanOptions:
 
     inputs: int
     default_device: str
-    lowering: Lowering | None = None
+    lowering: LayoutLowering | None = None
 
 
 COMMUNICATION: tuple[Pass[None], ...] = (

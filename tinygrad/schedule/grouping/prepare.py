@@ -11,7 +11,7 @@ from typing import cast
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.grouping.phases import split_phases
-from tinygrad.schedule.spmd.local import is_of_device, spread
+from tinygrad.schedule.spmd.local import broadcast_scalar, depends_on_device
 from tinygrad.schedule.storage_views import as_memory, below_reshapes, is_slice_assign, is_storage
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
@@ -120,7 +120,7 @@ def scatter_to_part(node: UOp, x: UOp) -> UOp | None:
     index, values = index.shrink(bounds), values.shrink((*bounds, *rest))
     if not isinstance(start, int) or start:
         rows = index.cast(dtypes.int)
-        index = UOp(Ops.SUB, dtypes.int, (rows, spread(start, rows.shape)))
+        index = UOp(Ops.SUB, dtypes.int, (rows, broadcast_scalar(start, rows.shape)))
     return UOp(x.op, x.dtype, (values, index), node.shape[: batch + 1])
 
 
@@ -130,7 +130,7 @@ def scatter_to_padded_part(node: UOp, pad: UOp, x: UOp) -> UOp | None:
     (before, _), *others = pad.arg[batch:]
     if before != 0 or any(amounts != (0, 0) for amounts in (*pad.arg[:batch], *others)):
         return None
-    return scatter_to_part(node, x) if is_of_device(node.arg[batch][0]) else None
+    return scatter_to_part(node, x) if depends_on_device(node.arg[batch][0]) else None
 
 
 def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:

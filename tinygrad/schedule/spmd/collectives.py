@@ -1,11 +1,17 @@
-"""ALLREDUCE in the per-device graph: terms on each device become their reduction.
+"""ALLREDUCE in the per-device graph: partial sums become their reduction.
 
-A partial value is the stack of its terms along a new axis that the mesh dimensions of the group
-split. Reducing it is then a change of layout of the stack and a local reduction: *direct* sends
-every term to everyone, *all-to-all* scatters pieces of the terms, reduces them and gathers the
-results, *hierarchical* does so inside of each node, with the pieces across nodes before it gathers,
-*ring* passes pieces on around a ring and adds on the way. The first three work group by group on a
-mesh. Which is the fastest, how the devices are linked says.
+Input: the local value of a partial value, its layout, and the layout of the result. Output: the
+local result. Invariant: every algorithm is a change of layout of a *stack*, the array of all
+partial sums along a new leading axis that the group's mesh dimensions shard, and a local reduction.
+
+- *direct* replicates the stack and reduces it: one round, the most bytes.
+- *all-to-all* shards the elements of the stack instead, reduces them and all-gathers the sums.
+- *hierarchical* does so within each node first, and with the results across nodes.
+- *ring* passes chunks around a ring and reduces them on the way; on a mesh of one dimension only.
+
+Where the layout asked for is sharded, the change of layout is a reduce-scatter; where it is one
+device, a reduce. The topology decides which algorithm is the fastest. On a mesh, each group of
+devices along the partial dimensions communicates by itself.
 """
 
 from __future__ import annotations
@@ -18,11 +24,11 @@ from typing import cast
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.spmd.local import (
     device_number,
-    device_of,
+    local_device,
     local_shape,
     max_shape,
+    pad_flat,
     pad_to_max_shape,
-    padded_flat,
 )
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
@@ -40,44 +46,43 @@ from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 
 
-def reduce_first(value: UOp, op: Ops) -> UOp:
-    """Reduce axis 0, kept as size 1."""
+def reduce_leading_axis(value: UOp, op: Ops) -> UOp:
+    """Reduce axis 0 by `op`; it is kept with size 1."""
     if value.shape[0] == 1:
         return value
     return UOp(Ops.REDUCE_AXIS, value.dtype, (value,), ReduceArg(op, (0,)))
 
 
-def stacked(layout: Sharding) -> Sharding:
-    """The layout of the stack of terms: axis 0 counts terms, the others move up by one."""
-    return layout.with_axes([0 if isinstance(p, Partial) else _up(p) for p in layout.axes])
+def stack_layout(layout: Sharding) -> Sharding:
+    """The layout of the stack of partial sums: partial dimensions shard axis 0, the new one."""
+    return layout.with_axes([0 if isinstance(p, Partial) else _next_axis(p) for p in layout.axes])
 
 
-def _up(placement: Placement) -> Placement:
+def _next_axis(placement: Placement) -> Placement:
     return placement + 1 if isinstance(placement, int) else placement
 
 
-def partial_count(node: UOp) -> int:
-    """How many devices of each group hold terms of a partial value: the first ones. Where what is
-    reduced does not divide, those behind its end hold what changes nothing.
+def partial_sum_count(node: UOp) -> int:
+    """The number of devices in each group that hold a partial sum, the first ones. The others have
+    the identity, as their blocks of the reduction axis are past its end.
     """
     group = group_size(node.layout)
     found: int = 0
-    for x in node.toposort(gate=_has_terms):
-        if not _has_terms(x) or any(map(_has_terms, x.src)):
+    for x in node.toposort(gate=_is_partial):
+        if not _is_partial(x) or any(map(_is_partial, x.src)):
             continue
         if x.op is not Ops.REDUCE_AXIS:
             return group
         layout, shape = x.src[0].layout, x.src[0].shape
-        split = [axis for axis in x.arg.axes if layout.shards(axis) == group]
-        if not split:
+        sharded = [axis for axis in x.arg.axes if layout.shards(axis) == group]
+        if not sharded:
             return group
-        found = max(
-            found, ceildiv(max_shape(shape)[split[0]], max(1, layout.span(split[0], shape)[2]))
-        )
+        block = layout.span(sharded[0], shape)[2]
+        found = max(found, ceildiv(max_shape(shape)[sharded[0]], max(1, block)))
     return found if found > 1 else group
 
 
-def _has_terms(node: UOp) -> bool:
+def _is_partial(node: UOp) -> bool:
     return isinstance(node.device, Sharding) and node.device.is_partial
 
 
@@ -89,47 +94,47 @@ def all_reduce(
     line: str | int,
     count: int,
 ) -> UOp:
-    """The reduction of the terms of `source`, of which the first `count` devices of each group hold
-    one, as `target` wants it.
+    """The reduction of a value in the partial layout `source`, in the layout `target`.
 
-    `value` and the result are local; `shape` is the global one.
+    `value` and the result are local, `shape` is the global one. The first `count` devices of each
+    group hold partial sums, see `partial_sum_count`. `line` is the user's.
     """
     if not all_int(shape):
         full = all_reduce(pad_to_max_shape(value), source, target, max_shape(shape), line, count)
         return full.shrink(tuple((0, d) for d in local_shape(target, shape)))
     op = Ops[source.partial_ops[0]]
-    whole = source.without_partial()
+    reduced = source.without_partial()
 
-    def reason(kind: str, algorithm: str = "") -> CommInfo:
+    def info(kind: str, algorithm: str = "") -> CommInfo:
         return CommInfo(kind, str(source), str(target), line, algorithm)
 
-    terms = value.reshape((1, *value.shape))
+    stack = value.reshape((1, *value.shape))
     if not isinstance(target, Sharding):
-        moved = transfer(terms, stacked(source), target, (count, *shape), reason("reduce"))
-        return reduce_first(moved, op).reshape(shape)
+        gathered = transfer(stack, stack_layout(source), target, (count, *shape), info("reduce"))
+        return reduce_leading_axis(gathered, op).reshape(shape)
     if target.devices != source.devices:
-        cut = _on_devices_of(source, target)
-        here = all_reduce(value, source, cut, shape, line, count)
-        return transfer(here, cut, target, shape, reason("send"))
-    if target == whole:
+        between = _layout_to_send(source, target)
+        local = all_reduce(value, source, between, shape, line, count)
+        return transfer(local, between, target, shape, info("send"))
+    if target == reduced:
         algorithm = choose_algorithm(source, value.nbytes)
-        why = reason("all_reduce", algorithm)
+        comm = info("all_reduce", algorithm)
         if algorithm == "ring":
-            return _ring(value, len(source), op, whole, why)
+            return _ring(value, len(source), op, reduced, comm)
         if algorithm != "direct":
             group = group_size(source)
             inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
-            return _scatter_and_gather(value, _levels(source, inner or group), op, why, count)
+            return _scatter_and_gather(value, _levels(source, inner or group), op, comm, count)
     else:
-        why = reason("reduce_scatter")
-    up = target.with_axes([_up(p) for p in target.axes])
-    moved = transfer(terms, stacked(source), up, (count, *shape), why)
-    return reduce_first(moved, op).reshape(target.local_shape(shape))
+        comm = info("reduce_scatter")
+    stack_target = target.with_axes([_next_axis(p) for p in target.axes])
+    received = transfer(stack, stack_layout(source), stack_target, (count, *shape), comm)
+    return reduce_leading_axis(received, op).reshape(target.local_shape(shape))
 
 
-def _on_devices_of(source: Sharding, target: Sharding) -> Sharding:
-    """The layout in which terms are reduced to be sent to other devices: each sends its block, if
-    they are as many.
+def _layout_to_send(source: Sharding, target: Sharding) -> Sharding:
+    """The layout on the source's devices in which a reduction is sent to other devices: sharded as
+    the target if there are as many devices, so that each sends one block.
     """
     if target.is_replicated or len(target) != len(source):
         return source.without_partial()
@@ -137,15 +142,15 @@ def _on_devices_of(source: Sharding, target: Sharding) -> Sharding:
 
 
 def group_size(source: Sharding) -> int:
-    """How many devices hold terms of one element."""
+    """The number of devices that reduce together."""
     sizes = zip(source.axes, source.mesh_shape, strict=True)
     return prod([size for p, size in sizes if isinstance(p, Partial)])
 
 
 def choose_algorithm(source: Sharding, nbytes: int) -> str:
-    """How terms of `nbytes` are reduced to full copies: the fastest way, or the one asked for.
+    """The algorithm of an all-reduce of `nbytes`: the fastest, or the one that settings ask for.
 
-    Settings choose among the ways of many bytes; few are always sent to everyone at once.
+    Settings choose among the algorithms for many bytes; for few it is always direct.
     """
     fastest = fastest_allreduce(current_topology(), source, nbytes)
     if fastest == "direct":
@@ -157,9 +162,9 @@ def choose_algorithm(source: Sharding, nbytes: int) -> str:
 
 @dataclass(frozen=True)
 class _Levels:
-    """A mesh whose partial dimensions belong to levels of a hierarchy, number 0 inside.
+    """A mesh whose partial dimensions belong to levels of a hierarchy; level 0 is the innermost.
 
-    `level[i]` is that of mesh dimension i, None for one that is not reduced over.
+    `level[i]` is the level of mesh dimension i, None where the dimension is not partial.
     """
 
     devices: tuple[str, ...]
@@ -168,28 +173,28 @@ class _Levels:
 
     @property
     def counts(self) -> list[int]:
-        """How many devices reduce together in each level."""
+        """The number of devices that reduce together in each level."""
         sizes = list(zip(self.level, self.mesh, strict=True))
         numbers = sorted({level for level in self.level if level is not None})
         return [prod([size for level, size in sizes if level == n]) for n in numbers]
 
     def layout(self, axes: Sequence[int | None], others: int) -> Sharding:
-        """Dimensions of level n split `axes[n]`, those that are not reduced over split `others`."""
+        """The layout in which level n shards `axes[n]`, and the other dimensions shard `others`."""
         placements = [others if level is None else axes[level] for level in self.level]
         return Sharding(self.devices, placements, self.mesh)
 
 
 def _levels(source: Sharding, inner: int) -> _Levels:
-    """The last `inner` devices of each group are level 0, what remains of the group level 1."""
+    """Two levels: groups of `inner` neighbouring devices, and the devices at one place in each."""
     mesh: list[int] = []
     level: list[int | None] = []
     for placement, size in zip(reversed(source.axes), reversed(source.mesh_shape), strict=True):
-        within = math.gcd(size, inner) if isinstance(placement, Partial) else 1
+        neighbours = math.gcd(size, inner) if isinstance(placement, Partial) else 1
         if not isinstance(placement, Partial):
             parts: list[tuple[int, int | None]] = [(size, None)]
         else:
-            parts = [(within, 0), (size // within, 1)]
-            inner //= within
+            parts = [(neighbours, 0), (size // neighbours, 1)]
+            inner //= neighbours
         for part, number in parts:
             if part > 1:
                 mesh.append(part)
@@ -197,58 +202,57 @@ def _levels(source: Sharding, inner: int) -> _Levels:
     return _Levels(source.devices, tuple(reversed(mesh)), tuple(reversed(level)))
 
 
-def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, reason: CommInfo, filled: int) -> UOp:
-    """Scatter pieces of the `filled` first terms within each group, reduce them, gather the
-    results.
+def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, info: CommInfo, count: int) -> UOp:
+    """Reduce-scatter level by level, from the innermost, and all-gather on the way back.
 
-    With several levels, pieces are scattered and reduced level by level and gathered on the way
-    back. The axes are: a term of each level, the groups, a piece of each level, the elements.
+    The axes of the stack are: the partial sums of each level, the groups, the chunks of each level,
+    the elements of a chunk. With one level, only the first `count` partial sums are sent.
     """
     counts = levels.counts
     depth = len(counts)
     others = len(levels.devices) // prod(counts)
-    flat = padded_flat(value, prod(counts))
+    flat = pad_flat(value, prod(counts))
     length = cast(int, flat.shape[0]) // prod(counts)
-    terms = flat.reshape((*(1 for _ in counts), 1, *counts, length))
+    stack = flat.reshape((*(1 for _ in counts), 1, *counts, length))
     axes: list[int | None] = list(range(depth))
     shape = [*counts, others, *counts, length]
     if depth == 1:
-        shape[0] = filled
+        shape[0] = count
 
-    def move(local: UOp, level: int, axis: int | None) -> UOp:
+    def reshard(local: UOp, level: int, axis: int | None) -> UOp:
         source = levels.layout(axes, depth)
         axes[level] = axis
-        return transfer(local, source, levels.layout(axes, depth), tuple(shape), reason)
+        return transfer(local, source, levels.layout(axes, depth), tuple(shape), info)
 
     for level in range(depth):
-        pieces = move(terms, level, depth + 1 + level)
-        terms = UOp(Ops.REDUCE_AXIS, value.dtype, (pieces,), ReduceArg(op, (level,)))
+        chunks = reshard(stack, level, depth + 1 + level)
+        stack = UOp(Ops.REDUCE_AXIS, value.dtype, (chunks,), ReduceArg(op, (level,)))
         shape[level] = 1
     for level in reversed(range(depth)):
-        terms = move(terms, level, None)
-    full = terms.reshape((length * prod(counts),))
+        stack = reshard(stack, level, None)
+    full = stack.reshape((length * prod(counts),))
     return full.shrink(((0, value.size),)).reshape(value.shape)
 
 
-def _ring(value: UOp, count: int, op: Ops, whole: Sharding, reason: CommInfo) -> UOp:
-    """Pass pieces around the ring, adding on the way; then pass the sums around once more."""
-    flat = padded_flat(value, count)
+def _ring(value: UOp, count: int, op: Ops, reduced: Sharding, info: CommInfo) -> UOp:
+    """Reduce-scatter around the ring, a chunk a step; then all devices send their chunk to all."""
+    flat = pad_flat(value, count)
     length = cast(int, flat.shape[0]) // count
     number = device_number(count)
 
-    def own(step: int) -> UOp:
+    def own_chunk(step: int) -> UOp:
         start = (number + (count - step)) % count * length
         return flat.shrink(((start, start + length),))
 
-    def send(piece: UOp, pieces: int, messages: list[Message]) -> UOp:
-        arg = TransferArg(device_of(whole), (pieces, length), tuple(messages), reason)
-        return UOp(Ops.TRANSFER, value.dtype, (piece,), arg).reshape((pieces * length,))
+    def send(chunk: UOp, chunks: int, messages: list[Message]) -> UOp:
+        arg = TransferArg(local_device(reduced), (chunks, length), tuple(messages), info)
+        return UOp(Ops.TRANSFER, value.dtype, (chunk,), arg).reshape((chunks * length,))
 
-    piece = own(0)
+    chunk = own_chunk(0)
     for step in range(1, count):
-        received = send(piece, 1, [Message((j + 1) % count, 0, j, 0) for j in range(count)])
-        piece = UOp(op, value.dtype, (received, own(step)))
-    # device d now holds the whole sum of piece (d + 1) % count
+        received = send(chunk, 1, [Message((j + 1) % count, 0, j, 0) for j in range(count)])
+        chunk = UOp(op, value.dtype, (received, own_chunk(step)))
+    # device d now holds the reduction of chunk (d + 1) % count
     devices = range(count)
-    full = send(piece, count, [Message(k, (j + 1) % count, j, 0) for k in devices for j in devices])
+    full = send(chunk, count, [Message(k, (j + 1) % count, j, 0) for k in devices for j in devices])
     return full.shrink(((0, value.size),)).reshape(value.shape)
