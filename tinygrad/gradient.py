@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
-from tinygrad.sharding import Partial, Sharding, moved_elements, replica_count, shard_shapes
+from tinygrad.sharding import Partial, replica_count, shard_shapes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
-from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import (
+    fully_reduced,
+    gradient_like,
+    gradient_of_allreduce,
+    gradient_of_copy,
+)
 
 Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
@@ -81,7 +86,7 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> d
                 continue
             known = gradients.get(source)
             gradients[source] = part if known is None else _add(known, part)
-    return {x: _in_layout_of(x, gradients[x]) for x in wanted if x in gradients}
+    return {x: gradient_like(gradients[x], x) for x in wanted if x in gradients}
 
 
 def _sources(node: UOp) -> tuple[UOp, ...]:
@@ -122,11 +127,6 @@ def _without_broadcast(gradient: UOp, source: UOp) -> UOp:
     if source.shape or not gradient.shape:
         return gradient
     return _sum(gradient, tuple(range(gradient.ndim))).reshape(())
-
-
-def _in_layout_of(target: UOp, gradient: UOp) -> UOp:
-    device = target.device
-    return gradient if device is None else gradient.copy_to_device(device)
 
 
 # ---- rules: from the gradient of the result to the gradients by the sources ----
@@ -230,15 +230,9 @@ def _reduce(g: UOp, y: UOp) -> Gradients:
         others = _product_of_others(x, lambda op, z: z.r(op, y.arg.axes).expand(z.shape))
         return (with_gradient(wide * others, _product_tree_gradient(y), g, x),)
     # equal maxima share the gradient
-    is_max = x.eq(_all_reduced(y).expand(x.shape)).cast(g.dtype)
+    is_max = x.eq(fully_reduced(y).expand(x.shape)).cast(g.dtype)
     count = _sum(is_max, y.arg.axes)
     return (is_max * g.alu(Ops.FDIV, count).expand(x.shape),)
-
-
-def _all_reduced(y: UOp) -> UOp:
-    """A reduction with its partial values all-reduced."""
-    layout = _whole_layout(y.device)
-    return y if y.device == layout else y.allreduce(tensor_device(layout))
 
 
 def _product_of_others(x: UOp, combined: Callable[[Ops, UOp], UOp]) -> UOp:
@@ -289,39 +283,12 @@ def _contiguous_backward(g: UOp, y: UOp) -> Gradients:
     return (g.contiguous(),)
 
 
-def _moved(g: UOp, y: UOp) -> Gradients:
-    source = y.src[0].device
-    if source is None:
-        return (None,)
-    target = _whole_layout(source)
-    return (g if _waits(g, target, y.device) else g.copy_to_device(target),)
+def _copy(g: UOp, y: UOp) -> Gradients:
+    return (None if y.src[0].device is None else gradient_of_copy(g, y),)
 
 
-def _waits(g: UOp, target: DeviceValue, moved_to: DeviceValue) -> bool:
-    """Whether a gradient stays as it is until it meets a value, as bytes would move on its way back
-    to where a value was before it moved.
-
-    What came by an all-to-all goes back by one. Terms that were reduced to full copies are
-    scattered, for free.
-    """
-    if not isinstance(target, Sharding) or not isinstance(moved_to, Sharding):
-        return False
-    if target.devices != moved_to.devices or _are_pieces_alike(target, moved_to):
-        return g.device is None
-    return not isinstance(g.device, Sharding) or moved_elements(g.device, target, g.shape) > 0
-
-
-def _are_pieces_alike(a: Sharding, b: Sharding) -> bool:
-    """Whether two layouts cut an array into as many pieces, and keep as many copies of each."""
-    if a.has_intervals or b.has_intervals:
-        return False
-    counts = [math.prod(layout.shards(i) for i in layout.split_axes) for layout in (a, b)]
-    return counts[0] == counts[1]
-
-
-def _reduced(g: UOp, y: UOp) -> Gradients:
-    # every partial sum has the full gradient: a reduce-scatter has an all-gather as gradient
-    return (g if g.device is None else g.copy_to_device(_whole_layout(y.src[0].device)),)
+def _allreduce(g: UOp, y: UOp) -> Gradients:
+    return (gradient_of_allreduce(g, y),)
 
 
 def _mstack(g: UOp, y: UOp) -> Gradients:
@@ -364,10 +331,6 @@ def _add(a: UOp, b: UOp) -> UOp:
 
 def _is_placed_zero(node: UOp) -> bool:
     return is_placement(node) and node.src[0].base.op is Ops.CONST and node.src[0].base.arg == 0
-
-
-def _whole_layout(device: DeviceValue) -> DeviceValue:
-    return device.without_partial() if isinstance(device, Sharding) else device
 
 
 def _assign(g: UOp, y: UOp) -> Gradients:
@@ -444,7 +407,7 @@ def _scatter_max(g: UOp, y: UOp) -> Gradients:
     *sizes, rows = y.arg
     batch = len(sizes)
     # equal maxima share the gradient; an index out of range selects no row
-    is_max = x.eq(_all_reduced(y).gather(index, batch)).cast(g.dtype)
+    is_max = x.eq(fully_reduced(y).gather(index, batch)).cast(g.dtype)
     count = is_max.scatter_add(index, rows, batch).gather(index, batch)
     share = g.gather(index, batch).alu(Ops.FDIV, count.alu(Ops.MAX, _number(g, 1)))
     return is_max * share, None
@@ -472,8 +435,8 @@ RULES: dict[Ops, Rule] = {
     Ops.REDUCE_AXIS: _reduce,
     Ops.CONTIGUOUS: _pass,
     Ops.CONTIGUOUS_BACKWARD: _contiguous_backward,
-    Ops.COPY: _moved,
-    Ops.ALLREDUCE: _reduced,
+    Ops.COPY: _copy,
+    Ops.ALLREDUCE: _allreduce,
     Ops.MSTACK: _mstack,
     Ops.MSELECT: _mselect,
     Ops.ASSIGN: _assign,

@@ -20,7 +20,7 @@ from test.sharding.common import (
 from tinygrad import Tensor
 from tinygrad.device import Sharding
 from tinygrad.execution import CommTrace
-from tinygrad.mixin.index_axes import counted_axis
+from tinygrad.mixin.index_axes import enumerated_axis
 
 THREE = DEVICES[:3]
 ROWS = [on(0), on(0, devices=THREE), on((0, None), GRID)]
@@ -75,8 +75,8 @@ def test_picking_in_each_row_moves_nothing(name: str) -> None:
 def test_an_index_counts_however_long_it_is() -> None:
     for count in ("8", "1000"):
         # large numbers that are equal may be two objects
-        assert counted_axis(Tensor.arange(int(count)).reshape(1, int(count), 1).uop) == 1
-    assert counted_axis((Tensor.arange(8) + 1).uop) is None
+        assert enumerated_axis(Tensor.arange(int(count)).reshape(1, int(count), 1).uop) == 1
+    assert enumerated_axis((Tensor.arange(8) + 1).uop) is None
 
 
 @pytest.mark.parametrize("layout", ROWS, ids=str)

@@ -15,7 +15,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import reshard_to_common_layout
+from tinygrad.uop.reshard import reshard_for_product
 
 # exponents up to this are expanded to multiplications
 MAX_EXPANDED_EXPONENT = 32
@@ -48,13 +48,10 @@ class ArithmeticMixin(TensorCore):
         return self._result(a.alu(op, b), x)
 
     def _product_to_sum(self, x: Self, axes: tuple[int, ...]) -> Self:
-        """`self * x`, of which the sum over `axes` is wanted: what that moves counts where the
-        layouts of the two are brought together.
-        """
+        """`self * x` as the product of a contraction, which is then summed over `axes`."""
         factors = self._operands(x, False, Ops.MUL.name)
         ndim = max(node.ndim for node in factors)
-        summed = tuple(axis % ndim for axis in axes)
-        a, b = reshard_to_common_layout(Ops.MUL, factors, summed)
+        a, b = reshard_for_product(factors, tuple(axis % ndim for axis in axes))
         return self._result(a.alu(Ops.MUL, b), x)
 
     def alu(self, op: Ops, *src: Self) -> Self:

@@ -14,9 +14,9 @@ from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import reshard_like, reshard_scan_totals, shard_count
 
 BLOCK = 32
 # up to this length, one kernel that reduces all prefixes is faster
@@ -105,8 +105,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         if not self.ndim or 0 in self.shape:
             return self._derive(self.uop)
         x = self.transpose(dim, -1)
-        layout = x.uop.device
-        shards = layout.shards(x.ndim - 1) if isinstance(layout, Sharding) else 1
+        shards = shard_count(x.uop, x.ndim - 1)
         last = x._scan_last(op) if shards == 1 else x._scan_over_shards(op, shards)
         return last.transpose(dim, -1)
 
@@ -117,12 +116,10 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         block = -(-self.shape[-1] // shards)
         others = (None,) * (self.ndim - 1)
         x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._scan_last(op)
-        # one element per shard is communicated: not reported as an avoidable transfer
-        totals = (
-            x._slice_axis(x.ndim - 1, block - 1, block).squeeze(-1)._unshard_axis(x.ndim - 2, None)
-        )
+        totals = x._slice_axis(x.ndim - 1, block - 1, block).squeeze(-1)
+        totals = totals._derive(reshard_scan_totals(totals.uop, x.ndim - 2))
         before = totals._scan_last(op).pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
-        before = before._derive(before.uop.copy_to_device(x.uop.device))
+        before = before._derive(reshard_like(before.uop, x.uop))
         return x._combine(op, before).flatten(-2).shrink_to(*others, self.shape[-1])
 
     def _scan_last(self, op: Ops) -> Self:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, cast
 
 from tinygrad.gradient import CustomRule, with_gradient
-from tinygrad.helpers import all_int, dedup
+from tinygrad.helpers import all_int
 from tinygrad.mixin.core import TensorCore
 from tinygrad.schedule.kernel.custom_kernel import (
     CustomKernelError,
@@ -21,7 +21,7 @@ from tinygrad.schedule.kernel.custom_kernel import (
     written_slots,
 )
 from tinygrad.sharding import Sharding, ShardingError
-from tinygrad.sharding.placement_rule import check_rule, parse_rule, rule_layouts
+from tinygrad.sharding.placement_rule import parse_rule
 from tinygrad.storage.copy_on_write import copy_on_write
 from tinygrad.storage.pending_writes import kernel_outputs, note_write
 from tinygrad.storage.placement import in_own_memory
@@ -30,7 +30,7 @@ from tinygrad.uop.args import CustomKernelArg
 from tinygrad.uop.broadcast import format_shape
 from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import reshard
+from tinygrad.uop.reshard import layouts_for_custom_kernel, reshard_for_custom_kernel
 
 REDUCTIONS = {"sum": "ADD", "prod": "MUL", "max": "MAX"}
 KernelFunction = Callable[..., UOp]
@@ -97,7 +97,9 @@ class CustomKernelMixin(TensorCore):
             if is_whole_memory(tensors[i].uop):
                 copy_on_write(tensors[i])
         sources = tuple(
-            _written_memory(x.uop, device) if i in written else _on(x.uop, device)
+            _written_memory(x.uop, device)
+            if i in written
+            else reshard_for_custom_kernel(x.uop, device)
             for i, (x, device) in enumerate(zip(tensors, devices, strict=True))
         )
         arg = CustomKernelArg(kernel, written, written[0])
@@ -132,26 +134,8 @@ def _devices(
     places = [None if is_uninitialized(x.uop) else x.uop.device for x in tensors]
     if all(place is None for place in places):
         places = [x.device for x in tensors]
-    devices = dedup(place for place in places if place is not None)
-    if rule is not None:
-        parsed, shapes = parse_rule(rule), [x.shape for x in tensors]
-        check_rule(parsed, shapes)
-        if all(isinstance(device, Sharding) for device in devices):
-            layouts = [p if isinstance(p, Sharding) else None for p in places]
-            nbytes = [x.nbytes() for x in tensors]
-            return rule_layouts(parsed, shapes, layouts, nbytes, REDUCTIONS[reduce])
-    if len(devices) > 1:
-        raise ShardingError(
-            f"custom kernel {name}: its tensors live on {' and '.join(map(str, devices))}; bring "
-            "them together first with .to() or .shard()"
-        )
-    if isinstance(devices[0], Sharding) and not devices[0].is_replicated:
-        raise ShardingError(
-            f"custom kernel {name}: its tensors are sharded, {devices[0]}, without a rule for "
-            "shards; name their axes by rule=, as in rule='m k, k n -> m n', or replicate them, "
-            "x.to(x.device.replicated())"
-        )
-    return devices * len(tensors)
+    nodes = [x.uop for x in tensors]
+    return layouts_for_custom_kernel(name, nodes, places, rule, REDUCTIONS[reduce])
 
 
 def _check_outputs(name: str, written: tuple[int, ...], rule: str) -> None:
@@ -218,14 +202,8 @@ def _written_memory(node: UOp, device: DeviceValue) -> UOp:
     is_partial = isinstance(device, Sharding) and device.is_partial
     if is_partial or (is_uninitialized(node) and node.device != device):
         return UOp.new_buffer(device, cast("tuple[int, ...]", node.shape), node.dtype)
-    node = _on(node, device)
+    node = reshard_for_custom_kernel(node, device)
     return node if is_whole_memory(node) else in_own_memory(node)
-
-
-def _on(node: UOp, device: DeviceValue) -> UOp:
-    if isinstance(device, Sharding) and isinstance(node.device, Sharding):
-        return reshard(node, device, Ops.CUSTOM_KERNEL.name)
-    return node.copy_to_device(device)
 
 
 def _checked(grad_fxn: GradientFunction, name: str) -> CustomRule:

@@ -16,10 +16,10 @@ from tinygrad.helpers import argsort, prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.indexing import IndexingMixin
-from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import resolve, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
+from tinygrad.uop.reshard import any_sharded
 
 T = TypeVar("T", bound=IndexingMixin)
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -42,8 +42,7 @@ class GatherRows:
     def along(cls, axis: int, *tensors: TensorCore) -> GatherRows:
         """The rows along `axis` of these tensors, which have the same number of axes."""
         outer, inner = tuple(range(axis)), tuple(range(axis + 1, tensors[0].ndim))
-        layouts = [x.device for x in tensors if isinstance(x.device, Sharding)]
-        if any(layout.split_axes for layout in layouts):
+        if any_sharded(x.uop for x in tensors):
             return cls((*outer, *inner), axis, ())
         return cls(outer, axis, inner)
 

@@ -17,13 +17,13 @@ from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.index_axes import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
-from tinygrad.sharding import Sharding
 from tinygrad.storage.assignment import resharded_from
 from tinygrad.storage.views import is_in_memory, repeats_elements
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
 from tinygrad.uop.device_value import replicated
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.reshard import slices_shards
 
 Index: TypeAlias = Any
 
@@ -114,7 +114,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         if writable and is_gathered:
             self._apply_view(view).assign(value)
             return
-        if writable and self.realize()._is_in_memory() and not self._slices_sharded_axis(view):
+        if writable and self.realize()._is_in_memory() and not self._slices_shards(view):
             reads_itself = self.uop.base in value.uop.toposort()
             target = self._apply_view(view)
             target.assign(value.contiguous() if reads_itself else value).realize()
@@ -136,13 +136,10 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         """Whether the tensor is in memory, and no two elements share memory."""
         return is_in_memory(self.uop) and not repeats_elements(self.uop)
 
-    def _slices_sharded_axis(self, view: View) -> bool:
-        """Whether a view slices or flips a sharded axis."""
-        layout = self.device
-        if not isinstance(layout, Sharding):
-            return False
-        axes = ((view.axes[i], self.shape[i]) for i in layout.split_axes)
-        return any(axis.flip or not _is_whole(axis, size) for axis, size in axes)
+    def _slices_shards(self, view: View) -> bool:
+        """Whether a view slices or flips a sharded axis, so that it is not a view of memory."""
+        counts, flips = [a.count for a in view.axes], [a.flip for a in view.axes]
+        return slices_shards(self.uop, counts, flips)
 
     # ---- parsing ----
 
@@ -311,10 +308,6 @@ def _indexed_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[si
     rest = [size for i, size in enumerate(shape) if i not in tensors]
     at = dims[0] if _adjacent(dims) else 0
     return (*rest[:at], *common, *rest[at:])
-
-
-def _is_whole(axis: AxisView, size: sint) -> bool:
-    return isinstance(axis.count, int) and axis.count == size
 
 
 def _is_array(item: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.gather import GatherMixin
-from tinygrad.sharding import Sharding
+from tinygrad.uop.reshard import even_shard_count
 
 _MODES = ("linear", "nearest", "nearest-exact")
 
@@ -43,7 +43,7 @@ class InterpolationMixin(GatherMixin):
         x = self
         for i, new in enumerate(size):
             axis = self.ndim - len(size) + i
-            parts = 1 if align_corners else x._equal_shards(axis, new)
+            parts = 1 if align_corners else even_shard_count(x.uop, axis, new)
             if parts > 1:
                 x = x._resize_shards(axis, new, mode, parts)
             else:
@@ -63,12 +63,6 @@ class InterpolationMixin(GatherMixin):
         return self._interpolate_linear(
             axis, _center_positions(self, old, new).clip(0, (old - 1) * 2 * new), 2 * new
         )
-
-    def _equal_shards(self, axis: int, new: int) -> int:
-        """The number of shards of an axis, if all have equal sizes before and after; else 1."""
-        layout = self.uop.device
-        parts = layout.shards(axis) if isinstance(layout, Sharding) else 1
-        return parts if self.shape[axis] % parts == 0 and new % parts == 0 else 1
 
     def _resize_shards(self, axis: int, new: int, mode: str, parts: int) -> Self:
         """As `_resize_axis`, for a sharded axis: each shard is resampled by itself, with a halo of

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.gather import GatherMixin
-from tinygrad.sharding import Sharding
+from tinygrad.uop.reshard import shard_count, topk_moves_less
 
 # up to this length, comparing all pairs is faster than a network
 MAX_COUNTING_SORT = 256
@@ -88,12 +88,12 @@ class SortingMixin(GatherMixin):
 
     def _prefers_selection(self, k: int, axis: int) -> bool:
         """Whether `k` reductions are cheaper than sorting the axis, and than unsharding it."""
-        n, layout = int(self.shape[axis]), self.uop.device
+        n = int(self.shape[axis])
         # key and index are packed into 64 bits
         if not 0 < k < n or self.dtype.itemsize > 4:
             return False
-        if isinstance(layout, Sharding) and layout.shards(axis) > 1:
-            return 2 * k * layout.shards(axis) * dtypes.int64.itemsize <= n * self.dtype.itemsize
+        if shard_count(self.uop, axis) > 1:
+            return topk_moves_less(self.uop, axis, k)
         stages = (n - 1).bit_length()
         return n > MAX_COUNTING_SORT and k <= stages * (stages + 1) // 2
 

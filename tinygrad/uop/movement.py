@@ -1,6 +1,7 @@
 """Movement ops: the same elements under another shape.
 
-A movement that the layout of its source cannot follow is preceded by a reshard (`reshard.py`).
+A movement that the layout of its source cannot follow is preceded by a reshard
+(`reshard/movement.py`).
 """
 
 from __future__ import annotations

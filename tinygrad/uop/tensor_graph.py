@@ -1,7 +1,7 @@
 """Constructors of the tensor graph: elementwise ops, reductions, indexing, copies and assignment.
 
 Invariant: a node is never built from sources whose layouts disagree. Each method inserts the COPY
-or ALLREDUCE that it needs (`reshard.py`, `gather_scatter.py`).
+or ALLREDUCE that it needs (`reshard/`, `gather_scatter.py`).
 """
 
 from __future__ import annotations

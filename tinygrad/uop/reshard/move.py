@@ -1,38 +1,23 @@
-"""Layout decisions: the communication that a graph needs, inserted while it is built.
+"""Resharding one value: where its COPY goes, and which of its sources moves in its place.
 
-Input: the nodes that become the sources of a new one. Output: sources whose layouts agree, or that
-a movement can follow. Invariants: an inserted COPY or ALLREDUCE keeps the logical value; it is
-below every EXPAND, so a broadcast operand moves its own bytes and not those of its expansion.
+Input: a node and a layout. Output: the value in that layout. Invariants: a COPY keeps the logical
+value; it is below every EXPAND, so a broadcast operand moves its own bytes and not those of its
+expansion. Each COPY has the line of the user's program that caused it.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tinygrad.dtype import DType
 from tinygrad.settings import SHARDING
-from tinygrad.sharding import (
-    LAYOUT_RULES,
-    RANGE_OPS,
-    Placement,
-    Sharding,
-    ShardingError,
-    common_layout,
-    dynamic_slice_layout,
-    moved_elements,
-    padded_reshapes,
-    source_layouts,
-)
+from tinygrad.sharding import LAYOUT_RULES, Sharding, ShardingError, moved_elements
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_index_axis, is_placement
 from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
-from tinygrad.uop.shape import movement_shape
 
 # the ops by which an elementwise op broadcasts its operands
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
@@ -40,7 +25,7 @@ BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
 ALIGNED = BROADCAST | {Ops.PERMUTE}
 # larger expressions of constants are copied like any other value
 MAX_CONSTANT_NODES = 32
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def find_user_line() -> str:
@@ -72,45 +57,6 @@ def device_mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
     return ShardingError(
         f"{op.name}: the operands live on {names}; bring them together first with .to() or .shard()"
     )
-
-
-def reshard_to_common_layout(
-    op: Ops, srcs: tuple[N, ...], reduced_axes: tuple[int, ...] = ()
-) -> tuple[N, ...]:
-    """The sources of an elementwise op, resharded to the common layout that moves the fewest bytes.
-
-    If the result is then summed over `reduced_axes`, the bytes of that reduction count too.
-
-    Raises:
-        ShardingError: the devices differ, or a transfer is needed under `SHARDING="strict"`.
-    """
-    placed = [x for x in srcs if x.device is not None]
-    devices = [x.device for x in placed]
-    if len(set(devices)) <= 1:
-        return srcs
-    layouts = [d for d in devices if isinstance(d, Sharding)]
-    if len(layouts) < len(devices) or len({layout.devices for layout in layouts}) > 1:
-        raise device_mismatch(op, devices)
-    arrays = [x for x in placed if x.shape]
-    target = common_layout(
-        [x.layout for x in arrays],
-        [smallest_source(x).nbytes for x in arrays],
-        [_shape_before_broadcast(x) for x in arrays],
-        reduced_axes,
-        arrays[0].dtype.itemsize,
-    )
-    views = ALIGNED if reduced_axes else BROADCAST
-    return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
-
-
-def _shape_before_broadcast(node: Node) -> tuple[Any, ...]:
-    """The shape of a node before it was expanded: 1 along broadcast axes."""
-    if node.op is Ops.EXPAND:
-        return _shape_before_broadcast(node.src[0])
-    if node.op is Ops.PERMUTE:
-        shape = _shape_before_broadcast(node.src[0])
-        return tuple(shape[axis] for axis in node.arg)
-    return node.shape
 
 
 def smallest_source(node: N) -> N:
@@ -274,109 +220,17 @@ def _exact_source_layout(node: Node, layout: Sharding) -> Sharding | None:
     """The layout of a source of RESHAPE or PERMUTE that yields exactly `layout`, at equal cost."""
     source = node.src[0]
     below = _source_layout(node, layout)
-    if below is None or not isinstance(source.device, Sharding) or not _fits(below, source.shape):
+    if (
+        below is None
+        or not isinstance(source.device, Sharding)
+        or not can_shard(below, source.shape)
+    ):
         return None
     above = LAYOUT_RULES[node.op.name](below, source.shape, node.arg)
     back = LAYOUT_RULES[node.op.name](source.device, source.shape, node.arg)
     return below if above is layout and back is node.device else None
 
 
-# ---- movement that does not preserve the layout of its source ----
-
-
-def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
-    """`node` in the nearest layout under which the movement is local to each device.
-
-    Raises:
-        ShardingError: the movement needs a transfer under `SHARDING="strict"`.
-    """
-    if op is Ops.SHRINK:
-        selected = dynamic_slice_layout(
-            node.layout, node.shape, arg, movement_shape(op, node.shape, arg)
-        )
-        if selected is not None:
-            return copy(node, selected)
-    target = _layout_for_movement(node.layout, node.shape, op, arg)
-    return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
-
-
-def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
-    """A reshape that does not preserve the layout, as the reshape of a padded array whose shards
-    are whole rows. None if a reshard to another layout moves fewer bytes, or one to even shards
-    of another axis less than twice as many.
-    """
-    layout = node.layout
-    is_known = all(isinstance(size, int) and size for size in (*node.shape, *shape))
-    if SHARDING.value == "strict" or layout.is_partial or not is_known:
-        return None
-    target = _layout_for_movement(layout, node.shape, Ops.RESHAPE, shape)
-    best, best_cost = None, moved_elements(layout, target, node.shape)
-    # uneven shards leave some devices with less work in all later ops
-    weight = 2 if target.is_even(node.shape) else 1
-    for padded, whole in padded_reshapes(layout, node.shape, shape):
-        after = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
-        found = node.pad(tuple(after)).reshape(whole)
-        found = found.shrink(tuple((0, size) for size in shape))
-        added = found.toposort(gate=lambda x: x is not node)
-        moves = [x for x in added if x.op is Ops.COPY and x is not node]
-        cost = weight * sum(moved_elements(x.src[0].device, x.device, x.shape) for x in moves)
-        if cost < best_cost:
-            best, best_cost = found, cost
-    return best
-
-
-@lru_cache(maxsize=4096)
-def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg: Any) -> Sharding:
-    slid = source_layouts(op.name, layout, shape, arg) if op.name in RANGE_OPS else []
-    options: list[list[Placement]] = [
-        [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
-        for p in layout.axes
-    ]
-    # a reshard to another axis is most likely reverted later, which costs as much again
-    others = {layout.with_axes(axes): 2 for axes in itertools.product(*options)}
-    best, best_cost = None, 0
-    for candidate, weight in {**others, **dict.fromkeys(slid, 1)}.items():
-        if not _fits(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
-            continue
-        cost = moved_elements(layout, candidate, shape) * weight
-        if best is None or cost < best_cost:
-            best, best_cost = candidate, cost
-    assert best is not None, "the replicated layout can follow every movement"
-    return best
-
-
-def _fits(layout: Sharding, shape: tuple[Any, ...]) -> bool:
+def can_shard(layout: Sharding, shape: tuple[Any, ...]) -> bool:
+    """Whether every sharded axis of `layout` has a known size other than 1."""
     return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
-
-
-def unshard_axis(node: N, axis: int, consumer: str | None) -> N:
-    """`node` with `axis` unsharded, for the op `consumer`; another axis is sharded if possible.
-
-    Raises:
-        ShardingError: bytes move under `SHARDING="strict"`, unless `consumer` is None.
-    """
-    layout = node.device
-    if not isinstance(layout, Sharding) or axis not in layout.split_axes:
-        return node
-    return reshard(node, unsharded_layout(layout, node.shape, axis), consumer)
-
-
-def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sharding:
-    """The layout nearest to this one in which `axis` is unsharded."""
-    others = [None, *(i for i in range(len(shape)) if i != axis)]
-    options = [others if p == axis else [p] for p in layout.axes]
-    candidates = (layout.with_axes(axes) for axes in itertools.product(*options))
-    fitting = [candidate for candidate in candidates if _fits(candidate, shape)]
-    return min(fitting, key=lambda candidate: moved_elements(layout, candidate, shape))
-
-
-def reshard_for_bitcast(node: N, dtype: DType) -> N:
-    """`node` in a layout under which the bitcast is local to each device."""
-    layout = node.device
-    old, new = node.dtype.itemsize, dtype.itemsize
-    if old == new or not isinstance(layout, Sharding) or node.ndim - 1 not in layout.split_axes:
-        return node
-    last = node.ndim - 1
-    pieces, size = layout.shards(last), node.shape[last]
-    is_even = size % pieces == 0 and (size * old // new) % pieces == 0
-    return node if is_even else unshard_axis(node, last, Ops.BITCAST.name)

@@ -1,0 +1,89 @@
+"""Movement: the layout that the source of a movement op goes to.
+
+Input: a sharded node, and a movement op that its layout cannot follow. Output: the node in the
+nearest layout under which each device computes its shard of the result from its own shard; an
+`Interval` per device where a contiguous range is enough, which becomes a halo exchange.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import Any
+
+from tinygrad.settings import SHARDING
+from tinygrad.sharding import (
+    LAYOUT_RULES,
+    RANGE_OPS,
+    Placement,
+    Sharding,
+    dynamic_slice_layout,
+    moved_elements,
+    padded_reshapes,
+    source_layouts,
+)
+from tinygrad.uop import Ops
+from tinygrad.uop.node import N
+from tinygrad.uop.reshard.move import can_shard, copy, reshard
+from tinygrad.uop.shape import movement_shape
+
+
+def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
+    """`node` in the nearest layout under which the movement is local to each device.
+
+    Raises:
+        ShardingError: the movement needs a transfer under `SHARDING="strict"`.
+    """
+    if op is Ops.SHRINK:
+        selected = dynamic_slice_layout(
+            node.layout, node.shape, arg, movement_shape(op, node.shape, arg)
+        )
+        if selected is not None:
+            return copy(node, selected)
+    target = _layout_for_movement(node.layout, node.shape, op, arg)
+    return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
+
+
+def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
+    """A reshape that does not preserve the layout, as the reshape of a padded array whose shards
+    are whole rows. None if a reshard to another layout moves fewer bytes, or one to even shards
+    of another axis less than twice as many.
+    """
+    layout = node.layout
+    is_known = all(isinstance(size, int) and size for size in (*node.shape, *shape))
+    if SHARDING.value == "strict" or layout.is_partial or not is_known:
+        return None
+    target = _layout_for_movement(layout, node.shape, Ops.RESHAPE, shape)
+    best, best_cost = None, moved_elements(layout, target, node.shape)
+    # uneven shards leave some devices with less work in all later ops
+    weight = 2 if target.is_even(node.shape) else 1
+    for padded, whole in padded_reshapes(layout, node.shape, shape):
+        after = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
+        found = node.pad(tuple(after)).reshape(whole)
+        found = found.shrink(tuple((0, size) for size in shape))
+        added = found.toposort(gate=lambda x: x is not node)
+        moves = [x for x in added if x.op is Ops.COPY and x is not node]
+        cost = weight * sum(moved_elements(x.src[0].device, x.device, x.shape) for x in moves)
+        if cost < best_cost:
+            best, best_cost = found, cost
+    return best
+
+
+@lru_cache(maxsize=4096)
+def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg: Any) -> Sharding:
+    slid = source_layouts(op.name, layout, shape, arg) if op.name in RANGE_OPS else []
+    options: list[list[Placement]] = [
+        [p, None, *(i for i in range(len(shape)) if i != p)] if isinstance(p, int) else [p]
+        for p in layout.axes
+    ]
+    # a reshard to another axis is most likely reverted later, which costs as much again
+    others = {layout.with_axes(axes): 2 for axes in itertools.product(*options)}
+    best, best_cost = None, 0
+    for candidate, weight in {**others, **dict.fromkeys(slid, 1)}.items():
+        if not can_shard(candidate, shape) or LAYOUT_RULES[op.name](candidate, shape, arg) is None:
+            continue
+        cost = moved_elements(layout, candidate, shape) * weight
+        if best is None or cost < best_cost:
+            best, best_cost = candidate, cost
+    assert best is not None, "the replicated layout can follow every movement"
+    return best
