@@ -1,10 +1,12 @@
-"""What all tests share: how hypothesis searches, settings put back after a test, empty caches."""
+"""Shared by all tests: parallel runs, sampled cases, hypothesis profiles, and common fixtures."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,54 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# a worker imports every test file and takes up to 2 GB, so more than this do not pay
+MAX_WORKERS = 8
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Runs folders of tests in one process per core, unless `-n` or a debugger says otherwise.
+
+    Single files run in this process: starting workers would take longer than the tests.
+    """
+    options = config.option
+    has_xdist = config.pluginmanager.hasplugin("xdist")
+    if not has_xdist or options.numprocesses is not None or options.usepdb or options.collectonly:
+        return
+    if any(Path(argument).is_dir() for argument in config.args):
+        options.numprocesses = min(core_count(), MAX_WORKERS)
+        # neighbours share module fixtures and compiled kernels, so each worker takes a run of them
+        options.dist = "worksteal"
+
+
+def core_count() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as slow what `@pytest.mark.sample(n)` leaves out of the quick suite."""
+    for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        cases = [item for item in group if isinstance(item, pytest.Function)]
+        if cases and (mark := cases[0].get_closest_marker("sample")) is not None:
+            for case in left_out(cases, *mark.args):
+                case.add_marker(pytest.mark.slow)
+
+
+def left_out(cases: list[pytest.Function], stride: int) -> list[pytest.Function]:
+    """All cases but every `stride`-th, and one more for each parameter value these lack."""
+    values = [set(case.callspec.indices.items()) for case in cases]
+    seen = set().union(*values[::stride])
+    rest = []
+    for position, case in enumerate(cases):
+        if position % stride and values[position] <= seen:
+            rest.append(case)
+        seen |= values[position]
+    return rest
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ count. What runs because a parent package has an `__init__` does not.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -62,8 +63,14 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-TREES = {module_name(path): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 PACKAGES = {module_name(path) for path in SOURCE.rglob("__init__.py")}
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(MODULES[module].read_text())
 
 
 def layer(module: str) -> int:
@@ -88,7 +95,7 @@ def imported_modules(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
             names = from_names(module, node)
         else:
             continue
-        yield from ((name, node.lineno) for name in names if name in TREES)
+        yield from ((name, node.lineno) for name in names if name in MODULES)
 
 
 def from_names(module: str, node: ast.ImportFrom) -> list[str]:
@@ -100,14 +107,14 @@ def from_names(module: str, node: ast.ImportFrom) -> list[str]:
             package = package.rpartition(".")[0]
         base = f"{package}.{base}".rstrip(".")
     names = (f"{base}.{alias.name}" for alias in node.names)
-    return [name if name in TREES else base for name in names]
+    return [name if name in MODULES else base for name in names]
 
 
-@pytest.mark.parametrize("module", TREES)
+@pytest.mark.parametrize("module", MODULES)
 def test_module_imports_nothing_from_above(module):
     wrong = [
         f"line {line} imports {name}"
-        for name, line in imported_modules(module, TREES[module])
+        for name, line in imported_modules(module, tree_of(module))
         if layer(name) > layer(module)
     ]
     assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
@@ -125,12 +132,12 @@ def schedule_layer(module: str) -> int | None:
     raise AssertionError(f"{module} is in no layer: add it to SCHEDULE_LAYERS in this test")
 
 
-@pytest.mark.parametrize("module", [x for x in TREES if schedule_layer(x) is not None])
+@pytest.mark.parametrize("module", [x for x in MODULES if schedule_layer(x) is not None])
 def test_stages_of_scheduling_import_no_later_ones(module):
     own = schedule_layer(module)
     wrong = [
         f"line {line} imports {name}"
-        for name, line in imported_modules(module, TREES[module])
+        for name, line in imported_modules(module, tree_of(module))
         if (other := schedule_layer(name)) is not None and other > own
     ]
     assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
@@ -138,8 +145,8 @@ def test_stages_of_scheduling_import_no_later_ones(module):
 
 def test_no_modules_import_each_other_in_a_circle():
     graph = {
-        module: {name for name, _ in imported_modules(module, tree) if name != module}
-        for module, tree in TREES.items()
+        module: {name for name, _ in imported_modules(module, tree_of(module)) if name != module}
+        for module in MODULES
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -161,23 +168,23 @@ def dynamic_imports(tree: ast.AST) -> Iterator[ast.Call]:
         yield node
 
 
-@pytest.mark.parametrize("module", TREES)
+@pytest.mark.parametrize("module", MODULES)
 def test_only_the_device_registry_imports_by_computed_name(module):
     if module == REGISTRY[0]:
-        for call in dynamic_imports(TREES[module]):
+        for call in dynamic_imports(tree_of(module)):
             assert f"{REGISTRY[1]}." in ast.unparse(call), f"line {call.lineno}"
         return
-    lines = [call.lineno for call in dynamic_imports(TREES[module])]
+    lines = [call.lineno for call in dynamic_imports(tree_of(module))]
     assert not lines, f"{module} hides imports from this test in lines {lines}"
 
 
 ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv")
 
 
-@pytest.mark.parametrize("module", sorted(TREES.keys() - {"tinygrad.settings"}))
+@pytest.mark.parametrize("module", sorted(MODULES.keys() - {"tinygrad.settings"}))
 def test_only_settings_reads_the_environment(module):
     wrong = []
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ENVIRONMENT:
             wrong.append(f"line {node.lineno} uses {ast.unparse(node)}")
         if isinstance(node, ast.ImportFrom) and node.module == "os":
@@ -186,13 +193,13 @@ def test_only_settings_reads_the_environment(module):
     assert not wrong, f"{module} must declare a setting instead: {'; '.join(wrong)}"
 
 
-@pytest.mark.parametrize("module", TREES)
+@pytest.mark.parametrize("module", MODULES)
 def test_only_storage_writes_the_table_of_buffers(module):
     if module in ("tinygrad.uop.ops", "tinygrad.execution.buffers"):
         return
     lines = [
         node.lineno
-        for node in ast.walk(TREES[module])
+        for node in ast.walk(tree_of(module))
         if isinstance(node, ast.ImportFrom) and any(x.name == "buffers" for x in node.names)
     ]
     assert not lines, f"{module} reaches for the table in lines {lines}: ask execution.buffers"
