@@ -102,8 +102,8 @@ class Tensor(
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies have memory of their own, on the same devices."""
-        place = self.uop.device
-        return _restored, (type(self), self.numpy(), self.dtype, place, self.requires_grad)
+        device = self.uop.device
+        return _restored, (type(self), self.numpy(), self.dtype, device, self.requires_grad)
 
     def __repr__(self) -> str:
         return f"<Tensor {self.dtype} {where(self.device, self.shape)}: {self.uop.op.name}>"
@@ -251,6 +251,6 @@ class Tensor(
 
 
 def _restored(
-    kind: type[Tensor], values: Any, dtype: DType, place: Any, requires_grad: bool | None
+    kind: type[Tensor], values: Any, dtype: DType, device: Any, requires_grad: bool | None
 ) -> Tensor:
-    return kind(values, device=place, dtype=dtype, requires_grad=requires_grad)
+    return kind(values, device=device, dtype=dtype, requires_grad=requires_grad)

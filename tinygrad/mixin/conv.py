@@ -194,9 +194,9 @@ class ConvMixin(WinogradMixin):
         # (batch, groups, out, q, r, q, r, ...)
         joined = result.permute((0, 1, 2, *flatten([(3 + i, 3 + count + i) for i in range(count)])))
         whole = tuple(q * p for q, p in zip(quotients, phases, strict=True))
-        places = joined.reshape((*result.shape[:3], *whole))
+        positions = joined.reshape((*result.shape[:3], *whole))
         ends = tuple((a, a + n) for a, n in zip(starts, sizes, strict=True))
-        return places.shrink((None, None, None, *ends))
+        return positions.shrink((None, None, None, *ends))
 
     def _kernel_by_phase(self, steps: tuple[int, ...], phases: tuple[int, ...]) -> Self:
         """(groups, out, channels, *kernel) to (groups, out, *r, channels, *j)."""

@@ -62,8 +62,8 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         before = x.pad((1, -1))
         # where the maximum changes: at its first occurrence, and never after a NaN
         is_new = x.ne(before) & before.isnan().logical_not()
-        place = self.arange(x.shape[-1], dtype=dtypes.int32)
-        return values, is_new.where(place, 0)._scan(-1, Ops.MAX).transpose(axis, -1)
+        position = self.arange(x.shape[-1], dtype=dtypes.int32)
+        return values, is_new.where(position, 0)._scan(-1, Ops.MAX).transpose(axis, -1)
 
     @classmethod
     def _gradient_of_cummax(cls, axis: int) -> CustomRule:
@@ -72,8 +72,8 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
             nodes = (gradient, node, source)
             g, values, x = (cls._new(y, False).transpose(axis, -1) for y in nodes)
-            place = cls.arange(x.shape[-1], dtype=dtypes.int32)
-            last = (x.eq(values) | x.isnan()).where(place, 0)._scan(-1, Ops.MAX)
+            position = cls.arange(x.shape[-1], dtype=dtypes.int32)
+            last = (x.eq(values) | x.isnan()).where(position, 0)._scan(-1, Ops.MAX)
             wide = g.cast(sum_acc_dtype(g.dtype)).uop
             added = wide.scatter_add(last.uop, x.shape[-1], x.ndim - 1)
             return (cls._new(added).cast(g.dtype).transpose(axis, -1).uop,)

@@ -131,11 +131,11 @@ def _devices(
             f"custom kernel {name}: reduce={reduce!r} is none of {', '.join(REDUCTIONS)}"
         )
     # uninitialized tensors are allocated where they are needed, unless all are uninitialized
-    places = [None if is_uninitialized(x.uop) else x.uop.device for x in tensors]
-    if all(place is None for place in places):
-        places = [x.device for x in tensors]
+    devices = [None if is_uninitialized(x.uop) else x.uop.device for x in tensors]
+    if all(device is None for device in devices):
+        devices = [x.device for x in tensors]
     nodes = [x.uop for x in tensors]
-    return layouts_for_custom_kernel(name, nodes, places, rule, REDUCTIONS[reduce])
+    return layouts_for_custom_kernel(name, nodes, devices, rule, REDUCTIONS[reduce])
 
 
 def _check_outputs(name: str, written: tuple[int, ...], rule: str) -> None:

@@ -230,8 +230,8 @@ class GatherMixin(IndexingMixin):
         if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
             raise ValueError(f"one_hot({num_classes}) of shape {self.shape}: give num_classes")
         count = int(self.max().item()) + 1 if num_classes == -1 else num_classes
-        places = self.arange(count).reshape((1,) * self.ndim + (count,))
-        return self.unsqueeze(-1).eq(places).where(1, 0)
+        class_numbers = self.arange(count).reshape((1,) * self.ndim + (count,))
+        return self.unsqueeze(-1).eq(class_numbers).where(1, 0)
 
     def masked_select(self, mask: Self) -> Self:
         """The elements where `mask`, broadcast, is true, as a vector. Computes the mask at once.

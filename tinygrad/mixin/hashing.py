@@ -74,8 +74,8 @@ class HashMixin(GatherMixin, CastMixin):
         size = int(self.shape[1])
         blocks = size // sponge.rate + 1
         total = blocks * sponge.rate
-        place = self.arange(total)
-        suffix = place.eq(size).where(sponge.suffix, 0) ^ place.eq(total - 1).where(0x80, 0)
+        position = self.arange(total)
+        suffix = position.eq(size).where(sponge.suffix, 0) ^ position.eq(total - 1).where(0x80, 0)
         padded = self.pad_to(None, total) ^ suffix.cast(dtypes.uint8)
         lanes = padded.contiguous().bitcast(dtypes.uint64)
         return lanes.reshape(-1, blocks, sponge.rate // 8).pad_to(None, None, LANES)
@@ -120,11 +120,11 @@ def _round(state: Any, rotations: Any, constant: Any) -> Any:
     mixed = rows ^ parity.roll(1, 2) ^ _rotate_bits(parity.roll(-1, 2), 1)
     turned = _rotate_bits(mixed.reshape(-1, LANES), rotations)
     # lane (x, y) comes from (x + 3 * y, x)
-    place = state.arange(LANES)
-    x, y = place % 5, place // 5
+    position = state.arange(LANES)
+    x, y = position % 5, position // 5
     moved = turned._index_select({1: x * 5 + (x + y * 3) % 5}).reshape(-1, 5, 5)
     chosen = moved ^ (moved.roll(-1, 2).bitwise_not() & moved.roll(-2, 2))
-    return chosen.reshape(-1, LANES) ^ place.eq(0).where(constant, 0)
+    return chosen.reshape(-1, LANES) ^ position.eq(0).where(constant, 0)
 
 
 def _rotate_bits(lanes: Any, count: Any) -> Any:

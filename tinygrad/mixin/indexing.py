@@ -106,8 +106,8 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         view = self._parse_index(indices)
         if not isinstance(v, TensorCore):
             is_number = isinstance(v, (bool, int, float, UOp))
-            place = None if is_number else replicated(self.uop.device)
-            v = type(self)(v, device=place, dtype=self.dtype)  # type: ignore[call-arg]
+            device = None if is_number else replicated(self.uop.device)
+            v = type(self)(v, device=device, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
         writable = not view.tensors and all(a.stride == 1 for a in view.axes)
         is_gathered = not is_in_memory(self.uop) and resharded_from(self, self.uop) is not None

@@ -33,7 +33,7 @@ class InterchangeMixin(ConversionMixin):
 
     @classmethod
     def from_dlpack(cls, x: Any, device: DeviceLike = None, copy: bool | None = None) -> Self:
-        """The array of another library, or a DLPack capsule, as a tensor in the same memory.
+        """Import an array of another library, or a DLPack capsule, in the same memory.
 
         The tensor is on the CPU, or is copied to `device`. Memory that has gaps or is read-only is
         copied; with `copy=True`, all memory is. Raises TypeError for objects without DLPack;

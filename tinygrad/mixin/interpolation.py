@@ -73,8 +73,8 @@ class InterpolationMixin(GatherMixin):
         last = x.ndim - 1
         x = x.permute((*range(axis + 1), *range(axis + 2, x.ndim), axis + 1))
         if mode == "linear":
-            place = _center_positions(self, block, made) + 2 * made
-            x = x._with_halo(axis)._interpolate_linear(last, place, 2 * made)
+            position = _center_positions(self, block, made) + 2 * made
+            x = x._with_halo(axis)._interpolate_linear(last, position, 2 * made)
         else:
             x = x._resize_axis(last, made, mode, False)
         return x.permute((*range(axis + 1), last, *range(axis + 1, last))).flatten(axis, axis + 1)
@@ -97,14 +97,14 @@ class InterpolationMixin(GatherMixin):
         after = number.eq(parts - 1).where(final, shifted(first, -1))
         return before.cat(self, after, dim=last)
 
-    def _interpolate_linear(self, axis: int, place: Self, unit: int) -> Self:
-        """Linear interpolation along `axis` at positions `place / unit`.
+    def _interpolate_linear(self, axis: int, position: Self, unit: int) -> Self:
+        """Linear interpolation along `axis` at positions `position / unit`.
 
         Positions are integers, so that every kernel rounds them to the same element.
         """
-        first = place.idiv(unit)
-        shape = tuple(place.shape[0] if i == axis else 1 for i in range(self.ndim))
-        rest = (place - first * unit).cast(least_upper_dtype(self.dtype, dtypes.float32))
+        first = position.idiv(unit)
+        shape = tuple(position.shape[0] if i == axis else 1 for i in range(self.ndim))
+        rest = (position - first * unit).cast(least_upper_dtype(self.dtype, dtypes.float32))
         weight = (rest / unit).reshape(shape)
         second = (first + 1).clip(0, int(self.shape[axis]) - 1)
         a, b = (self._index_select({axis: index}) for index in (first, second))
@@ -128,7 +128,7 @@ def _exact_arange(x: Any, limit: int, count: int) -> Any:
 
 def _nearest_positions(x: Any, old: int, new: int, mode: str) -> Any:
     """The indices of the nearest old elements, computed in integers, which is exact."""
-    place = _exact_arange(x, 2 * old * new, new)
+    position = _exact_arange(x, 2 * old * new, new)
     if mode == "nearest":
-        return place * old // new
-    return (2 * place + 1) * old // (2 * new)
+        return position * old // new
+    return (2 * position + 1) * old // (2 * new)

@@ -45,13 +45,13 @@ class LinalgMixin(MatmulMixin, SortingMixin):
     def _reflector(self, k: int) -> Self:
         """The unit vector (..., m, 1) whose reflection zeroes column `k` below the diagonal."""
         m = self.shape[-2]
-        place = self.arange(m).reshape(m, 1)
-        column = (place >= k).where(self._slice_axis(self.ndim - 1, k, k + 1), 0)
+        position = self.arange(m).reshape(m, 1)
+        column = (position >= k).where(self._slice_axis(self.ndim - 1, k, k + 1), 0)
         corner = column._slice_axis(self.ndim - 2, k, k + 1)
         length = column.square().sum(-2, keepdim=True).sqrt()
         # of the corner's sign, so that the sum does not cancel
         shift = (corner < 0).where(length.neg(), length)
-        v = column + place.eq(k).where(shift, 0)
+        v = column + position.eq(k).where(shift, 0)
         norm = v.square().sum(-2, keepdim=True).sqrt()
         return ((norm > 0).where(v / norm, 0)).contiguous()
 

@@ -62,9 +62,9 @@ class LossMixin(GatherMixin, ActivationMixin):
                 f"classes of shape {Y.shape} do not fit predictions of shape {self.shape[:-1]} "
                 f"with {classes} classes; give one class for each"
             )
-        places = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
+        class_numbers = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
         # a comparison fuses with the producer; a gather would read it from memory
-        return Y.unsqueeze(-1).eq(places).where(self, 0).sum(-1)
+        return Y.unsqueeze(-1).eq(class_numbers).where(self, 0).sum(-1)
 
     def sparse_categorical_crossentropy(
         self,
@@ -138,11 +138,11 @@ class LossMixin(GatherMixin, ActivationMixin):
         _check_target("nll_loss", Y)
         axis = 0 if self.ndim == 1 else 1
         order = (*(i for i in range(self.ndim) if i != axis), axis)
-        picked = self.permute(order)._select_target_class(Y)
+        log_probs = self.permute(order)._select_target_class(Y)
         share = Y.ones_like(dtype=self.dtype) if weight is None else weight[Y]
         if ignore_index is not None:
             share = Y.ne(ignore_index).where(share, 0)
-        loss = picked.neg() * share
+        loss = log_probs.neg() * share
         if reduction == "mean":
             return loss.sum() / share.sum()
         return loss._reduced_loss(reduction)

@@ -52,7 +52,7 @@ class PlacementMixin(CreationMixin):
         return self
 
     def shard(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:
-        """Split `axis` in equal parts over `devices`; None puts a full copy on each.
+        """Shard along `axis` over `devices`; None replicates.
 
         Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis. Raises
         ShardingError for repeated devices, and for an axis that is out of range or does not divide.

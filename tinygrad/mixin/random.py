@@ -88,11 +88,11 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if not dtypes.is_float(dtype):
             raise ValueError(f"rand returns floats, not {dtype}; use randint")
-        sizes, place = known_sizes(shape), _place(device, shape)
+        sizes, layout = known_sizes(shape), _fitting_device(device, shape)
         if 0 in sizes:
-            return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
-        node = uniform_node(cls._random_bits(sizes, place), dtype)
-        return cls._random(node, place, contiguous, requires_grad)
+            return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
+        node = uniform_node(cls._random_bits(sizes, layout), dtype)
+        return cls._random(node, layout, contiguous, requires_grad)
 
     def rand_like(self, **kwargs: Any) -> Self:
         """`rand` with the shape, dtype and device of this tensor, unless given.
@@ -117,19 +117,19 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         (2, 3)
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
-        sizes, place = known_sizes(shape), _place(device, shape)
+        sizes, layout = known_sizes(shape), _fitting_device(device, shape)
         if 0 in sizes:
-            return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
+            return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
         if dtype is dtypes.float64:
-            exact, both = dtypes.float64, cls._new(cls._random_bits((2, *sizes), place), False)
+            exact, both = dtypes.float64, cls._new(cls._random_bits((2, *sizes), layout), False)
             bits, others = (both._slice_axis(0, i, i + 1).squeeze(0).uop for i in range(2))
         else:
             # the 64 bits of one number are enough for two floats
-            exact, bits = dtypes.float32, cls._random_bits(sizes, place)
+            exact, bits = dtypes.float32, cls._random_bits(sizes, layout)
             others = bits.alu(Ops.SHR, const_node(32, bits.dtype))
         radius, angle = (cls._new(uniform_node(x, exact), False) for x in (bits, others))
         normal = (2 * math.pi * angle).cos() * (-2 * (1 - radius).log()).sqrt()
-        return cls._random(normal.cast(dtype).uop, place, True, requires_grad)
+        return cls._random(normal.cast(dtype).uop, layout, True, requires_grad)
 
     def randn_like(
         self, dtype: DType | str | None = None, requires_grad: bool | None = None, **kwargs: Any
@@ -173,10 +173,10 @@ class RandomMixin(SortingMixin, CumulativeMixin):
                 f"randint: {low} to {high - 1} is not within {dtype}, which holds "
                 f"{dtypes.min(dtype)} to {dtypes.max(dtype)}; use a wider dtype"
             )
-        sizes, place = known_sizes(shape), _place(device, shape)
+        sizes, layout = known_sizes(shape), _fitting_device(device, shape)
         if 0 in sizes:
-            return cls.zeros(sizes, dtype=dtype, device=place, requires_grad=requires_grad)
-        bits, span = cls._random_bits(sizes, place), high - low
+            return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
+        bits, span = cls._random_bits(sizes, layout), high - low
         if span <= 1 << 32:
             # the upper half of the product is as uniform as the bits
             bits = (bits & const_node(0xFFFFFFFF, bits.dtype)) * const_node(span, bits.dtype)
@@ -184,7 +184,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         else:
             offset = bits.alu(Ops.MOD, const_node(span, bits.dtype))
         node = (offset + const_node(low, bits.dtype)).cast(dtype)
-        return cls._random(node, place, True, requires_grad)
+        return cls._random(node, layout, True, requires_grad)
 
     @classmethod
     def uniform(
@@ -343,7 +343,7 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
     return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
 
 
-def _place(device: DeviceLike, shape: tuple[Any, ...]) -> str | Sharding:
+def _fitting_device(device: DeviceLike, shape: tuple[Any, ...]) -> str | Sharding:
     """The device of random numbers, replicated if the layout does not fit the shape."""
     return fitting_layout(canonical_device(device) or Device.DEFAULT, known_sizes(shape))
 

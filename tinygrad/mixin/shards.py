@@ -1,4 +1,4 @@
-"""A sharded tensor and its shards, each a tensor on one device."""
+"""Shards: a sharded tensor built from tensors on its devices, and the reverse."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ class ShardsMixin(TensorCore):
 
     @classmethod
     def from_shards(cls, parts: Sequence[Self], sharding: Sharding) -> Self:
-        """The tensor in the layout `sharding` whose shards are `parts`, one on each device.
+        """Build a sharded tensor from its shards, one on each device of `sharding`.
 
-        Part number i is on `sharding.devices[i]`; parts of constants may be on no device. Nothing
-        moves between devices. Along a sharded axis all shards have the size of the first, but the
-        last ones may be shorter, or empty. Shards of one region, as of a replicated layout, must be
-        equal; that is not checked. The tensor is a new value: later writes to a part do not change
-        it, and writes to it change no part. The gradient of a part is the shard of the tensor's
-        gradient, and for each of n replicas an n-th of it, so that they add up to the whole.
-        Raises ShardingError for parts that do not fit, and for a layout of partial sums.
+        Part number i is on `sharding.devices[i]`; constants may be on no device. No byte moves
+        between devices. Along a sharded axis, all shards have the size of the first; the last ones
+        may be smaller, or empty. Replicas of a shard must be equal, which is not checked. The
+        tensor is a new value: later writes to a part do not change it, and writes to it change no
+        part. The gradient of a part is the shard of the tensor's gradient, divided by the number of
+        replicas. Raises ShardingError for parts that do not fit, and for a partial layout.
 
         >>> from tinygrad import Sharding
         >>> parts = [Tensor([1, 2]), Tensor([3], device="CPU:1")]
@@ -49,12 +48,12 @@ class ShardsMixin(TensorCore):
 
     @property
     def shards(self) -> list[Self]:
-        """What each device holds of this tensor, in the order of its devices: tensors on one device
-        each, of the size that exists there. Of a tensor on one device, the tensor itself.
+        """The shards of this tensor, each on its device, without padding, in the order of devices.
 
-        Shards are views: they see writes to the tensor, and it sees writes to them, once it is in
-        memory. Nothing moves. The gradient of the tensor is put together from those of its shards.
-        Raises ShardingError for a symbolic size along a sharded axis.
+        A tensor on one device is its own shard. Shards are views: once the tensor is in memory,
+        shards and tensor see writes to each other. No byte moves. The gradient of the tensor is
+        assembled from those of its shards. Raises ShardingError for a symbolic size along a sharded
+        axis.
 
         >>> x = Tensor([1, 2, 3]).shard(("CPU", "CPU:1"), axis=0)
         >>> [(part.device, part.tolist()) for part in x.shards]

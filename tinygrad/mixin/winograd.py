@@ -44,11 +44,11 @@ RESULT = _matrix("1 1 1 1 1 0; 0 1 -1 2 -2 0; 0 1 1 4 4 0; 0 1 -1 8 -8 1")
 def _constant_matrix(matrix: Matrix, dtype: DType) -> UOp:
     """The matrix as an expression of constants."""
     rows, columns = len(matrix), len(matrix[0])
-    place = UOp.arange(rows * columns)
+    position = UOp.arange(rows * columns)
     node = const_node(0, dtype)
     for i, value in enumerate(x for row in matrix for x in row):
         if value:
-            here = place.eq(const_node(i, place.dtype))
+            here = position.eq(const_node(i, position.dtype))
             node = here.where(const_node(float(value), dtype), node)
     return node.reshape((rows, columns))
 

@@ -4,14 +4,18 @@ A tensor is a mutable reference to an immutable node of the graph. It refers to 
 after it was realized, assigned, replaced, or moved in place. The rules:
 
 **Ownership** (`execution/buffers.py`). A `BUFFER` node owns memory: one `Buffer`, or a
-`MultiBuffer` with one `Buffer` per device of its `Sharding`. The table from node to memory is weak,
-so memory is freed with the last reference to its node. Memory is allocated when it is first used.
+`MultiBuffer` with one `Buffer` per device of its `Sharding`. The table from node to memory is
+weak, so memory is freed with the last reference to its node. Memory is allocated when it is first
+used.
 
 **Views** (`views`). A view is a chain of movement ops that reads the memory of a `BUFFER` in
 place: RESHAPE, PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and
 UNWINDOW compute new elements, so what they give is not a view. Each tensor has an `origin`, the
 number of the tensor that it is a view of. Tensors with one origin see each other's writes; no
 others do.
+
+**Shards** (`shards`). A shard of a tensor is an `MSELECT` of its buffer, on one device. It is a
+view like any other; only replicas cannot be written one by one.
 
 **Copy on write** (`copy_on_write`). Equal nodes are one object, so tensors of different origins
 may share a buffer. `_shared` records such buffers; the first write to one of them gives every
@@ -49,6 +53,6 @@ Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
 `random_generator.random_generator` holds the generator's buffers; `partial_gradients._depth` is a
 context variable. Entries are keyed by interned nodes or by unique numbers. Single insertions,
 deletions and snapshots are atomic under the GIL, and iteration is over snapshots, so threads may
-build graphs at the same time. Threads that draw random numbers, realize or assign must do so one at
-a time.
+build graphs at the same time. Threads that draw random numbers, realize or assign must do so one
+at a time.
 """

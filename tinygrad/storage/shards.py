@@ -1,4 +1,4 @@
-"""Views of shards: MSELECT over a buffer, whatever movement the sharded value is seen through.
+"""Shards as views: MSELECT directly above a buffer, below all movement.
 
 Input: views of shards. Output: the same views, of shards of a value that has memory or is about to
 be computed into it. Invariant: a shard reads the memory of its device in place, so it sees writes
@@ -16,8 +16,8 @@ from tinygrad.uop.ops import UOp
 
 
 def with_stored_shard(node: UOp) -> UOp:
-    """`node` with movement above the shard that it is a view of: `MSELECT(PERMUTE(x))` becomes
-    `PERMUTE(MSELECT(x))`. Movement that shards cannot follow is stored first.
+    """`node` with movement hoisted above the shard that it is a view of: `MSELECT(PERMUTE(x))`
+    becomes `PERMUTE(MSELECT(x))`. Movement that shards cannot follow is stored first.
     """
     shard = selected_shard(node)
     if shard is None or shard.src[0].op not in VIEW_OPS:
