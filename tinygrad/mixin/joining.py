@@ -12,8 +12,9 @@ from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement import Padding
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import broadcast_shape, same_size
+from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import same_size
 
 _MODES = ("constant", "reflect", "replicate", "circular")
 

@@ -12,8 +12,9 @@ from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
-from tinygrad.uop.broadcast import Shape, broadcast_node, format_shape, same_size
+from tinygrad.uop.broadcast import Shape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, WindowArg, resolve, sint, smax
+from tinygrad.uop.sint import same_size
 
 Padding = tuple[tuple[sint, sint], ...]
 

@@ -10,8 +10,9 @@ from typing import Self
 
 from tinygrad.helpers import prod
 from tinygrad.mixin.movement import MovementMixin
-from tinygrad.uop.broadcast import Shape, same_size
+from tinygrad.uop.broadcast import Shape
 from tinygrad.uop.ops import sint
+from tinygrad.uop.sint import same_size
 
 
 class RearrangeMixin(MovementMixin):

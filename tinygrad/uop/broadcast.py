@@ -11,6 +11,7 @@ from typing import TypeAlias
 from tinygrad.dtype import ConstType, DType, dtypes, truncate
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import same_size
 
 Shape: TypeAlias = tuple[sint, ...]
 
@@ -40,13 +41,6 @@ def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
     if dtypes.is_int(neighbour) and isinstance(value, int):
         return neighbour
     return dtypes.from_py(value)
-
-
-def same_size(a: sint, b: sint) -> bool:
-    """Whether two sizes are equal; symbolic ones must be so for all values of their Variables."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    return a is b or (UOp.const(dtypes.index, a) - b).ssimplify() == 0
 
 
 def format_shape(shape: Shape) -> str:

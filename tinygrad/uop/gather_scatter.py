@@ -71,11 +71,10 @@ def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
 
 def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
     """Table and index in the layouts of the operands of a product that is summed over the rows."""
-    found = index.ndim + table.ndim - batch - 1
-    # the axes of the gathered rows, then the row axis of the table
-    of_table = [*range(batch), found, *range(index.ndim, found)]
-    wide: list[Any] = [1] * (found + 1)
-    shapes = [list(wide), list(wide)]
+    # the axes of the gathered rows, and after them the row axis of the table
+    row_axis = index.ndim + table.ndim - batch - 1
+    of_table = [*range(batch), row_axis, *range(index.ndim, row_axis)]
+    shapes: list[list[Any]] = [[1] * (row_axis + 1), [1] * (row_axis + 1)]
     for axis, size in zip(of_table, table.shape, strict=True):
         shapes[0][axis] = size
     shapes[1][: index.ndim] = index.shape
@@ -85,7 +84,7 @@ def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
         layouts,
         [smallest_source(x).nbytes for x in (table, index)],
         [table_shape, index_shape],
-        (found,),
+        (row_axis,),
         table.dtype.itemsize,
     )
     back = {axis: number for number, axis in enumerate(of_table)}
@@ -103,28 +102,26 @@ def _with_axis_numbers(layout: Sharding, numbers: list[int] | dict[int, int]) ->
 
 
 def _separate_dimensions(table: N, index: N, batch: int) -> tuple[N, N, Sharding]:
-    """Table and index, no mesh dimension of which shards both, and the layout of the gathered rows.
+    """Table and index, resharded so that no mesh dimension shards both, and the layout of the rows.
 
-    Where a dimension shards both, the gathered rows are sharded as the index. Either the table is
+    Where a dimension sharded both, the gathered rows are sharded as the index. Either the table is
     all-gathered, or each device gathers all rows of its shard of the table and sends them on.
     """
     a, b = table.layout, index.layout
-    replicated_table, replicated_index = (
-        _replicated_where_sharded(b, a),
-        _replicated_where_sharded(a, b),
-    )
+    replicated_table = _replicated_where_sharded(b, a)
+    replicated_index = _replicated_where_sharded(a, b)
     target = gather_layout(replicated_table, b, index.ndim, batch)
     if replicated_table is a:
         return table, index, target.without_partial()
     rows = (*index.shape, *table.shape[batch + 1 :])
     found = gather_layout(a, replicated_index, index.ndim, batch).without_partial()
     target = target.without_partial()
-    by_table = moved_elements(a, replicated_table, table.shape) * table.dtype.itemsize
-    by_index = (
+    table_bytes = moved_elements(a, replicated_table, table.shape) * table.dtype.itemsize
+    index_bytes = (
         moved_elements(b, replicated_index, index.shape) * index.dtype.itemsize
         + moved_elements(target, found, rows) * table.dtype.itemsize
     )
-    if by_table <= by_index:
+    if table_bytes <= index_bytes:
         return reshard(table, replicated_table, Ops.GATHER.name), index, target
     return table, reshard(index, replicated_index, Ops.GATHER.name), target
 

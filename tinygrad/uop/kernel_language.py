@@ -42,15 +42,13 @@ class KernelMixin(MovementMixin):
 
     def index(self, idx: Self, valid: Self | None = None) -> Self:
         """The address of element `idx` of this pointer, valid where `valid` is true."""
-        return type(self)(
-            Ops.INDEX, self.dtype, (self, idx) if valid is None else (self, idx, valid)
-        )
+        src = (self, idx) if valid is None else (self, idx, valid)
+        return type(self)(Ops.INDEX, self.dtype, src)
 
     def load(self, alt: Self | None = None, dtype: DType | None = None) -> Self:
         """The value at this address, or `alt` where the address is invalid."""
-        return type(self)(
-            Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt)
-        )
+        src = (self,) if alt is None else (self, alt)
+        return type(self)(Ops.LOAD, dtype or self.dtype.base, src)
 
     def store(self, value: Self | ConstType, *ranges: Self) -> Self:
         """Write `value` to this address, once for each value of `ranges`."""

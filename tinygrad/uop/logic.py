@@ -1,7 +1,7 @@
 """Rules of conditions, for all dtypes: comparisons, AND, OR, negation, WHERE; and of casts.
 
-`not x` is written `x != True`. Comparisons of floats are never inverted: `x < y` and `x >= y` are both
-false for NaN.
+`not x` is written `x != True`. Comparisons of floats are never inverted: both
+`x < y` and `x >= y` are false for NaN.
 """
 
 from __future__ import annotations

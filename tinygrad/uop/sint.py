@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, cast
 
@@ -23,6 +23,19 @@ def sym_infer(x: int | Node, values: dict[str, int]) -> int:
         return x
     table = {v: v.const_like(values[v.arg[0]]) for v in x.variables()}
     return int(x.substitute(table))
+
+
+def same_size(a: int | Node, b: int | Node) -> bool:
+    """Whether two sizes are equal; symbolic ones, for all values of their Variables."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    difference: Any = a - b
+    return a is b or bool(difference.ssimplify() == 0)
+
+
+def same_shape(a: Sequence[int | Node], b: Sequence[int | Node]) -> bool:
+    """Whether two shapes have equal sizes, symbolic ones included."""
+    return len(a) == len(b) and all(map(same_size, a, b))
 
 
 def smax(*values: int | N) -> int | N:

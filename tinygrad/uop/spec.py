@@ -1,7 +1,7 @@
 """The forms of the graph: for each form, a table of the ops it may contain and their checks.
 
-`verify(sink, TENSOR)` checks every node below a root. An op without an entry has no place in that
-form. `check_replacement` is what `SPEC=2` asks of every single rewrite.
+`verify(sink, TENSOR)` checks every node below a root. An op without an entry is invalid in that
+form. With `SPEC=2`, `check_replacement` checks every rewrite.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tinygrad.uop.args import CustomKernelArg, ParamArg, TransferArg
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
 from tinygrad.uop.render import listing, tree
+from tinygrad.uop.sint import same_shape
 from tinygrad.uop.spec_checks import Check
 
 MAX_ERROR_NODES = 60
@@ -29,7 +30,7 @@ class SpecError(RuntimeError):
 
 @dataclass(frozen=True)
 class Spec:
-    """A form of the graph: the checks of every op it may contain, and those of all nodes."""
+    """A form of the graph: the checks of each op it may contain, and `common` checks of all."""
 
     name: str
     checks: dict[Ops, tuple[Check, ...]]
@@ -55,12 +56,12 @@ def _nodes(program: Node | Sequence[Node]) -> Collection[Node]:
 
 
 def verify(sink: Node, spec: Spec) -> None:
-    """Check every node below `sink`. Raises SpecError that shows the node and what is wrong."""
+    """Check every node below `sink`. Raises SpecError with the node and its error."""
     type_verify(sink.toposort(), spec)
 
 
 def type_verify(nodes: Iterable[Node], spec: Spec) -> None:
-    """Check each of `nodes`, sources before what they are sources of. Raises SpecError."""
+    """Check each of `nodes`, which are sorted with sources first. Raises SpecError."""
     for node in nodes:
         checks = spec.checks.get(node.op)
         if checks is None:
@@ -102,7 +103,7 @@ def check_replacement(old: Node, new: Node, name: str) -> None:
     before, after = old._shape_or_none, new._shape_or_none
     if before is None or after is None:
         return
-    if "shape" not in free and not must.same_shape(before, after):
+    if "shape" not in free and not same_shape(before, after):
         _fail_rewrite(name, old, new, f"shape {before} to {after}")
     if "device" not in free and new.device is not None and new.device != old.device:
         _fail_rewrite(name, old, new, f"device {old.device} to {new.device}")

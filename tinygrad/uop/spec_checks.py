@@ -17,6 +17,7 @@ from tinygrad.uop.args import AxisType
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
 from tinygrad.uop.shards import check_shards
+from tinygrad.uop.sint import same_shape, same_size
 
 Check = Callable[[Node], str | None]
 
@@ -131,19 +132,6 @@ def bitcast_sizes(node: Node) -> str | None:
 
 
 # ---- shapes ----
-
-
-def same_size(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal, symbolic ones included."""
-    if a is b or (isinstance(a, int) and isinstance(b, int)):
-        return bool(a == b)
-    difference = (a - b).simplify()
-    return bool(difference.vmin == difference.vmax == 0)
-
-
-def same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Whether two shapes are equal, symbolic sizes included."""
-    return len(a) == len(b) and all(map(same_size, a, b))
 
 
 def elementwise_shapes(node: Node) -> str | None:

@@ -74,15 +74,15 @@ def without_placement(node: N) -> N | None:
     Each device can compute its own shard of it.
     """
     constants: dict[N, N] = {}
-    stack, met = [node], 0
+    stack, visited = [node], 0
     while stack:
         x = stack.pop()
-        met += 1
+        visited += 1
         if x.device is None or x in constants:
             continue
         if is_placement(x):
             constants[x] = x.src[0]
-        elif met <= MAX_CONSTANT_NODES and x.op in GroupOp.Elementwise | GroupOp.Movement:
+        elif visited <= MAX_CONSTANT_NODES and x.op in GroupOp.Elementwise | GroupOp.Movement:
             stack.extend(x.src)
         else:
             return None
