@@ -14,7 +14,8 @@ from tinygrad.execution import CommTrace
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.execution_plan import StorageSlice
 from tinygrad.schedule.grouping import fuse, merge
-from tinygrad.schedule.grouping.make_plan import hazards, make_plan
+from tinygrad.schedule.grouping.hazards import find_hazards
+from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.pipeline import optimize_communication
@@ -215,7 +216,9 @@ def test_a_transfer_reads_memory() -> None:
 def stored_by(*outputs: UOp) -> set[UOp]:
     order = list(UOp.sink(*outputs).toposort())[:-1]
     return {
-        n for n in fuse.choose_stored(order, list(outputs)) if n.op not in {Ops.BUFFER, Ops.CONST}
+        n
+        for n in fuse.choose_materialized(order, list(outputs))
+        if n.op not in {Ops.BUFFER, Ops.CONST}
     }
 
 
@@ -257,9 +260,9 @@ def test_a_kernel_has_one_product_of_matrices() -> None:
 
 def test_repeating_is_growing() -> None:
     x = buffer(4, 1)
-    assert fuse.grows(x.expand((4, 3)))
-    assert not fuse.grows(UOp(Ops.EXPAND, FLOAT, (x,), (4, 1)))
-    assert not fuse.grows(x)
+    assert fuse.repeats(x.expand((4, 3)))
+    assert not fuse.repeats(UOp(Ops.EXPAND, FLOAT, (x,), (4, 1)))
+    assert not fuse.repeats(x)
 
 
 # ---- merged kernels ----
@@ -329,7 +332,7 @@ def test_a_value_that_is_assigned_elsewhere_than_it_is_read_is_stored_first() ->
 
     def stored(value: UOp) -> set[UOp]:
         node = x.assign(value)
-        return hazards(list(UOp.sink(node).toposort()), {x, node})
+        return find_hazards(list(UOp.sink(node).toposort()), {x, node})
 
     assert stored(x + 1) == set()
     assert stored(x.permute((1, 0)) + 1) == {x.permute((1, 0)) + 1}

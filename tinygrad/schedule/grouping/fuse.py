@@ -1,13 +1,11 @@
-"""Which values of the per-device graph are stored; everything else is computed inside the kernels
-that use it.
+"""Fusion: choose the values to materialise; all others are fused into the kernels that use them.
 
-In: the nodes of a per-device graph, sources first. Out: the set of nodes that get a buffer. Always
-true: a reduction is never computed twice, and no kernel needs a value that is neither stored nor
-computable at one point of its loops.
+Input: the nodes of a per-device graph, sources first. Output: the nodes that get a buffer.
+Invariant: no reduction is computed twice, and a kernel can compute every other value that it needs
+at one point of its loops.
 
-A *context* is one way in which a kernel reads a node: the kernel's root and the movement between. A
-node read in one context only is computed where it is read. In two: a reduction is stored, cheap
-arithmetic is repeated.
+A *context* is one way in which a kernel reads a node: its root and the movement between the two. A
+node with one context is fused. A reduction with two is materialised, cheap arithmetic recomputed.
 """
 
 from __future__ import annotations
@@ -20,40 +18,44 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
-# storage whose kernel computes its sources
-COMPUTED_STORAGE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
+# materialised nodes into whose kernels their sources are fused
+FUSES_SOURCES = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
 # nodes that read their sources from memory
 READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
-# an expression of more stored arrays than this is stored rather than repeated
-MAX_LEAVES_REPEATED = 4
-MAX_LEAVES_IN_REDUCE = 3
+MAX_RECOMPUTED_LEAVES = 4
+"""An expression that reads more arrays is materialised rather than recomputed."""
+MAX_RECOMPUTED_LEAVES_IN_REDUCE = 3
+"""The same for one that is recomputed in the loops of a reduction."""
 MAX_CONTEXTS = 8
+"""The contexts that are tracked for each node."""
 
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
-# nodes whose second source says which rows
-BY_INDEX = frozenset({Ops.GATHER, *GroupOp.Scatter})
+# nodes whose second source is an index
+INDEXED = frozenset({Ops.GATHER, *GroupOp.Scatter})
 
 
-class Context(NamedTuple):
-    """One way in which a kernel reads a node."""
+class ReadContext(NamedTuple):
+    """One way in which a kernel reads a node: `path` identifies the kernel and the movement from
+    its root; `in_reduce` says that the read is inside a reduction.
+    """
 
-    path: int  # numbers the kernel and the movement from its root
-    in_reduce: bool  # read inside a reduction of the kernel
+    path: int
+    in_reduce: bool
 
 
-def grows(node: UOp) -> bool:
-    """Whether this EXPAND repeats anything."""
+def repeats(node: UOp) -> bool:
+    """Whether a node is an EXPAND that repeats elements."""
     return node.op is Ops.EXPAND and node.shape != node.src[0].shape
 
 
 def is_contraction(node: UOp) -> bool:
-    """Whether this reduction is a sum of products of broadcast operands, as of matrices."""
+    """Whether a reduction is a sum of products of broadcast operands, as a matrix product is."""
     while node.op is Ops.REDUCE_AXIS and node.arg.op is Ops.ADD:
-        # a sum over the windows of a sum over channels is one sum
+        # nested sums, such as over windows and channels, are one sum
         node = node.src[0]
         while node.op in GroupOp.Movement or node.op is Ops.CAST:
             node = node.src[0]
-    return node.op is Ops.MUL and all(any(map(grows, _movements(x))) for x in node.src)
+    return node.op is Ops.MUL and all(any(map(repeats, _movements(x))) for x in node.src)
 
 
 def _movements(node: UOp) -> Iterator[UOp]:
@@ -62,55 +64,63 @@ def _movements(node: UOp) -> Iterator[UOp]:
         node = node.src[0]
 
 
-class _Chooser:
+class _Fusion:
+    """The choice for one graph: the nodes that are `materialized`, and the reductions that every
+    other node is computed from.
+    """
+
     def __init__(self, order: list[UOp]) -> None:
         self.order = order
-        self.stored: set[UOp] = {n for n in order if is_storage(n)}
-        # the reductions, not stored, that a node is computed from; and those seen through padding
+        self.materialized: set[UOp] = {n for n in order if is_storage(n)}
+        # the fused reductions that a node is computed from
         self.reduced: dict[UOp, frozenset[UOp]] = {}
+        # the nodes that read these through padding
         self.padded: set[UOp] = set()
         self.paths: dict[tuple[Any, ...], int] = {}
         self.leaf_counts: dict[UOp, int] = {}
 
-    def store(self, node: UOp) -> None:
+    def materialize(self, node: UOp) -> None:
+        """Materialise the value that `node` moves."""
         base = movement_base(node)
         if base.op not in {Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND}:
-            self.stored.add(base)
+            self.materialized.add(base)
 
-    # ---- forward: barriers that a reduction cannot cross ----
+    # ---- forward: values that no kernel can compute in its loops ----
 
     def mark_barriers(self) -> None:
-        """Store what a kernel cannot hold: a reduction that is broadcast, or feeds another one."""
+        """Materialise reductions that are broadcast or feed another reduction, and operands that
+        are read from memory.
+        """
         self.reduced.clear()
         self.padded.clear()
         for node in self.order:
             if node.op in READS_MEMORY:
-                # movement included: whoever reads memory wants it contiguous
-                self.stored.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
-            elif not is_storage(node) or node.op in COMPUTED_STORAGE:
+                # including movement: these ops read contiguous memory
+                self.materialized.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
+            elif not is_storage(node) or node.op in FUSES_SOURCES:
                 self._mark(node)
 
     def _mark(self, node: UOp) -> None:
-        sources = [x for x in node.src if x in self.reduced and not self.is_stored(x)]
+        sources = [x for x in node.src if x in self.reduced and not self.is_materialized(x)]
         if node.op is Ops.REDUCE_AXIS:
             for x in sources:
                 base = movement_base(x)
                 if base.op is not Ops.REDUCE_AXIS or base.arg.op is not node.arg.op:
-                    self.store(x)
+                    self.materialize(x)
             self.reduced[node] = frozenset({node})
             return
         if not sources:
             return
-        if grows(node) or node.op in BY_INDEX:
+        if repeats(node) or node.op in INDEXED:
             for x in sources:
-                self.store(x)
+                self.materialize(x)
             return
         if node.op in GroupOp.Elementwise:
             for x in sources:
                 if x in self.padded:
-                    self.store(x)
-            self._keep_contractions_alone(sources)
-        carried = [self.reduced[x] for x in sources if not self.is_stored(x)]
+                    self.materialize(x)
+            self._separate_contractions(sources)
+        carried = [self.reduced[x] for x in sources if not self.is_materialized(x)]
         if carried:
             self.reduced[node] = frozenset[UOp]().union(*carried)
             if node.op in {Ops.PAD, Ops.UNWINDOW} or (
@@ -118,13 +128,13 @@ class _Chooser:
             ):
                 self.padded.add(node)
 
-    def is_stored(self, node: UOp) -> bool:
-        """Whether the node, or what it only moves, gets a buffer."""
-        return node in self.stored or movement_base(node) in self.stored
+    def is_materialized(self, node: UOp) -> bool:
+        """Whether a node, or the value that it moves, is materialised."""
+        return node in self.materialized or movement_base(node) in self.materialized
 
-    def _keep_contractions_alone(self, sources: list[UOp]) -> None:
-        """A kernel with a contraction has no other reduction: its loops are tiled for that one."""
-        carried = {x: self.reduced[x] for x in sources if not self.is_stored(x)}
+    def _separate_contractions(self, sources: list[UOp]) -> None:
+        """Fuse no reduction with a contraction: the loops of its kernel are tiled for it alone."""
+        carried = {x: self.reduced[x] for x in sources if not self.is_materialized(x)}
         everything = frozenset[UOp]().union(*carried.values())
         if len(everything) < 2:
             return
@@ -133,95 +143,96 @@ class _Chooser:
             return
         for x, found in carried.items():
             if found != carried[kept]:
-                self.store(x)
+                self.materialize(x)
 
-    # ---- backward: who reads what, and how ----
+    # ---- backward: the contexts in which each node is read ----
 
     def path(self, *key: Any) -> int:
+        """The number of a path, a new one for a new key."""
         return self.paths.setdefault(key, len(self.paths))
 
     def mark_shared(self) -> None:
-        """Store reductions that are read in two ways, and arithmetic too dear to repeat."""
-        contexts: dict[UOp, set[Context]] = {n: set() for n in self.order}
+        """Materialise reductions with two contexts, and arithmetic too expensive to recompute."""
+        contexts: dict[UOp, set[ReadContext]] = {n: set() for n in self.order}
         for node in reversed(self.order):
             here = contexts[node]
-            if node not in self.stored and self._must_store(node, here):
-                self.stored.add(node)
-            if node in self.stored or not here:
-                here = {Context(self.path(node), False)}
-            if grows(node):
-                self._consider_repeating(node, here)
+            if node not in self.materialized and self._must_materialize(node, here):
+                self.materialized.add(node)
+            if node in self.materialized or not here:
+                here = {ReadContext(self.path(node), False)}
+            if repeats(node):
+                self._mark_broadcast(node, here)
             for number, x in enumerate(node.src):
                 found = contexts[x]
                 if len(found) < MAX_CONTEXTS:
                     found |= self._through(node, number, here)
 
-    def _through(self, node: UOp, number: int, contexts: set[Context]) -> set[Context]:
+    def _through(self, node: UOp, number: int, contexts: set[ReadContext]) -> set[ReadContext]:
         op = node.op
         if op in GroupOp.Movement:
-            return {Context(self.path(c.path, op, node.arg), c.in_reduce) for c in contexts}
+            return {ReadContext(self.path(c.path, op, node.arg), c.in_reduce) for c in contexts}
         if op is Ops.REDUCE_AXIS:
-            return {Context(self.path(c.path, node), True) for c in contexts}
-        if op in BY_INDEX:
-            return {Context(self.path(c.path, node, number), c.in_reduce) for c in contexts}
+            return {ReadContext(self.path(c.path, node), True) for c in contexts}
+        if op in INDEXED:
+            return {ReadContext(self.path(c.path, node, number), c.in_reduce) for c in contexts}
         return contexts
 
-    def _must_store(self, node: UOp, contexts: set[Context]) -> bool:
+    def _must_materialize(self, node: UOp, contexts: set[ReadContext]) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
             return False
         if node.op is Ops.REDUCE_AXIS or node in self.reduced:
             return True
         if node.op in GroupOp.ALU:
-            return self.leaves(node) > MAX_LEAVES_REPEATED
+            return self.leaves(node) > MAX_RECOMPUTED_LEAVES
         return False
 
-    def _consider_repeating(self, node: UOp, contexts: set[Context]) -> None:
-        """An expression under a broadcast is computed again for each copy, or stored."""
+    def _mark_broadcast(self, node: UOp, contexts: set[ReadContext]) -> None:
+        """Materialise the source of an EXPAND unless it is cheap to recompute for each copy."""
         base = movement_base(node.src[0])
         if (
-            base in self.stored
+            base in self.materialized
             or base.device is None
             or base.op not in GroupOp.Elementwise | {Ops.GATHER}
         ):
             return
         if not any(c.in_reduce for c in contexts):
-            if self.leaves(base) > MAX_LEAVES_REPEATED:
-                self.stored.add(base)
+            if self.leaves(base) > MAX_RECOMPUTED_LEAVES:
+                self.materialized.add(base)
             return
         if not self.has_arithmetic(base):
             return
-        if len(contexts) > 1 or self.leaves(base) > MAX_LEAVES_IN_REDUCE:
-            self.stored.add(base)
+        if len(contexts) > 1 or self.leaves(base) > MAX_RECOMPUTED_LEAVES_IN_REDUCE:
+            self.materialized.add(base)
 
     def has_arithmetic(self, node: UOp) -> bool:
-        """Whether this expression is more than a conversion of a stored array."""
+        """Whether an expression is more than a cast of a materialised array."""
         while node.op in GroupOp.Movement or node.op in {Ops.CAST, Ops.BITCAST}:
             node = node.src[0]
-        return node not in self.stored
+        return node not in self.materialized
 
     def leaves(self, root: UOp) -> int:
-        """How many stored arrays an expression reads; what is dear counts as many."""
+        """The number of materialised arrays that an expression reads; expensive ops add to it."""
         known = self.leaf_counts.get(root)
         if known is not None:
             return known
         found: set[UOp] = set()
         weight = 0
-        for node in root.toposort(gate=lambda u: u not in self.stored):
-            if node in self.stored:
+        for node in root.toposort(gate=lambda u: u not in self.materialized):
+            if node in self.materialized:
                 found.add(node)
             elif node.op in EXPENSIVE:
-                weight += MAX_LEAVES_REPEATED
+                weight += MAX_RECOMPUTED_LEAVES
         self.leaf_counts[root] = len(found) + weight
         return self.leaf_counts[root]
 
 
-def choose_stored(order: list[UOp], outputs: list[UOp]) -> set[UOp]:
-    """The nodes of a per-device graph that get a buffer. `order` is topological, sources first."""
+def choose_materialized(order: list[UOp], outputs: list[UOp]) -> set[UOp]:
+    """The nodes of a per-device graph that are materialised. `order` is topological."""
     assert not any(isinstance(n.device, Sharding) for n in outputs), "layouts are lowered first"
-    chooser = _Chooser(order)
-    chooser.stored.update(outputs)
-    chooser.mark_barriers()
-    # what was stored by the first pass stops counting as a reduction in the second
-    chooser.mark_barriers()
-    chooser.mark_shared()
-    return chooser.stored
+    fusion = _Fusion(order)
+    fusion.materialized.update(outputs)
+    fusion.mark_barriers()
+    # reductions that the first pass materialised are no longer fused in the second
+    fusion.mark_barriers()
+    fusion.mark_shared()
+    return fusion.materialized

@@ -1,8 +1,8 @@
-"""Elementwise kernels that walk the same elements become one kernel with several outputs.
+"""Horizontal fusion: merge elementwise kernels over the same elements into one of several outputs.
 
-In: units in a safe order, and for each the units that must run before it. Out: fewer units, in a
-safe order. Always true: a kernel that reads what another one of its group writes does so at the
-element it is at, so the value is still in a register; it is not read back.
+Input: units in order, and the dependencies of each. Output: fewer units, in an order that respects
+the dependencies. Invariant: a merged kernel reads the result of another one of its group only at
+the element that it computes, so that the value is in a register and not read back.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
-from tinygrad.schedule.execution_plan import StorageSlice
+from tinygrad.schedule.grouping.storage import Slices
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
-Slices = tuple[StorageSlice, ...]
 MAX_PARAMS = 24
+"""The arguments of a merged kernel."""
 MAX_GROUPS_TRIED = 8
+"""The groups that are tried for each unit, those that share the most arguments with it first."""
 
 
 def is_elementwise(unit: Unit) -> bool:
-    """Whether a unit is one loop nest over its output, with nothing to carry from element to
-    element.
-    """
+    """Whether a unit is one loop nest over its output whose elements are independent."""
     if unit.item is not None or len(unit.stores) != 1 or unit.after is not None:
         return False
     target, value = unit.stores[0].src
@@ -34,7 +33,7 @@ def is_elementwise(unit: Unit) -> bool:
 
 
 def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:
-    """The PARAMs that `value` reads at its own element, and those that it reads elsewhere."""
+    """The PARAMs that `value` reads at its own element only, and those that it reads at others."""
     aligned = {value}
     elsewhere: set[UOp] = set()
     params: set[UOp] = set()
@@ -51,7 +50,9 @@ def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:
 
 
 class _Group:
-    """Kernels that run as one: `written` maps the parts that it writes to their values."""
+    """Kernels that are merged into `unit`, at `position` of the order: `written` maps the memory
+    that they write to values, `elsewhere` is the memory that they read at other elements.
+    """
 
     def __init__(self, unit: Unit, position: int) -> None:
         self.unit = unit
@@ -63,7 +64,7 @@ class _Group:
         self.elsewhere |= {unit.params[p.arg.slot] for p in aligned_params(value)[1]}
 
     def join(self, unit: Unit) -> bool:
-        """Take `unit` in, if it may run at the same time."""
+        """Merge `unit` into the group, if that is safe. Returns whether it is."""
         mine = self.unit.params
         if len({*mine, *unit.params}) > MAX_PARAMS:
             return False
@@ -94,7 +95,7 @@ class _Group:
         return True
 
     def _overlaps(self, unit: Unit) -> bool:
-        # two different parts of one entry may share memory
+        # two different slices of one entry may overlap
         mine: dict[int, set[Slices]] = {}
         for parts in self.unit.params:
             for p in parts:
@@ -107,7 +108,7 @@ def merge_kernels(
     after: dict[Unit, set[Unit]],
     devices: Callable[[UOp], tuple[str, ...]],
 ) -> list[Unit]:
-    """The units, elementwise ones of one shape that share an array joined where that is safe."""
+    """The units, with elementwise ones of equal shape that share an array merged."""
     result: list[Unit] = []
     groups: dict[Any, list[_Group]] = {}
     position: dict[Unit, int] = {}
@@ -116,7 +117,6 @@ def merge_kernels(
             shape = unit.stores[0].src[1].shape
             keys = [(devices(unit.node), shape, x) for x in unit.params if x[0].size > 1]
             earliest = max((position[u] for u in after[unit]), default=-1)
-            # the groups that share the most with this unit come first
             shared = Counter(group for key in keys for group in groups.get(key, ()))
             for group, _ in shared.most_common(MAX_GROUPS_TRIED):
                 if group.position >= earliest and group.join(unit):

@@ -1,7 +1,8 @@
-"""Rewrites of the per-device graph before work is grouped into kernels.
+"""Rewrite rules of the per-device graph that prepare it for grouping.
 
-Each rule turns a form that a kernel cannot hold into one that it can: what must be in memory is
-stored, a reduction that would keep one core busy and the others idle is cut in two.
+Input and output: a per-device graph. Invariant: afterwards every source of an op that reads memory
+is materialised, no output is memory that something else owns, and a large reduction to few
+elements is split in two, so that its first step keeps all cores busy.
 """
 
 from __future__ import annotations
@@ -20,27 +21,30 @@ from tinygrad.uop.reduction import identity
 from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.upat import UPat
 
-# nodes that name the shards of other values
-_SHARDS = frozenset({Ops.MSTACK, Ops.MSELECT})
-# nodes whose memory is allocated for them
+# nodes that name the memory of other values
+_NAMES = frozenset({Ops.MSTACK, Ops.MSELECT})
+# nodes that own their memory
 _OWN_MEMORY = frozenset({Ops.CONTIGUOUS, Ops.TRANSFER, *GroupOp.Scatter})
 
-# a reduction to so few elements, of at least so many, is done in two steps
-FEW_OUTPUTS = 16
-MANY_INPUTS = 1 << 18
-PARTIAL_OUTPUTS = 256
+MAX_SPLIT_OUTPUTS = 16
+MIN_SPLIT_INPUTS = 1 << 18
+"""A reduction of at least so many elements to at most so many is split in two."""
+MAX_SPLIT = 256
+"""The number of partial results for each element of a split reduction."""
 
 
-def drop_needless_contiguous(x: UOp) -> UOp | None:
-    """A value in memory is contiguous; one made of constants has no memory of its own."""
-    if x.op in _SHARDS:
+def drop_redundant_contiguous(x: UOp) -> UOp | None:
+    """`contiguous(x) -> x` for a value in memory, which is contiguous, and for constants, which
+    need no memory.
+    """
+    if x.op in _NAMES:
         return None  # memory that something else owns
     return x if (is_storage(x) and not is_slice_assign(x)) or x.device is None else None
 
 
-def store_named_outputs(node: UOp) -> UOp | None:
-    """A value that is asked for gets memory of its own: one that names memory of an input, or of
-    another value that is asked for, is copied.
+def copy_named_outputs(node: UOp) -> UOp | None:
+    """An output gets memory of its own: one that names the memory of an input, or of another
+    output, is copied.
     """
     outputs = [below_reshapes(x) for x in node.src]
     src = tuple(
@@ -51,27 +55,27 @@ def store_named_outputs(node: UOp) -> UOp | None:
 
 
 def _names_owned(node: UOp, outputs: list[UOp]) -> bool:
-    """Whether an output is the memory of a value that lives on after the plan."""
-    if node.op not in _SHARDS:
+    """Whether an output is the memory of a value that outlives the plan."""
+    if node.op not in _NAMES:
         return False
     return any(x.op not in _OWN_MEMORY or x in outputs for x in node.src)
 
 
-def reduce_nothing(node: UOp) -> UOp | None:
+def fold_empty_reduction(node: UOp) -> UOp | None:
     """A reduction of no elements is the identity of its op."""
     source = node.src[0]
     if 0 not in source.shape:
         return None
-    return _constant_in_place_of(node, identity(node.arg.op, node.dtype))
+    return _constant_like(node, identity(node.arg.op, node.dtype))
 
 
-def pad_nothing(node: UOp) -> UOp | None:
-    """What is put around no elements is all there is."""
-    return _constant_in_place_of(node, 0) if 0 in node.src[0].shape else None
+def fold_padding_of_empty(node: UOp) -> UOp | None:
+    """A PAD or UNWINDOW of no elements is its padding."""
+    return _constant_like(node, 0) if 0 in node.src[0].shape else None
 
 
-def _constant_in_place_of(node: UOp, value: ConstType) -> UOp:
-    # on the same device: a transfer of it must stay one
+def _constant_like(node: UOp, value: ConstType) -> UOp:
+    # placed on the same device, so that a transfer of it stays one
     constant = node.const_like(value)
     if node.device is None:
         return constant
@@ -79,37 +83,40 @@ def _constant_in_place_of(node: UOp, value: ConstType) -> UOp:
 
 
 def split_reduce(node: UOp) -> UOp | None:
-    """`sum([a, b]) -> sum(sum([a, p, b/p]))`: the first step has enough outputs for every core."""
+    """`sum([a, b]) -> sum(sum([a, p, b/p]))`: the first sum has enough outputs for all cores."""
     source, arg = node.src[0], node.arg
     if not SPLIT_REDUCEOP or not all_int(source.shape):
         return None
     shape = source.shape
-    if prod(cast(tuple[int, ...], node.shape)) > FEW_OUTPUTS or prod(shape) < MANY_INPUTS:
+    if (
+        prod(cast(tuple[int, ...], node.shape)) > MAX_SPLIT_OUTPUTS
+        or prod(shape) < MIN_SPLIT_INPUTS
+    ):
         return None
-    # the outermost reduced axes are cut, so that each part is contiguous
+    # the outermost reduction axis is split, so that each slice is contiguous
     axis = arg.axes[0]
-    count = max((d for d in range(1, PARTIAL_OUTPUTS + 1) if shape[axis] % d == 0), default=1)
+    count = max((d for d in range(1, MAX_SPLIT + 1) if shape[axis] % d == 0), default=1)
     if count <= 1:
         return None
-    cut = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
+    split = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
     inner_axes = tuple(a + 1 for a in arg.axes)
     partial = UOp(
-        Ops.REDUCE_AXIS, node.dtype, (source.reshape(cut),), ReduceArg(arg.op, inner_axes)
+        Ops.REDUCE_AXIS, node.dtype, (source.reshape(split),), ReduceArg(arg.op, inner_axes)
     )
     final = ReduceArg(arg.op, (axis,))
-    stored = UOp(Ops.CONTIGUOUS, node.dtype, (partial,))
-    return UOp(Ops.REDUCE_AXIS, node.dtype, (stored,), final).reshape(node.shape)
+    partial = UOp(Ops.CONTIGUOUS, node.dtype, (partial,))
+    return UOp(Ops.REDUCE_AXIS, node.dtype, (partial,), final).reshape(node.shape)
 
 
-def store_sources(node: UOp) -> UOp | None:
-    """TRANSFER, MSELECT, MSTACK and kernels written by hand read memory, and compute nothing."""
+def materialize_sources(node: UOp) -> UOp | None:
+    """Materialise the sources of TRANSFER, MSELECT, MSTACK and kernels written by hand."""
     src = tuple(x if x.op is Ops.DEFINE_VAR else as_memory(x) for x in node.src)
     return None if src == node.src else node.replace(src=src)
 
 
-def scatter_to_part(node: UOp, x: UOp) -> UOp | None:
-    """`shrink(scatter(values, index)) -> scatter(values, index - start)`: a device that is to have
-    a part of the rows makes no others. Rows out of range go nowhere.
+def slice_scatter(node: UOp, x: UOp) -> UOp | None:
+    """`shrink(scatter(values, index)) -> scatter(values, index - start)`: a device computes the
+    rows of its shard only. Updates out of range are dropped.
     """
     values, index = x.src
     batch = len(x.arg) - 1
@@ -124,17 +131,17 @@ def scatter_to_part(node: UOp, x: UOp) -> UOp | None:
     return UOp(x.op, x.dtype, (values, index), node.shape[: batch + 1])
 
 
-def scatter_to_padded_part(node: UOp, pad: UOp, x: UOp) -> UOp | None:
-    """`scatter_to_part` where the last part is padded: what is there is unspecified."""
+def slice_padded_scatter(node: UOp, pad: UOp, x: UOp) -> UOp | None:
+    """`slice_scatter` where the last shard is padded: the padding is unspecified."""
     batch = len(x.arg) - 1
     (before, _), *others = pad.arg[batch:]
     if before != 0 or any(amounts != (0, 0) for amounts in (*pad.arg[:batch], *others)):
         return None
-    return scatter_to_part(node, x) if depends_on_device(node.arg[batch][0]) else None
+    return slice_scatter(node, x) if depends_on_device(node.arg[batch][0]) else None
 
 
 def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
-    """A bitcast that changes the element size reads the same memory with another shape."""
+    """A bitcast to another element size is a view of the same memory."""
     if node.dtype.itemsize == x.dtype.itemsize:
         return None
     source = as_memory(x)
@@ -145,15 +152,15 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
 
 rules = PatternMatcher(
     [
-        (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_needless_contiguous),
-        (UPat(Ops.SINK, name="node"), store_named_outputs),
-        (UPat(Ops.REDUCE_AXIS, name="node"), reduce_nothing),
-        (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), pad_nothing),
+        (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_redundant_contiguous),
+        (UPat(Ops.SINK, name="node"), copy_named_outputs),
+        (UPat(Ops.REDUCE_AXIS, name="node"), fold_empty_reduction),
+        (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), fold_padding_of_empty),
         (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),
         (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
         (
             UPat(Ops.SHRINK, src=(UPat(tuple(GroupOp.Scatter), name="x"),), name="node"),
-            scatter_to_part,
+            slice_scatter,
         ),
         (
             UPat(
@@ -161,11 +168,11 @@ rules = PatternMatcher(
                 src=(UPat(Ops.PAD, src=(UPat(tuple(GroupOp.Scatter), name="x"),), name="pad"),),
                 name="node",
             ),
-            scatter_to_padded_part,
+            slice_padded_scatter,
         ),
         (
             UPat((Ops.TRANSFER, Ops.MSELECT, Ops.MSTACK, Ops.CUSTOM_KERNEL), name="node"),
-            store_sources,
+            materialize_sources,
         ),
         (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="node"), bitcast_to_view),
     ]

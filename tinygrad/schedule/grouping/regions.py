@@ -1,7 +1,7 @@
-"""Which part of a memory a view reads or writes, as far as that is known without running anything.
+"""Alias analysis: whether two views of one array are provably disjoint.
 
-In: movement over a PARAM. Out: whether two such views have an element in common. Always true: parts
-that are said to be apart are apart for all values of the Variables in them.
+Input: movement over a PARAM. Output: whether two such views have no element in common. Invariant:
+views that are called disjoint are so for all values of the Variables in them.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import AxisType
 from tinygrad.uop.ops import RangeArg, UOp, resolve, sint
 
-# first element and end, by axis of the memory and of the memory as one run
 Intervals: TypeAlias = tuple[tuple[sint, sint], ...]
+"""A first index and an end for each axis."""
 
 
 @lru_cache(maxsize=4096)
-def are_apart(a: UOp, b: UOp) -> bool:
+def are_disjoint(a: UOp, b: UOp) -> bool:
     """Whether two views of PARAMs of one shape have no element in common."""
     if a.base.shape != b.base.shape:
         return False
-    known = zip(intervals(a), intervals(b), strict=True)
-    cut = zip(bounds_below(a), bounds_below(b), strict=True)
-    return any(_are_disjoint(x, y) for x, y in (*known, *cut))
+    constant = zip(intervals(a), intervals(b), strict=True)
+    symbolic = zip(slice_bounds(a), slice_bounds(b), strict=True)
+    return any(_do_not_overlap(x, y) for x, y in (*constant, *symbolic))
 
 
-def _are_disjoint(a: tuple[sint, sint], b: tuple[sint, sint]) -> bool:
+def _do_not_overlap(a: tuple[sint, sint], b: tuple[sint, sint]) -> bool:
     return resolve(a[1] <= b[0], False) or resolve(b[1] <= a[0], False)
 
 
 @lru_cache(maxsize=4096)
 def intervals(view: UOp) -> Intervals:
-    """Where the elements of a view lie at most, in numbers."""
+    """Constant bounds of the elements of a view: for each axis, and for the row-major position."""
     index = tuple(
         UOp(Ops.RANGE, dtypes.index, (as_index(size),), RangeArg(i, AxisType.LOOP))
         for i, size in enumerate(view.shape)
@@ -47,8 +47,8 @@ def intervals(view: UOp) -> Intervals:
     return tuple((int(x.vmin), int(x.vmax) + 1) for x in found)
 
 
-def bounds_below(view: UOp) -> Intervals:
-    """What a view was first cut to, which may depend on Variables."""
+def slice_bounds(view: UOp) -> Intervals:
+    """The bounds of the first slice of a view, which may depend on Variables."""
     bounds: Intervals = tuple((0, size) for size in view.base.shape)
     while view.op in GroupOp.Movement:
         if view.op is Ops.SHRINK and view.src[0].op not in GroupOp.Movement:
@@ -61,11 +61,11 @@ def bounds_below(view: UOp) -> Intervals:
 def views_of(value: UOp, slot: int) -> tuple[UOp, ...]:
     """The views through which a kernel's tensor form reads PARAM number `slot`."""
     found: dict[UOp, None] = {}
-    whole: list[UOp] = [value]
+    operands: list[UOp] = [value]
     for node in value.toposort():
         if node.op not in GroupOp.Movement:
-            whole.extend(node.src)
-    for x in whole:
+            operands.extend(node.src)
+    for x in operands:
         if x.base.op is Ops.PARAM and x.base.arg.slot == slot:
             found[x] = None
     return tuple(found)

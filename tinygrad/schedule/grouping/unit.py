@@ -1,21 +1,22 @@
-"""A unit of work while a plan is made: one kernel, or one transfer."""
+"""A unit of work while a plan is made: one kernel or one transfer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from tinygrad.schedule.execution_plan import StorageSlice, TransferItem
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 
 @dataclass(eq=False)
 class Unit:
-    """What makes the stored value `node`.
+    """The work that makes the materialised value `node`.
 
-    `reads` are the stored nodes it needs; `stores` the kernel's tensor form; `params[i]` the parts,
-    one a device, behind PARAM number i; `kernel` the kernel graph, where that was written by hand;
-    `overwrites` the assignments (values) that take over the memory of stored nodes (keys); `after`
-    a unit that runs before it.
+    `reads` are the materialised nodes that it needs; `stores` the tensor form of its kernel;
+    `params[i]` the memory of PARAM number i, a slice for each device; `kernel` the kernel graph of
+    a kernel written by hand; `overwrites` maps the memory that it overwrites to the assignments;
+    `after` is a unit that runs before it.
     """
 
     node: UOp
@@ -26,3 +27,10 @@ class Unit:
     kernel: UOp | None = None
     overwrites: dict[UOp, UOp] = field(default_factory=dict)
     after: Unit | None = None
+
+
+def memory_of(node: UOp) -> UOp:
+    """The materialised value whose memory holds a view, or a value that was assigned to one."""
+    while node.op in GroupOp.Movement | {Ops.ASSIGN, Ops.BUFFER_VIEW, Ops.MSELECT}:
+        node = node.src[0]
+    return node

@@ -1,0 +1,92 @@
+"""Where each materialised value of a plan is stored: a storage entry, or a slice of one.
+
+Input: the materialised nodes of a per-device graph, sources first. Output: for each node one slice
+a device. Invariant: a view, a shard or an assignment has the memory of the value that it names.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, cast
+
+from tinygrad.helpers import prod
+from tinygrad.schedule.execution_plan import StorageEntry, StorageSlice
+from tinygrad.schedule.storage_views import movement_base
+from tinygrad.uop import Ops
+from tinygrad.uop.device_value import Spmd
+from tinygrad.uop.ops import UOp, sint
+
+Slices: TypeAlias = tuple[StorageSlice, ...]
+"""The memory of one value: a slice for each of its devices."""
+
+
+def max_elements(shape: tuple[sint, ...]) -> int:
+    """The upper bound of the number of elements of a shape."""
+    return prod(d if isinstance(d, int) else int(d.vmax) for d in shape)
+
+
+class StorageMap:
+    """The entries of a plan that reads `inputs` buffers; `slices[node]` is the memory of a node.
+    Values without a device are on `default_device`.
+    """
+
+    def __init__(self, inputs: int, default_device: str) -> None:
+        self.default_device = default_device
+        self.slices: dict[UOp, Slices] = {}
+        self._entries: list[StorageEntry | None] = [None] * inputs
+
+    @property
+    def entries(self) -> tuple[StorageEntry, ...]:
+        """All entries, those of the inputs first."""
+        return tuple(cast(StorageEntry, entry) for entry in self._entries)
+
+    def devices(self, node: UOp) -> tuple[str, ...]:
+        """The devices of a value."""
+        device = node.device
+        if isinstance(device, Spmd):
+            return device.devices
+        assert device is None or isinstance(device, str), f"{node.op.name} on {device} is not local"
+        return (self.default_device if device is None else device,)
+
+    def new_entry(self, node: UOp) -> Slices:
+        """The whole of a new entry."""
+        devices = self.devices(node)
+        size = max_elements(node.shape)
+        self._entries.append(StorageEntry(devices, size, node.dtype))
+        number = len(self._entries) - 1
+        return tuple(StorageSlice(number, d, 0, size, node.dtype) for d in range(len(devices)))
+
+    def add(self, node: UOp) -> None:
+        """Place a materialised value, whose sources are placed."""
+        self.slices[node] = self.place(node)
+
+    def place(self, node: UOp) -> Slices:
+        """The memory of a materialised value."""
+        op = node.op
+        if op is Ops.BUFFER:
+            return self.place_buffer(node)
+        if op is Ops.BUFFER_VIEW:
+            size = max_elements(node.shape)
+            offset = node.arg.offset
+            source = self.slices[node.src[0]]
+            return tuple(
+                StorageSlice(p.entry, p.device, p.offset + offset, size, node.dtype) for p in source
+            )
+        if op is Ops.MSELECT:
+            return (self.slices[node.src[0]][node.arg],)
+        if op is Ops.MSTACK:
+            return tuple(self.slices[x][0] for x in node.src)
+        if op is Ops.ASSIGN:
+            return self.slices[movement_base(node.src[0])]
+        if op is Ops.CUSTOM_KERNEL:
+            return self.slices[node.src[node.arg.output]]
+        return self.new_entry(node)
+
+    def place_buffer(self, node: UOp) -> Slices:
+        """The entry of a canonical buffer, or a new one for a buffer that lowering made."""
+        if node.arg.slot >= 0:
+            return self.new_entry(node)
+        number = -1 - node.arg.slot
+        devices = self.devices(node)
+        size = max_elements(node.arg.shape)
+        self._entries[number] = StorageEntry(devices, size, node.dtype)
+        return tuple(StorageSlice(number, d, 0, size, node.dtype) for d in range(len(devices)))
