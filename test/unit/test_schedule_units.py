@@ -215,11 +215,8 @@ def test_a_transfer_reads_memory() -> None:
 
 def stored_by(*outputs: UOp) -> set[UOp]:
     order = list(UOp.sink(*outputs).toposort())[:-1]
-    return {
-        n
-        for n in fuse.choose_materialized(order, list(outputs))
-        if n.op not in {Ops.BUFFER, Ops.CONST}
-    }
+    found = fuse.choose_materialized(order, list(outputs))
+    return {n for n in found if n.op not in {Ops.BUFFER, Ops.CONST}}
 
 
 def test_elementwise_work_is_computed_where_it_is_read() -> None:

@@ -87,11 +87,8 @@ def split_reduce(node: UOp) -> UOp | None:
     source, arg = node.src[0], node.arg
     if not SPLIT_REDUCEOP or not all_int(source.shape):
         return None
-    shape = source.shape
-    if (
-        prod(cast(tuple[int, ...], node.shape)) > MAX_SPLIT_OUTPUTS
-        or prod(shape) < MIN_SPLIT_INPUTS
-    ):
+    shape, outputs = source.shape, prod(cast(tuple[int, ...], node.shape))
+    if outputs > MAX_SPLIT_OUTPUTS or prod(shape) < MIN_SPLIT_INPUTS:
         return None
     # the outermost reduction axis is split, so that each slice is contiguous
     axis = arg.axes[0]
