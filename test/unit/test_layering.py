@@ -208,13 +208,13 @@ def test_only_storage_writes_the_table_of_buffers(module):
 DECIDING = {"common_layout", "moved_elements", "rule_layouts", "allreduce_bytes"}
 
 
-@pytest.mark.parametrize("module", [x for x in TREES if layer(x) >= layer("tinygrad.storage")])
+@pytest.mark.parametrize("module", [x for x in MODULES if layer(x) >= layer("tinygrad.storage")])
 def test_tensor_methods_leave_layout_decisions_to_reshard(module):
     if module.startswith("tinygrad.planner"):
         return  # it chooses layouts of whole programs
     lines = [
         node.lineno
-        for node in ast.walk(TREES[module])
+        for node in ast.walk(tree_of(module))
         if isinstance(node, ast.ImportFrom) and DECIDING & {x.name for x in node.names}
     ]
     assert not lines, f"{module} decides on a layout in lines {lines}: ask uop.reshard"
