@@ -251,6 +251,6 @@ class Tensor(
 
 
 def _restored(
-    kind: type[Tensor], values: Any, dtype: DType, device: Any, requires_grad: bool | None
+    kind: type[Tensor], values: Any, dtype: DType, device: DeviceLike, requires_grad: bool | None
 ) -> Tensor:
     return kind(values, device=device, dtype=dtype, requires_grad=requires_grad)
