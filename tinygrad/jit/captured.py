@@ -17,7 +17,7 @@ from tinygrad.jit.counters import ReplayCounters
 from tinygrad.jit.inputs import Inputs, JitError, difference
 from tinygrad.jit.launches import group_launches, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
-from tinygrad.jit.native import NativeReplay, is_native
+from tinygrad.jit.native_replay import NativeReplay, is_native
 from tinygrad.jit.substitution import Substitution, replace_tensors, views_of_inputs
 from tinygrad.settings import DEBUG
 from tinygrad.storage.random_generator import random_generator
