@@ -18,8 +18,8 @@ from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buff
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.cpu import CPUProgram
 from tinygrad.runtime.support import c_compiler, llvm, native
-from tinygrad.runtime.support.pool import SERIAL_COPY_BYTES, worker_pool
 from tinygrad.runtime.support.replay import Replay
+from tinygrad.runtime.support.worker_pool import SERIAL_COPY_BYTES, worker_pool
 from tinygrad.settings import Context
 
 # Adds value 0 to items [begin, end) of buffer 0.

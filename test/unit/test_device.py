@@ -31,7 +31,7 @@ from tinygrad.device import (
 )
 from tinygrad.dtype import dtypes
 from tinygrad.measure import GlobalCounters
-from tinygrad.runtime.support.host import ALIGNMENT, HostAllocator, allocate_host
+from tinygrad.runtime.support.host_memory import ALIGNMENT, HostAllocator, allocate_host
 
 
 def filled(device: str, values: np.ndarray[Any, Any]) -> Buffer:

@@ -19,7 +19,7 @@ from tinygrad.nn.state import gguf_load, load_state_dict, safe_load, safe_save
 from tinygrad.nn.state.ggml import block_format
 from tinygrad.nn.state.shard_io import run_starts
 from tinygrad.runtime.disk import DiskFile
-from tinygrad.runtime.support.host import get_host_address
+from tinygrad.runtime.support.host_memory import get_host_address
 from tinygrad.sharding import Region
 
 FOUR = ("CPU", "CPU:1", "CPU:2", "CPU:3")

@@ -15,10 +15,10 @@ from tinygrad.allocator import Allocation, FreeLists
 from tinygrad.device import Buffer, Compiled
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.support.c_compiler import compile_c
-from tinygrad.runtime.support.host import HostAllocator, physical_memory
+from tinygrad.runtime.support.host_memory import HostAllocator, physical_memory
 from tinygrad.runtime.support.llvm import DEFAULT_FLAGS, VECTORIZED_FLAGS, compile_llvm, link
-from tinygrad.runtime.support.pool import worker_pool
 from tinygrad.runtime.support.replay import Replay
+from tinygrad.runtime.support.worker_pool import worker_pool
 from tinygrad.settings import CPU_LLVM, thread_count
 
 # Shared by all CPU devices: they use the same memory.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinygrad.device import Compiled
-from tinygrad.runtime.support.host import HostAllocator
+from tinygrad.runtime.support.host_memory import HostAllocator
 
 
 def open_device(name: str) -> Compiled:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tinygrad.device import Buffer
 from tinygrad.helpers import ceildiv
-from tinygrad.runtime.support.pool import COPY_PIECE_BYTES, SERIAL_COPY_BYTES, WorkerPool
+from tinygrad.runtime.support.worker_pool import COPY_PIECE_BYTES, SERIAL_COPY_BYTES, WorkerPool
 
 # In a record of several launches; more pieces than threads balance the load.
 PIECES_PER_THREAD = 4

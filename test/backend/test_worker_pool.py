@@ -17,7 +17,7 @@ from tinygrad.device import DeviceError
 from tinygrad.runtime.support.c_compiler import FLAGS, find_compiler
 from tinygrad.runtime.support.llvm import compile_llvm, link
 from tinygrad.runtime.support.native import FOLDER, host_platform, load_ir
-from tinygrad.runtime.support.pool import WorkerPool, worker_pool
+from tinygrad.runtime.support.worker_pool import WorkerPool, worker_pool
 
 # Adds one to each item of buffer 0, and spins for value 0 iterations per item.
 MARK_IR = """
@@ -250,8 +250,8 @@ def run_python(script: str) -> str:
 PRELUDE = """
 import os, sys, threading
 import numpy as np
-from test_pool import launch
-from tinygrad.runtime.support.pool import worker_pool
+from test_worker_pool import launch
+from tinygrad.runtime.support.worker_pool import worker_pool
 pool = worker_pool()
 assert pool.threads == 3
 marks = np.zeros(1000, np.int32)
@@ -304,7 +304,7 @@ def test_threads_that_start_together_share_one_pool():
     output = run_python(
         """
         import threading
-        from tinygrad.runtime.support.pool import worker_pool
+        from tinygrad.runtime.support.worker_pool import worker_pool
         found, barrier = [], threading.Barrier(8)
         def find():
             barrier.wait()
