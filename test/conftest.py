@@ -32,7 +32,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """
     options = config.option
     has_xdist = config.pluginmanager.hasplugin("xdist")
-    if not has_xdist or options.numprocesses is not None or options.usepdb or options.collectonly:
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not has_xdist or options.numprocesses is not None:
+        return
+    if options.usepdb or options.collectonly:
         return
     if any(Path(argument).is_dir() for argument in config.args):
         options.numprocesses = min(core_count(), MAX_WORKERS)
