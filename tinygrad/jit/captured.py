@@ -88,15 +88,18 @@ class CapturedJit(Generic[R]):
         self._copy_overwritten_inputs(inputs)
         realize_all(random_generator.align(self._drawn.devices))
         random_generator.replayed(self._drawn.before, self._drawn.after)
-        substitution = Substitution(self._inputs, inputs)
         if self._native is None or DEBUG >= 2:
+            substitution = Substitution(self._inputs, inputs)
             for item in self.jit_cache:
                 substitution.item(item).run()
         else:
             self._native.run(inputs)
             self._counters.count_replay()
-        if not self._views:
-            return self._result
+        return self._result_for(inputs) if self._views else self._result
+
+    def _result_for(self, inputs: Inputs) -> R:
+        """The result, with views of the captured inputs replaced by views of a call's inputs."""
+        substitution = Substitution(self._inputs, inputs)
         nodes = {node: substitution.buffer_node(node) for node in self._viewed}
         nodes |= dict(zip(self._inputs.nodes, inputs.nodes, strict=True))
         views = {key: view.substitute(nodes) for key, view in self._views.items()}
