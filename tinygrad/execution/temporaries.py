@@ -12,7 +12,7 @@ from functools import lru_cache
 from tinygrad.device import Buffer
 from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
 from tinygrad.execution.realize import Capture, capturing
-from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, StorageEntry
+from tinygrad.schedule.execution_plan import ExecutionPlan, StorageEntry
 from tinygrad.settings import MEMORY_PLANNER
 
 MAX_LAYOUTS = 1024
@@ -107,10 +107,6 @@ def _spans(found: ExecutionPlan) -> dict[int, tuple[int, int]]:
     """The first and last item that uses each entry."""
     spans: dict[int, tuple[int, int]] = {}
     for i, item in enumerate(found.items):
-        if isinstance(item, KernelItem):
-            touched = {p.entry for parts in item.arguments for p in parts}
-        else:
-            touched = {p.entry for t in item.messages for p in (t.destination, t.source)}
-        for entry in touched:
+        for entry in item.entries:
             spans[entry] = (spans.get(entry, (i, i))[0], i)
     return spans

@@ -1,9 +1,9 @@
-"""The key of the schedule cache: a graph with its buffers numbered and its bound values set aside.
+"""The canonical form of a graph, the key of the plan cache: buffers numbered, bindings removed.
 
-In: a SINK of the tensor graph. Out: the same graph over canonical BUFFERs 0, 1, ... (in the order
-of first use), the real BUFFERs they stand for, and the values of bound Variables. Always true: two
-graphs that differ only in which buffers they read and in bound values have the same canonical SINK,
-the same object.
+Input: a SINK of the tensor graph. Output: the same graph over canonical BUFFERs 0, 1, ... in the
+order of first use, the real BUFFERs that they stand for, and the values of bound Variables.
+Invariant: graphs that differ only in their buffers and bound values have the same canonical SINK,
+as one object.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
 @dataclass(frozen=True)
 class Canonical:
-    """A graph without its particulars.
-
-    `assignments` are the real ASSIGNs and CUSTOM_KERNELs in it, `lines` the user's lines that
-    caused communication.
+    """A canonical graph, and what it leaves out: the real `buffers`, the `values` of Variables, the
+    real ASSIGNs and CUSTOM_KERNELs, and the user's `lines` that caused communication.
     """
 
     sink: UOp
@@ -34,7 +32,7 @@ class Canonical:
 
 
 def canonicalize(sink: UOp) -> Canonical:
-    """Number the buffers of a graph and set its bound values aside.
+    """Number the buffers of a graph and remove its bindings.
 
     Raises:
         ValueError: one Variable is bound to two values.
@@ -75,7 +73,7 @@ def canonicalize(sink: UOp) -> Canonical:
 
 
 def _ranks(assignments: list[UOp]) -> dict[UOp, int]:
-    """The numbers of the assignments to each memory, from 0 on, however many ran before."""
+    """The numbers of the assignments to each buffer, from 0, however many were made before."""
     numbers: dict[UOp, set[int]] = {}
     for node in assignments:
         numbers.setdefault(node.src[0].base, set()).add(node.arg)

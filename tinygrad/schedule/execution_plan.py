@@ -45,6 +45,11 @@ class KernelItem:
     devices: tuple[str, ...]
     arguments: tuple[tuple[StorageSlice, ...], ...]
 
+    @property
+    def entries(self) -> set[int]:
+        """The numbers of the entries that it uses."""
+        return {piece.entry for arguments in self.arguments for piece in arguments}
+
 
 class PlannedMessage(NamedTuple):
     """A point-to-point message: `source` is copied to `destination`, of equal size."""
@@ -59,6 +64,11 @@ class TransferItem:
 
     messages: tuple[PlannedMessage, ...]
     reason: CommInfo
+
+    @property
+    def entries(self) -> set[int]:
+        """The numbers of the entries that it uses."""
+        return {piece.entry for message in self.messages for piece in message}
 
 
 Item = KernelItem | TransferItem

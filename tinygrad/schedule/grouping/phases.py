@@ -1,9 +1,9 @@
-"""The gradient of windows that slide by a stride, without the places that none of them reaches.
+"""Phase decomposition of reductions over strided windows, as in gradients of convolutions.
 
 Before: `sum over k of in((y - k) / stride, k)`, where most `y - k` are no multiple of the stride.
-After: `y = stride * j + r` is reached by `k = stride * q + r` alone, so each phase `r` is a sum of
-its own, over `q` of `in(j - q, stride * q + r)`: windows of stride 1 over fewer places, and no
-division. Phases are stored, then interleaved.
+After: only `k = stride * q + r` contributes to `y = stride * j + r`, so each phase `r` is a sum of
+its own, over `q` of `in(j - q, stride * q + r)`: windows of stride 1 over fewer elements, and no
+division. Phases are materialised, then interleaved.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from tinygrad.uop.ops import UOp, WindowArg
 Shape = tuple[int, ...]
 Window = tuple[int, int, int, int, int]
 
-# each phase is a kernel
 MAX_PHASES = 9
-MIN_TERMS = 1 << 16
+"""Each phase is a kernel; windows of more phases are not decomposed."""
+MIN_ELEMENTS = 1 << 16
+"""Smaller arrays are not decomposed."""
 
 
 def split_phases(node: UOp, x: UOp) -> UOp | None:
-    """A sum of an UNWINDOW `x` over its kernel axes."""
-    if not all_int(x.shape) or prod(x.src[0].shape) < MIN_TERMS:
+    """`sum(unwindow(x)) -> sum of phases`, for a sum over the kernel axes of an UNWINDOW `x`."""
+    if not all_int(x.shape) or prod(x.src[0].shape) < MIN_ELEMENTS:
         return None
     strided = [w for w in x.arg.windows if w[3] > 1 and w[4] == 1 and w[1] in node.arg.axes]
     if node.arg.op is not Ops.ADD or not 1 < prod(w[3] for w in strided) <= MAX_PHASES:
@@ -39,24 +40,26 @@ def split_phases(node: UOp, x: UOp) -> UOp | None:
 
 
 def _phase(node: UOp, x: UOp, phase: dict[Window, int]) -> UOp | None:
-    """What one phase of each strided window gives, with zeros between; None if nothing."""
-    part = x.src[0]
+    """The contribution of one phase of each strided window, with zeros between its elements; None
+    if it has none.
+    """
+    source = x.src[0]
     windows = dict.fromkeys(x.arg.windows)
     for window, r in phase.items():
         axis, kernel, size, stride, _ = window
-        if min(size, cast(int, part.shape[kernel])) <= r:
+        if min(size, cast(int, source.shape[kernel])) <= r:
             return None
-        part = _every(part, kernel, r, stride)
+        source = _strided_slice(source, kernel, r, stride)
         windows[window] = (axis, kernel, ceildiv(size - r, stride), 1, 1)
     arg = WindowArg(tuple(new or old for old, new in windows.items()))
-    unwound = UOp(Ops.UNWINDOW, x.dtype, (part,), arg)
+    unwound = UOp(Ops.UNWINDOW, x.dtype, (source,), arg)
     found = UOp(Ops.CONTIGUOUS, node.dtype, (node.replace(src=(unwound,)),))
     for (axis, _, size, stride, _), r in phase.items():
-        found = _spread(found, axis, r, stride, size)
+        found = _interleave(found, axis, r, stride, size)
     return found
 
 
-def _every(x: UOp, axis: int, start: int, stride: int) -> UOp:
+def _strided_slice(x: UOp, axis: int, start: int, stride: int) -> UOp:
     """Elements `start`, `start + stride`, ... of an axis."""
     shape = cast(Shape, x.shape)
     count = ceildiv(shape[axis] - start, stride)
@@ -68,8 +71,8 @@ def _every(x: UOp, axis: int, start: int, stride: int) -> UOp:
     return first.reshape((*shape[:axis], count, *shape[axis + 1 :]))
 
 
-def _spread(x: UOp, axis: int, start: int, stride: int, size: int) -> UOp:
-    """The inverse: an axis of `size`, zero where no element of `x` goes."""
+def _interleave(x: UOp, axis: int, start: int, stride: int, size: int) -> UOp:
+    """The adjoint of `_strided_slice`: an axis of `size`, zero between the elements of `x`."""
     shape = cast(Shape, x.shape)
     count = ceildiv(size, stride)
     cut = x.reshape((*shape[: axis + 1], 1, *shape[axis + 1 :]))

@@ -1,8 +1,8 @@
-"""Values made of constants alone get a device where they need memory.
+"""Place values that are computed from constants alone, where they need memory.
 
-In: a per-device graph. Out: the same graph, in which whatever is computed from constants and has to
-be stored (a reduction, rows combined by index) lives on the devices of each of its readers. Always
-true: a kernel reads memory of its own device; what needs no memory stays without a device.
+Input: a per-device graph. Output: the same graph, in which such values that are materialised
+(reductions and scatters) are computed on the devices of each of their uses. Invariant: a kernel
+reads memory of its own device; values that need no memory stay without a device.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, *GroupOp.Scatter})
 
 
 def place_constants(sink: UOp) -> UOp:
-    """The graph in which stored values made of constants live where they are read."""
+    """The graph in which materialised values of constants are on the devices of their uses."""
     order = sink.toposort()
-    stored: set[UOp] = set()
+    placed: set[UOp] = set()
     for node in order:
         if node.device is not None or node is sink:
             continue
-        if node.op in NEEDS_MEMORY or not stored.isdisjoint(node.src):
-            stored.add(node)
-    if not stored:
+        if node.op in NEEDS_MEMORY or not placed.isdisjoint(node.src):
+            placed.add(node)
+    if not placed:
         return sink
     done: dict[UOp, UOp] = {}
     for node in order:
         device = node.device
         src = tuple(
-            _placed(done[x], device) if x in stored and device is not None else done[x]
+            _placed(done[x], device) if x in placed and device is not None else done[x]
             for x in node.src
         )
-        if node.op is Ops.COPY and node.src[0] in stored:
+        if node.op is Ops.COPY and node.src[0] in placed:
             done[node] = src[0]
         else:
             done[node] = node.with_sources(src)
@@ -40,7 +40,7 @@ def place_constants(sink: UOp) -> UOp:
 
 
 def _placed(root: UOp, device: DeviceValue) -> UOp:
-    """The graph of a value made of constants, whose leaves live on `device`."""
+    """The graph of a value of constants, with its leaves placed on `device`."""
     done: dict[UOp, UOp] = {}
     for node in root.toposort():
         if node.op in {Ops.CONST, Ops.ARANGE}:

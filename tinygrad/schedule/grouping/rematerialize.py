@@ -1,10 +1,10 @@
-"""Full copies of split values are dropped and gathered again, so that few of them live at a time.
+"""Rematerialise replicated values: gather them again so that few are alive at a time.
 
-In: a plan. Out: the same plan, in which full copies that are gathered from its inputs take no more
-memory together than the one item that needs most of them at once. So of the weights of a model that
-are split over the devices that use them (ZeRO-3, arXiv:1910.02054), one is whole at a time: in the
-backward pass it is gathered a second time. What is dropped is what is needed last, as in Belady,
-A study of replacement algorithms (1966). A copy that the program stores is none of these.
+Input: a plan. Output: the same plan, in which the replicated values that are gathered from its
+inputs take no more memory together than those that one item uses at once. With weights sharded over
+the devices (ZeRO-3, arXiv:1910.02054), about one is replicated at a time, and the backward pass
+gathers it again. The value with the furthest next use is dropped first, as in Belady, A study of
+replacement algorithms (1966). Invariant: outputs of the plan are not dropped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tinygrad.uop.ops import UOp
 
 @dataclass(eq=False)
 class _Gathered:
-    """A full copy: the items that make it from inputs alone, and the positions of those it is read
-    by. `dropped` are the positions before which it is gathered again.
+    """A replicated value in an entry: `recipe` are the positions of the items that make it from
+    inputs alone, `uses` those of its readers, `dropped` those before which it is gathered again.
     """
 
     entry: int
@@ -38,56 +38,51 @@ class _Gathered:
     dropped: list[int] = field(default_factory=list)
 
     def next_use(self, position: int) -> int:
-        """The position of the first item behind `position` that reads it."""
+        """The position of its first reader after `position`."""
         return self.uses[bisect_right(self.uses, position)]
 
 
 def rematerialize(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan whose full copies are dropped between uses that are far apart."""
+    """The plan in which replicated values are dropped between distant uses."""
+    # positions of the items that use each entry, and the entries that each item uses
     users: dict[int, list[int]] = {}
-    touched = [_entries(item) for item in plan.items]
+    touched = [item.entries for item in plan.items]
     for position, entries in enumerate(touched):
         for entry in entries:
             users.setdefault(entry, []).append(position)
-    copies = {copy.entry: copy for copy in _gathered(plan, touched, users)}
-    if len(copies) < 2:
+    gathered = {value.entry: value for value in _gathered(plan, touched, users)}
+    if len(gathered) < 2:
         return plan
-    together = [[copies[entry] for entry in entries if entry in copies] for entries in touched]
-    most = max(sum(copy.nbytes for copy in here) for here in together)
+    needed = [[gathered[entry] for entry in entries if entry in gathered] for entries in touched]
+    limit = max(sum(value.nbytes for value in here) for here in needed)
     alive: dict[int, _Gathered] = {}
-    for position, here in enumerate(together):
-        kept = [copy for copy in alive.values() if copy not in here]
-        alive |= {copy.entry: copy for copy in here}
-        excess = sum(copy.nbytes for copy in alive.values()) - most
-        # the one that is needed last goes first
-        for copy in sorted(kept, key=lambda copy: -copy.next_use(position)):
-            after = copy.next_use(position)
-            if excess > 0 and _can_be_made(plan, touched, users, copy, after):
-                copy.dropped.append(after)
-                del alive[copy.entry]
-                excess -= copy.nbytes
-        for copy in here:
-            if position >= copy.uses[-1]:
-                del alive[copy.entry]
-    return _rebuilt(plan, [copy for copy in copies.values() if copy.dropped])
-
-
-def _entries(item: Item) -> set[int]:
-    if isinstance(item, KernelItem):
-        return {part.entry for parts in item.arguments for part in parts}
-    return {part.entry for t in item.messages for part in (t.destination, t.source)}
+    for position, here in enumerate(needed):
+        idle = [value for value in alive.values() if value not in here]
+        alive |= {value.entry: value for value in here}
+        excess = sum(value.nbytes for value in alive.values()) - limit
+        # the furthest next use first
+        for value in sorted(idle, key=lambda value: -value.next_use(position)):
+            after = value.next_use(position)
+            if excess > 0 and _can_be_made(plan, touched, users, value, after):
+                value.dropped.append(after)
+                del alive[value.entry]
+                excess -= value.nbytes
+        for value in here:
+            if position >= value.uses[-1]:
+                del alive[value.entry]
+    return _rebuilt(plan, [value for value in gathered.values() if value.dropped])
 
 
 def _gathered(
     plan: ExecutionPlan, touched: list[set[int]], users: dict[int, list[int]]
 ) -> Iterator[_Gathered]:
-    """The copies that an all-gather makes of an input, or of what one kernel makes of inputs."""
+    """The results of all-gathers of inputs, or of values that one kernel computes from inputs."""
     kept = {part.entry for parts in plan.outputs if parts is not None for part in parts}
     for position, item in enumerate(plan.items):
         if not isinstance(item, TransferItem) or len(touched[position]) != 2:
             continue
         target, source = item.messages[0].destination.entry, item.messages[0].source.entry
-        # along one dimension of a mesh, what is gathered is still split along others
+        # an all-gather along one dimension of a mesh leaves others sharded
         grows = plan.entries[target].size > plan.entries[source].size
         if item.reason.kind not in {"all_gather", "all_to_all"} or not grows:
             continue
@@ -103,7 +98,7 @@ def _gathered(
 def _recipe(
     plan: ExecutionPlan, touched: list[set[int]], users: list[int], source: int, position: int
 ) -> tuple[int, ...] | None:
-    """The items that make a full copy at `position`, if they read nothing but inputs."""
+    """The positions of the items that make a replicated value, if they read inputs alone."""
     if source < plan.inputs:
         return (position,)
     if len(users) != 2 or users[1] != position or not isinstance(plan.items[users[0]], KernelItem):
@@ -116,16 +111,16 @@ def _can_be_made(
     plan: ExecutionPlan,
     touched: list[set[int]],
     users: dict[int, list[int]],
-    copy: _Gathered,
+    value: _Gathered,
     position: int,
 ) -> bool:
-    """Whether the inputs of a copy are at `position` what they were when it was made."""
-    inputs = {entry for i in copy.recipe for entry in touched[i] if entry < plan.inputs}
+    """Whether the inputs of a value are at `position` what they were when it was made."""
+    inputs = {entry for i in value.recipe for entry in touched[i] if entry < plan.inputs}
     return not any(
         _writes(plan.items[i], entry)
         for entry in inputs
         for i in users[entry]
-        if copy.recipe[0] < i < position
+        if value.recipe[0] < i < position
     )
 
 
@@ -158,25 +153,25 @@ def _written_slots(ast: UOp) -> set[int] | None:
 # ---- the new plan ----
 
 
-def _rebuilt(plan: ExecutionPlan, copies: list[_Gathered]) -> ExecutionPlan:
-    """The plan with the items that gather again, each into entries of its own."""
+def _rebuilt(plan: ExecutionPlan, values: list[_Gathered]) -> ExecutionPlan:
+    """The plan with further items that gather `values` again, each time into new entries."""
     entries: list[StorageEntry] = list(plan.entries)
     inserted: dict[int, list[Item]] = {}
     renamed: dict[int, dict[int, int]] = {}
-    for copy in copies:
-        for time, start in enumerate(sorted(copy.dropped), 1):
+    for value in values:
+        for time, start in enumerate(sorted(value.dropped), 1):
             names: dict[int, int] = {}
-            for entry in {e for i in copy.recipe for e in _entries(plan.items[i])}:
+            for entry in {e for i in value.recipe for e in plan.items[i].entries}:
                 if entry >= plan.inputs:
                     names[entry] = len(entries)
                     entries.append(plan.entries[entry])
-            again = [_with_entries(plan.items[i], names, time) for i in copy.recipe]
+            again = [_with_entries(plan.items[i], names, time) for i in value.recipe]
             inserted.setdefault(start, []).extend(again)
-            for use in copy.uses:
+            for use in value.uses:
                 if use >= start:
-                    renamed.setdefault(use, {})[copy.entry] = names[copy.entry]
-    # what is dropped before its first use need not have been made
-    early = {i for copy in copies if copy.uses[0] in copy.dropped for i in copy.recipe}
+                    renamed.setdefault(use, {})[value.entry] = names[value.entry]
+    # a value that is dropped before its first use need not be made early
+    early = {i for value in values if value.uses[0] in value.dropped for i in value.recipe}
     items: list[Item] = []
     for position, item in enumerate(plan.items):
         items += inserted.get(position, [])
@@ -189,7 +184,7 @@ def _rebuilt(plan: ExecutionPlan, copies: list[_Gathered]) -> ExecutionPlan:
 
 
 def _with_entries(item: Item, names: dict[int, int], time: int = 0) -> Item:
-    """An item on other entries, run another `time`."""
+    """An item on other entries; `time` counts the repeated runs of a collective."""
     if not names:
         return item
 
