@@ -282,6 +282,15 @@ def test_what_became_another_tensor_is_written_to_alone() -> None:
     assert (x.tolist(), y.tolist()) == ([1, 2], [7, 2])
 
 
+def test_values_that_are_optimized_to_one_are_apart_once_one_is_written() -> None:
+    x = stored([1.0, 2.0])
+    a = x + 1
+    b = a.to("CPU:1").to("CPU")
+    Tensor.realize(a, b)
+    a.assign(a * 0).realize()
+    assert (a.tolist(), b.tolist()) == ([0.0, 0.0], [2.0, 3.0])
+
+
 def test_shared_memory_is_split_in_a_captured_function_too() -> None:
     @TinyJit
     def step(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -248,13 +248,11 @@ def test_computed_parts_are_stored_once() -> None:
     assert GlobalCounters.kernel_count == 4
 
 
-def test_a_stack_of_all_shards_is_the_tensor() -> None:
-    x = placed(array(10, 3), on(0))
+def test_a_stack_of_the_shards_of_a_tensor_is_read_where_they_are() -> None:
+    x = placed(array(8, 3), on(0))
     GlobalCounters.reset()
-    y = Tensor.from_shards([s + 0 for s in x.shards], x.device) + 1
-    z = (Tensor.from_shards(x.shards, x.device) + 1).realize()
+    same([Tensor.from_shards(x.shards, x.device) + 1], [array(8, 3) + 1])
     assert GlobalCounters.kernel_count == 4
-    same([y, z], [array(10, 3) + 1] * 2)
 
 
 # ---- writing ----
@@ -305,6 +303,27 @@ def test_a_stack_is_a_value_of_its_own(rows: int) -> None:
     parts[1].assign(parts[1] + 1).realize()
     pieces = cut(value, on(0))
     same([x, parts[1], parts[2]], [value * 3, pieces[1] + 1, pieces[2]])
+
+
+def test_a_stack_of_the_shards_of_a_tensor_is_a_value_of_its_own() -> None:
+    x = placed(integers(8, 2), on(0)).detach()
+    stack = Tensor.from_shards(x.shards, x.device).realize()
+    lazy = Tensor.from_shards(x.shards, x.device)
+    shard = lazy.shards[2]
+    x.shards[0].assign(x.shards[0] * 2 + 1)
+    x.assign(x * 3).realize()
+    same([stack, lazy, shard], [integers(8, 2), integers(8, 2), integers(8, 2)[4:6]])
+
+
+def test_a_shard_of_a_stack_is_read_after_a_write_to_another_part() -> None:
+    x, y = (placed(integers(8, 2, seed=i), on(0)).detach() for i in range(2))
+    stack = Tensor.from_shards([x.shards[0], *(s + 1 for s in y.shards[1:])], x.device)
+    shard = stack.shards[3] * 2
+    x.assign(x + y)
+    Tensor.realize(x, shard)
+    same(
+        [shard, x], [(integers(8, 2, seed=1)[6:] + 1) * 2, integers(8, 2) + integers(8, 2, seed=1)]
+    )
 
 
 def test_a_part_and_the_stack_realized_together_are_apart() -> None:

@@ -93,20 +93,6 @@ def _sliced_to(partial: UOp, layout: Sharding) -> UOp:
     return UOp(Ops.COPY, partial.dtype, (partial,), layout)
 
 
-def select_of_stack(node: UOp, stack: UOp) -> UOp | None:
-    """`mselect(mstack(*parts), i) -> parts[i]`"""
-    return stack.src[node.arg] if isinstance(stack.arg, Sharding) else None
-
-
-def stack_of_selects(node: UOp) -> UOp | None:
-    """`mstack(mselect(x, 0), mselect(x, 1), ...) -> x`"""
-    first = node.src[0]
-    if first.op is not Ops.MSELECT or first.src[0].device != node.arg:
-        return None
-    x = first.src[0]
-    return x if node.src == tuple(map(x.mselect, range(len(node.src)))) else None
-
-
 def hoist_allreduce(node: UOp, inner: UOp) -> UOp | None:
     """`reshape(allreduce(x)) -> allreduce(reshape(x))`, also of a permute: then all-reduces that
     are added meet in `sum_of_allreduces`.
@@ -138,8 +124,6 @@ rules = PatternMatcher(
             UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.REDUCE_AXIS, name="inner"),), name="node"),
             reduce_of_reduce,
         ),
-        (UPat(Ops.MSELECT, src=(UPat(Ops.MSTACK, name="stack"),), name="node"), select_of_stack),
-        (UPat(Ops.MSTACK, name="node"), stack_of_selects),
         (UPat(Ops.COPY, src=(_of(Ops.COPY),), name="node"), copy_of_copy),
         (UPat(Ops.COPY, src=(UPat.var("x"),), name="node"), copy_of_constants),
         (UPat(Ops.COPY, src=(_of(Ops.ALLREDUCE),), name="node"), copy_of_allreduce),

@@ -128,6 +128,8 @@ class _UnitOrder:
         parts = self.slices[memory]
         entries = {p.entry for p in parts}
         names = [x for x in unit.reads if not entries.isdisjoint(p.entry for p in self.slices[x])]
+        if not names:
+            return ()  # the unit reads another shard of a stack than the one in `memory`
         if not unit.stores or any(self.slices[x] != parts for x in names):
             return None
         return views_of(unit.stores[0].src[1], unit.params.index(parts))
