@@ -14,6 +14,8 @@ import pytest
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.math import MathMixin
+from tinygrad.uop.node import Node
 from tinygrad.uop.ops import AxisType, UOp, resolve, smax, smin, sym_infer
 from tinygrad.uop.render import tree
 
@@ -232,3 +234,27 @@ def test_every_op_is_in_no_group_or_in_one_kind() -> None:
     assert GroupOp.Associative <= GroupOp.Commutative
     assert sorted(Ops) == list(Ops)
     assert sorted(AxisType) == list(AxisType)
+
+
+# ---- composition ----
+
+
+def declared_by(kind: type) -> set[str]:
+    """The names that a class declares, and leaves to its subclasses to define."""
+    functions = {name: x.fget if isinstance(x, property) else x for name, x in vars(kind).items()}
+    return {
+        name
+        for name, x in functions.items()
+        if "NotImplementedError" in getattr(getattr(x, "__code__", None), "co_names", ())
+    }
+
+
+def test_uop_defines_every_method_that_node_declares() -> None:
+    names = declared_by(Node) | declared_by(MathMixin)
+    assert {"device", "alu", "const_like", "simplify", "reshape"} <= names
+    missing = {
+        name
+        for name in names
+        if getattr(UOp, name) in (vars(Node).get(name), vars(MathMixin).get(name))
+    }
+    assert not missing

@@ -1,4 +1,23 @@
-"""The operations of the graph: every op a `UOp` can have, and sets of ops that share a rule."""
+"""The graph: its ops, nodes, rules and methods. This file lists the ops, and sets of ops.
+
+From the bottom up:
+
+    math, device_value, node         the interned node and its type, `Node`
+    sint, args, reduction, render    symbolic sizes, arguments, identity elements, text
+    bounds, shards, shape,           the rules of a node's properties
+        device_rules
+    spec_checks, spec, passes        the forms of the graph, and the passes between them
+    upat, rewrite                    patterns and rewriting
+    fold, affine, divmod, compare,   the rules of simplification
+        identities, logic, valid,
+        symbolic
+    reshard, gather_scatter          layout decisions
+    properties, expression,          the families of methods
+        movement, tensor_graph,
+        kernel_language
+    ops                              `UOp`, composed of the families
+    broadcast, slice_assign          functions of `UOp`s
+"""
 
 from enum import Enum, auto
 

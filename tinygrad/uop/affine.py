@@ -138,10 +138,10 @@ def build_sum(like: Node, addends: Addends, offset: int = 0) -> Node:
     make, dtype = type(like), like.dtype
     result: Node | None = None
     for base, factor in sorted_addends(addends):
-        term = base
+        addend = base
         if factor != 1:
-            term = multiply(base, factor)
-        result = term if result is None else make(Ops.ADD, dtype, (result, term))
+            addend = multiply(base, factor)
+        result = addend if result is None else make(Ops.ADD, dtype, (result, addend))
     if result is None:
         return constant(like, offset)
     return make(Ops.ADD, dtype, (result, constant(like, offset))) if offset else result
@@ -153,8 +153,8 @@ def sorted_addends(addends: Addends) -> list[tuple[Node, int]]:
         return list(addends.items())
     sizes = {abs(factor) for factor in addends.values()}
     if len(sizes) == len(addends):
-        return sorted(addends.items(), key=lambda term: -abs(term[1]))
-    return sorted(addends.items(), key=lambda term: (-abs(term[1]), *order_key(term[0])))
+        return sorted(addends.items(), key=lambda addend: -abs(addend[1]))
+    return sorted(addends.items(), key=lambda addend: (-abs(addend[1]), *order_key(addend[0])))
 
 
 def order_key(node: Node) -> tuple[int, str]:
@@ -195,16 +195,16 @@ def _is_canonical(u: Node) -> bool:
         return False
     last = True
     while True:
-        term = left
+        addend = left
         if left.op is Ops.ADD:
-            left, term = left.src
-        other, factor = _base_and_factor(term)
+            left, addend = left.src
+        other, factor = _base_and_factor(addend)
         if other is base or other.op is Ops.CONST or other.op is Ops.IDIV:
             return False
         if last and not _is_before(other, factor, base, smallest):
             return False
         last = False
-        if term is left:
+        if addend is left:
             low, high = other._min_max()
             return bool(low != high)
 
@@ -216,10 +216,10 @@ def _is_before(base: Node, factor: int, other: Node, other_factor: int) -> bool:
     return order_key(base) < order_key(other)
 
 
-def _base_and_factor(term: Node) -> tuple[Node, int]:
-    if term.op is Ops.MUL and term.src[1].op is Ops.CONST:
-        return term.src[0], term.src[1].arg
-    return term, 1
+def _base_and_factor(addend: Node) -> tuple[Node, int]:
+    if addend.op is Ops.MUL and addend.src[1].op is Ops.CONST:
+        return addend.src[0], addend.src[1].arg
+    return addend, 1
 
 
 def _merge_divisions(addends: Addends, offset: int) -> tuple[Addends, int]:
@@ -267,9 +267,9 @@ def _merge_remainder(
     found = _remainder_partner(base, factor, addends)
     if found is None:
         return None
-    partner, whole = found
+    partner, merged = found
     rest = {b: f for b, f in addends.items() if b is not base and b is not partner}
-    more, more_offset = split_sum(whole)
+    more, more_offset = split_sum(merged)
     return add_scaled(rest, more, factor), offset + factor * more_offset
 
 
@@ -287,8 +287,8 @@ def _remainder_partner(base: Node, factor: int, addends: Addends) -> tuple[Node,
         if other.op is Ops.MOD and other.src[0] is quotient and other.src[1].op is Ops.CONST:
             if quotient._min_max()[0] < 0 or divisor.arg < 0:
                 continue
-            whole = remainder(x, divisor.arg * other.src[1].arg)
-            return (other, whole) if whole._min_max()[0] >= 0 else None
+            merged = remainder(x, divisor.arg * other.src[1].arg)
+            return (other, merged) if merged._min_max()[0] >= 0 else None
     return None
 
 

@@ -66,7 +66,7 @@ class ReduceArg:
 class WindowArg:
     """Sliding windows. For each `(axis, kernel, size, stride, dilation)`:
 
-    WINDOW:   `out(o, k) = in(o * stride + k * dilation, k)`, and `axis` gets `size` elements;
+    WINDOW:   `out(o, k) = in(o * stride + k * dilation, k)`, and `axis` has `size` elements;
     UNWINDOW: `out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0.
 
     `o` and `y` are indices of `axis`, `k` of `kernel`. Each op is the adjoint of the other.

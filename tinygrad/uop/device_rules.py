@@ -108,7 +108,7 @@ def scatter_device(node: Node) -> DeviceValue:
 
 def selected_device(node: Node) -> str:
     """The device of an MSELECT: one of the devices of its source."""
-    whole = node.src[0].device
-    assert isinstance(whole, Sharding | Spmd), f"MSELECT of a value on {whole!r}"
+    device = node.src[0].device
+    assert isinstance(device, Sharding | Spmd), f"MSELECT of a value on {device!r}"
     number: int = node.arg
-    return whole.devices[number]
+    return device.devices[number]

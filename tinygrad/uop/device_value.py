@@ -13,7 +13,7 @@ from tinygrad.sharding import Sharding
 class Spmd:
     """The device of a node of the per-device graph: the same program on each of `devices`.
 
-    A type of its own, so that no rule can take an already lowered node for one that is not.
+    A separate type, so that no rule can mistake a lowered node for one of the tensor graph.
     """
 
     devices: tuple[str, ...]

@@ -160,16 +160,16 @@ def _split_small(
 def _divide_nonnegative(u: Node, addends: Addends, offset: int, d: int) -> Node | None:
     """The quotient of a sum that is not negative and a constant `d > 1`."""
     rest, rest_offset, small = _reduce_modulo(addends, offset, d)
-    whole = _divide_factors(add_scaled(addends, rest, -1), d)
-    whole_offset = (offset - rest_offset) // d
+    exact = _divide_factors(add_scaled(addends, rest, -1), d)
+    exact_offset = (offset - rest_offset) // d
     if small:
-        return build_sum(u, whole, whole_offset)
+        return build_sum(u, exact, exact_offset)
     quotient = _divide_reduced(u, rest, rest_offset, d)
     if quotient is None:
-        if not whole and not whole_offset:
+        if not exact and not exact_offset:
             return None
         quotient = divide(build_sum(u, rest, rest_offset), d)
-    return binary(Ops.ADD, build_sum(u, whole, whole_offset), quotient)
+    return binary(Ops.ADD, build_sum(u, exact, exact_offset), quotient)
 
 
 def _divide_reduced(u: Node, addends: Addends, offset: int, d: int) -> Node | None:
@@ -253,12 +253,12 @@ def _divide_symbolic(u: Node) -> Node | None:
     parts = _split_by_divisor(u)
     if parts is None:
         return None
-    whole, rest, divisor, changed = parts
+    quotient, rest, divisor, changed = parts
     if is_always_less(rest, divisor):
-        return whole
+        return quotient
     if not changed:
         return None
-    return binary(Ops.ADD, whole, binary(Ops.IDIV, rest, divisor))
+    return binary(Ops.ADD, quotient, binary(Ops.IDIV, rest, divisor))
 
 
 def _remainder_symbolic(u: Node) -> Node | None:
@@ -282,26 +282,26 @@ def _split_by_divisor(u: Node) -> tuple[Node, Node, Node, bool] | None:
         return None
     core, content = split_content(divisor)
     addends, offset = split_sum(x)
-    whole: list[Node] = []
+    quotients: list[Node] = []
     rest = dict(addends)
     for base, factor in addends.items():
-        quotient = _exact_quotient(base, core)
-        if quotient is not None and factor % content == 0:
-            whole.append(multiply(quotient, factor // content))
+        exact = _exact_quotient(base, core)
+        if exact is not None and factor % content == 0:
+            quotients.append(multiply(exact, factor // content))
             del rest[base]
     multiple = _multiple_of_sum(rest, offset, divisor)
     if multiple:
         divisor_addends, divisor_offset = split_sum(divisor)
         rest = add_scaled(rest, divisor_addends, -multiple)
         offset -= multiple * divisor_offset
-        whole.append(constant(u, multiple))
+        quotients.append(constant(u, multiple))
     bounds = sum_bounds(rest, offset)
     if bounds[0] < 0 or not fits_dtype(u.dtype, bounds):
         return None
-    whole_sum = constant(u, 0)
-    for part in whole:
-        whole_sum = binary(Ops.ADD, whole_sum, part)
-    return whole_sum, build_sum(u, rest, offset), divisor, bool(whole)
+    quotient = constant(u, 0)
+    for part in quotients:
+        quotient = binary(Ops.ADD, quotient, part)
+    return quotient, build_sum(u, rest, offset), divisor, bool(quotients)
 
 
 def _multiple_of_sum(addends: Addends, offset: int, divisor: Node) -> int:

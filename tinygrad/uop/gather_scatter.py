@@ -42,9 +42,9 @@ def gather(table: N, index: N, batch: int) -> N:
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
         if target is None or target.is_replicated:
-            whole = _unsharded_rows_layout(node, batch)
-            if whole is not None:
-                return gather(reshard(table, whole, Ops.GATHER.name), index, batch)
+            unsharded = _unsharded_rows_layout(node, batch)
+            if unsharded is not None:
+                return gather(reshard(table, unsharded, Ops.GATHER.name), index, batch)
         return node.allreduce(target or layout.without_partial())
     return node if target is None else reshard(node, target, Ops.GATHER.name)
 
@@ -57,16 +57,18 @@ def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
     if SHARDING.value == "strict":
         return None
     partial, reduced = node.layout, node.layout.without_partial()
-    whole = unsharded_layout(table.layout, table.shape, batch)
-    by_index = index.device if isinstance(index.device, Sharding) else whole.replicated()
-    found = gather_layout(whole, _replicated_where_sharded(whole, by_index), index.ndim, batch)
-    reshard_cost = 2 * moved_elements(table.device, whole, table.shape)
+    unsharded = unsharded_layout(table.layout, table.shape, batch)
+    by_index = index.device if isinstance(index.device, Sharding) else unsharded.replicated()
+    found = gather_layout(
+        unsharded, _replicated_where_sharded(unsharded, by_index), index.ndim, batch
+    )
+    reshard_cost = 2 * moved_elements(table.device, unsharded, table.shape)
     reshard_cost += moved_elements(found, reduced, node.shape)
     each = prod(size for size in reduced.local_shape(node.shape) if isinstance(size, int))
     axes = zip(partial.axes, partial.mesh_shape, strict=True)
     group = prod(size for p, size in axes if isinstance(p, Partial))
     allreduce_cost = allreduce_bytes(group, each, "all2all") * len(partial)
-    return whole if reshard_cost < allreduce_cost else None
+    return unsharded if reshard_cost < allreduce_cost else None
 
 
 def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:

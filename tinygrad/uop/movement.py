@@ -72,7 +72,7 @@ class MovementMixin(Node):
 
     def shrink(self, bounds: AxisPairs) -> Self:
         """Keep `start:end` of each axis."""
-        return self if _is_whole(bounds, self.shape) else self._movement(Ops.SHRINK, bounds)
+        return self if _is_full_slice(bounds, self.shape) else self._movement(Ops.SHRINK, bounds)
 
     def flip(self, flips: tuple[bool, ...]) -> Self:
         """Reverse the axes whose flag is set."""
@@ -91,7 +91,7 @@ class MovementMixin(Node):
         return tuple(argsort(self.arg))
 
 
-def _is_whole(bounds: AxisPairs, shape: tuple[int | Node, ...]) -> bool:
+def _is_full_slice(bounds: AxisPairs, shape: tuple[int | Node, ...]) -> bool:
     # `==` between symbolic sizes is identity, since nodes are interned
     return all(
         isinstance(start, int) and start == 0 and end == size

@@ -1,7 +1,6 @@
 """The properties of a node that follow from its sources: shape, device, bounds.
 
-Each is computed by the rules of a file of its own, without recursion, when it is first asked for,
-and kept in the node.
+Each is computed on first use by the rules of one file, without recursion, and cached in the node.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tinygrad.uop.shape import compute_shape
 
 
 class PropertiesMixin(Node):
-    """`shape`, `device`, `vmin`, `vmax` and what is derived from them."""
+    """The cached properties of a node."""
 
     __slots__ = ()
 

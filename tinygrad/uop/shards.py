@@ -1,8 +1,8 @@
-"""MSTACK and MSELECT: a sharded value and its parts, the shards on one device each.
+"""MSTACK and MSELECT: a sharded value and its shards, each on one device.
 
-In: nodes of the tensor graph. Out: their shapes, and errors for parts that do not fit a layout.
-Invariant: neither op computes or moves anything. `MSTACK(*parts)` has the layout in its argument,
-`MSELECT(x)` the number of the device.
+Input: nodes of the tensor graph. Output: their shapes, and errors for parts that do not fit a
+layout. Invariant: neither op computes or moves anything. The argument of `MSTACK(*parts)` is the
+layout, the argument of `MSELECT(x)` the number of the device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slice assignment as a new value of the whole array, as in a dynamic update slice.
+"""Slice assignment as a new value of the array, as in a dynamic update slice.
 
 Input: a view of an array, and the new elements of the view. Output: `where(mask, value, array)`,
 where `value` and `mask`, the new elements and trues, are padded to the shape of the array. This is
@@ -23,14 +23,14 @@ class SliceAssign(NamedTuple):
     padding: tuple[tuple[Any, Any], ...]
 
 
-def update_slice(view: UOp, whole: UOp, value: UOp) -> UOp:
-    """The array `whole` with `value` in place of `view`, a chain of movement and copies of it."""
+def update_slice(view: UOp, array: UOp, value: UOp) -> UOp:
+    """`array` with `value` in place of `view`, a chain of movement and copies of it."""
     mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
-    while view is not whole:
+    while view is not array:
         below = view.src[0]
         value, mask = _undo_movement(view, value), _undo_movement(view, mask)
         view = below
-    return mask.alu(Ops.WHERE, value, whole)
+    return mask.alu(Ops.WHERE, value, array)
 
 
 def _undo_movement(node: UOp, value: UOp) -> UOp:

@@ -271,7 +271,7 @@ def local_device(node: Node) -> str | None:
 
 
 def one_device(node: Node) -> str | None:
-    """Sources with a device have the same one: what moves data is an op of its own."""
+    """All sources with a device have the same one: only COPY and ALLREDUCE move data."""
     devices = {x.device for x in node.src} - {None}
     if len(devices) < 2:
         return None
@@ -305,7 +305,7 @@ def allreduce_source(node: Node) -> str | None:
 
 
 def placed_constant(node: Node) -> str | None:
-    """A COPY of the per-device graph places constants; what moves data is a TRANSFER."""
+    """A COPY of the per-device graph places constants; a TRANSFER moves data."""
     if node.src[0].device is not None:
         return f"copies from {node.src[0].device}, which a TRANSFER does in messages"
     return None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is no device"
@@ -377,7 +377,7 @@ def index_sources(node: Node) -> str | None:
 
 
 def load_sources(node: Node) -> str | None:
-    """A LOAD takes an INDEX and, where that has a condition, the value in its place."""
+    """A LOAD takes an INDEX and, if that has a condition, an alternative value."""
     if not node.src or node.src[0].op not in {Ops.INDEX, Ops.CAST}:
         return "does not load from an INDEX"
     if len(node.src) > 1 and node.src[1].dtype is not node.dtype:

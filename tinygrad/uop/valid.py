@@ -240,15 +240,15 @@ def _with_sum_interval(u: Node, addends: Addends, interval: tuple[int, int]) -> 
     if unit is None:
         return u
     factor = addends[unit]
-    whole = _placeholder(unit, interval, 0)
+    variable = _placeholder(unit, interval, 0)
     rest = {base: f for base, f in addends.items() if base is not unit}
     solved = add_scaled({}, rest, -factor)
     total = 0
-    if whole.op is Ops.CONST:
+    if variable.op is Ops.CONST:
         total = factor * interval[0]
     else:
-        solved[whole] = factor
-    back = {} if whole.op is Ops.CONST else {whole: build_sum(unit, addends)}
+        solved[variable] = factor
+    back = {} if variable.op is Ops.CONST else {variable: build_sum(unit, addends)}
     return _cheaper(
         u, u.substitute({unit: build_sum(unit, solved, total)}), lambda x: x.substitute(back)
     )

@@ -57,9 +57,9 @@ def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
     best, best_cost = None, moved_elements(layout, target, node.shape)
     # uneven shards leave some devices with less work in all later ops
     weight = 2 if target.is_even(node.shape) else 1
-    for padded, whole in padded_reshapes(layout, node.shape, shape):
+    for padded, result in padded_reshapes(layout, node.shape, shape):
         after = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
-        found = node.pad(tuple(after)).reshape(whole)
+        found = node.pad(tuple(after)).reshape(result)
         found = found.shrink(tuple((0, size) for size in shape))
         added = found.toposort(gate=lambda x: x is not node)
         moves = [x for x in added if x.op is Ops.COPY and x is not node]
