@@ -57,9 +57,9 @@ def test_any_json_is_a_chat_or_an_error(body: dict[str, Any]) -> None:
     except ApiError as error:
         assert (error.status, bool(error.message)) == (400, True)
         return
-    assert 1 <= request.wanted.choices <= 8
-    assert isinstance(request.wanted.stream, bool)
-    assert all(isinstance(stop, str) and stop for stop in request.wanted.stops)
+    assert 1 <= request.options.choices <= 8
+    assert isinstance(request.options.stream, bool)
+    assert all(isinstance(stop, str) and stop for stop in request.options.stops)
     # what is accepted can be written by a template and read by a tokenizer
     try:
         tokens = ChatTemplate(TEMPLATE, tokenizer()).encode(
@@ -93,11 +93,11 @@ def test_any_bytes_are_an_object_or_an_error(body: bytes) -> None:
 
 def test_what_a_request_leaves_open_is_as_the_server_was_told() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "top_p": 0.5, "seed": -1}
-    sampling = chat_request(body, Sampling(temperature=0.3, top_p=0.9)).wanted.sampling
+    sampling = chat_request(body, Sampling(temperature=0.3, top_p=0.9)).options.sampling
     assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.3, 0.5, 2**64 - 1)
 
 
 def test_each_of_several_replies_has_its_own_seed() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "seed": 5, "n": 2}
-    wanted = chat_request(body, Sampling()).wanted
+    wanted = chat_request(body, Sampling()).options
     assert [wanted.sampling_of(choice).seed for choice in range(wanted.choices)] == [5, 6]

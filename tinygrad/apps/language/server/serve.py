@@ -1,4 +1,4 @@
-"""A loaded model on a socket, until the process is told to end."""
+"""Serves a loaded model over HTTP until the process is interrupted."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SHUTDOWN_S = 5
 KEEP_ALIVE_S = 30
 
 
-def serve(loaded: LoadedModel, wanted: argparse.Namespace, sampling: Sampling) -> None:
-    """Answers requests. Raises ImportError without uvicorn, OSError if the port is taken."""
-    engine = Engine(loaded.model, max_running=wanted.parallel, max_waiting=wanted.queue)
+def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) -> None:
+    """Run the server. Raises ImportError without uvicorn, OSError if the port is taken."""
+    engine = Engine(loaded.model, max_running=options.parallel, max_waiting=options.queue)
     try:
         service = Service(
-            loaded.name, engine, loaded.tokenizer, loaded.template, sampling, wanted.max_tokens
+            loaded.name, engine, loaded.tokenizer, loaded.template, sampling, options.max_tokens
         )
-        is_private = is_loopback(wanted.host)
-        app = application(service, wanted.api_key, any_host=not is_private)
+        is_private = is_loopback(options.host)
+        app = application(service, options.api_key, any_host=not is_private)
         uvicorn = _uvicorn()
-        with _listening(wanted.host, wanted.serve) as listener:
+        with _listening(options.host, options.serve) as listener:
             port = listener.getsockname()[1]
-            shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+            shown = f"[{options.host}]" if ":" in options.host else options.host
             print(f"{loaded.name} is at http://{shown}:{port}/", file=sys.stderr, flush=True)
-            if not (is_private or wanted.api_key):
+            if not (is_private or options.api_key):
                 print("anybody who reaches this machine may use it; see --api-key", file=sys.stderr)
             config = uvicorn.Config(
                 app,

@@ -1,7 +1,7 @@
-"""What a server does with a request: prompts for the engine, and what comes of them.
+"""The service of one model: validated requests to prompts for the engine, and results to updates.
 
-In: checked requests. Out: `ChoiceUpdate`s of the replies, as they come. What stays true: who stops
-listening ends its sequences.
+Input: validated requests. Output: `ChoiceUpdate`s, as tokens are generated. Invariant: the
+sequences of a request end when its client stops listening.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Event = tuple[int, Generated | Finished]
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """What is to be continued, and how each of the replies is read. `param` is where it came in."""
+    """The prompts of a request, and how replies are parsed. `param` is the field of the prompts."""
 
     param: str
-    wanted: RequestOptions
+    options: RequestOptions
     tokens: list[list[int]]
     reader: Callable[[], ReplyReader]
     grammar: Grammar | None = None
@@ -49,9 +49,10 @@ class PreparedRequest:
 
 @dataclass(frozen=True)
 class Service:
-    """A model with what it takes to talk to it. `template` is None if it only continues text.
+    """An engine with the tokenizer and chat template of its model; None for a model without one.
 
-    `max_tokens` bounds every reply, `defaults` are for what a request leaves open.
+    `max_tokens` limits every reply, `defaults` are the sampling parameters that a request can
+    override.
     """
 
     name: str
@@ -62,8 +63,8 @@ class Service:
     max_tokens: int | None = None
 
     def prepare_chat(self, request: ChatRequest) -> PreparedRequest:
-        """The prompt of a prepare_chat. Raises ApiError."""
-        self._check_model(request.wanted)
+        """The prompt of a conversation. Raises ApiError."""
+        self._check_model(request.options)
         template = self.template
         if template is None:
             raise ApiError(
@@ -81,15 +82,15 @@ class Service:
         def reader() -> ReplyReader:
             parser = reply_parser_for(template, text, bool(request.tools))
             parser.push(start)
-            return ReplyReader(self.tokenizer, request.wanted.stops, parser)
+            return ReplyReader(self.tokenizer, request.options.stops, parser)
 
-        return PreparedRequest("messages", request.wanted, [tokens], reader, grammar)
+        return PreparedRequest("messages", request.options, [tokens], reader, grammar)
 
     def _reply_format(
         self, request: ChatRequest, template: ChatTemplate, prompt: str
     ) -> tuple[str, Grammar | None]:
-        """How the reply to a prompt starts, and what the rest of it must follow."""
-        name, schema = request.forced_call, request.wanted.schema
+        """The forced start of the reply to a prompt, and the grammar of the rest."""
+        name, schema = request.forced_call, request.options.schema
         if name is not None:
             reply_format, param = tool_call_format(template, prompt, request.tools, name), "tools"
         elif schema is not None:
@@ -112,42 +113,42 @@ class Service:
         return Grammars(self.tokenizer, self.engine.model.vocab_size)
 
     def prepare_completion(self, request: CompletionRequest) -> PreparedRequest:
-        """The prompts of prepare_completion to continue. Raises ApiError."""
-        self._check_model(request.wanted)
+        """The prompts of a completion. Raises ApiError."""
+        self._check_model(request.options)
         encode = partial(self.tokenizer.encode, add_bos=self.tokenizer.adds_bos)
         tokens = [encode(one) if isinstance(one, str) else one for one in request.prompts]
-        reader = partial(ReplyReader, self.tokenizer, request.wanted.stops)
-        schema = request.wanted.schema
+        reader = partial(ReplyReader, self.tokenizer, request.options.stops)
+        schema = request.options.schema
         grammar = None if schema is None else self._grammar(f"start: {json_rule(schema)}", FORMAT)
-        return PreparedRequest("prompt", request.wanted, tokens, reader, grammar)
+        return PreparedRequest("prompt", request.options, tokens, reader, grammar)
 
-    def _check_model(self, wanted: RequestOptions) -> None:
-        if wanted.model not in (None, self.name):
+    def _check_model(self, options: RequestOptions) -> None:
+        if options.model not in (None, self.name):
             raise ApiError(
                 404,
-                f"there is no model {wanted.model!r:.80} here, only {self.name!r}",
+                f"there is no model {options.model!r:.80} here, only {self.name!r}",
                 "model",
                 "model_not_found",
             )
 
-    def start(self, prompts: PreparedRequest) -> ChoiceStream:
-        """Starts to write, in an event loop. Raises ApiError."""
-        limits = [self.engine.model.max_context, self.max_tokens, prompts.wanted.max_tokens]
-        most = min(limit for limit in limits if limit is not None)
+    def start(self, prepared: PreparedRequest) -> ChoiceStream:
+        """Submit all choices; called in an event loop. Raises ApiError."""
+        limits = [self.engine.model.max_context, self.max_tokens, prepared.options.max_tokens]
+        max_tokens = min(limit for limit in limits if limit is not None)
         end_ids = self.tokenizer.end_ids
         requests = [
             GenerationRequest(
-                tokens, prompts.wanted.sampling_of(choice), most, end_ids, prompts.grammar
+                tokens, prepared.options.sampling_of(choice), max_tokens, end_ids, prepared.grammar
             )
-            for tokens in prompts.tokens
-            for choice in range(prompts.wanted.choices)
+            for tokens in prepared.tokens
+            for choice in range(prepared.options.choices)
         ]
         try:
-            return ChoiceStream(self.engine, requests, prompts)
+            return ChoiceStream(self.engine, requests, prepared)
         except ValueError as error:
             too_long = isinstance(error, ContextOverflowError)
             code = "context_length_exceeded" if too_long else None
-            raise ApiError(400, str(error), prompts.param, code) from error
+            raise ApiError(400, str(error), prepared.param, code) from error
         except QueueFullError as error:
             raise ApiError(429, str(error), code="queue_full", kind="rate_limit_error") from error
         except EngineClosedError as error:
@@ -155,17 +156,17 @@ class Service:
 
 
 class ChoiceStream:
-    """Replies that are being written; `steps` gives them, `cancel` ends them."""
+    """The choices of a request while they are generated; `updates` yields, `cancel` ends them."""
 
     def __init__(
-        self, engine: Engine, requests: Sequence[GenerationRequest], prompts: PreparedRequest
+        self, engine: Engine, requests: Sequence[GenerationRequest], prepared: PreparedRequest
     ) -> None:
-        """To be made in an event loop. Raises what `Engine.submit` does."""
-        self._readers = [prompts.reader() for _ in requests]
+        """Must be created in an event loop. Raises as `Engine.submit`."""
+        self._readers = [prepared.reader() for _ in requests]
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._generations: list[GenerationTask] = []
-        self._prompt_tokens = sum(map(len, prompts.tokens))
+        self._prompt_tokens = sum(map(len, prepared.tokens))
         self._tokens = 0
         try:
             for choice, request in enumerate(requests):
@@ -175,39 +176,39 @@ class ChoiceStream:
             raise
 
     def _deliver(self, choice: int, event: Generated | Finished) -> None:
-        """On the engine's thread."""
+        """Called on the engine's thread."""
         self._loop.call_soon_threadsafe(self._events.put_nowait, (choice, event))
 
     def cancel(self) -> None:
-        """Ends all that is still being written."""
+        """End all choices that are still being generated."""
         for generation in self._generations:
             generation.cancel()
 
     @property
     def choices(self) -> int:
-        """How many replies there are."""
+        """The number of choices."""
         return len(self._generations)
 
     @property
     def usage(self) -> Usage:
-        """Counts up to now."""
+        """Token counts up to now."""
         cached = sum(generation.cached_tokens for generation in self._generations)
-        # several replies to one prompt count it once
+        # several choices of one prompt count it once
         return Usage(self._prompt_tokens, self._tokens, min(cached, self._prompt_tokens))
 
-    async def steps(self) -> AsyncIterator[ChoiceUpdate]:
-        """What is new in the replies, until all have ended. Raises ApiError if the model fails."""
+    async def updates(self) -> AsyncIterator[ChoiceUpdate]:
+        """The updates of all choices until they end. Raises ApiError if the model fails."""
         open_ = set(range(self.choices))
         try:
             while open_:
                 choice, event = await self._events.get()
                 if choice not in open_:
                     continue
-                step = self._update(choice, event)
-                if step.finish_reason is not None:
+                update = self._update(choice, event)
+                if update.finish_reason is not None:
                     open_.discard(choice)
                     self._generations[choice].cancel()
-                yield step
+                yield update
         finally:
             self.cancel()
 
@@ -215,11 +216,11 @@ class ChoiceStream:
         reader = self._readers[choice]
         if isinstance(event, Generated):
             self._tokens += 1
-            step = ChoiceUpdate(choice, reader.push(event), [event])
+            update = ChoiceUpdate(choice, reader.push(event), [event])
             if reader.stopped:
-                step.deltas += reader.finish()
-                step.finish_reason = reader.finish_reason(FinishReason.STOP)
-            return step
+                update.deltas += reader.finish()
+                update.finish_reason = reader.finish_reason(FinishReason.STOP)
+            return update
         if event.reason in (FinishReason.ERROR, FinishReason.CANCELLED):
             raise _failure(event)
         deltas = reader.finish()
