@@ -102,7 +102,7 @@ def test_a_conversation(run: Run, model: FakeModel) -> None:
     assert err.splitlines() == ["brief", "there is no /what; /help shows what there is"]
     status, out, err = talking(run, model, counts, stdin="/help\n/quit\nunread")
     assert (status, out) == (0, "")
-    assert "/new         forgets" in err
+    assert "/new         starts" in err
 
 
 def test_an_interrupt_ends_the_reply_and_not_the_conversation(run: Run, model: FakeModel) -> None:
@@ -126,7 +126,7 @@ def test_a_full_context_is_said(run: Run, model: FakeModel) -> None:
 def test_figures(run: Run, model: FakeModel) -> None:
     status, out, _ = run("-m", "m.gguf", "--benchmark", "3", "--parallel", "2")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["first", "reads", "writes", "writes"]
+    assert [line.split()[0] for line in out.splitlines()] == ["first", "prefill", "decode", "decode"]
     assert set(model.batches) == {1, 2}
 
 

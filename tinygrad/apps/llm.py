@@ -1,7 +1,7 @@
-"""Language models: talk with one on the terminal, or serve it to others.
+"""Language models of GGUF files: chat on the terminal, or an HTTP server with OpenAI's API.
 
-`python -m tinygrad.apps.llm --help` says how. For programs, `Transformer.from_gguf` gives a model
-and the metadata of its file, `SimpleTokenizer.from_gguf_kv` the tokenizer that goes with it.
+`python -m tinygrad.apps.llm --help` shows the options. In programs, `Transformer.from_gguf` loads a
+model and the metadata of its file, and `SimpleTokenizer.from_gguf_kv` makes its tokenizer.
 """
 
 from __future__ import annotations

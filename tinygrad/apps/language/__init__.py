@@ -1,1 +1,1 @@
-"""Language models: text to tokens, tokens to probabilities, and programs to talk with them."""
+"""Language models of GGUF files: tokenizer, transformer, generation, chat and server."""

@@ -1,4 +1,4 @@
-"""The arguments of `python -m tinygrad.apps.llm`."""
+"""The command line arguments of `python -m tinygrad.apps.llm`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ DEFAULT_PARALLEL = 4
 DEFAULT_QUEUE = 64
 
 EXAMPLES = """examples:
-  python -m tinygrad.apps.llm                              talk with a small model
-  python -m tinygrad.apps.llm -m qwen3:8b --shard 4        with one that is split over four devices
+  python -m tinygrad.apps.llm                              chat with a small model
+  python -m tinygrad.apps.llm -m qwen3:8b --shard 4        with one sharded over four devices
   python -m tinygrad.apps.llm --prompt 'Why is the sky blue?' --max-tokens 200
   python -m tinygrad.apps.llm --raw --prompt 'Once upon a time'
-  python -m tinygrad.apps.llm --serve --mesh dp=2,tp=4     OpenAI's interface, and a chat page
+  python -m tinygrad.apps.llm --serve --mesh dp=2,tp=4     OpenAI's API, and a chat page
 """
 
 
 class OneLineErrorParser(argparse.ArgumentParser):
-    """One that says what is wrong in one line, not below the names of all arguments."""
+    """A parser whose errors are one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program."""
+        """Exit with status 2."""
         self.exit(2, f"error: {message}; --help shows the arguments\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """All arguments, with what they are for."""
+    """The parser of all arguments."""
     found = OneLineErrorParser(
         prog="python -m tinygrad.apps.llm",
-        description="Runs language models that are in GGUF files: talks on the terminal, answers "
-        "one prompt, or serves them to others.",
+        description="Runs language models of GGUF files: chats on the terminal, answers one "
+        "prompt, or serves OpenAI's API.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_model(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("the model")
+    group = found.add_argument_group("model")
     group.add_argument(
         *("-m", "--model"),
         default=DEFAULT_MODEL,
@@ -63,42 +63,40 @@ def _add_model(found: argparse.ArgumentParser) -> None:
         *("--max-context", "--max_context"),
         type=integer_at_least(1),
         metavar="N",
-        help="the most tokens of a conversation (default: what the model is made for, up to 4096)",
+        help="maximum context length in tokens (default: that of the model, up to 4096)",
     )
     group.add_argument(
         "--cache-dtype", choices=CACHE_DTYPES, default="float32",
-        help="what keys and values are kept as; half the memory, a little less exact (default: "
-        "%(default)s)",
+        help="dtype of the KV cache; 16 bits halve its memory, and are a little less exact "
+        "(default: %(default)s)",
     )  # fmt: skip
-    group.add_argument(
-        "--device", help="where it runs, such as CPU or CUDA (default: the library's)"
-    )
+    group.add_argument("--device", help="device kind, such as CPU or CUDA (default: the library's)")
     layouts = group.add_mutually_exclusive_group()
     layouts.add_argument(
         "--shard",
         type=integer_at_least(1),
         metavar="N",
-        help="split it over N devices: --mesh tp=N",
+        help="tensor parallel over N devices: --mesh tp=N",
     )
     layouts.add_argument(
         "--mesh",
         type=mesh_sizes,
         metavar="dp=N,tp=M",
-        help="devices in N groups, which share the sequences; the model is split over M in each",
+        help="data parallel over N groups of devices, tensor parallel over M devices in each",
     )
 
 
 def _add_actions(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("what to do (without any of these: talk)")
+    group = found.add_argument_group("actions (default: chat on the terminal)")
     only = group.add_mutually_exclusive_group()
-    only.add_argument("--prompt", metavar="TEXT", help="reply to it and end; - reads it from stdin")
+    only.add_argument("--prompt", metavar="TEXT", help="reply and exit; - reads it from stdin")
     only.add_argument(
         "--serve",
         nargs="?",
         type=port,
         const=DEFAULT_PORT,
         metavar="PORT",
-        help=f"answer requests of OpenAI's interface (default port: {DEFAULT_PORT})",
+        help=f"serve OpenAI's API (default port: {DEFAULT_PORT})",
     )
     only.add_argument(
         "--benchmark",
@@ -106,110 +104,113 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
         type=integer_at_least(1),
         const=DEFAULT_BENCHMARK,
         metavar="N",
-        help=f"show how fast it reads, and writes N tokens (default: {DEFAULT_BENCHMARK})",
+        help=f"measure prefill, and decoding of N tokens (default: {DEFAULT_BENCHMARK})",
     )
-    only.add_argument("--list", action="store_true", help="show the models that have a name")
-    group.add_argument("--raw", action="store_true", help="continue --prompt, as no conversation")
-    group.add_argument("--system", metavar="TEXT", help="what the model is told before all else")
+    only.add_argument("--list", action="store_true", help="list the models that have a name")
+    group.add_argument("--raw", action="store_true", help="continue --prompt, without template")
+    group.add_argument("--system", metavar="TEXT", help="system prompt")
 
 
 def _add_sampling(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("how it writes (a request to a server may say otherwise)")
+    group = found.add_argument_group("sampling parameters (requests to a server can override them)")
     group.add_argument(
-        "--max-tokens", type=integer_at_least(1), metavar="N", help="the most tokens of a reply"
+        "--max-tokens",
+        type=integer_at_least(1),
+        metavar="N",
+        help="maximum tokens of a reply",
     )
     group.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="ends a reply; may be repeated"
+        "--stop", action="append", default=[], metavar="TEXT", help="stop string; may be repeated"
     )
     group.add_argument(
         "--json", nargs="?", const="", metavar="FILE",
-        help="replies are JSON, of the JSON schema in FILE if one is given",
+        help="structured output: JSON, by the JSON schema in FILE if one is given",
     )  # fmt: skip
     group.add_argument(
         "--temperature",
         type=float,
         default=0.7,
         metavar="T",
-        help="0 always takes the likeliest token (default: %(default)s)",
+        help="0 is greedy (default: %(default)s)",
     )
     group.add_argument(
         "--top-k",
         type=integer,
         default=0,
         metavar="K",
-        help="of the K likeliest only; 0: of all",
+        help="sample from the K likeliest tokens; 0: from all",
     )
     group.add_argument(
         "--top-p", type=float, default=0.95, metavar="P",
-        help="of the likeliest that have this probability together (default: %(default)s)",
+        help="sample from the likeliest tokens of this total probability (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--min-p", type=float, default=0.0, metavar="P",
-        help="of those with this share of the likeliest one's probability",
+        help="sample from tokens with at least this fraction of the largest probability",
     )  # fmt: skip
     group.add_argument(
         "--repetition-penalty", type=float, default=1.0, metavar="R",
-        help="above 1, what was said is less likely",
+        help="above 1, tokens of the sequence are less likely",
     )  # fmt: skip
     group.add_argument(
-        "--seed", type=integer_at_least(0), metavar="N", help="makes replies repeatable"
+        "--seed", type=integer_at_least(0), metavar="N", help="makes sampling reproducible"
     )
 
 
 def _add_server(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("a server")
+    group = found.add_argument_group("server")
     group.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="where it listens (default: %(default)s, for this machine only; 0.0.0.0 for others)",
+        help="listening address (default: %(default)s, this machine only; 0.0.0.0: all)",
     )
-    group.add_argument("--api-key", metavar="KEY", help="what requests must have as bearer token")
+    group.add_argument("--api-key", metavar="KEY", help="the bearer token that requests must have")
     group.add_argument(
         "--parallel",
         type=integer_at_least(1),
         default=DEFAULT_PARALLEL,
         metavar="N",
-        help="sequences that are written together (default: %(default)s)",
+        help="maximum batch size of decoding (default: %(default)s)",
     )
     group.add_argument(
         "--queue",
         type=integer_at_least(1),
         default=DEFAULT_QUEUE,
         metavar="N",
-        help="requests that may wait; more are refused (default: %(default)s)",
+        help="maximum number of waiting requests; more are refused (default: %(default)s)",
     )
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Arguments, by default those of the process, checked; ends the program if they are wrong."""
+    """Parse and check arguments, by default those of the process; exits if they are wrong."""
     found = parser()
-    wanted = found.parse_args(arguments)
-    if wanted.raw and wanted.prompt is None:
+    options = found.parse_args(arguments)
+    if options.raw and options.prompt is None:
         found.error("--raw continues a text: give it with --prompt")
-    if wanted.raw and wanted.system:
-        found.error("--system is for conversations, and --raw is none")
-    if wanted.serve is not None:
+    if options.raw and options.system:
+        found.error("--system needs a chat template, and --raw uses none")
+    if options.serve is not None:
         for name in ("system", "json", "stop"):
-            if getattr(wanted, name) not in (None, []):
-                found.error(f"--{name} is not for a server: each request to it says so itself")
-    return wanted
+            if getattr(options, name) not in (None, []):
+                found.error(f"--{name} is not for a server: it is a parameter of each request")
+    return options
 
 
-def integer_at_least(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number, not below `least`."""
+def integer_at_least(minimum: int) -> Callable[[str], int]:
+    """The argument type of integers from `minimum`."""
 
     def checked(text: str) -> int:
         value = integer(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is below {least}")
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"{value} is below {minimum}")
         return value
 
     return checked
 
 
 def integer(text: str) -> int:
-    """The type of an argument that is a whole number.
+    """The argument type of integers.
 
     >>> integer("-12")
     -12
@@ -217,19 +218,19 @@ def integer(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
 
 
 def port(text: str) -> int:
-    """A port; 0 takes a free one."""
+    """The argument type of ports; 0 is any free one."""
     port = integer(text)
     if not 0 <= port < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{port} is no port; these are 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{port} is not a port; these are 0 to 65535")
     return port
 
 
 def mesh_sizes(text: str) -> dict[str, int]:
-    """The sizes of a mesh by name.
+    """The argument type of meshes: sizes by name.
 
     >>> mesh_sizes("dp=2,tp=4")
     {'dp': 2, 'tp': 4}
@@ -239,21 +240,21 @@ def mesh_sizes(text: str) -> dict[str, int]:
         name, _, size = part.partition("=")
         if name not in ("dp", "tp") or name in sizes or not size.isdecimal() or not int(size):
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no mesh; give sizes for dp, tp or both, as in dp=2,tp=4"
+                f"{text!r} is not a mesh; give sizes for dp, tp or both, as in dp=2,tp=4"
             )
         sizes[name] = int(size)
     return sizes
 
 
-def devices_from(wanted: argparse.Namespace) -> Devices:
-    """The devices that arguments ask for: one, or a mesh of the first of their kind.
+def devices_from(options: argparse.Namespace) -> Devices:
+    """The devices of the options: one, or a mesh of the first ones of their kind.
 
     Raises DeviceError if there is no such device.
     """
-    base = Device.canonicalize(wanted.device)
-    # opened here, before a large file is read for it
+    base = Device.canonicalize(options.device)
+    # fail before a large file is downloaded
     Device[base]
-    sizes: dict[str, int] = wanted.mesh or ({"tp": wanted.shard} if wanted.shard else {})
+    sizes: dict[str, int] = options.mesh or ({"tp": options.shard} if options.shard else {})
     if not sizes:
         return base
     kind = base.partition(":")[0]

@@ -1,6 +1,6 @@
-"""How fast a model reads and writes.
+"""The throughput of a model: prefill, and decoding at several batch sizes.
 
-In: a loaded model. Out: lines of figures, in tokens a second, after a first run that compiles.
+Input: a loaded model. Output: lines of figures, in tokens per second, after a warm-up.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ PROMPT_TOKENS = 512
 
 
 def benchmark(model: LanguageModel, count: int, batches: tuple[int, ...]) -> Iterator[str]:
-    """Times a prompt, and `count` tokens of so many sequences together as `batches` says."""
+    """Time the prefill of a prompt, and decoding `count` tokens at each of the batch sizes."""
     room = model.max_context - count
     if room < 1:
         raise ValueError(f"--benchmark {count} does not fit a context of {model.max_context}")
-    # any tokens will do, but not the same ones, which a mixture of experts would send one way
+    # different tokens, as a mixture of experts would route equal ones alike
     prompt = [number * 7919 % model.vocab_size for number in range(min(PROMPT_TOKENS, room))]
-    yield f"first prompt, compiled on the way: {_prefill_s(model, prompt):.2f} s"
+    yield f"first prompt, with compilation: {_prefill_s(model, prompt):.2f} s"
     elapsed_s = _prefill_s(model, prompt)
     speed = len(prompt) / elapsed_s
-    yield f"reads  {speed:8.1f} tokens/s (a prompt of {len(prompt)}, {elapsed_s:.3f} s)"
+    yield f"prefill {speed:8.1f} tokens/s (a prompt of {len(prompt)}, {elapsed_s:.3f} s)"
     for batch in batches:
         elapsed_s = _decode_s(model, prompt[:16], count, batch)
         speed = batch * count / elapsed_s
         each = elapsed_s / count * 1e3
-        yield f"writes {speed:8.1f} tokens/s ({batch} together, {each:.1f} ms a step)"
+        yield f"decode  {speed:8.1f} tokens/s (batch size {batch}, {each:.1f} ms a step)"
 
 
 def _prefill_s(model: LanguageModel, prompt: list[int]) -> float:
-    """Seconds to the logits after a prompt."""
+    """Seconds to compute the logits after a prompt."""
     cache = model.new_cache()
     started = time.perf_counter()
     model.prefill(prompt, cache).numpy()
@@ -41,7 +41,7 @@ def _prefill_s(model: LanguageModel, prompt: list[int]) -> float:
 
 
 def _decode_s(model: LanguageModel, prompt: list[int], count: int, batch: int) -> float:
-    """Seconds for `count` steps of `batch` sequences, with drawing of tokens."""
+    """Seconds for `count` decode steps of `batch` sequences, with sampling."""
     caches = [model.new_cache() for _ in range(batch)]
     sampler = Sampler(Sampling())
     for cache in caches:

@@ -1,7 +1,7 @@
-"""The program `python -m tinygrad.apps.llm`: what its arguments make it do.
+"""The entry point of `python -m tinygrad.apps.llm`.
 
-In: arguments. Out: an exit status: 0, 1 for what failed, with one line that says why, 2 for
-arguments that are wrong, 130 for an interrupt.
+Input: command line arguments. Output: an exit status: 0, 1 for a failure, with one line that says
+why, 2 for wrong arguments, 130 for an interrupt.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tinygrad.dtype import to_dtype
 from tinygrad.settings import DEBUG
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
-# what goes wrong for reasons that are not ours; ShardingError and TokenizerError are ValueErrors
+# errors of the user or the machine; ShardingError and TokenizerError are ValueErrors
 ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the arguments, by default those of the process, say; returns the exit status."""
-    wanted = parse_arguments(arguments)
+    """Run the program with `arguments`, by default those of the process; the exit status."""
+    options = parse_arguments(arguments)
     _replace_unencodable()
     try:
-        run(wanted)
+        run(options)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # who read our output has enough, as `head` does; Python itself would complain at its end
+        # the reader of a pipe has closed it, as `head` does; Python would warn at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except ERRORS as error:
@@ -56,57 +56,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replace_unencodable() -> None:
-    """Characters that the encoding of the output lacks are shown as question marks."""
+    """Write characters that the encoding of the output lacks as question marks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _one_line(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """The message of an error in one line."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def run(wanted: argparse.Namespace) -> None:
-    """Does what was asked for. Raises one of `ERRORS`."""
-    if wanted.list:
+def run(options: argparse.Namespace) -> None:
+    """Run the action that the options name. Raises one of `ERRORS`."""
+    if options.list:
         for name, source in CATALOGUE.items():
             print(f"{name:18} {source.shown}")
         return
     sampling = Sampling(
-        temperature=wanted.temperature,
-        top_k=wanted.top_k,
-        top_p=wanted.top_p,
-        min_p=wanted.min_p,
-        repetition_penalty=wanted.repetition_penalty,
-        seed=wanted.seed,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+        seed=options.seed,
     )
-    loaded = load(wanted)
-    if wanted.benchmark is not None:
-        batches = tuple(sorted({1, wanted.parallel}))
-        for line in benchmark(loaded.model, wanted.benchmark, batches):
+    loaded = load(options)
+    if options.benchmark is not None:
+        batches = tuple(sorted({1, options.parallel}))
+        for line in benchmark(loaded.model, options.benchmark, batches):
             print(line, flush=True)
-    elif wanted.serve is not None:
-        serve(loaded, wanted, sampling)
+    elif options.serve is not None:
+        serve(loaded, options, sampling)
     else:
-        grammar = None if wanted.json is None else _grammar(wanted.json, loaded)
-        options = ReplyOptions(sampling, wanted.max_tokens, tuple(wanted.stop), grammar)
-        _talk(Conversation(loaded, options, wanted.system), wanted)
+        grammar = None if options.json is None else _grammar(options.json, loaded)
+        reply_options = ReplyOptions(sampling, options.max_tokens, tuple(options.stop), grammar)
+        _talk(Conversation(loaded, reply_options, options.system), options)
 
 
-def load(wanted: argparse.Namespace) -> LoadedModel:
-    """The model that was asked for, with its tokenizer and template."""
-    path = locate(wanted.model)
+def load(options: argparse.Namespace) -> LoadedModel:
+    """The model of the options, with its tokenizer and chat template."""
+    path = locate(options.model)
     started = time.perf_counter()
-    devices = devices_from(wanted)
-    cache_dtype = to_dtype(wanted.cache_dtype)
-    model, metadata = load_model(path, wanted.max_context, devices, cache_dtype)
+    devices = devices_from(options)
+    cache_dtype = to_dtype(options.cache_dtype)
+    model, metadata = load_model(path, options.max_context, devices, cache_dtype)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
-    name = short_name(wanted.model)
-    talks = not wanted.raw and wanted.benchmark is None
-    template = _template(name, metadata, tokenizer) if talks else None
+    name = short_name(options.model)
+    is_chat = not options.raw and options.benchmark is None
+    template = _template(name, metadata, tokenizer) if is_chat else None
     elapsed_s = time.perf_counter() - started
     if sys.stderr.isatty():
         print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
@@ -116,7 +116,7 @@ def load(wanted: argparse.Namespace) -> LoadedModel:
 def _template(
     name: str, metadata: Mapping[str, Any], tokenizer: SimpleTokenizer
 ) -> ChatTemplate | None:
-    """The template of a file; without one, says so and goes on, as texts can be continued."""
+    """The chat template of a file; without one, a warning, as text completion still works."""
     try:
         return ChatTemplate.from_gguf_kv(metadata, tokenizer)
     except ChatError as error:
@@ -125,20 +125,20 @@ def _template(
 
 
 def _grammar(path: str, loaded: LoadedModel) -> Grammar:
-    """The grammar of JSON, of the schema in a file if there is one."""
+    """The grammar of a JSON schema in a file, or of any JSON object."""
     schema: Any = ANY_OBJECT
     if path:
         try:
             schema = json.loads(Path(path).read_bytes())
         except ValueError as error:
-            raise GrammarError(f"{path} is no JSON schema: {error}") from error
+            raise GrammarError(f"{path} is not a JSON schema: {error}") from error
     return Grammars(loaded.tokenizer, loaded.model.vocab_size).of_schema(schema)
 
 
-def _talk(conversation: Conversation, wanted: argparse.Namespace) -> None:
-    if wanted.prompt is None:
+def _talk(conversation: Conversation, options: argparse.Namespace) -> None:
+    if options.prompt is None:
         conversation.loaded.required_template()
         talk(conversation)
         return
-    text = sys.stdin.read() if wanted.prompt == "-" else wanted.prompt
-    write(conversation.continuation(text) if wanted.raw else conversation.reply(text))
+    text = sys.stdin.read() if options.prompt == "-" else options.prompt
+    write(conversation.continuation(text) if options.raw else conversation.reply(text))

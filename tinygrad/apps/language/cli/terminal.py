@@ -1,7 +1,7 @@
-"""Talking with a model on a terminal.
+"""Chat on the terminal.
 
-In: lines that are typed, or piped in. Out: replies as they are written, and nothing else on
-standard output. Control-C stops a reply, Control-D ends.
+Input: lines that are typed, or piped in. Output: replies as they are generated, and nothing else on
+standard output. Control-C stops a reply, Control-D exits.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
 from tinygrad.settings import cache_directory
 from tinygrad.text import colored
 
-HELP = """/new         forgets the conversation
-/system TEXT sets what the model is told before it; without TEXT, shows it
+HELP = """/new         starts a new conversation
+/system TEXT sets the system prompt and starts a new conversation; without TEXT, shows it
 /help        shows this
-/quit        ends, as Control-D does; Control-C stops a reply
-A line that ends with a backslash goes on with the next."""
+/quit        exits, as Control-D does; Control-C stops a reply
+A line that ends with a backslash continues on the next."""
 HISTORY_LINES = 1000
 
 
 def talk(conversation: Conversation) -> None:
-    """Reads messages and writes replies until the input ends."""
+    """Read messages and write replies until the input ends."""
     with _history():
         if sys.stdin.isatty():
             print(f"{conversation.loaded.name}; /help shows what else there is", file=sys.stderr)
@@ -39,7 +39,7 @@ def talk(conversation: Conversation) -> None:
 
 
 def write(deltas: Iterable[Delta]) -> None:
-    """Writes what a model says as it comes; its reasoning is grey on a terminal, else left out."""
+    """Write a reply as it is generated; reasoning is grey on a terminal, else left out."""
     on_terminal = sys.stdout.isatty()
     reasoned = False
     for delta in deltas:
@@ -64,7 +64,7 @@ def _reply(conversation: Conversation, line: str) -> None:
 
 
 def _command(conversation: Conversation, line: str) -> bool:
-    """Does what a command says; False for the one that ends."""
+    """Execute a command; False for the one that exits."""
     name, _, rest = line.partition(" ")
     match name:
         case "/quit" | "/exit":
@@ -84,7 +84,7 @@ def _command(conversation: Conversation, line: str) -> bool:
 
 
 def _read() -> str | None:
-    """The next message, of one line or more; None at the end of the input."""
+    """The next message, of one or more lines; None at the end of the input."""
     lines: list[str] = []
     while True:
         try:
@@ -104,7 +104,7 @@ def _read() -> str | None:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Lines of before, by the arrow keys, where the terminal has them."""
+    """Input history by the arrow keys, where Python has `readline`."""
     try:
         import readline
     except ImportError:
