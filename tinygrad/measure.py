@@ -1,4 +1,4 @@
-"""What ran and how long it took: global counters, a timer and a profiler for a block of code."""
+"""Measurement: global counters of work and memory, a timer and a profiler for blocks of code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import ClassVar
 
 
 class GlobalCounters:
-    """What has run since the last reset, and the memory in use now and at most since then.
+    """Counters of work since the last reset, and of allocated memory.
 
     `global_ops` counts arithmetic operations, `global_mem` the bytes that kernels read and write,
-    `bytes_moved` the bytes that crossed devices (of a device: those it sent), `mem_used` the bytes
-    allocated now, `mem_peak` the most that were. What ends in `_per_device` has device names as
-    keys.
+    `bytes_moved` the bytes sent between devices, `mem_used` the bytes that are allocated, and
+    `mem_peak` their maximum since the reset. Dictionaries `*_per_device` have device names as keys;
+    messages count for their sender.
 
     >>> GlobalCounters.reset()
     >>> _ = (Tensor([1.0, 2.0]) * 2).realize()
@@ -36,8 +36,7 @@ class GlobalCounters:
 
     @staticmethod
     def reset() -> None:
-        """Sets the counters to zero. Memory in use is a state, not a count: it stays, and peaks
-        start from it.
+        """Set the counters of work to zero, and the peaks to the memory in use.
 
         >>> GlobalCounters.reset()
         >>> GlobalCounters.kernel_count, GlobalCounters.global_ops
@@ -55,7 +54,7 @@ class GlobalCounters:
 
     @staticmethod
     def count_memory(device: str, nbytes: int) -> None:
-        """Takes note of bytes that were allocated on a device, or, below 0, given back.
+        """Count bytes that were allocated on a device, or freed if negative.
 
         >>> GlobalCounters.count_memory("NULL:9", 64)
         >>> GlobalCounters.count_memory("NULL:9", -64)
@@ -74,7 +73,7 @@ class GlobalCounters:
 
     @staticmethod
     def count_message(source: str, nbytes: int) -> None:
-        """Takes note of bytes that a device sent to another one.
+        """Count the bytes of a message from a device.
 
         >>> GlobalCounters.reset()
         >>> GlobalCounters.count_message("NULL:9", 64)
@@ -86,9 +85,9 @@ class GlobalCounters:
 
 
 class Timing(contextlib.ContextDecorator):
-    """Prints how long a block took: `with Timing("load: "): ...`; `et` is the time in ns.
+    """Prints the elapsed time of a block: `with Timing("load: "): ...`; `et` is the time in ns.
 
-    `on_exit` gets the time in ns and returns text to print after it.
+    `on_exit` receives the time in ns and returns text to print after it.
 
     >>> with Timing("sum: ", on_exit=lambda ns: " in all"):  # doctest: +ELLIPSIS
     ...     total = sum(range(1000))
@@ -116,9 +115,9 @@ class Timing(contextlib.ContextDecorator):
 
 
 class Profiling(contextlib.ContextDecorator):
-    """Prints the Python functions that a block spent its time in.
+    """Prints the profile of a block by Python function.
 
-    `sort` is a key of `pstats`, `frac` the part of the functions to print, `fn` a file to save to.
+    `sort` is a key of `pstats`, `frac` the fraction of functions to print, `fn` a file to save to.
 
     >>> import contextlib, io
     >>> with contextlib.redirect_stdout(io.StringIO()) as report, Profiling(frac=0.5):
@@ -137,7 +136,7 @@ class Profiling(contextlib.ContextDecorator):
         self.enabled, self.sort, self.frac, self.fn = enabled, sort, frac, fn
 
     def __enter__(self) -> Profiling:
-        import cProfile  # for the few programs that profile
+        import cProfile  # imported here to keep start-up fast
 
         self.profile = cProfile.Profile()
         if self.enabled:

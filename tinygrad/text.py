@@ -14,7 +14,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def colored(text: str, color: str | None, background: bool = False) -> str:
-    """`text` in a terminal colour; a name in capitals is the bright one, None leaves it alone.
+    """`text` in a terminal colour, the bright one for a name in capitals; unchanged for None.
 
     >>> text = colored("warm", "red")
     >>> ansistrip(text)
@@ -27,7 +27,7 @@ def colored(text: str, color: str | None, background: bool = False) -> str:
 
 
 def highlighted(text: str, color: str) -> str:
-    """`text` in a colour if it is printed to a terminal, else, as in a pipe or a file, as it is.
+    """`text` in a colour if standard output is a terminal, else unchanged.
 
     >>> print(highlighted("warm", "red"))
     warm
@@ -36,7 +36,7 @@ def highlighted(text: str, color: str) -> str:
 
 
 def ansistrip(text: str) -> str:
-    """`text` without its colours.
+    """`text` without colour codes.
 
     >>> ansistrip("\\x1b[31mred\\x1b[0m")
     'red'
@@ -45,7 +45,7 @@ def ansistrip(text: str) -> str:
 
 
 def ansilen(text: str) -> int:
-    """How many columns `text` takes on a terminal.
+    """The width of `text` on a terminal.
 
     >>> ansilen("\\x1b[31mred\\x1b[0m")
     3
@@ -54,7 +54,7 @@ def ansilen(text: str) -> int:
 
 
 def word_wrap(text: str, width: int = 80) -> str:
-    """`text` with lines cut so that none shows more than `width` characters; colours are free.
+    """`text` with line breaks so that no line is wider than `width`; colour codes have no width.
 
     >>> word_wrap("abcde", 2)
     'ab\\ncd\\ne'
@@ -76,7 +76,7 @@ def _wrap_line(line: str, width: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """Rows of equal length as a table; the columns in `numbers` are aligned at their right ends.
+    """Rows of equal length as a table; the columns in `numbers` are right-aligned.
 
     >>> print(aligned([("a", "long"), ("10", "b")], numbers={0}))
      a  long
@@ -94,7 +94,7 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str
 
 
 def strip_parens(text: str) -> str:
-    """`text` without its outer parentheses, if the first one closes at the very end.
+    """`text` without its outer parentheses, if the first one is closed by the last character.
 
     >>> strip_parens("(a + b)"), strip_parens("(a) + (b)")
     ('a + b', '(a) + (b)')
@@ -113,7 +113,7 @@ IDENTIFIER_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_")
 
 
 def to_function_name(text: str) -> str:
-    """`text` as a C identifier: colours go, other characters become their hexadecimal code.
+    """`text` as a C identifier: colour codes are removed, other characters become hexadecimal.
 
     >>> to_function_name("a b")
     'a20b'

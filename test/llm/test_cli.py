@@ -126,7 +126,8 @@ def test_a_full_context_is_said(run: Run, model: FakeModel) -> None:
 def test_figures(run: Run, model: FakeModel) -> None:
     status, out, _ = run("-m", "m.gguf", "--benchmark", "3", "--parallel", "2")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["first", "prefill", "decode", "decode"]
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names == ["first", "prefill", "decode", "decode"]
     assert set(model.batches) == {1, 2}
 
 

@@ -397,7 +397,7 @@ def test_a_prompt_that_is_none_is_refused(site: Site, prompt: Any) -> None:
 def test_tokens_that_are_none_are_refused(site: Site) -> None:
     status, answer = site.ask("POST", "/v1/completions", {"prompt": [1, 999]})
     assert (status, answer["error"]["param"]) == (400, "prompt")
-    assert "999 is no token" in answer["error"]["message"]
+    assert "999 is not a token" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_the_context_is_that_of_the_model_if_none_is_asked_for(loaded: Transform
 
 @pytest.mark.parametrize(
     ("tokens", "message"),
-    [([], "there are no tokens"), ([0, VOCAB], "70 is no token"), ([-1], "-1 is no token")],
+    [([], "there are no tokens"), ([0, VOCAB], "70 is not a token"), ([-1], "-1 is not a token")],
 )
 def test_what_is_no_token_is_an_error(loaded: Transformer, tokens: list[int], message: str):
     with pytest.raises(ValueError, match=message):

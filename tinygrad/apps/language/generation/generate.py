@@ -82,8 +82,8 @@ def check_tokens(tokens: Sequence[int], vocab_size: int) -> list[int]:
     """The tokens as a list. Raises ValueError for none, and for ids outside the vocabulary."""
     checked = [int(token) for token in tokens]
     if not checked:
-        raise ValueError("there are no tokens to go on from; give at least one, such as BOS")
+        raise ValueError("there are no tokens to continue; give at least one, such as BOS")
     for token in checked:
         if not 0 <= token < vocab_size:
-            raise ValueError(f"{token} is no token; the model knows 0 to {vocab_size - 1}")
+            raise ValueError(f"{token} is not a token; the vocabulary is 0 to {vocab_size - 1}")
     return checked

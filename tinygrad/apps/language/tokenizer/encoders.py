@@ -13,7 +13,8 @@ own. Three things it cannot do are done here:
   `merging.py`; so are those with unusually many ways to merge, which would take much memory.
 - It refuses merges into pieces without a token. Such pieces have ids past the end of the vocabulary
   here, which are replaced by the ids of their characters.
-- It replaces unknown characters before it merges. Those that are part of a piece have such ids too.
+- It replaces unknown characters before it merges. Those of SentencePiece have such ids too, so that
+  they stay between their neighbours.
 
 Special tokens are found by `tokenizer.py`: the package cannot turn them off for one call.
 """
@@ -108,13 +109,8 @@ def sentence_piece_encoder(
         pieces.add_missing(character, fallback(character))
     for byte, number in byte_ids.items():
         pieces.ids[f"<0x{byte:02X}>"] = number
-    if unknown_id is not None:
-        pieces.add_missing(UNKNOWN, [unknown_id])
-    tokenizer = pieces.tokenizer(
-        merges,
-        unk_token=None if unknown_id is None else UNKNOWN,
-        byte_fallback=bool(byte_ids),
-    )
+    pieces.add_missing(UNKNOWN, [] if unknown_id is None else [unknown_id])
+    tokenizer = pieces.tokenizer(merges, unk_token=UNKNOWN, byte_fallback=bool(byte_ids))
     encode = pieces.encoder(tokenizer)
     return lambda text: encode(_marked(text))
 

@@ -1,23 +1,26 @@
-"""Merging neighbours, best pair first: the algorithm of byte-pair and SentencePiece encoders."""
+"""Byte-pair merging: neighbouring symbols are merged, the pair of least cost first.
+
+Used where `tokenizers` cannot be: several pairs may have one cost, and the leftmost merges first.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
 
-# what a pair costs, the least first; None for a pair that does not merge
+# the cost of a pair; None for a pair that does not merge
 Cost = Callable[[str, str], float | None]
 
 
 def merged(symbols: Sequence[str], cost: Cost) -> list[str]:
-    """The symbols after merging the neighbours of least cost, the leftmost first, until none can.
+    """The symbols after merging pairs of least cost, leftmost first, until no pair merges.
 
-    Takes n log n steps, so that no text is slow.
+    Takes O(n log n) steps.
 
     >>> merged("aabab", lambda left, right: {"ab": 0, "aab": 1}.get(left + right))
     ['aab', 'ab']
     """
-    # a list linked both ways; a symbol that was merged into its neighbour is empty
+    # a doubly linked list; a symbol that was merged into its left neighbour is empty
     parts = list(symbols)
     before = list(range(-1, len(parts) - 1))
     after = list(range(1, len(parts) + 1))
@@ -26,16 +29,16 @@ def merged(symbols: Sequence[str], cost: Cost) -> list[str]:
     def offer(left: int, right: int) -> None:
         if left < 0 or right == len(parts):
             return
-        price = cost(parts[left], parts[right])
-        if price is not None:
-            heapq.heappush(heap, (price, left, parts[left], parts[right]))
+        pair_cost = cost(parts[left], parts[right])
+        if pair_cost is not None:
+            heapq.heappush(heap, (pair_cost, left, parts[left], parts[right]))
 
     for left in range(len(parts) - 1):
         offer(left, left + 1)
     while heap:
         _, left, first, second = heapq.heappop(heap)
         right = after[left]
-        # one of the two has been merged since
+        # stale: one of the two was merged since
         if parts[left] != first or right == len(parts) or parts[right] != second:
             continue
         parts[left], parts[right] = first + second, ""

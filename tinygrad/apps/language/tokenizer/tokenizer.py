@@ -6,9 +6,9 @@ Invariant: decoding what was encoded gives the text back, and text that went thr
 `SimpleTokenizer.as_plain` never becomes a control token.
 
 Text between special tokens is encoded by the `tokenizers` package (see `encoders`), which is
-imported when a tokenizer is made. Special tokens are found here, as the package would find them in
-what users write, too. Decoding is a table of bytes: the package gives text, which has lost the
-bytes of incomplete characters.
+imported when a tokenizer is made. Two things are done here. Special tokens are found, as the
+package cannot tell those of a template from those that users write. Tokens are decoded by a table
+of bytes, as the text that the package gives has lost the bytes of incomplete characters.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tinygrad.apps.language.tokenizer.encoders import (
 )
 from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError, TokenType, Vocabulary
 
-# put into the texts of control tokens that are meant as text; Unicode gives it no other meaning
+# a noncharacter of Unicode, inserted into the texts of control tokens that users wrote
 PLAIN_MARK = "\ufdd0"
-# where a turn or a text ends, whatever the file says
+# control tokens that end a turn or a text, whatever the metadata says
 END_TEXTS = (
     *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"),
     *("<end_of_turn>", "<|end|>", "</s>", "<eos>", "<|END_OF_TURN_TOKEN|>"),
@@ -41,10 +41,10 @@ END_TEXTS = (
 class SimpleTokenizer:
     """Encodes and decodes text.
 
-    `normal_tokens` are the pieces of a byte-level BPE vocabulary, in GPT-2's spelling of bytes, and
-    their numbers, which are also the order of merging; `special_tokens` are control tokens;
-    `preset` is how text is cut into words. `from_gguf_kv` makes one from a file's metadata.
-    Raises ValueError for a preset that is not known.
+    `normal_tokens` are the pieces of a byte-level BPE vocabulary, in GPT-2's spelling of bytes,
+    with their ids, in whose order they merge; `special_tokens` are control tokens; `preset` is the
+    name of a pre-tokenizer. `from_gguf_kv` makes a tokenizer from a file's metadata. Raises
+    ValueError for an unknown preset, ImportError without `tokenizers`.
 
     >>> tokenizer = SimpleTokenizer({"a": 0, "b": 1, "ab": 2}, {"<end>": 3})
     >>> tokenizer.encode("abb"), tokenizer.encode("ab<end>")
@@ -95,9 +95,9 @@ class SimpleTokenizer:
 
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any]) -> SimpleTokenizer:
-        """The tokenizer that the metadata of a GGUF file describes.
+        """The tokenizer of a GGUF file, from its metadata.
 
-        Raises TokenizerError, a ValueError, if it is missing, not valid or of a kind not supported.
+        Raises TokenizerError, a ValueError, if it is missing, not valid or not supported.
 
         >>> kv = {"model": "gpt2", "tokens": ["a", "b", "ab"], "merges": ["a b"]}
         >>> kv = {f"tokenizer.ggml.{key}": value for key, value in kv.items()}
@@ -126,11 +126,11 @@ class SimpleTokenizer:
     def encode(
         self, text: str, special: bool = True, add_bos: bool = False, starts_text: bool = True
     ) -> list[int]:
-        """The tokens of a text; `starts_text` if it is no continuation of another.
+        """The token ids of a text; `starts_text` unless it continues another.
 
-        Control tokens written in it, such as `<|im_end|>`, are plain text unless `special`.
-        `add_bos` puts the token that starts a text in front, where the vocabulary has one and the
-        text does not start with it.
+        The texts of control tokens, such as `<|im_end|>`, are plain text unless `special`.
+        `add_bos` prepends the BOS token, if the vocabulary has one and the text does not start with
+        it.
 
         >>> SimpleTokenizer({"a": 0}, {"<a>": 1}).encode("a<a>")
         [0, 1]
@@ -140,7 +140,7 @@ class SimpleTokenizer:
         return self._with_bos(self._encode_parts(parts, table, starts_text=starts_text), add_bos)
 
     def encode_template(self, text: str, add_bos: bool = False) -> list[int]:
-        """The tokens of what a chat template wrote around texts that `as_plain` gave.
+        """The token ids of the output of a chat template, which got its texts from `as_plain`.
 
         >>> tokenizer = SimpleTokenizer({"<": 0, "a": 1, ">": 2}, {"<a>": 3})
         >>> tokenizer.encode_template("<a>" + tokenizer.as_plain("<a>"))
@@ -150,7 +150,7 @@ class SimpleTokenizer:
         return self._with_bos(self._encode_parts(parts, self._special, PLAIN_MARK), add_bos)
 
     def as_plain(self, text: str) -> str:
-        """`text` for a chat template: `encode_template` takes no control token out of it."""
+        """`text` for a chat template, so that `encode_template` finds no control tokens in it."""
         parts = self._find_control(text.replace(PLAIN_MARK, ""))
         return "".join(
             part[:1] + PLAIN_MARK + part[1:] if part in self.control else part for part in parts
@@ -163,7 +163,7 @@ class SimpleTokenizer:
         mark: str | None = None,
         starts_text: bool = True,
     ) -> list[int]:
-        """The tokens of parts that are in `table`, or are text, without `mark`, between those."""
+        """The token ids of parts: tokens of `table`, or text, from which `mark` is removed."""
         tokens: list[int] = []
         plain = self._space_prefix and starts_text
         for part in parts:
@@ -181,10 +181,9 @@ class SimpleTokenizer:
         return [self.bos_id, *tokens]
 
     def decode(self, ids: Iterable[int], special: bool = True) -> str:
-        """The text of tokens, in which bytes that are no UTF-8 are U+FFFD.
+        """The text of token ids, with U+FFFD for bytes that are not UTF-8.
 
-        Control tokens are left out unless `special`. Raises TokenizerError for a number that is no
-        token.
+        Control tokens are left out unless `special`. Raises TokenizerError for an unknown id.
 
         >>> SimpleTokenizer({"a": 0, "b": 1}, {"<end>": 2}).decode([0, 1, 2], special=False)
         'ab'
@@ -195,9 +194,9 @@ class SimpleTokenizer:
     def stream(
         self, special: bool | Collection[str] = False, starts_text: bool = False
     ) -> TextStream:
-        """A decoder for tokens as they come; `starts_text` if they are no continuation of others.
+        """A streaming decoder; `starts_text` unless the tokens continue others.
 
-        Control tokens are left out but for those of `special`.
+        Control tokens are left out, except those in `special`.
 
         >>> stream = SimpleTokenizer({"Ã": 0, "¤": 1}, {}).stream()
         >>> stream.push(0), stream.push(1)
@@ -207,9 +206,9 @@ class SimpleTokenizer:
         return TextStream(spelled, starts_text and self._space_prefix)
 
     def piece(self, number: int, special: bool | Collection[str] = False) -> bytes:
-        """The bytes that a token stands for; none for a control token that is not in `special`.
+        """The bytes of a token; none for a control token that is not in `special`.
 
-        Raises TokenizerError for a number that is no token.
+        Raises TokenizerError for an unknown id.
 
         >>> SimpleTokenizer({"Ġa": 0}, {}).piece(0)
         b' a'
@@ -221,12 +220,12 @@ class SimpleTokenizer:
         if number in self._bytes:
             return self._bytes[number]
         if number not in self._pieces:
-            raise TokenizerError(f"{number} is no token of this vocabulary")
+            raise TokenizerError(f"{number} is not a token of this vocabulary")
         return self._bytes_of(self._pieces[number])
 
 
 class TextStream:
-    """Decodes tokens one by one; a character comes out when its last byte has come."""
+    """Decodes tokens one by one; a character is returned with its last byte."""
 
     def __init__(self, piece: Callable[[int], bytes], drops_space: bool) -> None:
         self._piece = piece
@@ -234,15 +233,15 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, number: int) -> str:
-        """The characters that are complete with this token."""
+        """The characters that this token completes."""
         return self._without_space(self._decoder.decode(self._piece(number)))
 
     def finish(self) -> str:
-        """U+FFFD if the last character has not come whole, else nothing."""
+        """U+FFFD if the last character is incomplete, else nothing."""
         return self._without_space(self._decoder.decode(b"", final=True))
 
     def _without_space(self, text: str) -> str:
-        """The space that SentencePiece put before the text is no part of it."""
+        """Removes the space that SentencePiece adds before a text."""
         if text and self._drops_space:
             self._drops_space = False
             return text.removeprefix(" ")
@@ -250,7 +249,7 @@ class TextStream:
 
 
 def _finder(special: Mapping[str, int]) -> Callable[[str], list[str]]:
-    """Cuts text at special tokens, the longest first; no part is empty."""
+    """A function that cuts text at special tokens, longest first, into parts that are not empty."""
     if not special:
         return lambda text: [text] if text else []
     longest_first = sorted(special, key=len, reverse=True)

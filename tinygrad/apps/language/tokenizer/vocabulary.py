@@ -1,7 +1,7 @@
-"""The vocabulary in the metadata of a GGUF file, checked.
+"""The vocabulary in the metadata of a GGUF file, validated.
 
-In: metadata by key. Out: a `Vocabulary`. What stays true: every list has one entry a token, every
-number names a token, and no value has another type than the format says.
+Input: metadata by key. Output: a `Vocabulary`. Invariants: every list has one entry per token,
+every token id is in range, and every value has the type that the format defines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 PREFIX = "tokenizer.ggml."
 MODELS = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
-# where a turn or a text ends
+# keys of the tokens that end a turn or a text
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
@@ -29,12 +29,12 @@ class TokenType(IntEnum):
 
 
 class TokenizerError(ValueError):
-    """A vocabulary that is not valid or not supported, or a token that it does not have."""
+    """A vocabulary that is not valid or not supported, or an unknown token id."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a file says of its tokens; a token's number is its place in `tokens`."""
+    """The tokenizer metadata of a file; the id of a token is its index in `tokens`."""
 
     model: str
     pre: str
@@ -52,7 +52,7 @@ class Vocabulary:
 
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any]) -> Vocabulary:
-        """Raises TokenizerError if what is there is missing, wrong or not supported."""
+        """Raises TokenizerError for metadata that is missing, not valid or not supported."""
         read = MetadataReader(kv)
         model = read.value("model", str)
         if model not in MODELS:
@@ -84,15 +84,15 @@ class Vocabulary:
         )
 
     def of_type(self, *types: TokenType) -> dict[str, int]:
-        """The tokens of some types by text; of two with the same text, the first."""
-        places = (number for number, kind in enumerate(self.types) if kind in types)
+        """The ids of the tokens of some types by text; of equal texts, the first."""
+        ids = (number for number, kind in enumerate(self.types) if kind in types)
         found: dict[str, int] = {}
-        for number in places:
+        for number in ids:
             found.setdefault(self.tokens[number], number)
         return found
 
     def merge_pairs(self) -> list[tuple[str, str]]:
-        """The pairs that merge, the first ones first, each once. Raises TokenizerError."""
+        """The pairs that merge, in order, without repetitions. Raises TokenizerError."""
         pairs: dict[tuple[str, str], None] = {}
         for place, pair in enumerate(self.merges):
             # the first piece may itself start with a space in old files
@@ -103,7 +103,7 @@ class Vocabulary:
         return list(pairs)
 
     def byte_tokens(self) -> dict[int, int]:
-        """The token of each byte, such as `<0x0A>`."""
+        """The token ids of bytes, whose texts are such as `<0x0A>`."""
         return {self._byte(text): number for text, number in self.of_type(TokenType.BYTE).items()}
 
     def _byte(self, text: str) -> int:
@@ -116,13 +116,13 @@ class Vocabulary:
 
 
 class MetadataReader:
-    """Values of metadata, checked against the type that they must have."""
+    """Reads values of metadata, and checks their types."""
 
     def __init__(self, kv: Mapping[str, Any]) -> None:
         self._kv = kv
 
     def value(self, key: str, kind: type, default: Any = None) -> Any:
-        """One value of a type; `default` if it is not there. Raises TokenizerError."""
+        """A value of type `kind`, or `default` if it is missing. Raises TokenizerError."""
         found = self._kv.get(PREFIX + key, default)
         if found is None:
             raise TokenizerError(
@@ -133,7 +133,7 @@ class MetadataReader:
         return found
 
     def list_of(self, key: str, kind: type, default: list[Any] | None = None) -> list[Any]:
-        """A list of values of one type. Raises TokenizerError."""
+        """A list of values of type `kind`. Raises TokenizerError."""
         found: list[Any] = self.value(key, list, default)
         wrong = next((item for item in found if type(item) is not kind), None)
         if wrong is not None:
@@ -141,11 +141,11 @@ class MetadataReader:
         return found
 
     def token_id(self, key: str, count: int) -> int | None:
-        """The number of a token, if there is one. Raises TokenizerError if no token has it."""
+        """A token id, or None if it is missing. Raises TokenizerError if it is out of range."""
         if self._kv.get(PREFIX + key) is None:
             return None
         found: int = self.value(key, int)
-        # files without such a token say so by the greatest number there is
+        # the maximum of uint32 means that there is no such token
         if found == 2**32 - 1:
             return None
         if not 0 <= found < count:
