@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def left_out(cases: list[pytest.Function], stride: int) -> list[pytest.Function]:
     """All cases but every `stride`-th, and one more for each parameter value these lack."""
-    values = [set(case.callspec.indices.items()) for case in cases]
+    values = [{(name, id(x)) for name, x in case.callspec.params.items()} for case in cases]
     seen = set().union(*values[::stride])
     rest = []
     for position, case in enumerate(cases):

@@ -274,6 +274,7 @@ REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_reductions_over_every_axis(name: str, layout: Sharding) -> None:

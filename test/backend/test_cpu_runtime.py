@@ -298,6 +298,7 @@ def test_builtin_extension_of_half_is_exact():
 SIZES = (1, 63, 4096, SERIAL_COPY_BYTES - 1, SERIAL_COPY_BYTES + 1, (32 << 20) + 77)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("to_offset", "from_offset"), [(0, 0), (0, 3), (5, 0)])
 def test_copies_between_cpu_devices_are_exact(size: int, to_offset: int, from_offset: int):

@@ -95,6 +95,7 @@ def test_the_cpu_has_every_dtype() -> None:
 # ---- conversions and bits ----
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("source", dtypes.all, ids=repr)
 def test_conversions_to_every_dtype(source: DType) -> None:
     values = values_of(source)
@@ -106,6 +107,7 @@ def test_conversions_to_every_dtype(source: DType) -> None:
         assert_same(found.numpy()[defined], expected[defined])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("target", dtypes.all, ids=repr)
 def test_conversions_of_constants_are_those_of_memory(target: DType) -> None:
     for value in (0, -1, 300, 2.5, -2.5, -0.0, 1e-8, 464.5, 1e5):

@@ -72,6 +72,7 @@ def test_sizes_that_do_not_match_are_named() -> None:
         Tensor.ones(2).dot(3)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("formula", "shapes"),
     [

@@ -25,6 +25,7 @@ BROADCASTS: list[list[tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("shapes", BROADCASTS, ids=str)
 @pytest.mark.parametrize("name", BINARY)
 def test_function_of_two_tensors(name: str, shapes: list[tuple[int, ...]]) -> None:

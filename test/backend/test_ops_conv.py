@@ -84,6 +84,7 @@ def conv_windows(x: Array, w: Array, options: dict[str, Any]) -> tuple[Windows, 
     return Windows(x.shape[2:], w.shape[2:], **options), groups
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CONV_CASES)
 def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     x, w, options = conv_case(name)
@@ -128,6 +129,7 @@ def has_phases(kernel: tuple[int, ...], options: dict[str, Any]) -> bool:
     return any(k > s > 1 and d == 1 for k, s, d in pairs)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("wino", [0, 1])
 @pytest.mark.parametrize("name", ["plain", "stride", "padding of each side", "groups", "one axis"])
 def test_second_order_gradients_of_conv2d(name: str, wino: int) -> None:
@@ -252,6 +254,7 @@ def transpose_windows(x: Array, w: Array, options: dict[str, Any]) -> tuple[Wind
     return Windows(tuple(sizes), w.shape[2:], **options), groups
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", TRANSPOSE_CASES)
 def test_conv_transpose2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     x, w, options = transpose_case(name)

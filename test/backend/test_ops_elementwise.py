@@ -131,6 +131,7 @@ ROUNDING = {dtypes.float16: 2.0**-11, dtypes.bfloat16: 2.0**-8, dtypes.float64: 
 APPROXIMATE = {"acos", "asin", "atan", "erf"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_other_floats(name: str) -> None:
     case = UNARY[name]
@@ -148,6 +149,7 @@ KEEPS_INTEGERS = {"abs", "ceil", "floor", "neg", "relu", "round", "sign", "squar
 KEEPS_INTEGERS |= {"hardtanh", "relu6"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_integers_and_bools(name: str) -> None:
     # within the domain of every function

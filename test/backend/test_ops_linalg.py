@@ -59,17 +59,20 @@ def assert_svd(a: Array, full: bool) -> None:
         assert_orthogonal(v.transpose(-1, -2))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_qr(shape: tuple[int, ...]) -> None:
     assert_qr(arrays([shape])[0])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_svd(shape: tuple[int, ...], full: bool) -> None:
     assert_svd(arrays([shape])[0], full)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_factors_of_special_matrices(name: str) -> None:
     a = SPECIAL[name].astype(np.float32)
@@ -112,6 +115,7 @@ HASHES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", HASHES)
 @pytest.mark.parametrize("size", [0, 3, 135, 136, 137, 167, 168, 300, 500])
 def test_keccak(size: int, name: str) -> None:

@@ -75,6 +75,7 @@ def pool_case(name: str) -> tuple[Array, Windows, dict[str, Any]]:
     return x, Windows(x.shape[-len(kernel) :], kernel, **{"stride": kernel} | rest), options
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("count_include_pad", [True, False])
 @pytest.mark.parametrize("name", POOL_CASES)
 def test_avg_pool2d_and_its_gradient_equal_the_oracle(name: str, count_include_pad: bool) -> None:
@@ -87,6 +88,7 @@ def test_avg_pool2d_and_its_gradient_equal_the_oracle(name: str, count_include_p
     close(out, expected)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", POOL_CASES)
 def test_max_pool2d_its_indices_and_its_gradient_equal_the_oracle(name: str) -> None:
     x, windows, options = pool_case(name)
@@ -225,6 +227,7 @@ def test_gradient_of_max_unpool2d() -> None:
 # ---- interpolation ----
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("mode", "align_corners"),
     [("linear", False), ("linear", True), ("nearest", False), ("nearest-exact", False)],

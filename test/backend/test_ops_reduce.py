@@ -42,6 +42,7 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -116,6 +116,7 @@ def adam_rule(
     return rule
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fused", [0, 1])
 @pytest.mark.parametrize(
     ("make", "rule", "options"),

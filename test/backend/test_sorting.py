@@ -24,6 +24,7 @@ def stable_sort(x: Array, axis: int, descending: bool) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, axis), order.astype(np.int32)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 7, 100, 300])
 def test_sort_is_stable(length: int, descending: bool) -> None:

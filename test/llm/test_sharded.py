@@ -40,6 +40,7 @@ def model_of(folder: Path, architecture: str) -> tuple[Path, Any]:
 
 # three key heads over two and four devices do not divide, nor do the five blocks of the hidden
 # vector, nor the vocabulary of 70 over three and four; gemma has one key head
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("architecture", "count"),
     [
@@ -129,6 +130,7 @@ def test_each_device_has_its_part_of_the_weights_and_the_cache(folder: Path):
         assert isinstance(tensor.device, Sharding) and tensor.device.split_axes, name
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
 def test_a_mesh_splits_batches_and_the_model(folder: Path, shape: tuple[int, int]):
     path, _ = model_of(folder, "qwen3")

@@ -111,6 +111,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_checkpoint_goes_from_one_mesh_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str

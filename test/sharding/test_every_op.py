@@ -128,24 +128,28 @@ IMAGES: dict[str, Program] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", MOVEMENTS)
 def test_23_movement(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(MOVEMENTS[name], [array(8, 12)], [layout])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_23_reduction(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(REDUCTIONS[name], [array(8, 12)], [layout], 1e-4)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("layout", [on(0), on(1), *UNEVEN], ids=str)
 @pytest.mark.parametrize("name", INDEXING)
 def test_23_indexing(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(INDEXING[name], [array(8, 12)], [layout])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("count", [4, 3])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", IMAGES)
@@ -178,6 +182,7 @@ def written(x: Tensor, name: str) -> Tensor:
     return copy
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", WRITES)
 def test_23_writing(name: str, layout: Sharding) -> None:

@@ -59,6 +59,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("winograd", [0, 1])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_conv2d(name: str, winograd: int) -> None:
@@ -125,6 +126,7 @@ def test_rows_of_a_split_table_are_split_as_their_index(
     assert kinds is None or moved(result) == kinds
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_with_heads_split(heads: int, is_causal: bool) -> None:

@@ -147,6 +147,7 @@ DRAWS: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
 def test_what_is_drawn_and_then_split_is_the_same_and_never_whole(

@@ -50,6 +50,7 @@ PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PICKS)
 def test_picking_in_each_row_moves_nothing(name: str) -> None:
     program, shape = PICKS[name]
@@ -92,6 +93,7 @@ def test_writing_in_each_row_moves_nothing(layout: Sharding) -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", [*ROWS, on((0, 1), GRID)], ids=str)
 @pytest.mark.parametrize("stride", [2, 1])
 def test_unpooling_in_a_split_batch_or_channel_moves_nothing(stride: int, layout: Sharding) -> None:

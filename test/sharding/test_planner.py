@@ -139,6 +139,7 @@ def test_a_movement_costs_the_bytes_of_its_messages(shape: tuple[int, ...]) -> N
 # ---- plans that run ----
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize(
     ("batch", "fixed"), [(32, {}), (512, {"x": P("dp")})], ids=["free", "fixed batch"]
@@ -339,6 +340,7 @@ def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Shardi
     return found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [lambda: perceptron(64), block], ids=["perceptron", "layer"])
 @pytest.mark.parametrize("mesh", ["four", "grid"])
 def test_no_layout_made_by_hand_is_better(mesh: str, make: Callable[[], dict[str, Any]]) -> None:

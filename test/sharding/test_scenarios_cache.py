@@ -111,6 +111,7 @@ WRITES: dict[str, Any] = {
 LAYOUTS = [on(0), on(1), on((0, 1), GRID), on((0, None), GRID), on((0, 0), GRID)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("how", WRITES)
 def test_writing_to_a_part_of_a_split_axis(how: str, layout: Sharding) -> None:
@@ -197,6 +198,7 @@ PREFIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PREFIXES)
 def test_the_first_elements_of_a_split_axis(name: str) -> None:
     values, program = integers(3, 10, 4), PREFIXES[name]

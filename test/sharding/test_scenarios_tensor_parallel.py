@@ -100,6 +100,7 @@ REDUCTIONS: dict[str, tuple[Program, int]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_07_a_reduction_of_the_split_axis_is_an_all_reduce(name: str) -> None:
     program, count = REDUCTIONS[name]

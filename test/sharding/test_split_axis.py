@@ -44,6 +44,7 @@ LAYOUTS = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
 def test_convolution_along_a_split_axis(options: dict[str, Any], layout: Sharding) -> None:
@@ -169,6 +170,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_22_sizes_that_do_not_divide(name: str, rows: int) -> None:
