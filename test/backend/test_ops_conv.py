@@ -107,7 +107,7 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, x in CONV_CASES.items() if "stride" in x])
 def test_gradients_of_strides_go_by_phases(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(phases, "MIN_TERMS", 0)
+    monkeypatch.setattr(phases, "MIN_ELEMENTS", 0)
     x, w, options = conv_case(name)
     windows, groups = conv_windows(x, w, options)
     # of another dtype than elsewhere, so that no plan is known
