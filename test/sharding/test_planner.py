@@ -515,6 +515,20 @@ def test_a_table_shows_what_was_chosen() -> None:
     assert f"a step moves {found.cost.nbytes:,} bytes" in lines[-2]
 
 
+def test_shards_and_stacks_cost_no_communication() -> None:
+    def scaled(model: Any, x: Tensor) -> list[Tensor]:
+        y = model(x).relu()
+        if isinstance(y.device, Sharding):
+            y = Tensor.from_shards([shard * 2 for shard in y.shards], y.device)
+        return [y.square().mean()]
+
+    inputs, mesh = perceptron(512), MESHES["two"]
+    found = plan(scaled, inputs, mesh, fixed={"x": P("dp")})
+    assert set(found.cost.kinds) <= {"all_reduce"}
+    laid_out(inputs, found.layouts)
+    assert measured(inputs, scaled) == found.cost.kinds
+
+
 @pytest.mark.slow
 def test_seventy_billion_parameters_on_64_devices_fit_a_limit() -> None:
     model = GroupedTransformer(128256, 8192, 80, 64, 8, 28672)

@@ -134,6 +134,16 @@ def _reduced(
     return sums.shrink(((0, value.size),)).reshape(sizes)
 
 
+def _select(node: UOp, ctx: OneDeviceLowering) -> UOp:
+    """Any shard is as large as the first one, whose device stands for all."""
+    return _first_block(ctx.done[node.src[0]], node.shape)
+
+
+def _stack(node: UOp, ctx: OneDeviceLowering) -> UOp:
+    """Of a stack, the first device holds the first part."""
+    return _first_block(ctx.done[node.src[0]], local_shape(node.arg, node.shape))
+
+
 def _first_block(value: UOp, shape: tuple[sint, ...]) -> UOp:
     """The first block, of `shape`, of a value; padded where the block ends past it."""
     sizes = list(zip(value.shape, shape, strict=True))
@@ -146,6 +156,8 @@ one_device_rules = local_rules + PatternMatcher(
         (UPat(Ops.BUFFER, name="node"), _buffer),
         (UPat(Ops.COPY, name="node"), _change_layout),
         (UPat(Ops.ALLREDUCE, name="node"), _change_layout),
+        (UPat(Ops.MSELECT, name="node"), _select),
+        (UPat(Ops.MSTACK, name="node"), _stack),
     ]
 )
 

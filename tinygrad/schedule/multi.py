@@ -228,13 +228,13 @@ communication_rules = PatternMatcher(
         (UPat(Ops.BUFFER, name="node"), lower_buffer),
         (UPat(Ops.COPY, name="node"), lower_copy),
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
+        (UPat(Ops.MSELECT, name="node"), lower_mselect),
+        (UPat(Ops.MSTACK, name="node"), lower_mstack),
     ]
 )
 # ops that each device does differently on its part
 local_rules = PatternMatcher(
     [
-        (UPat(Ops.MSELECT, name="node"), lower_mselect),
-        (UPat(Ops.MSTACK, name="node"), lower_mstack),
         (UPat(Ops.GATHER, name="node"), lower_gather),
         (UPat(tuple(GroupOp.Scatter), name="node"), lower_scatter),
         (UPat(Ops.ASSIGN, name="node"), lower_assign),
