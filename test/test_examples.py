@@ -18,16 +18,18 @@ from tinygrad.settings import _getenv_cached
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MNIST = ("beautiful_mnist.py", "beautiful_mnist_multigpu.py")
-# as they are, with other numbers of devices, and another schedule
+# as they are; with other numbers of devices, and another schedule
 SHARDING = [
     ("sharding_data_parallel.py", {}),
     ("sharding_zero.py", {}),
-    ("sharding_zero.py", {"GPUS": "3"}),
     ("sharding_tensor_parallel.py", {"BS": "4"}),
     ("sharding_mesh.py", {}),
     ("sharding_experts.py", {}),
-    ("sharding_experts.py", {"GPUS": "8"}),
     ("sharding_pipeline.py", {}),
+]
+MORE_SHARDING = [
+    ("sharding_zero.py", {"GPUS": "3"}),
+    ("sharding_experts.py", {"GPUS": "8"}),
     ("sharding_pipeline.py", {"GPUS": "2", "SCHEDULE": "gpipe"}),
 ]
 
@@ -73,7 +75,11 @@ def test_an_example_that_misses_its_target_fails(run, name):
         run(name, BS="8", STEPS="1", TARGET_EVAL_ACC_PCT="101")
 
 
-@pytest.mark.parametrize(("name", "variables"), SHARDING, ids=str)
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [*SHARDING, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_SHARDING)],
+    ids=str,
+)
 def test_an_example_of_sharding_learns_as_on_one_device_and_moves_no_more_than_it_must(
     run, monkeypatch, capsys, name, variables
 ):
@@ -91,7 +97,7 @@ def test_an_example_of_sharding_learns_as_on_one_device_and_moves_no_more_than_i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({name for name, _ in SHARDING}))
+@pytest.mark.parametrize("name", [name for name, _ in SHARDING])
 def test_an_example_of_sharding_runs_as_it_is(name):
     subprocess.run([sys.executable, str(EXAMPLES / name)], check=True)
 

@@ -384,7 +384,7 @@ def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
     return sink(where.store(value, *outputs)), arrays, values
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nests(), st.sampled_from([16, 32, 64]), st.integers(1, 4))
 def test_random_nests(
     case: tuple[UOp, Arrays, dict[str, int]], vector_bytes: int, parts: int
@@ -619,7 +619,7 @@ def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
     return sink(where.store(value, *loops)), arrays
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contractions(), st.sampled_from([16, 32, 64]), st.sampled_from([256, 4096, 1 << 18]))
 def test_random_contractions(case: tuple[UOp, Arrays], vector_bytes: int, panel_bytes: int) -> None:
     kernel, arrays = case

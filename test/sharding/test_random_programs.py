@@ -20,15 +20,15 @@ from test.fuzz_sharding.check import (
 )
 from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.shrink import Check, shrink
-from tinygrad.schedule.spmd import local_movement as moving
+from tinygrad.schedule.spmd import local_movement
 from tinygrad.settings import Context
 
-PROGRAMS = 20
+SEEDS = [range(start, start + 5) for start in range(0, 20, 5)]
 
 
-def search(check: Check, ops: list[str] | None, count: int) -> Finding | None:
-    """The first finding among programs with the first `count` seeds."""
-    for seed in range(count):
+def search(check: Check, ops: list[str] | None, seeds: range) -> Finding | None:
+    """The first finding among the programs with these seeds."""
+    for seed in seeds:
         try:
             finding = check(random_program(random.Random(seed), ops))
         except Refused:
@@ -38,9 +38,11 @@ def search(check: Check, ops: list[str] | None, count: int) -> Finding | None:
     return None
 
 
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("seeds", SEEDS, ids=str)
 @pytest.mark.parametrize("check", [compare, check_replay, check_twice, check_bytes])
-def test_random_programs(check: Check) -> None:
-    finding = search(check, None, PROGRAMS)
+def test_random_programs(check: Check, seeds: range) -> None:
+    finding = search(check, None, seeds)
     assert finding is None, str(finding)
 
 
@@ -51,11 +53,11 @@ def test_every_op_is_drawn(name: str) -> None:
 
 
 def test_a_missing_mask_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies behind the end of an array takes part in a sum."""
-    monkeypatch.setattr(moving, "within", lambda value, *_: value)
+    """Elements past the end of an array take part in a sum."""
+    monkeypatch.setattr(local_movement, "mask_outside", lambda value, *_: value)
     ops = ["reduce", "exact_function", "permute"]
     with Context(SCHEDULE_CACHE=0):
-        finding = search(compare, ops, 200)
+        finding = search(compare, ops, range(200))
         assert finding is not None
         found = shrink(finding, compare)
     assert found.kind.startswith("wrong")
