@@ -1,4 +1,13 @@
-"""Scheduling and running tensor graphs: what `Tensor.realize` stands on."""
+"""From tensor graphs to results: plans are bound to buffers and run.
+
+schedule.py            takes a plan from the cache or the compiler, and binds buffers to it
+temporaries.py         memory of a plan's temporaries: an arena a device
+memory_planner.py      places buffers with disjoint lifetimes in an arena
+realize.py             compiles kernels, runs items, records captures
+trace.py               records communication
+buffers.py             the memory of BUFFER nodes
+lru_table.py           the caches of plans and kernels
+"""
 
 from __future__ import annotations
 
@@ -11,10 +20,8 @@ __all__ = ["CommRecord", "CommTrace", "realize_tensors", "run_schedule", "schedu
 
 
 def realize_tensors(nodes: list[UOp]) -> dict[UOp, UOp]:
-    """Bring nodes of the tensor graph into memory.
-
-    Returns, for each node that was computed, the BUFFER node (possibly under movement) that holds
-    it now.
+    """Materialise nodes of the tensor graph. Returns, for each node that was computed, the BUFFER
+    node, possibly under movement, that holds it.
     """
     schedule = create_schedule(nodes)
     run_schedule(schedule.items)
@@ -22,6 +29,6 @@ def realize_tensors(nodes: list[UOp]) -> dict[UOp, UOp]:
 
 
 def schedule_uops(nodes: list[UOp]) -> tuple[list[ScheduleItem], dict[UOp, UOp], dict[str, int]]:
-    """The items that would bring nodes into memory, where each will be, and the bound Variables."""
+    """The items that would materialise nodes, the BUFFER of each, and the bound Variables."""
     schedule = create_schedule(nodes)
     return schedule.items, schedule.outputs, schedule.values

@@ -1,7 +1,7 @@
-"""Running a schedule: a plan's items over real buffers.
+"""Run a schedule: kernels and rounds of messages over real buffers.
 
-In: `ExecItem`s. Out: filled buffers. Always true: a kernel is lowered and compiled once for its
-tensor form and kind of device, however many devices and buffers it runs on.
+Input: `ExecItem`s and `BufferCopy`s. Output: written buffers. Invariant: a kernel is lowered and
+compiled once for its tensor form and kind of device, for all devices and buffers that it runs on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tinygrad.uop.ops import UOp, sym_infer
 
 
 class CompiledRunner:
-    """A kernel, compiled and loaded for one kind of device."""
+    """A kernel that is compiled and loaded for one kind of device."""
 
     def __init__(self, spec: ProgramSpec, device: str) -> None:
         self.spec = spec
@@ -44,28 +44,28 @@ class CompiledRunner:
         return self.spec.name
 
     def grid(self, values: dict[str, int]) -> int:
-        """The number of independent items of work."""
+        """The number of work items."""
         return sym_infer(self.spec.grid, values)
 
     def __call__(
         self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool = False
     ) -> float | None:
-        """Run over the kernel's arguments, PARAM number i being `buffers[i]`."""
+        """Run with `buffers[i]` as PARAM number i; with `wait`, return the seconds it took."""
         arguments = [buffers[slot] for slot in self.spec.slots]
         numbers = tuple(values[name] for name in self.variable_names)
         return self.program(*arguments, grid=self.grid(values), values=numbers, wait=wait)
 
 
-# kernels that were asked for last come last; each takes pieces of the address space, of which a
-# process has some ten thousands, so the first are let go, unless a captured function has them
 MAX_KERNELS = 8192
+"""The number of compiled kernels that are kept. Each takes address space, of which a process has
+for some ten thousands; a captured function keeps its kernels alive."""
 _runners: LruTable[tuple[str, Renderer, int, UOp], CompiledRunner] = LruTable(MAX_KERNELS)
-# every tensor form that was compiled; tests count these
+# the name of every kernel that was compiled; tests count these
 compiled_kernels: list[str] = []
 
 
 def get_runner(device: str, ast: UOp) -> CompiledRunner:
-    """The compiled kernel of a tensor form, for the kind of device that `device` is."""
+    """The compiled kernel of a tensor form, for all devices of the kind of `device`."""
     opened, kind = Device[device], device.partition(":")[0]
     renderer = find_renderer(opened.renderer, opened.threads)
     key = (kind, renderer, NOOPT.value, ast)
@@ -82,23 +82,23 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
     return found
 
 
-class Item(Protocol):
-    """Something that a schedule runs."""
+class RunnableItem(Protocol):
+    """An item of a schedule."""
 
     @property
     def bufs(self) -> tuple[Buffer, ...]:
-        """The buffers it touches, outputs first."""
+        """The buffers that it uses, outputs first."""
 
     def run(self, wait: bool = False) -> float | None:
         """Run it; with `wait`, return the seconds it took."""
 
     def lower(self) -> Any:
-        """Compile what has to be."""
+        """Compile the item, if it has to be."""
 
 
 @dataclass(eq=False)
 class ExecItem:
-    """One kernel on one device, with its arguments: `bufs[i]` is PARAM number i of `ast`."""
+    """One run of a kernel on one device: `bufs[i]` is PARAM number i of `ast`."""
 
     ast: UOp
     bufs: tuple[Buffer, ...]
@@ -109,7 +109,7 @@ class ExecItem:
     @property
     def written(self) -> list[Buffer]:
         """The buffers that the kernel writes."""
-        return [self.bufs[slot] for slot in _stored_slots(self.ast)]
+        return [self.bufs[slot] for slot in _written_params(self.ast)]
 
     def lower(self) -> CompiledRunner:
         """Compile the kernel, once."""
@@ -148,9 +148,7 @@ class ExecItem:
 
 @dataclass(eq=False)
 class BufferCopy:
-    """One round of messages: pairs of destination and source. It is round number `number` of the
-    movement `collective`.
-    """
+    """Round number `number` of `collective`: messages as pairs of destination and source."""
 
     collective: Collective
     number: int
@@ -159,7 +157,7 @@ class BufferCopy:
 
     @property
     def reason(self) -> CommInfo:
-        """What the movement is."""
+        """The description of the collective."""
         return self.collective.reason
 
     @property
@@ -173,7 +171,7 @@ class BufferCopy:
         return [d for d, _ in self.pairs]
 
     def lower(self) -> BufferCopy:
-        """A copy needs no compiler."""
+        """Nothing is to be compiled."""
         return self
 
     def run(self, wait: bool = False) -> float | None:
@@ -186,13 +184,13 @@ class BufferCopy:
         return elapsed if wait else None
 
     def count(self, elapsed: float | None) -> None:
-        """Add this round to the movement that it is a part of."""
+        """Add this round to the counts of its collective."""
         crossed = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
         carried = sum(d.nbytes for d, s in self.pairs if d.device != s.device)
         self.collective.ran(self.number, crossed, carried, elapsed)
 
 
-def _stored_slots(ast: UOp) -> tuple[int, ...]:
+def _written_params(ast: UOp) -> tuple[int, ...]:
     """The numbers of the arguments that a kernel writes."""
     if is_kernel_graph(ast):
         return written_slots(ast)
@@ -200,9 +198,7 @@ def _stored_slots(ast: UOp) -> tuple[int, ...]:
 
 
 def crosses(destination: Buffer, source: Buffer) -> bool:
-    """Whether a copy is traffic between devices; what comes from the host's memory or disk is
-    not.
-    """
+    """Whether a copy is traffic between devices; one from the host's memory or disk is not."""
     return source.device != destination.device and not Device[source.device].is_host_source
 
 
@@ -211,7 +207,7 @@ ScheduleItem = ExecItem | BufferCopy
 
 @dataclass
 class Capture:
-    """What TinyJit collects: the items that run, and the memory of their temporaries.
+    """What TinyJit records: the items that run, and the arenas of their temporaries.
 
     No temporary outlives its plan, so the plans of a capture share one arena a device.
     """
@@ -220,7 +216,7 @@ class Capture:
     arenas: dict[str, Buffer] = field(default_factory=dict)
 
     def arena(self, device: str, nbytes: int) -> Buffer:
-        """At least so many bytes of a device."""
+        """The arena of a device, of at least `nbytes`."""
         found = self.arenas.get(device)
         if found is None or found.nbytes < nbytes:
             found = self.arenas[device] = Buffer(device, nbytes, dtypes.uint8)
@@ -236,7 +232,7 @@ _thread = _Thread()
 
 
 def capturing() -> list[Capture]:
-    """The captures that are going on in this thread, innermost last."""
+    """The active captures of this thread, innermost last."""
     return _thread.captures
 
 

@@ -1,7 +1,7 @@
-"""What moves between devices: `CommTrace` collects it, and `DEBUG=2` prints it as it happens.
+"""Communication traces: `CommTrace` collects collectives, and `DEBUG=2` prints them as they run.
 
-In: the rounds of messages that a schedule runs. Out: one record and one line for each movement that
-the program asked for, however many rounds it takes.
+Input: the rounds of messages that a schedule runs. Output: one record and one line for each
+collective, whatever the number of its rounds.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tinygrad.settings import DEBUG
 from tinygrad.text import aligned, highlighted
 from tinygrad.uop.args import CommInfo
 
-# of a line of a program, a table shows so many characters
-LONGEST_CODE = 48
+MAX_CODE_CHARACTERS = 48
+"""The length to which a table shortens a line of the user's program."""
 
 
 @dataclass(frozen=True)
 class CommRecord:
-    """One movement: what kind, between which layouts, the bytes that crossed, the user's line,
-    and of an all-reduce the algorithm.
+    """One collective: its kind, its layouts, the bytes that it sent between devices, the user's
+    line, and the algorithm of an all-reduce.
     """
 
     kind: str
@@ -61,15 +61,15 @@ class CommTrace:
         return sum(r.nbytes for r in self.records)
 
     def kinds(self) -> dict[str, int]:
-        """The bytes of each kind of movement."""
+        """The bytes of each kind of collective."""
         totals: dict[str, int] = {}
         for r in self.records:
             totals[r.kind] = totals.get(r.kind, 0) + r.nbytes
         return totals
 
     def table(self) -> str:
-        """The movements as text: equal ones in one row, with their count and bytes in all, the line
-        of the program that caused them and what it says, in the order of their first.
+        """The collectives as text, in the order of their first run: a row for all of equal kind,
+        layouts and line, with their count, their bytes and the code of the line.
         """
         groups: dict[tuple[str, ...], list[int]] = {}
         for r in self.records:
@@ -88,16 +88,16 @@ class CommTrace:
 
 
 def short_line(line: str) -> str:
-    """`file:line`, the file relative to the current folder where it lies below that."""
+    """`file:line`, relative to the current folder if the file is in it."""
     folder = os.getcwd() + os.sep
     return line.removeprefix(folder)
 
 
 def code_of(line: str) -> str:
-    """What the program says at `file:line`, in short; nothing if it is not there to be read."""
+    """The code at `file:line`, shortened; "" if the file cannot be read."""
     path, _, number = line.rpartition(":")
     code = linecache.getline(path, int(number)).strip() if number.isdecimal() else ""
-    return code if len(code) <= LONGEST_CODE else f"{code[: LONGEST_CODE - 3]}..."
+    return code if len(code) <= MAX_CODE_CHARACTERS else f"{code[: MAX_CODE_CHARACTERS - 3]}..."
 
 
 # the open traces of this thread
@@ -108,7 +108,7 @@ _active: contextvars.ContextVar[tuple[CommTrace, ...]] = contextvars.ContextVar(
 
 @dataclass(eq=False)
 class Collective:
-    """The rounds of messages that make up one movement, counted together as they run."""
+    """One collective: the rounds of messages that it takes, and the bytes of the current run."""
 
     reason: CommInfo
     rounds: int = 0
@@ -117,16 +117,17 @@ class Collective:
     elapsed_s: float = 0.0
 
     def add_round(self) -> int:
-        """The number of one more round, from 0 on."""
+        """Add a round, and return its number, from 0."""
         self.rounds += 1
         return self.rounds - 1
 
     def ran(self, number: int, crossed: int, carried: int, elapsed_s: float | None) -> None:
-        """Round `number` was run: it sent `crossed` bytes between devices, and copied `carried` in
-        all. After the last one, every open trace gets a record, and DEBUG=2 prints a line.
+        """Count a run of round `number`, which sent `crossed` bytes between devices and copied
+        `carried` in total. The last round adds a record to every active trace, and prints at
+        DEBUG=2.
         """
         if number == 0:
-            # a run that was cut off by an error left its counts behind
+            # a run that an error ended has left its counts
             self.crossed, self.carried, self.elapsed_s = 0, 0, 0.0
         self.crossed += crossed
         self.carried += carried
@@ -137,7 +138,7 @@ class Collective:
                 print(self._line())
 
     def replayed(self, crossed: int) -> None:
-        """All rounds were run again, and sent `crossed` bytes between devices."""
+        """Count a replay of all rounds, which sent `crossed` bytes between devices."""
         if _active.get():
             self._record(crossed)
 
@@ -154,7 +155,7 @@ class Collective:
             )
 
     def _line(self) -> str:
-        """In the columns of the lines of kernels."""
+        """A line of DEBUG=2, in the columns of the lines of kernels."""
         reason = self.reason
         what = f"{self.carried:,} bytes" + (f" in {self.rounds} rounds" if self.rounds > 1 else "")
         what += f" ({reason.algorithm})" if reason.algorithm else ""
