@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
 from test.evaluator.kernel_graph import interpret
+from tinygrad.codegen import get_program
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.optimize import contraction, footprint, micro_kernel, streaming
 from tinygrad.dtype import DType, dtypes
@@ -458,6 +459,19 @@ def test_long_rows_are_read_in_the_order_of_memory(
     arrays = {slot: random_array(RNG, dtype, size) for slot, size in enumerate(sizes)}
     runner = check(sink(target.store(value * 2, z, j)), arrays, threads=2)
     assert any("rows of" in x for x in runner.program.applied)
+
+
+def test_a_grid_has_work_items_for_every_thread_of_the_renderer() -> None:
+    b = Build()
+    i, j = b.loops(512, 512)
+    (k,) = b.reduces(512)
+    left = buffer(1, 512 * 512).index(i * 512 + k).load()
+    right = buffer(2, 512 * 512).index(k * 512 + j).load()
+    product = (left * right).reduce(k, arg=Ops.ADD)
+    kernel = sink(buffer(0, 512 * 512).index(i * 512 + j).store(product, i, j))
+    grids = {n: get_program(kernel, LLVMRenderer(32, threads=n)).grid for n in (2, 16, 64)}
+    assert all(grid >= n for n, grid in grids.items())
+    assert grids[2] < grids[64]
 
 
 def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:

@@ -149,6 +149,11 @@ def test_renderers_are_found_by_name() -> None:
         find_renderer("fortran", threads=1)
 
 
+def test_a_renderer_is_made_once_for_each_number_of_threads() -> None:
+    assert find_renderer("llvm", threads=2) is find_renderer("llvm", threads=2)
+    assert [find_renderer("llvm", threads=n).threads for n in (1, 2)] == [1, 2]
+
+
 def test_renderer_states_which_arithmetic_it_lacks() -> None:
     missing = GroupOp.ALU - LLVMRenderer.operations
     assert Ops.THREEFRY in missing

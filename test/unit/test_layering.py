@@ -143,6 +143,23 @@ def test_stages_of_scheduling_import_no_later_ones(module):
     assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
 
 
+def codegen_stage(module: str) -> str:
+    """The folder of a module of `codegen`, "" for any other module."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["tinygrad", "codegen"] and len(parts) > 2 else ""
+
+
+@pytest.mark.parametrize("module", [x for x in TREES if codegen_stage(x)])
+def test_stages_of_code_generation_share_analyses_alone(module):
+    allowed = {"", "analysis", codegen_stage(module)}
+    wrong = [
+        f"line {line} imports {name}"
+        for name, line in imported_modules(module, TREES[module])
+        if codegen_stage(name) not in allowed
+    ]
+    assert not wrong, f"{module} depends on another stage: {'; '.join(wrong)}"
+
+
 def test_no_modules_import_each_other_in_a_circle():
     graph = {
         module: {name for name, _ in imported_modules(module, tree_of(module)) if name != module}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.estimates import estimate
+from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.decompose.decompositions import decompose
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.reductions import lower_reductions
@@ -79,8 +80,8 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
         source=renderer.render(name, linear),
         is_vectorized=is_vectorized(linear),
         slots=tuple(int(u.arg) for u in pointers),
-        outputs=_slots(linear, Ops.STORE),
-        inputs=_slots(linear, Ops.LOAD),
+        outputs=accessed_slots(linear, Ops.STORE),
+        inputs=accessed_slots(linear, Ops.LOAD),
         variables=tuple(variables),
         grid=_grid(linear),
         estimates=estimate(kernel),
@@ -90,19 +91,6 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
 
 def _info(sink: UOp) -> KernelInfo:
     return sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
-
-
-def _slots(linear: list[UOp], op: Ops) -> tuple[int, ...]:
-    """The slots that loads or stores access."""
-    found: set[int] = set()
-    for u in linear:
-        if u.op is op:
-            pointer = u.src[0].src[0]
-            while pointer.op in {Ops.AFTER, Ops.INDEX}:
-                pointer = pointer.src[0]
-            if pointer.op is Ops.DEFINE_GLOBAL:
-                found.add(int(pointer.arg))
-    return tuple(sorted(found))
 
 
 def _grid(linear: list[UOp]) -> sint:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import functools
 
-from tinygrad.renderer.base import Estimates, ProgramSpec, Renderer, is_vectorized, parameters
+from tinygrad.renderer.base import (
+    Estimates,
+    ProgramSpec,
+    Renderer,
+    is_vectorized,
+    parameters,
+    pointer_of,
+)
 from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
 from tinygrad.renderer.llvm import LLVMRenderer
 
@@ -19,6 +26,7 @@ __all__ = [
     "find_renderer",
     "is_vectorized",
     "parameters",
+    "pointer_of",
 ]
 
 RENDERERS: dict[str, type[Renderer]] = {

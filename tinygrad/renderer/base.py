@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.ops import AxisType, UOp, sint
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,30 @@ class Renderer:
     def render(self, name: str, linear: list[UOp]) -> str:
         """The source of the kernel `name`."""
         raise NotImplementedError
+
+
+LOOP_NAMES = {
+    AxisType.GLOBAL: "item",
+    AxisType.LOCAL: "thread",
+    AxisType.LOOP: "i",
+    AxisType.REDUCE: "k",
+    AxisType.TILE: "t",
+    AxisType.VECTOR: "lane",
+}
+"""Prefixes of the names of loop counters."""
+
+
+def memory_dtype(dtype: DType) -> DType:
+    """The dtype of a value in memory, where a bool is a byte."""
+    return dtypes.uint8.vec(dtype.count) if dtypes.is_bool(dtype) else dtype
+
+
+def pointer_of(address: UOp) -> UOp:
+    """The DEFINE_GLOBAL, DEFINE_LOCAL or DEFINE_REG that an address points into."""
+    node = address
+    while node.op in {Ops.INDEX, Ops.AFTER}:
+        node = node.src[0]
+    return node
 
 
 def is_vectorized(linear: list[UOp]) -> bool:

@@ -6,6 +6,7 @@ import functools
 
 AVX512_BYTES, AVX2_BYTES, SSE_BYTES = 64, 32, 16
 SCRATCH_BYTES = 1 << 20
+SCRATCH_ALIGNMENT = 64
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, i
 from tinygrad.codegen.optimize.split import Fit, replace_axis, split_axis
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
-from tinygrad.renderer import Renderer
+from tinygrad.renderer import Renderer, pointer_of
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -54,8 +54,10 @@ class Nest:
 
     def is_in_place(self) -> bool:
         """Whether a buffer is both read and written."""
-        written = {_base(store.src[0]) for store in self.stores}
-        return any(u.op is Ops.LOAD and _base(u.src[0]) in written for u in self.root.toposort())
+        written = {pointer_of(store.src[0]) for store in self.stores}
+        return any(
+            u.op is Ops.LOAD and pointer_of(u.src[0]) in written for u in self.root.toposort()
+        )
 
     def split(self, axis: UOp, factor: int, kind: AxisType, fit: Fit) -> tuple[UOp | None, UOp]:
         """Split a loop into (outer, inner); see `split.py`."""
@@ -135,10 +137,3 @@ class Nest:
 def points(ranges: frozenset[UOp]) -> int:
     """The size of the iteration space of some loops."""
     return math.prod(extent(r) for r in ranges)
-
-
-def _base(index: UOp) -> UOp:
-    pointer = index.src[0]
-    while pointer.op is Ops.AFTER:
-        pointer = pointer.src[0]
-    return pointer

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.writer import CWriter
-from tinygrad.renderer.host import SCRATCH_BYTES, host_vector_bytes, vector_registers
+from tinygrad.renderer.host import (
+    SCRATCH_ALIGNMENT,
+    SCRATCH_BYTES,
+    host_vector_bytes,
+    vector_registers,
+)
 from tinygrad.settings import thread_count
 from tinygrad.uop.ops import UOp
 
@@ -19,7 +24,7 @@ class CRenderer(CStyleRenderer):
     name = "c"
     scratch_bytes = SCRATCH_BYTES
     register_qualifier = ""
-    scratch_qualifier = "_Alignas(64) "
+    scratch_qualifier = f"_Alignas({SCRATCH_ALIGNMENT}) "
 
     def __init__(self, vector_bytes: int | None = None, *, threads: int | None = None) -> None:
         super().__init__(threads=threads or thread_count())

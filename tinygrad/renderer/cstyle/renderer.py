@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tinygrad.dtype import PtrDType, dtypes
-from tinygrad.renderer.base import Renderer, parameters
-from tinygrad.renderer.cstyle.types import SCALARS, stored
+from tinygrad.renderer.base import LOOP_NAMES, Renderer, memory_dtype, parameters, pointer_of
+from tinygrad.renderer.cstyle.types import SCALARS
 from tinygrad.renderer.cstyle.values import (
-    define_array,
     write_alu,
+    write_array,
     write_bitcast,
     write_cast,
     write_constant,
@@ -26,7 +26,7 @@ from tinygrad.renderer.cstyle.values import (
     write_vectorize,
 )
 from tinygrad.renderer.cstyle.vectors import VectorLibrary
-from tinygrad.renderer.cstyle.writer import LOOP_NAMES, CWriter
+from tinygrad.renderer.cstyle.writer import CWriter
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -69,9 +69,9 @@ class CStyleRenderer(Renderer):
         elif u.op in GroupOp.ALU:
             write_alu(w, u)
         elif u.op is Ops.DEFINE_LOCAL:
-            define_array(w, u, self.scratch_qualifier)
+            write_array(w, u, self.scratch_qualifier)
         elif u.op is Ops.DEFINE_REG:
-            define_array(w, u, self.register_qualifier)
+            write_array(w, u, self.register_qualifier)
         elif u.op is Ops.RANGE:
             self.open_loop(w, u)
         elif u.op not in {Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR}:
@@ -103,20 +103,13 @@ class Parameters:
     """A kernel's parameters as (C type, name); pointers that are only read are const."""
 
     def __init__(self, linear: list[UOp], pointers: list[UOp], variables: list[UOp]) -> None:
-        written = {_buffer(u) for u in linear if u.op is Ops.STORE}
+        written = {pointer_of(u.src[0]) for u in linear if u.op is Ops.STORE}
         self.pointers: list[tuple[str, str]] = []
         for u in pointers:
             assert isinstance(u.dtype, PtrDType)
-            kind = SCALARS[stored(u.dtype.base)]
+            kind = SCALARS[memory_dtype(u.dtype.base)]
             self.pointers.append((kind if u in written else f"const {kind}", f"data{u.arg}"))
         self.values = [(SCALARS[u.dtype], str(u.arg[0])) for u in variables]
-
-
-def _buffer(store: UOp) -> UOp:
-    pointer = store.src[0].src[0]
-    while pointer.op in {Ops.AFTER, Ops.INDEX}:
-        pointer = pointer.src[0]
-    return pointer
 
 
 def _alias(w: CWriter, u: UOp) -> None:

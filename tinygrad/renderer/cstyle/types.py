@@ -45,11 +45,6 @@ def is_unsigned(dtype: DType) -> bool:
     return dtypes.is_unsigned(dtype) or dtypes.is_bool(dtype)
 
 
-def stored(dtype: DType) -> DType:
-    """The type in memory, where a bool is a byte."""
-    return dtypes.uint8.vec(dtype.count) if dtypes.is_bool(dtype) else dtype
-
-
 def mask_type(count: int, itemsize: int) -> DType:
     """The type of a comparison of `count` elements of `itemsize` bytes: lanes of 0 or -1."""
     signed = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[itemsize]

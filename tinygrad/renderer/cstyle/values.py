@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
-from tinygrad.renderer.cstyle.types import literal, mask_type, short_name, stored
+from tinygrad.renderer.base import memory_dtype
+from tinygrad.renderer.cstyle.types import literal, mask_type, short_name
 from tinygrad.renderer.cstyle.vectors import safe_division
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
 from tinygrad.uop import GroupOp, Ops
@@ -240,7 +241,7 @@ def write_load(w: CWriter, u: UOp) -> None:
     if is_mask(u.dtype):
         w.mask_bytes[u] = 1
         kind = w.vectors.type(mask_type(u.dtype.count, 1))
-        text = f"{text} != {w.vectors.constant(stored(u.dtype), 0)}"
+        text = f"{text} != {w.vectors.constant(memory_dtype(u.dtype), 0)}"
     elif dtypes.is_bool(u.dtype):
         kind, text = w.vectors.type(u.dtype), f"{text} != 0"
     else:
@@ -251,7 +252,7 @@ def write_load(w: CWriter, u: UOp) -> None:
 
 def _loaded(w: CWriter, u: UOp) -> str:
     address = u.src[0]
-    kind = stored(u.dtype)
+    kind = memory_dtype(u.dtype)
     pointer, position = (w.names[x] for x in address.src[:2])
     if _is_simple(address):
         return _element(w, kind, address)
@@ -304,7 +305,7 @@ def _lanes_valid(w: CWriter, address: UOp, count: int) -> str:
 def write_store(w: CWriter, u: UOp) -> None:
     """Write a store."""
     address, node = u.src[:2]
-    kind = stored(node.dtype)
+    kind = memory_dtype(node.dtype)
     value = w.names[node]
     if is_mask(node.dtype):
         value = w.vectors.bits(kind, f"({w.mask(node, 1)} & 1)")
@@ -322,10 +323,10 @@ def write_store(w: CWriter, u: UOp) -> None:
         w.emit(f"{w.vectors.store(kind, where, positions, position, mask, value)};")
 
 
-def define_array(w: CWriter, u: UOp, qualifier: str) -> None:
+def write_array(w: CWriter, u: UOp, qualifier: str) -> None:
     """Declare a register array or scratch memory."""
     assert isinstance(u.dtype, PtrDType)
     prefix = "scratch" if u.dtype.addrspace is AddrSpace.LOCAL else "acc"
     name = f"{prefix}{u.arg}"
-    w.emit(f"{qualifier}{w.vectors.type(stored(u.dtype.base))} {name}[{u.dtype.size}];")
+    w.emit(f"{qualifier}{w.vectors.type(memory_dtype(u.dtype.base))} {name}[{u.dtype.size}];")
     w.names[u] = name

@@ -12,14 +12,6 @@ from tinygrad.renderer.cstyle.vectors import VectorLibrary
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-LOOP_NAMES = {
-    AxisType.GLOBAL: "item",
-    AxisType.LOCAL: "thread",
-    AxisType.LOOP: "i",
-    AxisType.REDUCE: "k",
-    AxisType.TILE: "t",
-    AxisType.VECTOR: "lane",
-}
 # pure ops, which may be inlined at their use
 _PURE = GroupOp.ALU | {Ops.CAST, Ops.BITCAST, Ops.GEP, Ops.VECTORIZE, Ops.REDUCE}
 _MAX_INLINE_CHARACTERS = 60

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.base import pointer_of
 from tinygrad.renderer.llvm.types import (
     cast_steps,
     constant,
-    is_bool,
     lane_reduction,
     mangled,
     value_type,
@@ -55,8 +55,12 @@ _FLOAT_INTRINSICS = {
 }
 
 
-def alu(w: Writer, u: UOp) -> str:
-    """The operand that holds the result of an ALU op."""
+def write_alu(w: Writer, u: UOp) -> None:
+    """Write an ALU op."""
+    w.names[u] = _result(w, u)
+
+
+def _result(w: Writer, u: UOp) -> str:
     op, first = u.op, u.src[0].dtype
     if op is Ops.WHERE:
         condition, yes, no = (w.operand(x) for x in u.src)
@@ -66,26 +70,19 @@ def alu(w: Writer, u: UOp) -> str:
         if dtypes.is_float(first):
             form = float_form
         else:
-            unsigned = dtypes.is_unsigned(first) or is_bool(first)
+            unsigned = dtypes.is_unsigned(first) or dtypes.is_bool(first)
             form = unsigned_form if unsigned else signed_form
         return w.assign(f"{form} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     if dtypes.is_float(u.dtype):
         return _float(w, u)
-    if is_bool(u.dtype) and op in _BOOL_OPS:
+    if dtypes.is_bool(u.dtype) and op in _BOOL_OPS:
         return w.assign(f"{_BOOL_OPS[op]} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     return _integer(w, u)
 
 
 def _flags(u: UOp) -> str:
-    is_update = any(x.op is Ops.LOAD and _is_register(x) for x in u.src)
+    is_update = any(x.op is Ops.LOAD and pointer_of(x.src[0]).op is Ops.DEFINE_REG for x in u.src)
     return REORDER if is_update else FAST
-
-
-def _is_register(load: UOp) -> bool:
-    pointer = load.src[0].src[0]
-    while pointer.op is Ops.AFTER:
-        pointer = pointer.src[0]
-    return pointer.op is Ops.DEFINE_REG
 
 
 def _float(w: Writer, u: UOp) -> str:
@@ -159,11 +156,11 @@ def _division(w: Writer, u: UOp) -> str:
     return w.assign(f"select {condition} {is_zero}, {kind} {of_zero}, {kind} {result}")
 
 
-def cast(w: Writer, u: UOp) -> None:
+def write_cast(w: Writer, u: UOp) -> None:
     """Write a conversion between dtypes."""
     source = u.src[0]
     target = u.dtype
-    if is_bool(target) and not is_bool(source.dtype):
+    if dtypes.is_bool(target) and not dtypes.is_bool(source.dtype):
         form = "fcmp une" if dtypes.is_float(source.dtype) else "icmp ne"
         zero = constant(source.dtype, 0.0 if dtypes.is_float(source.dtype) else 0)
         w.names[u] = w.assign(f"{form} {w.operand(source)}, {zero}")
@@ -176,20 +173,20 @@ def cast(w: Writer, u: UOp) -> None:
     w.names[u] = operand
 
 
-def bitcast(w: Writer, u: UOp) -> None:
+def write_bitcast(w: Writer, u: UOp) -> None:
     """Write a bitcast."""
     source = u.src[0]
     before, after = value_type(source.dtype), value_type(u.dtype)
     if before == after:
         w.names[u] = w.names[source]
         return
-    if is_bool(source.dtype) or is_bool(u.dtype):
-        cast(w, u)
+    if dtypes.is_bool(source.dtype) or dtypes.is_bool(u.dtype):
+        write_cast(w, u)
         return
     w.names[u] = w.assign(f"bitcast {w.operand(source)} to {after}")
 
 
-def vectorize(w: Writer, u: UOp) -> None:
+def write_vectorize(w: Writer, u: UOp) -> None:
     """Write a splat of one scalar, or a vector of several."""
     kind = value_type(u.dtype)
     if len(u.src) == 1:
@@ -203,7 +200,7 @@ def vectorize(w: Writer, u: UOp) -> None:
     w.names[u] = operand
 
 
-def extract_lanes(w: Writer, u: UOp) -> None:
+def write_lanes(w: Writer, u: UOp) -> None:
     """Write the extraction of a lane, or a shuffle of several."""
     source = u.src[0]
     if isinstance(u.arg, tuple):
@@ -215,7 +212,7 @@ def extract_lanes(w: Writer, u: UOp) -> None:
     w.names[u] = w.assign(f"extractelement {w.operand(u.src[0])}, i32 {u.arg}")
 
 
-def reduce_lanes(w: Writer, u: UOp) -> None:
+def write_reduce(w: Writer, u: UOp) -> None:
     """Write a reduction of all lanes."""
     source = u.src[0]
     name, start = lane_reduction(u.arg, source.dtype)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
-from tinygrad.renderer.llvm.types import constant, is_bool, mangled, memory_type, value_type
+from tinygrad.renderer.base import memory_dtype
+from tinygrad.renderer.host import SCRATCH_ALIGNMENT
+from tinygrad.renderer.llvm.types import constant, mangled, memory_type, value_type
 from tinygrad.renderer.llvm.writer import Writer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-SCRATCH_ALIGNMENT = 64
 
-
-def define_array(w: Writer, u: UOp) -> None:
+def write_array(w: Writer, u: UOp) -> None:
     """Allocate a register array or scratch memory. SROA promotes register arrays to registers."""
     assert isinstance(u.dtype, PtrDType)
     prefix = "scratch" if u.dtype.addrspace is AddrSpace.LOCAL else "acc"
@@ -21,12 +21,7 @@ def define_array(w: Writer, u: UOp) -> None:
     w.names[u] = name
 
 
-def _byte_type(dtype: DType) -> DType:
-    """The type in memory, where a bool is a byte."""
-    return dtypes.uint8.vec(dtype.count) if is_bool(dtype) else dtype
-
-
-def index(w: Writer, u: UOp) -> None:
+def write_index(w: Writer, u: UOp) -> None:
     """Write an address, or a vector of addresses."""
     pointer, position = u.src[:2]
     kind = memory_type(pointer.dtype.base)
@@ -34,10 +29,10 @@ def index(w: Writer, u: UOp) -> None:
     w.names[u] = w.assign(f"getelementptr {kind}, ptr {w.names[pointer]}, {w.operand(position)}")
 
 
-def load(w: Writer, u: UOp) -> None:
+def write_load(w: Writer, u: UOp) -> None:
     """Write a load."""
     address = u.src[0]
-    stored = _byte_type(u.dtype)
+    stored = memory_dtype(u.dtype)
     if address.src[1].dtype.count > 1:
         result = _masked_load(w, u, stored, "gather")
     elif len(address.src) == 2:
@@ -48,7 +43,7 @@ def load(w: Writer, u: UOp) -> None:
         result = _masked_load(w, u, stored, "load")
     else:
         result = _guarded_load(w, u, stored)
-    if is_bool(u.dtype):
+    if dtypes.is_bool(u.dtype):
         result = w.assign(f"icmp ne {value_type(stored)} {result}, {constant(stored, 0)}")
     w.names[u] = result
 
@@ -65,7 +60,7 @@ def _alternative(w: Writer, u: UOp, stored: DType) -> str:
     """The value of a load where its address is not valid, in its memory type."""
     if len(u.src) == 1:
         return constant(stored, 0)
-    if not is_bool(u.dtype):
+    if not dtypes.is_bool(u.dtype):
         return w.names[u.src[1]]
     return w.assign(f"zext {w.operand(u.src[1])} to {value_type(stored)}")
 
@@ -113,12 +108,12 @@ def _guarded_load(w: Writer, u: UOp, stored: DType) -> str:
     return w.assign(f"load {kind}, ptr {chosen}, align {_alignment(u)}")
 
 
-def store(w: Writer, u: UOp) -> None:
+def write_store(w: Writer, u: UOp) -> None:
     """Write a store."""
     address, value = u.src[:2]
-    stored = _byte_type(value.dtype)
+    stored = memory_dtype(value.dtype)
     operand = w.names[value]
-    if is_bool(value.dtype):
+    if dtypes.is_bool(value.dtype):
         operand = w.assign(f"zext {w.operand(value)} to {value_type(stored)}")
     count = value.dtype.count
     if address.src[1].dtype.count > 1:

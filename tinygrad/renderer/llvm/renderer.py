@@ -15,14 +15,14 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import Renderer, parameters
 from tinygrad.renderer.host import SCRATCH_BYTES, host_vector_bytes, vector_registers
 from tinygrad.renderer.llvm.arithmetic import (
-    alu,
-    bitcast,
-    cast,
-    extract_lanes,
-    reduce_lanes,
-    vectorize,
+    write_alu,
+    write_bitcast,
+    write_cast,
+    write_lanes,
+    write_reduce,
+    write_vectorize,
 )
-from tinygrad.renderer.llvm.memory import define_array, index, load, store
+from tinygrad.renderer.llvm.memory import write_array, write_index, write_load, write_store
 from tinygrad.renderer.llvm.types import SCALARS, constant, value_type
 from tinygrad.renderer.llvm.writer import Writer, grid_bounds
 from tinygrad.settings import thread_count
@@ -57,7 +57,7 @@ class LLVMRenderer(Renderer):
             if write is not None:
                 write(writer, u)
             elif u.op in GroupOp.ALU:
-                writer.names[u] = alu(writer, u)
+                write_alu(writer, u)
             else:
                 raise NotImplementedError(f"LLVM IR cannot express {u.op.name}")
         return _module(name, writer, pointers, variables, self.vector_bytes * 8)
@@ -154,20 +154,20 @@ def _parameter(w: Writer, u: UOp) -> None:
 _WRITERS: dict[Ops, Callable[[Writer, UOp], None]] = {
     Ops.DEFINE_GLOBAL: _parameter,
     Ops.DEFINE_VAR: _parameter,
-    Ops.DEFINE_REG: define_array,
-    Ops.DEFINE_LOCAL: define_array,
+    Ops.DEFINE_REG: write_array,
+    Ops.DEFINE_LOCAL: write_array,
     Ops.CONST: _constant,
     Ops.AFTER: _alias,
     Ops.RANGE: _range,
     Ops.END: _end,
     Ops.IF: _if,
     Ops.ENDIF: _endif,
-    Ops.INDEX: index,
-    Ops.LOAD: load,
-    Ops.STORE: store,
-    Ops.CAST: cast,
-    Ops.BITCAST: bitcast,
-    Ops.VECTORIZE: vectorize,
-    Ops.GEP: extract_lanes,
-    Ops.REDUCE: reduce_lanes,
+    Ops.INDEX: write_index,
+    Ops.LOAD: write_load,
+    Ops.STORE: write_store,
+    Ops.CAST: write_cast,
+    Ops.BITCAST: write_bitcast,
+    Ops.VECTORIZE: write_vectorize,
+    Ops.GEP: write_lanes,
+    Ops.REDUCE: write_reduce,
 }

@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 from tinygrad.dtype import DType, dtypes, truncate
+from tinygrad.renderer.base import memory_dtype
 from tinygrad.uop import Ops
 
 SCALARS = {
@@ -40,12 +41,7 @@ def value_type(dtype: DType) -> str:
 
 def memory_type(dtype: DType) -> str:
     """The LLVM type of a value in memory, where a bool is a byte."""
-    return value_type(dtype).replace("i1", "i8") if is_bool(dtype) else value_type(dtype)
-
-
-def is_bool(dtype: DType) -> bool:
-    """Whether the type is bool or a vector of bools."""
-    return dtype.scalar() is dtypes.bool
+    return value_type(memory_dtype(dtype))
 
 
 def mangled(dtype: DType) -> str:
@@ -113,7 +109,7 @@ def _integer_steps(a: DType, b: DType) -> list[tuple[str, DType]]:
 
 def lane_reduction(op: Ops, dtype: DType) -> tuple[str, str]:
     """The intrinsic that reduces the lanes of a vector, and its start operand or ""."""
-    if is_bool(dtype):
+    if dtypes.is_bool(dtype):
         return {Ops.ADD: "or", Ops.MAX: "or", Ops.MUL: "and"}[op], ""
     if dtypes.is_float(dtype):
         name = {Ops.ADD: "fadd", Ops.MUL: "fmul", Ops.MAX: "fmaximum"}[op]

@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.base import is_vectorized
+from tinygrad.renderer.base import LOOP_NAMES, is_vectorized
 from tinygrad.renderer.llvm.types import value_type
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-_PREFIX = {
-    AxisType.GLOBAL: "item",
-    AxisType.LOCAL: "thread",
-    AxisType.LOOP: "i",
-    AxisType.REDUCE: "k",
-    AxisType.TILE: "t",
-    AxisType.VECTOR: "lane",
-}
 # metadata nodes of every module
 UNROLL_FULLY, NO_UNROLL, NO_VECTORIZE = "!0", "!1", "!2"
 FIRST_LOOP_TAG = 3
@@ -110,7 +102,7 @@ class Writer:
         self.start_block(before)
         self.emit(f"br label %{head}")
         self.start_block(head)
-        counter = f"%{_PREFIX[axis.arg.kind]}{self.count}"
+        counter = f"%{LOOP_NAMES[axis.arg.kind]}{self.count}"
         self.emit(f"{counter} = phi i64 [ {begin}, %{before} ], [ {counter}.next, %{latch} ]")
         self.names[axis] = counter
         self.loops[axis] = OpenLoop(head, latch, after, counter, end)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.helpers import dedup
+from tinygrad.renderer import pointer_of
 from tinygrad.schedule.kernel.movement_index import both, flat_index, movement_index
 from tinygrad.schedule.kernel.rangeify import load_address
 from tinygrad.schedule.kernel.simplify_kernel import simplify_indices
@@ -76,16 +78,7 @@ def bindings(sink: UOp) -> tuple[UOp, ...]:
 
 def written_slots(kernel: UOp) -> tuple[int, ...]:
     """The numbers of the arguments that a kernel graph writes."""
-    pointers = (pointer_of(u.src[0]) for u in kernel.toposort() if u.op is Ops.STORE)
-    return tuple(sorted({int(p.arg) for p in pointers if p.op is Ops.DEFINE_GLOBAL}))
-
-
-def pointer_of(address: UOp) -> UOp:
-    """The DEFINE op of the memory of an address."""
-    node = address
-    while node.op in {Ops.INDEX, Ops.AFTER}:
-        node = node.src[0]
-    return node
+    return accessed_slots(kernel.toposort(), Ops.STORE)
 
 
 def is_array(node: UOp) -> bool:
