@@ -23,6 +23,7 @@ from tinygrad.schedule.kernel.custom_kernel import (
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.placement_rule import parse_rule
 from tinygrad.storage.copy_on_write import copy_on_write
+from tinygrad.storage.lock import exclusive
 from tinygrad.storage.pending_writes import kernel_outputs, note_write
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.uop import Ops
@@ -42,6 +43,7 @@ class CustomKernelMixin(TensorCore):
 
     __slots__ = ()
 
+    @exclusive
     def custom_kernel(
         self,
         *lst: Self,

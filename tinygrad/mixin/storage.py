@@ -14,6 +14,7 @@ from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.storage.assignment import assign
 from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
 from tinygrad.storage.views import is_constant
@@ -54,6 +55,7 @@ class StorageMixin(CreationMixin):
         """
         return self.schedule_with_vars(*lst)[0]
 
+    @exclusive
     def schedule_with_vars(self, *lst: Self) -> tuple[list[Any], dict[str, int]]:
         """`schedule()`, and the values of the bound Variables.
 
@@ -110,6 +112,7 @@ class StorageMixin(CreationMixin):
         self.uop, self.origin = x.uop, x.origin
         return self
 
+    @exclusive
     def assign(self, x: Any) -> Self:
         """Write `x` in place when this tensor is realized; returns this tensor.
 

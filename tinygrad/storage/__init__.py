@@ -47,12 +47,16 @@ an all-reduce is stored as its partial sums; the all-reduce runs where the gradi
 **Random numbers** (`random_generator`). The key and the counter of the random number generator are
 in each device's memory; each draw is a pending write that advances the counter.
 
+**Threads** (`lock`). Realization, assignment, custom kernels and draws of random numbers hold one
+reentrant lock, so threads may build, realize and assign tensors of their own, and read tensors
+that they share. A tensor that one thread writes in place must not be used by others meanwhile, nor
+an equal value, which may share its memory.
+
 Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
 `live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
 `dependents.dependents` and `host_arrays._host_buffers` hold weak references;
-`random_generator.random_generator` holds the generator's buffers; `partial_gradients._depth` is a
-context variable. Entries are keyed by interned nodes or by unique numbers. Single insertions,
-deletions and snapshots are atomic under the GIL, and iteration is over snapshots, so threads may
-build graphs at the same time. Threads that draw random numbers, realize or assign must do so one
-at a time.
+`random_generator.random_generator` holds the generator's buffers. They change under the lock, but
+for the registration of live tensors and host arrays, which are single insertions and deletions,
+atomic under the GIL; iteration is over snapshots. `partial_gradients._depth` is a context
+variable.
 """

@@ -21,6 +21,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.lock import exclusive
 from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.realization import realize_all, replace_nodes
 from tinygrad.uop import Ops
@@ -50,6 +51,7 @@ class RandomGenerator:
         self.seeds = 0
         self.seed(0)
 
+    @exclusive
     def seed(self, seed: int) -> None:
         """Restart the sequence under the key of `seed`. Numbers drawn before keep their values."""
         self.position = 0
@@ -74,6 +76,7 @@ class RandomGenerator:
         note_write(key.uop)
         return [state.counter, key]
 
+    @exclusive
     def draw(self, device: TensorDevice, count: int) -> tuple[UOp, UOp]:
         """Draw `count` numbers on `device`: the counter of the first, and the key."""
         if isinstance(device, Sharding):
@@ -117,6 +120,7 @@ class RandomGenerator:
         """The position of each device, and, under None, that of the sequence."""
         return {None: self.position} | {d: state.position for d, state in self.devices.items()}
 
+    @exclusive
     def catch_up(self, since: dict[TensorDevice | None, int]) -> list[TensorBase]:
         """Bring the devices that drew `since` some `positions` up to date: tensors to realize.
 
@@ -129,6 +133,7 @@ class RandomGenerator:
                 self._catch_up(state)
         return [state.counter for state in drew]
 
+    @exclusive
     def align(self, devices: Iterable[TensorDevice]) -> list[TensorBase]:
         """Bring those of `devices` that lag up to date: tensors to realize.
 

@@ -16,6 +16,7 @@ from tinygrad.storage.copy_on_write import RealizedOrigins
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.host_shards import shard_on_host
 from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.lock import exclusive
 from tinygrad.storage.partial_gradients import values_to_compute
 from tinygrad.storage.pending_writes import (
     find_readers,
@@ -35,6 +36,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
+@exclusive
 def realize_all(tensors: Any) -> None:
     """Compute tensors into memory, and rebuild their dependents."""
     roots = nodes_to_compute(tensors)
@@ -46,6 +48,7 @@ def realize_all(tensors: Any) -> None:
         replace_nodes(realize_tensors(roots))
 
 
+@exclusive
 def realize_readers(memory: Collection[UOp]) -> None:
     """Compute the lazy values that read these BUFFERs, and pending writes to them, before code
     outside of the graph overwrites them. Views see the new content.

@@ -1,0 +1,29 @@
+"""The lock of all changes of tensors: realization, assignment, and draws of random numbers.
+
+Input: functions that change what tensors refer to. Output: the same functions, one at a time over
+all threads. Invariant: no thread sees a realization or an assignment half done. The lock is
+reentrant, and whoever holds it waits for devices only.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_lock = threading.RLock()
+
+
+def exclusive(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which runs while no other thread runs an exclusive function."""
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _lock:
+            return function(*args, **kwargs)
+
+    return locked
