@@ -58,7 +58,7 @@ def sent(plan: ExecutionPlan) -> dict[str, int]:
             there = plan.entries[t.destination.entry].devices[t.destination.device]
             if here != there:
                 nbytes = t.source.size * t.source.dtype.itemsize
-                kind = item.reason.kind
+                kind = item.info.kind
                 totals[kind] = totals.get(kind, 0) + nbytes
     return totals
 

@@ -117,7 +117,7 @@ def lowered_bytes(node: UOp) -> dict[str, int]:
         if x.op is Ops.TRANSFER:
             piece = x.arg.piece_size(x.size) * x.dtype.itemsize
             sent = sum(m.count for m in x.arg.messages if m.target != m.source) * piece
-            kinds[x.arg.reason.kind] = kinds.get(x.arg.reason.kind, 0) + sent
+            kinds[x.arg.info.kind] = kinds.get(x.arg.info.kind, 0) + sent
     return {kind: nbytes for kind, nbytes in kinds.items() if nbytes}
 
 

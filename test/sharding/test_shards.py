@@ -517,7 +517,10 @@ def test_replicas_have_one_shape() -> None:
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        (on(Partial("ADD")), r"is of partial sums; give them as shards along a new axis, and sum"),
+        (
+            on(Partial("ADD")),
+            r"is of partial sums; stack them along a new axis and reduce it: from_shards",
+        ),
         (on(Interval(0, 0, 2, 3)), "overlap"),
         (on(2), r"parts of the shapes .* shards axis 2, which a shard lacks"),
         (Sharding(TWO, 0), "has 2 shards, one for each device, and 4 parts are given"),

@@ -32,7 +32,7 @@ from tinygrad.uop.ops import UOp
 
 TWO = ("CPU:1", "CPU:2")
 FOUR = tuple(f"CPU:{i}" for i in range(1, 5))
-REASON = CommInfo("test", "", "", "")
+INFO = CommInfo("test", "", "", "")
 FLOAT = dtypes.float32
 
 
@@ -203,7 +203,7 @@ def test_a_bitcast_to_another_size_is_a_view() -> None:
 
 
 def test_a_transfer_reads_memory() -> None:
-    arg = TransferArg("CPU:1", (1, 4), (), REASON)
+    arg = TransferArg("CPU:1", (1, 4), (), INFO)
     computed = prepared(UOp(Ops.TRANSFER, FLOAT, (buffer(4) + 1,), arg))
     assert computed.src[0].op is Ops.CONTIGUOUS
     part = prepared(UOp(Ops.TRANSFER, FLOAT, (buffer(8).shrink(((4, 8),)),), arg))
@@ -367,7 +367,7 @@ def transfers(root: UOp) -> list[UOp]:
 
 def test_a_full_copy_becomes_split_without_messages() -> None:
     whole, split = Sharding(TWO), Sharding(TWO, 0)
-    local = transfer(buffer(4, 3, device=Spmd(TWO)), whole, split, (4, 3), REASON)
+    local = transfer(buffer(4, 3, device=Spmd(TWO)), whole, split, (4, 3), INFO)
     assert not transfers(local)
     assert local.shape == (2, 3)
     assert slice_block(buffer(4, 3), whole, whole, (4, 3)).shape == (4, 3)
@@ -375,7 +375,7 @@ def test_a_full_copy_becomes_split_without_messages() -> None:
 
 def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:
     source, target = Sharding(FOUR, 0), Sharding(FOUR)
-    local = transfer(buffer(2, 3, device=Spmd(FOUR)), source, target, (8, 3), REASON)
+    local = transfer(buffer(2, 3, device=Spmd(FOUR)), source, target, (8, 3), INFO)
     (copy,) = transfers(local)
     assert len(copy.arg.messages) == 16
     assert {(m.target, m.target_slot, m.source) for m in copy.arg.messages} == {
@@ -385,9 +385,9 @@ def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:
 
 
 def test_scatter_and_gather_send_each_block_once() -> None:
-    scattered = transfer(buffer(4, 3), "CPU", Sharding(TWO, 0), (4, 3), REASON)
+    scattered = transfer(buffer(4, 3), "CPU", Sharding(TWO, 0), (4, 3), INFO)
     assert [(m.target, m.source) for m in transfers(scattered)[0].arg.messages] == [(0, 0), (1, 0)]
-    gathered = transfer(buffer(2, 3, device=Spmd(TWO)), Sharding(TWO, 0), "CPU", (4, 3), REASON)
+    gathered = transfer(buffer(2, 3, device=Spmd(TWO)), Sharding(TWO, 0), "CPU", (4, 3), INFO)
     assert [(m.target_slot, m.source) for m in transfers(gathered)[0].arg.messages] == [
         (0, 0),
         (1, 1),
@@ -398,7 +398,7 @@ def test_symbolic_sizes_are_sent_at_their_largest_where_pieces_are_cut() -> None
     size = Variable("n", 1, 8)
     value = buffer(8, 2, device=Spmd(TWO)).shrink(((0, size), (0, 2)))
     assert pad_to_max_shape(value).shape == (8, 2)
-    local = transfer(value, Sharding(TWO, 1), Sharding(TWO), (size, 4), REASON)
+    local = transfer(value, Sharding(TWO, 1), Sharding(TWO), (size, 4), INFO)
     assert transfers(local)[0].arg.shape == (2, 8, 2)
     assert local.shape == (size, 4)
 

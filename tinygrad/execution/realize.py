@@ -156,9 +156,9 @@ class BufferCopy:
     ast: None = None
 
     @property
-    def reason(self) -> CommInfo:
+    def info(self) -> CommInfo:
         """The description of the collective."""
-        return self.collective.reason
+        return self.collective.info
 
     @property
     def bufs(self) -> tuple[Buffer, ...]:

@@ -146,9 +146,9 @@ def _bind(
         (_buffer(t.destination, storage), _buffer(t.source, storage)) for t in item.messages
     )
     # all rounds of one collective have one CommInfo, with the number of the user's line
-    collective = collectives.get(item.reason)
+    collective = collectives.get(item.info)
     if collective is None:
-        line = item.reason.line
+        line = item.info.line
         shown = canonical.lines[line] if isinstance(line, int) else line
-        collective = collectives[item.reason] = Collective(replace(item.reason, line=shown))
+        collective = collectives[item.info] = Collective(replace(item.info, line=shown))
     return [BufferCopy(collective, collective.add_round(), pairs)]

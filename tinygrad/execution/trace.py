@@ -110,7 +110,7 @@ _active: contextvars.ContextVar[tuple[CommTrace, ...]] = contextvars.ContextVar(
 class Collective:
     """One collective: the rounds of messages that it takes, and the bytes of the current run."""
 
-    reason: CommInfo
+    info: CommInfo
     rounds: int = 0
     crossed: int = 0
     carried: int = 0
@@ -145,23 +145,23 @@ class Collective:
     def _record(self, crossed: int) -> None:
         if not crossed:
             return
-        reason = self.reason
+        info = self.info
         for trace in _active.get():
             trace.records.append(
                 CommRecord(
-                    *(reason.kind, reason.source, reason.destination),
-                    *(crossed, str(reason.line), reason.algorithm),
+                    *(info.kind, info.source, info.destination),
+                    *(crossed, str(info.line), info.algorithm),
                 )
             )
 
     def _line(self) -> str:
         """A line of DEBUG=2, in the columns of the lines of kernels."""
-        reason = self.reason
+        info = self.info
         what = f"{self.carried:,} bytes" + (f" in {self.rounds} rounds" if self.rounds > 1 else "")
-        what += f" ({reason.algorithm})" if reason.algorithm else ""
+        what += f" ({info.algorithm})" if info.algorithm else ""
         rate = f"{self.carried / self.elapsed_s * 1e-9:24.1f} GB/s" if self.elapsed_s else ""
         return (
-            f"*** {highlighted(f'{reason.kind:14s}', 'yellow')}{what:40s} "
-            f"{self.elapsed_s * 1e6:10.1f} us {rate} {reason.source} -> {reason.destination} "
-            f"{short_line(str(reason.line))}"
+            f"*** {highlighted(f'{info.kind:14s}', 'yellow')}{what:40s} "
+            f"{self.elapsed_s * 1e6:10.1f} us {rate} {info.source} -> {info.destination} "
+            f"{short_line(str(info.line))}"
         )

@@ -133,8 +133,8 @@ def _lowered(
     if isinstance(source, Sharding) and source.is_partial:
         local = all_reduce(value, source, target, shape, "", terms)
     else:
-        reason = CommInfo(transfer_kind(source, target), "", "", "")
-        local = transfer(value, source, target, shape, reason)
+        info = CommInfo(transfer_kind(source, target), "", "", "")
+        local = transfer(value, source, target, shape, info)
     for node in local.toposort():
         if node.op is Ops.TRANSFER:
             yield _round(node)
@@ -156,4 +156,4 @@ def _round(node: UOp) -> CommCost:
         for end in ((link, "from", source), (link, "to", target)):
             loads[end] = loads.get(end, 0) + sent
     seconds = max((end[0].seconds(load) for end, load in loads.items()), default=0.0)
-    return CommCost(arg.reason.kind, nbytes, seconds)
+    return CommCost(arg.info.kind, nbytes, seconds)

@@ -99,25 +99,25 @@ def _change_layout(node: UOp, ctx: OneDeviceLowering) -> UOp:
     ):
         return _first_block(value, shape)
     sizes = max_shape(shape)
-    reason = ctx.describe(node)
+    info = ctx.describe(node)
     if isinstance(source, Sharding) and source.is_partial:
-        whole = _reduced(value, source, target, sizes, reason)
+        whole = _reduced(value, source, target, sizes, info)
     elif is_even(source, max_shape(node.shape)) and is_even(target, max_shape(node.shape)):
-        whole = _message(value, target, sizes, reason)
+        whole = _message(value, target, sizes, info)
     else:
         # uneven blocks are packed by the sender and unpacked by the receiver
-        whole = _message(value.contiguous(), target, sizes, reason).contiguous()
+        whole = _message(value.contiguous(), target, sizes, info).contiguous()
     return whole if sizes == shape else whole.shrink(tuple((0, size) for size in shape))
 
 
-def _message(value: UOp, target: TensorDevice, sizes: Ints, reason: CommInfo) -> UOp:
+def _message(value: UOp, target: TensorDevice, sizes: Ints, info: CommInfo) -> UOp:
     """An opaque message: memory of `sizes` that the device receives."""
-    arg = TransferArg(_first(target), (1, *sizes), (Message(0, 0, 0, 0),), reason)
+    arg = TransferArg(_first(target), (1, *sizes), (Message(0, 0, 0, 0),), info)
     return UOp(Ops.TRANSFER, value.dtype, (value,), arg).reshape(sizes)
 
 
 def _reduced(
-    value: UOp, source: Sharding, target: TensorDevice, sizes: Ints, reason: CommInfo
+    value: UOp, source: Sharding, target: TensorDevice, sizes: Ints, info: CommInfo
 ) -> UOp:
     """Partial values that are received as a stack and reduced. A large all-reduce exchanges
     pieces of them first, and then the reduced pieces.
@@ -125,12 +125,12 @@ def _reduced(
     op, count = Ops[source.partial_ops[0]], group_size(source)
     is_whole = target == source.without_partial()
     if not is_whole or choose_algorithm(source, value.nbytes) == "direct":
-        stack = _message(value, target, (count, *sizes), reason)
+        stack = _message(value, target, (count, *sizes), info)
         return reduce_leading_axis(stack, op).reshape(sizes)
     flat = pad_flat(value, count)
     length = flat.size // count
-    pieces = _message(flat, target, (count, length), replace(reason, line=""))
-    sums = _message(reduce_leading_axis(pieces, op), target, (count * length,), reason)
+    pieces = _message(flat, target, (count, length), replace(info, line=""))
+    sums = _message(reduce_leading_axis(pieces, op), target, (count * length,), info)
     return sums.shrink(((0, value.size),)).reshape(sizes)
 
 
@@ -186,7 +186,7 @@ def device_program(sink: UOp) -> DeviceProgram:
     )
     seconds = sum(_seconds(item) for item in plan.items if isinstance(item, KernelItem))
     changes = list(lowering.changes)
-    numbers = [item.reason.line for item in plan.items if isinstance(item, TransferItem)]
+    numbers = [item.info.line for item in plan.items if isinstance(item, TransferItem)]
     costs = [cost for n in numbers if isinstance(n, int) for cost in changes[n].costs]
     return DeviceProgram(seconds, alone + sum(layout.arenas.values()), tuple(costs))
 

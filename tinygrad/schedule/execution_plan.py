@@ -63,7 +63,7 @@ class TransferItem:
     """Messages that are sent in one round of a collective."""
 
     messages: tuple[PlannedMessage, ...]
-    reason: CommInfo
+    info: CommInfo
 
     @property
     def entries(self) -> set[int]:
@@ -143,4 +143,4 @@ def _line(item: Item) -> str:
         return f"kernel {name} on {', '.join(item.devices)}: {arguments}"
     ends = {(m.source.entry, m.destination.entry) for m in item.messages}
     moved = ", ".join(f"entry {source} -> entry {target}" for source, target in sorted(ends))
-    return f"{item.reason.kind} of {len(item.messages)} messages: {moved}"
+    return f"{item.info.kind} of {len(item.messages)} messages: {moved}"

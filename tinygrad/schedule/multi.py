@@ -115,8 +115,8 @@ def lower_copy(node: UOp, ctx: LayoutLowering) -> UOp:
         # only `simplify` makes such copies, to shard partial sums further; no byte moves
         return slice_block(value, source, cast(Sharding, target), node.shape)
     kind = transfer_kind(source, target)
-    reason = CommInfo(kind, str(source), str(target), _line(node))
-    return transfer(value, tensor_device(source), target, node.shape, reason)
+    info = CommInfo(kind, str(source), str(target), _line(node))
+    return transfer(value, tensor_device(source), target, node.shape, info)
 
 
 def place_constant(value: UOp, target: TensorDevice, shape: tuple[sint, ...]) -> UOp:

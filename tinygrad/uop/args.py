@@ -163,7 +163,7 @@ class TransferArg:
     device: str | Spmd
     shape: tuple[int, ...]
     messages: tuple[Message, ...]
-    reason: CommInfo
+    info: CommInfo
 
     def piece_size(self, elements: int) -> int:
         """The number of elements of one piece, of `elements` in all."""

@@ -48,8 +48,8 @@ def check_parts(parts: Sequence[Node], layout: object) -> None:
         raise ShardingError(f"from_shards takes a Sharding, not {layout!r}")
     if layout.is_partial:
         raise ShardingError(
-            f"from_shards: {layout} is of partial sums; give them as shards along a new axis, and "
-            "sum over it: from_shards([x.unsqueeze(0) for x in parts], axis 0 sharded).sum(0)"
+            f"from_shards: {layout} is of partial sums; stack them along a new axis and reduce it: "
+            "from_shards([x.unsqueeze(0) for x in parts], Sharding(devices, axis=0)).sum(0)"
         )
     if layout.has_intervals:
         raise ShardingError(f"from_shards: the shards of {layout} overlap; use axes as placements")
@@ -97,7 +97,7 @@ def _check_shapes(parts: Sequence[Node], layout: Sharding) -> None:
 def _misfit(number: int, part: Node, expected: str) -> ShardingError:
     return ShardingError(
         f"from_shards: part {number} is a {part.dtype} tensor of shape {part.shape} on "
-        f"{part.device}, expected {expected}"
+        f"{part.device or 'no device'}, expected {expected}"
     )
 
 

@@ -68,7 +68,7 @@ class UnitBuilder:
             )
             for m in arg.messages
         )
-        item = TransferItem(messages, arg.reason)
+        item = TransferItem(messages, arg.info)
         return Unit(node, reads=[node.src[0]], item=item)
 
     def kernel_unit(self, node: UOp) -> Unit:

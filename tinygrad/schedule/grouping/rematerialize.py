@@ -84,7 +84,7 @@ def _gathered(
         target, source = item.messages[0].destination.entry, item.messages[0].source.entry
         # an all-gather along one dimension of a mesh leaves others sharded
         grows = plan.entries[target].size > plan.entries[source].size
-        if item.reason.kind not in {"all_gather", "all_to_all"} or not grows:
+        if item.info.kind not in {"all_gather", "all_to_all"} or not grows:
             continue
         made, *uses = users[target]
         recipe = _recipe(plan, touched, users[source], source, position)
@@ -197,4 +197,4 @@ def _with_entries(item: Item, names: dict[int, int], time: int = 0) -> Item:
     messages = tuple(
         t._replace(destination=named(t.destination), source=named(t.source)) for t in item.messages
     )
-    return TransferItem(messages, replace(item.reason, time=time) if time else item.reason)
+    return TransferItem(messages, replace(item.info, time=time) if time else item.info)

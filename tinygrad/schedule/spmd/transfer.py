@@ -216,7 +216,7 @@ def _transfer_tiles(
         device=local_device(target),
         shape=(prod(target_counts) * prod(cells), *(cast(int, c) for c in cell)),
         messages=tile_messages(source, target, shape, padded, tile, cell),
-        reason=info,
+        info=info,
     )
     received = interleave(UOp(Ops.TRANSFER, value.dtype, (packed,), arg), target_counts, *levels)
     return received.shrink(tuple((0, size) for size in local_shape(target, shape)))
