@@ -5,7 +5,7 @@ Each is computed on first use by the rules of one file, without recursion, and c
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tinygrad.sharding import Placement, Sharding
 from tinygrad.uop.bounds import min_max
@@ -29,7 +29,8 @@ class PropertiesMixin(Node):
                         node._shape = compute_shape(node)
             else:
                 self._shape = compute_shape(self)
-        return cast("tuple[int | Self, ...] | None", self._shape)
+        shape: tuple[int | Self, ...] | None = self._shape
+        return shape
 
     @property
     def device(self) -> DeviceValue:
@@ -43,7 +44,8 @@ class PropertiesMixin(Node):
                         node._device = compute_device(node)
             else:
                 self._device = compute_device(self)
-        return cast(DeviceValue, self._device)
+        device: DeviceValue = self._device
+        return device
 
     @property
     def axis(self) -> Placement | tuple[Placement, ...]:
