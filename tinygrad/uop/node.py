@@ -46,8 +46,17 @@ class _Removal:
         self.is_running = False
 
     def node_died(self, ref: _TableRef) -> None:
-        self.dead.append(ref)
-        self.run()
+        # the node still holds its sources here, so none of them dies while the lock is held
+        if not self.dead and _table_lock.acquire(False):
+            try:
+                if _table.get(ref.key) is ref:
+                    del _table[ref.key]
+            finally:
+                _table_lock.release()
+        else:
+            self.dead.append(ref)
+        if self.dead:
+            self.run()
 
     def run(self) -> None:
         while self.dead and _table_lock.acquire(False):
