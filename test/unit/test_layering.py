@@ -149,12 +149,12 @@ def codegen_stage(module: str) -> str:
     return parts[2] if parts[:2] == ["tinygrad", "codegen"] and len(parts) > 2 else ""
 
 
-@pytest.mark.parametrize("module", [x for x in TREES if codegen_stage(x)])
+@pytest.mark.parametrize("module", [x for x in MODULES if codegen_stage(x)])
 def test_stages_of_code_generation_share_analyses_alone(module):
     allowed = {"", "analysis", codegen_stage(module)}
     wrong = [
         f"line {line} imports {name}"
-        for name, line in imported_modules(module, TREES[module])
+        for name, line in imported_modules(module, tree_of(module))
         if codegen_stage(name) not in allowed
     ]
     assert not wrong, f"{module} depends on another stage: {'; '.join(wrong)}"
