@@ -1,4 +1,4 @@
-"""Language models in numpy and float32, written from what their papers and GGUF's names say.
+"""Language models in numpy and float32, from their papers and the tensor names of GGUF.
 
 In: a GGUF file. Out: the logits of a sequence, all positions at once, without a cache. Nothing here
 is shared with the code under test: the package `gguf` reads the file and dequantises its weights.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-# RoPE turns neighbours, not halves
+# RoPE rotates adjacent pairs, not halves
 TURNS_NEIGHBOURS = {"llama"}
 GEMMAS = {"gemma", "gemma2", "gemma3"}
 RENORMALIZES_EXPERTS = {"llama", "qwen3moe"}
@@ -132,7 +132,7 @@ class Reference:
             if self.value("rope.scaling.type") == "linear":
                 frequencies = frequencies / self.value("rope.scaling.factor")
             for factors in ("rope_freqs", "rope_factors_long"):
-                # tests use the whole context, for which the long factors are
+                # tests use the whole context, so the long factors apply
                 frequencies = frequencies / self.weights.get(f"{factors}.weight", 1)
         angles = self.positions[:, None, None] * frequencies
         magnitude = self.value("rope.scaling.attn_factor", 1.0)
@@ -146,7 +146,7 @@ class Reference:
         y[..., first], y[..., second] = pairs.real, pairs.imag
         return y
 
-    # ---- what follows ----
+    # ---- feed-forward ----
 
     def activated(self, gate: Any) -> Any:
         return gelu(gate) if self.name in GEMMAS else silu(gate)

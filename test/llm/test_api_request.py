@@ -50,7 +50,7 @@ TEMPLATE = """{{ tools }}{% for m in messages %}<|im_start|>{{ m.role }}
 
 
 @given(CHATS | BODIES)
-def test_any_json_is_a_chat_or_an_error(body: dict[str, Any]) -> None:
+def test_any_json_is_a_chat_request_or_an_error(body: dict[str, Any]) -> None:
     pytest.importorskip("jinja2")
     try:
         request = chat_request(parse_json(json.dumps(body).encode()), Sampling())
@@ -71,7 +71,7 @@ def test_any_json_is_a_chat_or_an_error(body: dict[str, Any]) -> None:
 
 
 @given(BODIES | st.builds(lambda body, prompt: body | {"prompt": prompt}, BODIES, VALUES))
-def test_any_json_is_a_completion_or_an_error(body: dict[str, Any]) -> None:
+def test_any_json_is_a_completion_request_or_an_error(body: dict[str, Any]) -> None:
     try:
         request = completion_request(parse_json(json.dumps(body).encode()), Sampling())
     except ApiError as error:
@@ -91,13 +91,13 @@ def test_any_bytes_are_an_object_or_an_error(body: bytes) -> None:
         assert error.status == 400
 
 
-def test_what_a_request_leaves_open_is_as_the_server_was_told() -> None:
+def test_missing_parameters_have_the_defaults_of_the_server() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "top_p": 0.5, "seed": -1}
     sampling = chat_request(body, Sampling(temperature=0.3, top_p=0.9)).options.sampling
     assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.3, 0.5, 2**64 - 1)
 
 
-def test_each_of_several_replies_has_its_own_seed() -> None:
+def test_each_choice_has_its_own_seed() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "seed": 5, "n": 2}
     wanted = chat_request(body, Sampling()).options
     assert [wanted.sampling_of(choice).seed for choice in range(wanted.choices)] == [5, 6]

@@ -73,7 +73,7 @@ def test_all_parts_of_a_model_are_downloaded_to_one_folder(site: Site) -> None:
     assert len(site.asked) == 3
 
 
-def test_a_part_stands_for_the_model_if_no_other_is_missing(tmp_path: Path) -> None:
+def test_any_part_names_the_model_if_all_parts_exist(tmp_path: Path) -> None:
     first, second = (tmp_path / f"x-0000{number}-of-00002.gguf" for number in (1, 2))
     second.write_bytes(b"")
     with pytest.raises(UnknownModelError, match="part of a model that lacks .*x-00001-of-00002"):
@@ -93,7 +93,7 @@ def test_a_part_stands_for_the_model_if_no_other_is_missing(tmp_path: Path) -> N
         ("/nowhere/x.gguf", "neither a file nor the name of a model; --list"),
     ],
 )
-def test_what_is_no_model_says_so(name: str, message: str) -> None:
+def test_an_unknown_model_is_named(name: str, message: str) -> None:
     with pytest.raises(UnknownModelError, match=message):
         locate(name)
 

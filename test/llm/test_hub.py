@@ -189,7 +189,7 @@ def test_a_url_of_the_hub_is_a_file_of_a_repository(hub: Hub, tmp_path: Path):
     ]
 
 
-def test_what_cannot_be_downloaded_is_named(hub: Hub, tmp_path: Path):
+def test_a_failed_download_is_named(hub: Hub, tmp_path: Path):
     url = "https://huggingface.co/owner/name/resolve/main/absent.gguf"
     error = "DownloadError: cannot download absent.gguf of owner/name from the Hugging Face Hub: "
     assert error in located(hub, tmp_path, url)

@@ -78,7 +78,7 @@ def asked(script: Script, template: str = TEMPLATE, **request: Any) -> Any:
         return create(model="fake", messages=[USER], **request).choices[0]
 
 
-def test_json_of_the_schema_comes_as_the_model_says_it() -> None:
+def test_content_is_json_of_the_schema() -> None:
     with client_for(says(PARIS)) as client:
         parse = client.chat.completions.parse
         choice = parse(model="fake", messages=[USER], response_format=City).choices[0]
@@ -87,7 +87,7 @@ def test_json_of_the_schema_comes_as_the_model_says_it() -> None:
     assert choice.finish_reason == "stop"
 
 
-def test_what_is_not_of_the_schema_is_never_said() -> None:
+def test_tokens_outside_the_schema_are_never_sampled() -> None:
     with client_for(says("Sure! The city is Paris, which")) as client:
         completions = client.chat.completions
 
@@ -106,7 +106,7 @@ def test_what_is_not_of_the_schema_is_never_said() -> None:
     assert len({message.content for message in found}) == len(found)
 
 
-def test_json_streams_until_it_ends_or_is_long_enough() -> None:
+def test_json_streams_to_its_end_or_the_maximum_length() -> None:
     with client_for(says('{"a": [1, "é"]} and more')) as client:
         create = client.chat.completions.create
         request = {"model": "fake", "messages": [USER], "response_format": JSON_OBJECT}
@@ -124,7 +124,7 @@ def test_json_streams_until_it_ends_or_is_long_enough() -> None:
         assert json.loads(answer.choices[0].text) == {"a": [1, "é"]}
 
 
-def test_a_model_that_may_call_says_json_or_calls() -> None:
+def test_with_tools_a_reply_is_json_or_a_call() -> None:
     schema = {"name": "city", "schema": City.model_json_schema()}
     request = {"tools": TOOLS, "response_format": {"type": "json_schema", "json_schema": schema}}
     said = asked(says(PARIS), **request)
@@ -143,7 +143,7 @@ def test_a_model_that_may_call_says_json_or_calls() -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"function": {"name": "add"}}])
-def test_a_call_that_must_be_made_has_arguments_of_its_tool(choice: Any) -> None:
+def test_a_required_call_has_arguments_of_its_tool(choice: Any) -> None:
     if choice != "required":
         choice = {"type": "function", **choice}
     for said in ("I would rather not", ' "greet", "arguments": {"who": "Eve"}}', ' {"b": "one"}}'):

@@ -69,7 +69,7 @@ def replies(page: Any) -> list[str]:
     return page.locator(".assistant > .text").all_inner_texts()
 
 
-def test_a_conversation_goes_on(browser: Any) -> None:
+def test_a_conversation_continues(browser: Any) -> None:
     with served(FakeModel(about)) as site, opened(browser, site) as page:
         page.wait_for_function("document.title === 'fake'")
         send(page, "Hello")
@@ -140,12 +140,12 @@ def test_settings_are_sent(browser: Any) -> None:
     with served(FakeModel(script)) as site, opened(browser, site) as page:
         page.get_by_role("button", name="Settings").click()
         page.get_by_label("System prompt").fill("Be brief")
-        page.get_by_label("Most tokens").fill("3")
+        page.get_by_label("Maximum tokens").fill("3")
         page.get_by_role("button", name="Done").click()
         send(page, "Hello")
         idle(page)
         assert replies(page) == ["bri"]
-        assert page.locator(".actions .note").inner_text() == "ended by its length"
+        assert page.locator(".actions .note").inner_text() == "reached the maximum length"
         page.reload()
         page.get_by_role("button", name="Settings").click()
         assert page.get_by_label("System prompt").input_value() == "Be brief"
@@ -176,7 +176,7 @@ def test_an_error_is_shown_and_the_message_kept(browser: Any) -> None:
         assert page.locator(".error").count() == 0
 
 
-def test_a_key_is_asked_for(browser: Any) -> None:
+def test_an_api_key_is_required(browser: Any) -> None:
     with served(FakeModel(), api_key="secret") as site, opened(browser, site) as page:
         page.get_by_label("API key").fill("secret")
         page.get_by_role("button", name="Done").click()

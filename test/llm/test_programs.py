@@ -55,7 +55,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_a_question_is_answered_on_one_device_and_on_two() -> None:
+def test_one_and_two_devices_answer_a_question() -> None:
     for layout in ([], ["--shard", "2"], ["--mesh", "dp=2"]):
         assert "Paris" in run("--prompt", "What is the capital of France?", *layout)
 
@@ -73,7 +73,7 @@ def test_a_program_makes_tokens(model_file: Path) -> None:
     assert tokenizer.decode(reply) == "The capital of France is Paris."
 
 
-def test_talking_on_a_terminal() -> None:
+def test_chat_on_a_terminal() -> None:
     pty = pytest.importorskip("pty")
     process, terminal = pty.fork()
     if process == 0:
@@ -125,7 +125,7 @@ def serving(*arguments: str) -> Iterator[str]:
         assert "Traceback" not in said
 
 
-def test_many_clients_lose_and_mix_up_nothing() -> None:
+def test_many_clients_get_their_own_replies_from_a_real_model() -> None:
     openai = pytest.importorskip("openai")
     pytest.importorskip("uvicorn")
     wrong: list[Any] = []

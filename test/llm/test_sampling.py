@@ -22,7 +22,7 @@ def drawn(count: int, tokens: tuple[int, ...] = (), **choices: Any) -> Any:
     return np.bincount(found, minlength=len(LOGITS)) / count
 
 
-def test_temperature_0_takes_the_likeliest():
+def test_temperature_0_is_greedy():
     assert drawn(5)[1] == 1
     generated = Sampler(Sampling())(Tensor(LOGITS), [])
     assert generated.token == 1
@@ -31,7 +31,7 @@ def test_temperature_0_takes_the_likeliest():
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_tokens_come_as_often_as_they_are_likely(temperature: float):
+def test_tokens_are_sampled_by_their_probabilities(temperature: float):
     expected = PROBABILITIES ** (1 / temperature)
     expected /= expected.sum()
     # four standard deviations of a share of 2000 draws are below 0.045
@@ -53,20 +53,20 @@ def test_tokens_come_as_often_as_they_are_likely(temperature: float):
         ({"top_k": 3, "top_p": 0.5}, {1, 3}),
     ],
 )
-def test_limits_keep_the_likeliest_tokens(limits: dict[str, Any], kept: set[int]):
+def test_truncation_keeps_the_likeliest_tokens(limits: dict[str, Any], kept: set[int]):
     shares = drawn(400, temperature=1.0, **limits)
     assert set(np.flatnonzero(shares).tolist()) <= kept
     expected = {i for i in kept if PROBABILITIES[i] > 0.04}
     assert set(np.flatnonzero(shares).tolist()) >= expected
 
 
-def test_limits_count_what_is_likely_at_the_temperature():
+def test_truncation_uses_probabilities_at_the_temperature():
     # at 0.5 the two likeliest have 0.85 together, at 1 only 0.7
     assert set(np.flatnonzero(drawn(300, temperature=0.5, top_p=0.8)).tolist()) == {1, 3}
     assert set(np.flatnonzero(drawn(300, temperature=1.0, top_p=0.8)).tolist()) == {1, 3, 4}
 
 
-def test_a_seed_repeats_its_draws_and_another_does_not():
+def test_equal_seeds_give_equal_samples():
     def draws(seed: int) -> list[int]:
         sampler = Sampler(Sampling(temperature=1.0, seed=seed))
         return [sampler(Tensor(LOGITS), []).token for _ in range(30)]
@@ -75,7 +75,7 @@ def test_a_seed_repeats_its_draws_and_another_does_not():
     assert draws(1) != draws(2)
 
 
-def test_a_penalty_makes_tokens_that_were_there_less_likely():
+def test_a_penalty_makes_repeated_tokens_less_likely():
     # logits are above and below 0
     logits = Tensor([2.0, 1.5, -1.0, -1.5])
     sampler = Sampler(Sampling(repetition_penalty=2.0))

@@ -51,10 +51,10 @@ def client(site: Site) -> Any:
     return client_of(site)
 
 
-# *** what the official client does ***
+# *** the official client ***
 
 
-def test_a_conversation_is_replied_to(client: Any) -> None:
+def test_a_conversation_gets_a_reply(client: Any) -> None:
     answer = client.chat.completions.create(model="fake", messages=[USER])
     assert answer.object == "chat.completion"
     assert answer.choices[0].message.role == "assistant"
@@ -80,7 +80,7 @@ def test_a_reply_streams(client: Any) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_texts_and_tokens_are_continued(client: Any) -> None:
+def test_texts_and_tokens_are_completed(client: Any) -> None:
     answer = client.completions.create(model="fake", prompt=["one", "two"])
     assert [choice.text for choice in answer.choices] == [checksum(b"one"), checksum(b"two")]
     assert answer.usage.prompt_tokens == 6
@@ -97,7 +97,7 @@ def test_models_are_listed(client: Any) -> None:
         client.models.retrieve("other")
 
 
-def test_a_stop_ends_a_reply(client: Any) -> None:
+def test_a_stop_string_ends_a_reply(client: Any) -> None:
     whole = checksum(prompt_of("Hi"))
     answer = client.chat.completions.create(model="fake", messages=[USER], stop=[whole[4:6], "#"])
     assert answer.choices[0].message.content == whole[: whole.find(whole[4:6])]
@@ -136,7 +136,7 @@ def test_logprobs_of_a_text(client: Any) -> None:
     assert [list(top) for top in found.top_logprobs] == [[token] for token in found.tokens]
 
 
-def test_several_replies_are_told_apart(client: Any) -> None:
+def test_choices_are_numbered(client: Any) -> None:
     stream = client.chat.completions.create(model="fake", messages=[USER], n=3, stream=True)
     texts = ["", "", ""]
     for chunk in stream:
@@ -193,7 +193,7 @@ def test_a_tool_is_called(stream: bool) -> None:
         ("", '{"name": "add", "parameters":', ' {"a": 1}}'),
     ],
 )
-def test_a_tool_that_must_be_called_is(way: str, start: str, reply: str) -> None:
+def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
     prompts: list[str] = []
 
     def script(tokens: list[int]) -> list[int]:
@@ -219,7 +219,7 @@ def test_a_call_is_text_if_there_are_no_tools() -> None:
         assert answer.choices[0].message.content == "<tool_call>{}</tool_call>"
 
 
-def test_a_character_comes_whole() -> None:
+def test_a_character_is_streamed_whole() -> None:
     with served(FakeModel(says("aé日👍🏽"))) as site:
         stream = client_of(site).chat.completions.create(model="fake", messages=[USER], stream=True)
         parts = [chunk.choices[0].delta.content for chunk in stream]
@@ -262,7 +262,7 @@ def test_many_clients_get_their_own_replies(client: Any, site: Site) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_frees_its_slot(stream: bool) -> None:
+def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
     model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
         body = json.dumps({"messages": [USER], "stream": stream}).encode()
@@ -278,7 +278,7 @@ def test_a_client_that_goes_frees_its_slot(stream: bool) -> None:
         site.wait_until_idle()
 
 
-def test_clients_that_do_as_they_like_do_not_disturb_each_other() -> None:
+def test_clients_that_disconnect_at_random_do_not_disturb_others() -> None:
     def act(number: int) -> str | None:
         """What is wrong with what the server did."""
         random = Random(number)
@@ -313,7 +313,7 @@ def test_clients_that_do_as_they_like_do_not_disturb_each_other() -> None:
         site.wait_until_idle()
 
 
-def test_a_full_queue_is_said(client: Any) -> None:
+def test_a_full_queue_is_reported(client: Any) -> None:
     model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
         client = client_of(site)
@@ -331,7 +331,7 @@ def test_a_full_queue_is_said(client: Any) -> None:
         site.wait_until_idle()
 
 
-# *** what is refused ***
+# *** rejected requests ***
 
 
 def bad(**changes: Any) -> dict[str, Any]:
@@ -389,12 +389,12 @@ def test_a_wrong_parameter_is_named(site: Site, body: Any, param: str, message: 
 
 
 @pytest.mark.parametrize("prompt", [None, 3, [], [[]], [1, "a"], [True], {"a": 1}])
-def test_a_prompt_that_is_none_is_refused(site: Site, prompt: Any) -> None:
+def test_an_invalid_prompt_is_rejected(site: Site, prompt: Any) -> None:
     status, answer = site.ask("POST", "/v1/completions", {"prompt": prompt})
     assert (status, answer["error"]["param"]) == (400, "prompt")
 
 
-def test_tokens_that_are_none_are_refused(site: Site) -> None:
+def test_unknown_tokens_are_rejected(site: Site) -> None:
     status, answer = site.ask("POST", "/v1/completions", {"prompt": [1, 999]})
     assert (status, answer["error"]["param"]) == (400, "prompt")
     assert "999 is not a token" in answer["error"]["message"]
@@ -414,7 +414,7 @@ def test_tokens_that_are_none_are_refused(site: Site) -> None:
     ],
     ids=["none", "cut off", "a list", "not a number", "no UTF-8", "deep", "long number", "huge"],
 )
-def test_a_body_that_cannot_be_read_is_refused(site: Site, body: bytes, status: int) -> None:
+def test_an_invalid_body_is_rejected(site: Site, body: bytes, status: int) -> None:
     found, answer = site.ask("POST", CHAT, body)
     assert found == status
     assert answer["error"]["type"] == "invalid_request_error"
@@ -432,7 +432,7 @@ def test_a_body_that_cannot_be_read_is_refused(site: Site, body: bytes, status: 
         ("GET", "/", {"Host": "127.0.0.1.evil.example:80"}, 403),
     ],
 )
-def test_a_request_that_is_none_of_ours_is_refused(
+def test_requests_to_other_hosts_and_paths_are_rejected(
     site: Site, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
     found, answer = site.ask(method, path, b"{}" if method == "POST" else None, headers)
@@ -440,14 +440,14 @@ def test_a_request_that_is_none_of_ours_is_refused(
     assert answer["error"]["message"]
 
 
-def test_a_prompt_that_is_too_long_is_refused(client: Any) -> None:
+def test_a_prompt_that_is_too_long_is_rejected(client: Any) -> None:
     messages = [{"role": "user", "content": "a" * 3000}]
     with pytest.raises(openai.BadRequestError, match="the context of the model 2048") as caught:
         client.chat.completions.create(model="fake", messages=messages)
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_a_model_without_template_only_continues() -> None:
+def test_a_model_without_template_only_completes() -> None:
     with served(FakeModel(), template=None) as site:
         status, answer = site.ask("POST", CHAT, bad())
         assert status == 400
@@ -455,14 +455,14 @@ def test_a_model_without_template_only_continues() -> None:
         assert site.ask("POST", "/v1/completions", {"prompt": "a"})[0] == 200
 
 
-def test_a_template_that_refuses_says_so() -> None:
+def test_a_template_can_reject_a_conversation() -> None:
     with served(FakeModel(), template="{{ raise_exception('no system') }}") as site:
         status, answer = site.ask("POST", CHAT, bad())
         assert (status, answer["error"]["param"]) == (400, "messages")
         assert "refuses: no system" in answer["error"]["message"]
 
 
-def test_a_model_that_fails_is_an_error_of_the_server() -> None:
+def test_a_failing_model_is_a_server_error() -> None:
     model = FakeModel()
     with served(model) as site:
         client = client_of(site)
@@ -475,7 +475,7 @@ def test_a_model_that_fails_is_an_error_of_the_server() -> None:
         assert client.chat.completions.create(model="fake", messages=[USER]).choices
 
 
-def test_a_key_is_asked_for() -> None:
+def test_an_api_key_is_required() -> None:
     with served(FakeModel(), api_key="sécret") as site:
         with pytest.raises(openai.AuthenticationError, match="API key is missing or wrong"):
             client_of(site, "wrong").models.list()

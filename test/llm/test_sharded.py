@@ -53,7 +53,9 @@ def model_of(folder: Path, architecture: str) -> tuple[Path, Any]:
         ("gemma", 2),
     ],
 )
-def test_a_split_model_has_the_logits_of_the_reference(folder: Path, architecture: str, count: int):
+def test_a_sharded_model_has_the_logits_of_the_reference(
+    folder: Path, architecture: str, count: int
+):
     path, expected = model_of(folder, architecture)
     model, _ = Transformer.from_gguf(path, devices=DEVICES[:count])
     cache = model.new_cache()
@@ -63,9 +65,9 @@ def test_a_split_model_has_the_logits_of_the_reference(folder: Path, architectur
         np.testing.assert_allclose(logits.numpy()[0], expected[i], **CLOSE)
 
 
-def test_heads_that_end_within_blocks_are_gathered(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_heads_that_cut_blocks_are_gathered(folder: Path, monkeypatch: pytest.MonkeyPatch):
     path, expected = model_of(folder, "llama")
-    # no unit of heads, of 64 columns, is whole blocks then
+    # then no unit of heads, of 64 columns, consists of whole blocks
     monkeypatch.setattr(WeightFile, "elements_per_block", lambda self, name: 96)
     model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
     logits = model.prefill(TOKENS[:4], model.new_cache())
@@ -73,21 +75,21 @@ def test_heads_that_end_within_blocks_are_gathered(folder: Path, monkeypatch: py
     np.testing.assert_allclose(model(Tensor([TOKENS])).numpy()[0], expected, **CLOSE)
 
 
-def test_each_layer_sums_terms_twice_and_moves_nothing_else(folder: Path):
+def test_each_layer_has_two_all_reduces_and_no_other_messages(folder: Path):
     path, _ = model_of(folder, "llama")
     trace = trace_of_a_step(path, 3)
     sums = [record for record in trace.records if record.kind == "all_reduce"]
-    # of attention and of what follows it, and the row of the embedding
+    # after attention, after the feed-forward network, and for the row of the embedding
     assert len(sums) == 2 * LAYERS + 1
     vectors = 2 * LAYERS * 6 * DIM * 4
     assert sum(record.nbytes for record in sums) - vectors < 6 * DIM * 4
-    # the token comes, the logits go
+    # the token is received, the logits are sent
     kinds = trace.kinds()
     assert kinds.keys() <= {"all_reduce", "broadcast", "gather"}
     assert kinds["gather"] == (VOCAB - -(-VOCAB // 3)) * 4
 
 
-def test_heads_that_do_not_divide_move_vectors_and_pad_no_weight(folder: Path):
+def test_heads_that_do_not_divide_reshard_vectors_and_pad_no_weight(folder: Path):
     path, _ = model_of(folder, "llama")
     model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
     attention, heads = model.layers[0].attention, HEADS * HEAD_DIM
@@ -102,7 +104,7 @@ def test_heads_that_do_not_divide_move_vectors_and_pad_no_weight(folder: Path):
     trace = trace_of_a_step(path, 2)
     kinds = trace.kinds()
     assert kinds.pop("all_reduce") <= (LAYERS + 1) * 2 * DIM * 4
-    # each device sends its parts of queries, keys, values, what four groups make of them, output
+    # each device sends its shards of queries, keys, values, the attention of four groups, output
     vectors = heads + heads // 2 + heads // 2 + 4 * heads // 3 + DIM
     assert sum(kinds.values()) <= (LAYERS * vectors + VOCAB) * 4
 
@@ -116,7 +118,7 @@ def trace_of_a_step(path: Path, count: int) -> CommTrace:
     return trace
 
 
-def test_each_device_has_its_part_of_the_weights_and_the_cache(folder: Path):
+def test_each_device_has_its_shard_of_the_weights_and_the_cache(folder: Path):
     path, _ = model_of(folder, "llama")
     model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
     layer = model.layers[0]
@@ -132,7 +134,7 @@ def test_each_device_has_its_part_of_the_weights_and_the_cache(folder: Path):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
-def test_a_mesh_splits_batches_and_the_model(folder: Path, shape: tuple[int, int]):
+def test_a_mesh_shards_batches_and_the_model(folder: Path, shape: tuple[int, int]):
     path, _ = model_of(folder, "qwen3")
     mesh = Mesh(shape, ("dp", "tp"), DEVICES[: shape[0] * shape[1]])
     model, _ = Transformer.from_gguf(path, devices=mesh)
@@ -143,12 +145,12 @@ def test_a_mesh_splits_batches_and_the_model(folder: Path, shape: tuple[int, int
     reference = Reference(path)
     expected = [reference.logits(tokens) for tokens in batch]
     np.testing.assert_allclose(logits.numpy(), expected, **CLOSE)
-    # one sequence is not split
+    # one sequence is not sharded
     cache = model.new_cache()
     np.testing.assert_allclose(model.prefill(batch[0], cache).numpy(), expected[0][-1], **CLOSE)
 
 
-def test_groups_of_devices_share_out_the_sequences(folder: Path):
+def test_groups_of_devices_share_the_sequences(folder: Path):
     path, _ = model_of(folder, "llama")
     model, _ = load_model(path, devices=Mesh((2, 2), ("dp", "tp"), DEVICES[:4]))
     caches = [model.new_cache() for _ in range(3)]
@@ -164,7 +166,7 @@ def test_groups_of_devices_share_out_the_sequences(folder: Path):
         found = [logits.numpy() for logits in model.decode(TOKENS[6:9], caches)]
     expected = [reference.logits(TOKENS[number : number + 7])[-1] for number in range(3)]
     np.testing.assert_allclose(found, expected, **CLOSE)
-    # each sequence is in one group, whose devices alone add up its terms
+    # each sequence is in one group, whose devices alone reduce its partial sums
     layouts = [cache.memory.device for cache in caches]
     devices = [layout.devices for layout in layouts if isinstance(layout, Sharding)]
     canonical = tuple(map(Device.canonicalize, DEVICES))
@@ -174,7 +176,7 @@ def test_groups_of_devices_share_out_the_sequences(folder: Path):
     assert all(("CPU:0-1" in source) != ("CPU:2-3" in source) for source in sums)
 
 
-def test_requests_are_shared_out_to_groups(folder: Path):
+def test_requests_are_distributed_to_groups(folder: Path):
     path, _ = model_of(folder, "llama")
     alone, _ = Transformer.from_gguf(path)
     model, _ = load_model(path, devices=Mesh((2,), ("dp",), DEVICES[:2]))
@@ -189,7 +191,7 @@ def test_requests_are_shared_out_to_groups(folder: Path):
             assert [queue.get(timeout=60).token for _ in tokens] == tokens
     finally:
         engine.close()
-    # two of the four that run together in each group
+    # two of the four running sequences in each group
     assert all({(1, 1), (2, 1)} == set(replica.steps) for replica in model.models)
 
 

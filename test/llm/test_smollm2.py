@@ -55,7 +55,7 @@ def prompts(file: Any) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def expected(file: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]]:
-    """The tokens that the model goes on with, and the reference's logits before each of them."""
+    """The tokens that the model generates, and the reference's logits before each of them."""
     model, _ = Transformer.from_gguf(file, max_context=128)
     generated = [
         [x.token for x in itertools.islice(model.generate(prompt), NEW_TOKENS)]

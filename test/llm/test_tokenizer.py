@@ -14,7 +14,7 @@ from test.llm.vocabularies import TEXT, metadata_of, spelling_of_bytes, trained
 from tinygrad.apps.language.tokenizer.pretokenize import EXPRESSIONS, pre_tokenizer
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer, TokenizerError
 
-# what the words of texts are made of: cases, contractions, digits, spaces, signs, scripts, emoji
+# parts of texts: cases, contractions, digits, spaces, punctuation, scripts, emoji
 PARTS = st.sampled_from(
     [
         *"aZ 1.\n\r\t'#/{_é日本²Ⅷहि\u0301\u00a0\u2003\x1c\x85\u200bǅ",
@@ -216,7 +216,7 @@ def test_a_stream_gives_whole_characters(text: str, kind: str) -> None:
     assert stream.finish() == ""
 
 
-def test_what_ends_within_a_character_ends_in_a_replacement_character() -> None:
+def test_an_incomplete_character_becomes_a_replacement_character() -> None:
     tokenizer, _ = sentence_piece()
     tokens = tokenizer.encode("é\U0001f9ff", special=False)
     assert tokenizer.decode(tokens[:-1]) == "é\ufffd"
@@ -227,7 +227,7 @@ TOY = SimpleTokenizer(
 )
 
 
-def test_control_tokens_come_out_of_text_unless_it_is_plain() -> None:
+def test_control_tokens_are_found_in_text_unless_it_is_plain() -> None:
     assert TOY.encode("a<|im|>b") == [0, 20, 1]
     assert 20 not in TOY.encode("a<|im|>b", special=False)
     assert TOY.decode([0, 20, 1]) == "a<|im|>b"
@@ -235,7 +235,7 @@ def test_control_tokens_come_out_of_text_unless_it_is_plain() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "<|im|>", "<|", "im", "|>", "<", "\ufdd0"])).map("".join))
-def test_a_template_takes_no_control_token_out_of_plain_text(text: str) -> None:
+def test_a_template_finds_no_control_token_in_plain_text(text: str) -> None:
     tokens = TOY.encode_template("<|im|>" + TOY.as_plain(text) + "<|im|>")
     assert tokens[0] == tokens[-1] == 20
     assert 20 not in tokens[1:-1]
@@ -275,12 +275,12 @@ def gguf(**changes: Any) -> dict[str, Any]:
         ({"model": "llama", "token_type": [1, 1, 6]}, "'ab' is of type byte, but names none"),
     ],
 )
-def test_a_vocabulary_that_is_wrong_says_so(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_vocabulary_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SimpleTokenizer.from_gguf_kv(gguf(**changes))
 
 
-def test_what_has_no_token_is_left_out() -> None:
+def test_characters_without_a_token_are_left_out() -> None:
     assert SimpleTokenizer.from_gguf_kv(gguf()).encode("abcb") == [2, 1]
     pieces = {"model": "llama", "tokens": ["a", "\u2581"], "merges": None}
     assert SimpleTokenizer.from_gguf_kv(gguf(**pieces)).encode("ab") == [1, 0]
@@ -288,13 +288,13 @@ def test_what_has_no_token_is_left_out() -> None:
     assert SimpleTokenizer.from_gguf_kv(unknown).encode("ab") == [1, 0, 1]
 
 
-def test_a_number_that_is_no_token_is_named() -> None:
+def test_an_unknown_id_is_named() -> None:
     tokenizer = SimpleTokenizer.from_gguf_kv(gguf())
     with pytest.raises(TokenizerError, match="3 is not a token"):
         tokenizer.decode([0, 3])
 
 
-def test_a_number_that_says_there_is_no_token_is_none() -> None:
+def test_the_maximum_uint32_is_no_token() -> None:
     tokenizer = SimpleTokenizer.from_gguf_kv(gguf(bos_token_id=2**32 - 1, eos_token_id=2))
     assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.end_ids) == (None, 2, {2})
 

@@ -80,7 +80,7 @@ def test_a_batch_of_sequences_has_the_logits_of_each(loaded: Transformer, path: 
     np.testing.assert_allclose(found, [reference.logits(tokens) for tokens in batch], **CLOSE)
 
 
-# *** prompts in chunks, and what is kept of them ***
+# *** chunked prefill and the KV cache ***
 
 
 def test_a_prompt_of_several_chunks(loaded: Transformer, expected: Any):
@@ -102,7 +102,7 @@ def test_a_cache_of_half_precision_is_half_as_large(path: Path, expected: Any, d
     np.testing.assert_allclose(found, expected[67:70], atol=4 * error)
 
 
-def test_only_what_a_cache_does_not_hold_is_read(
+def test_only_tokens_outside_the_cache_are_computed(
     loaded: Transformer, expected: Any, monkeypatch: pytest.MonkeyPatch
 ):
     tokens, cache = tokens_of(LONG), loaded.new_cache()
@@ -120,7 +120,7 @@ def test_only_what_a_cache_does_not_hold_is_read(
     assert read == tokens[kept:]
     np.testing.assert_allclose(logits.numpy(), expected[-1], **CLOSE)
     read.clear()
-    # all of it is there, yet the logits are asked for
+    # all of it is cached, yet its logits are needed
     logits = loaded.prefill(tokens[:70], cache)
     assert read == [tokens[69]]
     np.testing.assert_allclose(logits.numpy(), expected[69], **CLOSE)
@@ -161,7 +161,7 @@ def test_kernels_are_the_same_in_all_layers_and_captured_at_once(folder: Path):
     assert not compiled_kernels and step.captured is captured
 
 
-# *** several sequences together ***
+# *** batches of sequences ***
 
 
 def test_sequences_of_several_lengths_are_decoded_together(loaded: Transformer, expected: Any):
@@ -196,7 +196,7 @@ def test_generated_tokens_are_the_likeliest_of_the_reference(loaded: Transformer
         assert [token for token, _ in x.top] == np.argsort(-row)[:3].tolist()
 
 
-def test_a_cache_is_used_again_after_its_iterator_was_dropped(loaded: Transformer):
+def test_a_cache_is_reused_after_its_iterator_was_dropped(loaded: Transformer):
     prompt, cache = tokens_of(12), loaded.new_cache()
     whole = [x.token for x in itertools.islice(loaded.generate(prompt), 9)]
     first = [x.token for x in itertools.islice(loaded.generate(prompt, cache=cache), 4)]
@@ -225,7 +225,7 @@ def test_a_full_context_is_an_error_that_says_so(path: Path):
     assert other.tokens == [] and len(cache.tokens) == 20
 
 
-def test_the_context_is_that_of_the_model_if_none_is_asked_for(loaded: Transformer):
+def test_the_default_context_is_that_of_the_model(loaded: Transformer):
     assert loaded.max_context == CONTEXT
     assert loaded.new_cache().capacity == CONTEXT
 
@@ -234,14 +234,14 @@ def test_the_context_is_that_of_the_model_if_none_is_asked_for(loaded: Transform
     ("tokens", "message"),
     [([], "there are no tokens"), ([0, VOCAB], "70 is not a token"), ([-1], "-1 is not a token")],
 )
-def test_what_is_no_token_is_an_error(loaded: Transformer, tokens: list[int], message: str):
+def test_unknown_tokens_are_errors(loaded: Transformer, tokens: list[int], message: str):
     with pytest.raises(ValueError, match=message):
         loaded.generate(tokens)
     with pytest.raises(ValueError, match=message):
         loaded.prefill(tokens, loaded.new_cache())
 
 
-def test_as_many_tokens_as_caches_are_decoded(loaded: Transformer):
+def test_decode_takes_one_token_for_each_cache(loaded: Transformer):
     with pytest.raises(ValueError, match="decode of 2 tokens and 1 caches"):
         loaded.decode([1, 2], [loaded.new_cache()])
 

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a family has beyond the ordinary: metadata, shapes of weights that come or go (None),
+    """The features of a family: metadata, shapes of weights that it adds or lacks (None),
     layers, and the name of the family if it is not that of the recipe.
     """
 
