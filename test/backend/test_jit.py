@@ -1,4 +1,4 @@
-"""`TinyJit`: what is captured, what is exchanged at a replay, and which calls are refused."""
+"""`TinyJit`: captures, replays with other inputs, captures again, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def close(found: Tensor, expected: Any) -> None:
 # ---- capture and replay ----
 
 
-def test_replays_equal_plain_calls() -> None:
+def test_replays_equal_calls_without_a_jit() -> None:
     @TinyJit
     def step(x: Tensor, y: Tensor) -> Tensor:
         return ((x + y).relu() * x).sum(0).realize()
@@ -45,7 +45,7 @@ def test_replays_equal_plain_calls() -> None:
         close(step(tensor(i), tensor(i + 10)), (np.maximum(a + b, 0) * a).sum(0))
 
 
-def test_python_runs_twice_only() -> None:
+def test_python_code_runs_in_the_first_two_calls_only() -> None:
     runs: list[Any] = []
 
     @TinyJit
@@ -61,7 +61,7 @@ def test_python_runs_twice_only() -> None:
     assert len(step.captured.jit_cache) == 1
 
 
-def test_results_are_realized_without_being_asked() -> None:
+def test_lazy_results_are_realized() -> None:
     step = TinyJit(lambda x: (x * 2, [x + 1]))
     for i in range(4):
         doubled, (more,) = step(tensor(i))
@@ -69,7 +69,7 @@ def test_results_are_realized_without_being_asked() -> None:
         close(more, array(i) + 1)
 
 
-def test_a_result_is_the_same_tensor_overwritten() -> None:
+def test_a_replay_overwrites_the_same_result_tensor() -> None:
     step = TinyJit(lambda x: (x + 1).realize())
     step(tensor(0))
     first = step(tensor(1))
@@ -85,7 +85,7 @@ class Pair(NamedTuple):
     second: Any
 
 
-def test_results_of_any_nesting() -> None:
+def test_results_may_be_nested_containers() -> None:
     step = TinyJit(lambda x: Pair({"k": x + 1}, [None, (x * 2, 3), {}]))
     for i in range(5):
         found = step(tensor(i))
@@ -96,7 +96,7 @@ def test_results_of_any_nesting() -> None:
         close(doubled, array(i) * 2)
 
 
-def test_a_result_that_is_an_input_is_that_of_each_call() -> None:
+def test_a_result_that_is_an_input_is_the_input_of_each_call() -> None:
     step = TinyJit(lambda x, y: (x, [y.T], x + y))
     for i in range(5):
         x, y = tensor(i), tensor(i + 10)
@@ -106,7 +106,7 @@ def test_a_result_that_is_an_input_is_that_of_each_call() -> None:
         close(total, array(i) + array(i + 10))
 
 
-def test_the_count_of_calls_and_the_capture() -> None:
+def test_cnt_counts_calls_and_captured_is_set_by_the_second() -> None:
     step = TinyJit(lambda x: (x + 1).realize())
     states = []
     for i in range(3):
@@ -127,7 +127,7 @@ def test_counters_count_replays() -> None:
     assert len(set(counts)) == 1
 
 
-def test_a_replay_may_be_fed_its_own_result() -> None:
+def test_a_replay_may_take_its_own_result_as_input() -> None:
     step = TinyJit(lambda x: (x.flip(0) * 0.5 + 1).realize())
     x, expected = tensor(0), array(0)
     for _ in range(6):
@@ -135,7 +135,7 @@ def test_a_replay_may_be_fed_its_own_result() -> None:
         close(x, expected)
 
 
-def test_a_replay_of_several_results_may_be_fed_them_in_another_order() -> None:
+def test_a_replay_may_take_its_results_as_inputs_in_another_order() -> None:
     step = TinyJit(lambda x, y: ((x + y).realize(), (x - y).realize()))
     x, y, a, b = tensor(0), tensor(1), array(0), array(1)
     for _ in range(5):
@@ -145,7 +145,7 @@ def test_a_replay_of_several_results_may_be_fed_them_in_another_order() -> None:
         close(y, b)
 
 
-def test_no_jit_runs_every_call() -> None:
+def test_with_jit_off_every_call_runs() -> None:
     runs: list[Any] = []
 
     @TinyJit
@@ -171,7 +171,7 @@ def test_reset_captures_again() -> None:
 # ---- inputs ----
 
 
-def test_inputs_in_containers_and_keywords() -> None:
+def test_inputs_may_be_in_containers_and_keywords() -> None:
     @TinyJit
     def step(pair: list[Tensor], named: dict[str, Tensor], *, scale: Tensor) -> Tensor:
         return ((pair[0] - pair[1]) * named["w"] + scale).realize()
@@ -183,21 +183,21 @@ def test_inputs_in_containers_and_keywords() -> None:
         close(found, expected)
 
 
-def test_inputs_that_are_not_realized_are_realized() -> None:
+def test_lazy_inputs_are_realized() -> None:
     step = TinyJit(lambda x: (x + 1).realize())
     for i in range(4):
         close(step(tensor(i) * 2), array(i) * 2 + 1)
 
 
 @pytest.mark.parametrize("device", [None, "CPU:1", Sharding(("CPU", "CPU:1"))])
-def test_inputs_that_are_constants(device: Any) -> None:
+def test_constants_are_inputs(device: Any) -> None:
     step = TinyJit(lambda x, y: (x + y).realize())
     for i in range(5):
         x, y = Tensor.full((3,), i, device=device), Tensor(0.5, device=device)
         assert step(x, y).tolist() == [i + 0.5] * 3
 
 
-def test_inputs_that_are_views() -> None:
+def test_views_are_inputs() -> None:
     step = TinyJit(lambda x, y: (x + y).realize())
     for i in range(5):
         found = step(tensor(i, (5, 4, 6))[2], tensor(i + 10, (6, 4)).T)
@@ -205,7 +205,7 @@ def test_inputs_that_are_views() -> None:
 
 
 @pytest.mark.parametrize("device", [None, Sharding(("CPU", "CPU:1"), axis=0)])
-def test_results_that_are_the_bits_of_inputs(device: Any) -> None:
+def test_results_may_be_bitcasts_of_inputs(device: Any) -> None:
     step = TinyJit(lambda x: ((x + 1).realize(), x.bitcast(dtypes.short).realize().reshape(2, 4)))
     for i in range(5):
         numbers = np.arange(4, dtype=np.int32) + i
@@ -213,24 +213,24 @@ def test_results_that_are_the_bits_of_inputs(device: Any) -> None:
         np.testing.assert_array_equal(bits.numpy(), numbers.view(np.int16).reshape(2, 4))
 
 
-def test_variables_bound_inside_stay_as_they_were() -> None:
+def test_variables_bound_inside_keep_their_captured_value() -> None:
     n = Variable("n", 1, 4)
     step = TinyJit(lambda x: (x[: n.bind(2)] + 1).sum().realize())
     for i in range(4):
         assert step(tensor(i)).item() == pytest.approx((array(i)[:2] + 1).sum(), rel=1e-4)
 
 
-def test_what_is_not_an_input_is_fixed() -> None:
+def test_replays_see_what_is_assigned_to_a_weight() -> None:
     weight = tensor(9)
     step = TinyJit(lambda x: (x * weight).realize())
     for i in range(3):
         step(tensor(i))
     weight.assign(Tensor.ones(*SHAPE)).realize()
-    # the weight's memory is read at each replay, so what is assigned to it is seen
+    # each replay reads the memory of the weight
     close(step(tensor(5)), array(5))
 
 
-def test_symbolic_sizes() -> None:
+def test_symbolic_sizes_take_the_values_of_each_call() -> None:
     n = Variable("n", 1, 10)
     step = TinyJit(lambda x: (x + 1).sum().realize())
     whole = tensor(0, (10, 3))
@@ -239,7 +239,7 @@ def test_symbolic_sizes() -> None:
         assert found.item() == pytest.approx((array(0, (10, 3))[:i] + 1).sum(), rel=1e-4)
 
 
-def test_symbolic_positions() -> None:
+def test_symbolic_offsets_take_the_values_of_each_call() -> None:
     start = Variable("start", 0, 9)
     step = TinyJit(lambda x, i: (x[i : i + 1] * 2).realize())
     whole = tensor(0, (10, 3))
@@ -247,7 +247,7 @@ def test_symbolic_positions() -> None:
         close(step(whole, start.bind(i)).reshape(3), array(0, (10, 3))[i] * 2)
 
 
-def test_what_another_thread_runs_is_no_part_of_a_capture() -> None:
+def test_kernels_of_other_threads_are_not_captured() -> None:
     x = Tensor([1.0, 2.0]).realize()
     sums: list[float] = []
 
@@ -267,7 +267,7 @@ def test_what_another_thread_runs_is_no_part_of_a_capture() -> None:
     assert sums == [3, 5]
 
 
-def test_a_cache_grows_inside() -> None:
+def test_a_key_value_cache_grows_inside() -> None:
     cache = Tensor.zeros(8, 4).contiguous().realize()
     position = Variable("position", 0, 7)
 
@@ -290,7 +290,7 @@ def test_a_cache_grows_inside() -> None:
     [(1, 2), (1, 1.5), (True, 2), (0.0, -0.0), (2, None), ("a", "b"), (b"a", b"b"), (1, True)],
     ids=str,
 )
-def test_another_python_value_is_captured_anew(values: tuple[Any, Any]) -> None:
+def test_another_python_value_is_captured_again(values: tuple[Any, Any]) -> None:
     seen: list[Any] = []
 
     @TinyJit
@@ -306,13 +306,13 @@ def test_another_python_value_is_captured_anew(values: tuple[Any, Any]) -> None:
     assert seen[-1][1] == 1
 
 
-def test_numbers_are_never_old() -> None:
+def test_changed_numbers_are_never_stale() -> None:
     step = TinyJit(lambda x, k: (x * k).realize())
     for k in (0, 1, 2, 2, 2, 3.5, 3, 3, 2):
         close(step(tensor(1), k), array(1) * k)
 
 
-def test_arrays_count_by_content_and_objects_by_identity() -> None:
+def test_arrays_compare_by_content_and_objects_by_identity() -> None:
     class Scale:
         by = 2.0
 
@@ -335,7 +335,7 @@ def test_arrays_count_by_content_and_objects_by_identity() -> None:
     assert len(runs) == 5
 
 
-def test_training_and_not_are_captured_apart() -> None:
+def test_training_mode_is_captured_separately() -> None:
     step = TinyJit(lambda x: (x.dropout(0.5) + 1).realize())
     for training in (True, False, True):
         for _ in range(3):
@@ -368,7 +368,7 @@ def test_random_numbers_inside_and_outside_are_one_sequence() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_seed_starts_the_numbers_of_a_capture_again() -> None:
+def test_a_seed_restarts_the_random_numbers_of_a_capture() -> None:
     def draw(x: Tensor) -> Tensor:
         return (x + Tensor.rand(4) * Tensor.randn(4)).realize()
 
@@ -383,7 +383,7 @@ def test_a_seed_starts_the_numbers_of_a_capture_again() -> None:
         np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
-def test_numbers_drawn_before_a_seed_keep_their_values() -> None:
+def test_random_numbers_drawn_before_a_seed_keep_their_values() -> None:
     step = TinyJit(lambda: Tensor.rand(4).add(0).realize())
     for _ in range(3):
         step()
@@ -396,7 +396,7 @@ def test_numbers_drawn_before_a_seed_keep_their_values() -> None:
     assert step().tolist() != expected
 
 
-def test_a_device_that_fell_behind_draws_what_it_would_without_a_capture() -> None:
+def test_a_device_whose_counter_lags_draws_the_same_numbers_as_without_a_capture() -> None:
     def draws(wrap: Any) -> list[Any]:
         Tensor.manual_seed(5)
         step = wrap(lambda: Tensor.rand(3, device="CPU:1").add(0).realize())
@@ -409,7 +409,7 @@ def test_a_device_that_fell_behind_draws_what_it_would_without_a_capture() -> No
     assert draws(TinyJit) == draws(lambda function: function)
 
 
-def test_a_seed_inside_is_refused() -> None:
+def test_a_seed_inside_is_an_error() -> None:
     def draw() -> Tensor:
         Tensor.manual_seed(1)
         return Tensor.rand(4).realize()
@@ -420,7 +420,7 @@ def test_a_seed_inside_is_refused() -> None:
         step()
 
 
-def test_assign_inside() -> None:
+def test_assignments_inside_are_replayed() -> None:
     total = Tensor.zeros(*SHAPE).contiguous().realize()
 
     @TinyJit
@@ -435,7 +435,7 @@ def test_assign_inside() -> None:
 
 
 @pytest.mark.parametrize("make", [SGD, Adam])
-def test_optimizer_step_inside(make: Any) -> None:
+def test_optimizer_steps_inside_are_replayed(make: Any) -> None:
     def train(wrap: Callable[[Any], Any]) -> list[float]:
         w = tensor(0, (6, 3))
         optimizer = make([w], lr=0.1)
@@ -472,10 +472,10 @@ def test_batchnorm_statistics_advance_inside() -> None:
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-4)
 
 
-# ---- forms ----
+# ---- methods, and jits inside jits ----
 
 
-def test_methods_have_a_capture_each() -> None:
+def test_each_bound_method_has_a_capture() -> None:
     class Model:
         def __init__(self, scale: float) -> None:
             self.weight = Tensor([scale]).realize()
@@ -518,7 +518,7 @@ def test_two_objects_with_a_decorated_method_do_not_share_a_capture() -> None:
         close(three(tensor(i)), array(i) * 3)
 
 
-def test_a_jit_inside_a_jit_becomes_a_part_of_it() -> None:
+def test_a_jit_inside_a_jit_is_captured_with_it() -> None:
     inner = TinyJit(lambda x: (x + 1).realize())
     outer = TinyJit(lambda x: (inner(x) * 2).realize())
     for i in range(6):
@@ -543,7 +543,7 @@ def test_two_jits_share_a_weight() -> None:
         close(read(tensor(i)), array(i) * (array(0) + i + 1))
 
 
-def test_layouts_are_kept() -> None:
+def test_replays_keep_layouts() -> None:
     devices = ("CPU", "CPU:1")
     step = TinyJit(lambda x: (x.sum(0) + 1).realize())
     for i in range(5):
@@ -552,7 +552,7 @@ def test_layouts_are_kept() -> None:
         close(found, array(i).sum(0) + 1)
 
 
-# ---- what was written down before a call and is computed after it ----
+# ---- lazy values across a call ----
 
 
 def old_weights() -> list[Any]:
@@ -609,7 +609,7 @@ def what_waits_to_be_written() -> list[Any]:
     "program",
     [old_weights, old_arguments, old_results, random_numbers, what_waits_to_be_written],
 )
-def test_values_keep_the_content_they_were_made_of(program: Callable[[], list[Any]]) -> None:
+def test_lazy_values_keep_the_content_they_were_built_on(program: Callable[[], list[Any]]) -> None:
     found = [x.numpy() for x in program()]
     with Context(JIT=0):
         expected = [x.numpy() for x in program()]
@@ -617,7 +617,7 @@ def test_values_keep_the_content_they_were_made_of(program: Callable[[], list[An
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def test_values_that_wait_do_not_keep_a_function_from_being_captured() -> None:
+def test_lazy_values_do_not_prevent_a_capture() -> None:
     weight = tensor(0).clone().realize()
     runs = []
 
@@ -630,11 +630,11 @@ def test_values_that_wait_do_not_keep_a_function_from_being_captured() -> None:
     for i in range(8):
         waiting.append(weight * 10)
         grow(tensor(i))
-    # once as it is, once more because `waiting` was computed on the way, and the capture
+    # the first call, one that realized `waiting` and cannot be replayed, and the capture
     assert len(runs) == 3
 
 
-# ---- calls that are refused ----
+# ---- errors ----
 
 
 def captured() -> Any:
@@ -644,23 +644,23 @@ def captured() -> Any:
     return step
 
 
-def test_another_shape_is_refused() -> None:
+def test_another_shape_is_an_error() -> None:
     with pytest.raises(JitError, match=r"argument 1 .*\(4, 6\).*\(1, 6\)"):
         captured()(tensor(0), tensor(1, (1, 6)))
 
 
-def test_another_dtype_is_refused() -> None:
+def test_another_dtype_is_an_error() -> None:
     with pytest.raises(JitError, match=r"argument 0 .*float.*int"):
         captured()(tensor(0).cast(dtypes.int).realize(), tensor(1))
 
 
-def test_another_layout_is_refused() -> None:
+def test_another_layout_is_an_error() -> None:
     with pytest.raises(JitError, match=r"argument 0 .*Sharding"):
         x = tensor(0).shard(("CPU", "CPU:1"), 0)
         captured()(x, tensor(1).shard(("CPU", "CPU:1"), 0))
 
 
-def test_another_view_is_refused() -> None:
+def test_another_view_is_an_error() -> None:
     step = TinyJit(lambda x: (x + 1).realize())
     whole = tensor(0, (4, 4, 6))
     step(whole[0])
@@ -670,7 +670,7 @@ def test_another_view_is_refused() -> None:
     close(step(whole[1]), array(0, (4, 4, 6))[1] + 1)
 
 
-def test_another_number_of_tensors_is_refused() -> None:
+def test_another_number_of_tensors_is_an_error() -> None:
     step = TinyJit(lambda xs: (xs[0] + xs[1]).realize())
     for i in range(3):
         step([tensor(i), tensor(i + 1)])
@@ -678,13 +678,13 @@ def test_another_number_of_tensors_is_refused() -> None:
         step([tensor(0), tensor(1), tensor(2)])
 
 
-def test_one_tensor_twice_is_refused() -> None:
+def test_one_tensor_passed_twice_is_an_error() -> None:
     x = tensor(0)
     with pytest.raises(JitError, match=r"\.clone\(\)"):
         TinyJit(lambda a, b: (a + b).realize())(x, x)
 
 
-def test_state_in_a_new_tensor_is_never_old() -> None:
+def test_rebound_state_is_never_stale() -> None:
     weight = Tensor([1.0, 2.0], requires_grad=True).realize()
     state = [Tensor([0.0]).realize()]
 
@@ -700,7 +700,7 @@ def test_state_in_a_new_tensor_is_never_old() -> None:
         assert state[0].tolist() == [2 * total]
 
 
-def test_a_tensor_that_is_written_inside_is_no_argument() -> None:
+def test_a_tensor_written_inside_is_an_error_as_argument() -> None:
     weight = Tensor([1.0, 2.0]).realize()
 
     @TinyJit
@@ -761,7 +761,7 @@ def test_a_result_passed_back_is_read_before_kernels_of_one_launch_overwrite_it(
     count = Tensor.zeros(64, dtype=dtypes.int32).contiguous().realize()
 
     def step(x: Tensor) -> tuple[Tensor, Tensor]:
-        # two kernels that need not wait for each other, as long as x is not the result
+        # two kernels that are independent as long as x is not the result
         count.assign(count + 1).realize()
         return (x + 100).realize(), (count * 2).realize()
 
@@ -775,7 +775,7 @@ def test_a_result_passed_back_is_read_before_kernels_of_one_launch_overwrite_it(
     assert jitted.captured is not None and len(jitted.jit_cache) == 3
 
 
-def test_products_that_do_not_wait_for_each_other_are_one_launch():
+def test_independent_products_are_one_launch():
     count, size = 3, 64
     weights = [tensor(number, (size, size)) for number in range(2 * count)]
 
