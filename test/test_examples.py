@@ -14,7 +14,7 @@ import pytest
 
 from tinygrad import Tensor
 from tinygrad.nn import datasets
-from tinygrad.settings import _getenv_cached
+from tinygrad.settings import cached_getenv
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MNIST = ("beautiful_mnist.py", "beautiful_mnist_multigpu.py")
@@ -54,11 +54,11 @@ def run(monkeypatch):
     def run_example(name: str, **variables: str) -> None:
         for key, value in variables.items():
             monkeypatch.setenv(key, value)
-        _getenv_cached.cache_clear()
+        cached_getenv.cache_clear()
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
     yield run_example
-    _getenv_cached.cache_clear()
+    cached_getenv.cache_clear()
 
 
 @pytest.mark.parametrize("name", MNIST)

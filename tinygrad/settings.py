@@ -185,11 +185,11 @@ def getenv(key: str, default: Any = 0) -> Any:
     >>> getenv("EXAMPLE_BATCH", 64)
     64
     """
-    return _getenv_cached(key, default)
+    return cached_getenv(key, default)
 
 
 @functools.lru_cache(maxsize=None, typed=True)
-def _getenv_cached(key: str, default: Any) -> Any:
+def cached_getenv(key: str, default: Any) -> Any:
     text = os.environ.get(key, "")
     return _parse(key, text, default) if text else default
 

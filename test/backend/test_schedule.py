@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -131,9 +130,8 @@ def test_a_diamond_is_planned_once() -> None:
         expected = expected + expected[::-1] * 0.25
         x = x * 0.75
         expected = expected * 0.75
-    start = time.perf_counter()
+    # a planner that followed every path would not end
     np.testing.assert_allclose(x.numpy(), expected, rtol=1e-3, atol=1e-3)
-    assert time.perf_counter() - start < 10
 
 
 def test_a_diamond_of_reductions() -> None:

@@ -26,7 +26,7 @@ def small_set() -> list[np.ndarray]:
 
 
 def cached(*sources):
-    return datasets._cached("small", list(sources), SIZES, IMAGE)
+    return datasets.load_cached("small", list(sources), SIZES, IMAGE)
 
 
 def no_answer():
@@ -103,14 +103,16 @@ def test_when_nothing_answers_one_sentence_says_what_to_do(empty_cache):
 def test_mirrors_give_the_four_files_in_order(monkeypatch):
     arrays = [np.full((2, 2), number, np.uint8) for number in range(4)]
     files = {name: gzip.compress(idx(array)) for name, array in zip(datasets.IDX_FILES, arrays)}
-    monkeypatch.setattr(datasets, "_download", lambda url, md5: files[url.rpartition("/")[2]])
-    assert same(datasets._from_mirror("http://mirror/", datasets.MNIST_MD5)(), arrays)
+    monkeypatch.setattr(
+        datasets, "download_verified", lambda url, md5: files[url.rpartition("/")[2]]
+    )
+    assert same(datasets.idx_source("http://mirror/", datasets.MNIST_MD5)(), arrays)
 
 
 def test_a_download_with_another_checksum_is_refused(monkeypatch):
     monkeypatch.setattr(datasets, "fetch", lambda url, name: _written(name, b"something else"))
     with pytest.raises(DownloadError, match="not the published"):
-        datasets._download("http://mirror/file", "0" * 32)
+        datasets.download_verified("http://mirror/file", "0" * 32)
 
 
 def _written(path: Path, data: bytes) -> Path:
@@ -126,7 +128,7 @@ def test_the_wheel_gives_training_then_validation_as_bytes(monkeypatch, tmp_path
         gzip.compress(pickle.dumps(tuple(zip(images, labels)), protocol=3)),
     )
     monkeypatch.setattr(datasets, "fetch_wheel_member", lambda *args: path)
-    x_train, y_train, x_test, y_test = datasets._mnist_from_wheel()
+    x_train, y_train, x_test, y_test = datasets.mnist_from_wheel()
     assert x_train.dtype == y_train.dtype == np.uint8
     assert x_train[:, 0].tolist() == y_train.tolist() == [3, 3, 3, 2, 2]
     assert x_test[:, 0].tolist() == y_test.tolist() == [1]
@@ -140,8 +142,8 @@ def test_cifar_records_are_a_label_and_three_colours(monkeypatch):
             info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
             info.size = 3073
             tar.addfile(info, io.BytesIO(bytes([label]) + bytes([label + 10]) * 3072))
-    monkeypatch.setattr(datasets, "_download", lambda url, md5: archive.getvalue())
-    x_train, y_train, x_test, y_test = datasets._cifar_from_web()
+    monkeypatch.setattr(datasets, "download_verified", lambda url, md5: archive.getvalue())
+    x_train, y_train, x_test, y_test = datasets.cifar_from_web()
     assert y_train.tolist() == [0, 1, 2, 3, 4]
     assert y_test.tolist() == [5]
     assert x_train.shape == (5, 3072)

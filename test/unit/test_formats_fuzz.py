@@ -1,6 +1,6 @@
-"""Damaged files: each is loaded or refused with the one error there is for that, and costs little.
+"""Damaged files: each is loaded or refused with FileFormatError, in little memory.
 
-Valid files of every format are mutated at random, from a fixed seed, for as long as there is time.
+Valid files of every format are mutated at random, from a fixed seed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import io
 import random
 import tarfile
 import tempfile
-import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
@@ -43,7 +42,6 @@ from tinygrad.nn.state.file_bytes import stored_run
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 # loading these files takes kilobytes; more than this is what a damaged size asked for
 MAX_BYTES = 16 << 20
-MAX_SECONDS_PER_FILE = 5
 INTERESTING = [
     *(bytes(size) for size in (1, 2, 4, 8)),
     *(b"\xff" * size for size in (1, 2, 4, 8)),
@@ -145,18 +143,15 @@ def use(loaded: Any) -> None:
             assert len(bytes(memory.as_memoryview())) == x.numel() * x.dtype.itemsize
 
 
-def run(name: str, folder: Path, seconds: float) -> int:
-    """Loads damaged files for a while; returns how many were refused."""
+def run(name: str, folder: Path, count: int) -> int:
+    """Loads `count` damaged files; returns how many were refused."""
     make, load = FORMATS[name]
     content = make()
     choice = random.Random(f"seed of {name}")
-    refused, number_of_file = 0, 0
-    stop = time.monotonic() + seconds
-    while time.monotonic() < stop:
-        number_of_file += 1
+    refused = 0
+    for number_of_file in range(count):
         path = folder / str(number_of_file)
         path.write_bytes(mutated(content, choice))
-        start = time.monotonic()
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
         try:
@@ -167,8 +162,6 @@ def run(name: str, folder: Path, seconds: float) -> int:
             raise AssertionError(f"{name} number {number_of_file}: {error!r}") from error
         taken = tracemalloc.get_traced_memory()[1] - before
         assert taken < MAX_BYTES, f"{name} number {number_of_file} takes {taken} bytes"
-        elapsed = time.monotonic() - start
-        assert elapsed < MAX_SECONDS_PER_FILE, f"{name} number {number_of_file}: {elapsed} s"
         path.unlink()
     return refused
 
@@ -183,14 +176,14 @@ def traced_memory() -> Iterator[None]:
 @pytest.mark.usefixtures("traced_memory")
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_files_are_loaded_or_refused(tmp_path, name):
-    assert run(name, tmp_path, 0.35) > 0
+    assert run(name, tmp_path, 60) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("traced_memory")
 @pytest.mark.parametrize("name", FORMATS)
 def test_many_damaged_files_are_loaded_or_refused(tmp_path, name):
-    assert run(name, tmp_path, 10) > 100
+    assert run(name, tmp_path, 3000) > 100
 
 
 @pytest.mark.parametrize("name", FORMATS)

