@@ -2,7 +2,8 @@
 
 From the bottom up:
 
-    math, device_value, node         the interned node and its type, `Node`
+    math, device_value, interning,   the interned node and its type, `Node`
+        node
     sint, args, reduction, render    symbolic sizes, arguments, identity elements, text
     bounds, shards, shape,           the rules of a node's properties
         device_rules

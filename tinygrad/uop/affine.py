@@ -74,7 +74,7 @@ def split_sum(node: Node) -> tuple[Addends, int]:
         else:
             bounds = x._bounds
             if bounds.__class__ is not tuple:
-                bounds = x._min_max()
+                bounds = x.bounds
             if bounds[0] == bounds[1]:
                 offset += factor * bounds[0]
             else:
@@ -96,7 +96,7 @@ def sum_bounds(addends: Addends, offset: int = 0) -> tuple[int, int]:
     """The lower and upper bound of a sum, computed without wrapping."""
     low = high = offset
     for base, factor in addends.items():
-        a, b = base._min_max()
+        a, b = base.bounds
         if factor > 0:
             low += factor * a
             high += factor * b
@@ -190,7 +190,7 @@ def _is_canonical(u: Node) -> bool:
     base, smallest = _base_and_factor(right)
     if base.op is Ops.MOD or base.op is Ops.IDIV:
         return False
-    low, high = base._min_max()
+    low, high = base.bounds
     if low == high:
         return False
     last = True
@@ -205,7 +205,7 @@ def _is_canonical(u: Node) -> bool:
             return False
         last = False
         if addend is left:
-            low, high = other._min_max()
+            low, high = other.bounds
             return bool(low != high)
 
 
@@ -285,10 +285,10 @@ def _remainder_partner(base: Node, factor: int, addends: Addends) -> tuple[Node,
         if other is quotient:
             return other, x
         if other.op is Ops.MOD and other.src[0] is quotient and other.src[1].op is Ops.CONST:
-            if quotient._min_max()[0] < 0 or divisor.arg < 0:
+            if quotient.bounds[0] < 0 or divisor.arg < 0:
                 continue
             merged = remainder(x, divisor.arg * other.src[1].arg)
-            return (other, merged) if merged._min_max()[0] >= 0 else None
+            return (other, merged) if merged.bounds[0] >= 0 else None
     return None
 
 
@@ -308,7 +308,7 @@ def simplify_product(u: Node) -> Node | None:
     if left.op is Ops.CONST:
         left, right = right, left
     if right.op is Ops.CONST:
-        if left.op in _SPLIT or right.arg in (0, 1) or left._min_max()[0] == left._min_max()[1]:
+        if left.op in _SPLIT or right.arg in (0, 1) or left.bounds[0] == left.bounds[1]:
             addends, offset = split_sum(binary(Ops.MUL, left, right))
             return build_sum(u, addends, offset)
         return None if left is u.src[0] else binary(Ops.MUL, left, right)

@@ -20,7 +20,7 @@ Bounds = tuple[Any, Any]
 _INFINITY = float("inf")
 
 
-def min_max(node: Node) -> Bounds:
+def compute_bounds(node: Node) -> Bounds:
     """The bounds of `node`. The bounds of its sources are computed first, without recursion, and
     cached.
     """
@@ -32,14 +32,14 @@ def min_max(node: Node) -> Bounds:
             if pending:
                 stack.extend(pending)
                 continue
-        found = _compute_bounds(top)
+        found = _apply_rule(top)
         stack.pop()
         if not stack:
             return found
         top._bounds = found
 
 
-def _compute_bounds(node: Node) -> Bounds:
+def _apply_rule(node: Node) -> Bounds:
     rule = _RULES.get(node.op)
     limits = _dtype_range(node.dtype)
     found = None if rule is None else rule(node)
@@ -92,7 +92,7 @@ def _special(node: Node) -> Bounds | None:
 
 def _source_bounds(node: Node) -> Bounds:
     bounds: Bounds = node._bounds
-    return bounds if bounds.__class__ is tuple else node._min_max()
+    return bounds if bounds.__class__ is tuple else node.bounds
 
 
 def _operand_bounds(node: Node) -> tuple[Any, Any, Any, Any]:

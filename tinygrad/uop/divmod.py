@@ -183,7 +183,7 @@ def _divide_reduced(u: Node, addends: Addends, offset: int, d: int) -> Node | No
     if factor != 1 or base.op not in _DIVISIONS or base.src[1].op is not Ops.CONST:
         return None
     y, inner = base.src[0], base.src[1].arg
-    if inner <= 0 or y._min_max()[0] < 0:
+    if inner <= 0 or y.bounds[0] < 0:
         return None
     if base.op is Ops.IDIV:
         # (y // a + k) // d
@@ -227,7 +227,7 @@ def _drop_inner_mod(addends: Addends, offset: int, d: int, dtype: DType) -> tupl
         if base.op is not Ops.MOD or base.src[1].op is not Ops.CONST:
             continue
         y, inner = base.src
-        if inner.arg <= 0 or inner.arg * factor % d or y._min_max()[0] < 0:
+        if inner.arg <= 0 or inner.arg * factor % d or y.bounds[0] < 0:
             continue
         more, more_offset = split_sum(y)
         rest = {b: f for b, f in addends.items() if b is not base}
@@ -248,7 +248,7 @@ def _drop_inner_mod(addends: Addends, offset: int, d: int, dtype: DType) -> tupl
 def _divide_symbolic(u: Node) -> Node | None:
     x, divisor = u.src
     if x is divisor:
-        low, high = x._min_max()
+        low, high = x.bounds
         return u.const_like(1) if low > 0 or high < 0 else None
     parts = _split_by_divisor(u)
     if parts is None:
@@ -278,7 +278,7 @@ def _split_by_divisor(u: Node) -> tuple[Node, Node, Node, bool] | None:
     """`x = quotient*divisor + rest`, none of them negative, and whether the quotient is not 0."""
     x, divisor = u.src
     x_bounds = sum_bounds(*split_sum(x))
-    if divisor._min_max()[0] < 1 or x_bounds[0] < 0 or not fits_dtype(u.dtype, x_bounds):
+    if divisor.bounds[0] < 1 or x_bounds[0] < 0 or not fits_dtype(u.dtype, x_bounds):
         return None
     core, content = split_content(divisor)
     addends, offset = split_sum(x)

@@ -15,8 +15,8 @@ from tinygrad.uop.node import Node
 
 def broadcast_like(u: Node, x: Node) -> Node:
     """`x`, a source of `u`, broadcast to the shape of `u`."""
-    shape = u._shape_or_none
-    if not shape or x._shape_or_none == shape:
+    shape = u.shape_or_none
+    if not shape or x.shape_or_none == shape:
         return x
     return x._broadcast_to(shape)
 
@@ -25,7 +25,7 @@ def fold_single_value(u: Node) -> Node | None:
     """An integer or a bool whose bounds meet is constant."""
     if u.dtype.count > 1 or dtypes.is_float(u.dtype):
         return None
-    low, high = u._min_max()
+    low, high = u.bounds
     return u.const_like(low) if low == high else None
 
 
@@ -78,7 +78,7 @@ def multiply_constant(u: Node, x: Node, c: Node) -> Node | None:
 
 def _is_positive(x: Node) -> bool:
     """Whether a float is finite with a clear sign bit: a cast integer is never -0.0."""
-    low, high = x._min_max()
+    low, high = x.bounds
     is_integral = x.op is Ops.CAST and not dtypes.is_float(x.src[0].dtype)
     return bool(high < math.inf and (low > 0 or (low == 0 and is_integral)))
 
@@ -106,7 +106,7 @@ def divide_integer(u: Node, x: Node, y: Node) -> Node | None:
         return x if y.arg == 1 else u.replace(op=Ops.MUL)
     if x.op is Ops.CONST and x.arg == 0:
         return u.const_like(0)
-    low, high = x._min_max()
+    low, high = x.bounds
     return u.const_like(1) if x is y and (low > 0 or high < 0) else None
 
 
@@ -121,8 +121,8 @@ def maximum(u: Node, x: Node, y: Node) -> Node | None:
     """The larger operand if the bounds decide; nested constants merge."""
     if x is y:
         return x
-    a, b = x._min_max()
-    c, d = y._min_max()
+    a, b = x.bounds
+    c, d = y.bounds
     # a float that may be NaN has infinite bounds, which are not compared
     if a >= d and -math.inf < a and d < math.inf:
         return broadcast_like(u, x)
@@ -160,7 +160,7 @@ def bits_and(u: Node, x: Node, y: Node) -> Node | None:
     mask = constant_value(y)
     if not mask:
         return u.const_like(mask)
-    low, high = x._min_max()
+    low, high = x.bounds
     keeps_all = (mask + 1) & mask == 0 and 0 <= low and high <= mask
     if mask is True or mask == -1 or keeps_all:
         return x

@@ -100,7 +100,7 @@ def cast_twice(u: Node, inner: Node, x: Node) -> Node | None:
     source, middle, target = x.dtype, inner.dtype, u.dtype
     integers = dtypes.is_int(source) and dtypes.is_int(middle)
     lossless = can_lossless_cast(source, middle) or (
-        integers and fits_dtype(middle, x._min_max()) and middle.count == 1
+        integers and fits_dtype(middle, x.bounds) and middle.count == 1
     )
     # two narrowing casts of integers drop the same bits as one
     narrowing = integers and dtypes.is_int(target) and target.itemsize <= middle.itemsize
@@ -117,7 +117,7 @@ def lift_index(u: Node) -> Node | None:
     sources = []
     for x in u.src:
         if x.op is Ops.CAST and x.src[0].dtype is dtypes.index:
-            if not fits_dtype(dtype, x.src[0]._min_max()):
+            if not fits_dtype(dtype, x.src[0].bounds):
                 return None
             sources.append(x.src[0])
         elif x.op is Ops.CONST and u.src[0].op is Ops.CAST:
@@ -127,7 +127,7 @@ def lift_index(u: Node) -> Node | None:
     if u.dtype is dtypes.bool:
         return u.replace(src=tuple(sources))
     lifted = u.replace(dtype=dtypes.index, src=tuple(sources))
-    return lifted.cast(u.dtype) if fits_dtype(u.dtype, lifted._min_max()) else None
+    return lifted.cast(u.dtype) if fits_dtype(u.dtype, lifted.bounds) else None
 
 
 _LIFTABLE = frozenset({Ops.CAST, Ops.CONST})

@@ -8,10 +8,7 @@ methods above define, from `properties.py` to `kernel_language.py`. The class of
 
 from __future__ import annotations
 
-import collections
 import hashlib
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar, cast
 
@@ -20,76 +17,13 @@ from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import DeviceValue, TensorDevice
+from tinygrad.uop.interning import NodeRef, node_died, replace_dead, table
 from tinygrad.uop.math import MathMixin
 
 N = TypeVar("N", bound="Node")
 
 UNSET = object()
 """The value of a cached property that has not been computed."""
-
-
-class _TableRef(weakref.ref[Any]):
-    __slots__ = ("key",)
-    key: tuple[Any, ...]
-
-
-class _Removal:
-    """The references of dead nodes, to be removed from the table.
-
-    The garbage collector calls `run` at any point of any thread, so it never waits for the lock:
-    the holder of the lock calls it again after releasing. Removing a node may let its sources die,
-    which calls it recursively; those are left to the outermost call, so deep graphs do not recurse.
-    """
-
-    def __init__(self) -> None:
-        self.dead: collections.deque[_TableRef] = collections.deque()
-        self.is_running = False
-
-    def node_died(self, ref: _TableRef) -> None:
-        # the node still holds its sources here, so none of them dies while the lock is held
-        if not self.dead and _table_lock.acquire(False):
-            try:
-                if _table.get(ref.key) is ref:
-                    del _table[ref.key]
-            finally:
-                _table_lock.release()
-        else:
-            self.dead.append(ref)
-        if self.dead:
-            self.run()
-
-    def run(self) -> None:
-        while self.dead and _table_lock.acquire(False):
-            is_outermost, self.is_running = not self.is_running, True
-            try:
-                while is_outermost and self.dead:
-                    ref = self.dead.popleft()
-                    # a new node may have taken the key since
-                    if _table.get(ref.key) is ref:
-                        del _table[ref.key]
-            finally:
-                self.is_running = not is_outermost
-                _table_lock.release()
-            if not is_outermost:
-                return
-
-
-# Every live node by its contents. `dict.setdefault`, which is atomic, adds entries; those of dead
-# nodes are replaced and removed under the lock.
-_table: dict[tuple[Any, ...], _TableRef] = {}
-_table_lock = threading.RLock()
-_removal = _Removal()
-
-
-def _replace_dead(ref: _TableRef) -> Any:
-    """Put `ref` in the place of a reference whose node has died, unless another thread did."""
-    with _table_lock:
-        found = _table.setdefault(ref.key, ref)()
-        if found is None:
-            _table[ref.key] = ref
-            found = ref()
-    _removal.run()
-    return found
 
 
 def _const_key(value: Any) -> Any:
@@ -132,7 +66,7 @@ class Node(MathMixin):
         cls, op: Ops, dtype: DType = dtypes.void, src: tuple[Self, ...] = (), arg: Any = None
     ) -> Self:
         key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
-        ref = _table.get(key)
+        ref = table.get(key)
         if ref is not None:
             found: Self | None = ref()
             if found is not None:
@@ -144,11 +78,11 @@ class Node(MathMixin):
         self.arg = arg
         self.user_line = None
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
-        new = _TableRef(self, _removal.node_died)
+        new = NodeRef(self, node_died)
         new.key = key
-        found = _table.setdefault(key, new)()
+        found = table.setdefault(key, new)()
         if found is None:
-            found = _replace_dead(new)
+            found = replace_dead(new)
         return found
 
     __hash__ = object.__hash__
@@ -253,7 +187,7 @@ class Node(MathMixin):
     # ---- properties: computed by rules, see `properties.py` ----
 
     @property
-    def _shape_or_none(self) -> tuple[int | Self, ...] | None:
+    def shape_or_none(self) -> tuple[int | Self, ...] | None:
         """The global shape; None outside the tensor graph."""
         raise NotImplementedError
 
@@ -269,14 +203,15 @@ class Node(MathMixin):
         assert isinstance(layout, Sharding), f"{self.op.name} is on {layout!r}, not sharded"
         return layout
 
-    def _min_max(self) -> tuple[Any, Any]:
+    @property
+    def bounds(self) -> tuple[Any, Any]:
         """The lower and upper bound of the value."""
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int | Self, ...]:
         """The global shape of the value."""
-        shape = self._shape_or_none
+        shape = self.shape_or_none
         if shape is None:
             raise ValueError(f"{self.op.name} has no shape: it is not a node of the tensor graph")
         return shape
@@ -299,12 +234,12 @@ class Node(MathMixin):
     @property
     def vmin(self) -> Any:
         """The lower bound of the value."""
-        return self._min_max()[0]
+        return self.bounds[0]
 
     @property
     def vmax(self) -> Any:
         """The upper bound of the value."""
-        return self._min_max()[1]
+        return self.bounds[1]
 
     # ---- numbers: an expression whose bounds meet ----
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.sharding import Placement, Sharding
-from tinygrad.uop.bounds import min_max
+from tinygrad.uop.bounds import compute_bounds
 from tinygrad.uop.device_rules import compute_device
 from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.node import UNSET, Node
@@ -21,7 +21,7 @@ class PropertiesMixin(Node):
     __slots__ = ()
 
     @property
-    def _shape_or_none(self) -> tuple[int | Self, ...] | None:
+    def shape_or_none(self) -> tuple[int | Self, ...] | None:
         if self._shape is UNSET:
             if any(x._shape is UNSET for x in self.src):
                 for node in self.toposort(gate=lambda u: u._shape is UNSET):
@@ -52,8 +52,9 @@ class PropertiesMixin(Node):
         """The sharded axis, as in `Sharding.axis`; None for a value on one device."""
         return self.device.axis if isinstance(self.device, Sharding) else None
 
-    def _min_max(self) -> tuple[Any, Any]:
+    @property
+    def bounds(self) -> tuple[Any, Any]:
         if self._bounds is UNSET:
-            self._bounds = min_max(self)
+            self._bounds = compute_bounds(self)
         bounds: tuple[Any, Any] = self._bounds
         return bounds

@@ -33,10 +33,10 @@ def compute_shape(node: Node) -> Shape | None:
     if op is Ops.ARANGE:
         return (node.arg,)
     if op in GroupOp.ALU:
-        return next((s for x in node.src if (s := x._shape_or_none) != ()), ())
+        return next((s for x in node.src if (s := x.shape_or_none) != ()), ())
     if op is Ops.MSTACK:
         return stacked_shape(node)
-    source = node.src[0]._shape_or_none
+    source = node.src[0].shape_or_none
     if source is None:
         return None
     if op in GroupOp.Movement:

@@ -100,7 +100,7 @@ def check_replacement(old: Node, new: Node, name: str) -> None:
     free = MAY_CHANGE.get(name, frozenset())
     if "dtype" not in free and old.dtype is not new.dtype:
         _fail_rewrite(name, old, new, f"dtype {old.dtype!r} to {new.dtype!r}")
-    before, after = old._shape_or_none, new._shape_or_none
+    before, after = old.shape_or_none, new.shape_or_none
     if before is None or after is None:
         return
     if "shape" not in free and not same_shape(before, after):

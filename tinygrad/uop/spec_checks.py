@@ -123,7 +123,7 @@ def bitcast_sizes(node: Node) -> str | None:
     old, new = source.dtype.itemsize, node.dtype.itemsize
     if not old or not new:
         return f"from {source.dtype!r} to {node.dtype!r}: one of them has no bits"
-    shape = source._shape_or_none
+    shape = source.shape_or_none
     if old == new or shape is None:
         return None
     if not shape or (isinstance(shape[-1], int) and shape[-1] * old % new):
@@ -136,7 +136,7 @@ def bitcast_sizes(node: Node) -> str | None:
 
 def elementwise_shapes(node: Node) -> str | None:
     """The sources of an elementwise op have one shape, or ()."""
-    shapes = [x._shape_or_none for x in node.src]
+    shapes = [x.shape_or_none for x in node.src]
     if None in shapes:
         position = shapes.index(None)
         return f"has the source {node.src[position].op.name}, which has no shape"
@@ -148,7 +148,7 @@ def elementwise_shapes(node: Node) -> str | None:
 
 def movement_argument(node: Node) -> str | None:
     """The argument of a movement op fits its source's shape."""
-    shape = node.src[0]._shape_or_none
+    shape = node.src[0].shape_or_none
     if shape is None:
         return f"moves {node.src[0].op.name}, which has no shape"
     if not _MOVEMENT[node.op](shape, node.arg):

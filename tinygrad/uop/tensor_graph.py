@@ -29,7 +29,7 @@ class TensorGraphMixin(MovementMixin):
     def const_like(self, value: Any) -> Self:
         """A constant of this node's dtype and, in a tensor graph, of its shape."""
         node = self.const(self.dtype, value)
-        shape = self._shape_or_none
+        shape = self.shape_or_none
         return node._broadcast_to(shape) if shape else node
 
     @classmethod

@@ -70,7 +70,7 @@ def intervals_under(constraints: Iterable[Constraint]) -> Intervals | None:
     found: Intervals = {}
     for addends, _ in constraints:
         for base in addends:
-            found[base] = base._min_max()
+            found[base] = base.bounds
     for _ in range(PROPAGATION_PASSES):
         before = dict(found)
         for addends, limit in constraints:
@@ -100,7 +100,7 @@ def _tighten(found: Intervals, addends: Addends, limit: int) -> bool:
 def _upper_bound_under(found: Intervals, addends: Addends) -> int:
     total = 0
     for base, factor in addends.items():
-        low, high = found[base] if base in found else base._min_max()
+        low, high = found.get(base, base.bounds)
         total += factor * (high if factor > 0 else low)
     return total
 
@@ -188,7 +188,7 @@ def uop_given_valid(valid: Node, u: Node) -> Node:
     found = intervals_under(constraints)
     if found is None:
         return u
-    u = _with_intervals(u, {b: i for b, i in found.items() if i != b._min_max()})
+    u = _with_intervals(u, {b: i for b, i in found.items() if i != b.bounds})
     for addends, interval in _sum_intervals(constraints):
         if u.src:
             u = _with_sum_interval(u, addends, interval)

@@ -1,0 +1,87 @@
+"""The table of interned nodes: equal nodes are one object, whichever threads build them.
+
+`Node.__new__` looks a node up by its contents, and adds it if it is new. The table does not keep
+nodes alive. `dict.setdefault`, which is atomic, adds entries; the entries of dead nodes are
+replaced and removed under a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+
+class NodeRef(weakref.ref[Any]):
+    """A weak reference to a node, with the contents of the node as its key in the table."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+table: dict[tuple[Any, ...], NodeRef] = {}
+"""Every live node by its contents."""
+_lock = threading.RLock()
+
+
+class _Removal:
+    """The references of dead nodes that are still to be removed from the table.
+
+    The garbage collector calls `node_died` at any point of any thread, so it never waits for the
+    lock: the holder of the lock removes the reference after releasing it. Removing an entry may
+    drop the last reference to the sources of the node, and so call `run` recursively; the outermost
+    call removes those too, so deep graphs do not recurse.
+    """
+
+    def __init__(self) -> None:
+        self.dead: deque[NodeRef] = deque()
+        self.is_running = False
+
+    def node_died(self, ref: NodeRef) -> None:
+        """Remove the entry of a dead node; called by its weak reference."""
+        # the node still holds its sources here, so none of them dies while the lock is held
+        if not self.dead and _lock.acquire(False):
+            try:
+                if table.get(ref.key) is ref:
+                    del table[ref.key]
+            finally:
+                _lock.release()
+        else:
+            self.dead.append(ref)
+        if self.dead:
+            self.run()
+
+    def run(self) -> None:
+        """Remove the entries of all dead nodes, unless another thread does."""
+        while self.dead and _lock.acquire(False):
+            is_outermost, self.is_running = not self.is_running, True
+            try:
+                while is_outermost and self.dead:
+                    ref = self.dead.popleft()
+                    # a new node may have taken the key since
+                    if table.get(ref.key) is ref:
+                        del table[ref.key]
+            finally:
+                self.is_running = not is_outermost
+                _lock.release()
+            if not is_outermost:
+                return
+
+
+_removal = _Removal()
+node_died = _removal.node_died
+
+
+def replace_dead(ref: NodeRef) -> Any:
+    """Put `ref` in place of a reference whose node has died, and return its node.
+
+    If another thread has put an equal node there, return that one.
+    """
+    with _lock:
+        found = table.setdefault(ref.key, ref)()
+        if found is None:
+            table[ref.key] = ref
+            found = ref()
+    _removal.run()
+    return found
