@@ -1,4 +1,6 @@
-"""What tests of sharded tensors share: layouts, arrays, a program against itself on one device."""
+"""Helpers of sharding tests: layouts, arrays, and comparison of a program with itself on one
+device.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def array(*shape: int, seed: int = 0) -> Array:
 
 
 def integers(*shape: int, seed: int = 0) -> Array:
-    """Small whole numbers in float32, whose sums are exact in any order."""
+    """Small integers in float32; their sums are exact in any order."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
@@ -73,7 +75,7 @@ def assert_same_as_on_one_device(
 
 
 def moved(*results: Tensor) -> dict[str, int]:
-    """The bytes of each kind of movement that realizing `results` takes."""
+    """Bytes of each kind of communication when `results` are realized."""
     before = GlobalCounters.bytes_moved
     with CommTrace() as trace:
         Tensor.realize(*results)
@@ -81,13 +83,13 @@ def moved(*results: Tensor) -> dict[str, int]:
     return trace.kinds()
 
 
-def brought(x: Tensor, layout: Sharding) -> Tensor:
-    """`x` in another layout; on one device, as it is."""
+def resharded(x: Tensor, layout: Sharding) -> Tensor:
+    """`x` resharded to `layout`; unchanged if it is on one device."""
     return x.to(layout) if isinstance(x.device, Sharding) else x
 
 
 def sent(kinds: dict[str, int]) -> dict[str, float]:
-    """What `moved` says, as KiB that each of four devices sends."""
+    """The bytes from `moved` as KiB sent by each of four devices."""
     return {kind: nbytes / len(DEVICES) / KIB for kind, nbytes in kinds.items()}
 
 
@@ -97,10 +99,10 @@ Sent: TypeAlias = dict[str, float]
 def traffic(
     program: Program, arrays: Sequence[Array], layouts: Sequence[Any]
 ) -> tuple[Sent, Sent, Tensor]:
-    """KiB that each device sends, by kind: in `program`, and in it with all gradients of it.
+    """KiB sent by each device, by kind: for `program` alone, and for `program` with its gradients.
 
-    Value and gradients are those of one device; gradients are laid out like what they are of. The
-    third result is the value.
+    Checks that value and gradients equal those on one device, and that each gradient has the
+    layout of its argument. The third result is the value.
     """
     forward = sent(moved(program(*(placed(a, b) for a, b in zip(arrays, layouts, strict=True)))))
     found = _with_gradients(program, arrays, layouts)
@@ -115,7 +117,7 @@ def traffic(
 def _with_gradients(
     program: Program, arrays: Sequence[Array], layouts: Sequence[Any]
 ) -> list[Tensor]:
-    """The value, not yet computed, and the gradients of a weighted sum of it."""
+    """The lazy value, and the gradients of a weighted sum of it."""
     arguments = [placed(a, layout) for a, layout in zip(arrays, layouts, strict=True)]
     out = program(*arguments)
     weight = placed(array(*out.shape, seed=99), layouts[0] and layouts[0].replicated())
@@ -126,7 +128,7 @@ def _with_gradients(
 
 
 def parts(x: Tensor) -> list[Array]:
-    """What each device holds of a realized tensor, in its local shape."""
+    """The shard of a realized tensor on each device, in its local shape."""
     layout = x.device
     assert isinstance(layout, Sharding)
     local = layout.local_shape(x.shape)

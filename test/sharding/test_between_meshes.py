@@ -1,4 +1,4 @@
-"""What moves between different meshes: to other devices, another order, fewer and more of them.
+"""Transfers between meshes: to other devices, another device order, fewer and more devices.
 
 In KiB, of float32: `x` (64, 128) is 32, `w` (128, 512) is 256.
 """
@@ -22,7 +22,7 @@ SIX = (*DEVICES, "CPU:4", "CPU:5")
 
 
 def messages(x: Tensor) -> list[tuple[str, str, int]]:
-    """(source, destination, bytes) of everything that is sent to make `x`."""
+    """(source, destination, bytes) of each message that computing `x` sends."""
     return [
         (source.device, destination.device, destination.nbytes)
         for item in x.schedule()
@@ -33,15 +33,15 @@ def messages(x: Tensor) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        # split alike: each block goes to one device
+        # same axis: each block goes to one device
         (Sharding(TWO, 1), Sharding(OTHERS, 1), [("CPU", "CPU:2"), ("CPU:1", "CPU:3")]),
-        # split differently: each pair shares a quarter
+        # different axes: each pair of devices exchanges a quarter
         (
             Sharding(TWO, 0),
             Sharding(OTHERS, 1),
             [("CPU", "CPU:2"), ("CPU:1", "CPU:2"), ("CPU", "CPU:3"), ("CPU:1", "CPU:3")],
         ),
-        # to fewer and more devices
+        # to fewer and to more devices
         (Sharding(TWO, 0), "CPU:2", [("CPU", "CPU:2"), ("CPU:1", "CPU:2")]),
         ("CPU:3", Sharding(TWO, 0), [("CPU:3", "CPU"), ("CPU:3", "CPU:1")]),
     ],
@@ -66,7 +66,7 @@ def test_12_gradients_flow_back_to_the_first_mesh() -> None:
     np.testing.assert_array_equal(gradient.numpy(), factor)
 
 
-def test_gradients_flow_back_to_the_order_of_the_devices() -> None:
+def test_gradients_flow_back_to_the_first_device_order() -> None:
     there, back = Sharding(TWO, 0), Sharding(TWO[::-1], 0)
     x, factor = placed(array(*BATCH), there), placed(array(*BATCH, seed=1), back)
     gradients = (x.exp().to(back) * factor).sum().gradient(x, factor)
@@ -76,22 +76,22 @@ def test_gradients_flow_back_to_the_order_of_the_devices() -> None:
     np.testing.assert_allclose(gradients[1].numpy(), expected, rtol=1e-5)
 
 
-def test_11_from_the_layout_of_training_to_that_of_inference() -> None:
+def test_11_from_the_training_layout_to_the_inference_layout() -> None:
     mesh = Mesh(GRID, ("dp", "tp"), DEVICES)
     w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))
-    # columns dealt out in the order of the devices that have them: each sends half of its block
+    # columns in an order that keeps them on their devices: each device sends half of its block
     columns = mesh.permute("tp", "dp").sharding(P(None, ("tp", "dp")))
     assert moved(w.to(columns)) == {"send": 4 * 32 * KIB}
-    # in the order of the devices: 1 and 2 hold no column of their own
+    # columns in device order: devices 1 and 2 hold none of theirs
     assert moved(w.to(on(1))) == {"all_to_all": (32 + 64 + 64 + 32) * KIB}
     for layout in (columns, on(1)):
         np.testing.assert_array_equal(w.to(layout).numpy(), array(128, 512))
 
 
-def test_terms_on_their_way_to_a_split_of_other_devices_are_scattered_first() -> None:
+def test_partial_sums_sent_to_other_devices_are_reduce_scattered_first() -> None:
     x, w = placed(array(*BATCH), Sharding(TWO, 1)), placed(array(128, 64) * 0.1, Sharding(TWO, 0))
     out = (x @ w).to(Sharding(OTHERS, 1))
-    # (64, 64) is 16: each device sends half of it to its neighbour, then half of it on
+    # (64, 64) is 16: each device sends half to its neighbour, then half to a target
     assert moved(out) == {"reduce_scatter": 16 * KIB, "send": 16 * KIB}
     np.testing.assert_allclose(out.numpy(), array(*BATCH) @ array(128, 64) * 0.1, atol=1e-4)
 
@@ -99,27 +99,27 @@ def test_terms_on_their_way_to_a_split_of_other_devices_are_scattered_first() ->
 @pytest.mark.parametrize(
     ("source", "target", "nbytes"),
     [
-        # a mesh to a row of the same devices: each has half of its block; in the other order, none
+        # from a 2-d mesh to 1-d: each device has half of its block; in reverse order, none of it
         (on((0, 1), GRID), on(0), 16 * KIB),
         (on((0, 1), GRID), on(0, devices=DEVICES[::-1]), 32 * KIB),
-        # to one of them, which has a quarter, and to another
+        # to one device of the mesh, which has a quarter, and to a device outside it
         (on((0, 1), GRID), "CPU:2", 24 * KIB),
         (on((0, 1), GRID), "CPU:5", 32 * KIB),
-        # halves to the part of the mesh that has the other copies of them: nothing
+        # halves to the devices that hold replicas of them: nothing
         (on((0, None), GRID), Sharding(("CPU", "CPU:2"), 0), 0),
         (on((0, None), GRID), Sharding(("CPU:1", "CPU:3"), 0), 0),
-        # from copies, each of two devices gets its half
+        # from a replicated layout, each of two devices gets its half
         (on(None, devices=TWO), Sharding(OTHERS, 1), 32 * KIB),
     ],
     ids=str,
 )
-def test_devices_get_what_they_lack(source: Any, target: Any, nbytes: int) -> None:
+def test_devices_receive_missing_elements_only(source: Any, target: Any, nbytes: int) -> None:
     x = placed(array(*BATCH), source)
     assert sum(moved(x.to(target)).values()) == nbytes
     np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
 
 
-def test_the_last_message_ends_with_the_array() -> None:
+def test_the_last_message_holds_no_padding() -> None:
     x = placed(array(5, 4), Sharding(TWO, 0))
     assert moved(x.to(Sharding(OTHERS, 0))) == {"send": 5 * 4 * 4}
 
@@ -130,28 +130,28 @@ def test_the_last_message_ends_with_the_array() -> None:
     [(Sharding(TWO, 1), 17 * 4), (Sharding(OTHERS, 1), 35 * 4)],
     ids=str,
 )
-def test_pieces_end_with_the_array(target: Sharding, nbytes: int) -> None:
+def test_pieces_hold_no_padding(target: Sharding, nbytes: int) -> None:
     x = placed(array(7, 5), Sharding(TWO, 0))
     assert sum(moved(x.to(target)).values()) == nbytes
     np.testing.assert_array_equal(x.to(target).numpy(), array(7, 5))
 
 
-def test_of_a_large_piece_at_the_end_few_messages_are_sent() -> None:
+def test_a_large_uneven_block_is_sent_in_few_messages() -> None:
     x = placed(array(101, 67), Sharding(TWO, 0))
     assert len(messages(x.to(Sharding(OTHERS, 1)))) == 4
     np.testing.assert_array_equal(x.to(Sharding(OTHERS, 1)).numpy(), array(101, 67))
 
 
-def test_one_axis_after_the_other_where_blocks_do_not_fit() -> None:
+def test_axes_are_resharded_one_at_a_time_if_blocks_are_not_nested() -> None:
     x = placed(array(7, 5), on((0, 1), GRID))
-    # rows become whole, 35 elements; then of columns 0:3 and 3:5, third and fourth are exchanged
+    # rows are unsharded, 35 elements; then columns 3 and 4 of 0:3 and 3:5 are exchanged
     assert moved(x.to(on(1))) == {"all_to_all": (35 + 3 * 7) * 4}
     np.testing.assert_array_equal(x.to(on(1)).numpy(), array(7, 5))
 
 
 @st.composite
 def layouts(draw: st.DrawFn) -> str | Sharding:
-    """One device, or some of six in any order, as a row or a grid."""
+    """One device, or several of six in any order, as a 1-d or 2-d mesh."""
     mesh = draw(st.sampled_from([(1,), (2,), (4,), (6,), (2, 2), (2, 3), (3, 2)]))
     devices = draw(st.permutations(SIX))[: int(np.prod(mesh))]
     if len(devices) == 1:
@@ -160,7 +160,7 @@ def layouts(draw: st.DrawFn) -> str | Sharding:
 
 
 def held(layout: str | Sharding, shape: tuple[int, int]) -> dict[str, Array]:
-    """For each device, which elements it has."""
+    """The elements that each device holds."""
     if isinstance(layout, str):
         return {layout: np.ones(shape, bool)}
     found = {}
@@ -172,7 +172,7 @@ def held(layout: str | Sharding, shape: tuple[int, int]) -> dict[str, Array]:
 
 @settings(max_examples=60, deadline=None)
 @given(source=layouts(), target=layouts(), shape=st.sampled_from([(12, 24), (7, 5)]))
-def test_between_any_layouts_devices_get_just_what_they_lack(
+def test_between_any_layouts_devices_receive_missing_elements_only(
     source: Any, target: Any, shape: tuple[int, int]
 ) -> None:
     value = array(*shape)
@@ -182,5 +182,5 @@ def test_between_any_layouts_devices_get_just_what_they_lack(
     before, nothing = held(source, shape), np.zeros(shape, bool)
     lacking = [mine & ~before.get(device, nothing) for device, mine in held(target, shape).items()]
     least = 4 * sum(int(elements.sum()) for elements in lacking)
-    # where blocks do not fit, one axis is moved after the other
+    # if blocks are not nested, axes are resharded one at a time
     assert nbytes == least if shape == (12, 24) else nbytes >= least

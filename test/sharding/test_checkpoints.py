@@ -1,4 +1,4 @@
-"""Checkpoints: saved on one mesh and loaded on another, and what is left of one that was killed."""
+"""Checkpoints: saving on one mesh and loading on another, and recovery from a killed save."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GRID = Mesh((2, 2), ("data", "model"), EIGHT[:4])
 
 
 class Layout:
-    """Where a matrix and a vector go."""
+    """The layouts of a matrix and a vector."""
 
     def __init__(self, matrix: Any, vector: Any) -> None:
         self.matrix, self.vector = matrix, vector
@@ -54,7 +54,7 @@ MESHES = {
 
 
 class Training:
-    """A small network, its optimizer, and steps that depend on nothing but their number."""
+    """A small network, its optimizer, and training steps; the step number determines the data."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -88,7 +88,7 @@ def values(state: dict[str, Tensor]) -> dict[str, Array]:
 
 @contextmanager
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Collects how much is read of files, at once."""
+    """Collects the size of each file read."""
     found: list[int] = []
     read = DiskFile.read
 
@@ -113,7 +113,7 @@ CHANGES = [
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_checkpoint_goes_from_one_mesh_to_another(
+def test_a_checkpoint_is_loaded_on_another_mesh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str
 ) -> None:
     first = Training(MESHES[before])
@@ -151,7 +151,7 @@ def test_a_saved_file_does_not_depend_on_the_mesh(tmp_path: Path, mesh: str) -> 
     np.testing.assert_array_equal(loaded["matrix"], array(16, 12))
 
 
-def test_an_uneven_part_takes_no_more_memory_than_its_block(tmp_path: Path) -> None:
+def test_an_uneven_shard_takes_no_more_memory_than_its_block(tmp_path: Path) -> None:
     x = Tensor(array(1000, 64)).shard(EIGHT, 0).realize()
     safe_save({"x": x}, tmp_path / "x.safetensors")
     layout = Sharding(EIGHT[:3], 0)
@@ -165,10 +165,10 @@ def test_an_uneven_part_takes_no_more_memory_than_its_block(tmp_path: Path) -> N
     np.testing.assert_array_equal(model["x"].numpy(), array(1000, 64))
 
 
-# ---- saving that is cut off ----
+# ---- interrupted saves ----
 
-# saves a split model whose every element is the second argument, and says where it is, waiting for
-# an answer before it goes on
+# saves a sharded model whose every element is the second argument; prints its progress, and waits
+# for an answer before it continues
 SAVER = """
 import os, sys
 from pathlib import Path
@@ -200,7 +200,7 @@ MOMENTS = ["nothing written", *["a tensor is next"] * 3, "written", "synced", "w
 
 
 class Saver:
-    """A process that saves, stopping at each moment; killed when the block ends, if it is alive."""
+    """A process that saves, stopping at each checkpoint of progress; killed when the block ends."""
 
     def __init__(self, path: Path, number: int) -> None:
         self.process = subprocess.Popen(
@@ -220,7 +220,7 @@ class Saver:
         self.process.communicate()
 
     def go_on(self) -> str:
-        """Lets it go on from where it waits; returns where it is then."""
+        """Lets the process continue; returns its next position."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -232,7 +232,7 @@ class Saver:
 
 
 def content(path: Path) -> set[float]:
-    """The different numbers in a file, which must be whole."""
+    """The distinct numbers in a file, which must be complete."""
     state = safetensors.numpy.load_file(path)
     assert [x.shape for x in state.values()] == [(300, 100)] * 3
     return {float(number) for x in state.values() for number in np.unique(x)}
@@ -251,14 +251,14 @@ def test_a_killed_save_leaves_the_old_file_and_the_next_one_cleans_up(
     assert content(path) == {2.0 if is_replaced else 1.0}
     left = [p for p in tmp_path.iterdir() if p != path]
     assert len(left) == (0 if is_replaced or steps == 0 else 1)
-    # nobody takes what is left for a checkpoint
+    # the unfinished files are not read as a checkpoint
     assert all(p.name.startswith(".") and p.suffix != ".safetensors" for p in left)
     safe_save({f"weight {i}": Tensor.full((300, 100), 3.0) for i in range(3)}, path)
     assert list(tmp_path.iterdir()) == [path]
     assert content(path) == {3.0}
 
 
-def test_a_save_that_is_going_on_is_no_rubbish(tmp_path: Path) -> None:
+def test_the_files_of_a_save_in_progress_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     with Saver(path, 2) as saver:
         assert [saver.go_on() for _ in range(2)] == MOMENTS[1:3]

@@ -1,4 +1,4 @@
-"""What crosses devices beside the numbered scenarios, and how a trace tells of it.
+"""Bytes of communication outside the numbered scenarios, and how a trace shows them.
 
 With S the bytes of a tensor over four devices, each sends 3/4 S in an all-gather or a
 reduce-scatter, 3/2 S in an all-reduce and 3/16 S in an all-to-all; a trace shows the sum over the
@@ -28,7 +28,7 @@ from tinygrad.execution import CommTrace
 
 
 def gradients(out: Tensor, *targets: Tensor) -> list[Tensor]:
-    """The gradients of a sum whose terms differ."""
+    """The gradients of a sum with different weights."""
     return (out * out).sum().gradient(*targets)
 
 
@@ -45,21 +45,21 @@ def gradients(out: Tensor, *targets: Tensor) -> list[Tensor]:
     ],
     ids=["itself", "views", "views of views"],
 )
-def test_a_gradient_is_reduced_once_for_all_that_use_it(layout: Sharding, uses: Any) -> None:
+def test_a_gradient_is_reduced_once_for_all_its_uses(layout: Sharding, uses: Any) -> None:
     rows = on(0) if layout is REPLICATED else on((0, None), GRID)
     x, w = placed(array(64, 128), rows), placed(array(128, 128), layout)
     (gradient,) = gradients(x @ w.T, w)
     results = uses(gradient)
-    # of 64 KiB in four devices, or 32 in each pair of them
+    # an all-reduce of 64 KiB over four devices, or of 32 over each pair
     nbytes = 4 * 96 * KIB if layout is REPLICATED else 4 * 32 * KIB
     assert moved(*results) == {"all_reduce": nbytes}
     expected = 2 * (array(64, 128) @ array(128, 128).T).T @ array(64, 128)
     for found, wanted in zip(results, uses(Tensor(expected)), strict=True):
-        # the squares are of some hundreds, of which float32 has five digits
+        # squares are in the hundreds, where float32 has five digits after the point
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-3, atol=0.2)
 
 
-def test_what_is_scattered_forward_is_gathered_on_the_way_back() -> None:
+def test_a_forward_scatter_is_a_backward_gather() -> None:
     x, w1, w2 = (
         placed(array(64, 128), on(0)),
         placed(array(128, 32), on(1)),
@@ -75,7 +75,7 @@ def test_what_is_scattered_forward_is_gathered_on_the_way_back() -> None:
     np.testing.assert_allclose(found[2].numpy(), expected, rtol=1e-3, atol=1e-4 * expected.max())
 
 
-def test_a_weight_of_each_expert_stays_though_it_is_less_than_what_comes_to_it() -> None:
+def test_expert_weights_stay_even_if_smaller_than_their_inputs() -> None:
     # (group, expert, slot, dim) of 16, and (expert, dim, hidden) of 8, which all groups need
     x, w = placed(array(4, 4, 16, 16), on(0)), placed(array(4, 16, 32), on(0))
     out = Tensor.einsum("gesd,edh->gesh", x, w)
@@ -85,7 +85,7 @@ def test_a_weight_of_each_expert_stays_though_it_is_less_than_what_comes_to_it()
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_what_comes_by_an_all_to_all_goes_back_by_one() -> None:
+def test_the_gradient_of_an_all_to_all_is_an_all_to_all() -> None:
     # the factors, which are bools, would take less, but then the products would have to move
     x, y = placed(array(64, 128), on(0)), placed(array(64, 128, seed=2), on(1))
     factors = placed(array(64, 128, seed=1) > 0, on(0))
@@ -95,7 +95,7 @@ def test_what_comes_by_an_all_to_all_goes_back_by_one() -> None:
     np.testing.assert_array_equal(gradient.numpy(), factors.numpy() * y.numpy())
 
 
-def test_14_a_pipeline_by_hand_has_one_transfer_a_stage_and_microbatch() -> None:
+def test_14_a_manual_pipeline_has_one_transfer_per_stage_and_microbatch() -> None:
     stages, microbatches = 4, 8
     weights = [placed(array(128, 128, seed=i) * 0.1, DEVICES[i]) for i in range(stages)]
     batches = [placed(array(8, 128, seed=i), DEVICES[0]) for i in range(microbatches)]
@@ -123,7 +123,7 @@ def test_14_a_pipeline_by_hand_has_one_transfer_a_stage_and_microbatch() -> None
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-3, atol=1e-3)
 
 
-# ---- what a user sees ----
+# ---- traces ----
 
 
 def test_a_trace_names_layouts_and_the_line_that_caused_a_transfer() -> None:
@@ -139,12 +139,12 @@ def test_a_trace_names_layouts_and_the_line_that_caused_a_transfer() -> None:
     assert trace.nbytes == record.nbytes == 4 * 3 * 2 * 3 * 4
 
 
-def test_equal_programs_on_two_lines_are_told_apart() -> None:
+def test_equal_programs_on_two_lines_have_separate_records() -> None:
     x = placed(array(8, 12), on(0))
     first = (x * 2).sum(0)
     with CommTrace() as trace:
         first.realize()
-        # planned once, run twice, and this time of a value that was lazy when it was moved
+        # planned once, run twice; here the value was lazy when it was resharded
         y = x * 2
         moved_y = y.to(on(1)) + 1
         y.realize()

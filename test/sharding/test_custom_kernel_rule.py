@@ -1,4 +1,4 @@
-"""Kernels written by hand on split tensors, by a rule that names their axes."""
+"""Custom kernels on sharded tensors, with a rule that names their axes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ M, K, N = 8, 16, 12
 RNG = np.random.default_rng(0)
 LEFT = RNG.standard_normal((M, K), dtype=np.float32)
 RIGHT = RNG.standard_normal((K, N), dtype=np.float32)
-# sums of 16 products, once more in the gradient, in float32
+# sums of 16 products in float32, and again in the gradient
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
@@ -59,11 +59,12 @@ def sum_and_rows(total: UOp, rows: UOp, x: UOp) -> UOp:
         (None, None, None, {}),
         (0, None, 0, {}),
         (None, 1, 1, {}),
-        # the contracted axis: terms of 8 * 12 floats, of each device to the three others
+        # the reduction axis is sharded: partial sums of 8 * 12 floats, from each device to three
+        # others
         (1, 0, None, {"all_reduce": 3 * 4 * M * N * 4}),
-        # a full copy is cut where the other is split
+        # a replicated operand is sliced like the sharded one
         (1, None, None, {"all_reduce": 3 * 4 * M * N * 4}),
-        # the smaller of the two moves: a quarter of the right one, gathered, would be more
+        # the smaller operand is resharded: gathering the right one would send more
         (0, 1, 1, {"all_gather": 3 * M * K * 4}),
     ],
 )
@@ -94,7 +95,7 @@ def test_gradients_of_a_matmul(left, right):
 
 
 def losses_of_training(*, split: bool) -> list[float]:
-    """Steps of a network of two matrices, the first split by columns, the second by rows."""
+    """Losses of a network of two matrices: the first column parallel, the second row parallel."""
     rng = np.random.default_rng(1)
     shapes = [(8, 16), (16, 4), (12, 8), (12, 4)]
     w1, w2, x, y = (Tensor(rng.standard_normal(s, dtype=np.float32)).realize() for s in shapes)
@@ -118,13 +119,13 @@ def losses_of_training(*, split: bool) -> list[float]:
     return [step().item() for _ in range(4)]
 
 
-def test_training_on_split_weights_equals_that_on_one_device():
+def test_training_on_sharded_weights_equals_training_on_one_device():
     on_one = losses_of_training(split=False)
     assert on_one[-1] < on_one[0]
     np.testing.assert_allclose(losses_of_training(split=True), on_one, rtol=1e-4)
 
 
-def test_a_mesh_splits_rows_and_terms():
+def test_a_mesh_shards_rows_and_the_reduction_axis():
     mesh = Mesh((2, 2), ("rows", "terms"), DEVICES)
     a, b = Tensor(LEFT).shard(mesh, P("rows", "terms")), Tensor(RIGHT).shard(mesh, P("terms", None))
     c = Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul, rule=RULE)[0]
@@ -142,13 +143,13 @@ def test_one_kernel_is_compiled_for_all_devices():
     compiled_kernels.extend(names)
 
 
-def test_terms_are_put_together_as_asked_for():
+def test_partial_outputs_are_reduced_with_the_given_op():
     x = Tensor(LEFT).shard(DEVICES, 1)
     y = Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest, rule="m k -> m", reduce="max")[0]
     np.testing.assert_array_equal(y.numpy(), LEFT.max(1))
 
 
-def test_an_axis_in_brackets_is_made_whole():
+def test_an_axis_in_brackets_is_unsharded():
     x = Tensor(LEFT).shard(DEVICES, 1)
     y = Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest, rule="m [k] -> m")[0]
     assert y.device == Sharding(DEVICES)
@@ -156,8 +157,8 @@ def test_an_axis_in_brackets_is_made_whole():
 
 
 @pytest.mark.parametrize("terms", [K - 1, 5, 3])
-def test_terms_whose_number_does_not_divide_are_made_whole(terms: int) -> None:
-    """The last blocks are longer than what is left, and a kernel reads all of a block."""
+def test_an_uneven_reduction_axis_is_unsharded(terms: int) -> None:
+    """The last block has padding, and a kernel reads whole blocks."""
     left, right = LEFT[:, :terms], RIGHT[:terms]
     a, b = Tensor(left).shard(DEVICES, 1), Tensor(right).shard(DEVICES, 0)
     c = Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul, rule=RULE)[0]
@@ -187,7 +188,7 @@ def test_outputs_of_several_layouts():
     np.testing.assert_allclose(total.numpy(), LEFT.sum(0), **CLOSE)
 
 
-def test_a_kernel_without_inputs_writes_where_its_outputs_are():
+def test_a_kernel_without_inputs_writes_on_the_devices_of_its_outputs():
     def ones(y: UOp) -> UOp:
         i = UOp.range(y.shape[0], 0)
         return y[i].store(1.0).end(i).sink()
@@ -243,7 +244,7 @@ def test_layouts_of_operands():
         ("m,, k -> m", "nothing between two commas"),
     ],
 )
-def test_what_is_no_rule_is_refused(text, message):
+def test_an_invalid_rule_is_refused(text, message):
     with pytest.raises(ShardingError, match=message):
         parse_rule(text)
 
@@ -261,7 +262,7 @@ def test_tensors_that_do_not_fit_a_rule_are_refused(shapes, message):
         check_rule(parse_rule(RULE), shapes)
 
 
-def test_mistakes_with_split_tensors_are_named():
+def test_errors_with_sharded_tensors_name_the_mistake():
     x = Tensor(LEFT).shard(DEVICES, 0)
     with pytest.raises(ShardingError, match="are sharded, .* name their axes by rule="):
         Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest)

@@ -1,4 +1,4 @@
-"""Scenario 23: every op, on every axis, in every layout, equals itself on one device: values and
+"""Scenario 23: every op equals itself on one device, on every axis and in every layout: values and
 gradients.
 """
 
@@ -93,7 +93,7 @@ REDUCTIONS: dict[str, Program] = {
 
 
 def rows(x: Tensor, *values: Any) -> Tensor:
-    """Indices where `x` is."""
+    """Indices on the device of `x`."""
     return Tensor(list(values), device=x.device)
 
 
@@ -175,7 +175,7 @@ WRITES: dict[str, tuple[Any, Program]] = {
 
 
 def written(x: Tensor, name: str) -> Tensor:
-    """A copy of `x` in memory, of which a part was written to."""
+    """A realized copy of `x` with one slice overwritten."""
     index, value = WRITES[name]
     copy = x.detach().clone().realize()
     copy[index] = value(x.detach())

@@ -1,7 +1,7 @@
-"""Captured functions and layouts: a change is captured anew or refused; results are never old.
+"""Layouts under TinyJit: a changed layout is captured again or refused; results are never stale.
 
-What a function is given must keep its layout, shape and dtype: else an error says what changed.
-What it reads beside that, weights above all, may change between calls.
+Arguments must keep layout, shape and dtype, else an error says what changed. Other tensors that
+the function reads, such as weights, may change between calls.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def test_another_layout_of_an_argument_is_an_error_that_names_both(layout: Any) 
     message = f"argument 0 was captured as dtypes.float (8, 8) on {ROWS}, and is now "
     with pytest.raises(JitError, match=re.escape(f"{message}dtypes.float (8, 8) on {layout}")):
         step(placed(x, layout))
-    # what was captured is of use as before
+    # the capture still works
     close(step(placed(x + 1, ROWS)), (x + 1) * 2)
 
 
-def test_another_shape_or_dtype_of_a_split_argument_is_an_error_that_names_both() -> None:
+def test_another_shape_or_dtype_of_a_sharded_argument_is_an_error_that_names_both() -> None:
     step = captured_with(placed(array(8, 8), ROWS), placed(array(8, 8), ROWS))
     with pytest.raises(JitError, match=r"argument 1 .* \(8, 8\) .* now .* \(12, 8\)"):
         step(placed(array(8, 8), ROWS), placed(array(12, 8), ROWS))
@@ -79,13 +79,13 @@ def test_another_shape_or_dtype_of_a_split_argument_is_an_error_that_names_both(
         step(placed(array(8, 8), ROWS).cast(dtypes.int).realize(), placed(array(8, 8), ROWS))
 
 
-def test_equal_layouts_that_are_written_differently_are_one() -> None:
+def test_equal_layouts_in_two_spellings_share_a_capture() -> None:
     step = captured_with(placed(array(8, 8), ROWS))
     split_twice = Sharding(("CPU:0", "CPU:1", "CPU:2", "CPU:3"), (0, 0), (2, 2))
     close(step(placed(array(8, 8, seed=5), split_twice)), array(8, 8, seed=5) * 2)
 
 
-def test_sizes_that_do_not_divide_are_replayed() -> None:
+def test_uneven_sizes_are_replayed() -> None:
     step = TinyJit(lambda x: (x.sum(0) + x[1:].sum(0)).realize())
     for seed in range(4):
         x = array(5, 6, seed=seed)
@@ -128,7 +128,7 @@ def write_later(model: nn.Linear) -> None:
     model.weight.assign(placed(array(8, 8, seed=7), model.weight.device))
 
 
-def write_a_part(model: nn.Linear) -> None:
+def write_slice(model: nn.Linear) -> None:
     model.weight[2:4] = 5.0
 
 
@@ -144,9 +144,9 @@ CHANGES: dict[str, Change] = {
     "loaded": load,
     "written": write,
     "written later": write_later,
-    "in part": write_a_part,
+    "in part": write_slice,
 }
-# in place: what was captured still holds
+# in place: the capture stays valid
 IN_PLACE = {"loaded", "written", "written later", "in part"}
 
 
@@ -184,7 +184,7 @@ def test_changed_weights_are_seen(name: str) -> None:
         assert runs == [ROWS, ROWS, model.weight.device]
 
 
-def test_a_weight_that_goes_to_other_devices_is_an_error_at_the_call() -> None:
+def test_moving_a_weight_to_other_devices_inside_is_an_error_at_the_call() -> None:
     model, x = linear(ROWS), placed(array(4, 8), COPIES)
     step = TinyJit(lambda x: model(x).realize())
     for _ in range(3):
@@ -197,8 +197,8 @@ def test_a_weight_that_goes_to_other_devices_is_an_error_at_the_call() -> None:
         close(step(x), array(4, 8) @ array(8, 8, seed=3).T)
 
 
-def test_training_goes_on_in_another_layout() -> None:
-    """The losses are those of training without a capture, also after weights were laid out anew."""
+def test_training_continues_in_another_layout() -> None:
+    """The losses equal those without a capture, also after weights were resharded."""
 
     def losses(capture: bool) -> list[float]:
         model = linear(ROWS)
@@ -221,7 +221,7 @@ def test_training_goes_on_in_another_layout() -> None:
     np.testing.assert_allclose(losses(capture=True), losses(capture=False), rtol=1e-5)
 
 
-def test_a_change_of_a_weight_that_the_function_does_not_read_is_no_reason_to_capture() -> None:
+def test_a_change_of_a_weight_that_the_function_does_not_read_keeps_the_capture() -> None:
     used, unused = linear(ROWS), linear(ROWS)
     runs = []
 
@@ -237,7 +237,7 @@ def test_a_change_of_a_weight_that_the_function_does_not_read_is_no_reason_to_ca
     assert len(runs) == 2
 
 
-def test_a_view_of_a_weight_that_is_gone_is_no_reason_to_capture() -> None:
+def test_a_deleted_view_of_a_weight_keeps_the_capture() -> None:
     model = linear(ROWS)
     view = model.weight.reshape(64)
     runs = []
@@ -255,7 +255,7 @@ def test_a_view_of_a_weight_that_is_gone_is_no_reason_to_capture() -> None:
     assert len(runs) == 2
 
 
-def test_what_waits_to_be_written_to_a_weight_is_written_once() -> None:
+def test_a_pending_write_to_a_weight_is_written_once() -> None:
     model = linear(ROWS)
     step = TinyJit(lambda x: model(x).realize())
     x = placed(array(4, 8), COPIES)
@@ -265,7 +265,7 @@ def test_what_waits_to_be_written_to_a_weight_is_written_once() -> None:
         close(step(x), array(4, 8) @ (array(8, 8, seed=3) + 1).T)
 
 
-def test_weights_that_were_not_computed_yet_are_drawn_once() -> None:
+def test_lazy_random_weights_are_drawn_once() -> None:
     models = [nn.Linear(8, 8, bias=False) for _ in range(2)]
     for model in models:
         model.weight.shard_(ROWS)
@@ -277,7 +277,7 @@ def test_weights_that_were_not_computed_yet_are_drawn_once() -> None:
             close(found, x @ model.weight.numpy().T)
 
 
-def test_another_default_device_is_captured_anew() -> None:
+def test_another_default_device_is_captured_again() -> None:
     @TinyJit
     def step() -> Tensor:
         return (Tensor([1.0, 2.0]) * 3).realize()
@@ -295,7 +295,7 @@ def test_another_default_device_is_captured_anew() -> None:
         Device.DEFAULT = before
 
 
-def test_what_a_replay_moves_is_what_was_captured() -> None:
+def test_a_replay_moves_the_bytes_of_its_capture() -> None:
     model, x = linear(ROWS), placed(array(4, 8), COPIES)
     step = TinyJit(lambda x: (model(x).to("CPU") + 1).realize())
     traces = []

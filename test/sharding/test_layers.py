@@ -1,4 +1,4 @@
-"""Layers and losses with split data or weights: values and gradients are those of one device."""
+"""Layers and losses with sharded data or weights equal those on one device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_layernorm(axis: int) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_batchnorm_is_of_the_whole_batch(axis: int) -> None:
+def test_batchnorm_takes_statistics_of_the_global_batch(axis: int) -> None:
     def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         layer = nn.BatchNorm(4)
         layer.weight, layer.bias = w, b
@@ -103,7 +103,7 @@ def test_embedding(table: Any) -> None:
 @pytest.mark.parametrize(
     ("rows", "table", "index", "found", "kinds"),
     [
-        # the index goes to the 3 other devices, and 3 of 4 terms of the rows to where they belong
+        # the index goes to the 3 other devices, and 3 of 4 partial rows to their shards
         (1004, on(0), on(0), on(0), {"all_gather": 3 * 192, "reduce_scatter": 3 * 1536}),
         (1004, on(1), on(0), on(0), {"all_gather": 3 * 192, "all_to_all": 3 * 1536 // 4}),
         # or the table goes to the 3 other devices
@@ -115,7 +115,7 @@ def test_embedding(table: Any) -> None:
     ],
     ids=str,
 )
-def test_rows_of_a_split_table_are_split_as_their_index(
+def test_rows_of_a_sharded_table_have_the_layout_of_their_index(
     rows: int, table: Any, index: Any, found: Any, kinds: dict[str, int] | None
 ) -> None:
     numbers = np.random.default_rng(0).integers(0, rows, (8, 6)).astype(np.int32)
@@ -129,7 +129,7 @@ def test_rows_of_a_split_table_are_split_as_their_index(
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_attention_with_heads_split(heads: int, is_causal: bool) -> None:
+def test_attention_with_sharded_heads(heads: int, is_causal: bool) -> None:
     def attend(x: Tensor, wq: Tensor, wk: Tensor, wv: Tensor, wo: Tensor) -> Tensor:
         q, k, v = ((x @ w).reshape(2, 8, heads, 4).transpose(1, 2) for w in (wq, wk, wv))
         mixed = q.scaled_dot_product_attention(k, v, is_causal=is_causal)

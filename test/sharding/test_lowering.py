@@ -1,5 +1,5 @@
-"""Sharded graphs, lowered and run kernel by kernel in numpy, equal the unsharded meaning; bytes are
-counted.
+"""Lowering of sharded graphs: lowered and evaluated in numpy, they equal the tensor graph; bytes
+are counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRID = (2, 2)
 
 
 def buffer(arrays: Arrays, shape: tuple[int, ...], device: Any, seed: int = 0) -> UOp:
-    """A stored array of small integers, whose sums are exact in float32."""
+    """A stored array of small integers; their sums are exact in float32."""
     node = UOp.new_buffer(device, shape, dtypes.float)
     values = np.random.default_rng(seed + len(arrays)).integers(-4, 5, shape)
     arrays[node] = values.astype(np.float32)
@@ -48,7 +48,7 @@ def matmul(a: UOp, b: UOp) -> UOp:
 
 
 def sent(plan: ExecutionPlan) -> dict[str, int]:
-    """Bytes that cross devices, by kind of movement."""
+    """Bytes sent between devices, by kind of communication."""
     totals: dict[str, int] = {}
     for item in plan.items:
         if isinstance(item, KernelItem):
@@ -64,7 +64,7 @@ def sent(plan: ExecutionPlan) -> dict[str, int]:
 
 
 def check(node: UOp, arrays: Arrays) -> dict[str, int]:
-    """The value is right; returns the bytes that crossed devices."""
+    """Checks the value; returns the bytes sent between devices."""
     if node.op is Ops.BUFFER:
         return {}
     (got,) = run_plan(node.contiguous(), inputs=arrays)
@@ -98,13 +98,13 @@ def test_column_then_row_parallel_is_one_all_reduce() -> None:
     assert check(out, arrays) == {"all_reduce": 4 * 48 * KIB}
 
 
-def test_split_axis_changes_by_all_to_all() -> None:
+def test_another_sharded_axis_is_an_all_to_all() -> None:
     arrays: Arrays = {}
     x = buffer(arrays, (64, 128), on(0))
     assert check(x.copy_to_device(on(1)), arrays) == {"all_to_all": 4 * 6 * KIB}
 
 
-def test_gradient_to_a_split_parameter_is_a_reduce_scatter() -> None:
+def test_gradient_of_a_sharded_parameter_is_a_reduce_scatter() -> None:
     arrays: Arrays = {}
     x, g = buffer(arrays, (64, 128), on(0)), buffer(arrays, (64, 512), on(0))
     gradient = matmul(x.permute((1, 0)), g).copy_to_device(on(0))
@@ -117,24 +117,24 @@ def test_sums_of_partial_values_share_one_all_reduce() -> None:
     total = parts[0].r(Ops.ADD, (0,))
     for x in parts[1:]:
         total = total + x.r(Ops.ADD, (0,))
-    # 8 of 512 bytes are too few for two rounds of messages: each device sends its term to 3 others
+    # 8 x 512 bytes are too few for two rounds: each device sends its partial sum to 3 others
     assert check(total, arrays) == {"all_reduce": 4 * 3 * 512}
 
 
 @pytest.mark.parametrize("setting", [{"RING": 1}, {"ALL2ALL": 1}, {"ALL2ALL": 0, "RING": 1}])
-def test_every_all_reduce_sends_the_least_bytes(setting: dict[str, int]) -> None:
+def test_every_all_reduce_sends_the_minimum_bytes(setting: dict[str, int]) -> None:
     arrays: Arrays = {}
     x = buffer(arrays, (4, 8192), on(0))
     with Context(**setting):
         assert check(x.r(Ops.ADD, (0,)), arrays) == {"all_reduce": 4 * 48 * KIB}
 
 
-def test_only_the_group_of_a_mesh_talks() -> None:
+def test_only_the_group_of_a_mesh_communicates() -> None:
     arrays: Arrays = {}
     x = buffer(arrays, (64, 128), on((0, None), GRID))
     w1 = buffer(arrays, (128, 512), on((None, 1), GRID))
     w2 = buffer(arrays, (512, 128), on((None, 0), GRID))
-    # x of the first mesh dimension alone: a full copy along the second
+    # x is sharded along the first mesh dimension alone, and replicated along the second
     out = matmul(matmul(x, w1), w2)
     assert check(out, arrays) == {"all_reduce": 4 * 16 * KIB}
 
@@ -145,7 +145,7 @@ def test_scatter_sends_each_device_its_slice() -> None:
     assert check(x.shard(DEVICES, 0), arrays) == {"scatter": 24 * KIB}
 
 
-def test_embedding_split_over_the_vocabulary_gathers_no_table() -> None:
+def test_vocabulary_parallel_embedding_gathers_no_table() -> None:
     arrays: Arrays = {}
     table = buffer(arrays, (1004, 16), on(0))
     index = UOp.new_buffer(REPLICATED, (10,), dtypes.int)
@@ -155,7 +155,7 @@ def test_embedding_split_over_the_vocabulary_gathers_no_table() -> None:
 
 @pytest.mark.parametrize("source", [on(0), on(1), REPLICATED, on((0, 1), GRID), "CPU", "CPU:2"])
 @pytest.mark.parametrize("target", [on(0), on(1), REPLICATED, on((1, 0), GRID), "CPU", "CPU:1"])
-def test_any_layout_becomes_any_other(source: Any, target: Any) -> None:
+def test_any_layout_is_resharded_to_any_other(source: Any, target: Any) -> None:
     arrays: Arrays = {}
     x = buffer(arrays, (8, 12), source)
     check(x.copy_to_device(target), arrays)
@@ -175,7 +175,7 @@ UNARY = ["permute", "flip", "pad", "shrink", "merge", "split", "sum0", "sum1", "
 
 
 def apply(name: str, x: UOp) -> UOp:
-    """One step of a random program on a matrix; the result is a matrix again."""
+    """One step of a random program, from a matrix to a matrix."""
     rows, columns = (int(d) for d in x.shape)
     match name:
         case "permute":
@@ -198,7 +198,7 @@ def apply(name: str, x: UOp) -> UOp:
     return x.r(op, (axis,)).expand(x.shape) + x
 
 
-def test_padding_of_a_mesh_is_exchanged_with_layouts_that_hold_every_element() -> None:
+def test_an_uneven_mesh_is_resharded_from_and_to_layouts_without_padding() -> None:
     arrays: Arrays = {}
     x = buffer(arrays, (8, 16), on((1, None), GRID))
     y = buffer(arrays, (12, 20), on(0))

@@ -1,7 +1,7 @@
-"""A model whose parameters are split over eight devices is never whole anywhere.
+"""Memory: a model sharded over eight devices is never unsharded on any device.
 
-What a device holds at most, from the first number drawn to the file that is saved, is its part of
-the state and a small allowance, named below.
+From initialization to saving, the peak memory of a device is its shard of the state and the small
+allowances named below.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from tinygrad.nn.state import (
 EIGHT = ("CPU", *(f"CPU:{i}" for i in range(1, 8)))
 ROWS = Sharding(EIGHT, 0)
 
-# the seeds that each tensor's random numbers are drawn from, and where in the sequence they start
+# the seeds of each tensor's random numbers, and their position in the sequence
 SEEDS = 4 * KIB
 # the learning rate and the powers of the decay rates
 SCALARS = KIB
-# what the layers of the small transformer compute for two tokens, which each device has whole
+# activations of the small transformer for two tokens, replicated on each device
 ACTIVATIONS = 26 * KIB
-# what memory that is sent or received starts at a multiple of
+# alignment of memory that is sent or received
 ALIGNMENT = 64
-# objects of Python: names, shapes, open files
+# Python objects: names, shapes, open files
 PYTHON = 192 * KIB
 
 
 class Usage:
-    """The most bytes that each device held, beyond those it held before."""
+    """Peak bytes of each device, beyond those held before."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -63,7 +63,7 @@ class Usage:
 
 @contextmanager
 def watched() -> Iterator[Usage]:
-    """Nothing but the eight devices gets memory in the block."""
+    """Checks that the block allocates memory on the eight devices only."""
     usage = Usage()
     yield usage
     others = {
@@ -75,7 +75,7 @@ def watched() -> Iterator[Usage]:
 
 
 def sharded(model: Any, layout: Sharding = ROWS) -> Any:
-    """A model whose tensors were moved before anything was computed."""
+    """A model whose lazy tensors were resharded before realizing."""
     for parameter in get_parameters(model):
         parameter.shard_(layout if parameter.shape else layout.replicated())
     return model
@@ -115,12 +115,12 @@ def realize_one_by_one(parameters: list[Tensor]) -> None:
         parameter.realize()
 
 
-# ---- from the first number ----
+# ---- initialization ----
 
 
 @pytest.mark.parametrize("make", [transformer, convolutions, recurrent])
 @pytest.mark.parametrize("realize", [realize_together, realize_one_by_one])
-def test_initial_weights_are_drawn_in_parts(
+def test_initial_weights_are_drawn_shard_by_shard(
     make: Callable[[], Any], realize: Callable[[list[Tensor]], None]
 ) -> None:
     model = sharded(make())
@@ -150,7 +150,7 @@ DRAWS: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
-def test_what_is_drawn_and_then_split_is_the_same_and_never_whole(
+def test_random_weights_sharded_later_have_the_same_values_and_are_never_unsharded(
     draw: Callable[[], Tensor], axis: int
 ) -> None:
     Tensor.manual_seed(7)
@@ -165,7 +165,7 @@ def test_what_is_drawn_and_then_split_is_the_same_and_never_whole(
 
 @pytest.mark.parametrize("layout", [ROWS, Sharding(EIGHT, 1), Sharding(EIGHT, (1, 0), (2, 4))])
 @pytest.mark.parametrize("way", ["shard", "device", "load"])
-def test_arrays_of_the_host_are_cut_there(layout: Sharding, way: str) -> None:
+def test_host_arrays_are_sliced_on_the_host(layout: Sharding, way: str) -> None:
     array = np.arange(100 * 200, dtype=np.float32).reshape(100, 200)
     model = {"x": Tensor.empty(100, 200).shard_(layout)}
     state = {"x": Tensor(array)}
@@ -183,7 +183,7 @@ def test_arrays_of_the_host_are_cut_there(layout: Sharding, way: str) -> None:
     np.testing.assert_array_equal(x.numpy(), array * 2)
 
 
-def test_the_gradient_of_an_array_that_was_split_is_found_after_a_part_was_computed() -> None:
+def test_the_gradient_of_a_sharded_array_is_found_after_a_shard_was_realized() -> None:
     x = Tensor(np.ones((8, 8), np.float32), requires_grad=True)
     split = x.shard(EIGHT, 1)
     loss = (split * 3).sum()
@@ -193,10 +193,10 @@ def test_the_gradient_of_an_array_that_was_split_is_found_after_a_part_was_compu
     np.testing.assert_array_equal(x.grad.numpy(), np.full((8, 8), 3))
 
 
-# ---- to the step ----
+# ---- optimizer steps ----
 
 
-def test_the_state_of_an_optimizer_is_split_as_its_parameters() -> None:
+def test_optimizer_state_has_the_layout_of_its_parameters() -> None:
     model = sharded(transformer())
     Tensor.realize(*get_parameters(model))
     with watched() as usage:
@@ -225,14 +225,14 @@ def test_a_step_holds_an_eighth_of_the_state_and_of_the_gradients(
         for _ in range(4):
             run(tokens)
     state, gradients = 3 * nbytes(model), nbytes(model)
-    # a gradient that is split along another axis than its parameter is packed, sent and received
+    # a gradient sharded along another axis than its parameter is packed, sent and received
     in_transit = 2 * largest_bytes(model)
     most = before + usage.most
     assert most <= (state + gradients + in_transit) // 8 + SCALARS + ACTIVATIONS
 
 
 @pytest.mark.parametrize("rows", [4096, 4001])
-def test_the_gradient_of_a_split_table_is_made_in_parts(rows: int) -> None:
+def test_the_gradient_of_a_sharded_table_is_computed_shard_by_shard(rows: int) -> None:
     table = Tensor.randn(rows, 16).shard(EIGHT, 0).realize()
     index = Tensor([5, rows - 1, 5, 0]).shard(EIGHT).realize()
     looked_up_bytes = 4 * 16 * 4
@@ -244,7 +244,7 @@ def test_the_gradient_of_a_split_table_is_made_in_parts(rows: int) -> None:
     np.testing.assert_array_equal(gradient.numpy(), expected)
 
 
-# ---- to files and back ----
+# ---- saving and loading ----
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_model_is_loaded_in_parts(saved: Path) -> None:
+def test_a_model_is_loaded_shard_by_shard(saved: Path) -> None:
     model, state = sharded(transformer()), safe_load(saved)
     with watched() as usage, CommTrace() as trace:
         load_state_dict(model, state, verbose=False)
@@ -262,7 +262,7 @@ def test_a_model_is_loaded_in_parts(saved: Path) -> None:
     assert trace.nbytes == 0
 
 
-def test_loading_over_a_model_in_memory_takes_a_part_of_two_weights_more(saved: Path) -> None:
+def test_loading_over_a_model_in_memory_takes_shards_of_two_weights_more(saved: Path) -> None:
     model, state = sharded(transformer()), safe_load(saved)
     Tensor.realize(*get_parameters(model))
     with watched() as usage:
@@ -271,7 +271,7 @@ def test_loading_over_a_model_in_memory_takes_a_part_of_two_weights_more(saved: 
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_tensor_in_a_file_that_is_split_is_read_in_parts(tmp_path: Path, axis: int) -> None:
+def test_sharding_a_tensor_of_a_file_reads_it_shard_by_shard(tmp_path: Path, axis: int) -> None:
     array = np.arange(96 * 64, dtype=np.float32).reshape(96, 64)
     safe_save({"x": Tensor(array)}, tmp_path / "x.safetensors")
     state = safe_load(tmp_path / "x.safetensors")
@@ -281,7 +281,7 @@ def test_a_tensor_in_a_file_that_is_split_is_read_in_parts(tmp_path: Path, axis:
     np.testing.assert_array_equal(x.numpy(), array)
 
 
-def test_quantised_weights_are_read_and_computed_in_parts(tmp_path: Path) -> None:
+def test_quantised_weights_are_read_and_dequantised_shard_by_shard(tmp_path: Path) -> None:
     blocks = np.random.default_rng(0).integers(0, 50, (512, 4 * 18), np.uint8)
     (tmp_path / "q4_0").write_bytes(blocks.tobytes())
     in_file = Tensor(tmp_path / "q4_0").reshape(512, 4, 18)

@@ -1,4 +1,4 @@
-"""Pipelines: what is sent between stages, when, what is remembered, and that gradients are right.
+"""Pipeline parallelism: messages between stages, the timetable, live activations, and gradients.
 
 In KiB, of float32: a batch (64, 128) is 32, a microbatch of it (8, 128) is 4.
 """
@@ -42,7 +42,7 @@ def test_gpipe_goes_forward_then_backward() -> None:
     ]
 
 
-def test_one_forward_one_backward_takes_turns() -> None:
+def test_one_forward_one_backward_alternates() -> None:
     assert str(make_timetable(4, 8, "1f1b")).split("\n") == [
         "stage 0: F0 F1 F2 F3 .  .  .  B0 F4 B1 F5 B2 F6 B3 F7 B4 .  B5 .  B6 .  B7",
         "stage 1: .  F0 F1 F2 .  .  B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 .  B6 .  B7 .",
@@ -52,7 +52,7 @@ def test_one_forward_one_backward_takes_turns() -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_timetable_is_as_short_as_can_be_and_keeps_the_order_of_things(schedule: str) -> None:
+def test_a_timetable_has_minimum_length_and_respects_dependencies(schedule: str) -> None:
     for stages in range(1, 6):
         for microbatches in range(1, 9):
             table = make_timetable(stages, microbatches, schedule)
@@ -63,7 +63,7 @@ def test_a_timetable_is_as_short_as_can_be_and_keeps_the_order_of_things(schedul
                 if task
             }
             assert len(when) == 2 * stages * microbatches
-            # a microbatch is on its way through all stages, and there is one more each tick
+            # a microbatch passes through all stages, and another one starts each tick
             assert len(table) == 2 * (stages + microbatches - 1)
             assert table.idle == pytest.approx((stages - 1) / (stages + microbatches - 1))
             for number in range(microbatches):
@@ -84,7 +84,7 @@ def test_a_timetable_is_as_short_as_can_be_and_keeps_the_order_of_things(schedul
         ((2, 0, "gpipe"), "2 stages and 0 microbatches does nothing"),
     ],
 )
-def test_a_timetable_that_cannot_be_is_refused(arguments: Any, message: str) -> None:
+def test_an_impossible_timetable_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_timetable(*arguments)
 
@@ -112,7 +112,7 @@ def batch(x_device: Any = None, y_device: Any = None) -> tuple[Tensor, Tensor]:
 
 
 def assert_trained_as_on_one_device(stages: list[Any], plain: list[Any], loss: Tensor) -> None:
-    """The loss and the gradients are those of `plain`, without a pipeline."""
+    """Loss and gradients equal those of `plain`, without a pipeline."""
     x, y = batch()
     expected = mean_squared(x.sequential(plain), y).backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -123,7 +123,7 @@ def assert_trained_as_on_one_device(stages: list[Any], plain: list[Any], loss: T
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_14_four_stages_send_each_of_eight_microbatches_on_and_back(schedule: str) -> None:
+def test_14_four_stages_send_each_of_eight_microbatches_forward_and_back(schedule: str) -> None:
     stages = [Stage(seed) for seed in range(4)]
     pipeline = Pipeline(stages, DEVICES, microbatches=8, schedule=schedule)
     x, y = batch(DEVICES[0], DEVICES[-1])
@@ -146,7 +146,7 @@ def test_targets_are_sent_to_the_last_stage_at_once() -> None:
     assert [record.nbytes for record in trace.records] == [32 * KIB] + [4 * KIB] * 16
 
 
-def test_14_going_forward_through_a_gpipe_takes_eleven_ticks() -> None:
+def test_14_the_forward_pass_of_gpipe_takes_eleven_ticks() -> None:
     ticks = make_timetable(4, 8, "gpipe").ticks
     forward = [any(task and task.kind == "forward" for task in tick) for tick in ticks]
     assert forward == [True] * 11 + [False] * 11
@@ -198,9 +198,7 @@ def test_a_pipeline_is_called_as_a_model() -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tasks_of_a_tick_touch_nothing_that_others_of_the_tick_write(
-    monkeypatch: pytest.MonkeyPatch, schedule: str
-) -> None:
+def test_tasks_of_one_tick_are_independent(monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
     pipeline = Pipeline([Stage(seed) for seed in range(4)], DEVICES, 8, schedule)
     items: dict[tuple[int, Task], list[ScheduleItem]] = {}
     do = _Batch.do
@@ -219,13 +217,13 @@ def test_tasks_of_a_tick_touch_nothing_that_others_of_the_tick_write(
             touched = {id(buffer.base or buffer) for item in other for buffer in item.bufs}
             assert written
             assert not written & touched
-    # what a task computes, it computes on the devices of its stage
+    # a task computes on the devices of its stage
     for (stage, _), done in items.items():
         assert {item.device for item in done if isinstance(item, ExecItem)} == {DEVICES[stage]}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_second_step_has_its_plans_from_the_cache(schedule: str) -> None:
+def test_a_second_step_takes_its_plans_from_the_cache(schedule: str) -> None:
     pipeline = Pipeline([Stage(seed) for seed in range(3)], DEVICES[:3], 4, schedule)
     optimizer = SGD(get_parameters(pipeline.stages), lr=0.1)
     planned = []
@@ -240,7 +238,7 @@ def test_a_second_step_has_its_plans_from_the_cache(schedule: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_stage_remembers_what_its_timetable_says(schedule: str) -> None:
+def test_a_stage_keeps_the_activations_that_its_timetable_needs(schedule: str) -> None:
     inputs: dict[int, list[weakref.ref[Tensor]]] = {stage: [] for stage in range(4)}
     most = [0] * 4
 
@@ -260,7 +258,7 @@ def test_a_stage_remembers_what_its_timetable_says(schedule: str) -> None:
 
 
 def test_one_forward_one_backward_takes_less_memory() -> None:
-    def most_memory(schedule: str) -> int:
+    def peak_memory(schedule: str) -> int:
         found = 0
 
         def watch(x: Tensor) -> Tensor:
@@ -279,16 +277,16 @@ def test_one_forward_one_backward_takes_less_memory() -> None:
         pipeline.step(mean_squared, x, y)
         return found - before
 
-    # 8 x 4 inputs of 4 KiB, or 4 + 3 + 2 + 1; the last one is not there yet, and under the other
-    # schedule there may be gradients on their way back
-    assert most_memory("gpipe") - most_memory("1f1b") >= (32 - 10 - 4) * 4 * KIB
+    # 8 x 4 inputs of 4 KiB, or 4 + 3 + 2 + 1; the last one does not exist yet, and under the other
+    # schedule there may be gradients in flight
+    assert peak_memory("gpipe") - peak_memory("1f1b") >= (32 - 10 - 4) * 4 * KIB
 
 
 # ---- stages over several devices ----
 
 
 class Megatron:
-    """Two layers, columns and then rows split over a mesh: (batch, 128) to (batch, 128)."""
+    """Two layers, column then row parallel over a mesh: (batch, 128) to (batch, 128)."""
 
     def __init__(self, seed: int, mesh: Mesh | None = None, out: P | None = None) -> None:
         self.up = Tensor(array(128, 256, seed=seed) * 0.1, requires_grad=True)
@@ -312,22 +310,22 @@ def test_15_a_pipeline_of_tensor_parallel_stages(spec: P) -> None:
     x, y = batch(first.sharding(spec), second.sharding(P()))
     with CommTrace() as trace:
         loss = pipeline.step(mean_squared, x, y)
-    # a full copy to each device of the next stage, or a half
+    # replicated on each device of the next stage, or a half
     copies = 2 if spec == P() else 1
     sent = [record.nbytes for record in trace.records if record.kind == "send"]
     assert sent == [copies * 4 * KIB] * 16
     assert_trained_as_on_one_device(stages, [Megatron(0), Megatron(2)], loss)
 
 
-def test_microbatches_of_a_split_batch_are_taken_where_it_is() -> None:
+def test_microbatches_of_a_sharded_batch_are_sliced_without_communication() -> None:
     mesh = Mesh(GRID, ("pp", "dp"), DEVICES)
     layouts = [stage.sharding(P("dp")) for stage in mesh.split("pp")]
     stages = [Stage(0), Stage(1)]
     pipeline = Pipeline(stages, layouts, 8)
     with CommTrace() as trace:
         loss = pipeline.step(mean_squared, *batch(*layouts))
-    # 4 KiB on and back for each microbatch; of 64 in two devices for each stage, once a batch; and
-    # the loss, of 4 bytes, for each microbatch
+    # 4 KiB forward and back for each microbatch; an all-reduce of 64 KiB over two devices for each
+    # stage, once a batch; and one of the loss, 4 bytes, for each microbatch
     assert trace.kinds() == {"send": 16 * 4 * KIB, "all_reduce": 2 * 2 * 64 * KIB + 8 * 2 * 4}
     assert_trained_as_on_one_device(stages, [Stage(0), Stage(1)], loss)
 
@@ -354,7 +352,7 @@ def test_a_mesh_of_one_dimension_is_split_into_devices() -> None:
 # ---- layers with a state, random numbers, the JIT ----
 
 
-def test_a_stage_drops_out_the_same_on_the_way_back() -> None:
+def test_a_stage_uses_the_same_dropout_mask_backward() -> None:
     layers = [nn.Linear(32, 32, bias=False) for _ in range(2)]
     for layer in layers:
         layer.weight.requires_grad_(True)
@@ -363,13 +361,13 @@ def test_a_stage_drops_out_the_same_on_the_way_back() -> None:
     with Tensor.train():
         loss = Pipeline(stages, TWO, 4).step(lambda out, y: (out * y).sum(), x, factor)
     for layer in layers:
-        # linear in each weight, for the same zeros on both ways
+        # linear in each weight, if both directions have the same zeros
         assert layer.weight.grad is not None
         through = (layer.weight * layer.weight.grad).sum().item()
         assert through == pytest.approx(loss.item(), rel=1e-4)
 
 
-def test_running_statistics_are_those_of_microbatches_in_turn() -> None:
+def test_running_statistics_are_updated_by_microbatches_in_order() -> None:
     norm, plain = nn.BatchNorm(128), nn.BatchNorm(128)
     value = array(*BATCH, seed=10)
     with Tensor.train():
@@ -382,7 +380,7 @@ def test_running_statistics_are_those_of_microbatches_in_turn() -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_training_under_the_jit_is_training_without(schedule: str) -> None:
+def test_training_under_the_jit_equals_training_without(schedule: str) -> None:
     def losses(jit: bool) -> list[float]:
         layers = [Stage(0), Stage(1)]
         pipeline = Pipeline(layers, TWO, 4, schedule)
@@ -402,7 +400,7 @@ def test_training_under_the_jit_is_training_without(schedule: str) -> None:
     assert losses(True) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_pipeline_of_devices_that_only_count() -> None:
+def test_a_pipeline_on_null_devices() -> None:
     devices = [f"NULL:{number}" for number in range(4)]
     pipeline = Pipeline([Stage(seed) for seed in range(4)], devices, 8)
     x, y = batch(devices[0], devices[-1])
@@ -411,11 +409,11 @@ def test_a_pipeline_of_devices_that_only_count() -> None:
     assert [record.nbytes for record in trace.records] == [4 * KIB] * 48
 
 
-# ---- weights that stages share ----
+# ---- tied weights ----
 
 
 class Embed:
-    """Numbers of words to rows of a table: (batch,) to (batch, 16)."""
+    """Token ids to rows of a table: (batch,) to (batch, 16)."""
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
@@ -432,7 +430,7 @@ class Score(Embed):
 
 
 def tied() -> tuple[list[Any], Tensor]:
-    """Three stages, the last of which shares its table with the first; and the table."""
+    """Three stages whose first and last share a table; and the table."""
     table = Tensor(array(96, 16), requires_grad=True)
     inner = Tensor(array(16, 16, seed=1) * 0.3, requires_grad=True)
     return [Embed(table), [Score(inner), Tensor.tanh], Score(table)], table
@@ -466,7 +464,8 @@ def test_a_table_of_two_stages_is_trained_by_both(places: list[Any], copies: int
     assert expected.grad is not None
     assert table.grad.device is table.device
     np.testing.assert_allclose(table.grad.numpy(), expected.grad.numpy(), rtol=1e-4, atol=1e-6)
-    # it is sent to each device of the other stage that has it, after the last microbatch
+    # its gradient is sent to each device of the other stage that holds it, after the last
+    # microbatch
     sent = [record.nbytes for record in trace.records if record.nbytes % table.nbytes() == 0]
     assert sum(sent[-2:]) == copies * table.nbytes()
     np.testing.assert_allclose(pipeline(x).numpy(), x.sequential(flat(plain)).numpy(), 1e-4, 1e-5)
@@ -499,7 +498,7 @@ def test_a_shared_table_is_trained_through_the_model_too() -> None:
     np.testing.assert_allclose(table.grad.numpy(), expected.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_an_optimizer_trains_a_shared_table_on_all_devices_alike() -> None:
+def test_an_optimizer_keeps_the_replicas_of_a_shared_table_equal() -> None:
     stages, table = tied()
     pipeline = Pipeline(stages, DEVICES[:3], 4)
     optimizer = SGD(get_parameters(stages), lr=1.0)
@@ -566,7 +565,7 @@ def test_a_pipeline_that_does_not_fit_is_refused(build: Any, message: str) -> No
         build()
 
 
-def test_a_layer_hidden_in_a_function_is_an_error_that_says_so() -> None:
+def test_a_layer_hidden_in_a_function_is_an_error() -> None:
     hidden = Stage(1)
     pipeline = Pipeline([Stage(0), lambda x: hidden(x).relu()], TWO, 4)
     with pytest.raises(ShardingError, match="operands live on CPU:1 and CPU") as error:
@@ -577,13 +576,13 @@ def test_a_layer_hidden_in_a_function_is_an_error_that_says_so() -> None:
     ]
 
 
-def test_a_stage_that_no_gradient_comes_out_of_is_refused() -> None:
+def test_a_stage_without_an_input_gradient_is_refused() -> None:
     pipeline = Pipeline([lambda x: x, [lambda x: x > 0, Tensor.float, Stage(0)]], TWO, 4)
     with pytest.raises(ValueError, match="no gradient comes out of stage 1 of a pipeline, whose"):
         pipeline.step(mean_squared, *batch())
 
 
-def test_a_stage_that_gives_no_tensor_is_refused() -> None:
+def test_a_stage_that_returns_no_tensor_is_refused() -> None:
     pipeline = Pipeline([lambda x: (x, x), Stage(0)], TWO, 4)
     with pytest.raises(
         TypeError, match="stage 0 of a pipeline gave a tuple; a stage must return one tensor"

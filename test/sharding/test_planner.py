@@ -1,4 +1,4 @@
-"""Plans: what they predict is what runs, and no layout made by hand is better."""
+"""The layout planner: its predictions equal the measured costs, and no manual layout is better."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def block() -> dict[str, Any]:
 
 
 def filled(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The inputs with numbers in memory: a weight of ones would need none."""
+    """The inputs with random values in memory; constants would need no memory."""
     for seed, x in enumerate(nn.state.get_parameters(inputs)):
         x.replace(Tensor(array(*x.shape, seed=seed) * 0.2).realize())
     return inputs
@@ -77,11 +77,11 @@ def laid_out(inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> None
 
 
 def training_step(model: Any, optimizer: Any, x: Tensor) -> list[Tensor]:
-    """The loss, and all that an optimizer changes."""
+    """The loss, and all tensors that the optimizer updates."""
     with Tensor.train():
         loss = model(x).square().mean().backward()
         updates = optimizer.schedule_step()
-        # a gradient that is asked for is stored, and reduced on all devices
+        # a requested gradient is stored, and reduced on all devices
         optimizer.zero_grad()
         return [loss, *updates]
 
@@ -93,7 +93,7 @@ def measured(inputs: Mapping[str, Any], function: Callable[..., Any] = step) -> 
 
 
 def assert_runs_as_planned(inputs: dict[str, Any], found: Plan) -> None:
-    """Bytes are those predicted; values and gradients those of one device."""
+    """Bytes equal the prediction; values and gradients equal those on one device."""
     expected = [x.numpy() for x in step(**inputs)]
     found.apply()
     Tensor.realize(*nn.state.get_parameters(inputs))
@@ -103,14 +103,14 @@ def assert_runs_as_planned(inputs: dict[str, Any], found: Plan) -> None:
         np.testing.assert_allclose(result.numpy(), value, rtol=1e-4, atol=1e-5)
 
 
-# ---- what a movement costs ----
+# ---- the cost of communication ----
 
 ADD = Partial("ADD")
 GRID_AXES: list[Any] = [(0, None), (None, 1), (0, 1), (1, 1), (2, 0), (None, None)]
 
 
 def lowered_bytes(node: UOp) -> dict[str, int]:
-    """The bytes of the messages that a node becomes."""
+    """The bytes of the messages that a node is lowered to."""
     kinds: dict[str, int] = {}
     for x in lower_layouts(UOp.sink(node)).toposort():
         if x.op is Ops.TRANSFER:
@@ -121,7 +121,7 @@ def lowered_bytes(node: UOp) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("shape", [(8, 12, 16), (5, 7, 3), (64, 100, 40)])
-def test_a_movement_costs_the_bytes_of_its_messages(shape: tuple[int, ...]) -> None:
+def test_a_communication_node_costs_the_bytes_of_its_messages(shape: tuple[int, ...]) -> None:
     targets = [on(axes, (2, 2)) for axes in GRID_AXES]
     sources = [*targets, *(on(axes, (2, 2)) for axes in [(ADD, 0), (1, ADD), (ADD, ADD)])]
     for source in sources:
@@ -172,7 +172,7 @@ def test_memory_is_predicted_to_the_byte() -> None:
     assert peak == before + found.cost.working_nbytes == found.cost.memory_nbytes
 
 
-def test_sizes_that_do_not_divide_are_split() -> None:
+def test_uneven_sizes_are_sharded() -> None:
     inputs = filled({"model": Perceptron(63, 127, 65), "x": Tensor.empty(129, 63)})
     whole = plan(step, inputs, MESHES["two"], fixed=dict.fromkeys(weights(inputs), P()))
     limit = whole.cost.memory_nbytes - 20_000
@@ -193,7 +193,7 @@ def weights(inputs: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (9, 7)])
-def test_devices_without_a_part_send_no_terms(shape: tuple[int, int]) -> None:
+def test_devices_with_empty_shards_send_no_partial_sums(shape: tuple[int, int]) -> None:
     x = Tensor.empty(*shape).to(Sharding(DEVICES, 0)).realize()
     cost = predict(lambda x: x.sum(0), {"x": x}, {})
     with CommTrace() as trace:
@@ -226,13 +226,13 @@ def test_a_training_step_takes_the_bytes_and_the_memory_predicted(
         set(trained(with_optimizer(filled(make()), optimizer), parameters, state, rows).kinds)
         for parameters, state in [(whole, whole), (whole, rows), (rows, rows)]
     ]
-    # copies; state that is split (ZeRO-1); all of it split (ZeRO-3)
+    # replicated; sharded optimizer state (ZeRO-1); everything sharded (ZeRO-3)
     assert kinds[0] == {"all_reduce"}
     assert all({"reduce_scatter", "all_gather"} <= found for found in kinds[1:])
 
 
 def trained(inputs: dict[str, Any], parameters: Sharding, state: Sharding, x: Sharding) -> Cost:
-    """The cost of a training step, which it is checked to have."""
+    """The cost of a training step, checked against the measurement."""
     layouts = {"x": x}
     for group in group_tensors(inputs):
         layout = parameters if group.parameter is None else state
@@ -261,7 +261,7 @@ def test_state_is_laid_out_as_its_parameter_unless_it_is_named() -> None:
     assert predict(training_step, inputs, layouts) == expected
 
 
-def test_a_plan_with_an_optimizer_trains_as_one_device_does() -> None:
+def test_a_plan_with_an_optimizer_trains_as_on_one_device() -> None:
     alone, inputs = (with_optimizer(filled(perceptron(256)), "adam") for _ in range(2))
     free = plan(training_step, inputs, MESHES["two"], fixed={"x": P("dp")}).cost
     limit = free.memory_nbytes - 1
@@ -275,14 +275,14 @@ def test_a_plan_with_an_optimizer_trains_as_one_device_does() -> None:
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-3, atol=1e-4)
 
 
-def test_an_optimizer_that_joins_its_parameters_cannot_be_planned() -> None:
+def test_an_optimizer_with_fused_parameters_cannot_be_planned() -> None:
     inputs = perceptron(32)
     inputs["optimizer"] = nn.optim.Adam(nn.state.get_parameters(inputs["model"]), fused=True)
     with pytest.raises(ValueError, match="optimizer updates its parameters as one flat tensor"):
         plan(training_step, inputs, MESHES["two"])
 
 
-def test_an_optimizer_knows_few_layers_as_long_as_lists_are_short() -> None:
+def test_an_optimizer_has_few_layers_while_lists_are_shortened() -> None:
     inputs = with_optimizer(language_model(5, "CPU"), "adam")
     optimizer = inputs["optimizer"]
     before = dict(vars(optimizer))
@@ -295,7 +295,7 @@ def test_an_optimizer_knows_few_layers_as_long_as_lists_are_short() -> None:
     assert names == ["optimizer of model.layers.*.up.weight"]
 
 
-# ---- against layouts made by hand ----
+# ---- against manual layouts ----
 
 
 def replicated(names: list[str], x: Sharding, whole: Sharding) -> dict[str, Sharding]:
@@ -342,7 +342,7 @@ def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Shardi
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [lambda: perceptron(64), block], ids=["perceptron", "layer"])
 @pytest.mark.parametrize("mesh", ["four", "grid"])
-def test_no_layout_made_by_hand_is_better(mesh: str, make: Callable[[], dict[str, Any]]) -> None:
+def test_no_manual_layout_is_better(mesh: str, make: Callable[[], dict[str, Any]]) -> None:
     inputs = filled(make())
     cost = plan(step, inputs, MESHES[mesh]).cost
     for name, layouts in by_hand(inputs, MESHES[mesh]).items():
@@ -352,14 +352,14 @@ def test_no_layout_made_by_hand_is_better(mesh: str, make: Callable[[], dict[str
         assert measured(inputs) == expected.kinds, name
 
 
-# only bytes take time here
+# here only bytes take time
 BYTES = Topology(
     same_memory=Link("same memory", 0.0, 1e9), host_processor=Processor(math.inf, math.inf)
 )
 
 
 @pytest.mark.parametrize("mesh", ["four", "grid"])
-def test_with_its_batch_split_a_plan_moves_no_more_than_layouts_made_by_hand(mesh: str) -> None:
+def test_with_a_sharded_batch_a_plan_moves_no_more_than_manual_layouts(mesh: str) -> None:
     inputs = filled(perceptron(512))
     names = MESHES[mesh].names
     with BYTES:
@@ -375,7 +375,7 @@ def test_with_its_batch_split_a_plan_moves_no_more_than_layouts_made_by_hand(mes
 # ---- limits, names, errors ----
 
 
-def test_a_limit_of_memory_is_kept() -> None:
+def test_a_memory_limit_is_respected() -> None:
     inputs = perceptron(512)
     whole = plan(step, inputs, MESHES["four"], fixed={"model.layers.0.weight": P()})
     limit = whole.cost.memory_nbytes - 1
@@ -386,7 +386,7 @@ def test_a_limit_of_memory_is_kept() -> None:
     assert measured(inputs) == small.cost.kinds
 
 
-def test_of_few_choices_the_best_is_found() -> None:
+def test_the_optimum_of_a_small_search_space_is_found() -> None:
     inputs = perceptron(500)
     mesh, groups = MESHES["four"], group_tensors(inputs)
     fixed = {group.name: P() for group in groups if len(group.shape) == 1}
@@ -410,7 +410,7 @@ def test_of_few_choices_the_best_is_found() -> None:
         assert "; all that can fit: none is better" in str(found)
 
 
-def test_what_does_not_fit_is_an_error_that_says_how_much_is_needed() -> None:
+def test_exceeding_memory_is_an_error_that_says_how_much_is_needed() -> None:
     message = r"choices of layouts fits into 1,000 bytes a device; the nearest needs [\d,]+ bytes"
     with pytest.raises(MemoryError, match=message):
         plan(step, perceptron(32), MESHES["two"], memory_limit=1000)
@@ -430,7 +430,7 @@ def test_a_function_that_returns_nothing_is_an_error() -> None:
         plan(lambda x: None, {"x": Tensor.empty(4, 4)}, MESHES["two"])
 
 
-def test_planning_leaves_tensors_and_random_numbers_as_they_were() -> None:
+def test_planning_leaves_tensors_and_random_numbers_unchanged() -> None:
     inputs = filled(perceptron(32))
     x = inputs["x"]
     before, node = x.numpy(), x.uop
@@ -458,17 +458,17 @@ def language_model(layers: int, device: str = "NULL") -> dict[str, Any]:
     return {"model": model, "tokens": tokens, "targets": targets}
 
 
-def test_alike_layers_share_layouts() -> None:
+def test_equal_layers_share_layouts() -> None:
     groups = {group.name: group for group in group_tensors(language_model(5))}
     assert list(groups["model.layers.*.up.weight"].tensors)[-1] == "model.layers.4.up.weight"
     assert "model.layers.0.up.weight" not in groups
-    # two linear layers of one shape may well differ
+    # two linear layers of one shape may have different layouts
     pair = group_tensors({"model": Perceptron(8, 8, 8)})
     assert [group.name for group in pair][:2] == ["model.layers.0.weight", "model.layers.0.bias"]
 
 
 @pytest.mark.parametrize("spec", [P(), P("dp"), P(None, "tp")])
-def test_two_layers_tell_what_many_move(spec: P) -> None:
+def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
     inputs = language_model(5)
     groups = group_tensors(inputs)
     mesh = Mesh((2, 2), ("dp", "tp"), ("NULL", "NULL:1", "NULL:2", "NULL:3"))
@@ -503,7 +503,7 @@ def test_a_language_model_runs_as_planned() -> None:
     assert measured(inputs, language_step) == found.cost.kinds
 
 
-def test_a_table_shows_what_was_chosen() -> None:
+def test_a_table_shows_the_chosen_layouts() -> None:
     found = plan(step, perceptron(512), MESHES["grid"], fixed={"x": P(("dp", "tp"))})
     lines = str(found).splitlines()
     assert lines[0].startswith("Mesh(dp=2, tp=2, CPU:0-3), ")

@@ -1,6 +1,6 @@
-"""Random programs over random layouts are what they are on one device; and a wrong one is found.
+"""Random programs on random layouts equal themselves on one device; and a seeded bug is found.
 
-The programs are those of `python -m test.fuzz_sharding`, which draws others for as long as asked.
+The programs come from `python -m test.fuzz_sharding`, which searches for a given time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""More devices cost no more kernels, and what is made on many devices is made in parts."""
+"""Scaling: more devices need no more kernels, and creation on many devices is shard by shard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_eight_devices_need_no_more_kernels_than_two(name: str, text: bool) -> N
     assert kernels(8) <= two
 
 
-# ---- what has no content yet ----
+# ---- memory without content ----
 
 EIGHT = ("CPU", *(f"CPU:{i}" for i in range(1, 8)))
 NUMBERS = 1 << 16
@@ -49,12 +49,12 @@ MADE: dict[str, Callable[[Any], Tensor]] = {
 
 @pytest.mark.parametrize("layout", [on(0), Sharding(EIGHT, 0)], ids=["four", "eight"])
 @pytest.mark.parametrize("name", MADE)
-def test_a_sharded_array_without_content_is_allocated_in_parts(name: str, layout: Any) -> None:
+def test_a_sharded_empty_array_is_allocated_shard_by_shard(name: str, layout: Any) -> None:
     GlobalCounters.reset()
     before, used = GlobalCounters.mem_used, dict(GlobalCounters.mem_used_per_device)
     x = MADE[name](layout)
     assert moved(x) == {}
-    # one kernel a device writes a constant; nothing runs for what is empty
+    # one kernel per device writes a constant; an empty array needs none
     assert GlobalCounters.kernel_count == (0 if "empty" in name else len(layout))
     part = x.nbytes() // len(layout)
     for device in layout:
@@ -72,7 +72,7 @@ def test_constants_take_no_memory_until_they_are_stored() -> None:
     assert GlobalCounters.mem_used == before
 
 
-def test_a_part_of_empty_memory_is_written_where_it_is() -> None:
+def test_a_slice_of_empty_memory_is_written_in_place() -> None:
     x = Tensor.empty(8, 4, device=on(0)).realize()
     x.assign(Tensor.full((8, 4), 3.0)).realize()
     assert all((part == 3).all() and part.shape == (2, 4) for part in parts(x))

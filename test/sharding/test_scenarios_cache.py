@@ -35,8 +35,8 @@ def stored(value: Array, layout: Any) -> Tensor:
 def decoded(
     layout: Sharding | None, steps: int, masked: bool = True
 ) -> tuple[list[Array], list[dict[str, int]], int]:
-    """Attention over a growing cache, `masked` or only over its first positions: outputs, bytes
-    moved in each step, and calls of Python.
+    """Attention over a growing cache, `masked` or over its prefix: outputs, bytes of communication
+    in each step, and Python calls.
     """
     cache = stored(np.zeros((2, HEADS, LENGTH, DIM), np.float32), layout and on(layout.axes[0]))
     beside = layout and (layout if layout is BY_HEAD else REPLICATED)
@@ -65,22 +65,22 @@ def decoded(
     return outputs, kinds, calls
 
 
-def test_21_a_cache_split_over_heads_moves_nothing() -> None:
+def test_21_a_cache_sharded_by_head_moves_nothing() -> None:
     expected, _, _ = decoded(None, 6)
     found, kinds, calls = decoded(BY_HEAD, 6)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert kinds == [{}] * 6
-    # a call as it is, and a captured one
+    # an ordinary call, and a captured one
     assert calls == 2
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_21_a_cache_split_over_positions_stays_where_it_is(masked: bool) -> None:
+def test_21_a_cache_sharded_by_position_is_not_moved(masked: bool) -> None:
     expected, _, _ = decoded(None, 6)
     with Context(SHARDING="strict"):
         found, kinds, calls = decoded(BY_POSITION, 6, masked)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    # the maximum, the sum and the mean of the values for each head; nothing of the cache
+    # all-reduces of the maximum, the sum and the mean of the values per head; nothing of the cache
     assert kinds == [{"all_reduce": 4 * 3 * 4 * (HEADS + HEADS + HEADS * DIM)}] * 6
     assert calls == 2
 
@@ -93,7 +93,7 @@ def test_21_only_the_owner_of_a_position_writes() -> None:
     with CommTrace() as trace:
         cache[:, :, position : position + 1] = new
     assert trace.records == []
-    # on each device, as much is read and stored as is written; the block is 512 times that
+    # each device reads and stores as much as is written; the block is 512 times that
     assert GlobalCounters.global_mem == 4 * 3 * new.nbytes()
     blocks = parts(cache)
     np.testing.assert_array_equal(blocks[2][:, :, 3000 - 2048], new.numpy()[:, :, 0])
@@ -101,7 +101,7 @@ def test_21_only_the_owner_of_a_position_writes() -> None:
     assert not any(block.any() for block in blocks)
 
 
-# ---- writing to a part of a split axis, in general ----
+# ---- slice assignment along a sharded axis ----
 
 WRITES: dict[str, Any] = {
     "item": lambda x, part, v: x.__setitem__(part, v),
@@ -114,7 +114,7 @@ LAYOUTS = [on(0), on(1), on((0, 1), GRID), on((0, None), GRID), on((0, 0), GRID)
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("how", WRITES)
-def test_writing_to_a_part_of_a_split_axis(how: str, layout: Sharding) -> None:
+def test_slice_assignment_along_a_sharded_axis(how: str, layout: Sharding) -> None:
     random = np.random.default_rng(0)
     for rows in (3, 8, 10):
         count = int(random.integers(2, rows))
@@ -130,12 +130,12 @@ def test_writing_to_a_part_of_a_split_axis(how: str, layout: Sharding) -> None:
                 with Context(SPEC=2):
                     WRITES[how](x, (slice(first, first + count), slice(1, 5)), v)
                 np.testing.assert_array_equal(x.numpy(), expected)
-                # what was computed from the old content keeps it
+                # a value computed from the old content keeps it
                 np.testing.assert_array_equal(beside.numpy(), array(rows, 6))
 
 
 @pytest.mark.parametrize("layout", ["CPU:1", on(0), on((0, 1), GRID)], ids=str)
-def test_writing_to_a_part_of_a_view_writes_to_what_it_is_a_view_of(layout: Any) -> None:
+def test_slice_assignment_to_a_view_writes_to_its_base(layout: Any) -> None:
     x, v = stored(array(8, 6), layout), stored(array(2, 6, seed=1), None).to(layout)
     expected = array(8, 6)
     part, mirrored = x[2:7], x[::-1]
@@ -149,7 +149,7 @@ def test_writing_to_a_part_of_a_view_writes_to_what_it_is_a_view_of(layout: Any)
         part, mirrored = x[2:7], x[::-1]
 
 
-def test_writing_to_a_copy_computes_nothing_that_a_gradient_goes_through() -> None:
+def test_writing_to_a_clone_keeps_the_graph_of_the_gradient() -> None:
     a = Tensor(array(8, 6)).realize()
     for index in (slice(None, None, -1), slice(2, 5), slice(None, None, 2)):
         x = a.to(on(0))
@@ -160,10 +160,10 @@ def test_writing_to_a_copy_computes_nothing_that_a_gradient_goes_through() -> No
 
 
 @pytest.mark.parametrize("layout", [on(0), on((0, 1), GRID), on((None, 0), GRID)], ids=str)
-def test_rows_at_a_symbolic_place_are_picked_where_they_are(layout: Sharding) -> None:
+def test_rows_at_a_symbolic_position_are_selected_on_their_devices(layout: Sharding) -> None:
     place = Variable("place", 0, 8)
     value, v = array(10, 6), stored(array(2, 6, seed=1), REPLICATED)
-    # each sends its part of a row, or zeros, to the others that split the rows
+    # each device sends its shard of a row, or zeros, to the others that shard the rows
     row = 6 // layout.shards(1) * 4 * len(layout) * (layout.shards(0) - 1)
     for number in (0, 4, 8):
         with Context(SHARDING="strict", SPEC=2):
@@ -200,7 +200,7 @@ PREFIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PREFIXES)
-def test_the_first_elements_of_a_split_axis(name: str) -> None:
+def test_a_prefix_of_a_sharded_axis(name: str) -> None:
     values, program = integers(3, 10, 4), PREFIXES[name]
     n = Variable("n", 1, 10)
     for layout in (on(1), on((1, 0), GRID)):
@@ -211,7 +211,7 @@ def test_the_first_elements_of_a_split_axis(name: str) -> None:
                 np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-5, 1e-5)
 
 
-def test_what_is_written_in_full_copies_moves_nothing() -> None:
+def test_writing_to_replicas_moves_nothing() -> None:
     x, v = stored(array(8, 6), on(0)), stored(array(3, 6), REPLICATED)
     with CommTrace() as trace, Context(SHARDING="strict"):
         x[2:5] = v
@@ -221,7 +221,7 @@ def test_what_is_written_in_full_copies_moves_nothing() -> None:
     assert moved(x) == {}
 
 
-def test_a_part_of_a_copy_is_no_part_of_the_tensor() -> None:
+def test_a_slice_of_a_copy_is_no_view_of_the_tensor() -> None:
     x, v = stored(array(8, 6), on(0)), stored(array(3, 6, seed=1), REPLICATED)
     part = x.to(on(1))[2:5].assign(v)
     np.testing.assert_array_equal(part.numpy(), v.numpy())
@@ -229,7 +229,7 @@ def test_a_part_of_a_copy_is_no_part_of_the_tensor() -> None:
 
 
 @pytest.mark.parametrize("layout", ["CPU:1", on(1), on(0), on((0, 1), GRID)], ids=str)
-def test_views_see_what_is_written_and_nothing_else_does(layout: Any) -> None:
+def test_only_views_see_writes(layout: Any) -> None:
     x, v = stored(array(8, 6), layout), stored(array(2, 6, seed=1), None)
     view, turned, row = x[2:6], x.flip(0), x[3]
     copied = x.to("CPU" if isinstance(layout, str) else on(None)).reshape(48)

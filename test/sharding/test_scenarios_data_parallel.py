@@ -1,4 +1,4 @@
-"""Scenarios 1, 2, 3, 16 and 25: batches are split, and weights are full copies, or split too.
+"""Scenarios 1, 2, 3, 16 and 25: batches are sharded; weights are replicated, or sharded too.
 
 In KiB that each of four devices sends, of float32: `x` (64, 128) is 32, `w1` (128, 512) is 256. Of
 S, an all-gather or a reduce-scatter sends 3/4, an all-reduce 3/2.
@@ -19,11 +19,11 @@ from test.sharding.common import (
     REPLICATED,
     Array,
     array,
-    brought,
     moved,
     on,
     parts,
     placed,
+    resharded,
     sent,
     traffic,
 )
@@ -45,13 +45,13 @@ def test_01_data_parallel_reduces_the_gradient_of_the_weight() -> None:
 @pytest.mark.parametrize("make", [SGD, Adam])
 def test_02_zero_scatters_gradients_and_gathers_weights(make: Callable[..., Any]) -> None:
     def trained(layout: Any) -> tuple[Array, dict[str, float]]:
-        """The weight after two steps, and what the second one moves."""
+        """The weight after two steps, and the communication of the second."""
         master, x = placed(array(*W1) * 0.1, layout), placed(array(*X), layout).detach()
         optimizer = make([master], lr=0.01)
         with Tensor.train():
             for _ in range(2):
                 optimizer.zero_grad()
-                (x @ brought(master, REPLICATED)).tanh().square().mean().backward()
+                (x @ resharded(master, REPLICATED)).tanh().square().mean().backward()
                 kinds = sent(moved(*optimizer.schedule_step()))
         assert layout is None or all(part.shape == (32, 512) for part in parts(master))
         return master.numpy(), kinds
@@ -61,8 +61,8 @@ def test_02_zero_scatters_gradients_and_gathers_weights(make: Callable[..., Any]
     assert kinds == {"all_gather": 192, "reduce_scatter": 192}
 
 
-def test_02_a_gradient_is_scattered_where_a_split_one_is_asked_for() -> None:
-    # the weight is a full copy; the state of its optimizer is not
+def test_02_a_gradient_requested_as_sharded_is_reduce_scattered() -> None:
+    # the weight is replicated; its optimizer state is sharded
     x, w = placed(array(*X), ROWS), placed(array(*W1), REPLICATED)
     (gradient,) = (x @ w).square().sum().gradient(w)
     shard = gradient.to(ROWS)
@@ -79,9 +79,9 @@ def test_03_fsdp_gathers_the_weight_and_scatters_its_gradient() -> None:
     assert training == {"all_gather": 192, "reduce_scatter": 192}
 
 
-def test_03_fsdp_of_few_rows_moves_the_rows() -> None:
-    # 4 KiB of rows are brought to the weight's blocks and the terms of 16 KiB are added up: less
-    # than to gather the weight
+def test_03_fsdp_with_few_rows_moves_the_rows() -> None:
+    # rows of 4 KiB are resharded to match the weight, and partial sums of 16 KiB are reduced: less
+    # than gathering the weight
     forward, training, _ = traffic(Tensor.matmul, [array(8, 128), array(*W1)], [ROWS, ROWS])
     assert forward == {"all_to_all": 0.75, "all_reduce": 24}
     assert sum(training.values()) < 192
@@ -104,9 +104,9 @@ def test_16_synced_batch_norm_reduces_statistics_only() -> None:
     arrays = [array(*IMAGES), array(16, seed=1), array(16, seed=2)]
     forward, training, out = traffic(normalized, arrays, [ROWS, REPLICATED, REPLICATED])
     assert out.device is ROWS
-    # mean and variance of 16 channels; terms of so few bytes go to the three others at once
+    # mean and variance of 16 channels; partial sums this small go to the three others directly
     assert forward == {"all_reduce": 2 * 3 * CHANNEL}
-    # and the gradients by these two, by the weight and by the bias
+    # and the gradients of these two, of the weight and of the bias
     assert training == {"all_reduce": 6 * 3 * CHANNEL}
 
 
@@ -127,10 +127,10 @@ def test_16_batch_norm_of_each_device_moves_nothing() -> None:
     np.testing.assert_allclose(out.numpy(), np.concatenate(expected), rtol=1e-4, atol=1e-5)
 
 
-# ---- what is summed before it is reduced ----
+# ---- gradients summed before the all-reduce ----
 
 
-def test_25_gradients_that_are_accumulated_are_reduced_once() -> None:
+def test_25_accumulated_gradients_are_reduced_once() -> None:
     def accumulated(layout: Any) -> Tensor:
         w = placed(array(*W1), layout and REPLICATED)
         for seed in range(4):
@@ -155,9 +155,9 @@ def test_25_a_weight_used_twice_is_reduced_once() -> None:
     assert training == {"all_reduce": 96}
 
 
-def test_25_split_weights_have_their_sums_scattered_once() -> None:
+def test_25_gradients_of_sharded_weights_are_reduce_scattered_once() -> None:
     def accumulated(x: Tensor, y: Tensor, master: Tensor) -> Tensor:
-        w = brought(master, REPLICATED)
+        w = resharded(master, REPLICATED)
         return (x @ w).square() + ((y @ w).relu() @ w.T) @ w
 
     arrays = [array(*X), array(*X, seed=1), array(*W1) * 0.1]
@@ -165,7 +165,7 @@ def test_25_split_weights_have_their_sums_scattered_once() -> None:
     assert training == {"all_gather": 192, "reduce_scatter": 192}
 
 
-# ---- how many weights are whole at a time ----
+# ---- how many gathered weights are alive ----
 
 DEPTH, WIDTH = 6, 256
 GATHERED = WIDTH * WIDTH * 4
@@ -189,7 +189,7 @@ def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
     x, *weights = [placed(a, b) for a, b in zip(deep_arrays(), layouts, strict=True)]
 
     def peak(*results: Tensor) -> int:
-        """The bytes on a device that realizing takes beside what there was and the results."""
+        """Peak bytes on a device while realizing, without the inputs and the results."""
         GlobalCounters.reset()
         before = GlobalCounters.mem_used_per_device["CPU:1"]
         Tensor.realize(*results)
@@ -199,33 +199,33 @@ def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
     gc.collect()
     activation = 64 * WIDTH * 4
     packed = 0 if axis == 0 else GATHERED // 4
-    # a weight, and what goes into a layer and comes out of it
+    # a weight, and the input and output of a layer
     assert peak(deep(x, *weights)) <= GATHERED + packed + 2 * activation
     gradients = deep(x, *weights).sum().gradient(*weights)
-    # the terms of one weight's gradient, sent and received, and two values of each layer
+    # the partial sums of one weight's gradient, sent and received, and two values per layer
     assert peak(*gradients) <= 3 * GATHERED + packed + 2 * DEPTH * activation
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_03_a_deep_model_gathers_weights_for_each_way(axis: int) -> None:
+def test_03_a_deep_model_gathers_weights_forward_and_backward(axis: int) -> None:
     forward, training, _ = traffic(deep, deep_arrays(), [ROWS] + [on(axis)] * DEPTH)
     each = 0.75 * GATHERED / 1024
     assert forward == {"all_gather": DEPTH * each}
-    # the last one is at hand when the backward pass begins
+    # the last one is still alive when the backward pass begins
     expected = {"all_gather": (2 * DEPTH - 1) * each, "reduce_scatter": DEPTH * each}
     assert training == expected
 
 
-def test_03_a_full_copy_that_is_stored_is_gathered_once() -> None:
+def test_03_a_realized_replicated_value_is_gathered_once() -> None:
     def kept(x: Tensor, *weights: Tensor) -> Tensor:
-        return deep(x, *(brought(w, REPLICATED).contiguous() for w in weights))
+        return deep(x, *(resharded(w, REPLICATED).contiguous() for w in weights))
 
     _, training, _ = traffic(kept, deep_arrays(), [ROWS] * (DEPTH + 1))
     each = 0.75 * GATHERED / 1024
     assert training == {"all_gather": DEPTH * each, "reduce_scatter": DEPTH * each}
 
 
-def test_03_weights_that_a_step_changes_are_gathered_before() -> None:
+def test_03_weights_that_a_step_updates_are_gathered_before() -> None:
     def trained(layouts: list[Any]) -> list[Array]:
         x, *weights = [placed(a, b) for a, b in zip(deep_arrays(), layouts, strict=True)]
         optimizer = SGD(weights, lr=0.1)
@@ -241,9 +241,9 @@ def test_03_weights_that_a_step_changes_are_gathered_before() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_03_a_transformer_under_fsdp_gathers_and_scatters_and_no_more() -> None:
+def test_03_a_transformer_under_fsdp_only_gathers_and_reduce_scatters() -> None:
     def step(split: bool) -> tuple[float, list[Array], dict[str, float], float]:
-        """The loss, the new weights, what moves, and KiB of the weights."""
+        """The loss, the new weights, the communication, and KiB of the weights."""
         Tensor.manual_seed(1)
         model = Transformer(vocab=64, dim=32, layers=1, seq=16)
         weights = get_parameters(model)
@@ -267,9 +267,9 @@ def test_03_a_transformer_under_fsdp_gathers_and_scatters_and_no_more() -> None:
     assert loss == pytest.approx(expected, rel=1e-5)
     for one, other in zip(weights, others, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    # the loss, and the gradient of the positions, which are the same in all rows: (16, 32)
+    # the loss, and the gradient of the positions, which all rows share: (16, 32)
     assert kinds.pop("all_reduce") == 3 * 4 * (1 + 16 * 32) / 1024
-    # weights are gathered for each way, and their gradients scattered
+    # weights are gathered for each pass, and their gradients reduce-scattered
     assert set(kinds) == {"all_gather", "reduce_scatter"}
     assert kinds["all_gather"] <= 2 * 0.75 * nbytes
     assert kinds["reduce_scatter"] <= 0.75 * nbytes

@@ -1,7 +1,7 @@
-"""Scenarios 10, 13 and 24: layouts change, or follow a reshape, with the fewest bytes.
+"""Scenarios 10, 13 and 24: resharding, and propagation through reshapes, with the fewest bytes.
 
 Scenarios 11 and 12 are in test_between_meshes.py, 14 and 15 in test_pipeline.py, 22 in
-test_split_axis.py, 23 in test_every_op.py and 21 in test_scenarios_cache.py.
+test_sharded_axis.py, 23 in test_every_op.py and 21 in test_scenarios_cache.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from test.sharding.common import (
     TWO,
     array,
     assert_same_as_on_one_device,
-    brought,
     moved,
     on,
     placed,
+    resharded,
     traffic,
 )
 from tinygrad import Tensor
@@ -32,8 +32,8 @@ X = (64, 128)
 ROWS, COLUMNS = on(0), on(1)
 
 
-def test_10_another_split_axis_is_an_all_to_all() -> None:
-    forward, training, out = traffic(lambda x: brought(x, COLUMNS) * 2, [array(*X)], [ROWS])
+def test_10_another_sharded_axis_is_an_all_to_all() -> None:
+    forward, training, out = traffic(lambda x: resharded(x, COLUMNS) * 2, [array(*X)], [ROWS])
     assert out.device is COLUMNS
     assert forward == {"all_to_all": 6}
     assert training == {"all_to_all": 2 * 6}
@@ -52,19 +52,19 @@ def test_10_every_change_of_layout_moves_the_fewest_bytes(source: Any, target: A
     np.testing.assert_array_equal(there.numpy(), value)
 
 
-def test_13_experts_are_reached_by_two_all_to_alls() -> None:
+def test_13_expert_parallelism_is_two_all_to_alls() -> None:
     # (group, expert, capacity, dim): 128 KiB
     tokens = (4, 4, 16, 128)
 
     def experts(x: Tensor, w: Tensor) -> Tensor:
-        there = brought(x, COLUMNS).transpose(0, 1).reshape(4, 64, 128)
+        there = resharded(x, COLUMNS).transpose(0, 1).reshape(4, 64, 128)
         out = (there @ w).reshape(tokens).transpose(0, 1)
-        return brought(out, ROWS)
+        return resharded(out, ROWS)
 
     forward, training, out = traffic(experts, [array(*tokens), array(4, 128, 128)], [ROWS, ROWS])
     assert out.device is ROWS
     assert forward == {"all_to_all": 2 * 24}
-    # the gradient of the result goes to the experts, that of the tokens comes back
+    # the gradient of the result goes to the experts, and that of the tokens comes back
     assert training == {"all_to_all": 4 * 24}
 
 
@@ -90,6 +90,6 @@ def test_24_a_reshape_may_refine_the_mesh() -> None:
 def test_24_a_reshape_that_interleaves_blocks_is_resharded(devices: tuple[str, ...]) -> None:
     layout = Sharding(devices, 1)
     out = placed(array(8, 6), layout).reshape(48) * 2
-    # an all-to-all at most, from columns to rows
+    # at most an all-to-all, from columns to rows
     assert sum(moved(out).values()) <= transfer_bytes(layout, Sharding(devices, 0), (8, 6), 4)
     assert_same_as_on_one_device(lambda x: x.reshape(48) * 2, [array(8, 6)], [layout])

@@ -1,8 +1,8 @@
-"""Scenarios 4 to 9 and 17 to 20: weights, sequences, heads and vocabularies are split.
+"""Scenarios 4 to 9 and 17 to 20: weights, sequences, heads and vocabularies are sharded.
 
 In KiB that each of four devices sends, of float32: `x` (64, 128) is 32, `w1` (128, 512) and `w2`
 (512, 128) are 256. Of S, an all-gather or a reduce-scatter sends 3/4, an all-reduce 3/2 and an
-all-to-all 3/16; what takes few bytes is sent to the three others at once.
+all-to-all 3/16; small values are sent to the three others directly.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from test.sharding.common import (
     REPLICATED,
     Program,
     array,
-    brought,
     moved,
     on,
     placed,
+    resharded,
     sent,
     traffic,
 )
@@ -75,7 +75,7 @@ def test_06_a_megatron_block_with_biases_moves_no_more() -> None:
     assert training == {"all_reduce": 2 * 48}
 
 
-# ---- terms count once ----
+# ---- partial sums count once ----
 
 
 def test_07_bias_and_scalar_count_once() -> None:
@@ -102,7 +102,7 @@ REDUCTIONS: dict[str, tuple[Program, int]] = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_07_a_reduction_of_the_split_axis_is_an_all_reduce(name: str) -> None:
+def test_07_a_reduction_of_the_sharded_axis_is_an_all_reduce(name: str) -> None:
     program, count = REDUCTIONS[name]
     out = program(placed(array(64, 8192), ROWS))
     itemsize = 4 if out.is_floating_point() else 1
@@ -118,15 +118,15 @@ def test_07_a_reduction_of_the_split_axis_is_an_all_reduce(name: str) -> None:
 
 def test_08_sequence_parallel_has_no_all_reduce_forward() -> None:
     def block(x: Tensor, scale: Tensor, shift: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
-        inner = brought(x.layernorm() * scale + shift, REPLICATED)
-        return brought(megatron(inner, w1, w2), ROWS) + x
+        inner = resharded(x.layernorm() * scale + shift, REPLICATED)
+        return resharded(megatron(inner, w1, w2), ROWS) + x
 
     arrays = [array(*X), array(128, seed=3), array(128, seed=4), *WEIGHTS]
     layouts = [ROWS, REPLICATED, REPLICATED, COLUMNS, ROWS]
     forward, training, out = traffic(block, arrays, layouts)
     assert out.device is ROWS
     assert forward == {"all_gather": 24, "reduce_scatter": 24}
-    # the same backward; and the gradients of scale and shift, each 128 numbers
+    # the same backward; and the gradients of scale and shift, 128 numbers each
     small = training.pop("all_reduce")
     assert small == 2 * 3 * 128 * 4 / 1024
     assert training == {"all_gather": 48, "reduce_scatter": 48}
@@ -144,7 +144,7 @@ def test_08_sequence_parallel_follows_from_the_layouts_alone() -> None:
 MESH = [on((0, None), GRID), on((None, 1), GRID), on((None, 0), GRID)]
 
 
-def test_09_only_the_group_of_a_mesh_talks() -> None:
+def test_09_only_the_group_of_a_mesh_communicates() -> None:
     forward, training, out = traffic(megatron, [array(*X), *WEIGHTS], MESH)
     assert out.device is MESH[0]
     # two devices of a group reduce 16 KiB of rows, forward and backward
@@ -165,12 +165,12 @@ def embedded(index: Tensor, table: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [embedded, lambda index, table: table[index]])
-def test_17_an_embedding_split_over_the_vocabulary_gathers_no_table(program: Program) -> None:
+def test_17_a_vocabulary_parallel_embedding_gathers_no_table(program: Program) -> None:
     index = np.random.default_rng(0).integers(0, 1004, 64).astype(np.int32)
     arrays, layouts = [index, array(1004, 128)], [REPLICATED, ROWS]
     forward, training, out = traffic(program, arrays, layouts)
     assert out.device is REPLICATED
-    # the looked up rows, (64, 128); the gradient stays where the rows are
+    # the looked-up rows, (64, 128); the gradient stays on the devices of the rows
     assert forward == training == {"all_reduce": 48}
 
 
@@ -178,7 +178,7 @@ LABELS = np.random.default_rng(0).integers(0, 1004, 64).astype(np.int32)
 
 
 @pytest.mark.parametrize("vocabulary", [1024, 1004])
-def test_18_cross_entropy_over_a_split_vocabulary_gathers_no_logits(vocabulary: int) -> None:
+def test_18_vocabulary_parallel_cross_entropy_gathers_no_logits(vocabulary: int) -> None:
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return logits.sparse_categorical_crossentropy(labels)
 
@@ -187,7 +187,7 @@ def test_18_cross_entropy_over_a_split_vocabulary_gathers_no_logits(vocabulary: 
     # the maximum, the sum and the target of each row
     assert forward == {"all_reduce": 3 * 3 * ROW}
     assert set(training) == {"all_reduce"}
-    # and backward what is summed over each row of the gradient
+    # and backward, the sum of each row of the gradient
     assert training["all_reduce"] <= 4 * 3 * ROW
 
 
@@ -199,7 +199,7 @@ def test_18_cross_entropy_of_probabilities() -> None:
     assert training["all_reduce"] <= 4 * 3 * ROW
 
 
-def test_18_a_table_that_is_the_output_layer_too_stays_where_it_is() -> None:
+def test_18_a_table_tied_to_the_output_layer_is_not_moved() -> None:
     def model(index: Tensor, table: Tensor, labels: Tensor) -> Tensor:
         scores = table[index].layernorm() @ table.T
         return scores.sparse_categorical_crossentropy(labels)
@@ -207,7 +207,7 @@ def test_18_a_table_that_is_the_output_layer_too_stays_where_it_is() -> None:
     index = np.random.default_rng(1).integers(0, 1004, 64).astype(np.int32)
     arrays, layouts = [index, array(1004, 128), LABELS], [REPLICATED, ROWS, REPLICATED]
     forward, training, _ = traffic(model, arrays, layouts)
-    # the looked up rows, and the loss as above; backward, the gradient by those rows
+    # the looked-up rows, and the loss as above; backward, the gradient of those rows
     assert forward == {"all_reduce": 48 + 3 * 3 * ROW}
     assert set(training) == {"all_reduce"}
     assert training["all_reduce"] <= 2 * 48 + 4 * 3 * ROW
@@ -220,7 +220,7 @@ def test_25_a_table_used_twice_on_a_mesh_is_reduced_once() -> None:
     rows, vocabulary = on((0, None), GRID), on((None, 0), GRID)
     index = np.random.default_rng(1).integers(0, 1004, 64).astype(np.int32)
     _, training, _ = traffic(model, [index, array(1004, 128)], [rows, vocabulary])
-    # half of the batch looks up, and back, (32, 128); two devices reduce (502, 128)
+    # lookups of half of the batch, (32, 128), forward and backward; two devices reduce (502, 128)
     assert training == {"all_reduce": 2 * 16 + 251}
 
 
@@ -246,18 +246,18 @@ HEADS_SPLIT = [REPLICATED, COLUMNS, COLUMNS, COLUMNS, ROWS]
 
 
 @pytest.mark.parametrize("heads", [4, 8])
-def test_19_attention_with_heads_split_is_one_all_reduce(heads: int) -> None:
+def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
     forward, training, _ = traffic(attention(heads), attention_arrays(heads * 8), HEADS_SPLIT)
     out = 1.5 * 4 * 16 * heads * 8 * 4 / 1024
     assert forward == {"all_reduce": out}
-    # backward, that of x
+    # backward, the all-reduce of the gradient of x
     assert training == {"all_reduce": 2 * out}
     assert sent(moved(placed(array(2, 5, 32), on(2)).reshape(2, 5, 8, 4).transpose(1, 2) * 2)) == {}
 
 
 def test_19_six_heads_on_four_devices() -> None:
     forward, _, _ = traffic(attention(6), attention_arrays(48), HEADS_SPLIT)
-    # 12 columns are one and a half heads: q, k and v are split another way, by all-to-alls
+    # 12 columns are one and a half heads: q, k and v are resharded by all-to-alls
     assert forward["all_to_all"] == 3 * 3 / 16 * 12
     assert sum(forward.values()) <= 3 * 3 / 16 * 12 + 3 / 16 * 12 + 1.5 * 12
 
@@ -266,9 +266,9 @@ def test_20_ulysses_is_an_all_to_all_for_each_of_q_k_v_and_o() -> None:
     by_sequence, by_head = on(1), on(2)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        heads = [brought(x, by_head).transpose(1, 2) for x in (q, k, v)]
+        heads = [resharded(x, by_head).transpose(1, 2) for x in (q, k, v)]
         out = heads[0].scaled_dot_product_attention(heads[1], heads[2], is_causal=True)
-        return brought(out.transpose(1, 2), by_sequence)
+        return resharded(out.transpose(1, 2), by_sequence)
 
     arrays = [array(1, 64, 4, 32, seed=i) for i in range(3)]
     forward, training, out = traffic(attend, arrays, [by_sequence] * 3)

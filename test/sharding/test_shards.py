@@ -1,7 +1,7 @@
 """Sharded tensors built from their shards, and shards taken from sharded tensors.
 
-Values and gradients are those of the whole array, no byte crosses devices, and errors name the part
-that does not fit. All of it holds with the checks of `SPEC` off and on.
+Values and gradients equal those of the global array, nothing is sent, and errors name the shard
+that does not fit. All of it holds with `SPEC` off and on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def cut(value: Array, layout: Sharding) -> list[Array]:
     return [value[tuple(slice(*b) for b in region)] for region in layout.regions(value.shape)]
 
 
-def parts_of(value: Array, layout: Sharding) -> list[Tensor]:
+def shards_of(value: Array, layout: Sharding) -> list[Tensor]:
     """Realized tensors, one on each device."""
     pairs = zip(cut(value, layout), layout.devices, strict=True)
     return [Tensor(x, device=d, requires_grad=True).realize() for x, d in pairs]
@@ -88,12 +88,12 @@ def test_the_global_shape_follows_from_those_of_the_shards(
 
 
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
-def test_from_shards_has_the_value_of_the_whole_and_moves_no_byte(
+def test_from_shards_has_the_global_value_and_moves_no_byte(
     layout: Sharding, shape: tuple[int, ...]
 ) -> None:
     value = array(*shape)
     with CommTrace() as trace:
-        x = Tensor.from_shards(parts_of(value, layout), layout)
+        x = Tensor.from_shards(shards_of(value, layout), layout)
         assert (x.shape, x.device, x.dtype) == (shape, layout, dtypes.float)
         (computed := x * 2).realize()
         x.realize()
@@ -102,7 +102,7 @@ def test_from_shards_has_the_value_of_the_whole_and_moves_no_byte(
 
 
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
-def test_shards_are_the_parts_of_the_whole_and_move_no_byte(
+def test_shards_are_slices_of_the_global_value_and_move_no_byte(
     layout: Sharding, shape: tuple[int, ...]
 ) -> None:
     value = array(*shape)
@@ -136,13 +136,13 @@ def test_shards_are_the_parts_of_the_whole_and_move_no_byte(
         lambda x: x[1:, :-1],
     ],
 )
-def test_programs_of_a_stack_of_shards_are_those_of_the_whole(
+def test_programs_on_a_stack_of_shards_equal_those_on_the_global_array(
     program: Callable[[Tensor], Tensor], layout: Sharding, shape: tuple[int, ...]
 ) -> None:
     if 0 in shape or len(layout) == 1:
         pytest.skip("no elements to reduce, or other devices")
     value = integers(*shape)
-    x = Tensor.from_shards(parts_of(value, layout), layout)
+    x = Tensor.from_shards(shards_of(value, layout), layout)
     try:
         expected = program(placed(value, layout)).numpy()
     except ShardingError as error:
@@ -154,7 +154,7 @@ def test_programs_of_a_stack_of_shards_are_those_of_the_whole(
     np.testing.assert_allclose(evaluate(program(x).uop), expected, rtol=1e-6)
 
 
-def test_parts_may_be_lazy_constant_or_views() -> None:
+def test_shards_may_be_lazy_constant_or_views() -> None:
     parts = [
         Tensor([[1.0, 2.0], [3.0, 4.0]]).T,
         Tensor([1.0, 2.0], device=TWO[1]).reshape(1, 2).expand(2, 2) * 3,
@@ -167,7 +167,7 @@ def test_parts_may_be_lazy_constant_or_views() -> None:
 
 
 @pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.int8, dtypes.bool, dtypes.half])
-def test_shards_of_every_width(dtype: Any) -> None:
+def test_shards_of_every_dtype_width(dtype: Any) -> None:
     x = Tensor([1, 0, 1, 1, 1]).cast(dtype).shard(DEVICES, 0).realize()
     assert [s.dtype for s in x.shards] == [dtype] * 4
     back = Tensor.from_shards([s.clone() for s in x.shards], x.device)
@@ -183,7 +183,7 @@ def test_an_unsharded_axis_may_be_symbolic() -> None:
     np.testing.assert_allclose(x.shards[1].sum(1).numpy(), expected[2:], rtol=1e-5)
 
 
-def test_the_shards_of_a_tensor_on_one_device_are_itself() -> None:
+def test_the_only_shard_of_a_tensor_on_one_device_is_itself() -> None:
     x = Tensor([1, 2])
     assert x.shards == [x]
 
@@ -231,16 +231,16 @@ def test_shards_of_a_lazy_value_are_computed_once() -> None:
     assert GlobalCounters.kernel_count == 4 and x.uop.is_realized
 
 
-def test_a_stack_is_read_where_its_parts_are() -> None:
+def test_a_stack_is_read_from_the_memory_of_its_shards() -> None:
     value = array(8, 3)
-    x = Tensor.from_shards(parts_of(value, on(0)), on(0))
+    x = Tensor.from_shards(shards_of(value, on(0)), on(0))
     GlobalCounters.reset()
     same([x * 2], [value * 2])
     assert GlobalCounters.kernel_count == 4
 
 
-def test_computed_parts_are_stored_once() -> None:
-    parts = [part + 1 for part in parts_of(array(8, 3), on(0))]
+def test_computed_shards_are_stored_once() -> None:
+    parts = [part + 1 for part in shards_of(array(8, 3), on(0))]
     x = Tensor.from_shards(parts, on(0))
     del parts
     GlobalCounters.reset()
@@ -248,7 +248,7 @@ def test_computed_parts_are_stored_once() -> None:
     assert GlobalCounters.kernel_count == 4
 
 
-def test_a_stack_of_the_shards_of_a_tensor_is_read_where_they_are() -> None:
+def test_a_stack_of_the_shards_of_a_tensor_is_read_in_place() -> None:
     x = placed(array(8, 3), on(0))
     GlobalCounters.reset()
     same([Tensor.from_shards(x.shards, x.device) + 1], [array(8, 3) + 1])
@@ -292,9 +292,9 @@ def test_one_of_several_replicas_cannot_be_written(layout: Sharding) -> None:
 
 
 @pytest.mark.parametrize("rows", [8, 10])
-def test_a_stack_is_a_value_of_its_own(rows: int) -> None:
+def test_a_stack_does_not_alias_its_shards(rows: int) -> None:
     value = integers(rows, 2)
-    parts = parts_of(value, on(0))
+    parts = shards_of(value, on(0))
     x = Tensor.from_shards(parts, on(0))
     unread = Tensor.from_shards(parts, on(0)) + 1
     parts[0].assign(parts[0] * 5).realize()
@@ -305,7 +305,7 @@ def test_a_stack_is_a_value_of_its_own(rows: int) -> None:
     same([x, parts[1], parts[2]], [value * 3, pieces[1] + 1, pieces[2]])
 
 
-def test_a_stack_of_the_shards_of_a_tensor_is_a_value_of_its_own() -> None:
+def test_a_stack_of_the_shards_of_a_tensor_does_not_alias_it() -> None:
     x = placed(integers(8, 2), on(0)).detach()
     stack = Tensor.from_shards(x.shards, x.device).realize()
     lazy = Tensor.from_shards(x.shards, x.device)
@@ -315,7 +315,7 @@ def test_a_stack_of_the_shards_of_a_tensor_is_a_value_of_its_own() -> None:
     same([stack, lazy, shard], [integers(8, 2), integers(8, 2), integers(8, 2)[4:6]])
 
 
-def test_a_shard_of_a_stack_is_read_after_a_write_to_another_part() -> None:
+def test_a_shard_of_a_stack_is_read_after_a_write_to_another_shard() -> None:
     x, y = (placed(integers(8, 2, seed=i), on(0)).detach() for i in range(2))
     stack = Tensor.from_shards([x.shards[0], *(s + 1 for s in y.shards[1:])], x.device)
     shard = stack.shards[3] * 2
@@ -326,8 +326,8 @@ def test_a_shard_of_a_stack_is_read_after_a_write_to_another_part() -> None:
     )
 
 
-def test_a_part_and_the_stack_realized_together_are_apart() -> None:
-    parts = [(part + 1).contiguous() for part in parts_of(integers(8, 2), on(0))]
+def test_a_shard_and_the_stack_realized_together_do_not_alias() -> None:
+    parts = [(part + 1).contiguous() for part in shards_of(integers(8, 2), on(0))]
     x = Tensor.from_shards(parts, on(0))
     Tensor.realize(x, *parts)
     parts[0].assign(parts[0] * 0).realize()
@@ -348,11 +348,11 @@ def test_a_buffer_is_overwritten_with_a_stack_of_its_own_shards() -> None:
 
 
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
-def test_the_gradient_of_a_part_is_the_shard_of_the_gradient(
+def test_the_gradient_of_a_shard_is_the_shard_of_the_gradient(
     layout: Sharding, shape: tuple[int, ...]
 ) -> None:
     value, weight = array(*shape), array(*shape, seed=1)
-    parts, weights = parts_of(value, layout), placed(weight, layout)
+    parts, weights = shards_of(value, layout), placed(weight, layout)
     x = Tensor.from_shards(parts, layout)
     with CommTrace() as trace:
         (x * x * weights).sum().backward()
@@ -365,7 +365,7 @@ def test_the_gradient_of_a_part_is_the_shard_of_the_gradient(
 
 
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
-def test_the_gradient_of_a_tensor_is_that_of_its_shards(
+def test_the_gradient_of_a_tensor_is_built_from_those_of_its_shards(
     layout: Sharding, shape: tuple[int, ...]
 ) -> None:
     value = array(*shape)
@@ -395,7 +395,7 @@ def test_gradients_go_through_shards_and_back(layout: Sharding) -> None:
 
 def test_replicas_of_a_weight_stay_equal_under_an_optimizer() -> None:
     weight = array(3, 3)
-    parts = parts_of(weight, Sharding(TWO))
+    parts = shards_of(weight, Sharding(TWO))
     x = placed(array(4, 3, seed=1), Sharding(TWO, 0))
     optimizer = nn.optim.SGD(parts, lr=0.1)
     with Tensor.train():
@@ -419,13 +419,13 @@ def test_a_captured_function_stacks_its_arguments(layout: Sharding, shape: tuple
 
     for seed in range(4):
         value = array(*shape, seed=seed)
-        x, total, squared = run(parts_of(value, layout))
+        x, total, squared = run(shards_of(value, layout))
         np.testing.assert_array_equal(x.numpy(), value)
         np.testing.assert_allclose(total.numpy(), value.sum(0) * 2, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(squared.numpy(), cut(value, layout)[1] ** 2)
 
 
-def test_a_captured_function_gives_shards() -> None:
+def test_a_captured_function_returns_shards() -> None:
     @TinyJit
     def run(x: Tensor) -> list[Tensor]:
         return (x + 1).shards
@@ -469,7 +469,7 @@ def test_a_captured_training_step_with_parameters_from_shards() -> None:
             ]
 
     value = array(8, 8)
-    stacked = Tensor.from_shards(parts_of(value, on(0)), on(0)).detach().realize()
+    stacked = Tensor.from_shards(shards_of(value, on(0)), on(0)).detach().realize()
     np.testing.assert_allclose(
         losses(stacked, True), losses(placed(value, on(0)), False), rtol=1e-5
     )
@@ -499,16 +499,16 @@ def test_a_captured_training_step_with_parameters_from_shards() -> None:
         ),
     ],
 )
-def test_a_part_that_does_not_fit_is_named(wrong: dict[int, Tensor], message: str) -> None:
-    parts = parts_of(array(8, 3), on(0))
+def test_a_shard_that_does_not_fit_is_named(wrong: dict[int, Tensor], message: str) -> None:
+    parts = shards_of(array(8, 3), on(0))
     for number, part in wrong.items():
         parts[number] = part
     with pytest.raises(ShardingError, match=message):
         Tensor.from_shards(parts, on(0))
 
 
-def test_replicas_have_one_shape() -> None:
-    parts = parts_of(array(8, 3), on(0))
+def test_replicas_of_different_shapes_are_refused() -> None:
+    parts = shards_of(array(8, 3), on(0))
     parts[1] = Tensor.zeros(3, 3, device=DEVICES[1])
     with pytest.raises(ShardingError, match=r"part 1 .* expected of shape \(2, 3\)"):
         Tensor.from_shards(parts, REPLICATED)
@@ -527,12 +527,12 @@ def test_replicas_have_one_shape() -> None:
         (DEVICES, "takes a Sharding, not"),
     ],
 )
-def test_a_layout_that_has_no_shards_to_give_is_refused(layout: Any, message: str) -> None:
+def test_a_layout_without_shards_is_refused(layout: Any, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
-        Tensor.from_shards(parts_of(array(8, 3), on(0)), layout)
+        Tensor.from_shards(shards_of(array(8, 3), on(0)), layout)
 
 
-def test_what_is_no_tensor_is_refused() -> None:
+def test_a_shard_that_is_no_tensor_is_refused() -> None:
     with pytest.raises(TypeError, match=r"from_shards takes tensors, not \[1.0\] of type list"):
         Tensor.from_shards([Tensor([1.0]), [1.0]], Sharding(TWO, 0))  # type: ignore[list-item]
 
@@ -549,14 +549,14 @@ def test_shards_along_a_symbolic_axis_are_refused() -> None:
         _ = x.shards
 
 
-def test_the_partial_sums_of_the_fix_add_up() -> None:
-    partial_sums = parts_of(integers(8, 3), on(0))
+def test_the_fix_in_the_error_about_partial_sums_works() -> None:
+    partial_sums = shards_of(integers(8, 3), on(0))
     stacked = Tensor.from_shards([x.unsqueeze(0) for x in partial_sums], on(0))
     same([stacked.sum(0)], [integers(8, 3).reshape(4, 2, 3).sum(0)])
 
 
-def test_nodes_are_checked_as_tensors_are() -> None:
-    a, b = (x.uop for x in parts_of(array(4, 3), Sharding(TWO, 0)))
+def test_nodes_are_checked_like_tensors() -> None:
+    a, b = (x.uop for x in shards_of(array(4, 3), Sharding(TWO, 0)))
     layout = Sharding(TWO, 0)
     with pytest.raises(ShardingError, match=r"part 0 .* expected on CPU"):
         UOp.mstack(b, a, sharding=layout)
@@ -577,13 +577,13 @@ def test_named_meshes() -> None:
     mesh = Mesh((2, 2), ("dp", "tp"), DEVICES)
     layout = mesh.sharding(P("dp", "tp"))
     value = array(4, 6)
-    x = Tensor.from_shards(parts_of(value, layout), layout)
+    x = Tensor.from_shards(shards_of(value, layout), layout)
     same([x, *x.shards], [value, *cut(value, layout)])
 
 
-def test_a_plan_of_stacks_and_shards_means_the_same_in_numpy() -> None:
+def test_a_plan_of_stacks_and_shards_evaluates_the_same_in_numpy() -> None:
     layout = on(0)
-    x = Tensor.from_shards(parts_of(integers(10, 3), layout), layout)
+    x = Tensor.from_shards(shards_of(integers(10, 3), layout), layout)
     result = (x + 1).shards[2].sum(0)
     stored = {n: evaluate(n) for n in result.uop.toposort() if n.op is Ops.BUFFER}
     (found,) = run_plan(result.uop, inputs=stored)

@@ -1,7 +1,7 @@
-"""`SHARDING="strict"`: a transfer that nobody asked for is an error; what an op takes is none.
+"""`SHARDING="strict"`: implicit resharding is an error; communication inherent to an op is not.
 
-Inherent to an op are the all-reduce of a reduction over a split axis, the runs that movement along
-a split axis reads, and the way of a gradient to the layout of its tensor.
+Inherent are the all-reduce of a reduction over a sharded axis, the halo of movement along a sharded
+axis, and resharding a gradient to the layout of its tensor.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def test_an_implicit_transfer_is_an_error_that_names_line_layouts_and_fix(name: 
     found = re.fullmatch(pattern + r"say so with \.to\((.*)\)", str(error.value))
     assert found is not None, str(error.value)
     assert found.groups()[1:] == (str(source), str(target), str(target))
-    # otherwise it is done
+    # otherwise it is implicit
     assert moved(program())
 
 
-def test_what_the_error_says_is_the_fix() -> None:
+def test_the_fix_in_the_error_works() -> None:
     with Context(SHARDING="strict"):
         np.testing.assert_array_equal((x(ROWS) + x(COLUMNS).to(ROWS)).numpy(), array(8, 12) * 2)
         assert x(COLUMNS).to(ROWS).reshape(96).device is ROWS
@@ -110,13 +110,13 @@ INHERENT: dict[str, tuple[Callable[[], Tensor], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", INHERENT)
-def test_what_an_op_itself_takes_is_allowed(name: str) -> None:
+def test_communication_inherent_to_an_op_is_allowed(name: str) -> None:
     program, kinds = INHERENT[name]
     with Context(SHARDING="strict"):
         assert set(moved(program())) == kinds
 
 
-def test_a_training_step_needs_nothing_implicit() -> None:
+def test_a_training_step_needs_no_implicit_resharding() -> None:
     with Context(SHARDING="strict"), Tensor.train():
         w1, w2 = x(COLUMNS, 12, 16), placed(array(16, 12), ROWS)
         optimizer = nn.optim.AdamW([w1, w2])

@@ -1,4 +1,4 @@
-"""What a person sees of movement and memory: the table of a trace, lines at DEBUG=2, counters."""
+"""What users see of communication and memory: the table of a trace, lines at DEBUG=2, counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS, COLUMNS = on(0), on(1)
 HERE = Path(__file__).name
 
 
-def test_a_trace_is_a_table_with_a_row_for_each_movement_and_line() -> None:
+def test_a_trace_is_a_table_with_a_row_for_each_kind_and_line() -> None:
     x = placed(array(8, 8), ROWS)
     with CommTrace() as trace:
         for _ in range(2):
@@ -32,7 +32,7 @@ def test_a_trace_is_a_table_with_a_row_for_each_movement_and_line() -> None:
     assert all(re.search(rf"{re.escape(HERE)}:\d+$", row[4]) for row in moves)
     assert [row[5] for row in moves] == ["x.to(COLUMNS).realize()", "x.sum(axis=0).realize()"]
     assert total.split() == ["total", str(len(trace.records)), f"{trace.nbytes:,}"]
-    # the columns of numbers end at one place
+    # columns of numbers are right-aligned
     assert (
         len(
             {
@@ -46,7 +46,7 @@ def test_a_trace_is_a_table_with_a_row_for_each_movement_and_line() -> None:
     )
 
 
-def test_a_trace_of_nothing_is_a_table_too() -> None:
+def test_an_empty_trace_is_a_table_too() -> None:
     with CommTrace() as trace:
         Tensor([1.0]).realize()
     assert [line.split()[0] for line in str(trace).splitlines()] == ["kind", "total"]
@@ -54,7 +54,7 @@ def test_a_trace_of_nothing_is_a_table_too() -> None:
 
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("ring", [0, 1])
-def test_debug_2_prints_one_line_for_each_movement(
+def test_debug_2_prints_one_line_for_each_collective(
     capsys: pytest.CaptureFixture[str], ring: int, jit: bool
 ) -> None:
     # rounds of a ring, or of an all-to-all and a gather, are one line
@@ -78,7 +78,7 @@ def test_debug_2_prints_one_line_for_each_movement(
     assert "\x1b" not in lines[0]
 
 
-def test_a_trace_collects_what_its_own_thread_moves() -> None:
+def test_a_trace_collects_the_messages_of_its_own_thread() -> None:
     def move() -> None:
         Tensor.arange(4).shard(("CPU:1", "CPU:2"), axis=0).realize().to("CPU:1").realize()
 
@@ -91,7 +91,7 @@ def test_a_trace_collects_what_its_own_thread_moves() -> None:
     assert trace.nbytes == 8
 
 
-def test_bytes_are_counted_for_the_device_that_sends_them() -> None:
+def test_bytes_are_counted_for_the_sending_device() -> None:
     x = placed(array(8, 8), ROWS)
     GlobalCounters.reset()
     x.to("CPU").realize()
@@ -102,7 +102,7 @@ def test_bytes_are_counted_for_the_device_that_sends_them() -> None:
     assert not GlobalCounters.bytes_moved_per_device
 
 
-def test_memory_of_each_device_is_counted_now_and_at_its_peak() -> None:
+def test_current_and_peak_memory_of_each_device_are_counted() -> None:
     gc.collect()
     GlobalCounters.reset()
     before = {device: GlobalCounters.mem_used_per_device[device] for device in DEVICES}

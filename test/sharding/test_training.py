@@ -1,4 +1,4 @@
-"""Models trained on several devices: the losses are those of one device."""
+"""Training on several devices: the losses equal those on one device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict, s
 
 
 class SmallCnn:
-    """The layers of the digits example, fewer: images (batch, 1, 12, 12) to scores (batch, 10)."""
+    """A smaller version of the digits example: images (batch, 1, 12, 12) to scores (batch, 10)."""
 
     def __init__(self) -> None:
         self.layers: list[Callable[[Tensor], Tensor]] = [
@@ -52,7 +52,7 @@ def losses(
     steps: int = 3,
     jit: bool = False,
 ) -> list[float]:
-    """The losses of the first steps, the batch split over `devices`."""
+    """The losses of the first steps, the batch sharded over `devices`."""
     Tensor.manual_seed(1)
     model = SmallCnn()
     if len(devices) > 1:
@@ -86,7 +86,7 @@ def test_data_parallel_training_has_the_losses_of_one_device(make: Any) -> None:
         np.testing.assert_allclose(found, alone, rtol=2e-4)
 
 
-def test_training_under_the_jit_is_training_without() -> None:
+def test_training_under_the_jit_equals_training_without() -> None:
     def make(params: list[Tensor]) -> Any:
         return SGD(params, lr=0.01, momentum=0.9)
 
@@ -94,7 +94,7 @@ def test_training_under_the_jit_is_training_without() -> None:
     np.testing.assert_allclose(losses(TWO, make, steps=4, jit=True), expected, rtol=1e-4)
 
 
-# ---- gradients of several batches ----
+# ---- gradient accumulation ----
 
 
 class MixedLinear:
@@ -108,7 +108,7 @@ class MixedLinear:
 
 
 @pytest.mark.parametrize("jit", [False, True])
-def test_gradients_of_several_batches_are_all_reduced_once(jit: bool) -> None:
+def test_accumulated_gradients_are_all_reduced_once(jit: bool) -> None:
     def trained(layout: Any, keep: bool) -> tuple[list[Array], dict[str, int]]:
         model = [nn.Linear(64, 64), Tensor.relu, nn.LayerNorm(64), MixedLinear()]
         parameters = get_parameters(model)
@@ -145,14 +145,14 @@ def test_gradients_of_several_batches_are_all_reduced_once(jit: bool) -> None:
     assert once.keys() == {"all_reduce"}
 
 
-def test_a_gradient_of_terms_is_read_as_any_other() -> None:
+def test_a_gradient_stored_as_partial_sums_is_read_like_any_other() -> None:
     x, w = placed(integers(8, 4), on(0)), placed(integers(4, 4, seed=1), REPLICATED)
     (x @ w).square().sum().backward()
     assert w.grad is not None
     with Tensor.accumulate_gradients():
         assert moved(w.grad) == {}
         expected = x.numpy().T @ (x.numpy() @ w.numpy()) * 2
-        # several readers of one realize share the sum; a realized tensor of another name is whole
+        # several users in one realize share the sum; another realized tensor holds the sum
         assert (w.grad * 2 + w.grad.sum()).numpy().tolist() == (
             expected * 2 + expected.sum()
         ).tolist()
@@ -163,12 +163,12 @@ def test_a_gradient_of_terms_is_read_as_any_other() -> None:
     assert w.grad.numpy().tolist() == expected.tolist()
 
 
-# ---- optimizers on split parameters ----
+# ---- optimizers on sharded parameters ----
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("make", [SGD, AdamW, LAMB])
-def test_steps_on_split_parameters_are_those_on_one_device(make: Any, axis: int | None) -> None:
+def test_steps_on_sharded_parameters_equal_those_on_one_device(make: Any, axis: int | None) -> None:
     def trained(layout: Any) -> Array:
         w, x = placed(array(8, 12), layout), placed(array(4, 8), layout and REPLICATED)
         optimizer = make([w], lr=0.1)
@@ -190,7 +190,7 @@ def test_a_gradient_has_the_layout_of_its_tensor() -> None:
         assert gradient.device is layout
 
 
-# ---- a state on several devices ----
+# ---- state dictionaries on several devices ----
 
 
 def test_loading_a_state_keeps_the_layout_of_the_model(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_loading_onto_a_layout_moves_nothing_between_devices(tmp_path: Path) -> 
 
 
 def resnet_step(devices: tuple[str, ...]) -> tuple[list[Tensor], Tensor]:
-    """The new parameters and the loss of one training step, not yet computed."""
+    """The lazy new parameters and loss of one training step."""
     Tensor.manual_seed(2)
     model = ResNet18(width=8)
     x, y = Tensor(array(8, 3, 16, 16)), Tensor(np.arange(8, dtype=np.int32))

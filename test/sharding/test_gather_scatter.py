@@ -1,4 +1,4 @@
-"""Indexing by tensors beside a split axis: each device picks and puts among what it has."""
+"""Indexing sharded tensors by tensors: each device gathers from and scatters to its own shard."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PICKS)
-def test_picking_in_each_row_moves_nothing(name: str) -> None:
+def test_gather_within_sharded_rows_moves_nothing(name: str) -> None:
     program, shape = PICKS[name]
     where = shape.index(8)
     for layout in (on(where), on(where, devices=THREE), on((where, None), GRID)):
@@ -73,7 +73,7 @@ def test_picking_in_each_row_moves_nothing(name: str) -> None:
     )
 
 
-def test_an_index_counts_however_long_it_is() -> None:
+def test_index_tensors_of_any_length_select_rows() -> None:
     for count in ("8", "1000"):
         # large numbers that are equal may be two objects
         assert enumerated_axis(Tensor.arange(int(count)).reshape(1, int(count), 1).uop) == 1
@@ -81,7 +81,7 @@ def test_an_index_counts_however_long_it_is() -> None:
 
 
 @pytest.mark.parametrize("layout", ROWS, ids=str)
-def test_writing_in_each_row_moves_nothing(layout: Sharding) -> None:
+def test_scatter_within_sharded_rows_moves_nothing(layout: Sharding) -> None:
     value, places, new = array(8, 4, 6), numbers(6, 8), array(8, 4, seed=1)
     expected = value.copy()
     expected[np.arange(8), :, places] = new
@@ -96,7 +96,9 @@ def test_writing_in_each_row_moves_nothing(layout: Sharding) -> None:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", [*ROWS, on((0, 1), GRID)], ids=str)
 @pytest.mark.parametrize("stride", [2, 1])
-def test_unpooling_in_a_split_batch_or_channel_moves_nothing(stride: int, layout: Sharding) -> None:
+def test_unpooling_in_a_sharded_batch_or_channel_moves_nothing(
+    stride: int, layout: Sharding
+) -> None:
     pooled = Tensor(array(8, 4, 4, 4)).max_pool2d(2, stride, return_indices=True)
     values, places = (x.numpy() for x in pooled)
     x, index = placed(values, layout), placed(places, layout)
@@ -109,15 +111,15 @@ def test_unpooling_in_a_split_batch_or_channel_moves_nothing(stride: int, layout
     )
 
 
-def test_picking_in_a_layout_of_one_device() -> None:
+def test_gather_in_a_layout_of_one_device() -> None:
     x, index = array(8, 6), numbers(6, 8)
     alone = Sharding(("CPU:1",))
     found = placed(x, alone)[:, placed(index, alone)]
     np.testing.assert_array_equal(found.numpy(), x[:, index])
 
 
-def test_picking_along_a_split_axis_moves_the_terms_or_the_table() -> None:
-    """What is found in each part is added up where it is little, else no part is left."""
+def test_gather_along_a_sharded_axis_moves_partial_sums_or_the_table() -> None:
+    """Small partial sums are reduced; otherwise the table is unsharded."""
     # two rows from each device to the three others, or quarters of the eight of the table
     few, many = {"all_reduce": 4 * 3 * 2 * 12 * 4}, {"all_to_all": 8 * 12 * 4 * 3 // 4}
     for rows, kinds in ((2, few), (8, many)):

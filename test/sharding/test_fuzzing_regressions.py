@@ -1,4 +1,4 @@
-"""Programs that `test.fuzz_sharding` found to differ from themselves on one device."""
+"""Regression tests: programs that `test.fuzz_sharding` found to differ from one device."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tinygrad.device import Sharding
 
 @pytest.mark.parametrize("layout", [on(1), on((0, 1), GRID), on((1, 1), GRID)], ids=str)
 @pytest.mark.parametrize("size", [6, 8, 9])
-def test_bitcast_to_another_size_along_a_split_axis(size: int, layout: Sharding) -> None:
-    """The blocks of the bytes are not the bytes of the blocks where either do not divide."""
+def test_bitcast_to_another_size_along_a_sharded_axis(size: int, layout: Sharding) -> None:
+    """Blocks of bytes and bytes of blocks differ if either do not divide evenly."""
     numbers = integers(3, size).astype(np.int32)
     assert_same_as_on_one_device(lambda x: x.bitcast(dtypes.uint8), [numbers], [layout])
     letters = np.arange(3 * 4 * size, dtype=np.uint8).reshape(3, 4 * size)
@@ -34,8 +34,8 @@ def test_bitcast_to_another_size_along_a_split_axis(size: int, layout: Sharding)
 
 
 @pytest.mark.parametrize("layout", [on(0), on(0, devices=DEVICES[:3])], ids=str)
-def test_scattering_beside_a_split_axis_moves_nothing(layout: Sharding) -> None:
-    """It would, if all positions were those of one flat tensor."""
+def test_scatter_along_another_axis_than_the_sharded_one_moves_nothing(layout: Sharding) -> None:
+    """Positions in a flattened tensor would need communication."""
     x, source = placed(integers(8, 3), layout), placed(integers(8, 2, seed=1), layout)
     places = np.array([[0, 2], [2, 2], [1, 0], [0, 0], [2, 1], [1, 1], [0, 1], [2, 0]], np.int32)
     index = placed(places, layout)
@@ -58,7 +58,7 @@ def test_layouts_of_arrays_without_elements(shape: tuple[int, int]) -> None:
 
 
 def test_float64_is_interpolated_in_float64() -> None:
-    """Along a split axis places count from other ends, and are rounded differently."""
+    """Along a sharded axis, positions have another origin, and round differently."""
     assert_same_as_on_one_device(
         lambda x: x.interpolate((10,)),
         [integers(3, 6).astype(np.float64)],
@@ -68,7 +68,7 @@ def test_float64_is_interpolated_in_float64() -> None:
     )
 
 
-def test_one_axis_becomes_whole_where_another_gets_borders() -> None:
+def test_one_axis_is_gathered_while_another_exchanges_halos() -> None:
     x, w = integers(3, 4, 3, 4), integers(3, 4, 2, 1)
     layout = Sharding([f"CPU:{i}" for i in range(8)], (2, 3), (4, 2))
     assert_same_as_on_one_device(
@@ -79,15 +79,15 @@ def test_one_axis_becomes_whole_where_another_gets_borders() -> None:
 
 
 def test_every_kernel_interpolates_between_the_same_elements() -> None:
-    """Places in floats, rounded otherwise by another kernel, were of the element before."""
+    """Float positions that another kernel rounded differently selected the previous element."""
     assert_same_as_on_one_device(
         lambda x: x.interpolate((5, 10, 7)), [integers(2, 2, 3, 3).astype(np.float64)], [on(3)]
     )
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_runs_of_an_array_that_is_still_on_the_host(axis: int) -> None:
-    """What is stored is the blocks, not what one of two readers needs."""
+def test_halos_of_an_array_that_is_still_on_the_host(axis: int) -> None:
+    """The blocks are stored, not the halo that one of two users needs."""
     numbers = integers(8, 9)
     x = Tensor(numbers).to(on(axis, devices=TWO)).roll(3, axis)
     np.testing.assert_array_equal(x.numpy(), np.roll(numbers, 3, axis))
@@ -95,7 +95,7 @@ def test_runs_of_an_array_that_is_still_on_the_host(axis: int) -> None:
 
 @pytest.mark.parametrize("away", ["CPU:1", on(None), on(0, devices=DEVICES[:3])], ids=str)
 @pytest.mark.parametrize("home", ["CPU", on(0)], ids=str)
-def test_what_went_away_and_came_back_is_in_memory_of_its_own(home: Any, away: Any) -> None:
+def test_a_round_trip_to_other_devices_has_its_own_memory(home: Any, away: Any) -> None:
     x = placed(integers(8), home)
     x.assign(10 - x)
     back, later = x.to(away).to(home).realize(), x.to(away).to(home)
@@ -107,8 +107,8 @@ def test_what_went_away_and_came_back_is_in_memory_of_its_own(home: Any, away: A
 
 
 @pytest.mark.parametrize(("size", "padded"), [(8, 16), (9, 18), (5, 7)])
-def test_what_is_padded_in_some_blocks_is_cut_into_more(size: int, padded: int) -> None:
-    """Blocks as long as before, but on other devices."""
+def test_an_axis_with_padding_is_sharded_into_more_blocks(size: int, padded: int) -> None:
+    """Blocks of the same size as before, on other devices."""
     six = [f"CPU:{i}" for i in range(6)]
     x = placed(integers(size), Sharding(six, (0, None), (3, 2)))
     found = x.pad(((0, padded - size),)).to(Sharding(six, 0))
@@ -122,7 +122,7 @@ def test_singular_values_of_a_matrix_on_several_devices() -> None:
         np.testing.assert_allclose((left * values @ right).numpy(), integers(4, 3), atol=1e-12)
 
 
-def test_runs_for_the_blocks_of_another_mesh() -> None:
+def test_halos_for_the_blocks_of_another_mesh() -> None:
     six = [f"CPU:{i}" for i in range(6)]
     layouts = [Sharding(six, (1, 2), (2, 3)), Sharding(six, 1)]
     numbers = [integers(2, 8, 8, seed=i).astype(np.float32) for i in range(2)]

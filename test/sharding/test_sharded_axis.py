@@ -1,6 +1,6 @@
-"""Movement along a split axis: right values and gradients, and only the elements that must move.
+"""Movement along a sharded axis: values, gradients, and communication of the halos only.
 
-Scenario 22, sizes that do not divide, is here too.
+Includes scenario 22, sizes that do not divide evenly.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LAYOUTS = [
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
-def test_convolution_along_a_split_axis(options: dict[str, Any], layout: Sharding) -> None:
+def test_convolution_along_a_sharded_axis(options: dict[str, Any], layout: Sharding) -> None:
     assert_same_as_on_one_device(
         lambda x, w: x.conv2d(w, **options),
         [array(*IMAGE), array(*KERNEL, seed=1)],
@@ -61,19 +61,19 @@ def images() -> Tensor:
     return placed(array(*IMAGE), on(2))
 
 
-def test_a_convolution_fetches_the_rows_beside_its_block() -> None:
+def test_a_convolution_exchanges_the_halo_rows_of_its_block() -> None:
     w = placed(array(*KERNEL, seed=1), REPLICATED)
-    # three borders between four devices, a row over each in both directions
+    # three boundaries between four devices, a row across each in both directions
     assert moved(images().conv2d(w, padding=1)) == {"halo": 3 * 2 * ROW}
 
 
-def test_the_gradients_of_a_convolution_fetch_rows_of_its_factors() -> None:
+def test_the_gradients_of_a_convolution_exchange_halo_rows() -> None:
     x, w = images(), placed(array(*KERNEL, seed=1), REPLICATED)
     weight = placed(array(2, 4, 16, 16, seed=2), on(2))
     dx, dw = (x.conv2d(w, padding=1) * weight).sum().gradient(x, w)
     # the gradient of the output has 4 channels in place of 3
     assert moved(dx) == {"halo": 3 * 2 * ROW * 4 // 3}
-    # that of the kernel looks at the rows of x again; terms of it are added up, directly or not
+    # the gradient of the kernel reads the halo of x again; its partial sums are all-reduced
     kinds = moved(dw)
     assert kinds.pop("halo") == 3 * 2 * ROW
     assert set(kinds) == {"all_reduce"}
@@ -82,7 +82,7 @@ def test_the_gradients_of_a_convolution_fetch_rows_of_its_factors() -> None:
 
 
 @pytest.mark.parametrize("program", [lambda x: x.max_pool2d(2), lambda x: x[:, :, ::2]])
-def test_windows_that_do_not_overlap_need_no_neighbour(program: Callable[..., Tensor]) -> None:
+def test_windows_that_do_not_overlap_need_no_halo(program: Callable[..., Tensor]) -> None:
     x = images()
     y = program(x)
     assert y.device is x.device
@@ -91,27 +91,27 @@ def test_windows_that_do_not_overlap_need_no_neighbour(program: Callable[..., Te
 
 ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "one row, to the three others": (lambda x: x[:, :, 5], 3 * ROW),
-    # four blocks of one row; the first is where it was
+    # four blocks of one row; the first stays
     "a block, over all": (lambda x: x[:, :, :4], 3 * ROW),
-    # each block but the last lacks its last row
+    # each block but the last misses its last row
     "all rows but the first": (lambda x: x[:, :, 1:], 3 * ROW),
-    # all rows stay where they are
+    # all rows stay
     "all rows but the last": (lambda x: x[:, :, :-1], 0),
     "each block, to its mirror image": (lambda x: x.flip(2), 16 * ROW),
     # each device but the last sends its last row
     "a shift": (lambda x: x.pad((0, 0, 1, 0))[:, :, :16], 3 * ROW),
-    # and the last row comes to the first device
+    # and the last row goes to the first device
     "a shift around the end": (lambda x: x.roll(1, 2), 4 * ROW),
-    # a total of each of four blocks, to the three others
+    # the total of each of four blocks, to the three others
     "a running sum": (lambda x: x.cumsum(2), 3 * 4 * ROW // 2),
-    # an all-to-all: of each of four blocks, three quarters
+    # an all-to-all: three quarters of each of four blocks
     "a sort": (lambda x: x.sort(2)[0], 16 * ROW * 3 // 4),
 }
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 @pytest.mark.parametrize("rows", [8, 32])
-def test_interpolation_along_a_split_axis_fetches_the_rows_beside_its_block(
+def test_interpolation_along_a_sharded_axis_exchanges_the_halo_rows_of_its_block(
     mode: str, rows: int
 ) -> None:
     def resized(x: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def test_interpolation_along_a_split_axis_fetches_the_rows_beside_its_block(
 
 
 @pytest.mark.parametrize("name", ALONG)
-def test_what_moves_along_a_split_axis(name: str) -> None:
+def test_bytes_of_movement_along_a_sharded_axis(name: str) -> None:
     program, nbytes = ALONG[name]
     y = program(images())
     assert sum(moved(y).values()) <= nbytes
@@ -138,19 +138,19 @@ def test_what_moves_along_a_split_axis(name: str) -> None:
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
-# ---- sizes that do not divide ----
+# ---- uneven sizes ----
 
 UNEVEN = [on(0), on(0, devices=DEVICES[:3]), on((0, 1), (2, 2)), on((0, None), (2, 2))]
 
 
-def parts_of(layout: Sharding, shape: tuple[int, ...]) -> list[int]:
+def shards_of(layout: Sharding, shape: tuple[int, ...]) -> list[int]:
     return [region[0][1] - region[0][0] for region in layout.regions(shape)]
 
 
 def test_22_blocks_have_the_size_rounded_up() -> None:
-    assert parts_of(on(0), (10,)) == [3, 3, 3, 1]
-    assert parts_of(on(0), (2,)) == [1, 1, 0, 0]
-    assert parts_of(on(0), (9,)) == [3, 3, 3, 0]
+    assert shards_of(on(0), (10,)) == [3, 3, 3, 1]
+    assert shards_of(on(0), (2,)) == [1, 1, 0, 0]
+    assert shards_of(on(0), (9,)) == [3, 3, 3, 0]
     assert on(0).local_shape((10, 4)) == (3, 4)
 
 
@@ -173,7 +173,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_22_sizes_that_do_not_divide(name: str, rows: int) -> None:
+def test_22_uneven_sizes(name: str, rows: int) -> None:
     value = array(rows, 6)
     for layout in UNEVEN:
         assert_same_as_on_one_device(PROGRAMS[name], [value], [layout], 1e-4, 1e-4)
@@ -185,7 +185,7 @@ def test_22_uneven_matmul_in_data_and_tensor_parallel() -> None:
         assert_same_as_on_one_device(lambda x, w: x @ w, arguments, layouts, 1e-4, 1e-4)
 
 
-def test_22_an_uneven_split_moves_no_more_than_an_even_one() -> None:
+def test_22_an_uneven_layout_moves_no_more_than_an_even_one() -> None:
     w = placed(array(6, 7, seed=1), REPLICATED)
     x = placed(array(10, 6), on(0))
     assert moved((x @ w).relu()) == {}
@@ -196,7 +196,7 @@ def test_22_an_uneven_split_moves_no_more_than_an_even_one() -> None:
     assert moved(x.roll(1, 0)) == {"halo": 4 * 6 * 4}
 
 
-def test_22_devices_that_hold_nothing_send_no_terms() -> None:
+def test_22_devices_with_empty_shards_send_no_partial_sums() -> None:
     eight = tuple(f"CPU:{i}" for i in range(8))
     x, w = (
         placed(array(3, 2), on(1, devices=eight)),
@@ -204,7 +204,8 @@ def test_22_devices_that_hold_nothing_send_no_terms() -> None:
     )
     expected = array(3, 2) @ array(2, 8, seed=1)
     nbytes = expected.nbytes
-    # two devices have terms: each of eight gets both of its part, but for those it has; or all
+    # two devices have partial sums: each of eight receives both for its block, except its own; or
+    # all
     split, whole = on(1, devices=eight), on(None, devices=eight)
     for layout, kinds in (
         (split, {"reduce_scatter": 2 * nbytes * 7 // 8}),
@@ -213,21 +214,21 @@ def test_22_devices_that_hold_nothing_send_no_terms() -> None:
     ):
         assert moved((x @ w).to(layout)) == kinds
         np.testing.assert_allclose((x @ w).to(layout).numpy(), expected, rtol=1e-5)
-    # in pieces: both terms of each piece to where they are added, and the sums to all
+    # in pieces: both partial sums of each piece to the device that adds them, and the sums to all
     tall, wide = array(64, 2), array(2, 128, seed=1)
     y = placed(tall, split) @ placed(wide, whole)
     assert moved(y) == {"all_reduce": (2 + 7) * 64 * 128 * 4 - 2 * 64 * 128 * 4 // 8}
     np.testing.assert_allclose(y.numpy(), tall @ wide, rtol=1e-4, atol=1e-5)
 
 
-def test_22_an_uneven_split_refines_no_mesh_but_keeps_its_blocks() -> None:
+def test_22_an_uneven_layout_does_not_refine_the_mesh_but_keeps_its_blocks() -> None:
     x = placed(array(9, 4), on(0))
     assert x.reshape(9, 2, 2).device is x.device
-    assert x.reshape(3, 3, 4).device is x.device  # one row of three a device
+    assert x.reshape(3, 3, 4).device is x.device  # one row of three per device
     assert moved(x.reshape(3, 3, 4)) == {}
 
 
-def test_22_heads_that_do_not_divide_are_split_into_whole_heads() -> None:
+def test_22_an_uneven_number_of_heads_is_sharded_by_whole_heads() -> None:
     def attended(x: Tensor) -> Tensor:
         return (x.reshape(2, 3, 6, 4).softmax(-1) * 2).reshape(2, 3, 24)
 
@@ -235,10 +236,10 @@ def test_22_heads_that_do_not_divide_are_split_into_whole_heads() -> None:
     heads = x.reshape(2, 3, 6, 4)
     assert heads.device is on(2)  # 2, 2, 2 and no head
     weight = placed(array(2, 3, 6, 4, seed=1), on(2))
-    # of blocks of 6 elements, those of 8 lack 2, 4 and 6; the way back is the same
+    # of blocks of 8 elements, 2, 4 and 6 are missing from those of 6; the same backward
     for y in (heads.contiguous(), *(heads * weight).sum().gradient(x)):
         assert moved(y) == {"halo": 12 * 2 * 3 * 4}
-    # what can be split evenly along another axis is
+    # an axis that divides evenly is preferred
     assert placed(array(4, 3, 24), on(2)).reshape(4, 3, 6, 4).device is on(0)
     for layout in (on(2), on((0, 2), GRID), on((2, None), GRID), on(2, devices=DEVICES[:3])):
         assert_same_as_on_one_device(attended, [array(2, 3, 24)], [layout])
