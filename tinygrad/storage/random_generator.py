@@ -148,6 +148,7 @@ class RandomGenerator:
         """The BUFFERs of the devices' counters."""
         return [_counter_memory(state.counter.uop) for state in self.devices.values()]
 
+    @exclusive
     def replayed(
         self, before: dict[TensorDevice | None, int], after: dict[TensorDevice | None, int]
     ) -> None:
