@@ -11,7 +11,7 @@ from typing import Any
 
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import all_int, prod
-from tinygrad.sharding import Sharding, ShardingError
+from tinygrad.sharding import Partial, Sharding, ShardingError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import AxisType
 from tinygrad.uop.device_value import Spmd
@@ -279,8 +279,8 @@ def one_device(node: Node) -> str | None:
 
 
 def no_partial_source(node: Node) -> str | None:
-    """Only `PARTIAL_OPS` read partial values."""
-    if node.op in PARTIAL_OPS:
+    """Only `PARTIAL_OPS`, and a COPY that slices them, read partial values."""
+    if node.op in PARTIAL_OPS or (node.op is Ops.COPY and _slices_partial_values(node)):
         return None
     for x in node.src:
         if isinstance(x.device, Sharding) and x.device.is_partial:
@@ -289,11 +289,26 @@ def no_partial_source(node: Node) -> str | None:
 
 
 def copy_target(node: Node) -> str | None:
-    """The target of a COPY or ALLREDUCE is a name, or a layout that is not partial."""
+    """The target of a COPY or ALLREDUCE is a name or a layout. It is partial only for a COPY that
+    slices the partial values of each device.
+    """
     target = node.arg
-    if isinstance(target, Sharding):
-        return f"leaves unreduced partial values on {target}" if target.is_partial else None
-    return None if isinstance(target, str) else f"goes to {target!r}, which is no device"
+    if not isinstance(target, Sharding):
+        return None if isinstance(target, str) else f"goes to {target!r}, which is no device"
+    if not target.is_partial or (node.op is Ops.COPY and _slices_partial_values(node)):
+        return None
+    return f"leaves unreduced partial values on {target}"
+
+
+def _slices_partial_values(node: Node) -> bool:
+    """Whether a COPY keeps partial values partial over the same mesh dimensions."""
+    source, target = node.src[0].device, node.arg
+    if not isinstance(source, Sharding) or not isinstance(target, Sharding):
+        return False
+    if source.mesh_shape != target.mesh_shape:
+        return False
+    pairs = zip(source.axes, target.axes, strict=True)
+    return all(p == q for p, q in pairs if isinstance(p, Partial) or isinstance(q, Partial))
 
 
 def allreduce_source(node: Node) -> str | None:
