@@ -1,4 +1,4 @@
-"""Kernel graphs, compiled and run, give what numpy gives: plain loops and every heuristic."""
+"""Compiled kernels give numpy's results, with plain loops and with every loop optimization."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_matmul_with_batches() -> None:
     check(matmul(20, 33, 24, right="jk", batch=5), matmul_arrays(20, 33, 24, 5))
 
 
-def test_a_very_long_sum_is_cut_in_blocks() -> None:
+def test_a_very_long_reduction_is_blocked() -> None:
     m, n, k = 200, 48, 5001
     runner = check(matmul(m, n, k, right="jk"), matmul_arrays(m, n, k), tolerance=1e-2)
     assert any("blocks" in x for x in runner.program.applied)
@@ -191,7 +191,7 @@ def test_reductions_along_each_axis(op: Ops, kept: str, rows: int, columns: int)
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(("rows", "columns"), [(4, 6), (40, 100), (300, 129)])
-def test_two_reductions_of_a_row_feed_its_elements(rows: int, columns: int, shared: bool) -> None:
+def test_elements_read_two_reductions_of_their_row(rows: int, columns: int, shared: bool) -> None:
     b = Build()
     i, j = b.loops(rows, columns)
     (k,) = b.reduces(columns)
@@ -200,10 +200,10 @@ def test_two_reductions_of_a_row_feed_its_elements(rows: int, columns: int, shar
     def at(axis: UOp) -> UOp:
         return buffer(1, rows * columns).index(flat_index([i, axis], [rows, columns])).load()
 
-    most = at(k).reduce(k, arg=Ops.MAX)
-    total = (at(other) - most).reduce(other, arg=Ops.ADD)
+    maximum = at(k).reduce(k, arg=Ops.MAX)
+    total = (at(other) - maximum).reduce(other, arg=Ops.ADD)
     where = buffer(0, rows * columns).index(flat_index([i, j], [rows, columns]))
-    kernel = sink(where.store((at(j) - most) * total, i, j))
+    kernel = sink(where.store((at(j) - maximum) * total, i, j))
     arrays = {
         0: numpy.zeros(rows * columns, "f4"),
         1: random_array(RNG, dtypes.float32, rows * columns),
@@ -227,7 +227,7 @@ def test_several_stores_share_loops_and_a_grid() -> None:
     check(kernel, arrays, parts=7)
 
 
-def test_an_element_updated_in_place_is_updated_once() -> None:
+def test_an_in_place_update_runs_once() -> None:
     n = 1037
     b = Build()
     (i,) = b.loops(n)
@@ -255,24 +255,24 @@ def test_rows_are_added_in_order_where_indices_repeat() -> None:
 
 
 def test_a_gather_reads_at_loaded_indices() -> None:
-    rows, columns, picked = 30, 45, 200
+    rows, columns, gathered = 30, 45, 200
     b = Build()
-    i, j = b.loops(picked, columns)
-    row = buffer(2, picked, dtypes.int64).index(i).load().cast(dtypes.index)
+    i, j = b.loops(gathered, columns)
+    row = buffer(2, gathered, dtypes.int64).index(i).load().cast(dtypes.index)
     inside = (row < 0).ne(True) & (row < rows)
     value = buffer(1, rows * columns).index(row * columns + j, inside)
     loaded = value.load(UOp.const(dtypes.float32, -1.0))
-    where = buffer(0, picked * columns).index(flat_index([i, j], [picked, columns]))
+    where = buffer(0, gathered * columns).index(flat_index([i, j], [gathered, columns]))
     arrays = {
-        0: numpy.zeros((picked, columns), "f4"),
+        0: numpy.zeros((gathered, columns), "f4"),
         1: random_array(RNG, dtypes.float32, rows, columns),
-        2: RNG.integers(-5, rows + 5, picked),
+        2: RNG.integers(-5, rows + 5, gathered),
     }
     check(sink(where.store(loaded, i, j)), arrays)
 
 
 @pytest.mark.parametrize("n", [0, 1, 13, 500])
-def test_a_size_known_at_run_time(n: int) -> None:
+def test_a_symbolic_size(n: int) -> None:
     variable = UOp.variable("n", 0, 512)
     b = Build()
     (i,) = b.loops(40)
@@ -344,14 +344,14 @@ def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
         return n
 
     outputs = [b.loops(size())[0] for _ in range(draw(st.integers(1, 3)))]
-    terms = [b.reduces(size())[0] for _ in range(draw(st.integers(0, 2)))]
+    reduced = [b.reduces(size())[0] for _ in range(draw(st.integers(0, 2)))]
     dtype = draw(st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.int64]))
     arrays: Arrays = {}
 
     def load(slot: int, axes: list[UOp]) -> UOp:
-        picked = draw(st.permutations(axes))[: draw(st.integers(0, len(axes)))]
+        chosen = draw(st.permutations(axes))[: draw(st.integers(0, len(axes)))]
         index = UOp.const(dtypes.index, draw(st.integers(0, 3)))
-        for r in picked:
+        for r in chosen:
             index = index + r * draw(st.sampled_from([1, 1, 2, 7, 40]))
         form = draw(st.sampled_from(["plain", "masked", "divided"]))
         if form == "divided":
@@ -366,14 +366,14 @@ def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
         alternative = UOp.const(dtype, draw(st.integers(0, 2)))
         return pointer.index(index - shift, inside).load(alternative)
 
-    value = load(1, outputs + terms)
+    value = load(1, outputs + reduced)
     if draw(st.booleans()):
         value = value.alu(
-            draw(st.sampled_from([Ops.MUL, Ops.ADD, Ops.MAX])), load(2, outputs + terms)
+            draw(st.sampled_from([Ops.MUL, Ops.ADD, Ops.MAX])), load(2, outputs + reduced)
         )
-    if terms:
-        split = draw(st.integers(0, len(terms)))
-        for group in (terms[:split], terms[split:]):
+    if reduced:
+        split = draw(st.integers(0, len(reduced)))
+        for group in (reduced[:split], reduced[split:]):
             if group:
                 value = value.reduce(*group, arg=draw(st.sampled_from([Ops.ADD, Ops.MAX])))
     if draw(st.booleans()):
@@ -408,13 +408,13 @@ def test_a_range_may_be_a_loop_and_a_reduction_axis() -> None:
     check(kernel, arrays)
 
 
-def test_kinds_of_ranges_are_those_that_were_built() -> None:
+def test_ranges_keep_their_kinds() -> None:
     b = Build()
     assert b.loops(3)[0].arg.kind is AxisType.LOOP
     assert b.reduces(3)[0].arg.kind is AxisType.REDUCE
 
 
-def test_a_costly_factor_is_computed_once_for_each_element() -> None:
+def test_an_expensive_operand_is_computed_once_for_each_element() -> None:
     m, n, k = 45, 64, 70
     b = Build()
     i, j = b.loops(m, n)
@@ -445,7 +445,7 @@ def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("op", [Ops.ADD, Ops.MAX])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.int32])
 @pytest.mark.parametrize(("rows", "columns"), [(64, 1024), (91, 1100), (8, 2051)])
-def test_long_rows_are_read_in_the_order_of_memory(
+def test_a_column_reduction_streams_long_rows(
     monkeypatch: pytest.MonkeyPatch, op: Ops, dtype: DType, rows: int, columns: int
 ) -> None:
     monkeypatch.setattr(streaming, "MIN_ARRAY_BYTES", 0)
@@ -474,7 +474,7 @@ def test_a_grid_has_work_items_for_every_thread_of_the_renderer() -> None:
     assert grids[2] < grids[64]
 
 
-def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:
+def test_a_reduction_over_blocks_with_headers_is_vectorized() -> None:
     rows, columns, size, head = 96, 64, 32, 5
     b = Build()
     (i,) = b.loops(rows)
@@ -490,7 +490,7 @@ def test_a_sum_over_blocks_with_something_before_each_runs_along_them() -> None:
 
 
 @pytest.mark.parametrize("rows", [199, 700])
-def test_a_product_with_blocks_computes_each_number_of_theirs_once(rows: int) -> None:
+def test_a_matmul_dequantizes_each_block_once(rows: int) -> None:
     vectors, columns, size, head = 64, 96, 32, 5
     b = Build()
     i, j = b.loops(vectors, rows)
@@ -520,15 +520,15 @@ def test_a_skinny_product_loads_each_element_of_a_matrix_once(m: int, n: int, k:
 
 
 @pytest.mark.parametrize("count", [1, 37, 90])
-def test_products_with_rows_whose_number_is_symbolic_are_tiled(count: int) -> None:
-    vectors, most, columns = 48, 90, 64
+def test_contractions_with_symbolic_rows_are_tiled(count: int) -> None:
+    vectors, max_rows, columns = 48, 90, 64
     b = Build()
-    i, j = b.loops(vectors, UOp.variable("n", 1, most))
+    i, j = b.loops(vectors, UOp.variable("n", 1, max_rows))
     (term,) = b.reduces(columns)
     left = buffer(1, vectors * columns).index(flat_index([i, term], [vectors, columns])).load()
-    right = buffer(2, most * columns).index(flat_index([j, term], [most, columns])).load()
-    where = buffer(0, vectors * most).index(flat_index([i, j], [vectors, most]))
-    sizes = {0: vectors * most, 1: vectors * columns, 2: most * columns}
+    right = buffer(2, max_rows * columns).index(flat_index([j, term], [max_rows, columns])).load()
+    where = buffer(0, vectors * max_rows).index(flat_index([i, j], [vectors, max_rows]))
+    sizes = {0: vectors * max_rows, 1: vectors * columns, 2: max_rows * columns}
     arrays = {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()}
     value = (left * right).reduce(term, arg=Ops.ADD)
     runner = check(sink(where.store(value, i, j)), arrays, {"n": count})
@@ -537,9 +537,7 @@ def test_products_with_rows_whose_number_is_symbolic_are_tiled(count: int) -> No
 
 @pytest.mark.parametrize("stride", [-1, 2, 3, 4, 5])
 @pytest.mark.parametrize("n", [10, 16, 100])
-def test_elements_at_a_distance_are_loaded_without_reading_past_the_end(
-    n: int, stride: int
-) -> None:
+def test_strided_loads_do_not_read_past_the_end(n: int, stride: int) -> None:
     b = Build()
     (i,) = b.loops(n)
     size = (n - 1) * abs(stride) + 1
@@ -588,14 +586,14 @@ def test_loops_that_cannot_be_ordered_are_an_error() -> None:
 
 @st.composite
 def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
-    """A sum of products over axes of either operand or both, perhaps with a sliding window."""
+    """A contraction over axes of either operand or both, possibly with a sliding window."""
     b = Build()
     dims = st.integers(1, 21)
     only_left, only_right, shared = (draw(st.integers(*x)) for x in ((1, 2), (1, 2), (0, 1)))
     left_axes = b.loops(*[draw(dims) for _ in range(only_left)])
     right_axes = b.loops(*[draw(dims) for _ in range(only_right)])
     both = b.loops(*[draw(st.integers(1, 4)) for _ in range(shared)])
-    terms = b.reduces(*[draw(dims) for _ in range(draw(st.integers(1, 3)))])
+    reduced = b.reduces(*[draw(dims) for _ in range(draw(st.integers(1, 3)))])
     arrays: Arrays = {}
 
     def load(slot: int, axes: list[UOp], window: bool) -> UOp:
@@ -615,11 +613,11 @@ def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
         address = buffer(slot, total).index(flat_index(parts, sizes), inside)
         return address.load() if inside is None else address.load(UOp.const(dtypes.float32, 0.0))
 
-    left = load(1, [*left_axes, *both, *terms], draw(st.booleans()))
-    right = load(2, [*right_axes, *both, *terms], False)
+    left = load(1, [*left_axes, *both, *reduced], draw(st.booleans()))
+    right = load(2, [*right_axes, *both, *reduced], False)
     if draw(st.booleans()):
         left = (left * left + 1.0).sqrt()
-    value = (left * right).reduce(*terms, arg=Ops.ADD)
+    value = (left * right).reduce(*reduced, arg=Ops.ADD)
     if draw(st.booleans()):
         value = value.maximum(0.0)
     outputs = list(draw(st.permutations([*left_axes, *right_axes, *both])))

@@ -1,4 +1,4 @@
-"""Kernels in C: they give what the same kernels in LLVM IR give, and read as expected."""
+"""Kernels in C compute what the same kernels in LLVM IR compute, and their text is as expected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def run(kernel: UOp, output: Array, *inputs: Array, in_c: bool, **values: int) -> Array:
-    """What a kernel leaves in `output`, slot 0; the inputs are the slots from 1 on."""
+    """The contents of `output`, slot 0, after a kernel; inputs are the slots from 1 on."""
     runner = Runner(kernel, CRenderer() if in_c else None)
     result = output.copy()
     runner({0: result, **{i + 1: x.copy() for i, x in enumerate(inputs)}}, values)
@@ -36,7 +36,7 @@ def run(kernel: UOp, output: Array, *inputs: Array, in_c: bool, **values: int) -
 
 
 def check(kernel: UOp, output: Array, *inputs: Array, **values: int) -> Array:
-    """The result in C, which must be that of LLVM."""
+    """The result in C, checked against the result in LLVM IR."""
     got = run(kernel, output, *inputs, in_c=True, **values)
     expected = run(kernel, output, *inputs, in_c=False, **values)
     if got.dtype.kind == "f":
@@ -70,7 +70,7 @@ def values_of(dtype: DType, seed: int, size: int = N) -> Array:
 
 
 def empty(dtype: DType, size: int = N) -> Array:
-    """Room for a result, filled with what no kernel here writes everywhere."""
+    """Memory for a result, filled with a value that no kernel here writes everywhere."""
     return np.full(size, 77).astype(to_numpy_dtype(dtype))
 
 
@@ -156,16 +156,16 @@ def test_integers_wrap_around() -> None:
 def test_division_that_would_trap() -> None:
     for dtype in (dtypes.int32, dtypes.int8, dtypes.uint16):
         kind = to_numpy_dtype(dtype)
-        least = np.iinfo(kind).min
-        x = np.array([7, least, 0, least, 9, 5, 6, 1] * 5).astype(kind)
-        y = np.array([0, -1 if least else 1, 0, 1, 2, -1 if least else 3, 0, 0] * 5).astype(kind)
+        lowest = np.iinfo(kind).min
+        x = np.array([7, lowest, 0, lowest, 9, 5, 6, 1] * 5).astype(kind)
+        y = np.array([0, -1 if lowest else 1, 0, 1, 2, -1 if lowest else 3, 0, 0] * 5).astype(kind)
         for op in (Ops.IDIV, Ops.MOD):
             kernel = elementwise(lambda a, b, op=op: a.alu(op, b), dtype, dtype, size=40)
             check(kernel, empty(dtype, 40), x, y)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_choice_by_a_condition(dtype: DType) -> None:
+def test_where(dtype: DType) -> None:
     x, y = values_of(dtype, 1), values_of(dtype, 2)
     flag = values_of(dtypes.bool, 3)
     number = values_of(dtypes.float64, 4)
@@ -189,7 +189,7 @@ def test_bools_made_combined_and_stored() -> None:
     check(kernel, empty(dtypes.bool), x, y)
 
 
-def test_conversions_of_bits() -> None:
+def test_bitcasts() -> None:
     def scramble(a: UOp) -> UOp:
         return ((a.bitcast(dtypes.uint32) ^ 0x55555555) >> 1).bitcast(dtypes.float32)
 
@@ -214,7 +214,7 @@ def test_load_outside_of_the_buffer_gives_the_alternative(dtype: DType) -> None:
     np.testing.assert_array_equal(got, np.concatenate([np.ones(3, x.dtype), x[:-3]]))
 
 
-def test_gather_and_guarded_store() -> None:
+def test_gather_and_masked_store() -> None:
     (i,) = Build().loops(N)
     position = buffer(2, N, dtypes.int32).index(i).load().cast(dtypes.index)
     value = buffer(1, N).index(position).load()
@@ -330,7 +330,7 @@ def test_text_of_a_cuda_kernel() -> None:
 
 
 def everything(x: UOp, y: UOp) -> UOp:
-    """An expression with all that a dialect has forms of its own for."""
+    """An expression with everything that dialects write differently."""
     z = x.exp2().log2().sin().sqrt().alu(Ops.TRUNC).maximum(y) + float("inf")
     z = (x.ne(x) | (x < 2)).where(z, float("nan")).alu(Ops.POW, y)
     bits = z.cast(dtypes.float32).bitcast(dtypes.int32)
@@ -349,7 +349,7 @@ def test_cuda_kernels_compile(dtype: DType) -> None:
     assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
 
 
-def test_operation_that_c_lacks_is_refused_by_name() -> None:
+def test_missing_operation_is_an_error_that_names_it() -> None:
     x = variable("x", dtypes.float32)
     with pytest.raises(NotImplementedError, match="SIN of dtypes.float"):
         CRenderer().render("kernel", [x, x.sin()])

@@ -1,4 +1,4 @@
-"""What the LLVM renderer writes for single nodes, and what it asks of LLVM."""
+"""LLVM IR of single nodes, their values, and the parameters of programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import find_renderer, parameters
 from tinygrad.renderer.llvm import LLVMRenderer
-from tinygrad.renderer.llvm.types import cast_steps, constant, value_type
+from tinygrad.renderer.llvm.types import cast_steps, literal, value_type
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -39,8 +39,8 @@ def elementwise(value: UOp, i: UOp, n: int) -> UOp:
         (dtypes.int32.vec(2), (0, 1), "<i32 0, i32 1>"),
     ],
 )
-def test_constants(dtype: DType, value: object, text: str) -> None:
-    assert constant(dtype, value) == text
+def test_literals(dtype: DType, value: object, text: str) -> None:
+    assert literal(dtype, value) == text
 
 
 @pytest.mark.parametrize("dtype", KNOWN)
@@ -93,7 +93,7 @@ def test_comparisons_with_nan_are_false_except_not_equal(n: int) -> None:
         assert (result == expected).all()
 
 
-def test_a_load_whose_condition_is_false_touches_no_memory() -> None:
+def test_a_masked_load_touches_no_memory() -> None:
     n = 8
     (i,) = Build().loops(n)
     far = i + (1 << 40)
@@ -106,7 +106,7 @@ def test_a_load_whose_condition_is_false_touches_no_memory() -> None:
         assert (result == (3.0 if alternative.op is Ops.CONST else 1.0)).all()
 
 
-def test_a_store_whose_condition_is_false_writes_nothing() -> None:
+def test_a_masked_store_writes_nothing() -> None:
     n = 21
     (i,) = Build().loops(n)
     where = buffer(0, n).index(i, i < 7)
@@ -127,7 +127,7 @@ def test_variables_are_parameters_in_order_of_their_names() -> None:
     assert (result == 43).all()
 
 
-def test_a_program_says_what_it_reads_and_writes() -> None:
+def test_a_program_lists_the_slots_that_it_reads_and_writes() -> None:
     n = 16
     (i,) = Build().loops(n)
     value = buffer(7, n).index(i).load() + buffer(3, n).index(i).load()

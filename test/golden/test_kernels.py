@@ -1,5 +1,4 @@
-"""The text of typical kernels, for AVX-512: a change of a heuristic or a renderer shows here in
-full.
+"""The text of typical kernels for AVX-512: shows the effect of a changed heuristic or renderer.
 
 `python -m test.golden.test_kernels` writes the files anew.
 """
@@ -22,7 +21,7 @@ FOLDER = Path(__file__).parent
 
 
 def add() -> UOp:
-    """One vector an item, the last of which overlaps the one before."""
+    """One vector per work item; the last overlaps the previous one."""
     b = Build()
     (i,) = b.loops(100_003)
     x, y = (buffer(slot, 100_003).index(i).load() for slot in (1, 2))
@@ -30,7 +29,7 @@ def add() -> UOp:
 
 
 def row_sum() -> UOp:
-    """Four vector accumulators, and a mask for the last terms."""
+    """Four vector accumulators, and a mask for the end of the reduction."""
     b = Build()
     (i,) = b.loops(512)
     (k,) = b.reduces(1001)
@@ -39,7 +38,7 @@ def row_sum() -> UOp:
 
 
 def column_max() -> UOp:
-    """Vectors of neighbouring outputs, several of them to an item."""
+    """Several vectors of neighbouring outputs per work item."""
     b = Build()
     (j,) = b.loops(512)
     (k,) = b.reduces(300)
@@ -48,7 +47,7 @@ def column_max() -> UOp:
 
 
 def matmul() -> UOp:
-    """A register tile and a staged panel."""
+    """A register tile and a packed panel."""
     b = Build()
     i, j = b.loops(256, 256)
     (k,) = b.reduces(256)
@@ -59,7 +58,7 @@ def matmul() -> UOp:
 
 
 def padded_convolution() -> UOp:
-    """Conditions on what is read: a chosen address for scalars."""
+    """Masked loads: a select of the address for scalars."""
     b = Build()
     z, f, y, x = b.loops(16, 32, 8, 8)
     c, ky, kx = b.reduces(8, 3, 3)
@@ -78,7 +77,7 @@ KERNELS: tuple[Callable[[], UOp], ...] = (add, row_sum, column_max, matmul, padd
 
 
 def render(build: Callable[[], UOp]) -> str:
-    """The decisions as comments, and the source."""
+    """The applied optimizations as comments, and the source."""
     # two threads, so that the grid does not depend on the machine
     program = get_program(build(), LLVMRenderer(AVX512_BYTES, threads=2))
     return "".join(f"; {note}\n" for note in program.applied) + program.source

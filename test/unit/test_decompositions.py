@@ -1,4 +1,4 @@
-"""What a target lacks is written in what it has: the same values, nothing that it lacks left."""
+"""Decompositions keep values and leave only ops and dtypes that the target has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tinygrad.uop.ops import AxisType, UOp
 
 
 class Minimal(Renderer):
-    """A target with almost nothing."""
+    """A target with few operations."""
 
     operations = frozenset(
         {
@@ -30,13 +30,13 @@ class Minimal(Renderer):
 
 
 class NoDivision(Minimal):
-    """A target that only knows reciprocals, and no subtraction."""
+    """A target with reciprocals, and without divisions and subtractions."""
 
     operations = Minimal.operations - {Ops.FDIV, Ops.SUB} | {Ops.RECIPROCAL}
 
 
 def decompose(expression: UOp, renderer: Renderer | None = None) -> UOp:
-    """The expression as the target gets it, which must be within what it can do."""
+    """The decomposed expression, which has only operations and dtypes of the target."""
     renderer = renderer or Minimal()
     result = decompositions.decompose(expression, renderer)
     for node in result.toposort():
@@ -195,7 +195,7 @@ def test_product_with_a_reciprocal_is_one_division() -> None:
     assert decompose(y.reciprocal() * x) is x.alu(Ops.FDIV, y)
 
 
-def test_reciprocal_that_a_loop_does_not_change_stays_outside_of_it() -> None:
+def test_loop_invariant_reciprocal_stays_outside_of_the_loop() -> None:
     source = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(64), (), 0)
     outer, inner = UOp.range(8, 0, AxisType.LOOP), UOp.range(8, 1, AxisType.LOOP)
     whole = source.index(outer).load()
@@ -221,7 +221,7 @@ def all_bits(dtype: DType) -> Array:
 
 
 def hard_to_round(dtype: DType) -> Array:
-    """float32: all values of the type, what is half-way between neighbours, and next to that."""
+    """float32 values: all of a format, the midpoints between neighbours, and their neighbours."""
     with np.errstate(all="ignore"):
         values = all_bits(dtype).view(ML_TYPES[dtype]).astype(np.float32)
         values = np.sort(values[np.isfinite(values)])
@@ -285,7 +285,7 @@ def kernel(dtype: DType, *, lanes: int = 1) -> UOp:
 
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("dtype", NARROW)
-def test_unknown_type_is_kept_as_integers(dtype: DType, lanes: int) -> None:
+def test_missing_dtype_is_kept_as_integers(dtype: DType, lanes: int) -> None:
     sink = decompose(kernel(dtype, lanes=lanes))
     nodes = sink.toposort()
     (store,) = sink.src
@@ -297,7 +297,7 @@ def test_unknown_type_is_kept_as_integers(dtype: DType, lanes: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_arithmetic_on_an_unknown_type_is_rounded(dtype: DType) -> None:
+def test_arithmetic_on_an_missing_dtype_is_rounded(dtype: DType) -> None:
     (store,) = decompose(kernel(dtype)).src
     (load,) = (u for u in store.toposort() if u.op is Ops.LOAD)
     value = store.src[1].substitute({load: variable("a", load.dtype)})
@@ -313,7 +313,7 @@ def test_arithmetic_on_an_unknown_type_is_rounded(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_product_of_an_unknown_type_is_rounded(dtype: DType) -> None:
+def test_product_of_an_missing_dtype_is_rounded(dtype: DType) -> None:
     bits = all_bits(dtype)
     x = variable("x", unsigned(dtype)).bitcast(dtype)
     result = decompose((x * 3.0).bitcast(unsigned(dtype)))
@@ -323,7 +323,7 @@ def test_product_of_an_unknown_type_is_rounded(dtype: DType) -> None:
     np.testing.assert_array_equal(got, expected.astype(np.float32))
 
 
-def test_known_narrow_type_stays_in_memory_and_computes_in_float32() -> None:
+def test_supported_narrow_dtype_stays_in_memory_and_computes_in_float32() -> None:
     sink = decompositions.decompose(kernel(dtypes.float16, lanes=4), Renderer())
     types = {u.op: u.dtype for u in sink.toposort()}
     assert types[Ops.LOAD] is dtypes.float16.vec(4)
@@ -339,7 +339,7 @@ def test_exact_product_of_a_narrow_type_is_not_rounded_before_a_sum() -> None:
     assert decompositions.decompose(rounded, Renderer()) is rounded
 
 
-def test_conversions_between_unknown_types() -> None:
+def test_conversions_between_missing_dtypes() -> None:
     source = UOp(Ops.DEFINE_GLOBAL, dtypes.bfloat16.ptr(1), (), 1)
     load = source.index(UOp.const(dtypes.index, 0)).load()
     out = UOp(Ops.DEFINE_GLOBAL, dtypes.fp8e4m3.ptr(1), (), 0)
@@ -353,6 +353,6 @@ def test_conversions_between_unknown_types() -> None:
     np.testing.assert_array_equal(got, from_float32_array(through, dtypes.fp8e4m3))
 
 
-def test_bits_of_an_unknown_type_are_the_integer() -> None:
+def test_bits_of_an_missing_dtype_are_the_integer() -> None:
     x = variable("x", dtypes.uint16)
     assert decompose(x.bitcast(dtypes.bfloat16).bitcast(dtypes.int16)) is x.bitcast(dtypes.int16)

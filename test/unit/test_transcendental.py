@@ -33,12 +33,12 @@ FUNCTIONS: list[tuple[Function, Callable[[Array], Array]]] = [
 
 
 def apply(function: Function, values: Array, dtype: DType = dtypes.float32) -> Array:
-    """A function's values, as the type computes them."""
+    """The values of a function, computed in its dtype."""
     return evaluate(function(variable("x", dtype)), x=np.asarray(values).astype(FLOATS[dtype]))
 
 
 def errors_in_ulps(got: Array, exact: Array) -> Array:
-    """How many float32 steps `got` is from float64 values; infinite where only one is a NaN."""
+    """The error of `got` against float64 values in float32 ulps; infinite where one is NaN."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(np.float32)
     # infinity counts as the number after the largest
@@ -51,7 +51,7 @@ def errors_in_ulps(got: Array, exact: Array) -> Array:
 
 
 def random_floats(count: int) -> Array:
-    """float32 of all sizes and kinds: every bit is random."""
+    """float32 values with random bits."""
     bits = np.random.default_rng(7).integers(0, 2**32, count, dtype=np.uint32)
     return bits.view(np.float32)
 
@@ -150,7 +150,7 @@ def test_float64_sine_of_large_and_of_tiny_arguments(value: float, sine_of_value
     assert abs(got - sine_of_value) <= 2 * np.spacing(abs(sine_of_value))
 
 
-def test_bits_of_the_inverse_turn() -> None:
+def test_bits_of_the_inverse_of_two_pi() -> None:
     def inverse_tangent(denominator: int, unit: int) -> int:
         """unit * atan(1 / denominator)."""
         term = unit // denominator
@@ -284,9 +284,9 @@ def test_vectors_have_the_same_lanes_everywhere(function: Function, dtype: DType
 
 
 @pytest.mark.parametrize(
-    ("function", "most"), [(exp2, 25), (log2, 38), (sin, 100), (lambda x: power(x, x), 90)]
+    ("function", "limit"), [(exp2, 25), (log2, 38), (sin, 100), (lambda x: power(x, x), 90)]
 )
-def test_number_of_float32_operations(function: Function, most: int) -> None:
+def test_number_of_float32_operations(function: Function, limit: int) -> None:
     nodes = function(variable("x", dtypes.float32)).toposort()
     free = {Ops.CONST, Ops.DEFINE_VAR, Ops.BITCAST}
-    assert sum(u.op not in free for u in nodes) <= most
+    assert sum(u.op not in free for u in nodes) <= limit

@@ -83,11 +83,6 @@ def subtract(a: UOp, b: UOp | float) -> UOp:
     return a.alu(Ops.SUB, a.ufix(b))
 
 
-def divide(a: UOp, b: UOp) -> UOp:
-    """`a / b`, rounded once."""
-    return a.alu(Ops.FDIV, b)
-
-
 def absolute(x: UOp) -> UOp:
     """`abs(x)`, by clearing the sign bit."""
     fields = float_fields(x)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from tinygrad.codegen.decompose.float_math import (
     absolute,
     bits_of,
-    divide,
     float_fields,
     float_of,
     polynomial,
@@ -124,7 +123,7 @@ class _Log2Parts:
     def of(x: UOp) -> _Log2Parts:
         fields = float_fields(x)
         exponent, f = _split_mantissa(x)
-        s = divide(f, f + 2)
+        s = f.alu(Ops.FDIV, f + 2)
         z = s * s
         half_square = f * f * 0.5
         correction = s * (half_square + z * polynomial(z, LOG_COEFFICIENTS))

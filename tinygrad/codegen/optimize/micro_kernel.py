@@ -213,7 +213,7 @@ class _MicroKernel:
         return _Loops(list(self.found.shared), rows, columns, tile, vectors, lane)
 
     def block_reduction(self, max_steps: int) -> None:
-        """Block the reduction into at most `max_steps` each, innermost axes first."""
+        """Split the reduction into blocks of at most `max_steps`, innermost axes first."""
         inside = 1
         for axis in reversed(self.reduce().src[1:]):
             if self.outer_reduction:

@@ -32,7 +32,7 @@ _SUFFIXES = {
 _MIN_INTEGER = -(1 << 63)
 
 
-def short_name(dtype: DType) -> str:
+def type_suffix(dtype: DType) -> str:
     """The dtype as part of an identifier: `f32`, `i64x8`; a bool is `u8`, as in memory."""
     scalar = dtype.scalar()
     letter = "f" if dtypes.is_float(scalar) else "u" if is_unsigned(scalar) else "i"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.renderer.base import memory_dtype
-from tinygrad.renderer.cstyle.types import literal, mask_type, short_name
+from tinygrad.renderer.cstyle.types import literal, mask_type, type_suffix
 from tinygrad.renderer.cstyle.vectors import safe_division
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
 from tinygrad.uop import GroupOp, Ops
@@ -169,7 +169,7 @@ def write_bitcast(w: CWriter, u: UOp) -> None:
         write_cast(w, u)
     elif u.dtype.count > 1:
         w.assign(u, w.vectors.type(u.dtype), w.vectors.bits(u.dtype, value))
-    elif short_name(source.dtype) == short_name(u.dtype):
+    elif type_suffix(source.dtype) == type_suffix(u.dtype):
         w.names[u] = value
     elif dtypes.is_float(source.dtype) or dtypes.is_float(u.dtype):
         text = w.vectors.scalar_bits(source.dtype, u.dtype, value)

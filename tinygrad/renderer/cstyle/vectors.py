@@ -8,7 +8,7 @@ A `VectorLibrary` renders vector expressions and collects the types and function
 from __future__ import annotations
 
 from tinygrad.dtype import DType
-from tinygrad.renderer.cstyle.types import SCALARS, is_unsigned, literal, mask_type, short_name
+from tinygrad.renderer.cstyle.types import SCALARS, is_unsigned, literal, mask_type, type_suffix
 from tinygrad.uop import Ops
 
 _LANE_OPERATORS = {Ops.ADD: "+", Ops.MUL: "*", Ops.AND: "&", Ops.OR: "|"}
@@ -30,7 +30,7 @@ class VectorLibrary:
         """The name of a scalar or vector type. Vectors of bools are masks; see `mask_type`."""
         if dtype.count == 1:
             return SCALARS[dtype]
-        name = short_name(dtype)
+        name = type_suffix(dtype)
         if name not in self.types:
             scalar, size = SCALARS[dtype.scalar()], dtype.itemsize
             self.types[name] = (
@@ -156,7 +156,7 @@ class VectorLibrary:
         m = self.type(mask_type(dtype.count, 1))
         place = "i" if positions is None else "at[i]"
         extra = "" if positions is None else f", {self.type(positions)} at"
-        suffix = "masked" if positions is None else f"at_{short_name(positions)}"
+        suffix = "masked" if positions is None else f"at_{type_suffix(positions)}"
         if action == "load":
             result, first = kind, f"const {scalar} *p"
             body = f"if (mask[i]) value[i] = p[{place}]; return value;"
@@ -175,7 +175,7 @@ class VectorLibrary:
         """A bitcast between scalars."""
         a, b = SCALARS[source], SCALARS[target]
         name = self._define(
-            f"{short_name(target)}_of_{short_name(source)}",
+            f"{type_suffix(target)}_of_{type_suffix(source)}",
             b,
             f"{a} x",
             f"union {{ {a} from; {b} to; }} bits = {{x}}; return bits.to;",

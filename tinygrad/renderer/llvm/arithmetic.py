@@ -6,8 +6,8 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import pointer_of
 from tinygrad.renderer.llvm.types import (
     cast_steps,
-    constant,
     lane_reduction,
+    literal,
     mangled,
     value_type,
 )
@@ -94,7 +94,7 @@ def _float(w: Writer, u: UOp) -> str:
         product = w.assign(f"fmul {FAST}{w.operand(u.src[0])}, {w.names[u.src[1]]}")
         return w.assign(f"fadd {_flags(u)}{kind} {w.names[u.src[2]]}, {product}")
     if u.op is Ops.RECIPROCAL:
-        return w.assign(f"fdiv {kind} {constant(u.dtype, 1.0)}, {w.names[u.src[0]]}")
+        return w.assign(f"fdiv {kind} {literal(u.dtype, 1.0)}, {w.names[u.src[0]]}")
     if u.op is Ops.NEG:
         return w.assign(f"fneg {w.operand(u.src[0])}")
     if u.op not in _FLOAT_INTRINSICS:
@@ -118,7 +118,7 @@ def _integer(w: Writer, u: UOp) -> str:
         name = f"llvm.{'u' if unsigned else 's'}max.{mangled(u.dtype)}"
         return w.call(u.dtype, name, *[(kind, w.names[x]) for x in u.src])
     if u.op is Ops.NEG:
-        return w.assign(f"sub {kind} {constant(u.dtype, 0)}, {w.names[u.src[0]]}")
+        return w.assign(f"sub {kind} {literal(u.dtype, 0)}, {w.names[u.src[0]]}")
     if u.op is Ops.MULACC:
         product = w.assign(f"mul {w.operand(u.src[0])}, {w.names[u.src[1]]}")
         return w.assign(f"add {kind} {product}, {w.names[u.src[2]]}")
@@ -138,13 +138,13 @@ def _division(w: Writer, u: UOp) -> str:
     by = w.names[divisor]
     if low > 0 or high < -1:
         return w.assign(f"{form} {kind} {w.names[dividend]}, {by}")
-    zero = constant(u.dtype, 0)
-    one = constant(u.dtype, 1)
+    zero = literal(u.dtype, 0)
+    one = literal(u.dtype, 1)
     condition = value_type(dtypes.bool.vec(u.dtype.count))
     is_zero = w.assign(f"icmp eq {kind} {by}, {zero}")
     is_unsafe = is_zero
     if form[0] == "s":
-        is_minus = w.assign(f"icmp eq {kind} {by}, {constant(u.dtype, -1)}")
+        is_minus = w.assign(f"icmp eq {kind} {by}, {literal(u.dtype, -1)}")
         is_unsafe = w.assign(f"or {condition} {is_zero}, {is_minus}")
     safe = w.assign(f"select {condition} {is_unsafe}, {kind} {one}, {kind} {by}")
     result = w.assign(f"{form} {kind} {w.names[dividend]}, {safe}")
@@ -162,7 +162,7 @@ def write_cast(w: Writer, u: UOp) -> None:
     target = u.dtype
     if dtypes.is_bool(target) and not dtypes.is_bool(source.dtype):
         form = "fcmp une" if dtypes.is_float(source.dtype) else "icmp ne"
-        zero = constant(source.dtype, 0.0 if dtypes.is_float(source.dtype) else 0)
+        zero = literal(source.dtype, 0.0 if dtypes.is_float(source.dtype) else 0)
         w.names[u] = w.assign(f"{form} {w.operand(source)}, {zero}")
         return
     operand, kind = w.names[source], value_type(source.dtype)
@@ -204,7 +204,7 @@ def write_lanes(w: Writer, u: UOp) -> None:
     """Write the extraction of a lane, or a shuffle of several."""
     source = u.src[0]
     if isinstance(u.arg, tuple):
-        lanes = constant(dtypes.int32.vec(len(u.arg)), u.arg)
+        lanes = literal(dtypes.int32.vec(len(u.arg)), u.arg)
         kind = f"<{len(u.arg)} x i32>"
         other = f"{value_type(source.dtype)} poison"
         w.names[u] = w.assign(f"shufflevector {w.operand(source)}, {other}, {kind} {lanes}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.renderer.base import memory_dtype
 from tinygrad.renderer.host import SCRATCH_ALIGNMENT
-from tinygrad.renderer.llvm.types import constant, mangled, memory_type, value_type
+from tinygrad.renderer.llvm.types import literal, mangled, memory_type, value_type
 from tinygrad.renderer.llvm.writer import Writer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -44,7 +44,7 @@ def write_load(w: Writer, u: UOp) -> None:
     else:
         result = _guarded_load(w, u, stored)
     if dtypes.is_bool(u.dtype):
-        result = w.assign(f"icmp ne {value_type(stored)} {result}, {constant(stored, 0)}")
+        result = w.assign(f"icmp ne {value_type(stored)} {result}, {literal(stored, 0)}")
     w.names[u] = result
 
 
@@ -59,7 +59,7 @@ def _alignment(u: UOp) -> int:
 def _alternative(w: Writer, u: UOp, stored: DType) -> str:
     """The value of a load where its address is not valid, in its memory type."""
     if len(u.src) == 1:
-        return constant(stored, 0)
+        return literal(stored, 0)
     if not dtypes.is_bool(u.dtype):
         return w.names[u.src[1]]
     return w.assign(f"zext {w.operand(u.src[1])} to {value_type(stored)}")
@@ -69,7 +69,7 @@ def _lanes_valid(w: Writer, address: UOp, count: int) -> str:
     """The mask of an access."""
     kind = value_type(dtypes.bool.vec(count))
     if len(address.src) == 2:
-        return constant(dtypes.bool.vec(count), True)
+        return literal(dtypes.bool.vec(count), True)
     valid = address.src[2]
     if valid.dtype.count == count:
         return w.names[valid]
@@ -97,7 +97,7 @@ def _guarded_load(w: Writer, u: UOp, stored: DType) -> str:
     alternative = u.src[1] if len(u.src) > 1 else None
     if alternative is None or alternative.op is Ops.CONST:
         value = 0 if alternative is None else alternative.arg
-        slot = w.constant_address(kind, constant(stored, value))
+        slot = w.constant_address(kind, literal(stored, value))
     else:
         w.count += 1
         slot = f"%slot{w.count}"

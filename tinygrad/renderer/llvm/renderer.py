@@ -23,7 +23,7 @@ from tinygrad.renderer.llvm.arithmetic import (
     write_vectorize,
 )
 from tinygrad.renderer.llvm.memory import write_array, write_index, write_load, write_store
-from tinygrad.renderer.llvm.types import SCALARS, constant, value_type
+from tinygrad.renderer.llvm.types import SCALARS, literal, value_type
 from tinygrad.renderer.llvm.writer import Writer, grid_bounds
 from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
@@ -140,7 +140,7 @@ def _endif(w: Writer, u: UOp) -> None:
 
 
 def _constant(w: Writer, u: UOp) -> None:
-    w.names[u] = constant(u.dtype, u.arg)
+    w.names[u] = literal(u.dtype, u.arg)
 
 
 def _alias(w: Writer, u: UOp) -> None:

@@ -51,19 +51,19 @@ def mangled(dtype: DType) -> str:
     return scalar if dtype.count == 1 else f"v{dtype.count}{scalar}"
 
 
-def constant(dtype: DType, value: Any) -> str:
+def literal(dtype: DType, value: Any) -> str:
     """A constant operand without its type; a tuple holds a value for each lane."""
     scalar = dtype.scalar()
     if isinstance(value, tuple):
         kind = value_type(scalar)
-        return "<" + ", ".join(f"{kind} {_scalar_constant(scalar, x)}" for x in value) + ">"
-    text = _scalar_constant(scalar, value)
+        return "<" + ", ".join(f"{kind} {_scalar_literal(scalar, x)}" for x in value) + ">"
+    text = _scalar_literal(scalar, value)
     if dtype.count == 1:
         return text
     return f"splat ({value_type(scalar)} {text})"
 
 
-def _scalar_constant(dtype: DType, value: Any) -> str:
+def _scalar_literal(dtype: DType, value: Any) -> str:
     if dtype is dtypes.bool:
         return "true" if value else "false"
     if not dtypes.is_float(dtype):
