@@ -23,6 +23,7 @@ i = UOp.new_buffer("CPU", (4,), dtypes.int32)
 p = UOp.new_buffer("CPU", (4, 6), dtypes.bool)
 split = UOp.new_buffer(TWO, (4, 6), dtypes.float32)
 zero, two = UOp.const(dtypes.float32, 0.0), UOp.const(dtypes.index, 2)
+first, second = (UOp.new_buffer(name, (4, 6), dtypes.float32) for name in ("CPU:0", "CPU:1"))
 partial_sums = UOp(Ops.REDUCE_AXIS, dtypes.float32, (split,), ReduceArg(Ops.ADD, (0,)))
 local = UOp.new_buffer(SPMD, (2, 6), dtypes.float32)
 
@@ -93,6 +94,17 @@ WRONG_TENSOR = [
     (UOp.sink(partial_sums), None),
     (node(Ops.CONTIGUOUS, partial_sums), "CONTIGUOUS reads unreduced partial values"),
     (node(Ops.MSELECT, split, arg=2), "takes part 2 of a value on 2 devices"),
+    (node(Ops.MSTACK, first, second, arg=TWO), None),
+    (node(Ops.MSTACK, first, second), "has the argument None, not a Sharding"),
+    (node(Ops.MSTACK, first, first, arg=TWO), "part 1 is a .* on CPU:0, expected on CPU:1"),
+    (
+        node(Ops.MSTACK, first, zero.reshape((1, 1)).expand((4, 6)), arg=TWO),
+        "a source on no device",
+    ),
+    (
+        node(Ops.MSTACK, first.shrink(((0, 2), (0, 6))), second, arg=TWO),
+        r"part 0 .* expected of shape \(3, 6\)",
+    ),
     (local, "in the tensor graph a device is a name, a Sharding or None"),
     (
         UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(0, (4,), ("CPU:0", "CPU:1"))),
@@ -119,6 +131,9 @@ def test_the_tensor_graph_refuses(wrong: UOp, message: str | None) -> None:
         (node(Ops.COPY, local, arg="CPU"), "which a TRANSFER does in messages"),
         (node(Ops.TRANSFER, local, arg="CPU"), "TRANSFER has the argument 'CPU'"),
         (node(Ops.COPY, zero, arg=FULL), "which is no device"),
+        (node(Ops.MSTACK, first, second, arg=TWO), "MSTACK has the argument .*, not a Spmd"),
+        (node(Ops.MSTACK, second, first, arg=SPMD), "MSTACK has sources on"),
+        (node(Ops.MSTACK, first, second.shrink(((0, 2), (0, 6))), arg=SPMD), "pad the last blocks"),
         (node(Ops.ALLREDUCE, local, arg=SPMD), "ALLREDUCE is no op of the per-device graph"),
     ],
 )

@@ -1,6 +1,6 @@
 """Which nodes of the per-device graph are in memory, and which views of them are contiguous.
 
-In: a node. Out: the stored node that it is a view of, and the element where the view starts.
+Input: a node. Output: the stored node that it is a view of, and the element where the view starts.
 Invariant: what is called storage here gets a buffer, however work is grouped into kernels.
 """
 

@@ -1,8 +1,7 @@
 """The shapes of an array's shards, and the array's shape from those of its shards.
 
-In: a layout, and the global shape or that of each shard. Out: the other one. Invariant: of the last
-shards of a size that does not divide, only the elements that exist count, so a shard may be shorter
-than a block, or empty.
+Input: a layout, and the global shape or that of each shard. Output: the other. Invariant: a shard
+has no padding, so where a size does not divide, the last shards are shorter than a block, or empty.
 """
 
 from __future__ import annotations
