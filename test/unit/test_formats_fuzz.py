@@ -183,7 +183,7 @@ def test_damaged_files_are_loaded_or_refused(tmp_path, name):
 @pytest.mark.usefixtures("traced_memory")
 @pytest.mark.parametrize("name", FORMATS)
 def test_many_damaged_files_are_loaded_or_refused(tmp_path, name):
-    assert run(name, tmp_path, 3000) > 100
+    assert run(name, tmp_path, 1500) > 100
 
 
 @pytest.mark.parametrize("name", FORMATS)

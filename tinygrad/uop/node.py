@@ -41,6 +41,7 @@ class Node(MathMixin):
         "_key",
         "_settled",
         "_shape",
+        "_verified",
         "arg",
         "dtype",
         "op",
@@ -61,6 +62,8 @@ class Node(MathMixin):
     _key: Any
     _settled: Any
     _shape: Any
+    # names of the forms of the graph in which this node and all below it were found valid
+    _verified: tuple[str, ...]
 
     def __new__(
         cls, op: Ops, dtype: DType = dtypes.void, src: tuple[Self, ...] = (), arg: Any = None
@@ -78,6 +81,7 @@ class Node(MathMixin):
         self.arg = arg
         self.user_line = None
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
+        self._verified = ()
         new = NodeRef(self, node_died)
         new.key = key
         found = table.setdefault(key, new)()

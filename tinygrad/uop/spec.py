@@ -38,7 +38,10 @@ class Spec:
 
     def verify(self, program: Node | Sequence[Node]) -> None:
         """Check a graph, by its root, or a list of nodes. Raises SpecError."""
-        type_verify(_nodes(program), self)
+        if isinstance(program, Sequence):
+            type_verify(program, self)
+        else:
+            verify(program, self)
 
     def size(self, program: Node | Sequence[Node]) -> str:
         """The number of nodes."""
@@ -56,8 +59,15 @@ def _nodes(program: Node | Sequence[Node]) -> Collection[Node]:
 
 
 def verify(sink: Node, spec: Spec) -> None:
-    """Check every node below `sink`. Raises SpecError with the node and its error."""
-    type_verify(sink.toposort(), spec)
+    """Check every node below `sink`. Raises SpecError with the node and its error.
+
+    A check depends on the node and its sources alone, so no node is checked twice in one form.
+    """
+    name = spec.name
+    nodes = [x for x in sink.toposort(lambda x: name not in x._verified) if name not in x._verified]
+    type_verify(nodes, spec)
+    for node in nodes:
+        node._verified = (*node._verified, name)
 
 
 def type_verify(nodes: Iterable[Node], spec: Spec) -> None:
