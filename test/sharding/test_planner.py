@@ -17,7 +17,7 @@ from test.sharding.common import DEVICES, TWO, array, on
 from tinygrad import CommTrace, GlobalCounters, Mesh, P, Sharding, Tensor, dtypes, nn
 from tinygrad.planner import Plan, plan, predict
 from tinygrad.planner.communication import communication_costs
-from tinygrad.planner.cost import Cost, Step
+from tinygrad.planner.cost import Cost, TrialFunction
 from tinygrad.planner.layers import group_tensors, named_tensors, repeated, shortened
 from tinygrad.planner.optimizers import follow_parameters
 from tinygrad.planner.search import Search
@@ -391,11 +391,11 @@ def test_the_optimum_of_a_small_search_space_is_found() -> None:
     mesh, groups = MESHES["four"], group_tensors(inputs)
     fixed = {group.name: P() for group in groups if len(group.shape) == 1}
     options = [(None, 0, 1) if len(group.shape) > 1 else (None,) for group in groups]
-    search = Search(Step(step, inputs, groups), mesh, None, {})
+    search = Search(TrialFunction(step, inputs, groups), mesh, None, {})
     costs = []
     for axes in itertools.product(*options):
         choice = tuple((axis,) for axis in axes)
-        least, cost = search.survey(choice), search.plan(choice)
+        least, cost = search.lower_bound(choice), search.plan(choice)
         assert cost.communication_s >= least.communication_s
         assert cost.computation_s >= least.computation_s
         assert cost.working_nbytes >= least.working_nbytes
@@ -476,7 +476,7 @@ def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
         mesh.sharding(spec if len(group.shape) > 1 and not group.is_data else P())
         for group in groups
     ]
-    whole = Step(language_step, inputs, groups)
+    whole = TrialFunction(language_step, inputs, groups)
     counted = whole.planned(layouts, whole.graphs(layouts))
     exact = whole.cost(layouts)
     assert len(whole.repeated) == 1

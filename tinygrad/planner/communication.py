@@ -1,8 +1,8 @@
-"""What one COPY or ALLREDUCE of the tensor graph sends between devices.
+"""The cost of one COPY or ALLREDUCE of the tensor graph.
 
-In: a node. Out: the kinds of movement it is, with the bytes that cross devices and the seconds that
-takes. Always true: the bytes are those of the rounds of messages that the lowering makes of the
-node; where layouts cut an array evenly they are known without making these.
+Input: a node. Output: the collectives that it becomes, each with the bytes that cross devices and
+its seconds. Invariant: the bytes are those of the messages that lowering makes; where shards are
+even they are computed without lowering.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Ints = tuple[int, ...]
 
 @dataclass(frozen=True)
 class CommCost:
-    """Bytes that cross devices, over all of them, and the seconds until they are there."""
+    """One collective: its kind, the bytes that cross devices in total, and its seconds."""
 
     kind: str
     nbytes: int
@@ -52,7 +52,7 @@ class CommCost:
 
 
 def communication_costs(node: UOp) -> tuple[CommCost, ...]:
-    """What a COPY or ALLREDUCE moves; nothing for one that only places constants or cuts copies.
+    """The cost of a COPY or ALLREDUCE; () for one that places constants or slices locally.
 
     >>> x = Tensor.empty(8, 8, device=Sharding(("NULL:0", "NULL:1"), 0))
     >>> [(move.kind, move.nbytes) for move in communication_costs(x.sum(0).uop.src[0])]
@@ -62,7 +62,7 @@ def communication_costs(node: UOp) -> tuple[CommCost, ...]:
     shape = max_shape(node.shape)
     if source is None or source == node.arg or 0 in shape:
         return ()
-    # settings and links choose the algorithm of an all-reduce
+    # these choose the algorithm of an all-reduce
     how = (current_topology(), RING.value, ALL2ALL.value)
     has_terms = isinstance(source, Sharding) and source.is_partial
     count = partial_sum_count(node.src[0]) if has_terms else 0
@@ -87,14 +87,14 @@ def _known_costs(
 
 
 def is_even(layout: Sharding | str, shape: Ints) -> bool:
-    """Whether each device holds a full block of an array of known `shape`."""
+    """Whether all shards of an array of known `shape` have the same size."""
     return isinstance(layout, str) or (not layout.has_intervals and layout.is_even(shape))
 
 
 def _copy(
     kind: str, source: Sharding | str, target: Sharding | str, shape: Ints, itemsize: int
 ) -> tuple[CommCost, ...]:
-    """A change of layout in one round; () if it is not known to be one."""
+    """The cost of a change of layout in one round; () if shards are uneven."""
     if not (is_even(source, shape) and is_even(target, shape)):
         return ()
     sent = elements_per_link(current_topology(), source, target, shape)
@@ -105,7 +105,7 @@ def _copy(
 def _all_reduce(
     source: Sharding, target: Sharding | str, shape: Ints, itemsize: int, terms: int
 ) -> tuple[CommCost, ...]:
-    """A reduction over devices; () where the lowering has to be asked."""
+    """The cost of an all-reduce; () where it has to be lowered to be known."""
     count = group_size(source)
     if not isinstance(target, Sharding) or target.devices != source.devices or terms != count:
         return ()
@@ -127,7 +127,7 @@ def _all_reduce(
 def _lowered(
     terms: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
 ) -> Iterator[CommCost]:
-    """The rounds of messages that the node becomes."""
+    """The cost of each round of messages that lowering makes."""
     stored = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))
     value = UOp(Ops.BUFFER, dtype, (), stored)
     if isinstance(source, Sharding) and source.is_partial:

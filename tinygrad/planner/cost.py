@@ -1,7 +1,7 @@
-"""What a step costs: seconds, bytes that move, and memory of each device.
+"""The cost of a step: seconds, communicated bytes, and memory of each device.
 
-In: a function with layouts for its tensors. Out: a `Cost`. Layers that are alike are built twice at
-most: what the second adds, all others add.
+Input: a function and layouts for its tensors. Output: a `Cost`. Of equal layers at most two are
+built: each further layer costs what the second adds.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tinygrad.uop.device_value import TensorDevice, device_names, tensor_device
 from tinygrad.uop.ops import UOp
 
 Graphs = list[tuple[int, UOp]]
-"""Graphs, and how many times each counts."""
+"""Graphs, and the weight of the cost of each."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One run of a function on all devices.
+    """The cost of one run of a function on all devices.
 
-    `kinds` are the bytes that cross devices by kind of movement, `communication_s` and
-    `computation_s` seconds, `inputs_nbytes` the memory that tensors take on each device, and
-    `working_nbytes` the most that results and temporaries take besides.
+    `kinds` are the bytes that cross devices by kind of collective, `communication_s` and
+    `computation_s` seconds, `inputs_nbytes` the memory of the inputs on each device, and
+    `working_nbytes` the peak memory of results and temporaries.
     """
 
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Cost:
     inputs_nbytes: int = 0
     working_nbytes: int = 0
     stored_nbytes: int = 0
-    """Of what each device reduces or receives."""
+    """The bytes of the results of reductions and collectives on each device."""
 
     @property
     def nbytes(self) -> int:
@@ -54,32 +54,32 @@ class Cost:
         """Communication and computation, one after the other."""
         return self.communication_s + self.computation_s
 
-    def is_no_less(self, survey: Cost) -> bool:
-        """Whether, of what a survey tells, nothing is less than in another one."""
+    def is_dominated_by(self, bound: Cost) -> bool:
+        """Whether no part of this lower bound is less than that of another one."""
         return (
-            self.communication_s >= survey.communication_s
-            and self.computation_s >= survey.computation_s
-            and self.inputs_nbytes >= survey.inputs_nbytes
-            and self.stored_nbytes >= survey.stored_nbytes
+            self.communication_s >= bound.communication_s
+            and self.computation_s >= bound.computation_s
+            and self.inputs_nbytes >= bound.inputs_nbytes
+            and self.stored_nbytes >= bound.stored_nbytes
         )
 
     @property
     def memory_nbytes(self) -> int:
-        """The most memory that one device needs."""
+        """The peak memory of a device."""
         return self.inputs_nbytes + self.working_nbytes
 
 
-def survey(sink: UOp) -> Cost:
-    """What a simplified graph costs at least: once it is planned, more is gathered again, kernels
-    read memory, and temporaries take some.
+def lower_bound(sink: UOp) -> Cost:
+    """A lower bound of the cost of an optimized graph: it counts no rematerialisation, no memory
+    traffic of kernels and no temporaries.
     """
-    moved: list[CommCost] = []
+    costs: list[CommCost] = []
     topology = current_topology()
     stored, seconds = 0, 0.0
     for node in sink.toposort():
         if node.op in {Ops.COPY, Ops.ALLREDUCE}:
             found = communication_costs(node)
-            moved += found
+            costs += found
             stored += local_nbytes(node) if found else 0
         elif node.op is Ops.REDUCE_AXIS and node.device is not None:
             seconds += (
@@ -87,7 +87,7 @@ def survey(sink: UOp) -> Cost:
             )
             stored += local_nbytes(node)
     return replace(
-        communication(moved),
+        communication(costs),
         computation_s=seconds,
         working_nbytes=sum(map(local_nbytes, results_of(sink))),
         stored_nbytes=stored,
@@ -95,7 +95,7 @@ def survey(sink: UOp) -> Cost:
 
 
 def results_of(sink: UOp) -> set[UOp]:
-    """The values that take memory of their own because they are asked for."""
+    """The outputs that take memory of their own."""
     found = set()
     for node in sink.src:
         while node.op in {Ops.RESHAPE, Ops.CONTIGUOUS}:
@@ -106,7 +106,7 @@ def results_of(sink: UOp) -> set[UOp]:
 
 
 def communication(moved: Iterable[CommCost]) -> Cost:
-    """What movements cost, one after the other."""
+    """The cost of collectives that run one after the other."""
     kinds: dict[str, int] = {}
     seconds = 0.0
     for movement in moved:
@@ -116,44 +116,42 @@ def communication(moved: Iterable[CommCost]) -> Cost:
 
 
 def planned(sink: UOp) -> Cost:
-    """What moves in a simplified graph once it is planned, and what each device computes and
-    stores.
-    """
+    """The cost of an optimized graph by its plan."""
     found = device_program(sink)
-    moved = communication(found.communication)
-    return replace(moved, computation_s=found.seconds, working_nbytes=found.nbytes)
+    total = communication(found.communication)
+    return replace(total, computation_s=found.seconds, working_nbytes=found.nbytes)
 
 
 def local_size(node: UOp) -> int:
-    """The elements that one device holds of a value."""
+    """The number of elements of a value on one device."""
     if node.device is None:
         return prod(max_shape(node.shape))
     return prod(max_shape(local_shape(tensor_device(node.device), node.shape)))
 
 
 def local_nbytes(node: UOp) -> int:
-    """The bytes that one device holds of a value."""
+    """The number of bytes of a value on one device."""
     return local_size(node) * node.dtype.itemsize
 
 
-def guessed(survey: Cost, like: Cost, survey_of_like: Cost, doubt: float) -> Cost:
-    """`survey` with what a plan adds to one, in proportion to what it added to another choice,
-    `like`; less by `doubt`.
+def extrapolate(bound: Cost, known: Cost, bound_of_known: Cost, factor: float) -> Cost:
+    """The cost for a lower bound, in proportion to the `known` cost of a similar choice and its
+    bound; `factor` below 1 makes the result optimistic.
     """
-    again = like.communication_s - survey_of_like.communication_s
-    computed, stored = survey_of_like.computation_s, survey_of_like.stored_nbytes
-    computation = like.computation_s * survey.computation_s / computed if computed else 0.0
-    working = like.working_nbytes * survey.stored_nbytes // stored if stored else 0
+    again = known.communication_s - bound_of_known.communication_s
+    computed, stored = bound_of_known.computation_s, bound_of_known.stored_nbytes
+    computation = known.computation_s * bound.computation_s / computed if computed else 0.0
+    working = known.working_nbytes * bound.stored_nbytes // stored if stored else 0
     return replace(
-        survey,
-        communication_s=survey.communication_s + doubt * max(0.0, again),
-        computation_s=max(survey.computation_s, doubt * computation),
-        working_nbytes=max(survey.working_nbytes, int(doubt * working)),
+        bound,
+        communication_s=bound.communication_s + factor * max(0.0, again),
+        computation_s=max(bound.computation_s, factor * computation),
+        working_nbytes=max(bound.working_nbytes, int(factor * working)),
     )
 
 
 def weighted(costs: Sequence[tuple[int, Cost]]) -> Cost:
-    """The sum of costs, each so many times."""
+    """The weighted sum of costs."""
     kinds = {kind: 0 for _, cost in costs for kind in cost.kinds}
     for count, cost in costs:
         for kind, nbytes in cost.kinds.items():
@@ -168,15 +166,15 @@ def weighted(costs: Sequence[tuple[int, Cost]]) -> Cost:
     )
 
 
-class Step:
-    """A function with its inputs, of which graphs can be built in any layouts."""
+class TrialFunction:
+    """A function and its inputs: builds graphs with the inputs in any layouts, and costs them."""
 
     def __init__(self, function: Function, inputs: Mapping[str, Any], groups: Sequence[Group]):
         self.function = function
         self.inputs = inputs
         self.groups = groups
         self.repeated = repeated(inputs)
-        # the same in all graphs, so that what is built on it alike is built once
+        # shared by all graphs, so that their common parts are the same nodes
         self._memory: dict[tuple[int, TensorDevice], UOp] = {}
 
     def graph(self, layouts: Sequence[TensorDevice]) -> UOp:
@@ -188,19 +186,19 @@ class Step:
         return trial_graph(self.function, self.inputs, memory)
 
     def _stored(self, tensor: Tensor, layout: TensorDevice) -> UOp:
-        """New memory of a tensor in a layout, which is never allocated."""
+        """A new BUFFER for a tensor in a layout, which is never allocated."""
         key = (id(tensor), layout)
         if key not in self._memory:
             node = self._memory[key] = UOp.new_buffer(layout, tensor.shape, tensor.dtype)
-            # what is assigned to it is written there
+            # assignments need a buffer to write to
             storage_of(node)
         return self._memory[key]
 
     def graphs(self, layouts: Sequence[TensorDevice]) -> Graphs:
-        """Graphs with few layers, and how many times each counts.
+        """Graphs with few layers, and their weights.
 
-        One layer of each kind, and for each kind one graph with a second layer: with n layers, the
-        whole is the first graph and n - 1 times what the second layer adds.
+        One graph has one layer of each kind; for each kind another one has a second layer. The cost
+        of n layers is that of the first graph and n - 1 times what the second layer adds.
         """
         ones = [1] * len(self.repeated)
         built = []
@@ -216,18 +214,18 @@ class Step:
         with shortened(self.inputs, self.repeated, lengths):
             return self.graph(layouts)
 
-    def surveyed(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
-        """What moves at least, and how much there is to compute and store."""
-        parts = [(count, survey(sink)) for count, sink in graphs]
+    def lower_bound(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
+        """A lower bound of the cost, from graphs that are not planned."""
+        parts = [(count, lower_bound(sink)) for count, sink in graphs]
         return weighted([(1, self.inputs_cost(layouts)), *parts])
 
     def planned(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
-        """The cost, as few layers tell it."""
+        """The cost, extrapolated from graphs of few layers."""
         parts = [(count, planned(sink)) for count, sink in graphs]
         return weighted([(1, self.inputs_cost(layouts)), *parts])
 
     def inputs_cost(self, layouts: Sequence[TensorDevice]) -> Cost:
-        """The memory of the tensors themselves."""
+        """The memory of the inputs."""
         total = 0
         for group, layout in zip(self.groups, layouts, strict=True):
             local = prod(local_shape(layout, group.shape)) * group.dtype.itemsize
@@ -235,5 +233,5 @@ class Step:
         return Cost(inputs_nbytes=total)
 
     def cost(self, layouts: Sequence[TensorDevice]) -> Cost:
-        """The cost with all layers built, which is exact in the bytes that move."""
+        """The cost with all layers built, exact in communicated bytes."""
         return self.planned(layouts, [(1, self.graph(layouts))])

@@ -1,8 +1,8 @@
-"""Which tensors share a layout: those at the same place of alike parts of a model.
+"""Groups of tensors that share a layout: corresponding tensors of equal layers of a model.
 
-In: the inputs of a function, any objects that hold tensors. Out: the tensors in groups of one
-layout each, and the lists of alike parts, which can be made shorter for a while. Always true: the
-tensors of a group have one shape and dtype.
+Input: the inputs of a function, any objects that hold tensors. Output: groups of tensors, and the
+lists of equal layers, which can be shortened temporarily. Invariant: the tensors of a group have
+the same shape and dtype.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tinygrad.nn.state import get_parameters, get_state_dict
 from tinygrad.planner.optimizers import optimizers_in, parameters_of_state, without
 from tinygrad.tensor import Tensor
 
-# fewer parts of one matrix each may well differ: of two linear layers, one can be split along each
-# axis
-MANY = 8
+MIN_SINGLE_MATRIX_LAYERS = 8
+"""A list of at most so many layers of one matrix each is not grouped: the best layouts of two
+consecutive linear layers differ."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Tensors that have one layout: `name` has `*` for the numbers of alike parts.
+    """Tensors that share a layout: `name` has `*` for the numbers of equal layers.
 
-    `is_data` if it is an argument of the function itself, not a part of one. `parameter` is the
-    name of the group that this one is an optimizer's state of.
+    `is_data` says that it is an argument of the function, not held by one. For an optimizer's
+    state, `parameter` is the name of the group of its parameters.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Group:
 
 def group_tensors(inputs: Mapping[str, Any]) -> list[Group]:
     """The tensors of `inputs` in groups, each tensor once, under its first name outside of
-    optimizers. What an optimizer keeps of a group of parameters is a group.
+    optimizers. An optimizer's state of a group of parameters is a group.
     """
     alike = set(alike_lists(inputs))
     parameters = _parameters_of_state(inputs)
@@ -75,7 +75,7 @@ def group_tensors(inputs: Mapping[str, Any]) -> list[Group]:
 
 
 def named_tensors(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Each tensor once, those that are in optimizers alone last."""
+    """Each tensor once; those that only optimizers hold are last."""
     inside = tuple(f"{name}." for name in optimizers_in(inputs))
     named = get_state_dict(dict(inputs))
     found: dict[int, tuple[str, Tensor]] = {}
@@ -85,7 +85,7 @@ def named_tensors(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _parameters_of_state(inputs: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
-    """For the id of each tensor of state, the optimizer's name and the id of the parameter."""
+    """The optimizer's name and the id of the parameter, by the id of each tensor of state."""
     return {
         id(state): (name, id(parameter))
         for name, optimizer in optimizers_in(inputs).items()
@@ -94,7 +94,7 @@ def _parameters_of_state(inputs: Mapping[str, Any]) -> dict[int, tuple[str, int]
 
 
 def _pattern(name: str, alike: set[str]) -> str:
-    """`name` with `*` in place of the positions in lists of alike parts."""
+    """`name` with `*` for positions in lists of equal layers."""
     parts: list[str] = []
     for part in name.split("."):
         parts.append("*" if ".".join(parts) in alike else part)
@@ -102,8 +102,8 @@ def _pattern(name: str, alike: set[str]) -> str:
 
 
 def alike_lists(inputs: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The lists of alike parts by the pattern of their names; of those inside of alike parts, the
-    first.
+    """The lists of equal layers by the pattern of their names; of nested ones, those in the first
+    layer.
     """
     return dict(_lists_in(dict(inputs), (), set()))
 
@@ -125,14 +125,14 @@ def _lists_in(obj: Any, path: tuple[str, ...], above: set[int]) -> Iterator[tupl
 
 
 def _are_alike(parts: Sequence[Any]) -> bool:
-    """Whether parts are of one type with tensors of the same names, shapes and dtypes, and layers
-    rather than single matrices.
+    """Whether layers have one type and tensors of equal names, shapes and dtypes, and more than a
+    single matrix.
     """
     kinds = [(type(part), _signature(part)) for part in parts]
     if len(parts) < 2 or any(kind != kinds[0] for kind in kinds[1:]):
         return False
     matrices = [shape for _, shape, _ in kinds[0][1] if len(shape) > 1]
-    return len(matrices) > 1 or len(parts) > MANY
+    return len(matrices) > 1 or len(parts) > MIN_SINGLE_MATRIX_LAYERS
 
 
 def _signature(part: Any) -> list[tuple[str, tuple[int, ...], DType]]:
@@ -140,7 +140,7 @@ def _signature(part: Any) -> list[tuple[str, tuple[int, ...], DType]]:
 
 
 def repeated(inputs: Mapping[str, Any]) -> list[list[list[Any]]]:
-    """Lists of alike parts that a shorter list can stand for, those of one length together."""
+    """Lists of equal layers that can be shortened, those of equal length together."""
     by_length: dict[int, list[list[Any]]] = {}
     for name, parts in alike_lists(inputs).items():
         if "*" not in name and len(parts) > 2:
@@ -152,18 +152,20 @@ def repeated(inputs: Mapping[str, Any]) -> list[list[list[Any]]]:
 def shortened(
     inputs: Mapping[str, Any], lists: Sequence[Sequence[list[Any]]], lengths: Sequence[int]
 ) -> Iterator[None]:
-    """Inside of the block, the lists number i have only their first `lengths[i]` parts, and the
-    optimizers of `inputs` know no others.
+    """In the block, the lists number i have only their first `lengths[i]` layers, and the
+    optimizers of `inputs` only the parameters of these.
     """
-    cut = [(parts, n) for group, n in zip(lists, lengths, strict=True) for parts in group]
-    whole = [list(parts) for parts, _ in cut]
-    removed = {id(x) for parts, n in cut for x in get_parameters(parts[n:])}
-    removed -= {id(x) for parts, n in cut for x in get_parameters(parts[:n])}
+    shortened_lists = [
+        (parts, n) for group, n in zip(lists, lengths, strict=True) for parts in group
+    ]
+    whole = [list(parts) for parts, _ in shortened_lists]
+    removed = {id(x) for parts, n in shortened_lists for x in get_parameters(parts[n:])}
+    removed -= {id(x) for parts, n in shortened_lists for x in get_parameters(parts[:n])}
     try:
-        for parts, length in cut:
+        for parts, length in shortened_lists:
             del parts[length:]
         with without(optimizers_in(inputs).values(), removed):
             yield
     finally:
-        for (parts, _), saved in zip(cut, whole, strict=True):
+        for (parts, _), saved in zip(shortened_lists, whole, strict=True):
             parts[:] = saved

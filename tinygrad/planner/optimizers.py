@@ -1,8 +1,8 @@
-"""Optimizers among the inputs of a step: what their state is, and which parameters it belongs to.
+"""Optimizers among the inputs of a step: their state, and the parameters that it belongs to.
 
-In: the inputs of a function. Out: its optimizers, and the parameter of each tensor of state. They
-can be told that parameters were moved, and do without some of them for a while. Always true: an
-optimizer has a list of state for each kind of it, as long as that of its parameters.
+Input: the inputs of a function. Output: its optimizers, and the parameter of each tensor of state.
+Optimizers can follow parameters to other devices, and drop some temporarily. Invariant: an
+optimizer keeps each kind of state in a list as long as that of its parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tinygrad.tensor import Tensor
 def optimizers_in(inputs: Mapping[str, Any]) -> dict[str, Optimizer]:
     """The optimizers by name, each once.
 
-    Raises ValueError for one that joins its parameters, whose layouts then cannot differ.
+    Raises ValueError for a fused one, whose parameters cannot have different layouts.
     """
     named = get_state_dict(dict(inputs), tensor_type=Optimizer)  # type: ignore[type-abstract]
     found = {id(optimizer): (name, optimizer) for name, optimizer in reversed(named.items())}
@@ -48,14 +48,14 @@ def _aligned(optimizer: Optimizer) -> list[str]:
 
 
 def follow_parameters(optimizers: Iterable[Optimizer]) -> None:
-    """Tell optimizers that their parameters were moved, and that so was their state."""
+    """Set the devices of optimizers to those of their parameters, after these were moved."""
     for optimizer in optimizers:
         optimizer.devices = [parameter.device for parameter in optimizer.params]
 
 
 @contextmanager
 def without(optimizers: Iterable[Optimizer], removed: Collection[int]) -> Iterator[None]:
-    """Inside of the block, optimizers do not know the parameters of these ids."""
+    """In the block, optimizers do not have the parameters of these ids."""
     before = [(optimizer, dict(vars(optimizer))) for optimizer in optimizers]
     try:
         for optimizer, attributes in before:

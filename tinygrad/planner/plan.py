@@ -1,7 +1,8 @@
-"""`plan(function, inputs, mesh)`: layouts for the tensors of a step, by what they cost.
+"""`plan(function, inputs, mesh)`: the layouts of lowest cost for the tensors of a step.
 
-In: a function that builds tensors lazily, its inputs, a mesh. Out: a `Plan`, which says the layout
-of every tensor, the bytes of a step and the memory of each device, and puts tensors there.
+Input: a function that builds tensors lazily, its inputs, a mesh. Output: a `Plan`: the layout of
+every tensor, the communicated bytes of a step and the memory of each device; `apply()` moves the
+tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from tinygrad.device import Device
 from tinygrad.helpers import prod
 from tinygrad.nn.optim import Optimizer
-from tinygrad.planner.cost import Cost, Step
+from tinygrad.planner.cost import Cost, TrialFunction
 from tinygrad.planner.layers import Group, group_tensors, named_tensors
 from tinygrad.planner.optimizers import follow_parameters, optimizers_in, parameters_of_state
 from tinygrad.planner.search import Choice, Placements, Search
@@ -22,13 +23,13 @@ from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.tensor import Tensor
 from tinygrad.text import aligned
 
-# choices whose memory is worth computing with all layers, where that of a few may have been too low
 MAX_CHECKED = 4
+"""The number of choices whose memory is checked with all layers built."""
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
-    """Tensors of one layout."""
+class PlannedGroup:
+    """A group of tensors and its layout."""
 
     group: Group
     spec: P
@@ -36,21 +37,21 @@ class Planned:
 
     @property
     def nbytes(self) -> int:
-        """What they take on each device."""
+        """The memory of the group on each device."""
         local = prod(self.layout.local_shape(self.group.shape))
         return len(self.group.tensors) * local * self.group.dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The layouts that were chosen, and what a step costs with them.
+    """The chosen layouts, and the cost of a step with them.
 
-    `tried` counts the choices that were looked at. If `is_optimal`, these are all that can fit, and
-    no other takes less time by the cost model. `print(plan)` shows a table.
+    `tried` is the number of choices that were compared. If `is_optimal`, these are all that can fit
+    into memory, and none is faster by the cost model. `print(plan)` shows a table.
     """
 
     mesh: Mesh
-    entries: tuple[Planned, ...]
+    entries: tuple[PlannedGroup, ...]
     cost: Cost
     tried: int
     is_optimal: bool
@@ -58,7 +59,7 @@ class Plan:
 
     @property
     def specs(self) -> dict[str, P]:
-        """How each group of tensors is split over the mesh."""
+        """The partition spec of each group of tensors."""
         return {entry.group.name: entry.spec for entry in self.entries}
 
     @property
@@ -109,28 +110,29 @@ def plan(
     memory_limit: int | None = None,
     fixed: Mapping[str, P] | None = None,
 ) -> Plan:
-    """The layouts over `mesh` with which `function(**inputs)` takes the least time.
+    """The layouts over `mesh` with which `function(**inputs)` is fastest.
 
     `inputs` are tensors, and models or other objects that hold tensors. The function returns every
     tensor that a step computes, such as the loss and the gradients, lazily: it is called many times
-    with other layouts, and nothing is computed. Time is that of the cost model: what a `Topology`
-    says of the links, for the movements that the layouts cause, and of the devices.
+    with other layouts, and nothing is computed. Time is that of the cost model: a `Topology` gives
+    the speed of links and devices.
 
-    Parts of a list that are alike, such as the layers of a model, have the same layouts, and a list
-    of many is built with one and with two while choices are compared. What an optimizer among the
-    inputs keeps of a group of parameters is a group, `optimizer of model.layers.*.weight`, and may
-    be split where they are not (ZeRO-1); the function returns what `schedule_step` gives. Sizes
-    that do not divide are split into blocks of the size rounded up.
+    Equal elements of a list, such as the layers of a model, have the same layouts; while choices
+    are compared, at most two of them are built. An optimizer's state of a group of parameters is a
+    group, `optimizer of model.layers.*.weight`, and may be sharded where they are not (ZeRO-1); the
+    function returns the result of `schedule_step`. Sizes that do not divide evenly are sharded into
+    blocks of the size rounded up.
 
     Args:
-        memory_limit: the most bytes that each device has; temporaries count.
-        fixed: layouts to leave as they are, by name; `*` is any number: `model.layers.*.weight`.
+        memory_limit: the memory of each device in bytes, for inputs, results and temporaries.
+        fixed: specs to keep, by name; `*` stands for all layers: `model.layers.*.weight`.
 
     Raises:
         MemoryError: no choice that was tried fits the limit.
-        ShardingError: `fixed` names no tensor, or splits an axis that is not there or of size 1.
+        ShardingError: `fixed` names no tensor, or shards an axis that does not exist or is of
+            size 1.
         TypeError: the function returns no tensor.
-        ValueError: an optimizer joins its parameters (`fused`).
+        ValueError: an optimizer is fused.
 
     >>> mesh = Mesh((2,), ("dp",), ("NULL:0", "NULL:1"))
     >>> w, x = Tensor.empty(4096, 4096), Tensor.empty(65536, 4096)
@@ -139,27 +141,26 @@ def plan(
     {'w': P(None, None), 'x': P('dp', None)}
     """
     mesh = Mesh(mesh.shape, mesh.names, [Device.canonicalize(name) for name in mesh.devices])
-    step = Step(function, inputs, group_tensors(inputs))
+    step = TrialFunction(function, inputs, group_tensors(inputs))
     search = Search(step, mesh, memory_limit, _fixed(fixed or {}, step, mesh))
     with no_garbage():
         search.run()
         choice, cost = _checked(search)
     optimizers = tuple(optimizers_in(inputs).values())
-    entries, tried = _entries(search, choice), len(search.surveyed)
+    entries, tried = _entries(search, choice), len(search.lower_bounds)
     return Plan(mesh, entries, cost, tried, search.is_exact, optimizers)
 
 
 def _checked(search: Search) -> tuple[Choice, Cost]:
     """The best choice that fits the limit with all layers built, and its cost.
 
-    Where a few layers told too little of it, they most likely did so of other choices, in
-    proportion.
+    Where few layers underestimate its memory, that of other choices is scaled in proportion.
     """
     step, limit = search.step, search.limit
     nearest: list[Cost] = []
     for _ in range(MAX_CHECKED):
         choice = search.ranking()[0]
-        known = search.known[choice]
+        known = search.planned[choice]
         cost = step.cost(search.layouts(choice)) if step.repeated else known
         if limit is None or cost.memory_nbytes <= limit:
             return choice, cost
@@ -168,12 +169,12 @@ def _checked(search: Search) -> tuple[Choice, Cost]:
             break
         search.margin = cost.memory_nbytes / known.memory_nbytes
         search.improve(search.ranking()[0])
-    raise _too_little(search, min(nearest, key=lambda cost: cost.memory_nbytes))
+    raise _memory_error(search, min(nearest, key=lambda cost: cost.memory_nbytes))
 
 
 def predict(function: Function, inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> Cost:
-    """What `function(**inputs)` costs with tensors in the given layouts, by name; others stay where
-    they are.
+    """The cost of `function(**inputs)` with tensors in the given layouts, by name; others keep
+    their own.
 
     >>> x = Tensor.empty(4, 4, device=Sharding(("NULL:0", "NULL:1"), 0))
     >>> predict(lambda x: x.sum(0), {"x": x}, {}).kinds
@@ -185,14 +186,14 @@ def predict(function: Function, inputs: Mapping[str, Any], layouts: Mapping[str,
         raise _no_such_tensor(unknown[0], groups)
     wanted = layouts_of_state(inputs, layouts)
     chosen = [wanted.get(group.name, x.device) for group in groups for x in group.tensors.values()]
-    return Step(function, inputs, groups).cost(chosen)
+    return TrialFunction(function, inputs, groups).cost(chosen)
 
 
 def layouts_of_state(
     inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]
 ) -> Mapping[str, Sharding]:
-    """`layouts`, in which the state of optimizers is laid out as its parameters unless it is named,
-    and numbers that they keep for all parameters are copies.
+    """`layouts`, with the state of optimizers, unless it is named, in the layouts of its
+    parameters, and state that belongs to no parameter replicated.
     """
     names = {id(x): name for name, x in named_tensors(inputs).items()}
     found = dict(layouts)
@@ -213,7 +214,7 @@ def _no_such_tensor(name: str, groups: list[Group]) -> ShardingError:
     return ShardingError(f"no tensor of the inputs is {name!r}; use one of {names}")
 
 
-def _fixed(fixed: Mapping[str, P], step: Step, mesh: Mesh) -> dict[str, Placements]:
+def _fixed(fixed: Mapping[str, P], step: TrialFunction, mesh: Mesh) -> dict[str, Placements]:
     found: dict[str, Placements] = {}
     for name, spec in fixed.items():
         group = next((group for group in step.groups if group.name == name), None)
@@ -225,10 +226,10 @@ def _fixed(fixed: Mapping[str, P], step: Step, mesh: Mesh) -> dict[str, Placemen
     return found
 
 
-def _entries(search: Search, choice: Choice) -> tuple[Planned, ...]:
+def _entries(search: Search, choice: Choice) -> tuple[PlannedGroup, ...]:
     groups = search.step.groups
     found = zip(groups, choice, search.layouts(choice), strict=True)
-    return tuple(Planned(g, _spec(g, p, search.mesh), layout) for g, p, layout in found)
+    return tuple(PlannedGroup(g, _spec(g, p, search.mesh), layout) for g, p, layout in found)
 
 
 def _spec(group: Group, placements: Placements, mesh: Mesh) -> P:
@@ -240,9 +241,9 @@ def _spec(group: Group, placements: Placements, mesh: Mesh) -> P:
     return P(*entries)
 
 
-def _too_little(search: Search, nearest: Cost) -> MemoryError:
+def _memory_error(search: Search, nearest: Cost) -> MemoryError:
     return MemoryError(
-        f"plan: none of {len(search.surveyed)} choices of layouts fits into {search.limit:,} bytes "
+        f"plan: none of {len(search.lower_bounds)} choices of layouts fits into {search.limit:,} bytes "
         f"a device; the nearest needs {nearest.memory_nbytes:,} bytes, {nearest.inputs_nbytes:,} "
         "of them for the inputs; use more devices, a smaller batch, or a higher memory_limit"
     )

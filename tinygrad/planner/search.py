@@ -1,10 +1,10 @@
-"""Looking for the layouts of least cost.
+"""The search for the layouts of lowest cost.
 
-In: a `Step`, a mesh, a limit of memory. Out: the best layouts found, and their cost. Where few
-combinations can fit into memory all are tried; else combinations that people would begin with, of
-which the best is improved, one group of tensors and one mesh dimension at a time, for as long as
-that helps. Always true: the result is no worse than anything that was tried. A choice that costs
-more at least, by its graph, than another one does is not planned: it cannot be the best.
+Input: a `TrialFunction`, a mesh, a memory limit. Output: the best layouts found, and their cost.
+If few combinations can fit into memory, all are compared. Otherwise it starts from the usual
+strategies (data parallel, ZeRO, fully sharded, tensor parallel), and improves the best by local
+search: one group of tensors and one mesh dimension at a time. A choice whose lower bound exceeds a
+known cost is not planned. Invariant: the result is the best of all choices that were planned.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from itertools import islice, product
 from math import prod
 
 from tinygrad.helpers import ceildiv
-from tinygrad.planner.cost import Cost, Graphs, Step, guessed
+from tinygrad.planner.cost import Cost, Graphs, TrialFunction, extrapolate
 from tinygrad.planner.layers import Group
 from tinygrad.sharding import Mesh, Sharding
 
 Placements = tuple[int | None, ...]
-"""The axis that each mesh dimension splits."""
+"""The axis that each mesh dimension shards."""
 Choice = tuple[Placements, ...]
 """The placements of each group of tensors."""
 Key = tuple[int, float, int]
-"""What is minimised: bytes beyond the limit, seconds, bytes that move."""
+"""The objective: bytes over the memory limit, seconds, communicated bytes."""
 
 MAX_COMBINATIONS = 512
-# a round that leaves more than this of the cost was the last one
-ENOUGH = 0.99
-# what takes more than this part of the time was far from an improvement, and is not tried again
-CLOSE = 1.05
-# parameters of less than this part of all bytes stay as they were in the start, vectors sooner
-FEW, FEW_OF_VECTORS = 1e-3, 1e-2
-# how much less than guessed a choice may turn out to cost
-DOUBT = 0.99
+"""With more choices that can fit into memory, they are not all compared."""
+MAX_REMAINING_COST = 0.99
+"""The local search ends after a round that leaves more than this fraction of the cost."""
+MAX_SLOWDOWN = 1.05
+"""A change whose lower bound is over this multiple of the best time is not tried again."""
+MIN_MATRIX_SHARE, MIN_VECTOR_SHARE = 1e-3, 1e-2
+"""Parameters of a smaller share of all bytes keep the layout that the search started with."""
+EXTRAPOLATION_FACTOR = 0.99
+"""Extrapolated costs are lowered by this factor before a choice is dismissed by them."""
 
-# how one mesh dimension is used: the axis that it splits of data, and of parameters
 Role = Callable[[Group, int], int | None]
+"""A use of one mesh dimension: the axis that it shards of a group of tensors."""
 
 
 def _replicate(group: Group, pieces: int) -> int | None:
@@ -48,7 +49,7 @@ def _data(group: Group, pieces: int) -> int | None:
 
 
 def _fully_sharded(group: Group, pieces: int) -> int | None:
-    """Data and parameters, along the first axis."""
+    """Data and parameters along the first axis (FSDP)."""
     return 0 if group.shape else None
 
 
@@ -69,26 +70,26 @@ ROLES: tuple[Role, ...] = (_replicate, _data, _zero, _fully_sharded, _rows, _col
 
 
 class Search:
-    """What was tried so far, and what it cost."""
+    """The state of a search: the choices that were compared, with their costs and lower bounds."""
 
     def __init__(
-        self, step: Step, mesh: Mesh, limit: int | None, fixed: dict[str, Placements]
+        self, step: TrialFunction, mesh: Mesh, limit: int | None, fixed: dict[str, Placements]
     ) -> None:
         self.step = step
         self.mesh = mesh
         self.limit = limit
-        # how much more memory all layers need than few of them tell
+        # memory of all layers, in proportion to the extrapolation from few
         self.margin = 1.0
         self.options = [self._options(group, fixed) for group in step.groups]
-        self.known: dict[Choice, Cost] = {}
-        self.surveyed: dict[Choice, Cost] = {}
-        # what was planned, by what it costs at least: mesh dimensions of one size are often alike
-        self.alike: dict[Hashable, Cost] = {}
-        # those of choices that may yet be planned
+        self.planned: dict[Choice, Cost] = {}
+        self.lower_bounds: dict[Choice, Cost] = {}
+        # costs by lower bounds: mesh dimensions of equal size are often interchangeable
+        self.planned_alike: dict[Hashable, Cost] = {}
+        # the graphs of choices that may still be planned
         self.graphs: dict[Choice, Graphs] = {}
         few = list(islice(self.fitting(), MAX_COMBINATIONS + 1))
-        # all that may be the best, if these are few enough to be compared one by one
-        self.every = few if 0 < len(few) <= MAX_COMBINATIONS else None
+        # all choices that fit into memory, if they are few enough to be compared
+        self.all_choices = few if 0 < len(few) <= MAX_COMBINATIONS else None
 
     def _options(self, group: Group, fixed: dict[str, Placements]) -> list[Placements]:
         if group.name in fixed:
@@ -98,7 +99,7 @@ class Search:
         return [found for found in every if self._fits(group, found)]
 
     def _fits(self, group: Group, placements: Placements) -> bool:
-        """Whether each device gets a part of each tensor, if a smaller one than others."""
+        """Whether no device has an empty shard of a tensor."""
         for axis, size in enumerate(group.shape):
             sizes = zip(placements, self.mesh.shape, strict=True)
             pieces = prod(count for place, count in sizes if place == axis)
@@ -111,67 +112,69 @@ class Search:
         return [Sharding(self.mesh.devices, p, self.mesh.shape) for p in choice]
 
     def key(self, cost: Cost) -> Key:
-        """What makes one cost less than another."""
+        """The objective of a cost."""
         needed = int(cost.memory_nbytes * self.margin)
         over = 0 if self.limit is None else max(0, needed - self.limit)
         return over, cost.seconds, cost.nbytes
 
-    def survey(self, choice: Choice) -> Cost:
-        """What a choice costs at least."""
-        if choice not in self.surveyed:
+    def lower_bound(self, choice: Choice) -> Cost:
+        """A lower bound of the cost of a choice."""
+        if choice not in self.lower_bounds:
             layouts = self.layouts(choice)
             self.graphs[choice] = self.step.graphs(layouts)
-            self.surveyed[choice] = self.step.surveyed(layouts, self.graphs[choice])
-        return self.surveyed[choice]
+            self.lower_bounds[choice] = self.step.lower_bound(layouts, self.graphs[choice])
+        return self.lower_bounds[choice]
 
     def plan(self, choice: Choice) -> Cost:
-        """What a choice costs."""
-        if choice not in self.known:
+        """The cost of a choice."""
+        if choice not in self.planned:
             layouts = self.layouts(choice)
             graphs = self.graphs.get(choice) or self.step.graphs(layouts)
-            cost = self.known[choice] = self.step.planned(layouts, graphs)
-            self.alike[_fingerprint(self.survey(choice))] = cost
-        return self.known[choice]
+            cost = self.planned[choice] = self.step.planned(layouts, graphs)
+            self.planned_alike[_fingerprint(self.lower_bound(choice))] = cost
+        return self.planned[choice]
 
     def is_better(self, choice: Choice, rival: Choice) -> bool:
-        """Whether a choice that differs little from its rival is better. One that most likely is
-        not, by what it moves and has to compute, is not planned in full.
+        """Whether a choice is better than a similar `rival`. One that is probably worse, by its
+        lower bound, is not planned.
         """
-        if choice not in self.known and self._looks_worse(choice, rival):
+        if choice not in self.planned and self._is_probably_worse(choice, rival):
             return False
-        return self.key(self.plan(choice)) < self.key(self.known[rival])
+        return self.key(self.plan(choice)) < self.key(self.planned[rival])
 
-    def _looks_worse(self, choice: Choice, rival: Choice) -> bool:
-        survey, of_rival = self.survey(choice), self.survey(rival)
-        if survey.is_no_less(of_rival):
+    def _is_probably_worse(self, choice: Choice, rival: Choice) -> bool:
+        bound, of_rival = self.lower_bound(choice), self.lower_bound(rival)
+        if bound.is_dominated_by(of_rival):
             return True
-        theirs = self.known[rival]
-        alike = self.alike.get(_fingerprint(survey))
+        theirs = self.planned[rival]
+        alike = self.planned_alike.get(_fingerprint(bound))
         if alike is not None and self.key(alike) >= self.key(theirs):
             return True
-        return self.key(guessed(survey, theirs, of_rival, DOUBT)) >= self.key(theirs)
+        return self.key(extrapolate(bound, theirs, of_rival, EXTRAPOLATION_FACTOR)) >= self.key(
+            theirs
+        )
 
-    # ---- which choices ----
+    # ---- choices ----
 
     @property
     def is_exact(self) -> bool:
-        """Whether all choices are compared, by costs that are exact."""
-        return self.every is not None and not self.step.repeated
+        """Whether all choices are compared by exact costs."""
+        return self.all_choices is not None and not self.step.repeated
 
     def fitting(self) -> Iterator[Choice]:
-        """All choices whose tensors alone do not take more memory than there is."""
+        """All choices whose inputs alone fit into memory."""
         sizes = [
             [self._nbytes(group, placements) for placements in options]
             for group, options in zip(self.step.groups, self.options, strict=True)
         ]
-        # what the groups from number i on take at least
-        least = [0]
+        # the minimum of the bytes of the groups from number i on
+        min_nbytes = [0]
         for found in reversed(sizes):
-            least.insert(0, least[0] + min(found))
+            min_nbytes.insert(0, min_nbytes[0] + min(found))
 
         def extend(chosen: Choice, nbytes: int) -> Iterator[Choice]:
             number = len(chosen)
-            if self.limit is not None and nbytes + least[number] > self.limit:
+            if self.limit is not None and nbytes + min_nbytes[number] > self.limit:
                 return
             if number == len(sizes):
                 yield chosen
@@ -187,37 +190,40 @@ class Search:
         return len(group.tensors) * local * group.dtype.itemsize
 
     def run(self) -> None:
-        """Try what is worth trying."""
-        self.plan_best(self.starts() if self.every is None else self.every)
-        if self.every is None:
+        """Search: `ranking()` is the result."""
+        self.plan_best(self.starts() if self.all_choices is None else self.all_choices)
+        if self.all_choices is None:
             self.improve(self.ranking()[0])
 
     def plan_best(self, choices: Iterable[Choice]) -> None:
-        """Plan those that may be the best of `choices`, by what they cost at least."""
-        least = {choice: self.key(self.survey(choice)) for choice in choices}
+        """Plan the `choices` that may be the best by their lower bounds, lowest first."""
+        bounds = {choice: self.key(self.lower_bound(choice)) for choice in choices}
         best: Key | None = None
-        for choice in sorted(least, key=least.__getitem__):
-            if best is not None and least[choice] >= best:
+        for choice in sorted(bounds, key=bounds.__getitem__):
+            if best is not None and bounds[choice] >= best:
                 break
-            if self.every is None and _fingerprint(self.survey(choice)) in self.alike:
+            if (
+                self.all_choices is None
+                and _fingerprint(self.lower_bound(choice)) in self.planned_alike
+            ):
                 continue
             key = self.key(self.plan(choice))
             best = key if best is None else min(best, key)
         self.graphs.clear()
 
     def ranking(self) -> list[Choice]:
-        """What was planned in full, by cost."""
-        return sorted(self.known, key=lambda choice: self.key(self.known[choice]))
+        """The choices that were planned, best first."""
+        return sorted(self.planned, key=lambda choice: self.key(self.planned[choice]))
 
     def starts(self) -> Iterator[Choice]:
-        """Each mesh dimension in one of the usual roles."""
+        """All combinations of usual roles of the mesh dimensions."""
         for roles in product(ROLES, repeat=len(self.mesh.shape)):
             yield tuple(
                 self._nearest(number, group, roles) for number, group in enumerate(self.step.groups)
             )
 
     def _nearest(self, number: int, group: Group, roles: tuple[Role, ...]) -> Placements:
-        """What the roles ask of a group, left out where it cannot be split so."""
+        """The placements of a group by roles, replicated where it cannot be sharded so."""
         found: list[int | None] = []
         for role, pieces in zip(roles, self.mesh.shape, strict=True):
             wanted = role(group, pieces)
@@ -229,28 +235,32 @@ class Search:
         return placements if placements in options else options[0]
 
     def improve(self, choice: Choice) -> Choice:
-        """Change one group after the other, along one mesh dimension or to the same along all of
-        them, until a round of that gains little.
+        """Local search from a choice: change one group after the other, along one mesh dimension
+        or alike along all, until a round improves little.
         """
-        moves = [(i, placements) for i in self._worth_moving() for placements in self.options[i]]
+        changes = [
+            (i, placements) for i in self._groups_to_change() for placements in self.options[i]
+        ]
         while True:
-            over, seconds, _ = self.key(self.known[choice])
+            over, seconds, _ = self.key(self.planned[choice])
             close = []
-            for number, placements in moves:
-                for other in self._moved(choice, number, placements):
+            for number, placements in changes:
+                for other in self._neighbors(choice, number, placements):
                     if self.is_better(other, choice):
                         choice = other
                     if self._is_close(other, choice):
                         close.append((number, placements))
                     self.graphs.pop(other, None)
-            over_now, seconds_now, _ = self.key(self.known[choice])
-            if over_now > ENOUGH * over or (not over and seconds_now >= ENOUGH * seconds):
+            over_now, seconds_now, _ = self.key(self.planned[choice])
+            if over_now > MAX_REMAINING_COST * over or (
+                not over and seconds_now >= MAX_REMAINING_COST * seconds
+            ):
                 return choice
-            moves = list(dict.fromkeys(close))
+            changes = list(dict.fromkeys(close))
 
-    def _moved(self, choice: Choice, number: int, placements: Placements) -> Iterator[Choice]:
-        """`choice` with a group laid out anew, if that is along one mesh dimension or the same
-        along all; and once more with its state, where it was laid out alike.
+    def _neighbors(self, choice: Choice, number: int, placements: Placements) -> Iterator[Choice]:
+        """`choice` with other placements of a group, if they differ along one mesh dimension or
+        are the same along all; and the same with the optimizer's state of the group.
         """
         changes = sum(a != b for a, b in zip(choice[number], placements, strict=True))
         if changes != 1 and (changes == 0 or len(set(placements)) > 1):
@@ -262,33 +272,33 @@ class Search:
         is_alike = all(choice[i] == choice[number] for i in state)
         if state and is_alike and all(placements in self.options[i] for i in state):
             yield _changed(choice, [number, *state], placements)
-        # state is split wherever its parameter is
+        # state is sharded at least as its parameter is
         is_finer = all(_refines(choice[i], placements) for i in state)
         if is_finer and all(_refines(placements, choice[i]) for i in parameter):
             yield _changed(choice, [number], placements)
 
     def _is_close(self, choice: Choice, rival: Choice) -> bool:
-        """Whether a choice, by what it costs at least, may yet be better when others changed."""
-        over, seconds, _ = self.key(self.surveyed[choice])
-        over_rival, seconds_of_rival, _ = self.key(self.surveyed[rival])
-        return over <= over_rival and seconds <= CLOSE * seconds_of_rival
+        """Whether a choice may become better after other changes, by its lower bound."""
+        over, seconds, _ = self.key(self.lower_bounds[choice])
+        over_rival, seconds_of_rival, _ = self.key(self.lower_bounds[rival])
+        return over <= over_rival and seconds <= MAX_SLOWDOWN * seconds_of_rival
 
-    def _worth_moving(self) -> list[int]:
-        """The numbers of the groups, the largest first, without parameters of few bytes."""
+    def _groups_to_change(self) -> list[int]:
+        """The numbers of the groups, largest first, without small parameters."""
         groups = self.step.groups
         sizes = [len(g.tensors) * prod(g.shape) * g.dtype.itemsize for g in groups]
         numbers = []
         for i, group in enumerate(groups):
-            few = FEW_OF_VECTORS if len(group.shape) < 2 else FEW
-            if group.is_data or sizes[i] >= few * sum(sizes):
+            min_share = MIN_VECTOR_SHARE if len(group.shape) < 2 else MIN_MATRIX_SHARE
+            if group.is_data or sizes[i] >= min_share * sum(sizes):
                 numbers.append(i)
         return sorted(numbers, key=lambda i: -sizes[i])
 
 
-def _fingerprint(survey: Cost) -> Hashable:
-    seconds = (survey.communication_s, survey.computation_s)
-    sizes = (survey.inputs_nbytes, survey.working_nbytes, survey.stored_nbytes)
-    return seconds, sizes, frozenset(survey.kinds.items())
+def _fingerprint(bound: Cost) -> Hashable:
+    seconds = (bound.communication_s, bound.computation_s)
+    sizes = (bound.inputs_nbytes, bound.working_nbytes, bound.stored_nbytes)
+    return seconds, sizes, frozenset(bound.kinds.items())
 
 
 def _changed(choice: Choice, numbers: Iterable[int], placements: Placements) -> Choice:
@@ -299,5 +309,5 @@ def _changed(choice: Choice, numbers: Iterable[int], placements: Placements) -> 
 
 
 def _refines(placements: Placements, coarser: Placements) -> bool:
-    """Whether all that `coarser` splits is split alike."""
+    """Whether placements shard alike where `coarser` shards, and possibly more."""
     return all(b is None or a == b for a, b in zip(placements, coarser, strict=True))

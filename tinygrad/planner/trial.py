@@ -1,8 +1,7 @@
-"""What a function would compute if its tensors were laid out in some way.
+"""The graph of a function with its tensors in given layouts.
 
-In: a function, its inputs, and the memory that each tensor is in. Out: the simplified graph of
-what it returns. Always true: nothing is computed or allocated, and the tensors are afterwards what
-they were before.
+Input: a function, its inputs, and a BUFFER for each tensor. Output: the optimized graph of its
+results. Invariant: nothing is computed or allocated, and all tensors are restored.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def trial_graph(
 
 @contextmanager
 def _laid_out(wanted: Sequence[tuple[Tensor, UOp]]) -> Iterator[None]:
-    """Inside of the block, tensors are memory that nothing was written to."""
+    """In the block, tensors are new BUFFERs without gradients."""
     before = [(x.uop, x.grad) for x, _ in wanted]
     try:
         for x, node in wanted:
@@ -63,8 +62,8 @@ def _laid_out(wanted: Sequence[tuple[Tensor, UOp]]) -> Iterator[None]:
 
 @contextmanager
 def no_garbage() -> Iterator[None]:
-    """Inside of the block, cycles are not looked for: graphs have none, and are so many nodes that
-    the looking takes a quarter of the time.
+    """In the block, Python's garbage collector is off: graphs have no cycles, and so many nodes
+    that the search for cycles takes a quarter of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
