@@ -155,9 +155,8 @@ def shortened(
     """In the block, the lists number i have only their first `lengths[i]` layers, and the
     optimizers of `inputs` only the parameters of these.
     """
-    shortened_lists = [
-        (parts, n) for group, n in zip(lists, lengths, strict=True) for parts in group
-    ]
+    pairs = zip(lists, lengths, strict=True)
+    shortened_lists = [(parts, n) for group, n in pairs for parts in group]
     whole = [list(parts) for parts, _ in shortened_lists]
     removed = {id(x) for parts, n in shortened_lists for x in get_parameters(parts[n:])}
     removed -= {id(x) for parts, n in shortened_lists for x in get_parameters(parts[:n])}

@@ -150,9 +150,8 @@ class Search:
         alike = self.planned_alike.get(_fingerprint(bound))
         if alike is not None and self.key(alike) >= self.key(theirs):
             return True
-        return self.key(extrapolate(bound, theirs, of_rival, EXTRAPOLATION_FACTOR)) >= self.key(
-            theirs
-        )
+        expected = extrapolate(bound, theirs, of_rival, EXTRAPOLATION_FACTOR)
+        return self.key(expected) >= self.key(theirs)
 
     # ---- choices ----
 
