@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
@@ -80,20 +79,6 @@ def get_runner(device: str, ast: UOp) -> CompiledRunner:
         compiled_kernels.append(spec.name)
         _runners.put(key, found)
     return found
-
-
-class RunnableItem(Protocol):
-    """An item of a schedule."""
-
-    @property
-    def bufs(self) -> tuple[Buffer, ...]:
-        """The buffers that it uses, outputs first."""
-
-    def run(self, wait: bool = False) -> float | None:
-        """Run it; with `wait`, return the seconds it took."""
-
-    def lower(self) -> Any:
-        """Compile the item, if it has to be."""
 
 
 @dataclass(eq=False)
