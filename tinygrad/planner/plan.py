@@ -245,5 +245,6 @@ def _memory_error(search: Search, nearest: Cost) -> MemoryError:
     return MemoryError(
         f"plan: none of {len(search.lower_bounds)} choices of layouts fits into {search.limit:,} "
         f"bytes a device; the nearest needs {nearest.memory_nbytes:,} bytes, "
-        f"{nearest.inputs_nbytes:,} of them for the inputs; use more devices, a smaller batch, or a higher memory_limit"
+        f"{nearest.inputs_nbytes:,} of them for the inputs; use more devices, a smaller batch, "
+        "or a higher memory_limit"
     )
