@@ -6,7 +6,7 @@ of its operands does. Mutation of tensors is in `tinygrad.storage`.
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
@@ -14,6 +14,7 @@ from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import const_node, scalar_dtype
+from tinygrad.uop.device_value import tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import unshard_axis
 
@@ -82,7 +83,7 @@ class TensorCore(TensorBase):
     def device(self) -> str | Sharding:
         """The device: a name, or a `Sharding` over several."""
         device = self.uop.device
-        return Device.DEFAULT if device is None else cast("str | Sharding", device)
+        return Device.DEFAULT if device is None else tensor_device(device)
 
     @property
     def ndim(self) -> int:

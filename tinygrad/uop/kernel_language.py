@@ -99,10 +99,9 @@ class KernelMixin(MovementMixin):
         if isinstance(x, int):
             x = x + size if x < 0 else x
             return self.replace(op=Ops.CONST, dtype=dtypes.index, src=(), arg=x)
-        if not hasattr(x, "src"):
+        if not isinstance(x, type(self)):
             raise TypeError(f"an index of a kernel's array is an int or an expression, not {x!r}")
-        found: Self = x
-        return found
+        return x
 
     def valid(self, condition: Self) -> Self:
         """This index, masked by `condition`: masked loads are 0, masked stores are skipped.

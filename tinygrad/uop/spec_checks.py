@@ -14,7 +14,7 @@ from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Partial, Sharding, ShardingError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import AxisType
-from tinygrad.uop.device_value import Spmd
+from tinygrad.uop.device_value import Spmd, device_names
 from tinygrad.uop.node import Node
 from tinygrad.uop.shards import check_shards
 from tinygrad.uop.sint import same_shape, same_size
@@ -350,7 +350,7 @@ def stacked_blocks(node: Node) -> str | None:
 
 def select_index(node: Node) -> str | None:
     """An MSELECT takes one of its source's devices."""
-    devices = getattr(node.src[0].device, "devices", ())
+    devices = device_names(node.src[0].device)
     if isinstance(node.arg, int) and 0 <= node.arg < len(devices):
         return None
     return f"takes part {node.arg!r} of a value on {len(devices)} devices"
@@ -364,9 +364,9 @@ def custom_output(node: Node) -> str | None:
     if node.dtype is not node.src[arg.output].dtype:
         return f"has the dtype {node.dtype!r} of a source in {node.src[arg.output].dtype!r}"
     arrays = [x for x in node.src if x.op not in {Ops.BIND, Ops.DEFINE_VAR}]
-    devices = {getattr(x.device, "devices", x.device) for x in arrays}
+    devices = {device_names(x.device) for x in arrays}
     if len(devices) > 1:
-        return f"has sources on {' and '.join(sorted(map(str, devices)))}; a COPY is missing"
+        return f"has sources on {' and '.join(sorted(map(', '.join, devices)))}; a COPY is missing"
     return None
 
 

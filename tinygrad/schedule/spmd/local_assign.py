@@ -19,7 +19,7 @@ from tinygrad.uop.slice_assign import SliceAssign
 
 def lower_slice_assign(node: UOp, target: UOp, value: UOp, part: SliceAssign) -> UOp:
     """The ASSIGN `node` in local form. `value` is the local value of `part`, the written slice."""
-    layout = cast(Sharding, node.device)
+    layout = node.layout
     window = target
     offsets: list[tuple[int, sint]] = []
     for axis, (before, _) in enumerate(part.padding):

@@ -27,7 +27,7 @@ from tinygrad.uop.reduction import identity
 def lower_reduction(node: UOp, value: UOp) -> UOp:
     """A REDUCE_AXIS. Elements past the end of a sharded axis are masked with the identity."""
     source = node.src[0]
-    layout = cast(Sharding, source.device)
+    layout = source.layout
     for axis in set(layout.split_axes).intersection(node.arg.axes):
         value = mask_outside(value, layout, axis, source.shape, identity(node.arg.op, node.dtype))
     return UOp(node.op, node.dtype, (value,), node.arg)
@@ -38,9 +38,9 @@ def lower_movement(node: UOp, value: UOp) -> UOp:
     the source holds and the one that the op computes from it.
     """
     source, op = node.src[0], node.op
-    layout = cast(Sharding, source.device)
+    layout = source.layout
     if op in {Ops.RESHAPE, Ops.EXPAND}:
-        return UOp(op, node.dtype, (value,), local_shape(cast(Sharding, node.device), node.shape))
+        return UOp(op, node.dtype, (value,), local_shape(node.layout, node.shape))
     ranges: dict[int, tuple[Span, Span]] = {}
     if op.name in RANGE_OPS:
         for axis in layout.split_axes:
@@ -60,7 +60,7 @@ def lower_movement(node: UOp, value: UOp) -> UOp:
     value, arg = _local_argument(node, value, layout, ranges)
     value = UOp(op, node.dtype, (value,), arg) if not _is_identity(op, arg, value) else value
     for axis, (held, computed) in ranges.items():
-        device = cast(Sharding, node.device)
+        device = node.layout
         want = device.span(axis, node.shape)
         offset: sint = want[0] - computed[0]
         if op is Ops.UNWINDOW:
