@@ -11,7 +11,8 @@ import pytest
 
 from test.evaluator.tensor_graph import evaluate
 from tinygrad.dtype import dtypes
-from tinygrad.gradient import RULES, carry_over, compute_gradient, with_gradient
+from tinygrad.gradient import carry_over, compute_gradient, with_gradient
+from tinygrad.gradient.differentiate import RULES
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, WindowArg

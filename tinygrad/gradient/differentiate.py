@@ -8,12 +8,11 @@ value. Layouts are brought together where gradients meet other values.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.gradient.custom import CustomRule, custom_gradient, with_gradient
 from tinygrad.sharding import Partial, replica_count, shard_shapes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
@@ -27,43 +26,6 @@ from tinygrad.uop.reshard import (
 
 Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
-CustomRule = Callable[..., Sequence[UOp | None]]
-
-
-# ---- custom gradients ----
-
-
-@dataclass(frozen=True)
-class CustomGradient:
-    """`rule(gradient, node, *sources)` returns the gradient by each of `sources`."""
-
-    sources: tuple[UOp, ...]
-    rule: CustomRule
-
-
-_custom: weakref.WeakKeyDictionary[UOp, CustomGradient] = weakref.WeakKeyDictionary()
-
-
-def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:
-    """`node`, with `rule(gradient, node, *sources)` as its gradient by `sources`.
-
-    For functions whose graph has a slower gradient, or NaN at the edges of the domain. The nodes
-    between `node` and `sources` are not differentiated.
-    """
-    if node not in sources:
-        _custom[node] = CustomGradient(sources, rule)
-    return node
-
-
-def carry_over(replaced: dict[UOp, UOp]) -> None:
-    """Carry custom gradients over to nodes (values) rebuilt from others (keys)."""
-    for old, new in replaced.items():
-        if old is new or old.op is not new.op:
-            continue
-        custom = _custom.get(old)
-        if custom is not None:
-            sources = tuple(replaced.get(x, x) for x in custom.sources)
-            with_gradient(new, custom.rule, *sources)
 
 
 # ---- the walk ----
@@ -90,7 +52,7 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> d
 
 
 def _sources(node: UOp) -> tuple[UOp, ...]:
-    custom = _custom.get(node)
+    custom = custom_gradient(node)
     return node.src if custom is None else custom.sources
 
 
@@ -110,7 +72,7 @@ def _order_to(root: UOp, targets: set[UOp]) -> dict[UOp, None]:
 
 
 def _gradients_by_sources(node: UOp, gradient: UOp) -> Sequence[UOp | None]:
-    custom = _custom.get(node)
+    custom = custom_gradient(node)
     if custom is not None:
         return custom.rule(gradient, node, *custom.sources)
     rule = RULES.get(node.op)
