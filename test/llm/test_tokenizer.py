@@ -168,8 +168,12 @@ def test_pairs_merge_in_their_order(
 
 
 @settings(max_examples=300)
-@given(st.lists(st.text("ab", min_size=1, max_size=6), unique=True), LETTERS)
-def test_normal_tokens_merge_in_the_order_of_their_ids(pieces: list[str], text: str) -> None:
+@given(st.lists(st.text("ab", min_size=1, max_size=6), unique=True), st.booleans(), LETTERS)
+def test_normal_tokens_merge_in_the_order_of_their_ids(
+    pieces: list[str], has_long: bool, text: str
+) -> None:
+    # pieces of this length are merged by hand
+    pieces = pieces + ["b" * 300] * has_long
     numbers = {piece: number for number, piece in enumerate(pieces)}
     symbols = [letter for letter in text if letter in numbers]
     found = merged_slowly(symbols, lambda left, right: numbers.get(left + right))

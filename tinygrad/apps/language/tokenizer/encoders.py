@@ -5,13 +5,14 @@ function from text to ids. Invariant: the ids are those of llama.cpp, so the pie
 are the text, but for bytes that the vocabulary has no token for: SmolLM2's lacks some bytes of rare
 characters, which are left out, as models were trained.
 
-The package does all byte-level BPE, and SentencePiece BPE of which each piece has a score of its
-own. Three things it cannot do are done here:
+The package needs a list of merges with a rank for each. GGUF files of byte-level BPE have one; for
+vocabularies with a score or rank for each piece it is made here. Three things that the package
+cannot do are done by hand:
 
-- It gives each merge a rank of its own, so it cannot merge the leftmost of several pairs with one
-  score. SentencePiece vocabularies with equal scores, as some converters write them, are merged by
-  `merging.py`; so are those with unusually many ways to merge, which would take much memory.
-- It refuses merges into pieces without a token. Such pieces have ids past the end of the vocabulary
+- It cannot merge the leftmost of several pairs of equal rank. Vocabularies with equal scores, as
+  some converters write them, are merged by `merging.py`. So are those whose list of merges would be
+  very long: for Gemma's 262,144 pieces, making it takes longer than encoding most prompts.
+- It rejects merges into pieces without a token. Such pieces have ids past the end of the vocabulary
   here, which are replaced by the ids of their characters.
 - It replaces unknown characters before it merges. Those of SentencePiece have such ids too, so that
   they stay between their neighbours.
@@ -23,8 +24,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,14 +34,15 @@ from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 SPACE_MARK = "\u2581"
 # no merges make it
 UNKNOWN = "<unknown character>"
-# limits of what the package is given: above them, a file asks for much more than its own size
+# limits for making a list of merges, in time and memory
 MAX_PIECE_LENGTH = 256
-MAX_SPLITS = 1 << 22
-MAX_MERGES = 1 << 20
+MAX_SPLITS = 1 << 19
+REMEMBERED_WORDS = 1 << 16
 
 Encode: TypeAlias = Callable[[str], list[int]]
 Merges: TypeAlias = Sequence[tuple[str, str]]
@@ -53,11 +54,8 @@ def byte_level_encoder(ids: Mapping[str, int], merges: Merges, preset: str) -> E
     `ids` are those of pieces in GPT-2's spelling of bytes, `preset` is the pre-tokenizer's name.
     Raises ValueError for a preset that is not known, ImportError without `tokenizers`.
     """
-    _import()
-    from tokenizers import pre_tokenizers
-
-    words = pre_tokenizer(preset)
-    pieces = _Pieces(ids)
+    words = _words(preset)
+    pieces = _Pieces(ids, lambda piece: [ids[character] for character in piece])
     known = []
     for left, right in merges:
         if left in ids and right in ids and left + right in ids:
@@ -65,12 +63,41 @@ def byte_level_encoder(ids: Mapping[str, int], merges: Merges, preset: str) -> E
         # characters without a token are left out before any merge
         elif all(character in ids for character in left + right):
             known.append((left, right))
-            for piece in (left, right, left + right):
-                pieces.add_missing(piece, [ids[character] for character in piece])
+            pieces.add_missing((left, right, left + right))
     tokenizer = pieces.tokenizer(known, ignore_merges=preset in WHOLE_WORDS_FIRST)
-    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_])
+    tokenizer.pre_tokenizer = words
     return pieces.encoder(tokenizer)
+
+
+def ranked_encoder(ids: Mapping[str, int], preset: str) -> Encode:
+    """Byte-level BPE in which pieces merge in the order of their ids. Raises as above."""
+    costs = {piece: float(number) for piece, number in ids.items() if len(piece) > 1}
+    merges = merges_by_cost(costs)
+    if merges is not None:
+        return byte_level_encoder(ids, merges, preset)
+    words = _words(preset)
+
+    @functools.lru_cache(REMEMBERED_WORDS)
+    def ids_of_word(word: str) -> list[int]:
+        if preset in WHOLE_WORDS_FIRST and word in ids:
+            return [ids[word]]
+        known = [character for character in word if character in ids]
+        return [ids[piece] for piece in merged(known, lambda l, r: costs.get(l + r))]
+
+    def by_hand(text: str) -> list[int]:
+        found = words.pre_tokenize_str(valid(text))
+        return [number for word, _ in found for number in ids_of_word(word)]
+
+    return by_hand
+
+
+def _words(preset: str) -> PreTokenizer:
+    """What cuts text into words, in GPT-2's spelling of bytes."""
+    _import()
+    from tokenizers import pre_tokenizers
+
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizer(preset), bytes_])
 
 
 def sentence_piece_encoder(
@@ -85,12 +112,13 @@ def sentence_piece_encoder(
     ImportError without `tokenizers`.
     """
     costs = {piece: -scores[number] for piece, number in ids.items()}
+    unknown = [] if unknown_id is None else [unknown_id]
 
     def fallback(character: str) -> list[int]:
         data = bytes_of_sentence_piece(character)
         if all(byte in byte_ids for byte in data):
             return [byte_ids[byte] for byte in data]
-        return [] if unknown_id is None else [unknown_id]
+        return unknown
 
     def by_hand(text: str) -> list[int]:
         found = merged(_marked(text), lambda left, right: costs.get(left + right))
@@ -104,12 +132,10 @@ def sentence_piece_encoder(
     if merges is None:
         return by_hand
     _import()
-    pieces = _Pieces(ids)
-    for character in {character for pair in merges for character in chain(*pair)}:
-        pieces.add_missing(character, fallback(character))
-    for byte, number in byte_ids.items():
-        pieces.ids[f"<0x{byte:02X}>"] = number
-    pieces.add_missing(UNKNOWN, [] if unknown_id is None else [unknown_id])
+    pieces = _Pieces(ids, lambda piece: unknown if piece == UNKNOWN else fallback(piece))
+    pieces.add_missing({character for pair in merges for character in chain(*pair)})
+    pieces.add_missing([UNKNOWN])
+    pieces.ids |= {f"<0x{byte:02X}>": number for byte, number in byte_ids.items()}
     tokenizer = pieces.tokenizer(merges, unk_token=UNKNOWN, byte_fallback=bool(byte_ids))
     encode = pieces.encoder(tokenizer)
     return lambda text: encode(_marked(text))
@@ -120,7 +146,7 @@ def merges_by_cost(costs: Mapping[str, float]) -> list[tuple[str, str]] | None:
 
     A piece that merges at all does so from one pair: that of the last merge of its own text. The
     order of several pairs for one piece is therefore of no importance, and they can have ranks of
-    their own. None if two pieces cost the same, or for more pairs than the limits of this module.
+    their own. None if two pieces cost the same, or if there are too many pairs to list.
 
     >>> merges_by_cost({"a": 0.0, "b": 1.0, "ab": 2.0})
     [('a', 'b')]
@@ -137,9 +163,9 @@ def merges_by_cost(costs: Mapping[str, float]) -> list[tuple[str, str]] | None:
         pairs = list(_pairs(piece, costs))
         if not pairs:
             continue
-        merges += pairs
-        if costs[piece] == last_cost or len(merges) > MAX_MERGES:
+        if costs[piece] == last_cost:
             return None
+        merges += pairs
         last_cost = costs[piece]
     return merges
 
@@ -153,27 +179,25 @@ def _pairs(piece: str, costs: Mapping[str, float]) -> Iterator[tuple[str, str]]:
             yield left, right
 
 
-@dataclass
 class _Pieces:
-    """The vocabulary that the package is given: `ids`, and pieces without a token.
+    """The vocabulary for the package: `ids`, and pieces without a token, with ids past the end.
 
-    `replacements` are the ids that stand for the id of a piece without a token.
+    `ids_of` gives the ids that stand for a piece without a token.
     """
 
-    ids: dict[str, int]
-    replacements: dict[int, list[int]]
-
-    def __init__(self, ids: Mapping[str, int]) -> None:
+    def __init__(self, ids: Mapping[str, int], ids_of: Callable[[str], list[int]]) -> None:
         self.ids = dict(ids)
-        self.replacements = {}
+        self._ids_of = ids_of
+        self._missing: dict[int, str] = {}
         self._next = max(ids.values(), default=-1) + 1
 
-    def add_missing(self, piece: str, replacement: list[int]) -> None:
-        """Gives a piece an id that is replaced, unless it has a token."""
-        if piece not in self.ids:
-            self.ids[piece] = self._next
-            self.replacements[self._next] = replacement
-            self._next += 1
+    def add_missing(self, pieces: Iterable[str]) -> None:
+        """Give ids to those of the pieces that have no token."""
+        for piece in pieces:
+            if piece not in self.ids:
+                self.ids[piece] = self._next
+                self._missing[self._next] = piece
+                self._next += 1
 
     def tokenizer(
         self,
@@ -198,15 +222,15 @@ class _Pieces:
         return Tokenizer(model)
 
     def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encode:
-        """Text to ids, of which none is past the end of the vocabulary."""
-        replacements = self.replacements
+        """Text to ids of the vocabulary."""
+        missing, ids_of = self._missing, self._ids_of
 
         def encode(text: str) -> list[int]:
             found: list[int] = tokenizer.encode(valid(text), add_special_tokens=False).ids
-            if replacements and not replacements.keys().isdisjoint(found):
-                parts = (replacements.get(number, [number]) for number in found)
-                return list(chain.from_iterable(parts))
-            return found
+            if missing.keys().isdisjoint(found):
+                return found
+            parts = (ids_of(missing[one]) if one in missing else [one] for one in found)
+            return list(chain.from_iterable(parts))
 
         return encode
 

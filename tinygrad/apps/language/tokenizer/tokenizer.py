@@ -24,7 +24,7 @@ from tinygrad.apps.language.tokenizer.encoders import (
     byte_level_encoder,
     bytes_of_sentence_piece,
     bytes_of_spelling,
-    merges_by_cost,
+    ranked_encoder,
     sentence_piece_encoder,
 )
 from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError, TokenType, Vocabulary
@@ -59,11 +59,7 @@ class SimpleTokenizer:
         special_tokens: Mapping[str, int],
         preset: str = "llama3",
     ) -> None:
-        longer = {piece: float(number) for piece, number in normal_tokens.items() if piece[1:]}
-        merges = merges_by_cost(longer)
-        if merges is None:
-            raise TokenizerError("two of the normal tokens have one id, or there are too many")
-        encode = byte_level_encoder(normal_tokens, merges, preset)
+        encode = ranked_encoder(normal_tokens, preset)
         self._set(encode, normal_tokens, bytes_of_spelling, special_tokens, {})
 
     def _set(
