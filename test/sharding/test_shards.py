@@ -315,6 +315,15 @@ def test_a_stack_of_the_shards_of_a_tensor_does_not_alias_it() -> None:
     same([stack, lazy, shard], [integers(8, 2), integers(8, 2), integers(8, 2)[4:6]])
 
 
+def test_the_bits_of_a_stack_are_a_value_of_their_own() -> None:
+    parts = [Tensor([1.0, 2.0], device=d).realize() for d in TWO]
+    stack = Tensor.from_shards(parts, Sharding(TWO, 0))
+    bits = [stack.bitcast(dtypes.uint8).realize(), stack.shards[0].bitcast(dtypes.uint8).realize()]
+    expected = [x.numpy() for x in bits]
+    parts[0].assign(parts[0] * 0).realize()
+    same(bits, expected)
+
+
 def test_a_shard_of_a_stack_is_read_after_a_write_to_another_shard() -> None:
     x, y = (placed(integers(8, 2, seed=i), on(0)).detach() for i in range(2))
     stack = Tensor.from_shards([x.shards[0], *(s + 1 for s in y.shards[1:])], x.device)

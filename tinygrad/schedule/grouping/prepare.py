@@ -37,7 +37,7 @@ def drop_redundant_contiguous(x: UOp) -> UOp | None:
     """`contiguous(x) -> x` for a value in memory, which is contiguous, and for constants, which
     need no memory.
     """
-    if x.op in _NAMES:
+    if _named(x).op in _NAMES:
         return None  # memory that something else owns
     return x if (is_storage(x) and not is_slice_assign(x)) or x.device is None else None
 
@@ -56,9 +56,17 @@ def copy_named_outputs(node: UOp) -> UOp | None:
 
 def _names_owned(node: UOp, outputs: list[UOp]) -> bool:
     """Whether an output is the memory of a value that outlives the plan."""
-    if node.op not in _NAMES:
+    named = _named(node)
+    if named.op not in _NAMES:
         return False
-    return any(x.op not in _OWN_MEMORY or x in outputs for x in node.src)
+    return any(x.op not in _OWN_MEMORY or x in outputs for x in named.src)
+
+
+def _named(node: UOp) -> UOp:
+    """The stored value that a view of memory with another shape or dtype reads."""
+    while node.op is Ops.BUFFER_VIEW:
+        node = node.src[0]
+    return node
 
 
 def fold_empty_reduction(node: UOp) -> UOp | None:
