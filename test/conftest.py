@@ -20,6 +20,9 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+# tests leave little in reference cycles, so fewer searches for garbage do
+gc.set_threshold(10_000, 20, 20)
+
 # a worker imports every test file and takes up to 2 GB, so more than this do not pay
 MAX_WORKERS = 8
 

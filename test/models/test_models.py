@@ -27,6 +27,9 @@ MODELS: dict[str, tuple[Callable[[], Model], np.ndarray]] = {
     ),
 }
 
+# the residual network compiles hundreds of kernels
+QUICK = [pytest.param(x, marks=[pytest.mark.slow] if x == "resnet" else []) for x in MODELS]
+
 
 def labels_for(name: str) -> np.ndarray:
     shape = (BATCH, 8) if name == "transformer" else (BATCH,)
@@ -44,7 +47,7 @@ def gradients(model: Model, x: Tensor, y: Tensor) -> tuple[float, dict[str, np.n
     return loss.item(), {name: t.grad.numpy() for name, t in trained.items()}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", QUICK)
 def test_a_split_batch_gives_the_gradients_of_the_whole(name):
     make, value = MODELS[name]
     labels = labels_for(name)
@@ -63,7 +66,7 @@ def test_a_split_batch_gives_the_gradients_of_the_whole(name):
         np.testing.assert_allclose(split_grads[key] / scale, grad / scale, atol=2e-3, err_msg=key)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", QUICK)
 def test_a_model_learns_one_batch_by_heart(name):
     make, value = MODELS[name]
     model, x, y = make(), Tensor(value), Tensor(labels_for(name))
