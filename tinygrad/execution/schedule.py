@@ -85,18 +85,18 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     storage += allocate_temporaries(plan)
     collectives: dict[CommInfo, Collective] = {}
     items = [_bind(item, storage, canonical, collectives) for item in plan.items]
-    # an assignment that ran on the way must not run again
+    # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in canonical.assignments}
-    stored: dict[tuple[Any, ...], UOp] = {}
+    results: dict[tuple[Any, ...], UOp] = {}
     for node, parts in zip(wanted, plan.outputs, strict=True):
         if parts is None:
             outputs[node] = assigned_view(node)
             continue
         # nodes that were optimized to one value share a BUFFER until one of them is written
         key = (parts, node.device, node.shape)
-        if key not in stored:
-            stored[key] = _output(node, parts, storage)
-        outputs[node] = stored[key]
+        if key not in results:
+            results[key] = _output(node, parts, storage)
+        outputs[node] = results[key]
     return Schedule([x for group in items for x in group], outputs, canonical.values)
 
 

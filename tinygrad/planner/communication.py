@@ -55,7 +55,7 @@ def communication_costs(node: UOp) -> tuple[CommCost, ...]:
     """The cost of a COPY or ALLREDUCE; () for one that places constants or slices locally.
 
     >>> x = Tensor.empty(8, 8, device=Sharding(("NULL:0", "NULL:1"), 0))
-    >>> [(move.kind, move.nbytes) for move in communication_costs(x.sum(0).uop.src[0])]
+    >>> [(cost.kind, cost.nbytes) for cost in communication_costs(x.sum(0).uop.src[0])]
     [('all_reduce', 64)]
     """
     source = node.src[0].device
@@ -64,25 +64,25 @@ def communication_costs(node: UOp) -> tuple[CommCost, ...]:
         return ()
     # these choose the algorithm of an all-reduce
     how = (current_topology(), RING.value, ALL2ALL.value)
-    has_terms = isinstance(source, Sharding) and source.is_partial
-    count = partial_sum_count(node.src[0]) if has_terms else 0
+    is_partial = isinstance(source, Sharding) and source.is_partial
+    count = partial_sum_count(node.src[0]) if is_partial else 0
     return _known_costs(how, count, node.dtype, source, node.arg, shape)
 
 
 @lru_cache(maxsize=1 << 14)
 def _known_costs(
     how: tuple[Topology, int, int],
-    terms: int,
+    num_partials: int,
     dtype: DType,
     source: Sharding | str,
     target: Sharding | str,
     shape: Ints,
 ) -> tuple[CommCost, ...]:
     if isinstance(source, Sharding) and source.is_partial:
-        known = _all_reduce(source, target, shape, dtype.itemsize, terms)
+        known = _all_reduce(source, target, shape, dtype.itemsize, num_partials)
     else:
         known = _copy(transfer_kind(source, target), source, target, shape, dtype.itemsize)
-    found = known or tuple(_lowered(terms, dtype, source, target, shape))
+    found = known or tuple(_lowered(num_partials, dtype, source, target, shape))
     return tuple(movement for movement in found if movement.nbytes)
 
 
@@ -103,11 +103,15 @@ def _copy(
 
 
 def _all_reduce(
-    source: Sharding, target: Sharding | str, shape: Ints, itemsize: int, terms: int
+    source: Sharding, target: Sharding | str, shape: Ints, itemsize: int, num_partials: int
 ) -> tuple[CommCost, ...]:
     """The cost of an all-reduce; () where it has to be lowered to be known."""
     count = group_size(source)
-    if not isinstance(target, Sharding) or target.devices != source.devices or terms != count:
+    if (
+        not isinstance(target, Sharding)
+        or target.devices != source.devices
+        or num_partials != count
+    ):
         return ()
     if target != source.without_partial():
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]
@@ -118,20 +122,20 @@ def _all_reduce(
     algorithm = choose_algorithm(source, size * itemsize)
     seconds = allreduce_seconds(source, size * itemsize, algorithm)
     if algorithm != "direct":
-        # whole pieces are sent; a hierarchy of nodes sends as many as two rounds among all
+        # padded pieces are sent; a hierarchical all-reduce sends as many as two all-to-alls
         algorithm, size = "all2all", ceildiv(size, count) * count
     nbytes = len(source) * allreduce_bytes(count, size * itemsize, algorithm)
     return (CommCost("all_reduce", nbytes, seconds),)
 
 
 def _lowered(
-    terms: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
+    num_partials: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
 ) -> Iterator[CommCost]:
     """The cost of each round of messages that lowering makes."""
-    stored = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))
-    value = UOp(Ops.BUFFER, dtype, (), stored)
+    arg = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))
+    value = UOp(Ops.BUFFER, dtype, (), arg)
     if isinstance(source, Sharding) and source.is_partial:
-        local = all_reduce(value, source, target, shape, "", terms)
+        local = all_reduce(value, source, target, shape, "", num_partials)
     else:
         info = CommInfo(transfer_kind(source, target), "", "", "")
         local = transfer(value, source, target, shape, info)

@@ -9,8 +9,8 @@
     kernel graph        CODEGEN        loops become vectors, registers and a grid (`codegen`)
     linear program                     a list of nodes, which a renderer writes as source text
 
-A whole graph takes the first three stages once, each of its kernels the last two. What stands
-between two passes is a form of `uop/spec.py`. `SPEC=1` verifies it, `DEBUG=5` prints it, and
+A graph takes the first three stages once, each of its kernels the last two. Between two passes a
+program has a form of `uop/spec.py`. `SPEC=1` verifies it, `DEBUG=5` prints it, and
 `uop.passes.observe_passes` hands it to a function.
 """
 

@@ -1,6 +1,6 @@
 """Which nodes of the per-device graph are in memory, and which views of them are contiguous.
 
-Input: a node. Output: the stored node that it is a view of, and the element where the view starts.
+Input: a node. Output: the materialised node that it is a view of, and the offset of the view.
 Invariant: what is called storage here gets a buffer, however work is grouped into kernels.
 """
 
@@ -45,7 +45,7 @@ def below_reshapes(node: UOp) -> UOp:
 
 
 def contiguous_range(node: UOp) -> tuple[UOp, int] | None:
-    """The stored node below and the offset in elements, if `node` is a contiguous range of it."""
+    """The materialised node of which `node` is a contiguous range, and the offset in elements."""
     offset = 0
     while not is_storage(node):
         source = node.src[0] if node.src else node
@@ -88,7 +88,7 @@ def _slice_start(shape: tuple[int, ...], bounds: tuple[tuple[int, int], ...]) ->
 
 
 def as_memory(node: UOp) -> UOp:
-    """`node` as a contiguous range of memory: a view where it is one already, else stored."""
+    """`node` as a contiguous range of memory: a view if it is one already, else materialised."""
     if is_storage(node) and not is_slice_assign(node):
         return node
     found = contiguous_range(node)

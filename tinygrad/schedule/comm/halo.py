@@ -25,7 +25,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 MAX_DEPTH = 24
-"""A halo exchange is sunk below at most so many nested ops."""
+"""The number of nested ops below which a halo exchange is sunk."""
 _SINKABLE = GroupOp.ALU | {Ops.CAST, Ops.REDUCE_AXIS}
 
 
@@ -46,7 +46,7 @@ def slices_halo(node: UOp) -> bool:
 
 
 def sink_halo_copies(sink: UOp) -> UOp:
-    """The graph with its halo exchanges where they send the fewest bytes."""
+    """The graph with its halo exchanges where they send the least data."""
     order = list(sink.toposort())
     if not any(is_halo_copy(node) for node in order):
         return sink

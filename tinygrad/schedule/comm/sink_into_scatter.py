@@ -2,7 +2,7 @@
 
 Input: a tensor graph. Output: the same graph, in which a COPY of an expression of few elements to a
 sharded layout is replaced by copies of those elements and the expression on each device. Initial
-weights that are sharded after their creation are so created as shards, and no device holds a whole
+weights that are sharded after their creation are so created as shards, and no device holds a full
 one. Invariant: every value keeps its shape, dtype and device.
 """
 

@@ -6,7 +6,7 @@
     fuse.py                chooses the values to materialise; all others are fused into their uses
     hazards.py             adds assigned expressions that would overwrite their own operands
     make_plan.py           makes the plan, by way of
-    storage.py                 the memory of each of these values
+    storage_map.py             the memory of each of these values
     make_units.py, unit.py     a unit of work for each: one kernel or one transfer
     order.py                   an order in which no assignment overwrites what is still read
     regions.py                 alias analysis: views of one buffer that do not overlap

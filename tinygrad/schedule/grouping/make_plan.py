@@ -12,7 +12,7 @@ from tinygrad.schedule.grouping.hazards import find_hazards
 from tinygrad.schedule.grouping.make_units import UnitBuilder
 from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.order import order_units
-from tinygrad.schedule.grouping.storage import Slices, StorageMap
+from tinygrad.schedule.grouping.storage_map import Slices, StorageMap
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.uop import Ops

@@ -8,7 +8,7 @@ as a PARAM; everything else that it depends on is computed within it.
 from __future__ import annotations
 
 from tinygrad.schedule.execution_plan import PlannedMessage, StorageSlice, TransferItem
-from tinygrad.schedule.grouping.storage import Slices, StorageMap, max_elements
+from tinygrad.schedule.grouping.storage_map import Slices, StorageMap, max_elements
 from tinygrad.schedule.grouping.unit import Unit, memory_of
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.uop import GroupOp, Ops

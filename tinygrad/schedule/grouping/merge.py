@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
-from tinygrad.schedule.grouping.storage import Slices
+from tinygrad.schedule.grouping.storage_map import Slices
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp

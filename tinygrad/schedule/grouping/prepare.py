@@ -28,7 +28,7 @@ _OWN_MEMORY = frozenset({Ops.CONTIGUOUS, Ops.TRANSFER, *GroupOp.Scatter})
 
 MAX_SPLIT_OUTPUTS = 16
 MIN_SPLIT_INPUTS = 1 << 18
-"""A reduction of at least so many elements to at most so many is split in two."""
+"""A reduction is split in two if it has at most so many outputs and at least so many inputs."""
 MAX_SPLIT = 256
 """The number of partial results for each element of a split reduction."""
 

@@ -1,4 +1,4 @@
-"""Where each materialised value of a plan is stored: a storage entry, or a slice of one.
+"""The storage of each materialised value of a plan: an entry, or a slice of one.
 
 Input: the materialised nodes of a per-device graph, sources first. Output: for each node one slice
 a device. Invariant: a view, a shard or an assignment has the memory of the value that it names.
@@ -48,7 +48,7 @@ class StorageMap:
         return (self.default_device if device is None else device,)
 
     def new_entry(self, node: UOp) -> Slices:
-        """The whole of a new entry."""
+        """A new entry for a value."""
         devices = self.devices(node)
         size = max_elements(node.shape)
         self._entries.append(StorageEntry(devices, size, node.dtype))
