@@ -12,7 +12,7 @@ import pytest
 
 from test.backend.kernels import Build, buffer, flat_index, sink
 from tinygrad.codegen import get_program
-from tinygrad.renderer.host import AVX512_BYTES
+from tinygrad.renderer.host_cpu import AVX512_BYTES
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

@@ -22,7 +22,7 @@ from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.decompose.decompositions import decompose
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.reductions import lower_reductions
-from tinygrad.codegen.lower.vectors import expand_vectors
+from tinygrad.codegen.lower.vector_ranges import expand_vectors
 from tinygrad.codegen.optimize.loops import optimize_loops
 from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.helpers import to_function_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tinygrad.codegen.analysis.affine import (
+from tinygrad.codegen.analysis.affine_index import (
     Affine,
     affine,
     and_conditions,

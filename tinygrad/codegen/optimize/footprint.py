@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tinygrad.codegen.analysis.affine import (
+from tinygrad.codegen.analysis.affine_index import (
     Affine,
     affine,
     and_conditions,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 
-from tinygrad.codegen.analysis.affine import affine
+from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import (
     FreeRanges,
     RangeFactory,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 
-from tinygrad.codegen.analysis.affine import and_conditions
+from tinygrad.codegen.analysis.affine_index import and_conditions
 from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.analysis.ranges import RangeFactory, extent, is_static, own_ranges, rebuild
 from tinygrad.dtype import dtypes

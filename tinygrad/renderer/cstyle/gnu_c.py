@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.writer import CWriter
-from tinygrad.renderer.host import (
+from tinygrad.renderer.host_cpu import (
     SCRATCH_ALIGNMENT,
     SCRATCH_BYTES,
     host_vector_bytes,

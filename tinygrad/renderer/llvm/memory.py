@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.renderer.base import memory_dtype
-from tinygrad.renderer.host import SCRATCH_ALIGNMENT
+from tinygrad.renderer.host_cpu import SCRATCH_ALIGNMENT
 from tinygrad.renderer.llvm.types import literal, mangled, memory_type, value_type
 from tinygrad.renderer.llvm.writer import Writer
 from tinygrad.uop import Ops

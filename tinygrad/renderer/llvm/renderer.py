@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import Renderer, parameters
-from tinygrad.renderer.host import SCRATCH_BYTES, host_vector_bytes, vector_registers
+from tinygrad.renderer.host_cpu import SCRATCH_BYTES, host_vector_bytes, vector_registers
 from tinygrad.renderer.llvm.arithmetic import (
     write_alu,
     write_bitcast,

@@ -8,7 +8,7 @@ accumulator whose lanes are reduced after the loop.
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.affine import affine, build_affine
+from tinygrad.codegen.analysis.affine_index import affine, build_affine
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
