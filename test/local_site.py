@@ -1,4 +1,4 @@
-"""A web server for tests of what is fetched. Nothing leaves the machine."""
+"""A local web server for tests of downloads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Self
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Answers without a line on the terminal of the tests."""
+    """A request handler without log output."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is said."""
+        """Logs nothing."""
 
 
 class LocalSite(ThreadingHTTPServer):
-    """Serves a free port of this machine with `handler`."""
+    """Serves `handler` on a free local port."""
 
     handler: type[QuietHandler]
 
@@ -29,7 +29,7 @@ class LocalSite(ThreadingHTTPServer):
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Answers from another thread, for the length of a `with` block."""
+        """Serves from another thread during a `with` block."""
         with self:
             thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()

@@ -1,4 +1,4 @@
-"""What a user gets wrong is an error that names the operation, the values and the fix."""
+"""Error messages for users' mistakes: they name the operation, the values and the fix."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_a_matmul_of_two_devices() -> None:
         zeros(4, 4) @ zeros(4, 4).to("CPU:1")
 
 
-def test_an_unknown_device_lists_the_known() -> None:
+def test_an_unknown_device_lists_the_known_ones() -> None:
     with pytest.raises(DeviceError, match="ABACUS.*known devices are.*CPU"):
         Tensor([1.0], device="ABACUS").realize()
 
 
-def test_a_device_with_a_wrong_number() -> None:
+def test_a_device_with_an_invalid_number() -> None:
     with pytest.raises(DeviceError, match=r"'CPU:x'.*CPU:1"):
         Tensor([1.0]).to("CPU:x")
 
@@ -61,7 +61,7 @@ def test_an_axis_that_does_not_exist() -> None:
         zeros(4, 4).shard(DEVICES, 2)
 
 
-def test_an_axis_of_size_1_is_not_split() -> None:
+def test_an_axis_of_size_1_is_not_sharded() -> None:
     with pytest.raises(ShardingError, match=r"\(1, 4\).*its size is 1; shard another axis"):
         zeros(1, 4).shard(DEVICES, 0)
 
@@ -133,7 +133,7 @@ def test_an_expand_of_an_axis_that_is_not_one() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 0), (0, 1, 2), (1,)])
-def test_a_permute_that_is_none(order: tuple[int, ...]) -> None:
+def test_a_permute_that_is_no_permutation(order: tuple[int, ...]) -> None:
     with pytest.raises((ValueError, IndexError), match=r"order \(.*2 axes|no axis 2.*\(2, 3\)"):
         zeros(2, 3).permute(order)
 
@@ -237,7 +237,7 @@ def test_a_comparison_with_itself_is_false_where_it_is_nan() -> None:
     assert x.isnan().tolist() == [False, True]
 
 
-def test_a_nan_is_never_selected_by_padding_or_where() -> None:
+def test_a_nan_that_padding_or_where_excludes_does_not_propagate() -> None:
     x = Tensor([float("nan"), 1.0]).realize()
     assert x.isnan().where(0, x).tolist() == [0, 1]
     assert x.pad(((2, 0),)).tolist()[:2] == [0, 0]
@@ -284,7 +284,7 @@ def test_a_mean_of_integers_is_a_float(dtype: Any) -> None:
 
 ELSEWHERE = "live on CPU(:1)? and CPU(:1)?; bring them together first"
 FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    # an axis that is none
+    # axes that do not exist
     "sum of axis 1.5": (lambda: zeros(2).sum(1.5), TypeError, r"\(2,\) is an integer, not 1.5"),
     "sum of axis a": (lambda: zeros(2).sum((0, "a")), TypeError, "is an integer, not 'a'"),
     "softmax of axis a": (lambda: zeros(2).softmax("a"), TypeError, "is an integer, not 'a'"),
@@ -338,12 +338,12 @@ FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 def elsewhere() -> Tensor:
-    """Two elements on another device."""
+    """A tensor of two elements on another device."""
     return zeros(2).to("CPU:1")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_mistake_is_named(name: str) -> None:
+def test_an_error_names_the_mistake(name: str) -> None:
     function, kind, text = FAMILIES[name]
     with pytest.raises(kind, match=text):
         function()

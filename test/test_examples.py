@@ -1,4 +1,4 @@
-"""The examples, on digits so plain that a few small steps learn them; with real data if slow."""
+"""The examples: on synthetic digits that a few steps learn; on real data in the slow suite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tinygrad.settings import cached_getenv
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MNIST = ("beautiful_mnist.py", "beautiful_mnist_multigpu.py")
-# as they are; with other numbers of devices, and another schedule
+# default arguments, other numbers of devices, and another schedule
 SHARDING = [
     ("sharding_data_parallel.py", {}),
     ("sharding_zero.py", {}),
@@ -35,7 +35,7 @@ MORE_SHARDING = [
 
 
 def plain_digits(device=None, fashion=False, count=96):
-    """Images in which the place of a bright block is the digit; the last 32 are for testing."""
+    """Images in which the position of a bright block is the digit; the last 32 are for testing."""
     digits = np.random.default_rng(0).integers(0, 10, count, dtype=np.uint8)
     images = np.zeros((count, 1, 28, 28), np.uint8)
     for image, digit in zip(images, digits, strict=True):
@@ -47,7 +47,7 @@ def plain_digits(device=None, fashion=False, count=96):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs an example on plain digits, with the given variables in its environment."""
+    """Runs an example on synthetic digits, with the given environment variables."""
     monkeypatch.setattr(datasets, "mnist", plain_digits)
     monkeypatch.syspath_prepend(EXAMPLES)
 
@@ -70,7 +70,7 @@ def test_an_example_learns(run, capsys, name):
 
 
 @pytest.mark.parametrize("name", MNIST)
-def test_an_example_that_misses_its_target_fails(run, name):
+def test_an_example_that_misses_its_target_accuracy_fails(run, name):
     with pytest.raises(SystemExit, match="below 101"):
         run(name, BS="8", STEPS="1", TARGET_EVAL_ACC_PCT="101")
 
@@ -80,7 +80,7 @@ def test_an_example_that_misses_its_target_fails(run, name):
     [*SHARDING, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_SHARDING)],
     ids=str,
 )
-def test_an_example_of_sharding_learns_as_on_one_device_and_moves_no_more_than_it_must(
+def test_an_example_of_sharding_learns_as_on_one_device_and_sends_the_minimum(
     run, monkeypatch, capsys, name, variables
 ):
     monkeypatch.setattr(datasets, "mnist", lambda: plain_digits(count=512 + 32))
@@ -92,13 +92,13 @@ def test_an_example_of_sharding_learns_as_on_one_device_and_moves_no_more_than_i
     assert losses == pytest.approx([float(alone) for _, alone in rows], rel=1e-3)
     found = re.search(r"bytes a step, (\d+\.\d+) times", output)
     assert found
-    # what is small is sent in one round, which takes more bytes than two
+    # small values are sent in one round, which takes more bytes than two
     assert 1 <= float(found[1]) < 1.05
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, _ in SHARDING])
-def test_an_example_of_sharding_runs_as_it_is(name):
+def test_an_example_of_sharding_runs_with_default_arguments(name):
     subprocess.run([sys.executable, str(EXAMPLES / name)], check=True)
 
 

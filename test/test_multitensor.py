@@ -1,4 +1,6 @@
-"""What users may rely on with several devices: a program means what it means on one."""
+"""The public contract of sharded tensors: a program on several devices computes what it does on
+one.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ LAYOUTS = [REPLICATED, on(0), on(1), on((0, 1), GRID), on((None, 0), GRID)]
 ROWS = on(0)
 
 
-# ---- where a tensor is ----
+# ---- layouts ----
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -49,7 +51,7 @@ def test_a_negative_axis_counts_from_the_back() -> None:
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_each_device_holds_its_slice_only(axis: int | None) -> None:
+def test_each_device_holds_only_its_slice(axis: int | None) -> None:
     value = array(8, 12)
     x = Tensor(value).shard(DEVICES, axis).realize()
     expected = [value] * 4 if axis is None else np.split(value, 4, axis)
@@ -113,7 +115,7 @@ def test_a_layout_of_one_device_works() -> None:
     np.testing.assert_array_equal((x + 1).numpy(), array(4, 2) + 1)
 
 
-# ---- what the graph looks like ----
+# ---- the graph ----
 
 
 def test_there_is_no_wrapper_op() -> None:
@@ -144,7 +146,7 @@ def test_arithmetic_on_one_layout_inserts_nothing() -> None:
     assert not ops & {Ops.COPY, Ops.ALLREDUCE, Ops.MSELECT, Ops.MSTACK}
 
 
-# ---- what crosses devices ----
+# ---- communication ----
 
 
 def test_sharding_sends_each_device_its_slice() -> None:
@@ -153,11 +155,11 @@ def test_sharding_sends_each_device_its_slice() -> None:
     assert moved(x.shard(DEVICES)) == {"broadcast": x.nbytes() * 3}
 
 
-def test_what_comes_from_the_host_is_no_traffic() -> None:
+def test_host_to_device_copies_are_not_counted() -> None:
     assert moved(Tensor(array(64, 32)).shard(DEVICES, 0)) == {}
 
 
-def test_a_replicated_tensor_becomes_split_for_free() -> None:
+def test_sharding_a_replicated_tensor_sends_nothing() -> None:
     x = Tensor(array(8, 12)).shard(DEVICES).realize()
     split = x.to(on(1))
     assert moved(split) == {}
@@ -165,7 +167,7 @@ def test_a_replicated_tensor_becomes_split_for_free() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_forward_pass_that_keeps_its_layout_moves_no_byte(axis: int) -> None:
+def test_a_forward_pass_that_keeps_its_layout_sends_nothing(axis: int) -> None:
     x = Tensor(array(8, 12)).shard(DEVICES, axis).realize()
     along = 1 - axis
     out = ((x * 2 + x.exp()).softmax(along) + x.sum(along, keepdim=True)).permute(1, 0)
@@ -173,7 +175,7 @@ def test_a_forward_pass_that_keeps_its_layout_moves_no_byte(axis: int) -> None:
     assert moved(out) == {}
 
 
-def test_counters_know_who_sent() -> None:
+def test_counters_attribute_bytes_to_the_sender() -> None:
     x = Tensor(array(8, 16)).shard(DEVICES, 0).realize()
     GlobalCounters.reset()
     x.to(on(1)).realize()
@@ -215,7 +217,7 @@ def test_elementwise_of_every_pair_of_layouts(first: Sharding, second: Sharding)
     np.testing.assert_array_equal(out.numpy(), expected)
 
 
-def test_split_and_replicated_meet_split_without_a_byte() -> None:
+def test_sharded_and_replicated_operands_combine_as_sharded_without_communication() -> None:
     x, y = placed(array(8, 12), ROWS), placed(array(8, 12), REPLICATED)
     assert (x + y).device is (y + x).device is ROWS
     assert moved(x + y, y * x) == {}
@@ -231,7 +233,7 @@ def test_a_broadcast_operand_moves_its_own_bytes(shape: tuple[int, ...]) -> None
     np.testing.assert_allclose(out.numpy(), array(8, 12) + value, rtol=1e-6)
 
 
-def test_a_split_row_is_gathered_before_it_is_broadcast() -> None:
+def test_a_sharded_row_is_gathered_before_it_is_broadcast() -> None:
     x, y = placed(array(8, 12), ROWS), placed(array(12), on(0))
     assert moved(x * y) == {"all_gather": 4 * 12 * 4 * 3 // 4}
 
@@ -244,7 +246,7 @@ def test_numbers_and_constants_cost_nothing() -> None:
     np.testing.assert_allclose(out.numpy(), array(8, 12) + np.arange(12) - 1, rtol=1e-5, atol=1e-6)
 
 
-def test_constants_on_a_layout_need_no_memory() -> None:
+def test_constants_in_a_layout_need_no_memory() -> None:
     x = Tensor.ones(8, 12).shard(DEVICES, 0) * 2 + 1
     assert x.device is ROWS
     assert Ops.BUFFER not in {n.op for n in x.uop.toposort()}
@@ -286,7 +288,7 @@ def test_reductions_over_every_axis(name: str, layout: Sharding) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_reduction_of_the_split_axis_is_a_full_copy() -> None:
+def test_a_reduction_of_the_sharded_axis_is_replicated() -> None:
     x = placed(array(8, 12), ROWS)
     assert x.sum(0).device is REPLICATED
     assert x.sum(1).device is on(0)
@@ -341,7 +343,7 @@ CREATIONS: dict[str, Callable[[Any], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-def test_creation_on_a_layout(name: str) -> None:
+def test_creation_in_a_layout(name: str) -> None:
     results = []
     for device in (None, ROWS, DEVICES, on(0, devices=TWO)):
         Tensor.manual_seed(3)
@@ -353,16 +355,16 @@ def test_creation_on_a_layout(name: str) -> None:
         np.testing.assert_array_equal(results[0], other)
 
 
-def test_creation_on_a_layout_that_does_not_fit_makes_full_copies() -> None:
+def test_creation_in_a_layout_that_does_not_fit_is_replicated() -> None:
     assert Tensor.arange(1, device=ROWS).device is REPLICATED
     assert Tensor.zeros(8, device=on(1)).device is REPLICATED
 
 
-def test_creation_on_a_layout_that_does_not_divide_splits_unevenly() -> None:
+def test_creation_in_a_layout_that_does_not_divide_evenly_is_uneven() -> None:
     x = Tensor.arange(6, device=ROWS).contiguous()
     assert x.device is ROWS
     assert x.tolist() == list(range(6))
-    # what lies behind the end is unspecified
+    # padding is unspecified
     assert [part.tolist() for part in parts(x.realize())[:3]] == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -373,7 +375,7 @@ def test_creation_like_another_keeps_its_layout() -> None:
         assert made.shape == (8, 4)
 
 
-def test_empty_on_a_layout_takes_its_bytes_once() -> None:
+def test_empty_in_a_layout_allocates_its_bytes_once() -> None:
     before = GlobalCounters.mem_used
     x = Tensor.empty(1024, 4, device=ROWS).realize()
     x.assign(Tensor.ones(1024, 4)).realize()

@@ -1,1 +1,1 @@
-"""What the library costs: `python -m test.benchmark [names]` prints medians beside torch's."""
+"""Benchmarks: `python -m test.benchmark [names]` prints median times next to torch's."""

@@ -12,7 +12,7 @@ from test.benchmark.measure import HAS_TORCH, Benchmark
 
 
 def all_benchmarks() -> Iterator[Benchmark]:
-    """Every benchmark in the files of this folder: each has a list of them, BENCHMARKS."""
+    """All benchmarks of this folder: the lists named BENCHMARKS in its files."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if module.name != "__main__":
             loaded = importlib.import_module(f"test.benchmark.{module.name}")
@@ -20,7 +20,7 @@ def all_benchmarks() -> Iterator[Benchmark]:
 
 
 def line(benchmark: Benchmark) -> str:
-    """Runs a benchmark: its name, our time, torch's, how many times torch's it is, our rate."""
+    """Runs a benchmark; returns its name, our time, torch's, the ratio of the two, and our rate."""
     ours = benchmark.ours()
     cells = [f"{benchmark.name:44}", f"{ours:12.2f}"]
     if benchmark.torch is None or not HAS_TORCH:

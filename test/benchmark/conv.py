@@ -1,4 +1,4 @@
-"""Convolutions in float32, and their gradients: those of a residual network, and one more."""
+"""Convolutions in float32 and their gradients: the shapes of a residual network, and one more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tinygrad import Tensor
 
 @dataclass(frozen=True)
 class Layer:
-    """`size` images of (channels, rows, columns), and square kernels that keep or halve these."""
+    """Convolution of `size` images (channels, rows, columns) by a square kernel, stride 1 or 2."""
 
     name: str
     images: tuple[int, int, int, int]
@@ -21,14 +21,14 @@ class Layer:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Of the images, the weight, and the result."""
+        """The shapes of the images, the weight, and the result."""
         batch, channels, *sizes = self.images
         weight = (self.outputs, channels, self.kernel, self.kernel)
         return self.images, weight, (batch, self.outputs, *(d // self.stride for d in sizes))
 
     @property
     def gflop(self) -> float:
-        """Operations of a pass, in either direction."""
+        """GFLOP of a forward pass, or of one gradient."""
         _, weight, (batch, _, *sizes) = self.shapes
         return 2 * prod(weight) * batch * prod(sizes) / 1e9
 
@@ -67,7 +67,7 @@ class Layer:
         return torch_ms(by, *self.shapes)
 
     def benchmarks(self) -> list[Benchmark]:
-        """Forward, and the gradients by the images and by the weight."""
+        """Forward pass, and the gradients of the images and of the weight."""
         name, gflop = f"conv {self.name}", self.gflop
         return [
             Benchmark(name, self.forward, self.torch_forward, gflop),

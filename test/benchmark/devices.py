@@ -1,6 +1,6 @@
-"""Scheduling a training step of a transformer for more and more devices, with equal work on each.
+"""Scheduling time of a transformer's training step against the number of devices (weak scaling).
 
-Eight devices should take no more than 1.3 times what two take.
+Eight devices should take at most 1.3 times as long as two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REPEATS = 5
 
 
 def schedule_ms(step: Callable[..., list[Tensor]], count: int) -> float:
-    """The least time in ms of this process to schedule, for devices that run nothing."""
+    """The minimum CPU time in ms to schedule a step for NULL devices."""
     times: list[float] = []
     for _ in range(REPEATS):
         first, *rest = step([f"NULL:{i}" for i in range(count)], text=True)

@@ -1,4 +1,4 @@
-"""Single kernels: speed against torch in the same run, and what it took to generate them.
+"""Single kernels: speed next to torch in the same run, and the time to generate them.
 
 `python -m test.benchmark.kernels [START OF NAME ...]`, with torch installed. Times are medians,
 with all threads.
@@ -50,7 +50,7 @@ def functional() -> Any:
 
 
 def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj") -> Case:
-    """`left` and `right` say in which order the operands' axes lie in memory."""
+    """`left` and `right` give the order of the operands' axes in memory."""
     sizes = {"i": m, "j": n, "k": k}
     shape = {1: tuple(sizes[c] for c in left), 2: tuple(sizes[c] for c in right)}
 
@@ -119,7 +119,7 @@ def _load(slot: int, axes: list[UOp], sizes: tuple[int, ...], valid: UOp | None 
 
 
 def forward(c: Conv) -> Case:
-    """The convolution itself."""
+    """The forward convolution."""
 
     def kernel() -> UOp:
         b = Build()
@@ -133,7 +133,7 @@ def forward(c: Conv) -> Case:
 
 
 def weight_gradient(c: Conv) -> Case:
-    """The gradient with respect to the weights: few sums, each very long."""
+    """The gradient of the weights: few reductions, each very long."""
 
     def kernel() -> UOp:
         b = Build()
@@ -152,7 +152,7 @@ def weight_gradient(c: Conv) -> Case:
 
 
 def input_gradient(c: Conv) -> Case:
-    """The gradient with respect to the image: what lies outside of the result counts as 0."""
+    """The gradient of the image; positions outside the result count as 0."""
 
     def kernel() -> UOp:
         b = Build()
@@ -187,7 +187,7 @@ def elementwise(n: int) -> Case:
 
 
 def reduction(n: int, op: Ops, kept: int) -> Case:
-    """A square matrix reduced to a row or a column; `kept` is the axis that stays."""
+    """A square matrix reduced to a row or a column; `kept` is the remaining axis."""
 
     def kernel() -> UOp:
         b = Build()
@@ -241,7 +241,7 @@ CASES = [
 
 
 def median_s(function: Callable[[], object]) -> float:
-    """The median time of some runs, in seconds."""
+    """The median time of several runs in seconds."""
     times: list[float] = []
     for _ in range(RUNS):
         start = time.perf_counter()
@@ -251,7 +251,7 @@ def median_s(function: Callable[[], object]) -> float:
 
 
 def measure(case: Case) -> str:
-    """Run one case: a line of the table."""
+    """Runs one case; returns a line of the table."""
     import torch
 
     rng = numpy.random.default_rng(0)
@@ -279,7 +279,7 @@ def measure(case: Case) -> str:
 
 
 def main(starts: list[str]) -> None:
-    # imports, tables of rules and LLVM's own start are not what a kernel costs
+    # keep imports, rule tables and the start of LLVM out of the first measurement
     Runner(elementwise(64).kernel())
     print(f"{'kernel':32} {'ours, ms':>9} {'torch, ms':>9} {'ratio':>6} {'rate':>15}", end=" ")
     print(f"{'error':>8} {'Python':>7} {'LLVM, ms':>8}")

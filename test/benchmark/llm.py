@@ -1,9 +1,9 @@
 """Language models: SmolLM2-135M in Q4_1, 98 MB.
 
 `python -m test.benchmark.llm` prints tokens a second, what memory bandwidth allows, seconds to the
-first token of a process with and without cached kernels, and memory; llama.cpp stands beside, where
-the package llama-cpp-python is installed. Rounds of one and two devices alternate, since other
-programs on the machine come and go.
+first token of a process with and without cached kernels, and memory, next to llama.cpp if the
+package llama-cpp-python is installed. Rounds of one and two devices alternate, so that other load
+on the machine affects both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROUNDS = 5
 DEVICES = {1: None, 2: ("CPU:0", "CPU:1")}
 MEASURED_BYTES = 1 << 29
 
-# a process of its own: what it prints are the seconds since its start, and its memory in bytes
+# a separate process, which prints the seconds since its start and its memory in bytes
 FIRST_TOKEN = """
 import json, time
 from tinygrad import GlobalCounters
@@ -50,7 +50,7 @@ print(json.dumps([time.time(), GlobalCounters.mem_used, int(status["RssAnon"].sp
 
 @functools.cache
 def model_on(count: int) -> Transformer:
-    """The model on so many devices, its steps captured."""
+    """The model on this number of devices, its steps captured."""
     model, _ = Transformer.from_gguf(
         CATALOGUE["smollm2:135m"].path(), max_context=CONTEXT, devices=DEVICES[count]
     )
@@ -62,7 +62,7 @@ def model_on(count: int) -> Transformer:
 
 
 def seconds(function: Callable[[], Tensor]) -> float:
-    """How long a function takes, until its result is on the host."""
+    """The seconds until the result of a function is on the host."""
     start = time.perf_counter()
     function().numpy()
     return time.perf_counter() - start
@@ -76,7 +76,7 @@ def prefill_s(count: int) -> float:
 
 
 def decode_s(count: int, batch: int = 1) -> float:
-    """Seconds for a step of some sequences, after 64 tokens each: the median of some steps."""
+    """Median seconds of a decoding step of several sequences, after 64 tokens each."""
     model = model_on(count)
     caches: list[KVCache] = [model.new_cache() for _ in range(batch)]
     for cache in caches:
@@ -88,7 +88,7 @@ def decode_s(count: int, batch: int = 1) -> float:
 
 
 def first_token(folder: str) -> tuple[float, int, int]:
-    """Seconds from the start of a process to its first token, and its memory in bytes then."""
+    """Seconds from the start of a process to its first token, and its memory in bytes."""
     start = time.time()
     found = subprocess.run(
         [sys.executable, "-c", FIRST_TOKEN],
@@ -111,13 +111,13 @@ def starts() -> tuple[float, float]:
 
 
 def link_model(folder: str) -> None:
-    """Makes the downloaded wheels part of another cache folder."""
+    """Links the downloaded wheels into another cache folder."""
     wheels = CATALOGUE["smollm2:135m"].path().parents[2]
     os.symlink(wheels, os.path.join(folder, wheels.name))
 
 
 def bandwidth() -> float:
-    """Bytes a second that a sum reads: the best of some runs."""
+    """Memory bandwidth in bytes per second: the best of several sums."""
     data = Tensor.ones(MEASURED_BYTES // 4).contiguous().realize()
     total = TinyJit(lambda: data.sum().realize())
     for _ in range(3):
@@ -126,7 +126,7 @@ def bandwidth() -> float:
 
 
 def bytes_per_token() -> int:
-    """The weights that a step reads: all blocks, the embedding's as those of the output."""
+    """The bytes of weights that a step reads: all layers, and the embedding as output layer."""
     _, _, entries = gguf_load_metadata(str(CATALOGUE["smollm2:135m"].path()))
     return sum(entry.nbytes for entry in entries.values())
 
@@ -136,7 +136,7 @@ def bytes_per_token() -> int:
 
 @functools.cache
 def llama_cpp() -> Any:
-    """The same model there, or None."""
+    """The same model in llama.cpp, or None if it is not installed."""
     if importlib.util.find_spec("llama_cpp") is None:
         return None
     llama = importlib.import_module("llama_cpp").Llama
@@ -146,7 +146,7 @@ def llama_cpp() -> Any:
 
 
 def llama_prefill_s() -> float:
-    """Seconds for the same prompt."""
+    """Seconds for the same prompt in llama.cpp."""
     model = llama_cpp()
     model.reset()
     start = time.perf_counter()
@@ -155,7 +155,7 @@ def llama_prefill_s() -> float:
 
 
 def llama_decode_s() -> float:
-    """The median of the same steps."""
+    """Median seconds of the same steps in llama.cpp."""
     model = llama_cpp()
     model.reset()
     model.eval(PROMPT[:64])
@@ -171,7 +171,7 @@ def llama_decode_s() -> float:
 
 
 def speeds() -> None:
-    """Prints tokens a second, the best and the median of alternating rounds."""
+    """Prints tokens per second: the best and the median of alternating rounds."""
     rows: dict[str, tuple[int, Callable[[], float]]] = {
         "prefill 512, 1 device": (512, lambda: prefill_s(1)),
         "prefill 512, 2 devices": (512, lambda: prefill_s(2)),

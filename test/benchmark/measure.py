@@ -1,4 +1,4 @@
-"""A benchmark as a value, and the median of some runs."""
+"""A benchmark as a value, and medians of several runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One line of the table. `ours` and `torch` measure and give milliseconds.
+    """One line of the table. `ours` and `torch` return measured milliseconds.
 
     With `work`, in GFLOP, the table shows rates too.
     """
@@ -28,7 +28,7 @@ class Benchmark:
 
 
 def median_ms(function: Callable[[], object], repeats: int = 7, warmup: int = 3) -> float:
-    """The median time of `function` in ms, after `warmup` runs that do not count."""
+    """The median time of `function` in ms, after `warmup` unmeasured runs."""
     times: list[float] = []
     for run in range(warmup + repeats):
         start = time.perf_counter()
@@ -39,7 +39,7 @@ def median_ms(function: Callable[[], object], repeats: int = 7, warmup: int = 3)
 
 
 def synchronize(result: Tensor) -> None:
-    """Waits until the devices of `result` are done."""
+    """Waits until the devices of `result` are idle."""
     devices = (result.device,) if isinstance(result.device, str) else result.device
     for device in devices:
         Device[device].synchronize()

@@ -13,7 +13,7 @@ BATCH = 512
 
 
 def training_step(device_count: int = 1, batch: int = BATCH) -> Callable[[], Tensor]:
-    """A step under the JIT on one random batch; it gives the loss."""
+    """A step under the JIT on one random batch; it returns the loss."""
     model = MnistCnn()
     images = Tensor.rand(batch, 1, 28, 28).realize()
     labels = Tensor.randint(batch, high=10).realize()

@@ -1,5 +1,5 @@
 """Planning: a training step of a small transformer on 4 devices, one of 70 billion parameters on
-64, both with Adam, and the latter's gradients alone in 80 GB a device.
+64, both with Adam, and the latter's gradients alone with 80 GB per device.
 
 CPU time, since nothing runs in parallel.
 """
@@ -23,7 +23,7 @@ def gradients(model: Any, tokens: Tensor, targets: Tensor) -> list[Tensor]:
 
 
 def training_step(model: Any, optimizer: Any, tokens: Tensor, targets: Tensor) -> list[Tensor]:
-    """The loss, and all that the optimizer changes."""
+    """The loss, and all tensors that the optimizer updates."""
     with Tensor.train():
         loss = model(tokens).sparse_categorical_crossentropy(targets).backward()
         updates = optimizer.schedule_step()
@@ -39,7 +39,7 @@ def planned(
     *,
     trains: bool,
 ) -> Callable[[], float]:
-    """The CPU time of a plan in ms."""
+    """A benchmark of the CPU time of planning, in ms."""
 
     def measure() -> float:
         made = model()

@@ -1,6 +1,4 @@
-"""Operations bound by memory, of (4096, 4096): along rows, along columns, and a product with one
-vector.
-"""
+"""Memory-bound operations on (4096, 4096): along rows, along columns, matrix-vector products."""
 
 from __future__ import annotations
 

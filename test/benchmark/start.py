@@ -1,7 +1,7 @@
-"""From the start of Python to the end of a program: whole processes.
+"""Start-up: whole processes, from the start of Python to the end of a program.
 
 Cold: two MNIST training steps with empty caches, so that every kernel is compiled. Warm: the same
-again with the caches that this left.
+again with the caches of the first run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TORCH = TWO_STEPS.format("torch_training_step")
 
 
 def run_python(program: str, **environment: str) -> None:
-    """Runs a program in a process of its own. Raises CalledProcessError if it fails."""
+    """Runs a program in a new process. Raises CalledProcessError if it fails."""
     subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | environment)
 
 
@@ -41,7 +41,7 @@ def torch_start() -> float:
 
 
 def import_ms(name: str) -> float:
-    """The time that importing a package adds to that of starting Python."""
+    """The time in ms that importing a package adds to the start of Python."""
     bare = median_ms(lambda: run_python("pass"), warmup=1)
     return median_ms(lambda: run_python(f"import {name}"), warmup=1) - bare
 

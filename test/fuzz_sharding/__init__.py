@@ -1,9 +1,10 @@
-"""Random programs over random layouts against themselves on one device.
+"""Differential fuzzing of sharding: random programs in random layouts, compared with one device.
 
-`python -m test.fuzz_sharding --minutes N [--seed S]` searches; a finding is printed as a program.
+`python -m test.fuzz_sharding --minutes N [--seed S]` searches, and prints each finding as a
+program.
 
 A program is text (`program`), drawn step by step (`generate`) from ops of five families
 (`elementwise`, `indexing`, `layers`, `movement`, `training`). It is run on one device and on
-several (`check`): values and gradients must agree, under the JIT too, and gradients of gradients;
-and no step may move what it need not. What does not agree loses whatever it can (`shrink`).
+several (`check`): values, gradients and second-order gradients must agree, also under the JIT,
+and no step may send unnecessary bytes. A finding is minimized (`shrink`).
 """

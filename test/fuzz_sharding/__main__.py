@@ -1,4 +1,4 @@
-"""Searches for a program that several devices run differently: see the package."""
+"""Searches for a program whose result depends on the devices: see the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARES = (0.6, 0.17, 0.1, 0.13)
 
 
 def search(minutes: float, seed: int, ops: list[str]) -> int:
-    """Runs programs until the time is up; returns how many findings there were."""
+    """Runs programs until the time is up; returns the number of findings."""
     start = time.monotonic()
     findings = programs = refused = 0
     while time.monotonic() < start + minutes * 60:

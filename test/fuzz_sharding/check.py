@@ -1,4 +1,4 @@
-"""A program on several devices against itself on one: values, gradients, and what it costs."""
+"""Compares a program on several devices with itself on one: values, gradients, and bytes sent."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from test.fuzz_sharding.program import Array, Program, Step, execute
 from tinygrad import Sharding, Tensor, TinyJit, UOp, dtypes
 from tinygrad.execution import CommTrace
 
-# whose intermediate values may be larger than what they start from and what they make
+# ops whose intermediate values may be larger than inputs and results
 COMPOSED = {"factorization", "interpolate", "there_and_back", "elsewhere", "parts_elsewhere"}
 COMPOSED |= {"running", "recurrent", "batch_norm", "layer_of_images", "trained", "regressed"}
-# what rounds is computed in float64; gradients may be large whole numbers that round a little
+# rounding ops compute in float64; gradients may be large integers that round slightly
 TOLERANCE = {dtypes.double: 1e-9, dtypes.float: 2e-5, dtypes.half: 2e-2, dtypes.bfloat16: 1e-1}
 
-# numbers, and how far off they may be
+# values and their tolerance
 Result: TypeAlias = tuple[Array, float]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, in one line, and the program that shows it."""
+    """A mismatch, in one line, and the program that shows it."""
 
     kind: str
     message: str
@@ -48,7 +48,7 @@ def tensors(program: Program, names: dict[str, Any]) -> list[Tensor]:
 
 
 def gradients(program: Program, names: dict[str, Any], of: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of the inputs, of a sum of all that `of` has of floats."""
+    """The gradients of the inputs, of a weighted sum of all float tensors in `of`."""
     targets = [names[name] for name in program.targets()]
     floats = [x for x in of if x.is_floating_point()]
     if not floats or not targets:
@@ -68,7 +68,7 @@ def arrays(program: Program, sharded: bool) -> list[Result]:
 
 
 def replayed(program: Program, sharded: bool) -> list[Result]:
-    """Results and gradients of the last of some calls under the JIT, each with other inputs."""
+    """Results and gradients of the last of four calls under the JIT, each with other inputs."""
     names = program.namespace(sharded)
 
     @TinyJit
@@ -100,7 +100,7 @@ def numbers(results: Iterable[Tensor]) -> list[Result]:
 
 
 def difference(found: Array, expected: Array, tolerance: float) -> str | None:
-    """What differs between two arrays, if something does."""
+    """A description of the difference between two arrays; None if there is none."""
     if found.shape != expected.shape:
         return f"shape {found.shape} instead of {expected.shape}"
     if found.dtype != expected.dtype:
@@ -117,7 +117,7 @@ def difference(found: Array, expected: Array, tolerance: float) -> str | None:
 
 
 def failure(error: Exception, program: Program) -> Finding:
-    """What runs on one device is refused on several."""
+    """The finding for a program that runs on one device and raises on several."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
     return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
@@ -126,7 +126,7 @@ def failure(error: Exception, program: Program) -> Finding:
 def compare(
     program: Program, run: Callable[[Program, bool], list[Result]] = arrays
 ) -> Finding | None:
-    """Values and gradients.
+    """Checks values and gradients.
 
     Raises:
         Refused: it fails on one device.
@@ -149,7 +149,7 @@ def compare(
 
 
 def check_replay(program: Program) -> Finding | None:
-    """Values under the JIT. The program that is printed is without it.
+    """Checks values under the JIT; the printed program does not use it.
 
     Raises:
         Refused: it fails on one device.
@@ -159,7 +159,7 @@ def check_replay(program: Program) -> Finding | None:
 
 
 def check_twice(program: Program) -> Finding | None:
-    """Gradients of gradients. The program that is printed takes them once.
+    """Checks second-order gradients; the printed program has first-order ones only.
 
     Raises:
         Refused: it fails on one device.
@@ -168,11 +168,12 @@ def check_twice(program: Program) -> Finding | None:
     return found and replace(found, kind=f"{found.kind} of second order")
 
 
-# ---- what it costs ----
+# ---- bytes sent ----
 
 
 def check_bytes(program: Program) -> Finding | None:
-    """No step moves what its layout has already, nor more than two full copies of all everywhere.
+    """Checks that no step sends data that its layout has already, or more than replicating
+    everything twice would.
 
     Every step is realized alone.
     """
@@ -192,21 +193,21 @@ def check_bytes(program: Program) -> Finding | None:
 
 
 def waste(step: Step, names: Mapping[str, Any], trace: CommTrace) -> str | None:
-    """What is wrong with the bytes that a step has moved, if something is."""
+    """A complaint about the bytes that a step sent; None if there is none."""
     used = [names[name] for name in step.uses]
     if trace.nbytes and needs_nothing(step, used):
         return "needless bytes"
     values = [*used, names[step.name]]
     count = max(len(x.device) for x in values if isinstance(x.device, Sharding))
     if step.op not in COMPOSED and needed_bytes(trace, count) > 2 * gathered(values):
-        return "more bytes than two full copies everywhere"
+        return "more bytes than replicating everything twice"
     return None
 
 
 def needed_bytes(trace: CommTrace, count: int) -> float:
-    """The bytes moved if all reductions over `count` devices took the fewest bytes.
+    """The bytes sent if all reductions over `count` devices took the fewest bytes.
 
-    Terms of little are sent from everyone to everyone: n (n - 1) of them, where 2 (n - 1) would do.
+    Small partial sums are sent from all devices to all: n (n - 1) messages instead of 2 (n - 1).
     """
     kinds = trace.kinds()
     reduced = kinds.pop("all_reduce", 0)
@@ -214,7 +215,7 @@ def needed_bytes(trace: CommTrace, count: int) -> float:
 
 
 def needs_nothing(step: Step, used: Sequence[Tensor]) -> bool:
-    """Each device has all that its part of the result is made of."""
+    """Whether each device holds all inputs of its shard of the result."""
     first = used[0].device
     if step.along is None or any(x.device != first or x.shape != used[0].shape for x in used):
         return False
@@ -222,7 +223,7 @@ def needs_nothing(step: Step, used: Sequence[Tensor]) -> bool:
 
 
 def gathered(values: Sequence[Tensor]) -> int:
-    """The bytes of full copies on all devices of each value."""
+    """The bytes of all values, each replicated on its devices."""
     return sum(
         int(x.nbytes()) * (len(x.device) if isinstance(x.device, Sharding) else 1) for x in values
     )

@@ -1,4 +1,4 @@
-"""What is computed element by element, reductions, and what goes along an axis."""
+"""Elementwise ops, reductions, and cumulative ops along an axis."""
 
 from __future__ import annotations
 
@@ -148,34 +148,34 @@ def is_whole_number(x: Value) -> bool:
 
 @op
 def exact_function(g: Generator) -> None:
-    x = g.any(is_number, least=0)
-    text = g.pick(list(EXACT))
+    x = g.any(is_number, min_axes=0)
+    text = g.choose(list(EXACT))
     g.step(text.format(x=x), x, along=(), bound=x.bound * EXACT[text] + 4)
 
 
 @op
 def whole_function(g: Generator) -> None:
-    x = g.any(is_whole_number, least=0)
-    text = g.pick(list(WHOLE))
+    x = g.any(is_whole_number, min_axes=0)
+    text = g.choose(list(WHOLE))
     g.step(text.format(x=x), x, along=(), bound=max(x.bound, WHOLE[text]))
 
 
 @op
 def bitcast(g: Generator) -> None:
     x = g.any(is_whole_number)
-    text = g.pick(["{x}.int().bitcast(dtypes.uint8)", "{x}.short().bitcast(dtypes.uint8)"])
+    text = g.choose(["{x}.int().bitcast(dtypes.uint8)", "{x}.short().bitcast(dtypes.uint8)"])
     g.step(text.format(x=x), x, along=[x.ndim - 1], bound=255)
 
 
 @op
 def smooth_function(g: Generator) -> None:
-    x = g.double(g.any(is_number, least=0))
-    text = g.pick(list(SMOOTH))
+    x = g.double(g.any(is_number, min_axes=0))
+    text = g.choose(list(SMOOTH))
     g.step(text.format(x=x), x, along=(), bound=SMOOTH[text] or x.bound, exact=False)
 
 
 def broadcast_partner(g: Generator, x: Value) -> Value:
-    """A value of the shape of `x`, or of one that is broadcast to it."""
+    """A value of the shape of `x`, or of a shape that broadcasts to it."""
     shape = x.shape
     if g.maybe(0.4):
         shape = tuple(1 if g.maybe(0.4) else size for size in shape)
@@ -185,12 +185,12 @@ def broadcast_partner(g: Generator, x: Value) -> Value:
 
 @op
 def binary(g: Generator) -> None:
-    x = g.any(is_number, least=0)
+    x = g.any(is_number, min_axes=0)
     y = broadcast_partner(g, x)
     if g.maybe(0.2):
         x, y = y, x
     table = COMPARED if x.is_exact and y.is_exact and g.maybe(0.3) else BINARY
-    text = g.pick(list(table))
+    text = g.choose(list(table))
     g.step(text.format(x=x, y=y), x, y, bound=table[text](x.bound, y.bound))
 
 
@@ -198,7 +198,7 @@ def binary(g: Generator) -> None:
 def smooth_binary(g: Generator) -> None:
     x = g.double(g.any(is_number))
     y = g.double(broadcast_partner(g, x))
-    text = g.pick(SMOOTH_BINARY)
+    text = g.choose(SMOOTH_BINARY)
     g.step(text.format(x=x, y=y), x, y, bound=x.bound + y.bound + 9, exact=False)
 
 
@@ -211,10 +211,10 @@ def outer(g: Generator) -> None:
 
 @op
 def with_ramp(g: Generator) -> None:
-    """Constants, which are on no device or on that of `x`."""
+    """Constants without a device, or on the device of `x`."""
     x = g.any(is_number)
     size = x.shape[-1]
-    text = g.pick(
+    text = g.choose(
         [
             f"{x} + Tensor.arange({size})",
             f"{x} + Tensor.arange({size}, device={x}.device)",
@@ -237,7 +237,7 @@ def reduce(g: Generator) -> None:
     axes = g.axes(x)
     keep = g.maybe(0.3)
     count = prod(x.shape[axis] for axis in axes)
-    name = g.pick(["sum", "sum", "max", "min"])
+    name = g.choose(["sum", "sum", "max", "min"])
     if name != "sum" and not x.is_exact:
         raise Unsuitable
     bound = x.bound * (count if name == "sum" else 1)
@@ -249,7 +249,7 @@ def moment(g: Generator) -> None:
     x = g.double(g.any(is_number))
     axes = g.axes(x)
     arguments = f"{axes}, keepdim={g.maybe(0.3)}"
-    text, bound = g.pick(
+    text, bound = g.choose(
         [
             (f"{x}.mean({arguments})", x.bound),
             (f"{x}.var({arguments}, correction=0)", 8 * x.bound**2),
@@ -266,7 +266,7 @@ def moment(g: Generator) -> None:
 def reduce_all(g: Generator) -> None:
     x = g.any(is_number, is_exact)
     size = prod(x.shape)
-    name, bound = g.pick([("sum", x.bound * size), ("max", x.bound), ("argmax", size)])
+    name, bound = g.choose([("sum", x.bound * size), ("max", x.bound), ("argmax", size)])
     g.step(f"{x}.{name}()", x, bound=bound)
 
 
@@ -283,7 +283,7 @@ def product(g: Generator) -> None:
 def arg_of_reduce(g: Generator) -> None:
     x = g.any(is_exact)
     axis = g.axis(x)
-    name = g.pick(["argmax", "argmin", "any", "all"])
+    name = g.choose(["argmax", "argmin", "any", "all"])
     g.step(f"{x}.{name}({axis})", x, along=[axis], bound=max(x.shape))
 
 
@@ -291,7 +291,7 @@ def arg_of_reduce(g: Generator) -> None:
 def running(g: Generator) -> None:
     x = g.any(is_number)
     axis = g.axis(x)
-    name = g.pick(["cumsum", "cumsum", "cummax", "cumprod", "logcumsumexp"])
+    name = g.choose(["cumsum", "cumsum", "cummax", "cumprod", "logcumsumexp"])
     if name == "cumsum":
         g.step(f"{x}.cumsum({axis})", x, along=[axis], bound=x.bound * x.shape[axis])
     elif name == "logcumsumexp":
@@ -312,14 +312,14 @@ def running(g: Generator) -> None:
 def normalized(g: Generator) -> None:
     x = g.double(g.any(is_number))
     axis = g.axis(x)
-    name = g.pick(["softmax", "log_softmax", "layernorm"])
+    name = g.choose(["softmax", "log_softmax", "layernorm"])
     bound = 2 * x.bound + 9
     g.step(f"{x}.{name}({axis})", x, along=[axis], bound=bound, exact=False)
 
 
 @op
 def centered(g: Generator) -> None:
-    """A sum that goes back to where it came from."""
+    """A reduction that is broadcast back to its input."""
     x = g.any(is_number)
     axes = g.axes(x)
     bound = x.bound * (prod(x.shape[axis] for axis in axes) + 1)
@@ -331,7 +331,7 @@ def sorting(g: Generator) -> None:
     x = g.any(is_exact)
     axis = g.axis(x)
     down = g.maybe()
-    text = g.pick(
+    text = g.choose(
         [
             f"{x}.sort({axis}, {down})[0]",
             f"{x}.sort({axis}, {down})[1]",

@@ -1,8 +1,8 @@
-"""Programs are drawn step by step; shapes and dtypes are those of the lazy program on one device.
+"""Draws programs step by step; shapes and dtypes are those of the lazy program on one device.
 
-Values are whole numbers of known bounds as long as possible, so that sums are exact in any order
-and no comparison falls out differently. What rounds is computed in float64, and only what is
-continuous is made of it.
+Values are integers of known bounds where possible, so that sums are exact in any order and
+comparisons have one outcome. Rounding ops compute in float64, and only continuous ops use their
+results.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from test.fuzz_sharding.program import (
 from tinygrad import Tensor, dtypes
 
 MAX_ELEMENTS = 1024
-MAX_OF_LARGE = 8192
+MAX_ELEMENTS_OF_LARGE = 8192
 MAX_AXES = 5
-LAYOUT_CHANGES = 0.08  # of the steps, besides those that are drawn as any other op
+# share of steps that change the layout, besides those drawn like any other op
+LAYOUT_CHANGES = 0.08
 DTYPES = ["double"] * 12 + ["float"] * 9 + ["int"] * 4 + ["half", "half", "bfloat16", "bfloat16"]
 DTYPES += ["long", "short", "char", "uchar", "ushort", "uint", "ulong", "bool"]
 SIZES = [1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12]
 LARGE_SIZES = [1, 2, 3, 8, 16, 17, 24, 30, 33]
-# whole numbers up to this stay exact, products of two of them included where the dtype allows it
+# integers up to this are exact, and products of two of them if the dtype allows it
 LARGEST = {dtypes.half: 2**10, dtypes.bfloat16: 2**7, dtypes.float: 2**20}
 LARGEST_OF_OTHERS = 2**30
 SMALL = 9
 
 
 class Unsuitable(Exception):
-    """An op does not apply to what was drawn for it."""
+    """The op does not apply to the operands drawn for it."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a result: all that an op asks before it applies."""
+    """The known properties of a result, which decide whether an op applies."""
 
     name: str
     tensor: Tensor = field(repr=False)
@@ -94,7 +95,7 @@ def op(function: Op) -> Op:
 
 
 class Generator:
-    """The program so far. `values` are those that steps may use."""
+    """Grows a program; `values` are available as operands of the next steps."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -106,7 +107,8 @@ class Generator:
         self.values: list[Value] = []
         self.names = surroundings()
         is_large = rng.random() < 0.07
-        self.sizes, self.most = (LARGE_SIZES, MAX_OF_LARGE) if is_large else (SIZES, MAX_ELEMENTS)
+        self.sizes = LARGE_SIZES if is_large else SIZES
+        self.max_elements = MAX_ELEMENTS_OF_LARGE if is_large else MAX_ELEMENTS
         self._current = ""
 
     # ---- operands ----
@@ -115,13 +117,13 @@ class Generator:
         self,
         *conditions: Callable[[Value], bool],
         rank: int | None = None,
-        least: int = 1,
+        min_axes: int = 1,
     ) -> Value:
-        """A value for which all is true, of a rank or of at least `least` axes."""
+        """A value that satisfies all conditions, of `rank` or of at least `min_axes` axes."""
         found = [
             x
             for x in self.values
-            if (x.ndim == rank if rank is not None else x.ndim >= least)
+            if (x.ndim == rank if rank is not None else x.ndim >= min_axes)
             and all(condition(x) for condition in conditions)
         ]
         if not found:
@@ -130,7 +132,7 @@ class Generator:
         return self.rng.choice(found[-4:] if self.rng.random() < 0.7 else found)
 
     def input(self, shape: Shape, dtype: str | None = None, low: int = -4, high: int = 4) -> Value:
-        """A new tensor of whole numbers, laid out at random."""
+        """A new tensor of integers in a random layout."""
         dtype = dtype or self.rng.choice(DTYPES)
         if dtype == "bool" or dtype[0] == "u":
             low, high = 0, 1 if dtype == "bool" else high
@@ -145,7 +147,7 @@ class Generator:
         return self._keep(Value(name, tensor, max(abs(low), abs(high)), True))
 
     def like(self, shape: Shape, *conditions: Callable[[Value], bool]) -> Value:
-        """A value of this shape: one that is there, or a new input."""
+        """A value of this shape: an existing one, or a new input."""
         found = [x for x in self.values if x.shape == shape and all(c(x) for c in conditions)]
         if found and self.rng.random() < 0.6:
             return self.rng.choice(found)
@@ -179,7 +181,7 @@ class Generator:
     def maybe(self, chance: float = 0.5) -> bool:
         return self.rng.random() < chance
 
-    def pick(self, options: Sequence[Any]) -> Any:
+    def choose(self, options: Sequence[Any]) -> Any:
         return self.rng.choice(options)
 
     # ---- results ----
@@ -194,10 +196,10 @@ class Generator:
     ) -> Value:
         """Adds `name = text`, or statements in which `OUT` is the name.
 
-        Bounds and exactness are those of the operands if not given.
+        Bounds and exactness default to those of the operands.
 
         Raises:
-            Unsuitable: it is too large, or is refused on one device.
+            Unsuitable: the result is too large, or one device raises.
         """
         bound = max([x.bound for x in uses], default=SMALL) if bound is None else bound
         exact = all(x.is_exact for x in uses) if exact is None else exact
@@ -210,7 +212,7 @@ class Generator:
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
             raise Unsuitable from error
         value = Value(name, tensor, bound, exact)
-        if prod(value.shape) > self.most or 0 in value.shape or value.ndim > MAX_AXES:
+        if prod(value.shape) > self.max_elements or 0 in value.shape or value.ndim > MAX_AXES:
             raise Unsuitable
         if bound > value.largest:
             raise Unsuitable
@@ -219,13 +221,13 @@ class Generator:
 
     def _keep(self, value: Value) -> Value:
         if dtypes.is_unsigned(value.tensor.dtype):
-            # numbers below 0 become large ones
+            # negative numbers wrap to large ones
             value = replace(value, bound=value.largest)
         self.values.append(value)
         return value
 
     def bounded(self, x: Value, limit: float = SMALL) -> Value:
-        """`x`, cut to whole numbers that products can be made of."""
+        """`x`, clipped to integers whose products are exact."""
         if x.bound <= limit:
             return x
         cut = int(min(limit, 3))
@@ -233,7 +235,7 @@ class Generator:
         return self.step(f"{x}.clip({low}, {cut})", x, along=(), bound=cut)
 
     def double(self, x: Value) -> Value:
-        """`x` in float64, for what rounds."""
+        """`x` in float64, for ops that round."""
         if x.tensor.dtype == dtypes.double:
             return x
         return self.step(f"{x}.double()", x, along=())
@@ -241,10 +243,10 @@ class Generator:
     # ---- programs ----
 
     def grow(self, names: Sequence[str], length: int) -> Program:
-        """Adds steps of these ops until there are `length`."""
+        """Adds steps of these ops until the program has `length` steps."""
         rank = self.rng.choice([1, 2, 2, 2, 3, 3, 4])
         shape = tuple(self.rng.choice(self.sizes) for _ in range(rank))
-        while prod(shape) > self.most // 2:
+        while prod(shape) > self.max_elements // 2:
             shape = shape[:-1]
         self.input(shape)
         for _ in range(8 * length):

@@ -11,8 +11,8 @@ from test.fuzz_sharding.program import Shape
 
 
 def indices(g: Generator, shape: Shape, size: int) -> Value:
-    """Whole numbers that are places of an axis of `size`, laid out at random."""
-    return g.input(shape, g.pick(["int", "int", "long"]), 0, size - 1)
+    """Integers that index an axis of `size`, in a random layout."""
+    return g.input(shape, g.choose(["int", "int", "long"]), 0, size - 1)
 
 
 def constant_indices(g: Generator, x: Value, size: int, count: int) -> str:
@@ -24,9 +24,9 @@ def constant_indices(g: Generator, x: Value, size: int, count: int) -> str:
 def rows(g: Generator) -> None:
     x = g.any()
     axis = g.axis(x)
-    rank = g.pick([1, 1, 2])
+    rank = g.choose([1, 1, 2])
     shape = tuple(g.number(1, 5) for _ in range(rank))
-    # what is not there is 0, and a negative number counts from the end
+    # out of range reads as 0, and negative indices count from the end
     index = indices(g, shape, x.shape[axis] + (2 if g.maybe(0.2) else 0))
     g.step(f"{x}[{':, ' * axis}{index}]", x, index)
 
@@ -41,10 +41,10 @@ def constant_rows(g: Generator) -> None:
 
 @op
 def elements(g: Generator) -> None:
-    """Several axes by tensors that are broadcast, and maybe another by a slice."""
-    x = g.any(least=2)
+    """Several axes indexed by broadcast tensors, and perhaps another by a slice."""
+    x = g.any(min_axes=2)
     size = g.number(1, 5)
-    first = indices(g, g.pick([(size,), (2, 1)]), x.shape[0])
+    first = indices(g, g.choose([(size,), (2, 1)]), x.shape[0])
     second = indices(g, (size,), x.shape[1])
     rest = f", {random_index(g, x.shape[2])}" if x.ndim > 2 and g.maybe() else ""
     g.step(f"{x}[{first}, {second}{rest}]", x, first, second)
@@ -52,7 +52,7 @@ def elements(g: Generator) -> None:
 
 @op
 def apart(g: Generator) -> None:
-    x = g.any(least=3)
+    x = g.any(min_axes=3)
     first = indices(g, (3,), x.shape[0])
     third = indices(g, (3,), x.shape[2])
     g.step(f"{x}[{first}, :, {third}]", x, first, third)
@@ -72,12 +72,12 @@ def gather(g: Generator) -> None:
 
 @op
 def scatter(g: Generator) -> None:
-    """Several writes to one place: the last counts."""
+    """Several writes to one position: the last one wins."""
     x = g.any(is_number)
     axis = g.axis(x)
     shape = smaller(g, x.shape, axis)
     index = indices(g, shape, x.shape[axis])
-    kind = g.pick(["source", "number", "add"])
+    kind = g.choose(["source", "number", "add"])
     if kind == "number":
         g.step(f"{x}.scatter({axis}, {index}, 2)", x, index, bound=max(x.bound, 2))
         return
@@ -98,7 +98,7 @@ def scatter_reduce(g: Generator) -> None:
     source = g.like(shape, lambda y: y.tensor.dtype == x.tensor.dtype, is_exact)
     if source.tensor.dtype != x.tensor.dtype:
         raise Unsuitable
-    kind = g.pick(["sum", "amax", "amin", "mean"])
+    kind = g.choose(["sum", "amax", "amin", "mean"])
     if kind == "mean" and not x.is_float:
         raise Unsuitable
     text = f"{x}.scatter_reduce({axis}, {index}, {source}, {kind!r}, include_self={g.maybe()})"
@@ -116,7 +116,7 @@ def one_hot(g: Generator) -> None:
 def masked(g: Generator) -> None:
     x = g.any(is_number)
     mask = g.like(x.shape, is_exact)
-    text = g.pick(
+    text = g.choose(
         [
             f"{x}.masked_fill({mask} > 0, -1)",
             f"({mask} > 0).where({x}, 2)",
@@ -129,7 +129,7 @@ def masked(g: Generator) -> None:
 
 @op
 def selection(g: Generator) -> None:
-    """As many elements as are wanted, which only their values tell."""
+    """A data-dependent number of elements."""
     x = g.any(is_number)
     mask = g.like(x.shape, is_exact)
     g.step(f"{x}.detach().masked_select({mask} > 0)", x, mask)
@@ -140,7 +140,7 @@ def selection(g: Generator) -> None:
 
 @op
 def write_part(g: Generator) -> None:
-    """A part is a number, or values of its shape."""
+    """Assigns a number, or values of its shape, to a slice."""
     x = g.any(is_number)
     index = ", ".join(random_index(g, size) if g.maybe(0.7) else ":" for size in x.shape)
     value = "2"
@@ -156,13 +156,13 @@ def write_part(g: Generator) -> None:
 
 @op
 def write_slices(g: Generator) -> None:
-    """Runs of elements along every axis, in memory."""
+    """Assigns slices along every axis, in memory."""
     x = g.any(is_number)
     bounds = [sorted(g.rng.sample(range(size + 1), 2)) for size in x.shape]
     index = ", ".join(f"{low}:{high}" for low, high in bounds)
     shape = tuple(high - low for low, high in bounds)
     y = g.like(shape, lambda y: y.tensor.dtype == x.tensor.dtype)
-    change = g.pick(
+    change = g.choose(
         [
             f"OUT[{index}] = {y}",
             f"OUT[{index}] = 2",
@@ -193,7 +193,7 @@ def write_rows(g: Generator) -> None:
 
 @op
 def write_elements(g: Generator) -> None:
-    x = g.any(is_number, least=2)
+    x = g.any(is_number, min_axes=2)
     first = indices(g, (3,), x.shape[0])
     second = indices(g, (3,), x.shape[1])
     text = f"OUT = {x}.clone()\nOUT[{first}, {second}] = -3"
@@ -202,9 +202,9 @@ def write_elements(g: Generator) -> None:
 
 @op
 def write_seen_by_a_view(g: Generator) -> None:
-    """Memory is written in part, twice, and read through a view from before.
+    """Two slice assignments, read through an earlier view.
 
-    The view is of all elements: a part of an axis that is split is none.
+    The view has all elements: a slice of a sharded axis is no view.
     """
     x = g.any(is_number, is_exact)
     first, second = (
@@ -212,7 +212,7 @@ def write_seen_by_a_view(g: Generator) -> None:
         for _ in range(2)
     )
     part = f"OUT[{second}]"
-    change = g.pick([f"{part} = 1", f"{part}.assign({part} * 0 + 1).realize()", f"{part} += 1"])
+    change = g.choose([f"{part} = 1", f"{part}.assign({part} * 0 + 1).realize()", f"{part} += 1"])
     text = (
         f"OUT = {x}.clone().realize()\nOUT_view = OUT.transpose(0, -1)\nOUT[{first}] = 2\n"
         f"{change}\nOUT = OUT - OUT_view.max()"
@@ -228,9 +228,9 @@ def moved_in_place(g: Generator) -> None:
 
 @op
 def assign(g: Generator) -> None:
-    x = g.any(is_number, least=0)
+    x = g.any(is_number, min_axes=0)
     y = g.like(x.shape, lambda y: y.tensor.dtype == x.tensor.dtype)
-    text = g.pick(
+    text = g.choose(
         [
             f"OUT = {x}.clone()\nOUT.assign({y}).realize()",
             f"OUT = {x}.clone()\nOUT += {y}",

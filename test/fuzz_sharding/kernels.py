@@ -1,4 +1,4 @@
-"""Kernels written by hand, as programs of the search call them."""
+"""Custom kernels that random programs call."""
 
 from __future__ import annotations
 

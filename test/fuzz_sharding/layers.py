@@ -1,4 +1,4 @@
-"""Products, convolution, pooling, and what models are made of."""
+"""Matrix products, convolution, pooling, normalization, losses and attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from test.fuzz_sharding.program import Shape
 
 
 def factor(g: Generator, x: Value) -> Value:
-    """`x` as a float factor of a product, with small whole numbers."""
+    """`x` as a float factor of a product, with small integers."""
     x = g.bounded(x)
     return x if x.is_float else g.double(x)
 
@@ -28,14 +28,14 @@ def matmul(g: Generator) -> None:
 
 @op
 def gram(g: Generator) -> None:
-    x = factor(g, g.any(is_number, least=2))
-    text = g.pick([f"{x} @ {x}.transpose(-2, -1)", f"{x}.transpose(-2, -1) @ {x}"])
+    x = factor(g, g.any(is_number, min_axes=2))
+    text = g.choose([f"{x} @ {x}.transpose(-2, -1)", f"{x}.transpose(-2, -1) @ {x}"])
     g.step(text, x, bound=x.bound**2 * max(x.shape))
 
 
 @op
 def einsum(g: Generator) -> None:
-    """A product over letters of which each has a size."""
+    """An einsum with a random size for each letter."""
     x = factor(g, g.any(is_number))
     letters = "abcdef"[: x.ndim]
     shared = g.rng.sample(letters, g.number(1, x.ndim))
@@ -56,7 +56,7 @@ def einsum_of_three(g: Generator) -> None:
     x, y = (factor(g, g.any(is_number, rank=2)) for _ in range(2))
     z = factor(g, g.like((x.shape[1], y.shape[0]), is_number))
     bound = x.bound * y.bound * z.bound * prod(z.shape)
-    formula = g.pick(["ab,cd,bc->ad", "ab,cd,bc->dab", "ab,cd,bc->c"])
+    formula = g.choose(["ab,cd,bc->ad", "ab,cd,bc->dab", "ab,cd,bc->c"])
     g.step(f"Tensor.einsum({formula!r}, {x}, {y}, {z})", x, y, z, bound=bound * x.shape[0])
 
 
@@ -71,10 +71,10 @@ def linear(g: Generator) -> None:
 
 
 def image(g: Generator) -> Value:
-    """A batch of images (or of rows), which may be a new one."""
+    """A batch of images or of rows, perhaps a new input."""
     if g.maybe(0.3):
-        return factor(g, g.any(is_number, least=3))
-    shape = (g.number(1, 3), g.pick([1, 2, 4]), g.number(3, 9), g.number(3, 8))
+        return factor(g, g.any(is_number, min_axes=3))
+    shape = (g.number(1, 3), g.choose([1, 2, 4]), g.number(3, 9), g.number(3, 8))
     return factor(g, g.like(shape if g.maybe(0.8) else shape[:3], is_number))
 
 
@@ -86,7 +86,7 @@ def sizes(g: Generator, count: int, low: int, high: int) -> object:
 def conv(g: Generator) -> None:
     x = image(g)
     count, channels = x.ndim - 2, x.shape[1]
-    groups = g.pick([1, 1, 1, *[d for d in (2, 4) if channels % d == 0]])
+    groups = g.choose([1, 1, 1, *[d for d in (2, 4) if channels % d == 0]])
     outputs = groups * g.number(1, 3)
     kernel = tuple(g.number(1, 3) for _ in range(count))
     weight = factor(g, g.input((outputs, channels // groups, *kernel), "double"))
@@ -107,7 +107,7 @@ def conv(g: Generator) -> None:
 def conv_transpose(g: Generator) -> None:
     x = image(g)
     count, channels = x.ndim - 2, x.shape[1]
-    groups = g.pick([1, 1, *[d for d in (2,) if channels % d == 0]])
+    groups = g.choose([1, 1, *[d for d in (2,) if channels % d == 0]])
     kernel = tuple(g.number(1, 3) for _ in range(count))
     weight = factor(g, g.input((channels, g.number(1, 3), *kernel), "double"))
     stride = g.number(1, 3)
@@ -166,7 +166,7 @@ def interpolate(g: Generator) -> None:
     x = g.double(image(g))
     count = g.number(1, x.ndim - 1)
     size = tuple(g.number(1, 10) for _ in range(count))
-    mode = g.pick(["linear", "nearest", "nearest-exact"])
+    mode = g.choose(["linear", "nearest", "nearest-exact"])
     corners = ", align_corners=True" if mode == "linear" and g.maybe() else ""
     along = range(x.ndim - count, x.ndim)
     exact = x.is_exact and mode != "linear"
@@ -188,7 +188,7 @@ def batchnorm(g: Generator) -> None:
 @op
 def grouped_norm(g: Generator) -> None:
     x = g.double(image(g))
-    groups = g.pick([d for d in (1, 2, 4) if x.shape[1] % d == 0])
+    groups = g.choose([d for d in (1, 2, 4) if x.shape[1] % d == 0])
     text = f"{x}.reshape({x.shape[0]}, {groups}, -1).layernorm().reshape({x.shape})"
     g.step(text, x, bound=4 * x.bound + 9, exact=False)
 
@@ -202,11 +202,11 @@ def root_mean_square_norm(g: Generator) -> None:
 
 @op
 def factorization(g: Generator) -> None:
-    """Factors are not unique, but their product is."""
+    """A factorization: factors are not unique, their product is."""
     x = g.double(g.any(is_number, rank=2))
     if max(x.shape) > 4:
         raise Unsuitable
-    text = g.pick(
+    text = g.choose(
         [
             f"OUT, right = {x}.detach().qr()\nOUT = OUT @ right",
             f"OUT = {x}.detach().svd()[1]",
@@ -221,11 +221,11 @@ def factorization(g: Generator) -> None:
 def loss(g: Generator) -> None:
     x = g.double(g.any(is_number, rank=2))
     classes = x.shape[1]
-    reduction = g.pick(["mean", "sum", "none"])
+    reduction = g.choose(["mean", "sum", "none"])
     kind = g.number(0, 4)
     if kind < 2:
         labels = g.input((x.shape[0],), "int", 0, classes - 1)
-        smoothing = g.pick([0.0, 0.25])
+        smoothing = g.choose([0.0, 0.25])
         name = ["sparse_categorical_crossentropy", "cross_entropy"][kind]
         text = f"{x}.{name}({labels}, label_smoothing={smoothing}, reduction={reduction!r})"
     elif kind == 2:
@@ -240,7 +240,7 @@ def loss(g: Generator) -> None:
 
 @op
 def attention(g: Generator) -> None:
-    rank = g.pick([3, 4])
+    rank = g.choose([3, 4])
     x = g.double(g.any(is_number, rank=rank))
     keys = (*x.shape[:-2], g.number(1, 6), x.shape[-1])
     key, value = g.double(g.like(keys, is_number)), g.double(g.like(keys, is_number))
@@ -256,9 +256,9 @@ def attention(g: Generator) -> None:
 
 @op
 def grouped_attention(g: Generator) -> None:
-    """Several heads of queries share one of keys and values."""
+    """Grouped-query attention: several query heads share one key-value head."""
     x = g.double(g.any(is_number, rank=4))
-    heads = g.pick([d for d in range(1, x.shape[1] + 1) if x.shape[1] % d == 0])
+    heads = g.choose([d for d in range(1, x.shape[1] + 1) if x.shape[1] % d == 0])
     keys = (x.shape[0], heads, g.number(1, 5), x.shape[3])
     key, value = g.double(g.like(keys, is_number)), g.double(g.like(keys, is_number))
     text = f"{x}.scaled_dot_product_attention({key}, {value}, enable_gqa=True)"
@@ -276,10 +276,10 @@ def embedding(g: Generator) -> None:
 
 @op
 def random_numbers(g: Generator) -> None:
-    """Those of one device, whatever the layout."""
+    """Random numbers, which do not depend on the layout."""
     x = g.any()
     size = x.shape[0]
-    text = g.pick(
+    text = g.choose(
         [
             f"OUT = {x} + Tensor.rand(*{x.shape}, device={x}.device)",
             f"OUT = {x} + Tensor.randn(*{x.shape}, dtype=dtypes.double, device={x}.device)",
@@ -295,7 +295,7 @@ def random_numbers(g: Generator) -> None:
 
 @op
 def selected(g: Generator) -> None:
-    """The largest of each row, by the place where it is."""
+    """The largest element of each row, gathered by its position."""
     x = g.any(is_number, is_exact, rank=2)
     text = f"{x}.gather(1, {x}.argmax(1, keepdim=True))"
     g.step(text, x, along=[1])

@@ -1,4 +1,4 @@
-"""What moves elements: movement ops, joins, and layouts that change on the way."""
+"""Movement ops, concatenation, and changes of layout."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from test.fuzz_sharding.program import LAST_TURN, Shape, random_devices
 
 
 def factors(g: Generator, size: int) -> Shape:
-    """A random shape of so many elements."""
+    """A random shape with this number of elements."""
     shape: list[int] = []
     while size > 1 and len(shape) < 3:
         divisors = [d for d in range(2, size + 1) if size % d == 0]
-        shape.append(g.pick(divisors))
+        shape.append(g.choose(divisors))
         size //= shape[-1]
     shape += [size] if size > 1 or not shape else []
     if g.maybe(0.2):
@@ -24,7 +24,7 @@ def factors(g: Generator, size: int) -> Shape:
 
 @op
 def permute(g: Generator) -> None:
-    x = g.any(least=2)
+    x = g.any(min_axes=2)
     order = list(range(x.ndim))
     g.rng.shuffle(order)
     g.step(f"{x}.permute({tuple(order)})", x, along=())
@@ -32,19 +32,19 @@ def permute(g: Generator) -> None:
 
 @op
 def transpose(g: Generator) -> None:
-    x = g.any(least=2)
+    x = g.any(min_axes=2)
     g.step(f"{x}.transpose({g.axis(x)}, {g.axis(x)})", x, along=())
 
 
 @op
 def reshape(g: Generator) -> None:
-    x = g.any(least=0)
+    x = g.any(min_axes=0)
     g.step(f"{x}.reshape({factors(g, prod(x.shape))})", x)
 
 
 @op
 def merge(g: Generator) -> None:
-    x = g.any(least=2)
+    x = g.any(min_axes=2)
     first = g.number(0, x.ndim - 2)
     g.step(f"{x}.flatten({first}, {g.number(first + 1, x.ndim - 1)})", x)
 
@@ -59,7 +59,7 @@ def unflatten(g: Generator) -> None:
 @op
 def unit_axes(g: Generator) -> None:
     x = g.any()
-    text = g.pick([f"{x}.unsqueeze({g.axis(x)})", f"{x}.squeeze()", f"{x}[..., None]"])
+    text = g.choose([f"{x}.unsqueeze({g.axis(x)})", f"{x}.squeeze()", f"{x}[..., None]"])
     g.step(text, x, along=())
 
 
@@ -113,12 +113,12 @@ def pad(g: Generator) -> None:
 
 @op
 def pad_by_mode(g: Generator) -> None:
-    x = g.any(least=2)
-    mode = g.pick(["reflect", "replicate", "circular"])
+    x = g.any(min_axes=2)
+    mode = g.choose(["reflect", "replicate", "circular"])
     padding: list[tuple[int, int]] = [(0, 0)] * x.ndim
     axis = g.axis(x)
-    most = x.shape[axis] - 1
-    padding[axis] = (g.number(0, most), g.number(0, most))
+    limit = x.shape[axis] - 1
+    padding[axis] = (g.number(0, limit), g.number(0, limit))
     g.step(f"{x}.pad({tuple(padding)}, mode={mode!r})", x, along=[axis])
 
 
@@ -140,7 +140,7 @@ def shrink(g: Generator) -> None:
 
 
 def random_index(g: Generator, size: int) -> str:
-    """A basic index of an axis, which selects something."""
+    """A basic index of an axis that selects at least one element."""
     kind = g.number(0, 6)
     low, high = sorted((g.number(0, size), g.number(0, size)))
     step = g.number(2, 4)
@@ -171,7 +171,7 @@ def basic_index(g: Generator) -> None:
 
 @op
 def symbolic_part(g: Generator) -> None:
-    """A part at the place, or of the size, that a Variable says."""
+    """A slice whose position or size is a Variable."""
     x = g.any(is_number)
     axis = g.axis(x)
     size = x.shape[axis]
@@ -189,7 +189,7 @@ def symbolic_part(g: Generator) -> None:
         (f"{first}.max({axis})", 1),
         (f"({first} - {first}.min({axis}, keepdim=True)).pad_to({whole})", 2),
     ]
-    text, factor = g.pick(ways)
+    text, factor = g.choose(ways)
     g.step(text, x, along=[axis], bound=x.bound * factor)
 
 
@@ -205,7 +205,7 @@ def cat(g: Generator) -> None:
 
 @op
 def stack(g: Generator) -> None:
-    x = g.any(least=0)
+    x = g.any(min_axes=0)
     y = g.like(x.shape)
     g.step(f"Tensor.stack({x}, {y}, dim={g.number(0, x.ndim)})", x, y)
 
@@ -236,8 +236,8 @@ def unfold(g: Generator) -> None:
 
 @op
 def triangle(g: Generator) -> None:
-    x = g.any(least=2)
-    g.step(f"{x}.{g.pick(['triu', 'tril'])}({g.number(-3, 3)})", x, along=())
+    x = g.any(min_axes=2)
+    g.step(f"{x}.{g.choose(['triu', 'tril'])}({g.number(-3, 3)})", x, along=())
 
 
 @op
@@ -259,14 +259,14 @@ def diag(g: Generator) -> None:
 @op
 def rearrange(g: Generator) -> None:
     x = g.any(rank=3)
-    formula = g.pick(["(b a) c", "c (a b)", "(a b c)", "b 1 (c a)"])
+    formula = g.choose(["(b a) c", "c (a b)", "(a b c)", "b 1 (c a)"])
     g.step(f"{x}.rearrange('a b c -> {formula}')", x)
 
 
 @op
 def meshgrid(g: Generator) -> None:
     x, y = g.any(rank=1), g.any(rank=1)
-    indexing = g.pick(["ij", "xy"])
+    indexing = g.choose(["ij", "xy"])
     text = f"{x}.meshgrid({y}, indexing={indexing!r})[{g.number(0, 1)}]"
     g.step(text, x, y)
 
@@ -277,30 +277,30 @@ def meshgrid(g: Generator) -> None:
 @op
 def to_layout(g: Generator) -> None:
     """Another layout of the same devices."""
-    x = g.any(least=0)
+    x = g.any(min_axes=0)
     g.step(f"{x}.to({g.layout(x.shape)})", x)
 
 
 @op
 def there_and_back(g: Generator) -> None:
-    """On other devices for a while, or on one."""
-    x = g.any(least=0)
+    """A round trip to other devices, or to one."""
+    x = g.any(min_axes=0)
     away = "'CPU'"
     if g.maybe():
-        away = g.layout(x.shape, random_devices(g.rng, g.pick([2, 3, 4, 6, 8])))
+        away = g.layout(x.shape, random_devices(g.rng, g.choose([2, 3, 4, 6, 8])))
     g.step(f"{x}.to({away}).to({g.layout(x.shape)})", x)
 
 
 @op
 def elsewhere(g: Generator) -> None:
-    """Something is computed on other devices, or on some of these."""
+    """Computes on other devices, or on a subset of these."""
     x = g.any(is_number)
-    numbers = random_devices(g.rng, g.pick([2, 3, 4, 6, 8]))
+    numbers = random_devices(g.rng, g.choose([2, 3, 4, 6, 8]))
     if g.maybe() and len(g.devices) > 1:
         numbers = g.devices[: g.number(1, len(g.devices) - 1)]
     moved = f"{x}.to({g.layout(x.shape, numbers)})"
     axis = g.axis(x)
-    text = g.pick(
+    text = g.choose(
         [
             f"({moved} * 2 + 1)",
             f"({moved} - {moved}.sum({axis}, keepdim=True))",
@@ -313,9 +313,9 @@ def elsewhere(g: Generator) -> None:
 
 @op
 def parts_elsewhere(g: Generator) -> None:
-    """Two sets of devices do a part each, as the stages of a pipeline."""
+    """Two sets of devices compute one half each, like the stages of a pipeline."""
     x = g.any(is_number)
-    numbers = random_devices(g.rng, g.pick([2, 4, 6]))
+    numbers = random_devices(g.rng, g.choose([2, 4, 6]))
     half = len(numbers) // 2
     first, second = (g.layout(x.shape, part) for part in (numbers[:half], numbers[half:]))
     back = g.layout(x.shape)

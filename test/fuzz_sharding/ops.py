@@ -1,4 +1,4 @@
-"""All families of ops; to import it is to declare them."""
+"""All families of ops; importing this module declares them."""
 
 from __future__ import annotations
 

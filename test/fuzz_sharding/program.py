@@ -1,7 +1,7 @@
-"""A program as text: what it starts from, its statements, and the layouts that it names.
+"""A program as text: inputs, statements, and named layouts.
 
-The same text runs on one device, where every layout is its name, and on several. So it is what a
-person runs to see a finding again.
+The same text runs on several devices, and on one device, where the name of every layout is that
+device. So the printed program reproduces a finding.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 ONE_DEVICE = "CPU"
-# what makes a statement compute something at once
+# methods that make a statement compute at once
 COMPUTING = (".realize()", "] =", "] +=", ".assign(", ".masked_select(")
 MAX_DEVICES = 8
-# `turn`, a Variable, goes from 0 to this
+# maximum of the Variable `turn`
 LAST_TURN = 3
 NAMES = (
     *("bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong"),
@@ -48,7 +48,7 @@ MESHES: dict[int, list[tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """A `Sharding` over the devices of these numbers, as the text that makes it."""
+    """A `Sharding` over the devices with these numbers; its string is the expression for it."""
 
     mesh: tuple[int, ...]
     axes: tuple[int | None, ...]
@@ -64,14 +64,14 @@ class Layout:
 
 
 def random_devices(rng: random.Random, count: int) -> tuple[int, ...]:
-    """Numbers of devices: the first ones in order, or others in any."""
+    """Device numbers: the first ones in order, or any in any order."""
     if rng.random() < 0.7:
         return tuple(range(count))
     return tuple(rng.sample(range(MAX_DEVICES), count))
 
 
 def random_layout(rng: random.Random, shape: Shape, numbers: tuple[int, ...]) -> Layout:
-    """Some layout over these devices that fits an array of `shape`."""
+    """A random layout over these devices for an array of `shape`."""
     mesh = rng.choice(MESHES[len(numbers)])
     long = [axis for axis, size in enumerate(shape) if size > 1]
     options = [*long, *long, None]
@@ -79,12 +79,12 @@ def random_layout(rng: random.Random, shape: Shape, numbers: tuple[int, ...]) ->
 
 
 def random_contexts(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, ...]:
-    """Ways in which devices are said to be linked, and terms to be added up."""
+    """Random topologies and all-reduce algorithms, as texts of contexts."""
     contexts = []
     if rng.random() < 0.3:
         contexts.append(rng.choice(["Context(RING=1)", "Context(ALL2ALL=0)", "Context(ALL2ALL=2)"]))
     if rng.random() < 0.4:
-        # without latency, messages are as small as in large programs
+        # without latency, small messages are scheduled as in large programs
         half = len(numbers) // 2
         names = [tuple(f"CPU:{i}" for i in part) for part in (numbers[:half], numbers[half:])]
         nodes = tuple(names) if half and rng.random() < 0.5 else ()
@@ -94,7 +94,7 @@ def random_contexts(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that the program starts from: whole numbers of `low` to `high`."""
+    """An input of the program: integers from `low` to `high`."""
 
     name: str
     shape: Shape
@@ -106,7 +106,7 @@ class Input:
     is_lazy: bool = False
 
     def text(self, turn: int = 0) -> str:
-        """What makes it; its numbers depend on its name and the turn alone."""
+        """The expression for it; its numbers depend only on its name and the turn."""
         draw = f"np.random.default_rng({int(self.name[1:]) + 1000 * turn})"
         array = f"{draw}.integers({self.low}, {self.high + 1}, {self.shape})"
         placed = f"Tensor({array}, dtype=dtypes.{self.dtype}).to({self.layout})"
@@ -115,10 +115,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Step:
-    """Statements that make `name` of the values in `uses`.
+    """Statements that compute `name` from the values in `uses`.
 
-    `along` are the axes of the first of these that the statements work along; over others they
-    need nothing from another device. None: this is not known.
+    `along` are the axes of the first operand along which elements are combined; along other axes
+    the statements need no communication. None: unknown.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Step:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether nothing is computed yet: there are no gradients through what is in memory."""
+        """Whether nothing is computed yet: gradients do not flow through realized values."""
         return not any(mark in self.text for mark in COMPUTING)
 
 
@@ -166,7 +166,7 @@ for x, y in zip(many, one):
 
 @dataclass(frozen=True)
 class Program:
-    """Every value is the result of an input or a step before it."""
+    """Inputs and steps; each step uses inputs and earlier steps."""
 
     layouts: Mapping[str, Layout]
     inputs: tuple[Input, ...]
@@ -174,18 +174,18 @@ class Program:
     contexts: tuple[str, ...] = ()
 
     def results(self) -> list[str]:
-        """The values that nothing uses."""
+        """The values without users."""
         used = {name for step in self.steps for name in step.uses}
         return [step.name for step in self.steps if step.name not in used]
 
     def targets(self) -> list[str]:
-        """The inputs that gradients are taken by."""
+        """The inputs to differentiate by."""
         if not all(step.is_lazy for step in self.steps):
             return []
         return [x.name for x in self.inputs if x.has_gradient]
 
     def namespace(self, sharded: bool, turn: int = 0) -> dict[str, Any]:
-        """What the text sees: the inputs are there."""
+        """The names that the text may use, inputs included."""
         names = surroundings(turn)
         for name, layout in self.layouts.items():
             names[name] = layout.build() if sharded else ONE_DEVICE
@@ -195,14 +195,14 @@ class Program:
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """What holds while it runs on several devices."""
+        """The contexts of a run on several devices."""
         with ExitStack() as stack:
             for text in self.contexts:
                 stack.enter_context(evaluate(text, CONTEXTS))
             yield
 
     def __str__(self) -> str:
-        """A program that shows whether the results agree."""
+        """A script that shows whether the results agree."""
         lines = [f"{x.name} = {x.text()}" for x in self.inputs]
         lines += [line for step in self.steps for line in step.text.splitlines()]
         return TEMPLATE.format(
@@ -217,19 +217,19 @@ class Program:
 
 
 def surroundings(turn: int = 0) -> dict[str, Any]:
-    """What every program sees."""
+    """The names that every program may use."""
     position = Variable("turn", 0, LAST_TURN).bind((turn + 2) % (LAST_TURN + 1))
     modules = {"np": np, "nn": nn, "kernels": kernels}
     return {**modules, "Tensor": Tensor, "dtypes": dtypes, "temp": temp, "turn": position}
 
 
 def evaluate(text: str, names: dict[str, Any]) -> Any:
-    """The value of an expression of this package's own making."""
+    """Evaluates an expression that this package built."""
     return eval(text, names)
 
 
 def execute(step: Step, names: dict[str, Any]) -> Tensor:
-    """Runs the statements of a step, and returns what they make."""
+    """Runs the statements of a step; returns its value."""
     exec(step.text, names)
     result = names[step.name]
     assert isinstance(result, Tensor)

@@ -1,4 +1,4 @@
-"""A finding is made small: its program loses whatever it can without losing the finding."""
+"""Minimizes a finding: removes from its program what the finding does not need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Check = Callable[[Program], Finding | None]
 
 
 def shrink(finding: Finding, check: Check, limit_s: float = 30) -> Finding:
-    """The smallest program found that shows a finding of the same kind, and what that says."""
+    """The smallest program found that shows a finding of the same kind, as a finding."""
     end = time.monotonic() + limit_s
     smaller: Finding | None = finding
     while smaller is not None:
@@ -44,7 +44,7 @@ def _still_wrong(finding: Finding, check: Check, end: float) -> Iterator[Finding
 
 
 def candidates(program: Program) -> Iterator[Program]:
-    """Simpler programs: fewer results, inputs in place of steps, fewer devices, plainer layouts."""
+    """Simpler programs: fewer results, inputs in place of steps, fewer devices, simpler layouts."""
     results = set(program.results())
     for step in program.steps[:-1]:
         yield only_for(program, {step.name})
@@ -58,7 +58,7 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 def only_for(program: Program, results: Set[str]) -> Program:
-    """The steps, inputs and layouts that these results need."""
+    """The program with only the steps, inputs and layouts that these results need."""
     needed = set(results)
     steps: list[Step] = []
     for step in reversed(program.steps):
@@ -72,12 +72,12 @@ def only_for(program: Program, results: Set[str]) -> Program:
 
 
 def with_input(program: Program, name: str) -> Iterator[Program]:
-    """The result of a step comes from nowhere, in the layout that it had."""
+    """The program with the result of a step replaced by an input in the same layout."""
     names = program.namespace(True)
     try:
         for step in program.steps:
             execute(step, names)
-    except Exception:  # which may be the finding
+    except Exception:  # the layout may be what the finding is about
         return
     value: Tensor = names[name]
     layouts = dict(program.layouts)
@@ -105,7 +105,7 @@ def with_fewer_gradients(program: Program) -> Iterator[Program]:
 
 
 def with_plainer_layouts(program: Program) -> Iterator[Program]:
-    """Realized inputs, no contexts, fewer devices, meshes of one dimension, full copies."""
+    """Realized inputs, no contexts, fewer devices, 1-d meshes, replicated layouts."""
     if any(x.is_lazy for x in program.inputs):
         yield replace(program, inputs=tuple(replace(x, is_lazy=False) for x in program.inputs))
     if program.contexts:

@@ -1,4 +1,4 @@
-"""Layers of `nn`, optimizers, files, kernels by hand, and positions that are known when it runs."""
+"""Layers of `nn`, optimizers, files, custom kernels, and symbolic positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from test.fuzz_sharding.layers import factor, image
 from test.fuzz_sharding.program import LAST_TURN, Shape, evaluate
 from tinygrad.nn.state import get_state_dict
 
-# LAMB and Muon keep what they take norms of in float32
+# LAMB and Muon compute norms in float32
 OPTIMIZERS = (
     "SGD([OUT], lr=0.125)",
     "SGD([OUT], lr=0.125, momentum=0.5, weight_decay=0.25, nesterov=True)",
@@ -21,7 +21,7 @@ OPTIMIZERS = (
 
 
 def layer(g: Generator, made: str, x: Value, text: str, bound: float) -> None:
-    """A step of a layer, whose weights are inputs of the program in some layouts."""
+    """A step that calls a layer whose weights are inputs of the program in random layouts."""
     lines, uses = [f"OUT_layer = {made}"], [x]
     for name, weight in get_state_dict(evaluate(made, g.names)).items():
         shape = tuple(int(size) for size in weight.shape)
@@ -38,7 +38,7 @@ def layer(g: Generator, made: str, x: Value, text: str, bound: float) -> None:
 def layer_of_rows(g: Generator) -> None:
     x = g.double(g.any(is_number))
     size = x.shape[-1]
-    made = g.pick(
+    made = g.choose(
         [
             f"nn.Linear({size}, {g.number(1, 6)}, bias={g.maybe()})",
             f"nn.LayerNorm({size})",
@@ -52,10 +52,10 @@ def layer_of_rows(g: Generator) -> None:
 def layer_of_images(g: Generator) -> None:
     x = g.double(image(g))
     channels = x.shape[1]
-    groups = g.pick([d for d in (1, 2, 4) if channels % d == 0])
+    groups = g.choose([d for d in (1, 2, 4) if channels % d == 0])
     outputs, kernel = g.number(1, 4), tuple(g.number(1, 3) for _ in range(x.ndim - 2))
     padding, stride = g.number(0, 1), g.number(1, 2)
-    made = g.pick(
+    made = g.choose(
         [
             f"nn.Conv2d({channels}, {outputs}, {kernel}, stride={stride}, padding={padding})",
             f"nn.ConvTranspose2d({channels}, {outputs}, {kernel}, stride={stride})",
@@ -70,7 +70,7 @@ def layer_of_images(g: Generator) -> None:
 
 @op
 def batch_norm(g: Generator) -> None:
-    """What was seen while training is used after it."""
+    """Running statistics of training steps, used in inference."""
     x = g.double(image(g))
     text = (
         f"with Tensor.train():\n    OUT = OUT_layer({x})\n"
@@ -83,7 +83,7 @@ def batch_norm(g: Generator) -> None:
 def recurrent(g: Generator) -> None:
     x = g.double(g.any(is_number, rank=2))
     hidden = g.number(1, 4)
-    kind = g.pick(["LSTM", "GRU"])
+    kind = g.choose(["LSTM", "GRU"])
     text = f"OUT = OUT_layer({x}, OUT_layer({x}))" + ("[0]" if kind == "LSTM" else "")
     layer(g, f"nn.{kind}Cell({x.shape[1]}, {hidden})", x, text, 1)
 
@@ -91,18 +91,18 @@ def recurrent(g: Generator) -> None:
 @op
 def embedded(g: Generator) -> None:
     shape: Shape = (g.number(1, 4), g.number(1, 6))
-    tokens = g.input(shape, g.pick(["int", "long", "uchar"]), 0, 8)
+    tokens = g.input(shape, g.choose(["int", "long", "uchar"]), 0, 8)
     layer(g, f"nn.Embedding(9, {g.number(1, 6)})", tokens, f"OUT = OUT_layer({tokens})", 2)
 
 
 @op
 def trained(g: Generator) -> None:
-    """Weights after some steps of an optimizer. No gradient is a sum that cancels."""
+    """Weights after some optimizer steps, whose gradients have no cancellation."""
     x = g.double(g.bounded(g.any(is_number)))
     y = g.double(g.bounded(g.like(x.shape, is_number)))
     text = (
         f"OUT = {x}.clone().realize().requires_grad_()\n"
-        f"OUT_optimizer = nn.optim.{g.pick(OPTIMIZERS)}\n"
+        f"OUT_optimizer = nn.optim.{g.choose(OPTIMIZERS)}\n"
         "with Tensor.train():\n    for _ in range(2):\n        OUT_optimizer.zero_grad()\n"
         f"        (OUT * {y}.detach()).square().sum().backward()\n"
         "        OUT_optimizer.step()\nOUT = OUT.detach()"
@@ -126,7 +126,7 @@ def regressed(g: Generator) -> None:
 
 @op
 def saved(g: Generator) -> None:
-    x = g.any(least=0)
+    x = g.any(min_axes=0)
     text = (
         f"nn.state.safe_save({{'x': {x}}}, temp('OUT.safetensors'))\n"
         f"OUT = nn.state.safe_load(temp('OUT.safetensors'))['x'].to({g.layout(x.shape)}).realize()"
@@ -134,7 +134,7 @@ def saved(g: Generator) -> None:
     g.step(text, x)
 
 
-# ---- kernels by hand ----
+# ---- custom kernels ----
 
 
 @op
@@ -164,7 +164,7 @@ def kernel_of_products(g: Generator) -> None:
 @op
 def kernel_of_maxima(g: Generator) -> None:
     x = g.any(is_number, is_exact, rank=2)
-    rule = g.pick(["'m k -> m', reduce='max'", "'m [k] -> m'"])
+    rule = g.choose(["'m k -> m', reduce='max'", "'m [k] -> m'"])
     text = (
         f"Tensor.custom_kernel(Tensor.empty({x.shape[0]}, dtype={x}.dtype), {x}.detach(), "
         f"fxn=kernels.largest, rule={rule})[0]"
@@ -172,15 +172,15 @@ def kernel_of_maxima(g: Generator) -> None:
     g.step(text, x, along=[1])
 
 
-# ---- positions that are known when it runs ----
+# ---- symbolic positions ----
 
 
 def at_turn(g: Generator, x: Value) -> tuple[int, str]:
-    """An axis that `turn` is a place of, and what stands before it in an index."""
+    """An axis that `turn` can index, and the text of an index before it."""
     long = [axis for axis, size in enumerate(x.shape) if size > LAST_TURN + 1]
     if not long:
         raise Unsuitable
-    axis = g.pick(long)
+    axis = g.choose(long)
     return axis, ":, " * axis
 
 
@@ -189,7 +189,7 @@ def read_at_turn(g: Generator) -> None:
     x = g.any(is_number)
     axis, before = at_turn(g, x)
     length, room = g.number(1, 2), x.shape[axis] - LAST_TURN - 1
-    text, along = g.pick(
+    text, along = g.choose(
         [
             (f"{x}[{before}turn]", [axis]),
             (f"{x}[{before}turn:turn + {length}]", [axis]),
@@ -210,5 +210,5 @@ def write_at_turn(g: Generator) -> None:
     shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     y = g.like(shape, lambda y: y.tensor.dtype == x.tensor.dtype)
     part = f"OUT[{before}turn:turn + 1]"
-    change = g.pick([f"{part} = {y}", f"{part} = 2", f"{part}.assign({y}).realize()"])
+    change = g.choose([f"{part} = {y}", f"{part} = 2", f"{part}.assign({y}).realize()"])
     g.step(f"OUT = {x}.clone().realize()\n{change}", x, y, bound=max(x.bound, y.bound) + 2)

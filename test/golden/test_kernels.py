@@ -1,6 +1,6 @@
 """The text of typical kernels for AVX-512: shows the effect of a changed heuristic or renderer.
 
-`python -m test.golden.test_kernels` writes the files anew.
+`python -m test.golden.test_kernels` writes the files again.
 """
 
 from __future__ import annotations

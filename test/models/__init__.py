@@ -1,1 +1,1 @@
-"""Models that tests and benchmarks share; each is its constructor's sizes and a call."""
+"""Models shared by tests and benchmarks, with sizes as constructor arguments."""

@@ -1,4 +1,4 @@
-"""The convolutional network that learns MNIST in the examples."""
+"""The convolutional network of the MNIST example."""
 
 from __future__ import annotations
 

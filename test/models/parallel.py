@@ -1,4 +1,4 @@
-"""Training steps on any number of devices, whose work on each device does not depend on it."""
+"""Training steps on any number of devices, with constant work per device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mlp:
 
 
 def training_step(model: Mlp | Transformer, x: Tensor) -> list[Tensor]:
-    """The loss and all that one step of AdamW changes, not yet computed; the states are."""
+    """The lazy loss and all tensors that one AdamW step updates; optimizer states are realized."""
     for parameter in get_parameters(model):
         parameter.requires_grad_()
     optimizer = AdamW(get_parameters(model))
@@ -42,7 +42,7 @@ def batch(count: int, width: int, *, text: bool) -> Tensor:
 
 
 def data_parallel(devices: Sequence[str], *, text: bool) -> list[Tensor]:
-    """A step with two rows of a batch on each device, of a transformer or an MLP."""
+    """A data-parallel step of a transformer or an MLP, with two rows of a batch per device."""
     model = Transformer(vocab=VOCAB, dim=32, layers=2, seq=SEQ) if text else Mlp(32)
     for parameter in get_parameters(model):
         parameter.shard_(tuple(devices))
@@ -51,7 +51,7 @@ def data_parallel(devices: Sequence[str], *, text: bool) -> list[Tensor]:
 
 
 def tensor_parallel(devices: Sequence[str], *, text: bool) -> list[Tensor]:
-    """A step with one head, or 64 hidden numbers, on each device."""
+    """A tensor-parallel step with one head, or 64 hidden units, per device."""
     names, count = tuple(devices), len(devices)
     dim = 8 * count
     model = Transformer(VOCAB, dim, layers=2, heads=count, seq=SEQ) if text else Mlp(dim)

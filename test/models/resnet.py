@@ -6,7 +6,7 @@ from tinygrad import Tensor, nn
 
 
 class Block:
-    """Two 3x3 convolutions beside a shortcut: (batch, channels, size, size) to
+    """Two 3x3 convolutions and a shortcut: (batch, channels, size, size) to
     (batch, out_channels, size / stride, size / stride)."""
 
     def __init__(self, channels: int, out_channels: int, stride: int) -> None:

@@ -23,7 +23,7 @@ class Attention:
 
 
 class Layer:
-    """Attention, then two linear layers around a GELU, each beside a shortcut."""
+    """Attention, then two linear layers around a GELU, each with a residual connection."""
 
     def __init__(self, dim: int, heads: int) -> None:
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)

@@ -57,7 +57,7 @@ class _Grower:
         self.draw = draw
         self.variables = variables
 
-    def pick(self, options: Sequence[Any]) -> Any:
+    def choose(self, options: Sequence[Any]) -> Any:
         return options[self.draw(_CHOICES[len(options)])]
 
     def index(self, depth: int) -> UOp:
