@@ -23,27 +23,18 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # tests leave little in reference cycles, so fewer searches for garbage do
 gc.set_threshold(10_000, 20, 20)
 
-# a worker imports every test file and takes up to 2 GB, so more than this do not pay
+# each worker imports all test files and takes up to 2 GB
 MAX_WORKERS = 8
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Runs folders of tests in one process per core, unless `-n` or a debugger says otherwise.
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run folders of tests: one per core. Single files run in this process.
 
-    Single files run in this process: starting workers would take longer than the tests.
+    Starting workers would take longer than the tests of most files.
     """
-    options = config.option
-    has_xdist = config.pluginmanager.hasplugin("xdist")
-    is_worker = hasattr(config, "workerinput")
-    if is_worker or not has_xdist or options.numprocesses is not None:
-        return
-    if options.usepdb or options.collectonly:
-        return
-    if any(Path(argument).is_dir() for argument in config.args):
-        options.numprocesses = min(core_count(), MAX_WORKERS)
-        # neighbours share module fixtures and compiled kernels, so each worker takes a run of them
-        options.dist = "worksteal"
+    if config.option.collectonly or not any(Path(argument).is_dir() for argument in config.args):
+        return 0
+    return min(core_count(), MAX_WORKERS)
 
 
 def core_count() -> int:
@@ -55,7 +46,7 @@ def core_count() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as slow what `@pytest.mark.sample(n)` leaves out of the quick suite."""
+    """Marks the cases that `@pytest.mark.sample(n)` leaves out of the quick suite as slow."""
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         cases = [item for item in group if isinstance(item, pytest.Function)]
         if cases and (mark := cases[0].get_closest_marker("sample")) is not None:
@@ -64,7 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def left_out(cases: list[pytest.Function], stride: int) -> list[pytest.Function]:
-    """All cases but every `stride`-th, and one more for each parameter value these lack."""
+    """The cases outside the sample.
+
+    The sample is every `stride`-th case and, for each parameter value that these miss, its first.
+    """
     values = [{(name, id(x)) for name, x in case.callspec.params.items()} for case in cases]
     seen = set().union(*values[::stride])
     rest = []
@@ -76,15 +70,15 @@ def left_out(cases: list[pytest.Function], stride: int) -> list[pytest.Function]
 
 
 @pytest.fixture(autouse=True)
-def settings_put_back() -> Iterator[None]:
-    """A test that changes a setting changes it for itself only."""
+def restore_settings() -> Iterator[None]:
+    """Restores the settings that a test changes."""
     with Context(**{name: setting.value for name, setting in ContextVar.declared.items()}):
         yield
 
 
 @pytest.fixture(scope="module", autouse=True)
-def survivors_set_aside() -> Iterator[None]:
-    """What a file leaves behind, such as compiled kernels, is not searched for garbage again."""
+def freeze_survivors() -> Iterator[None]:
+    """Excludes objects that outlive a file, such as compiled kernels, from garbage collection."""
     yield
     gc.collect()
     gc.freeze()
@@ -92,6 +86,6 @@ def survivors_set_aside() -> Iterator[None]:
 
 @pytest.fixture
 def empty_cache(tmp_path: os.PathLike[str]) -> Iterator[os.PathLike[str]]:
-    """A cache folder with nothing in it, used for this test alone."""
+    """An empty cache folder for one test."""
     with Context(CACHEDIR=str(tmp_path)):
         yield tmp_path

@@ -1,9 +1,9 @@
 """Compares a tensor function, and its gradients, with the same function in numpy.
 
 The oracle computes in float64, and its gradients are central differences, so it knows nothing of
-how the library differentiates. Each result is checked twice: as the reference interpreter of graphs
-reads it, and as the default device computes it. So a failure says whether the graph is wrong, or
-how it is run. Where torch is installed, what it gives is compared too.
+how the library differentiates. Each result is checked twice: as the numpy evaluator of tensor
+graphs computes it, and as the default device does. So a failure says whether the graph or its
+execution is wrong. Results of torch are compared too where it is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError:
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
-# where functions differ that are alike elsewhere
+# inputs at which functions differ that agree elsewhere
 EDGES = np.array(
     [0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 1e30, -1e30, 90.0, -90.0, np.inf, -np.inf, np.nan],
     dtype=np.float32,
@@ -85,9 +85,9 @@ def compare(
     gradient_rtol: float = 1e-4,
     gradient_atol: float = 1e-5,
 ) -> None:
-    """`function` of tensors gives what `expected` of numpy arrays gives.
+    """Asserts that `function` of tensors equals `expected` of numpy arrays.
 
-    So do the gradients of the sum of the first result times fixed weights, and with `second` the
+    Compares the gradients of the weighted sum of the first result too, and with `second` the
     gradients of these. `theirs` is the same function in torch, or its name there.
     """
     exact = [x.astype(np.float64) if is_float(x) else x for x in inputs]
@@ -119,7 +119,7 @@ def compare(
 
 
 def _rounded(x: Array) -> Array:
-    """What float32 holds of the exact value: too large becomes infinite."""
+    """The exact value rounded to float32; large values become infinite."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32) if is_float(x) else x
 
@@ -127,7 +127,7 @@ def _rounded(x: Array) -> Array:
 def _compare_values(ours: list[Tensor], wanted: list[Array], rtol: float, atol: float) -> None:
     assert len(ours) == len(wanted)
     for mine, target in zip(ours, wanted, strict=True):
-        assert_close(evaluate(mine.uop), target, rtol, atol, "in the reference")
+        assert_close(evaluate(mine.uop), target, rtol, atol, "in the evaluator")
     Tensor.realize(*ours)
     for mine, target in zip(ours, wanted, strict=True):
         assert_close(mine.numpy(), target, rtol, atol, "on the device")
@@ -168,7 +168,7 @@ class _Gradients:
 
     def first(self, parts: Sequence[Tensor], rtol: float, atol: float) -> None:
         """`parts`, one for each float input, are the gradients."""
-        in_reference = [evaluate(part.uop) for part in parts]
+        evaluated = [evaluate(part.uop) for part in parts]
         Tensor.realize(*parts)
         for number, part in enumerate(parts):
             what = f"gradient of input {self.floats[number]}"
@@ -178,15 +178,15 @@ class _Gradients:
             wanted = [
                 self._difference([step, tuple(-x for x in step)]) / (2 * STEP) for step in steps
             ]
-            for found, how in ((in_reference[number], "reference"), (part.numpy(), "device")):
-                picked = np.array([found[place] for place in places])
-                assert_close(picked, np.array(wanted), rtol, atol, f"{what}, {how}")
+            for found, how in ((evaluated[number], "evaluator"), (part.numpy(), "device")):
+                selected = np.array([found[place] for place in places])
+                assert_close(selected, np.array(wanted), rtol, atol, f"{what}, {how}")
 
     def _slope(self, change: tuple[Array, ...]) -> float:
         """The derivative along `directions` where the inputs are changed."""
-        ahead = tuple(c + SECOND_STEP * d for c, d in zip(change, self.directions, strict=True))
-        behind = tuple(c - SECOND_STEP * d for c, d in zip(change, self.directions, strict=True))
-        return self._difference([ahead, behind]) / (2 * SECOND_STEP)
+        forward = tuple(c + SECOND_STEP * d for c, d in zip(change, self.directions, strict=True))
+        backward = tuple(c - SECOND_STEP * d for c, d in zip(change, self.directions, strict=True))
+        return self._difference([forward, backward]) / (2 * SECOND_STEP)
 
     def second(self, parts: Sequence[Tensor], sources: list[Tensor]) -> None:
         """The gradients of the derivative along `directions` that `parts` gives."""
@@ -203,9 +203,9 @@ class _Gradients:
                 for step in steps
             ]
             values = part.numpy()
-            picked = np.array([values[place] for place in places])
+            selected = np.array([values[place] for place in places])
             what = f"second gradient of input {self.floats[number]}"
-            assert_close(picked, np.array(wanted), 1e-3, 1e-3, what)
+            assert_close(selected, np.array(wanted), 1e-3, 1e-3, what)
 
 
 # ---- torch ----
@@ -231,8 +231,10 @@ def compare_with_torch(
     gradient_rtol: float = 1e-4,
     gradient_atol: float = 1e-5,
 ) -> None:
-    """`function` of tensors gives what `theirs` of torch tensors gives, and so do the gradients.
-    Compares nothing where torch is not installed."""
+    """Asserts that `function` of tensors and its gradients equal `theirs` of torch tensors.
+
+    Compares nothing where torch is not installed.
+    """
     if torch is None:
         return
     wanted = [gradient and is_float(x) for x in inputs]
