@@ -17,9 +17,9 @@ from tinygrad.uop.node import N, Node
 def gradient_of_copy(gradient: N, node: Node) -> N:
     """The gradient by the source of a COPY, in the layout of the source or unmoved.
 
-    A value moved by an all-to-all has its gradient moved back by one. The gradient of a value that
-    was all-gathered or sliced is left where it is until it meets another value, if moving it costs
-    bytes: a replicated gradient is sliced for free, a partial one by a reduce-scatter.
+    The gradient of an all-to-all is an all-to-all. The gradient of a value that was all-gathered or
+    sliced stays where it is, until it meets another value, if moving it costs bytes. A replicated
+    gradient is sliced at once, which is free.
     """
     target = unreduced_layout(node.src[0].device)
     return gradient if _stays(gradient, target, node.device) else gradient.copy_to_device(target)
