@@ -40,12 +40,13 @@ from tinygrad.uop.ops import UOp
 def realize_all(tensors: Any) -> None:
     """Compute tensors into memory, and rebuild their dependents."""
     roots = nodes_to_compute(tensors)
+    if not roots:
+        return
     shards = shard_on_host(roots)
     if shards:
         replace_nodes(shards)
         roots = nodes_to_compute(tensors)
-    if roots:
-        replace_nodes(realize_tensors(roots))
+    replace_nodes(realize_tensors(roots))
 
 
 @exclusive
