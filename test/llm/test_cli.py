@@ -192,7 +192,7 @@ def test_a_missing_package_is_named(
     arguments: list[str],
     message: str,
 ) -> None:
-    chat_template._environment.cache_clear()
+    chat_template.template_environment.cache_clear()
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{missing}.")]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, missing, None)

@@ -183,13 +183,13 @@ def _compiled(source: str) -> Callable[..., str]:
             "chat templates need the package jinja2: pip install 'tinygrad-sharding[llm]'"
         ) from error
     try:
-        return _environment().from_string(source).render
+        return template_environment().from_string(source).render
     except TemplateSyntaxError as error:
         raise ChatError(f"line {error.lineno} of the chat template: {error.message}") from error
 
 
 @functools.cache
-def _environment() -> ImmutableSandboxedEnvironment:
+def template_environment() -> ImmutableSandboxedEnvironment:
     """The sandbox for templates, which are code from untrusted files."""
     from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
