@@ -48,7 +48,7 @@ def gradients(model: Model, x: Tensor, y: Tensor) -> tuple[float, dict[str, np.n
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_split_batch_gives_the_gradients_of_the_whole(name):
+def test_a_sharded_batch_gives_the_gradients_of_the_global_batch(name):
     make, value = MODELS[name]
     labels = labels_for(name)
     whole, split = make(), make()
@@ -67,7 +67,7 @@ def test_a_split_batch_gives_the_gradients_of_the_whole(name):
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_model_learns_one_batch_by_heart(name):
+def test_a_model_overfits_one_batch(name):
     make, value = MODELS[name]
     model, x, y = make(), Tensor(value), Tensor(labels_for(name))
     optimizer = nn.optim.Adam(get_parameters(model), lr=0.01)

@@ -1,4 +1,4 @@
-"""Random expressions for hypothesis, and the values that their variables take."""
+"""Hypothesis strategies for random expressions, and all values of their variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXTREMES: dict[DType, list[Any]] = {
 
 @st.composite
 def bounded_variables(draw: Draw) -> list[UOp]:
-    """Three index variables over few values."""
+    """Three index variables with small ranges."""
     made = []
     for name in NAMES:
         low = draw(st.sampled_from([0, 0, 0, 1, -2]))
@@ -62,12 +62,12 @@ class _Grower:
 
     def index(self, depth: int) -> UOp:
         """Index arithmetic: sums, multiples, quotients and remainders by constants, MAX, WHERE."""
-        op = self.pick(_INDEX_OPS) if depth else None
+        op = self.choose(_INDEX_OPS) if depth else None
         if op is None:
-            return self.pick([*self.variables, *self.variables, *_INDEX_CONSTANTS])
+            return self.choose([*self.variables, *self.variables, *_INDEX_CONSTANTS])
         first = self.index(depth - 1)
         if op in {Ops.MUL, Ops.IDIV, Ops.MOD}:
-            return first.alu(op, self.pick(_INDEX_FACTORS))
+            return first.alu(op, self.choose(_INDEX_FACTORS))
         second = self.index(depth - 1)
         return (
             self.condition(depth - 1).where(first, second)
@@ -76,8 +76,8 @@ class _Grower:
         )
 
     def condition(self, depth: int) -> UOp:
-        """Comparisons of index expressions, and what AND, OR and negation make of them."""
-        op = self.pick(_CONDITION_OPS) if depth else self.pick(_COMPARISONS)
+        """Comparisons of index expressions, combined by AND, OR and negation."""
+        op = self.choose(_CONDITION_OPS) if depth else self.choose(_COMPARISONS)
         if op in _COMPARISONS:
             return self.index(min(depth, 2)).alu(op, self.index(min(depth, 2)))
         first = self.condition(depth - 1)
@@ -87,15 +87,15 @@ class _Grower:
         """Elementwise arithmetic on values of the variables' dtype, constants included."""
         dtype = self.variables[0].dtype
         constants = [UOp.const(dtype, x) for x in EXTREMES[dtype]]
-        op = self.pick([*_VALUE_OPS[dtype], None, Ops.WHERE]) if depth else None
+        op = self.choose([*_VALUE_OPS[dtype], None, Ops.WHERE]) if depth else None
         if op is None:
-            return self.pick([*self.variables, *self.variables, *constants])
+            return self.choose([*self.variables, *self.variables, *constants])
         first = self.value(depth - 1)
-        second = self.value(depth - 1) if self.pick((True, False)) else self.pick(constants)
+        second = self.value(depth - 1) if self.choose((True, False)) else self.choose(constants)
         if op is not Ops.WHERE:
             return first.alu(op, second)
-        condition = self.value(depth - 1).alu(self.pick(_COMPARISONS), self.value(depth - 1))
-        condition = condition.logical_not() if self.pick((True, False)) else condition
+        condition = self.value(depth - 1).alu(self.choose(_COMPARISONS), self.value(depth - 1))
+        condition = condition.logical_not() if self.choose((True, False)) else condition
         return condition.where(first, second)
 
 

@@ -1,8 +1,7 @@
-"""Every name on the page of public names is there, with the parameters and defaults it shows.
+"""The public API equals its page: every name exists, with the parameters and defaults shown.
 
-In the lists below a heading that is a path, each line is a name in that module or class; below the
-other headings, the attributes of an object. No name is missing, and no method of `Tensor` is
-missing on the page.
+Lists below a heading that is a path name members of that module or class; below other headings,
+attributes of an object. The page also lists every method of `Tensor`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tinygrad import Tensor, TinyJit, dtypes
 from tinygrad.device import Device
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-# what `**kwargs` stands for
+# the parameters behind `**kwargs`
 EVERY_CREATION = ("device", "dtype", "requires_grad", "contiguous")
 
 
@@ -65,7 +64,7 @@ def name_of(entry: str) -> str:
 
 
 def owner(place: str) -> Any:
-    """The object whose attributes are listed under a heading."""
+    """The object whose attributes a heading lists."""
     if place in OBJECTS:
         return OBJECTS[place]()
     package, _, name = place.rpartition(".")
@@ -75,10 +74,10 @@ def owner(place: str) -> Any:
 
 
 def parameters_on_page(entry: str) -> list[inspect.Parameter]:
-    """The parameters as the page shows them; `...` is any default."""
+    """The parameters that the page shows; `...` is any default."""
     tree = ast.parse(f"def {entry}: pass").body[0]
     assert isinstance(tree, ast.FunctionDef)
-    # defaults are numbers, strings and dtypes, written by us
+    # defaults are numbers, strings and dtypes from our own page
     made: dict[str, Any] = {}
     exec(f"def {entry}: pass", {"dtypes": dtypes}, made)
     return list(inspect.signature(made[tree.name]).parameters.values())
@@ -93,7 +92,7 @@ STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def assert_fits(wanted: list[inspect.Parameter], found: list[inspect.Parameter]) -> None:
-    """Every call that the page allows is allowed."""
+    """Checks that every call that the page allows is valid."""
     kinds = {p.kind for p in found}
     by_name = {p.name: p for p in found}
     in_order = [p.name for p in found if p.kind in SEQUENCED]
@@ -114,8 +113,8 @@ def assert_fits(wanted: list[inspect.Parameter], found: list[inspect.Parameter])
 
 
 @pytest.mark.parametrize(("place", "entry"), list(entries()))
-def test_every_name_is_there_with_its_signature(place: str, entry: str) -> None:
-    # `getattr` rather than `hasattr`, so that the error says what is wrong
+def test_every_name_exists_with_its_signature(place: str, entry: str) -> None:
+    # `getattr` instead of `hasattr`, so that the error names what is missing
     item = getattr(owner(place), name_of(entry))
     if "(" in entry:
         assert_fits(parameters_on_page(entry), actual_parameters(item))
@@ -162,14 +161,14 @@ CREATIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def test_the_table_of_creations_is_whole() -> None:
+def test_the_table_of_creation_functions_is_complete() -> None:
     shown = {name_of(e) for place, e in entries() if "Tensor" in place and "**kwargs" in e}
     others = {"contiguous", "from_blob", "from_uop", "from_url"}
     assert shown - others == CREATIONS.keys()
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-def test_creation_takes_where_and_what_by_keyword(name: str) -> None:
+def test_creation_takes_device_and_dtype_by_keyword(name: str) -> None:
     source = Tensor([[1.0, 2.0]]) if name.endswith("_like") else Tensor
     dtype = dtypes.int16 if name in ("randint", "randperm") else dtypes.float16
     made = getattr(source, name)(
@@ -228,13 +227,13 @@ def operands(sign: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return np.array([[5, 2], [7, 3]], kind), np.array([[2, 1], [3, 1]], kind)
 
 
-def test_the_tables_of_operators_are_those_of_the_page() -> None:
+def test_the_tables_of_operators_match_the_page() -> None:
     lines = re.findall(r"^- ((?:`[^`\w]+` ?){2,})$", PAGE.read_text(), re.M)
     assert [re.findall(r"`([^`]+)`", line) for line in lines] == [list(BINARY), list(COMPARISONS)]
 
 
 @pytest.mark.parametrize("sign", BINARY | COMPARISONS)
-def test_operators_are_those_of_numpy(sign: str) -> None:
+def test_operators_equal_numpys(sign: str) -> None:
     function = (BINARY | COMPARISONS)[sign]
     a, b = operands(sign)
     np.testing.assert_array_equal(function(Tensor(a), Tensor(b)).numpy(), function(a, b))

@@ -1,4 +1,4 @@
-"""Bounds: every value of an expression lies between them, and they are tight where that matters."""
+"""Bounds (`vmin`, `vmax`) contain every value of an expression, and are tight where needed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_bounds_contain_every_value_that_wraps_or_is_infinite(
     expression = data.draw(value_expressions(variables))
     found = evaluate(expression, **extreme_values(dtype))
     numbers = found[~np.isnan(found)]
-    # finite bounds say that there is no NaN
+    # finite bounds imply that there is no NaN
     assert len(numbers) == found.size or not math.isfinite(expression.vmin)
     assume(numbers.size)
     assert expression.vmin <= numbers.min() <= numbers.max() <= expression.vmax

@@ -1,4 +1,4 @@
-"""Data sets: parsing, the cache, and what happens when nothing answers. No network is used."""
+"""Data sets: parsing, the cache, and errors when no source answers. No network is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGE = (1, 2, 3)
 
 
 def small_set() -> list[np.ndarray]:
-    """Arrays like those of a data set, of SIZES images of IMAGE."""
+    """Arrays like those of a data set: SIZES images of shape IMAGE."""
     random = np.random.default_rng(0)
     shapes = [shape for size in SIZES for shape in ((size, *IMAGE), (size,))]
     return [random.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
@@ -68,14 +68,14 @@ def test_a_pickle_that_names_anything_else_is_refused():
         datasets.unpickle_arrays(pickle.dumps(Path.unlink))
 
 
-def test_the_second_time_comes_from_the_cache(empty_cache):
+def test_the_second_load_comes_from_the_cache(empty_cache):
     arrays = small_set()
     assert same(cached(lambda: arrays), arrays)
     assert same(cached(no_answer), arrays)
 
 
 @pytest.mark.parametrize("place", [0, 40, 300, -30])
-def test_a_damaged_cache_is_made_anew(empty_cache, place):
+def test_a_damaged_cache_entry_is_replaced(empty_cache, place):
     arrays = small_set()
     cached(lambda: arrays)
     path = Path(empty_cache) / "datasets" / "small.npz"
@@ -88,19 +88,19 @@ def test_a_damaged_cache_is_made_anew(empty_cache, place):
     assert same(cached(no_answer), arrays)
 
 
-def test_the_first_source_that_answers_is_taken(empty_cache):
+def test_the_first_source_that_answers_is_used(empty_cache):
     arrays = small_set()
     assert same(cached(no_answer, lambda: arrays), arrays)
 
 
-def test_when_nothing_answers_one_sentence_says_what_to_do(empty_cache):
+def test_if_no_source_answers_the_error_says_what_to_do(empty_cache):
     with pytest.raises(
         DownloadError, match=r"data set small: nobody is there; nobody .*small\.npz"
     ):
         cached(no_answer, no_answer)
 
 
-def test_mirrors_give_the_four_files_in_order(monkeypatch):
+def test_mirrors_return_the_four_files_in_order(monkeypatch):
     arrays = [np.full((2, 2), number, np.uint8) for number in range(4)]
     files = {name: gzip.compress(idx(array)) for name, array in zip(datasets.IDX_FILES, arrays)}
     monkeypatch.setattr(
@@ -109,7 +109,7 @@ def test_mirrors_give_the_four_files_in_order(monkeypatch):
     assert same(datasets.idx_source("http://mirror/", datasets.MNIST_MD5)(), arrays)
 
 
-def test_a_download_with_another_checksum_is_refused(monkeypatch):
+def test_a_download_with_a_wrong_checksum_is_refused(monkeypatch):
     monkeypatch.setattr(datasets, "fetch", lambda url, name: _written(name, b"something else"))
     with pytest.raises(DownloadError, match="not the published"):
         datasets.download_verified("http://mirror/file", "0" * 32)
@@ -120,7 +120,7 @@ def _written(path: Path, data: bytes) -> Path:
     return path
 
 
-def test_the_wheel_gives_training_then_validation_as_bytes(monkeypatch, tmp_path):
+def test_the_wheel_contains_training_then_validation_data_as_bytes(monkeypatch, tmp_path):
     images = [np.full((count, 784), count / 256, np.float32) for count in (3, 2, 1)]
     labels = [np.full(count, count, np.int64) for count in (3, 2, 1)]
     path = _written(

@@ -93,7 +93,7 @@ def test_multiply_add_without_one() -> None:
 
 
 @pytest.mark.parametrize("op", [Ops.EXP2, Ops.LOG2, Ops.SIN])
-def test_target_that_has_an_operation_keeps_it(op: Ops) -> None:
+def test_a_supported_operation_is_kept(op: Ops) -> None:
     class Native(Renderer):
         operations = GroupOp.ALU
 
@@ -118,7 +118,7 @@ def test_square_is_one_multiplication() -> None:
     assert decompose(x.alu(Ops.POW, x.const_like(2))) is x * x
 
 
-def test_powers_of_float32_are_computed_in_float64_where_there_is_one() -> None:
+def test_powers_of_float32_are_computed_in_float64_if_supported() -> None:
     generator = np.random.default_rng(1)
     x = generator.uniform(0, 100, 10_000).astype(np.float32)
     y = generator.uniform(-19, 19, 10_000).astype(np.float32)
@@ -234,7 +234,7 @@ def hard_to_round(dtype: DType) -> Array:
 
 
 def as_narrow(values: Array, dtype: DType) -> Array:
-    """float32 values as ml_dtypes rounds them, but 8-bit floats saturate."""
+    """float32 values rounded by ml_dtypes, except that 8-bit floats saturate."""
     kind = ML_TYPES[dtype]
     if dtype in dtypes.fp8s:
         limit = float(ml_dtypes.finfo(kind).max)
@@ -305,7 +305,7 @@ def test_arithmetic_on_an_missing_dtype_is_rounded(dtype: DType) -> None:
     with np.errstate(all="ignore"):
         a = bits.view(ML_TYPES[dtype])
         wide = a.astype(np.float32)
-        # a product that is added to something is not rounded before that
+        # a product is not rounded before it is added
         total = as_narrow(wide * wide + np.float32(1.5), dtype)
         expected = np.where(wide < 2, total, a).astype(np.float32)
         got = evaluate(value, a=bits).view(ML_TYPES[dtype]).astype(np.float32)

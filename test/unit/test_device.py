@@ -231,7 +231,7 @@ def test_misaligned_host_memory_is_copied():
     assert buffer.numpy().tolist() == [0.0] * 10
 
 
-def test_host_memory_must_be_contiguous_and_whole():
+def test_host_memory_must_be_contiguous_and_complete():
     with pytest.raises(ValueError, match="not contiguous"):
         Buffer.from_memoryview("NPY", dtypes.uint8, memoryview(bytes(10))[::2])
     with pytest.raises(ValueError, match="10 bytes are not a whole number"):

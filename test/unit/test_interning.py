@@ -1,4 +1,4 @@
-"""Equal nodes are one object, whichever threads build them at the same time."""
+"""Interning: equal nodes are one object, also when several threads build them at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREADS = 4
 
 @pytest.fixture
 def rapid_switching() -> Iterator[None]:
-    """Threads are switched every microsecond, so that a race needs few attempts."""
+    """Switches threads every microsecond, so that a race needs few attempts."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -27,7 +27,7 @@ def rapid_switching() -> Iterator[None]:
 
 
 def build_in_threads(count: int, keep: bool) -> list[list[UOp]]:
-    """What each of `THREADS` threads got for nodes 0 to `count`, built at the same time."""
+    """The nodes 0 to `count` as built by each of `THREADS` threads at the same time."""
     built: list[list[UOp]] = [[] for _ in range(THREADS)]
     barrier = threading.Barrier(THREADS)
 

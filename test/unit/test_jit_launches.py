@@ -1,4 +1,4 @@
-"""Groups of captured items: as few as there can be, none of which waits for itself."""
+"""Launch groups of captured items: as few as possible, without dependencies inside a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tinygrad.jit.launches import MAX_HOIST, MAX_LAUNCH_ITEMS, group_launches, s
 
 @dataclass(eq=False)
 class Item:
-    """What grouping asks of an item."""
+    """The properties of an item that grouping uses."""
 
     written: list[Buffer]
     bufs: tuple[Buffer, ...]
@@ -51,7 +51,7 @@ def test_items_of_one_memory_stay_in_order_unless_they_only_read(data: st.DataOb
                 assert place[other] < place[item]
 
 
-def test_chains_run_side_by_side():
+def test_independent_chains_share_launches():
     chains = [[Buffer("CPU", 4, dtypes.uint8) for _ in range(5)] for _ in range(3)]
     items = [
         Item([to], (to, origin)) for chain in chains for origin, to in itertools.pairwise(chain)
@@ -59,7 +59,7 @@ def test_chains_run_side_by_side():
     assert [len(group) for group in grouped(items)] == [3] * 4
 
 
-def test_an_item_stays_near_what_was_written_before_it():
+def test_an_item_stays_close_to_earlier_writes():
     first = [Buffer("CPU", 4, dtypes.uint8) for _ in range(40)]
     items = [Item([b], (b, a)) for a, b in itertools.pairwise(first)]
     alone = Buffer("CPU", 4, dtypes.uint8)
@@ -74,7 +74,7 @@ def test_a_group_has_a_limit():
     assert [len(group) for group in groups] == [MAX_LAUNCH_ITEMS, 1]
 
 
-def test_messages_of_a_round_that_meet_run_one_after_the_other():
+def test_overlapping_messages_of_a_round_are_in_separate_launches():
     a, b, c = (Buffer("CPU", 4, dtypes.uint8) for _ in range(3))
     round_ = BufferCopy(cast(Any, None), 0, ((b, a), (c, b)))
     assert [len(group) for group in group_launches(split_messages([round_]))] == [1, 1]

@@ -1,7 +1,7 @@
-"""Imports point down only, form no cycles, and one file alone reads the environment.
+"""Layering: imports point down only and form no cycles, and one file alone reads the environment.
 
-Every module is parsed, not imported. Imports inside functions and imports for type checkers alone
-count. What runs because a parent package has an `__init__` does not.
+Modules are parsed, not imported. Imports inside functions and under TYPE_CHECKING count; the
+implicit import of a parent package does not.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ LAYERS = (
     {"tensor", "mixin"},
     {"jit"},
     {"engine", "nn", "apps", "planner"},
-    {"", "__main__"},  # `tinygrad` itself hands out the public names
+    {"", "__main__"},  # `tinygrad` itself re-exports the public names
 )
 
-# inside of `schedule`, from the bottom up: layouts are lowered before work is grouped, and neither
-# lowering nor the rewrites of communication know how it will be
+# inside `schedule`, from the bottom up: lowering and the rewrites of communication come before
+# grouping, and do not depend on it
 SCHEDULE_LAYERS = (
     {"execution_plan", "canonical", "storage_views"},
     {"comm"},
@@ -99,7 +99,7 @@ def imported_modules(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def from_names(module: str, node: ast.ImportFrom) -> list[str]:
-    """What `from x import y` imports: the module x.y where it is one, else x."""
+    """The modules that `from x import y` imports: x.y if it is a module, else x."""
     base = node.module or ""
     if node.level:
         package = module if module in PACKAGES else module.rpartition(".")[0]
@@ -172,7 +172,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def dynamic_imports(tree: ast.AST) -> Iterator[ast.Call]:
-    """Calls of `import_module` or `__import__` that do not name a package of someone else's."""
+    """Calls of `import_module` or `__import__`, except with the name of an external package."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -228,7 +228,7 @@ DECIDING = {"common_layout", "moved_elements", "rule_layouts", "allreduce_bytes"
 @pytest.mark.parametrize("module", [x for x in MODULES if layer(x) >= layer("tinygrad.storage")])
 def test_tensor_methods_leave_layout_decisions_to_reshard(module):
     if module.startswith("tinygrad.planner"):
-        return  # it chooses layouts of whole programs
+        return  # the planner chooses the layouts of a program
     lines = [
         node.lineno
         for node in ast.walk(tree_of(module))

@@ -1,4 +1,4 @@
-"""Buffers alive together never overlap, and sharing memory never costs any."""
+"""The memory planner: live buffers never overlap, and sharing memory never increases the total."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_buffers_alive_together_do_not_overlap(buffers: list[Lifetime]):
 
 
 @given(st.lists(lifetimes(), max_size=25))
-def test_the_total_holds_all_and_is_between_the_peak_and_the_sum(buffers: list[Lifetime]):
+def test_the_total_is_between_the_peak_and_the_sum(buffers: list[Lifetime]):
     result = plan_memory(buffers)
     assert len(result.offsets) == len(buffers)
     for buffer, offset in zip(buffers, result.offsets, strict=True):
@@ -53,7 +53,7 @@ def test_a_chain_of_steps_needs_two_buffers():
     assert plan_memory(chain).total == 2 * 4096
 
 
-def test_a_gap_is_used_that_fits_best():
+def test_the_best_fitting_gap_is_used():
     # at step 1 the memory below 1024 and 4096..6144 is free
     early = [Lifetime(0, 0, 4096), Lifetime(0, 1, 3000), Lifetime(0, 0, 2048)]
     small = Lifetime(1, 1, 2000)

@@ -1,4 +1,4 @@
-"""Parts of named meshes: which devices they hold, in which order, and what is refused."""
+"""Submeshes of named meshes: their devices, device order, and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MESH = Mesh((2, 2, 3), ("pp", "dp", "tp"), cpus(*range(12)))
         ({"pp": 0, "dp": slice(1, 2)}, (1, 3), ("dp", "tp"), (3, 4, 5)),
     ],
 )
-def test_a_part_has_the_devices_at_its_places(
+def test_a_submesh_has_the_devices_at_its_coordinates(
     places: dict[str, Any], shape: tuple[int, ...], names: tuple[str, ...], numbers: Any
 ) -> None:
     assert MESH.select(**places) == Mesh(shape, names, cpus(*numbers))
@@ -48,21 +48,21 @@ def test_a_mesh_is_split_along_a_dimension() -> None:
     assert first.sharding(P("dp", "tp")) is Sharding(cpus(*range(6)), (0, 1), (2, 3))
 
 
-def test_what_is_left_of_the_last_dimension_is_one_device() -> None:
+def test_indexing_the_last_dimension_selects_one_device() -> None:
     stages = Mesh((3,), ("pp",), cpus(0, 1, 2)).split("pp")
     assert [str(stage) for stage in stages] == ["Mesh(CPU:0)", "Mesh(CPU:1)", "Mesh(CPU:2)"]
     assert [len(stage) for stage in stages] == [1, 1, 1]
     assert stages[1].sharding(P(None)) is Sharding(("CPU:1",))
 
 
-def test_dimensions_in_another_order_split_over_the_same_devices() -> None:
+def test_permuted_dimensions_shard_over_the_same_devices() -> None:
     moved = MESH.permute("tp", "pp", "dp")
     assert moved.shape == (3, 2, 2)
     assert moved.devices[:4] == cpus(0, 3, 6, 9)
     for tp in range(3):
         for pp in range(2):
             assert moved.select(tp=tp, pp=pp) == MESH.select(tp=tp, pp=pp)
-    # nested splits go in mesh order, so this is how an axis is split by "tp" first
+    # nested sharding follows mesh order, so this shards an axis by "tp" first
     shape, spec = (12,), P(("tp", "pp", "dp"))
     regions = moved.sharding(spec).regions(shape)
     assert regions[moved.devices.index("CPU:3")] == ((1, 2),)
@@ -86,6 +86,6 @@ def test_dimensions_in_another_order_split_over_the_same_devices() -> None:
         (lambda: MESH.select(pp=0, dp=0, tp=0).sharding("tp"), r"a spec like P\(\), got 'tp'"),
     ],
 )
-def test_a_part_that_is_not_there_is_refused(build: Any, message: str) -> None:
+def test_a_submesh_out_of_range_is_refused(build: Any, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         build()

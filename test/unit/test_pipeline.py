@@ -1,4 +1,4 @@
-"""Forms of passes chain, verification names the pass at fault, results can be looked at."""
+"""The pass pipeline: forms chain, verification names the pass at fault, results are observable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_pass_requires_what_the_pass_before_it_ensures(stage: tuple[Pass[A
     assert all(first.ensures is second.requires for first, second in pairwise(stage))
 
 
-def test_stages_lead_from_the_tensor_graph_to_a_plan_and_from_a_kernel_to_its_program() -> None:
+def test_stages_lower_a_tensor_graph_to_a_plan_and_a_kernel_to_a_program() -> None:
     ends = [(stage[0].requires, stage[-1].ensures) for stage in STAGES]
     communication, layouts, grouping, indexing, codegen = ends
     assert communication[0] is TENSOR
@@ -69,19 +69,19 @@ def test_verification_names_the_pass_that_breaks_its_form() -> None:
         run_passes((keep, bad, keep), graph, None)
 
 
-def test_verification_names_the_pass_that_is_given_another_form() -> None:
+def test_verification_names_the_pass_with_a_wrong_input_form() -> None:
     with Context(SPEC=1), pytest.raises(SpecError, match="before the pass 'keep', .*no op of the"):
         run_passes((keep,), lower_kernel(row_sum("r_4")), None)
 
 
-def test_a_change_of_form_is_verified_where_the_graph_is_unchanged() -> None:
+def test_a_change_of_form_is_verified_even_if_the_graph_is_unchanged() -> None:
     split = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(-1, (4,), Sharding(("CPU", "CPU:1"), 0)))
     idle: Pass[None] = Pass("idle", lambda sink, _: sink, TENSOR, PER_DEVICE)
     with Context(SPEC=1), pytest.raises(SpecError, match="after the pass 'idle'"):
         run_passes((idle,), UOp.sink(split), None)
 
 
-def test_a_plan_outside_of_its_entries_is_refused() -> None:
+def test_a_plan_item_outside_of_its_entries_is_refused() -> None:
     plan = plan_graph(graph, PlanOptions(1, "CPU"))
     PLAN.verify(plan)
     item = plan.items[0]

@@ -1,4 +1,4 @@
-"""From movement to index arithmetic: what each kind reads, and when a load needs a condition."""
+"""Rangeify: movement ops as index arithmetic, and which loads need a condition."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MOVED = UOp.new_buffer("CPU", (4, 6), FLOAT)
         ),
     ],
 )
-def test_a_movement_reads_the_element_that_it_shows(node: UOp, moved: Any) -> None:
+def test_a_movement_op_reads_the_correct_element(node: UOp, moved: Any) -> None:
     index = indices(*node.shape)
     wanted = moved(np.arange(24).reshape(4, 6))
     point, valid = index, None
@@ -97,7 +97,7 @@ def test_a_movement_reads_the_element_that_it_shows(node: UOp, moved: Any) -> No
         assert element == wanted[at]
 
 
-def test_a_condition_that_always_holds_is_none() -> None:
+def test_a_condition_that_always_holds_is_removed() -> None:
     (i,) = indices(4)
     assert within(i, 0, 4) is None
     assert within(i, 1, 4) is not None
@@ -113,7 +113,7 @@ def test_a_padded_load_is_not_masked_twice() -> None:
     assert not found(kernel, Ops.WHERE)
 
 
-def test_what_is_not_zero_beside_the_elements_is_masked() -> None:
+def test_a_value_that_is_nonzero_in_the_padding_is_masked() -> None:
     value = (param(1, 4) + 1).pad(((1, 1),))
     store = UOp(Ops.STORE, FLOAT, (param(0, 6), value))
     assert found(lower_kernel(UOp.sink(store, arg=KernelInfo("pad"))), Ops.WHERE)

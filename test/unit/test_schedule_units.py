@@ -1,6 +1,4 @@
-"""Slices of the scheduler on their own: what each pass makes of small graphs, before anything runs;
-and the programs that once came out wrong.
-"""
+"""Passes of the scheduler on small graphs, without running them; and regression tests."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ def test_a_variable_has_one_value_in_a_graph() -> None:
         canonicalize(sink)
 
 
-def test_assignments_are_counted_from_those_that_are_still_to_run() -> None:
+def test_assignments_are_numbered_from_the_first_pending_one() -> None:
     x, y = buffer(4), buffer(4)
     first = x.assign(y)
     second = first.assign(y + 1)
@@ -95,21 +93,21 @@ def test_assignments_are_counted_from_those_that_are_still_to_run() -> None:
 # ---- rewrites of the tensor graph ----
 
 
-def test_movement_of_movement_is_one() -> None:
+def test_movement_ops_are_merged() -> None:
     x = buffer(2, 3, 4)
     permuted = optimize_communication(x.permute((1, 0, 2)).permute((2, 0, 1)))
     assert (permuted.op, permuted.arg, permuted.src) == (Ops.PERMUTE, (2, 1, 0), (x,))
     assert optimize_communication(x.reshape((6, 4)).reshape((2, 3, 4))) is x
 
 
-def test_reductions_of_one_kind_are_one() -> None:
+def test_reductions_by_one_op_are_merged() -> None:
     x = buffer(2, 3, 4)
     assert optimize_communication(total(total(x, 2), 0)).arg == ReduceArg(Ops.ADD, (0, 2))
     mixed = total(total(x, 2), 0, op=Ops.MAX)
     assert optimize_communication(mixed) is mixed
 
 
-def test_a_copy_of_a_copy_skips_the_place_between() -> None:
+def test_a_copy_of_a_copy_skips_the_intermediate_layout() -> None:
     x = buffer(4)
     away = x.copy_to_device("CPU:1")
     assert optimize_communication(UOp(Ops.COPY, FLOAT, (away,), "CPU")) is x
@@ -117,7 +115,7 @@ def test_a_copy_of_a_copy_skips_the_place_between() -> None:
     assert (onward.src, onward.arg) == ((x,), "CPU:2")
 
 
-def test_a_copy_of_an_all_reduce_reduces_to_where_it_goes() -> None:
+def test_a_copy_of_an_all_reduce_is_an_all_reduce_to_its_layout() -> None:
     rows = buffer(4, 4, device=Sharding(TWO, 0)).r(Ops.ADD, (0,))
     split = optimize_communication(rows.copy_to_device(Sharding(TWO, 1)))
     assert (split.op, split.arg) == (Ops.ALLREDUCE, Sharding(TWO, 1))
@@ -141,7 +139,7 @@ def prepared(root: UOp) -> UOp:
 
 @pytest.mark.parametrize("device", ["CPU", Spmd(TWO)])
 @pytest.mark.parametrize(("op", "value"), [(Ops.ADD, 0), (Ops.MUL, 1), (Ops.MAX, -np.inf)])
-def test_a_reduction_of_nothing_is_a_constant_where_it_was(
+def test_a_reduction_of_no_elements_is_a_constant_on_its_device(
     device: Any, op: Ops, value: Any
 ) -> None:
     result = prepared(total(buffer(3, 0, device=device), 1, op=op))
@@ -149,13 +147,13 @@ def test_a_reduction_of_nothing_is_a_constant_where_it_was(
     assert [node.arg for node in found(result, Ops.CONST)] == [value]
 
 
-def test_padding_around_nothing_is_a_constant_where_it_was() -> None:
+def test_padding_of_no_elements_is_a_constant_on_its_device() -> None:
     result = prepared(buffer(0, 3, device=Spmd(TWO)).pad(((1, 1), (0, 0))))
     assert (result.device, result.shape) == (Spmd(TWO), (2, 3))
     assert not found(result, Ops.BUFFER)
 
 
-def test_a_large_reduction_to_few_elements_is_cut() -> None:
+def test_a_large_reduction_to_few_elements_is_split() -> None:
     result = prepared(total(buffer(1 << 20), 0))
     stored = found(result, Ops.CONTIGUOUS)
     assert [node.size for node in stored] == [256]
@@ -163,7 +161,7 @@ def test_a_large_reduction_to_few_elements_is_cut() -> None:
     assert prepared(small) is small
 
 
-def test_a_reduction_over_a_prime_is_not_cut() -> None:
+def test_a_reduction_over_a_prime_size_is_not_split() -> None:
     prime = total(buffer(1_000_003), 0)
     assert prepared(prime) is prime
 
@@ -184,7 +182,7 @@ BASE = buffer(4, 6)
         (BASE + 1, None),
     ],
 )
-def test_which_views_are_one_run_of_memory(view: UOp, offset: int | None) -> None:
+def test_which_views_are_contiguous(view: UOp, offset: int | None) -> None:
     run = contiguous_range(view)
     if offset is None:
         assert run is None
@@ -202,7 +200,7 @@ def test_a_bitcast_to_another_size_is_a_view() -> None:
     assert prepared(same_size) is same_size
 
 
-def test_a_transfer_reads_memory() -> None:
+def test_the_source_of_a_transfer_is_materialised() -> None:
     arg = TransferArg("CPU:1", (1, 4), (), INFO)
     computed = prepared(UOp(Ops.TRANSFER, FLOAT, (buffer(4) + 1,), arg))
     assert computed.src[0].op is Ops.CONTIGUOUS
@@ -210,41 +208,41 @@ def test_a_transfer_reads_memory() -> None:
     assert part.src[0].op is Ops.BUFFER_VIEW
 
 
-# ---- what is stored ----
+# ---- materialised values ----
 
 
-def stored_by(*outputs: UOp) -> set[UOp]:
+def materialised_by(*outputs: UOp) -> set[UOp]:
     order = list(UOp.sink(*outputs).toposort())[:-1]
     found = fuse.choose_materialized(order, list(outputs))
     return {n for n in found if n.op not in {Ops.BUFFER, Ops.CONST}}
 
 
-def test_elementwise_work_is_computed_where_it_is_read() -> None:
+def test_elementwise_ops_are_fused_into_their_users() -> None:
     x = buffer(8)
     out = (x + 1) * (x + 2)
-    assert stored_by(out) == {out}
+    assert materialised_by(out) == {out}
 
 
-def test_a_reduction_that_is_broadcast_is_stored() -> None:
+def test_a_reduction_that_is_broadcast_is_materialised() -> None:
     x = buffer(4, 8)
     row = total(x, 1)
     out = x - row.expand((4, 8))
-    assert stored_by(out) == {row, out}
+    assert materialised_by(out) == {row, out}
 
 
-def test_a_reduction_of_another_kind_below_a_reduction_is_stored() -> None:
+def test_a_reduction_by_another_op_below_a_reduction_is_materialised() -> None:
     x = buffer(4, 8)
     inner = total(x, 1, op=Ops.MAX)
-    assert stored_by(total(inner, 0)) == {inner, total(inner, 0)}
+    assert materialised_by(total(inner, 0)) == {inner, total(inner, 0)}
 
 
-def test_a_reduction_that_is_read_in_two_ways_is_stored() -> None:
+def test_a_reduction_that_is_read_in_two_ways_is_materialised() -> None:
     row = total(buffer(8, 8), 1).reshape((8,))
     out = row + row.flip((True,))
-    assert row.src[0] in stored_by(out)
+    assert row.src[0] in materialised_by(out)
 
 
-def test_a_kernel_has_one_product_of_matrices() -> None:
+def test_a_kernel_has_one_matrix_product() -> None:
     def product() -> UOp:
         a, b = buffer(4, 1, 8), buffer(1, 4, 8)
         return total(a.expand((4, 4, 8)) * b.expand((4, 4, 8)), 2)
@@ -252,10 +250,10 @@ def test_a_kernel_has_one_product_of_matrices() -> None:
     first, second = product(), product()
     assert fuse.is_contraction(first)
     assert not fuse.is_contraction(total(buffer(4, 8), 1))
-    assert stored_by(first + second) == {first + second, second}
+    assert materialised_by(first + second) == {first + second, second}
 
 
-def test_repeating_is_growing() -> None:
+def test_repeat_is_an_expansion() -> None:
     x = buffer(4, 1)
     assert fuse.repeats(x.expand((4, 3)))
     assert not fuse.repeats(UOp(Ops.EXPAND, FLOAT, (x,), (4, 1)))
@@ -266,7 +264,7 @@ def test_repeating_is_growing() -> None:
 
 
 def unit(value: UOp, *entries: int) -> Unit:
-    """A kernel that stores `value`; PARAM i is the whole of entry `entries[i]`."""
+    """A kernel that stores `value`; PARAM i is all of entry `entries[i]`."""
     size = value.size
     params = [(StorageSlice(entry, 0, 0, size, FLOAT),) for entry in entries]
     store = UOp(Ops.STORE, FLOAT, (param(0, *value.shape), value))
@@ -276,34 +274,34 @@ def unit(value: UOp, *entries: int) -> Unit:
 def merged(*units: Unit) -> list[Unit]:
     after: dict[Unit, set[Unit]] = {}
     for i, x in enumerate(units):
-        # as if each read what the ones before it wrote
+        # as if each kernel read what the previous ones wrote
         after[x] = {y for y in units[:i] if y.params[0] in x.params[1:]}
     return merge.merge_kernels(list(units), after, lambda node: ("CPU",))
 
 
-def test_kernels_over_the_same_elements_are_one() -> None:
+def test_kernels_over_the_same_elements_are_merged() -> None:
     (kernel,) = merged(unit(param(1, 8) + 1, 1, 0), unit(param(1, 8) * 2, 2, 0))
     assert len(kernel.stores) == 2
     assert [parts[0].entry for parts in kernel.params] == [1, 0, 2]
 
 
-def test_what_a_group_wrote_is_not_read_back() -> None:
+def test_values_written_by_a_group_are_not_loaded_again() -> None:
     (kernel,) = merged(unit(param(1, 8) + 1, 1, 0), unit(param(1, 8) * 2, 2, 1))
     first, second = (store.src[1] for store in kernel.stores)
     assert second is first * 2
 
 
-def test_a_kernel_that_reads_elsewhere_what_another_writes_is_its_own() -> None:
+def test_a_kernel_that_reads_other_elements_than_another_writes_is_not_merged() -> None:
     backwards = unit(param(1, 8).flip((True,)), 2, 1)
     assert len(merged(unit(param(1, 8) + 1, 1, 0), backwards)) == 2
 
 
-def test_a_kernel_that_writes_what_another_reads_elsewhere_is_its_own() -> None:
+def test_a_kernel_that_writes_other_elements_than_another_reads_is_not_merged() -> None:
     backwards = unit(param(1, 8).flip((True,)) + param(2, 8), 2, 1, 0)
     assert len(merged(backwards, unit(param(1, 8) + 1, 1, 0))) == 2
 
 
-def test_kernels_with_two_views_of_one_memory_stay_apart() -> None:
+def test_kernels_with_two_views_of_one_buffer_are_not_merged() -> None:
     other = unit(param(1, 8) + 1, 2, 0)
     other.params[1] = (StorageSlice(0, 0, 16, 8, FLOAT),)
     assert len(merged(unit(param(1, 8) + param(2, 8), 1, 0, 3), other)) == 2
@@ -324,7 +322,7 @@ def test_params_read_in_place_and_elsewhere() -> None:
 # ---- order ----
 
 
-def test_a_value_that_is_assigned_elsewhere_than_it_is_read_is_stored_first() -> None:
+def test_a_value_that_reads_other_elements_than_it_is_assigned_to_is_materialised_first() -> None:
     x = buffer(4, 4)
 
     def stored(value: UOp) -> set[UOp]:
@@ -341,7 +339,7 @@ def plan_of(*outputs: UOp) -> Any:
     return make_plan(canonical.sink, len(canonical.buffers), "CPU")
 
 
-def test_an_older_content_is_read_before_it_is_overwritten() -> None:
+def test_old_content_is_read_before_it_is_overwritten() -> None:
     x, y = buffer(4, 4), buffer(4, 4)
     once = x.assign(y)
     plan = plan_of(once.assign(y.permute((1, 0)) * 2), total(once, 1), total(x, 1))
@@ -349,7 +347,7 @@ def test_an_older_content_is_read_before_it_is_overwritten() -> None:
     assert names == ["r_4", "e_4_4", "r_4", "e_4_4"]
 
 
-def test_the_order_of_items_depends_on_nothing_but_the_graph() -> None:
+def test_the_order_of_items_depends_on_the_graph_alone() -> None:
     def key() -> list[bytes]:
         x, w = buffer(8, 8), [buffer(8, 8) for _ in range(6)]
         outputs = [x + y for y in w] + [total(x * y, 1) for y in w]
@@ -365,7 +363,7 @@ def transfers(root: UOp) -> list[UOp]:
     return found(root, Ops.TRANSFER)
 
 
-def test_a_full_copy_becomes_split_without_messages() -> None:
+def test_sharding_a_replicated_value_sends_no_messages() -> None:
     whole, split = Sharding(TWO), Sharding(TWO, 0)
     local = transfer(buffer(4, 3, device=Spmd(TWO)), whole, split, (4, 3), INFO)
     assert not transfers(local)
@@ -373,7 +371,7 @@ def test_a_full_copy_becomes_split_without_messages() -> None:
     assert slice_block(buffer(4, 3), whole, whole, (4, 3)).shape == (4, 3)
 
 
-def test_an_all_gather_takes_ones_own_block_from_oneself() -> None:
+def test_an_all_gather_copies_the_local_block_locally() -> None:
     source, target = Sharding(FOUR, 0), Sharding(FOUR)
     local = transfer(buffer(2, 3, device=Spmd(FOUR)), source, target, (8, 3), INFO)
     (copy,) = transfers(local)
@@ -394,7 +392,7 @@ def test_scatter_and_gather_send_each_block_once() -> None:
     ]
 
 
-def test_symbolic_sizes_are_sent_at_their_largest_where_pieces_are_cut() -> None:
+def test_transfers_of_symbolic_sizes_send_their_upper_bound() -> None:
     size = Variable("n", 1, 8)
     value = buffer(8, 2, device=Spmd(TWO)).shrink(((0, size), (0, 2)))
     assert pad_to_max_shape(value).shape == (8, 2)
@@ -414,13 +412,13 @@ def reduced(size: int, count: int, **settings: int) -> UOp:
         return all_reduce(value, source, source.without_partial(), (size,), "", count)
 
 
-def test_few_bytes_are_reduced_directly() -> None:
+def test_small_values_are_reduced_directly() -> None:
     assert len(transfers(reduced(8, 4, RING=1))) == 1
     assert len(transfers(reduced(1024, 4, RING=0, ALL2ALL=1))) == 1
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_a_ring_takes_a_step_to_each_peer_and_one_to_share(count: int) -> None:
+def test_a_ring_takes_a_step_per_peer_and_a_final_gather(count: int) -> None:
     steps = transfers(reduced(5003, count, RING=1))
     assert len(steps) == count
     for step in steps[:-1]:
@@ -479,7 +477,7 @@ def test_each_assignment_is_read_before_the_next_one(reader_first: bool) -> None
     assert [x.tolist() for x in last] == [[1, 2], [10, 20], [200, 300]]
 
 
-def test_a_value_that_waits_is_computed_before_its_memory_is_overwritten() -> None:
+def test_a_pending_value_is_computed_before_its_memory_is_overwritten() -> None:
     a, b = Tensor([1.0, 2.0]).realize(), Tensor([3.0, 4.0]).realize()
     a.assign(b)
     waiting = a * 2
@@ -488,7 +486,7 @@ def test_a_value_that_waits_is_computed_before_its_memory_is_overwritten() -> No
     assert a.tolist() == [4, 5]
 
 
-def test_results_that_are_views_of_inputs_follow_the_inputs() -> None:
+def test_results_that_are_views_of_inputs_alias_the_current_inputs() -> None:
     @TinyJit
     def step(x: Tensor) -> tuple[Tensor, dict[str, list[Tensor]], Tensor]:
         return x[1:3], {"same": [x]}, (x + 1).realize()
@@ -502,7 +500,7 @@ def test_results_that_are_views_of_inputs_follow_the_inputs() -> None:
     assert [x.tolist()[0] for x in arguments] == list(range(5))
 
 
-def test_rows_looked_up_by_a_range_move_nothing() -> None:
+def test_rows_gathered_by_a_range_move_nothing() -> None:
     table = Tensor.arange(32).reshape(8, 4).float().contiguous().shard(TWO).realize()
     batch = Tensor.arange(64).reshape(2, 8, 4).float().contiguous().shard(TWO, 0).realize()
     with Context(SHARDING="strict"), CommTrace() as trace:

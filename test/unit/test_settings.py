@@ -1,4 +1,4 @@
-"""Settings: where their values come from, how `Context` changes them, and what is refused."""
+"""Settings: values from the environment, changes by `Context`, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def declare(monkeypatch: pytest.MonkeyPatch):
-    """Declares a setting for one test, with this text in the environment."""
+    """Declares a setting for one test, with this value in the environment."""
 
     def declaring(key: str, default: int | str, text: str, **kwargs: object) -> ContextVar:
         monkeypatch.setattr(ContextVar, "declared", {})
@@ -45,11 +45,11 @@ def declare(monkeypatch: pytest.MonkeyPatch):
     return declaring
 
 
-def test_environment_gives_an_int_setting_its_value(declare):
+def test_the_environment_sets_an_int_setting(declare):
     assert declare("EXAMPLE", 1, "7").value == 7
 
 
-def test_environment_gives_a_text_setting_its_value(declare):
+def test_the_environment_sets_a_text_setting(declare):
     assert declare("EXAMPLE", "", "strict").value == "strict"
 
 
@@ -94,14 +94,14 @@ def test_context_changes_a_setting_for_its_block_only():
     assert DEBUG.value == before
 
 
-def test_context_puts_settings_back_when_the_block_raises():
+def test_context_restores_settings_when_the_block_raises():
     before = DEBUG.value
     with pytest.raises(KeyError), Context(DEBUG=before + 1):
         raise KeyError
     assert DEBUG.value == before
 
 
-def test_context_decorates_functions_that_call_themselves():
+def test_context_decorates_recursive_functions():
     @Context(DEBUG=5)
     def levels(depth: int) -> list[int]:
         return [DEBUG.value, *(levels(depth - 1) if depth else [])]
@@ -129,7 +129,7 @@ def test_context_changes_a_setting_for_its_thread_only():
     assert seen == {"plain": NOOPT.default, "copied": 1}
 
 
-def test_a_decorated_function_runs_in_two_threads_at_a_time():
+def test_a_decorated_function_runs_in_two_threads_at_once():
     entered, seen = threading.Barrier(2), []
 
     @Context(NOOPT=1)
@@ -188,7 +188,7 @@ def test_getenv_refuses_text_for_a_number(monkeypatch):
         getenv("EXAMPLE_WORD", 1)
 
 
-def test_device_can_be_asked_for_in_two_ways(monkeypatch):
+def test_the_default_device_can_be_set_in_two_ways(monkeypatch):
     known = ("CPU", "EXAMPLEDEVICE")
     monkeypatch.delenv("CPU", raising=False)
     with Context(DEV=""):
@@ -202,7 +202,7 @@ def test_device_can_be_asked_for_in_two_ways(monkeypatch):
         assert requested_device(known) == DEV.value == "NULL"
 
 
-def test_thread_count_is_the_setting_or_the_cores_we_may_use():
+def test_thread_count_is_the_setting_or_the_available_cores():
     with Context(CPU_COUNT=3):
         assert thread_count() == CPU_COUNT.value
     with Context(CPU_COUNT=0):
@@ -216,7 +216,7 @@ def test_cache_directory_is_the_setting_or_the_users_folder():
         assert "tinygrad-sharding" in cache_directory().parts
 
 
-def test_variable_of_a_new_process_reaches_the_setting():
+def test_the_environment_of_a_new_process_sets_the_setting():
     program = "from tinygrad.settings import DEBUG, SHARDING; print(DEBUG.value, SHARDING.value)"
     result = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,4 +1,4 @@
-"""Layout values, propagation, transfers, choice and named meshes: golden pairs and messages."""
+"""Layout arithmetic: values, propagation, costs, choice of layouts, named meshes, errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def split(
 
 
 class Symbolic:
-    """A size that must be carried along, and of which only the greatest value may be looked at."""
+    """A symbolic size that rules may only pass through or read the upper bound of."""
 
     __hash__ = object.__hash__
 
@@ -67,14 +67,14 @@ class Symbolic:
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """What a layout rule reads of the argument of WINDOW and UNWINDOW."""
+    """The part of the argument of WINDOW and UNWINDOW that a layout rule reads."""
 
     windows: tuple[tuple[int, int, int, int, int], ...]
     axes: frozenset[int]
 
 
 def windows(*each: tuple[int, int, int, int, int]) -> Windows:
-    """Of (axis, kernel axis, new size, stride, dilation)."""
+    """Windows from tuples (axis, kernel axis, new size, stride, dilation)."""
     return Windows(each, frozenset(axis for window in each for axis in window[:2]))
 
 
@@ -109,7 +109,7 @@ def test_axes_around_a_dropped_dimension_merge() -> None:
     assert split(4, (0, 1, 0), (2, 1, 2)) is split(4, 0)
 
 
-def test_one_device_is_one_full_copy() -> None:
+def test_a_layout_of_one_device_is_replicated() -> None:
     layout = Sharding(("CPU",), 3)
     assert (layout.axis, layout.mesh, layout.axes, layout.mesh_shape) == (None, (), (None,), (1,))
 
@@ -137,7 +137,7 @@ def test_a_layout_is_a_sequence_of_its_devices() -> None:
     assert "CPU:2" in layout
 
 
-def test_questions_about_placements() -> None:
+def test_predicates_of_layouts() -> None:
     layout = split(8, (1, Partial("MAX"), 0), (2, 2, 2))
     assert not layout.is_replicated
     assert layout.is_partial
@@ -164,11 +164,11 @@ def test_questions_about_placements() -> None:
         ),
     ],
 )
-def test_text_is_readable_at_a_glance(layout: Sharding, text: str) -> None:
+def test_the_text_of_a_layout(layout: Sharding, text: str) -> None:
     assert str(layout) == text
 
 
-def test_a_layout_is_shown_in_short() -> None:
+def test_the_repr_of_a_layout_is_short() -> None:
     layout = split(4, (0, Partial("ADD")), (2, 2))
     assert repr(layout) == "Sharding(CPU:0-3, axis=(0, Partial(ADD)), mesh=(2, 2))"
 
@@ -192,7 +192,7 @@ def test_a_layout_is_shown_in_short() -> None:
         (lambda: Partial("XOR"), "op 'XOR' is no reduce op; use one of ADD, MAX, MUL, MIN"),
     ],
 )
-def test_a_wrong_layout_names_the_field_and_the_fix(build: Any, message: str) -> None:
+def test_an_invalid_layout_names_the_field_and_the_fix(build: Any, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         build()
 
@@ -222,7 +222,7 @@ def test_regions(layout: Sharding, shape: Any, local_shape: Any, regions: list[A
     assert layout.regions(shape) == tuple(regions)
 
 
-def test_block_strides_of_a_nested_split() -> None:
+def test_block_strides_of_nested_sharding() -> None:
     layout = split(8, (0, None, 0), (2, 2, 2))
     assert layout.block_strides(0) == [(4, 2, 2), (1, 2, 1)]
     assert layout.block_strides(1) == []
@@ -245,7 +245,7 @@ def test_a_shape_that_does_not_fit_names_shape_axis_and_count(
         getattr(split(4, 0), method)(shape)
 
 
-def test_symbolic_sizes_that_are_not_split_are_carried_along() -> None:
+def test_unsharded_symbolic_sizes_are_passed_through() -> None:
     size = Symbolic()
     layout = split(2, 1)
     assert layout.local_shape((size, 4))[0] is size
@@ -262,7 +262,7 @@ def test_symbolic_sizes_that_are_not_split_are_carried_along() -> None:
     assert common_layout([layout, small], [400, 40], [(size, 4, 4), (size, 4, 4)]) is layout
 
 
-def test_symbolic_sizes_are_cut_as_the_greatest_they_can_be() -> None:
+def test_symbolic_sizes_are_sharded_as_their_upper_bound() -> None:
     layout, most, fewer, few = split(4, 0), Symbolic(10), Symbolic(9), Symbolic(8)
     assert layout.local_shape((most, 2)) == (3, 2)
     assert not layout.is_even((few, 2))
@@ -310,14 +310,14 @@ def test_every_movement_op_has_a_layout_rule() -> None:
         ("UNWINDOW", (4, 8, 2), windows((0, 2, 5, 1, 1)), None),
     ],
 )
-def test_movement_of_a_layout_split_on_axis_0(
+def test_movement_of_a_layout_sharded_on_axis_0(
     op: str, shape: Any, argument: Any, keeps: Sharding | None
 ) -> None:
     assert LAYOUT_RULES[op](split(2, 0), shape, argument) is keeps
 
 
 @pytest.mark.parametrize("op", ["ADD", "MAX", "MUL", "MIN"])
-def test_terms_stay_terms_through_movement(op: str) -> None:
+def test_partial_layouts_stay_partial_through_movement(op: str) -> None:
     layout = split(2, Partial(op))
     assert permute_layout(layout, (1, 0)) is layout
     assert reshape_layout(layout, (4, 3), (3, 4)) is layout
@@ -357,16 +357,16 @@ def test_terms_stay_terms_through_movement(op: str) -> None:
         (split(2, 0), (4, 6), (8, 3), split(2, 0)),
         (split(2, 1), (4, 6), (8, 3), None),
         (split(2, 2), (4, 6, 8), (24, 8), split(2, 1)),
-        # sizes of 1 come and go
+        # axes of size 1 are added and removed
         (split(2, 0), (4,), (1, 4), split(2, 1)),
         (split(2, 0), (4,), (1, 1, 4, 1), split(2, 2)),
         (split(2, 2), (1, 1, 4, 1), (4,), split(2, 0)),
         (split(2, 1), (3, 4), (1, 3, 1, 4, 1), split(2, 3)),
         (split(2), (), (1,), split(2)),
-        # unsplit and empty
+        # unsharded and empty
         (split(2), (4, 6), (24,), split(2)),
         (split(2, 0), (4, 0), (0, 4), None),
-        # terms and full copies stay where they are
+        # partial and replicated layouts are unchanged
         (
             split(8, (Partial("ADD"), 0), (2, 4)),
             (8, 3),
@@ -444,12 +444,12 @@ def test_reduce(layout: Sharding, axes: tuple[int, ...], op: str, keeps: Shardin
         ),
     ],
 )
-def test_bytes_of_a_move(name: str, src: Any, dst: Any, shape: Any, sent: list[int]) -> None:
+def test_bytes_of_a_transfer(name: str, src: Any, dst: Any, shape: Any, sent: list[int]) -> None:
     assert sent_per_device(src, dst, shape, 4) == tuple(sent), name
     assert transfer_bytes(src, dst, shape, 4) == sum(sent)
 
 
-def test_cover_takes_its_own_part_first() -> None:
+def test_cover_takes_local_pieces_first() -> None:
     pieces = cover(split(2, 0), split(2), (4,))
     assert pieces == (
         (Piece(0, ((0, 2),)), Piece(1, ((2, 4),))),
@@ -457,18 +457,18 @@ def test_cover_takes_its_own_part_first() -> None:
     )
 
 
-def test_cover_spreads_over_the_holders_of_a_copy() -> None:
+def test_cover_balances_over_the_holders_of_replicas() -> None:
     halves = split(4, (0, None), (2, 2))
     pieces = cover(halves, halves.replicated(), (4,))
     assert [[piece.source for piece in own] for own in pieces] == [[0, 2], [1, 3], [2, 0], [3, 1]]
 
 
-def test_cover_takes_the_holder_that_sends_least() -> None:
+def test_cover_takes_the_holder_that_sends_the_fewest_bytes() -> None:
     pieces = cover(split(2), Sharding(("CPU:0", "CPU:8", "CPU:1", "CPU:9")), (4,))
     assert [own[0].source for own in pieces] == [0, 1, 1, 0]
 
 
-def test_a_move_of_terms_is_refused() -> None:
+def test_a_transfer_of_partial_values_is_refused() -> None:
     with pytest.raises(ShardingError, match=r"Partial\(ADD\).*reduce them with ALLREDUCE"):
         cover(split(2, Partial("ADD")), split(2), (4,))
 
@@ -502,20 +502,20 @@ X, BIAS, COLUMN = (64, 128), (1, 128), (64, 1)
         ([split(4, 0), split(4, 0)], [X, X], split(4, 0)),
         ([split(4, 0), split(4)], [X, X], split(4, 0)),
         ([split(4), split(4, 1)], [X, X], split(4, 1)),
-        # equal costs: the first
+        # equal costs: the first operand's layout
         ([split(4, 0), split(4, 1)], [X, X], split(4, 0)),
         ([split(4, 1), split(4, 0)], [X, X], split(4, 1)),
-        # a broadcast operand costs its own bytes: the small one moves
+        # a broadcast operand costs its own bytes: the small one is resharded
         ([split(4, 1), split(4, 0)], [BIAS, X], split(4, 0)),
         ([split(4, 0), split(4, 1)], [X, BIAS], split(4, 0)),
         ([split(4, 0), split(4, 1)], [COLUMN, X], split(4, 1)),
-        # two broadcast operands: each keeps its part, nothing moves
+        # two broadcast operands: each keeps its shard, nothing moves
         (
             [split(4, (0, None), (2, 2)), split(4, (None, 1), (2, 2))],
             [COLUMN, BIAS],
             split(4, (0, 1), (2, 2)),
         ),
-        # one splits where the other keeps full copies: nothing moves
+        # one is sharded where the other is replicated: nothing moves
         (
             [split(4, (0, None), (2, 2)), split(4, (None, 1), (2, 2))],
             [X, X],
@@ -528,13 +528,13 @@ X, BIAS, COLUMN = (64, 128), (1, 128), (64, 1)
             [X, X],
             split(8, (0, None, 1), (2, 2, 2)),
         ),
-        # meshes that do not nest: one gives way
+        # meshes that do not nest: one operand is resharded
         (
             [split(6, (0, None), (2, 3)), split(6, (None, 1), (3, 2))],
             [(6, 6), (6, 6)],
             split(6, (0, None), (2, 3)),
         ),
-        # an axis may be cut into more parts than it has elements
+        # an axis may have more shards than elements
         ([split(4, (0, None), (2, 2)), split(4, (None, 0), (2, 2))], [(2,), (2,)], split(4, 0)),
     ],
 )
@@ -554,23 +554,23 @@ def test_the_narrower_of_two_operands_moves() -> None:
     assert common_layout(layouts, [2 * 64 * 128, 4 * 64 * 128], [X, X]) is layouts[1]
 
 
-def test_what_a_sum_moves_counts_where_operands_move() -> None:
+def test_the_cost_of_reducing_a_sum_counts_if_operands_move() -> None:
     # (64, 1, 128) by (1, 512, 128), summed over the last axis
     rows, weight = split(4, 0), split(4, 2)
     sizes, shapes = [4 * 64 * 128, 4 * 512 * 128], [(64, 1, 128), (1, 512, 128)]
-    # the smaller operand would move, but terms of (64, 512) are more than the weight
+    # the smaller operand would move, but partial sums (64, 512) have more bytes than the weight
     assert common_layout([rows, weight], sizes, shapes) is weight
     assert common_layout([rows, weight], sizes, shapes, (2,)) is rows
-    # terms of (8, 512) are fewer
+    # partial sums (8, 512) have fewer
     few = [(8, 1, 128), (1, 512, 128)]
     assert common_layout([rows, weight], [4 * 8 * 128, sizes[1]], few, (2,)) is weight
-    # where no operand moves, terms are reduced, however many
+    # if no operand moves, partial sums are reduced, whatever their size
     wide = [(4096, 1, 128), (1, 512, 128)]
     whole = rows.replicated()
     assert common_layout([whole, weight], [4 * 4096 * 128, sizes[1]], wide, (2,)) is weight
 
 
-def test_operand_layout_keeps_full_copies_along_broadcast_axes() -> None:
+def test_operand_layout_is_replicated_along_broadcast_axes() -> None:
     layout = split(4, (0, 1), (2, 2))
     assert operand_layout(layout, BIAS) is split(4, (None, 1), (2, 2))
     assert operand_layout(layout, X) is layout
@@ -645,6 +645,6 @@ def test_meshes_and_specs_are_values() -> None:
         (lambda: Mesh((4,), ("a",), cpus(2)), "has 4 places for 2 devices"),
     ],
 )
-def test_a_wrong_mesh_or_spec_names_the_fix(build: Any, message: str) -> None:
+def test_an_invalid_mesh_or_spec_names_the_fix(build: Any, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         build()

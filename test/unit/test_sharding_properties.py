@@ -1,4 +1,4 @@
-"""What must hold for every layout: cut arrays with numpy and compare with the layout arithmetic."""
+"""Properties of every layout: arrays sharded in numpy against the layout arithmetic."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ quick = settings(max_examples=200, deadline=None)
 def layouts(
     draw: st.DrawFn, ndim: int, partial: bool = False, mesh: IntShape | None = None
 ) -> Sharding:
-    """A layout for arrays of `ndim` axes, its terms (if any) all of one op."""
+    """A layout for arrays of `ndim` axes; partial dimensions, if any, all have the same op."""
     mesh = mesh or draw(st.sampled_from(MESHES))
     term = Partial(draw(st.sampled_from(sorted(UFUNCS))))
     entries: list[Placement] = [None, *range(ndim), *range(ndim), *([term] if partial else [])]
@@ -60,7 +60,7 @@ def layouts(
 
 @st.composite
 def cases(draw: st.DrawFn, partial: bool = False) -> tuple[Sharding, IntShape]:
-    """A layout and a global shape that it cuts evenly."""
+    """A layout and a global shape that divides evenly."""
     ndim = draw(st.integers(0, 4))
     layout = draw(layouts(ndim, partial))
     local = [draw(st.sampled_from([1, 1, 2, 2, 3])) for _ in range(ndim)]
@@ -76,19 +76,19 @@ def numbered(shape: IntShape) -> Array:
     return np.arange(prod(shape), dtype=np.int64).reshape(shape)
 
 
-def term_number(layout: Sharding, device: int) -> IntShape:
-    """Which term a device holds: its coordinates along the partial dimensions."""
+def partial_index(layout: Sharding, device: int) -> IntShape:
+    """The partial value that a device holds: its coordinates along the partial dimensions."""
     places = zip(layout.axes, layout.coordinates(device), strict=True)
     return tuple(place for entry, place in places if isinstance(entry, Partial))
 
 
 def device_arrays(layout: Sharding, shape: IntShape, seed: int) -> list[Array]:
-    """What each device might hold: equal on full copies, different on every block and term."""
+    """Example shards: equal on replicas, different on every block and partial value."""
     generator = np.random.default_rng(seed)
     held: dict[tuple[Region, IntShape], Array] = {}
     arrays = []
     for device, region in enumerate(layout.regions(shape)):
-        key = (region, term_number(layout, device))
+        key = (region, partial_index(layout, device))
         if key not in held:
             held[key] = generator.integers(-4, 5, layout.local_shape(shape), dtype=np.int64)
         arrays.append(held[key])
@@ -96,15 +96,15 @@ def device_arrays(layout: Sharding, shape: IntShape, seed: int) -> list[Array]:
 
 
 def logical(layout: Sharding, shape: IntShape, arrays: list[Array]) -> Array:
-    """The global array that the devices' arrays mean. Asserts that full copies are equal."""
-    terms: dict[Region, dict[IntShape, Array]] = {}
+    """The global array that the shards represent. Asserts that replicas are equal."""
+    partials: dict[Region, dict[IntShape, Array]] = {}
     for device, region in enumerate(layout.regions(shape)):
         assert arrays[device].shape == layout.local_shape(shape)
-        of_region = terms.setdefault(region, {})
-        first = of_region.setdefault(term_number(layout, device), arrays[device])
+        of_region = partials.setdefault(region, {})
+        first = of_region.setdefault(partial_index(layout, device), arrays[device])
         np.testing.assert_array_equal(first, arrays[device])
     whole = np.full(shape, 99, dtype=np.int64)
-    for region, of_region in terms.items():
+    for region, of_region in partials.items():
         op = layout.partial_ops[0] if layout.is_partial else "ADD"
         cut(whole, region)[...] = reduce(UFUNCS[op], of_region.values())
     return whole
@@ -144,7 +144,7 @@ def test_canonical_form_is_stable(case: tuple[Sharding, IntShape]) -> None:
     assert layout.with_axes(layout.axes) is layout
 
 
-# *** propagation: moving the whole and cutting is moving the pieces ***
+# *** propagation: an op on the global array, then sharding, equals the op on each shard ***
 
 
 def draw_order(draw: Draw, shape: IntShape) -> IntShape:
@@ -152,7 +152,7 @@ def draw_order(draw: Draw, shape: IntShape) -> IntShape:
 
 
 def draw_shape(draw: Draw, shape: IntShape) -> IntShape:
-    """Splits and merges neighbouring axes at random, with sizes of 1 thrown in."""
+    """Splits and merges adjacent axes at random, and inserts axes of size 1."""
     factors = [1]
     for size in shape:
         while size > 1:
@@ -191,7 +191,7 @@ def draw_expansion(draw: Draw, shape: IntShape) -> IntShape:
 
 @dataclass(frozen=True)
 class Windows:
-    """For each window: its axis, the axis of places in it, the new size, stride and dilation."""
+    """For each window: its axis, its kernel axis, the new size, stride and dilation."""
 
     windows: tuple[tuple[int, int, int, int, int], ...]
 
@@ -201,7 +201,7 @@ class Windows:
 
 
 def draw_windows(draw: Draw, shape: IntShape) -> Windows:
-    """One window inside the array, if it has room for one."""
+    """One window inside the array, if one fits."""
     if len(shape) < 2:
         return Windows(())
     axis, kernel = draw(st.permutations(range(len(shape))))[:2]
@@ -230,7 +230,7 @@ def slide(array: Array, argument: Windows) -> Array:
 
 
 def unslide(array: Array, argument: Windows) -> Array:
-    """`out(y, k) = in((y - k * dilation) / stride, k)` where that is an element, else 0."""
+    """`out(y, k) = in((y - k * dilation) / stride, k)` if that is an element, else 0."""
     for axis, kernel, size, stride, dilation in argument.windows:
         index = np.indices([*array.shape[:axis], size, *array.shape[axis + 1 :]])
         offset = index[axis] - index[kernel] * dilation
@@ -297,7 +297,7 @@ def check_movement(op: str, data: st.DataObject) -> None:
         moves_axis(op, argument, shape, axis) for axis in layout.split_axes
     )
     if result is None or slides:
-        return  # test/sharding moves along split axes, on devices
+        return  # test/sharding checks movement along sharded axes, on devices
     arrays = device_arrays(layout, shape, seed=0)
     whole = move(op, logical(layout, shape, arrays), argument)
     local = local_argument(op, argument, layout, result, shape)
@@ -308,49 +308,49 @@ def check_movement(op: str, data: st.DataObject) -> None:
 
 @quick
 @given(st.data())
-def test_permute_of_pieces_is_pieces_of_permute(data: st.DataObject) -> None:
+def test_permute_of_shards_equals_shards_of_permute(data: st.DataObject) -> None:
     check_movement("PERMUTE", data)
 
 
 @settings(max_examples=500, deadline=None)
 @given(st.data())
-def test_reshape_of_pieces_is_pieces_of_reshape(data: st.DataObject) -> None:
+def test_reshape_of_shards_equals_shards_of_reshape(data: st.DataObject) -> None:
     check_movement("RESHAPE", data)
 
 
 @quick
 @given(st.data())
-def test_expand_of_pieces_is_pieces_of_expand(data: st.DataObject) -> None:
+def test_expand_of_shards_equals_shards_of_expand(data: st.DataObject) -> None:
     check_movement("EXPAND", data)
 
 
 @quick
 @given(st.data())
-def test_pad_of_pieces_is_pieces_of_pad(data: st.DataObject) -> None:
+def test_pad_of_shards_equals_shards_of_pad(data: st.DataObject) -> None:
     check_movement("PAD", data)
 
 
 @quick
 @given(st.data())
-def test_shrink_of_pieces_is_pieces_of_shrink(data: st.DataObject) -> None:
+def test_shrink_of_shards_equals_shards_of_shrink(data: st.DataObject) -> None:
     check_movement("SHRINK", data)
 
 
 @quick
 @given(st.data())
-def test_flip_of_pieces_is_pieces_of_flip(data: st.DataObject) -> None:
+def test_flip_of_shards_equals_shards_of_flip(data: st.DataObject) -> None:
     check_movement("FLIP", data)
 
 
 @quick
 @given(st.data())
-def test_window_of_pieces_is_pieces_of_window(data: st.DataObject) -> None:
+def test_window_of_shards_equals_shards_of_window(data: st.DataObject) -> None:
     check_movement("WINDOW", data)
 
 
 @quick
 @given(st.data())
-def test_unwindow_of_pieces_is_pieces_of_unwindow(data: st.DataObject) -> None:
+def test_unwindow_of_shards_equals_shards_of_unwindow(data: st.DataObject) -> None:
     check_movement("UNWINDOW", data)
 
 
@@ -360,7 +360,7 @@ def test_every_layout_rule_is_checked() -> None:
 
 @quick
 @given(st.data())
-def test_reduce_of_pieces_is_pieces_of_reduce(data: st.DataObject) -> None:
+def test_reduce_of_shards_equals_shards_of_reduce(data: st.DataObject) -> None:
     layout, shape = data.draw(cases(partial=True))
     op = layout.partial_ops[0] if layout.is_partial else data.draw(st.sampled_from(sorted(UFUNCS)))
     axes = tuple(axis for axis in range(len(shape)) if data.draw(st.booleans()))
@@ -389,7 +389,7 @@ def layouts_of_prime_meshes(devices: tuple[str, ...], ndim: int) -> Iterator[Sha
 
 @quick
 @given(st.data())
-def test_reshape_gives_up_only_where_no_layout_fits(data: st.DataObject) -> None:
+def test_reshape_fails_only_if_no_layout_fits(data: st.DataObject) -> None:
     layout, shape = data.draw(cases())
     new_shape = draw_shape(data.draw, shape)
     if LAYOUT_RULES["RESHAPE"](layout, shape, new_shape) is not None:
@@ -409,7 +409,7 @@ def test_reshape_gives_up_only_where_no_layout_fits(data: st.DataObject) -> None
 
 @st.composite
 def moves(draw: st.DrawFn) -> tuple[Sharding, Sharding, IntShape]:
-    """Two layouts, on devices that may overlap, and a shape that both cut evenly."""
+    """Two layouts, on possibly overlapping devices, and a shape that divides evenly in both."""
     ndim = draw(st.integers(0, 3))
     source, target = draw(layouts(ndim)), draw(layouts(ndim))
     first = draw(st.integers(0, 4))
@@ -421,7 +421,7 @@ def moves(draw: st.DrawFn) -> tuple[Sharding, Sharding, IntShape]:
 
 @quick
 @given(moves())
-def test_cover_tiles_every_destination_and_sends_nothing_that_is_there(
+def test_cover_tiles_every_destination_and_sends_missing_elements_only(
     case: tuple[Sharding, Sharding, IntShape],
 ) -> None:
     source, target, shape = case
@@ -453,7 +453,7 @@ def test_cover_tiles_every_destination_and_sends_nothing_that_is_there(
 
 @quick
 @given(st.data())
-def test_full_copies_become_any_layout_for_nothing(data: st.DataObject) -> None:
+def test_resharding_a_replicated_layout_sends_nothing(data: st.DataObject) -> None:
     layout, shape = data.draw(cases())
     assert transfer_bytes(layout.replicated(), layout, shape, 4) == 0
 
@@ -463,7 +463,9 @@ def test_full_copies_become_any_layout_for_nothing(data: st.DataObject) -> None:
 
 @quick
 @given(st.data())
-def test_the_common_layout_costs_no_more_than_any_operands_own(data: st.DataObject) -> None:
+def test_the_common_layout_costs_at_most_as_much_as_any_operands(
+    data: st.DataObject,
+) -> None:
     mesh = data.draw(st.sampled_from(MESHES))
     operands = [data.draw(layouts(2, mesh=mesh)) for _ in range(data.draw(st.integers(1, 3)))]
     shapes: list[IntShape] = []

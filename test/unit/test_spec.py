@@ -1,4 +1,4 @@
-"""Each form of the graph refuses what it cannot contain, and says what is wrong with which node."""
+"""Verification: each form of the graph refuses invalid nodes; errors name node and mistake."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def node(op: Ops, *src: UOp, arg: object = None, dtype: object = None) -> UOp:
         (UOp.sink(pointer.index(r).store(pointer.index(r, r < 3).load(zero), r)), KERNEL),
     ],
 )
-def test_what_is_right_passes(sink: UOp, spec: object) -> None:
+def test_valid_nodes_pass(sink: UOp, spec: object) -> None:
     verify(sink, spec)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ def test_an_error_shows_the_node() -> None:
 
 def test_tables_are_total() -> None:
     every = [spec.checks.keys() for spec in (TENSOR, PER_DEVICE, KERNEL, LINEAR)]
-    # PARAM stands in a kernel's tensor form, which is between two of these
+    # PARAM is in a kernel's tensor form, between two of these forms
     assert frozenset(Ops) - frozenset().union(*every) == {Ops.PARAM}
     assert all(GroupOp.Elementwise <= ops for ops in every)
     assert GroupOp.Movement == _MOVEMENT.keys()

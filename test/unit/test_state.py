@@ -1,4 +1,4 @@
-"""Names of a model's tensors, loading them, and safetensors files."""
+"""State dictionaries: names of a model's tensors, loading, saving, and safetensors files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TwoLayers:
 
 
 def write_file(path: Path, header: object, data: bytes = b"") -> Path:
-    """A safetensors file with this header, which may be wrong."""
+    """A safetensors file with this header, valid or not."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
     return path
@@ -64,12 +64,12 @@ def test_names_lead_through_objects_dicts_lists_and_named_tuples():
     }
 
 
-def test_prefix_starts_every_name():
+def test_every_name_starts_with_the_prefix():
     assert get_state_dict({"a": 1}, "model.", tensor_type=int) == {"model.a": 1}
 
 
 def test_functions_classes_and_modules_hold_no_state():
-    function = test_prefix_starts_every_name
+    function = test_every_name_starts_with_the_prefix
     function.__dict__["hidden"] = 1
     try:
         assert get_state_dict([function, dtypes, np], tensor_type=int) == {}
@@ -107,7 +107,7 @@ def test_parameters_are_the_tensors_in_the_order_of_their_names():
 
 
 def state_of(model: object) -> dict[str, Tensor]:
-    """Tensors of the model's shapes, with values of their own."""
+    """Tensors of the model's shapes with other values."""
     return {
         name: Tensor(np.full(tensor.shape, index + 1, np.float32))
         for index, (name, tensor) in enumerate(get_state_dict(model).items())
@@ -142,7 +142,7 @@ def test_loading_keeps_the_layout_and_the_dtype_of_the_model():
     assert model.l1.bias.tolist() == [2] * 4
 
 
-def test_a_model_takes_its_values_from_another_that_was_never_realized():
+def test_a_model_is_loaded_from_one_that_was_never_realized():
     source, model = TwoLayers(), TwoLayers()
     load_state_dict(model, get_state_dict(source), verbose=False)
     for found, expected in zip(get_parameters(model), get_parameters(source), strict=True):
@@ -159,7 +159,7 @@ def test_missing_names_are_all_listed_and_nothing_is_changed():
     assert model.l1.bias.tolist() == before
 
 
-def test_without_strict_missing_and_unexpected_names_are_passed_over():
+def test_without_strict_missing_and_unexpected_names_are_ignored():
     model = TwoLayers()
     state = state_of(model)
     before = model.l1.weight.tolist()
@@ -189,7 +189,7 @@ def test_one_element_may_be_a_scalar_or_a_vector():
     assert model["count"].tolist() == [3.0]
 
 
-def test_consume_takes_the_loaded_entries_out():
+def test_consume_removes_the_loaded_entries():
     model = TwoLayers()
     state = state_of(model) | {"extra": Tensor([1.0])}
     with pytest.warns(UserWarning):
@@ -207,7 +207,7 @@ def test_loading_lazily_runs_nothing():
 # *** saving ***
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_tensors_are_loaded(tmp_path):
     tensors = {
         "matrix": Tensor(np.arange(6, dtype=np.float32).reshape(2, 3)),
         "odd": Tensor(np.arange(3, dtype=np.uint8)),
@@ -254,7 +254,7 @@ def test_a_sharded_tensor_is_saved_as_its_global_value(tmp_path):
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
-def test_a_file_goes_straight_to_a_layout(tmp_path, axis):
+def test_a_file_is_loaded_directly_into_a_layout(tmp_path, axis):
     value = np.arange(24, dtype=np.float32).reshape(4, 6)
     safetensors.numpy.save_file({"a": value}, tmp_path / "t.safetensors")
     loaded = safe_load(tmp_path / "t.safetensors")["a"].shard(DEVICES, axis=axis).realize()
@@ -305,7 +305,7 @@ def test_a_failed_save_leaves_the_old_file_alone(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-# *** files that are wrong ***
+# *** invalid files ***
 
 GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
@@ -340,7 +340,7 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ({"a": json.loads("[" * 900 + "]" * 900)}, r"'a' is \[\[\[.*it needs dtype"),
     ],
 )
-def test_a_wrong_header_names_the_file_the_entry_and_the_values(tmp_path, header, message):
+def test_an_invalid_header_names_the_file_the_entry_and_the_values(tmp_path, header, message):
     path = write_file(tmp_path / "wrong.safetensors", header, b"\0" * 12)
     with pytest.raises(ValueError, match=message) as raised:
         safe_load(path)
@@ -349,7 +349,7 @@ def test_a_wrong_header_names_the_file_the_entry_and_the_values(tmp_path, header
 
 
 @pytest.mark.parametrize("content", [b"", b"1234567", b"\xff" * 8, (9).to_bytes(8, "little")])
-def test_a_file_that_is_cut_off_says_so(tmp_path, content):
+def test_a_truncated_file_is_an_error(tmp_path, content):
     path = tmp_path / "cut.safetensors"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"cut\.safetensors"):

@@ -1,4 +1,4 @@
-"""Tensors of bytes as files; tar and zip archives, and archives that are wrong."""
+"""Byte tensors as files; tar and zip archives, valid and damaged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def contents(tensors: dict[str, Tensor]) -> dict[str, bytes]:
 
 
 def patched(content: bytes, position: int, new: bytes) -> bytes:
-    """`content` with other bytes at a position, counted from the end if negative."""
+    """`content` with bytes replaced at a position; negative positions count from the end."""
     position %= len(content)
     return content[:position] + new + content[position + len(new) :]
 
@@ -95,7 +95,7 @@ def test_reading_and_seeking(bytes_0_to_99):
     assert file.readall() == bytes(range(11, 100))
 
 
-def test_what_is_wrong_with_a_file_is_an_error(bytes_0_to_99):
+def test_invalid_operations_on_a_file_are_errors(bytes_0_to_99):
     file = TensorIO(bytes_0_to_99)
     with pytest.raises(ValueError, match="no byte -1"):
         file.seek(-1)
@@ -122,7 +122,7 @@ def test_a_file_is_a_tensor_of_bytes(tensor):
             use(tensor)
 
 
-def test_a_file_on_several_devices_says_what_to_do():
+def test_a_file_on_several_devices_is_an_error_that_names_the_fix():
     with pytest.raises(ValueError, match=r"move them with .to\('CPU'\)"):
         TensorIO(Tensor(b"1234").shard(("CPU", "CPU:1")))
 
@@ -153,7 +153,7 @@ def test_the_files_of_a_tar_archive(tmp_path, tar_format):
     assert contents(tar_extract(Tensor(tmp_path / "a.tar"))) == FILES
 
 
-def test_of_two_files_of_a_name_the_last_counts():
+def test_of_two_files_with_one_name_the_last_counts():
     first, second = tar_of({"a": b"1"}), tar_of({"a": b"2"})
     without_end = first[: first.rindex(b"1") // 512 * 512 + 512]
     assert contents(tar_extract(Tensor(without_end + second))) == {"a": b"2"}
@@ -166,11 +166,11 @@ def test_the_files_of_a_zip_archive(tmp_path, method):
     assert contents(zip_extract(Tensor(tmp_path / "a.zip"))) == FILES
 
 
-def test_a_zip_archive_behind_other_bytes():
+def test_a_zip_archive_after_other_bytes():
     assert contents(zip_extract(Tensor(b"#!/bin/sh\n" + zip_of(FILES)))) == FILES
 
 
-def test_bytes_that_are_computed_are_computed_once():
+def test_lazy_bytes_are_computed_once():
     content = Tensor(tar_of(FILES)) + 0
     before = GlobalCounters.kernel_count
     assert contents(tar_extract(content)) == FILES
@@ -194,11 +194,11 @@ def test_files_of_an_archive_on_disk_are_not_read(tmp_path, monkeypatch, pack, e
     assert bytes(files["small"].to("CPU").data()) == b"y"
 
 
-# *** archives that are wrong ***
+# *** invalid archives ***
 
 
 @pytest.mark.parametrize("tar_format", TAR_FORMATS)
-def test_a_tar_archive_that_is_cut_off_anywhere(tar_format):
+def test_a_tar_archive_truncated_anywhere(tar_format):
     content = tar_of({"a.txt": b"hello", "n" * 99: b"1234"}, tar_format)
     end = content.rindex(b"1234") + 512 - content.rindex(b"1234") % 512
     for length in range(0, end, 37):
@@ -207,7 +207,7 @@ def test_a_tar_archive_that_is_cut_off_anywhere(tar_format):
 
 
 def tar_with(position: int, new: bytes) -> bytes:
-    """An archive of one file, with other bytes in its header and the checksum for them."""
+    """An archive of one file with a changed header and its checksum."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         header = tarfile.TarInfo("a.txt")
@@ -244,18 +244,18 @@ def pax_with(record: bytes) -> bytes:
         (pax_with(b"22 GNU.sparse.major=1\n"), "sparse"),
     ],
 )
-def test_a_wrong_tar_archive(content, message):
+def test_an_invalid_tar_archive(content, message):
     with pytest.raises(FileFormatError, match=message):
         tar_extract(Tensor(content))
 
 
-def test_what_a_pax_header_says_of_a_file():
+def test_a_pax_header_describes_the_next_file():
     assert contents(tar_extract(Tensor(pax_with(b"9 path=b\n")))) == {"b": b"hello"}
     assert contents(tar_extract(Tensor(pax_with(b"9 size=3\n")))) == {"a.txt": b"hel"}
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_zip_archive_that_is_cut_off_anywhere(method):
+def test_a_zip_archive_truncated_anywhere(method):
     content = zip_of({"a.txt": b"hello" * 10}, method)
     for length in range(0, len(content), 5):
         with pytest.raises(FileFormatError, match="no zip archive"):
@@ -267,7 +267,7 @@ DEFLATED = zip_of({"a": b"hello" * 100}, zipfile.ZIP_DEFLATED)
 
 
 def in_directory(content: bytes, position: int, new: bytes) -> bytes:
-    """An archive with other bytes in the directory's entry of its last file."""
+    """An archive with a changed directory entry of its last file."""
     return patched(content, content.rindex(b"PK\1\2") + position, new)
 
 
@@ -288,7 +288,7 @@ def in_directory(content: bytes, position: int, new: bytes) -> bytes:
         (zip_of({"a": b"1", "b": b"2"}).replace(b"b", b"a"), "two files called 'a'"),
     ],
 )
-def test_a_wrong_zip_archive(content, message):
+def test_an_invalid_zip_archive(content, message):
     with pytest.raises(FileFormatError, match=message):
         zip_extract(Tensor(content))
 
@@ -302,7 +302,7 @@ def test_files_of_a_zip_archive_that_overlap():
         zip_extract(Tensor(patched(content, first + 42, start)))
 
 
-def test_what_inflates_a_thousandfold_is_refused_before_it_is_inflated(tmp_path, monkeypatch):
+def test_a_zip_bomb_is_refused_before_it_is_inflated(tmp_path, monkeypatch):
     monkeypatch.setattr(zip_archive, "MAX_INFLATED_BYTES", 1 << 20)
     parts = {str(number): bytes(1 << 17) for number in range(9)}
     (tmp_path / "bomb.zip").write_bytes(zip_of(parts, zipfile.ZIP_DEFLATED))

@@ -1,4 +1,4 @@
-"""Files and sharded tensors: which bytes each device reads, and that saving gathers nothing."""
+"""File I/O of sharded tensors: each device reads its own bytes, and saving gathers nothing."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ LAYOUTS = {
 
 @contextmanager
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
-    """Collects where in memory the bytes that are read from files go, and how many they are.
+    """Collects the destination address and size of each read from a file.
 
-    Reading through a mapping, which nobody can count, is an error.
+    Reading through a memory mapping, which cannot be counted, is an error.
     """
     found: list[tuple[int, int]] = []
     read = DiskFile.read
@@ -65,7 +65,7 @@ def nbytes_of(region: Region) -> int:
     return math.prod(stop - start for start, stop in region) * VALUE.itemsize
 
 
-def parts_of(tensor: Tensor) -> Any:
+def shards_of(tensor: Tensor) -> Any:
     return tensor.uop.base.buffer
 
 
@@ -77,7 +77,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
-def test_each_device_reads_its_own_part_of_the_file_and_no_more(monkeypatch, path, layout):
+def test_each_device_reads_only_its_shard_of_the_file(monkeypatch, path, layout):
     model = {"x": Tensor.zeros(4, 8, 6, device=layout)}
     state = {"x": safe_load(path)["x"]}
     with reads(monkeypatch) as found, CommTrace() as trace:
@@ -85,12 +85,12 @@ def test_each_device_reads_its_own_part_of_the_file_and_no_more(monkeypatch, pat
     assert model["x"].device == layout
     np.testing.assert_array_equal(model["x"].numpy(), VALUE)
     regions = layout.regions(VALUE.shape)
-    for part, region in zip(parts_of(model["x"]), regions, strict=True):
+    for part, region in zip(shards_of(model["x"]), regions, strict=True):
         into = range(part.address, part.address + part.nbytes)
         own = sum(nbytes for address, nbytes in found if address in into)
-        # what is cut unevenly along an inner axis is read beside its place
+        # an uneven shard along an inner axis is read into a staging buffer
         if layout.is_even(VALUE.shape) or layout.split_axes == (0,):
-            # of devices that have the same part, one reads it
+            # of devices with the same shard, one reads it
             assert own == nbytes_of(region) or (own == 0 and regions.count(region) > 1)
     assert sum(nbytes for _, nbytes in found) == VALUE.nbytes
     assert trace.nbytes == 0
@@ -98,17 +98,17 @@ def test_each_device_reads_its_own_part_of_the_file_and_no_more(monkeypatch, pat
 
 def test_a_model_in_memory_is_loaded_in_place_and_keeps_its_dtype(monkeypatch, path):
     model = {"x": Tensor.zeros(4, 8, 6).half().contiguous().shard(FOUR, axis=1).realize()}
-    parts = list(parts_of(model["x"]))
+    parts = list(shards_of(model["x"]))
     state = safe_load(path)
     with reads(monkeypatch) as found:
         load_state_dict(model, state, strict=False, verbose=False)
-    assert list(parts_of(model["x"])) == parts
+    assert list(shards_of(model["x"])) == parts
     np.testing.assert_array_equal(model["x"].numpy(), VALUE.astype(np.float16))
     assert sum(nbytes for _, nbytes in found) == VALUE.nbytes
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
-def test_a_sharded_tensor_is_saved_part_by_part_without_being_gathered(tmp_path, layout):
+def test_a_sharded_tensor_is_saved_shard_by_shard_without_gathering(tmp_path, layout):
     tensors = {"x": Tensor(VALUE).to(layout).realize(), "after": Tensor([5.0])}
     with CommTrace() as trace:
         safe_save(tensors, tmp_path / "saved.safetensors")
@@ -141,18 +141,18 @@ def test_views_of_sharded_tensors_are_saved_row_major(tmp_path):
         (((1, 3), (2, 4)), [40, 72]),
     ],
 )
-def test_the_runs_of_a_box(region, expected):
+def test_the_contiguous_ranges_of_a_box(region, expected):
     assert run_starts((4, 8), region, 4) == expected
 
 
-# ---- values that are computed from a file ----
+# ---- values computed from a file ----
 
 ROWS, COLUMNS = 16, 256
 Q8_0, Q8_0_BYTES, Q8_0_ELEMENTS = 8, 34, 32
 
 
 def quantised(path: Path) -> Tensor:
-    """A lazy matrix of numbers that are quantised in a file."""
+    """A lazy matrix dequantised from a file."""
     blocks = np.random.default_rng(0).integers(0, 50, (ROWS, COLUMNS // Q8_0_ELEMENTS, Q8_0_BYTES))
     path.write_bytes(blocks.astype(np.uint8).tobytes())
     in_file = Tensor(path).reshape(*blocks.shape).to("CPU")
@@ -167,7 +167,7 @@ def quantised(path: Path) -> Tensor:
     ],
     ids=str,
 )
-def test_each_device_reads_the_blocks_of_its_own_numbers(monkeypatch, tmp_path, layout):
+def test_each_device_reads_the_quantised_blocks_of_its_shard(monkeypatch, tmp_path, layout):
     value, expected = quantised(tmp_path / "blocks"), quantised(tmp_path / "blocks").numpy()
     model = {"x": Tensor.zeros(ROWS, COLUMNS, device=layout).half()}
     with reads(monkeypatch) as found, CommTrace() as trace:
@@ -179,7 +179,7 @@ def test_each_device_reads_the_blocks_of_its_own_numbers(monkeypatch, tmp_path, 
 
 
 @pytest.mark.parametrize("layout", [Sharding(FOUR, 0), Sharding(FOUR, 1), Sharding(FOUR[:3], 0)])
-def test_each_device_reads_its_part_of_a_gguf_file(monkeypatch, tmp_path, layout):
+def test_each_device_reads_its_shard_of_a_gguf_file(monkeypatch, tmp_path, layout):
     rng, sizes = np.random.default_rng(0), (COLUMNS, ROWS)
     blocks = rng.integers(0, 50, ROWS * COLUMNS // Q8_0_ELEMENTS * Q8_0_BYTES, np.uint8).tobytes()
     floats = rng.standard_normal(ROWS * COLUMNS).astype(np.float32).tobytes()
@@ -197,7 +197,7 @@ def test_each_device_reads_its_part_of_a_gguf_file(monkeypatch, tmp_path, layout
     assert trace.nbytes == 0
 
 
-def test_blocks_that_a_layout_would_cut_are_read_in_other_parts_and_moved(tmp_path):
+def test_quantised_blocks_across_shards_are_read_in_another_layout_and_moved(tmp_path):
     layout = Sharding(tuple(f"CPU:{i}" for i in range(16)), 1)
     value = quantised(tmp_path / "blocks")
     model = {"x": Tensor.zeros(ROWS, COLUMNS, device=layout)}
@@ -207,7 +207,7 @@ def test_blocks_that_a_layout_would_cut_are_read_in_other_parts_and_moved(tmp_pa
     assert trace.kinds() == {"all_to_all": ROWS * COLUMNS * 4 * 15 // 16}
 
 
-def test_what_is_reordered_in_the_file_is_read_in_parts_too(monkeypatch, path):
+def test_reordered_values_are_read_shard_by_shard_too(monkeypatch, path):
     model = {"x": Tensor.zeros(6, 8, 4, device=Sharding(FOUR, 1))}
     state = {"x": safe_load(path)["x"].permute(2, 1, 0)}
     with reads(monkeypatch) as found, CommTrace() as trace:
@@ -217,7 +217,7 @@ def test_what_is_reordered_in_the_file_is_read_in_parts_too(monkeypatch, path):
     assert trace.nbytes == 0
 
 
-def test_a_value_made_of_two_tensors_is_loaded_too(path):
+def test_a_value_computed_from_two_tensors_is_loaded_too(path):
     x = safe_load(path)["x"].to("CPU")
     model = {"x": Tensor.zeros(4, 8, 6, device=Sharding(FOUR, 1))}
     load_state_dict(model, {"x": x + Tensor(VALUE)}, verbose=False)

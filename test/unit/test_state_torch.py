@@ -1,4 +1,4 @@
-"""PyTorch checkpoints: what is in them, and files that want to be something else."""
+"""PyTorch checkpoints: tensors, containers, and hostile files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ both_formats = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys(
 
 @pytest.fixture
 def load(tmp_path):
-    """Loads a file of these bytes."""
+    """Loads a file with these bytes."""
 
     def load_bytes(content: bytes) -> Any:
         (tmp_path / "model.pt").write_bytes(content)
@@ -134,11 +134,11 @@ def test_a_view_of_a_storage_in_a_stream(load):
     assert values(loaded).tolist() == [7, 8, 9]
 
 
-# *** what is around them ***
+# *** containers ***
 
 
 @both_formats
-def test_containers_come_as_plain_ones(load, make):
+def test_containers_are_loaded_as_builtin_ones(load, make):
     ordered = Global("collections", "OrderedDict")
     saved = {
         "state": Call(ordered, ([("w", 1), ("b", 2)],), {"_metadata": {"version": 1}}),
@@ -193,7 +193,7 @@ def test_a_model_is_loaded_onto_its_devices(load, make):
 
 
 class Calls:
-    """Pickles as a call of a function."""
+    """An object that pickles as a function call."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = function, arguments
@@ -270,7 +270,7 @@ def test_reduced_objects_do_not_run(load, tmp_path, protocol):
         (b"", "cut off"),
     ],
 )
-def test_a_wrong_pickle_says_what_it_wants(load, code, message):
+def test_an_invalid_pickle_names_the_mistake(load, code, message):
     with pytest.raises(FileFormatError, match=message):
         load(zip_of_pickle(b"\x80\x02" + code))
 
@@ -322,7 +322,7 @@ def test_a_tensor_of_absurd_size_that_is_one_element_takes_no_memory(load):
 
 @both_formats
 @pytest.mark.parametrize("count", [25, 1 << 62, -1])
-def test_a_storage_that_is_not_there_in_full(load, make, count):
+def test_a_truncated_storage(load, make, count):
     storage = Stored("0", ARRAY.reshape(-1), count=count)
     with pytest.raises(FileFormatError, match="a storage should have"):
         load(make(tensor(storage, (2,), (1,))))
@@ -331,12 +331,12 @@ def test_a_storage_that_is_not_there_in_full(load, make, count):
 @pytest.mark.parametrize(
     "view", ["a", ("view", 20, 5), ("view", -1, 5), ("view", 0, -5), (1, 2, 3)]
 )
-def test_a_wrong_part_of_a_storage(load, view):
+def test_an_invalid_slice_of_a_storage(load, view):
     with pytest.raises(FileFormatError, match="storage"):
         load(stream_checkpoint(tensor(Stored("0", ARRAY.reshape(-1), view=view), (2,), (1,))))
 
 
-def test_a_storage_that_is_missing(load):
+def test_a_missing_storage(load):
     good = zip_checkpoint(array_tensor("0", ARRAY))
     with pytest.raises(FileFormatError, match="no file 'archive/data/0'"):
         load(good.replace(b"archive/data/0", b"archive/data/1"))
@@ -356,19 +356,19 @@ def test_other_byte_orders_and_programs_are_refused(load, make):
 
 
 @both_formats
-def test_a_file_that_is_cut_off_anywhere(load, make):
+def test_a_file_truncated_anywhere(load, make):
     content = make({"x": array_tensor("0", ARRAY[:1, :2]), "y": 2})
     for length in range(len(content)):
         with pytest.raises(FileFormatError):
             load(content[:length])
 
 
-def test_another_file(load):
+def test_a_file_of_another_format(load):
     with pytest.raises(FileFormatError, match=r"model\.pt: this is no file of torch\.save"):
         load(b"hello")
 
 
-# *** files of PyTorch itself ***
+# *** files written by PyTorch ***
 
 
 def same(saved: Any, loaded: Any, torch: Any) -> None:
@@ -391,7 +391,7 @@ def same(saved: Any, loaded: Any, torch: Any) -> None:
 
 
 @pytest.mark.parametrize(("new", "protocol"), [(True, 2), (False, 2), (True, 4)])
-def test_what_torch_saves_is_loaded(tmp_path, new, protocol):
+def test_files_saved_by_torch_are_loaded(tmp_path, new, protocol):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))

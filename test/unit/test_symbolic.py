@@ -1,4 +1,4 @@
-"""Simplification: what it makes of the index arithmetic of graphs, and that values stay."""
+"""Symbolic simplification: expected forms of index arithmetic, and preservation of values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ signed = UOp.variable("signed", -20, 20)
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        # quotients and remainders of what a reshape flattened
+        # quotients and remainders of a flattened index
         ((a * 8 + b) // 8, "a"),
         ((a * 8 + b) % 8, "b"),
         ((a * 8 + b + 3) // 8, "(a+((b+3)//8))"),
@@ -170,7 +170,7 @@ def test_simplification_does_not_depend_on_the_order_of_a_sum(data: st.DataObjec
 
 
 def same_numbers(x: Array, y: Array, signed_zero: bool) -> bool:
-    """Equal, to the sign of zero if that counts; one NaN is like another."""
+    """Equality, optionally of the sign of zero; all NaNs are equal."""
     if x.dtype.kind != "f":
         return np.array_equal(x, y)
     same_sign = (np.signbit(x) == np.signbit(y)) | (not signed_zero)
@@ -180,12 +180,12 @@ def same_numbers(x: Array, y: Array, signed_zero: bool) -> bool:
 @pytest.mark.parametrize("dtype", list(EXTREMES))
 @given(st.data())
 @settings(max_examples=EXAMPLES // 2)
-def test_values_stay_also_at_the_extremes(dtype: DType, data: st.DataObject) -> None:
+def test_values_are_preserved_at_the_extremes(dtype: DType, data: st.DataObject) -> None:
     variables = [variable(name, dtype) for name in "abc"]
     before = data.draw(value_expressions(variables))
     values = extreme_values(dtype)
     ops = {node.op for node in before.toposort()}
-    # which zero is the larger one is not specified, and FDIV tells them apart
+    # which zero is the maximum is unspecified, and FDIV distinguishes them
     assume(not {Ops.MAX, Ops.FDIV} <= ops)
     expected = np.broadcast_to(evaluate(before, **values), len(values["a"]))
     for after in (graph_rewrite(before, symbolic_simple), before.simplify()):
@@ -250,7 +250,7 @@ def test_values_simplify_to(expression: UOp, expected: UOp) -> None:
         x + 0.0,  # -0.0 gives 0.0
         x.alu(Ops.SUB, x.const_like(-0.0)),
         x * 0.0,  # NaN and infinity give NaN
-        x.ne(x),  # what isnan is made of
+        x.ne(x),  # the form of isnan
         x.eq(x),
         x.alu(Ops.SUB, x),  # infinity - infinity
         x.alu(Ops.FDIV, x),
@@ -269,7 +269,7 @@ def test_values_simplify_to(expression: UOp, expected: UOp) -> None:
         i.const_like(3) // 0,
     ],
 )
-def test_what_is_not_exact_stays(expression: UOp) -> None:
+def test_inexact_rewrites_are_not_applied(expression: UOp) -> None:
     assert graph_rewrite(expression, symbolic_simple).render() == expression.render() or (
         expression.op is Ops.IDIV and expression.src[1].arg == 0
     )
@@ -414,7 +414,7 @@ inside = (row < 1).logical_not() & (row < 29)
             (row + k - 1) // 28 + (row + k - 1) % 28,
             "((k+row)+-1)",
         ),
-        # what the condition says nothing about stays
+        # subexpressions that the condition does not constrain are unchanged
         (inside, column // 7, "(column//7)"),
     ],
 )

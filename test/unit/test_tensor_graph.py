@@ -1,4 +1,4 @@
-"""What graphs tensor methods build, before anything runs; and which tensors share a node."""
+"""The graphs that Tensor methods build, without running them; and which tensors share a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ops(x: Tensor) -> list[Ops]:
 # ---- constants ----
 
 
-def test_constants_live_nowhere_until_they_meet_a_tensor_that_lives_somewhere() -> None:
+def test_constants_have_no_device_until_combined_with_a_tensor_on_one() -> None:
     for x in (Tensor(3.0), Tensor.ones(3), Tensor.arange(4), Tensor.eye(2)):
         assert x.uop.device is None
         assert x.device == Device.DEFAULT
@@ -35,7 +35,7 @@ def test_an_explicit_device_is_kept() -> None:
     assert Tensor([1, 2], device="CPU:2").device == "CPU:2"
 
 
-def test_a_layout_that_does_not_fit_a_new_tensor_becomes_full_copies() -> None:
+def test_a_new_tensor_in_a_layout_that_does_not_fit_is_replicated() -> None:
     layout = Sharding(TWO, 0)
     assert Tensor.zeros(4, device=layout).device == layout
     assert Tensor.zeros(3, device=layout).device == layout
@@ -49,7 +49,7 @@ def test_a_range_is_one_leaf() -> None:
     assert Ops.REDUCE_AXIS not in ops(Tensor.eye(4)) + ops(Tensor.ones(4, 4).triu())
 
 
-def test_equal_constants_are_one_node_unless_a_gradient_tells_them_apart() -> None:
+def test_equal_constants_are_one_node_unless_they_require_gradients() -> None:
     assert Tensor.ones(3).uop is Tensor.ones(3).uop
     a, b = Tensor.ones(3, requires_grad=True), Tensor.ones(3, requires_grad=True)
     assert a.uop is not b.uop
@@ -58,14 +58,14 @@ def test_equal_constants_are_one_node_unless_a_gradient_tells_them_apart() -> No
     assert evaluate(b.grad.uop).tolist() == [3, 3, 3]
 
 
-def test_constants_stored_get_memory_of_their_own() -> None:
+def test_realized_constants_have_their_own_memory() -> None:
     a, b = Tensor.zeros(3).contiguous(), Tensor.zeros(3).contiguous()
     assert a.uop is not b.uop
     x = Tensor([1, 2])
     assert x.clone().uop is not x.clone().uop
 
 
-def test_requiring_a_gradient_later_tells_constants_apart_too() -> None:
+def test_requiring_a_gradient_later_separates_equal_constants() -> None:
     weights = [Tensor.ones(3) for _ in range(2)]
     for w in weights:
         w.requires_grad = True
@@ -76,13 +76,13 @@ def test_requiring_a_gradient_later_tells_constants_apart_too() -> None:
 # ---- nodes of operations ----
 
 
-def test_numbers_are_not_spread_out() -> None:
+def test_python_numbers_are_not_expanded() -> None:
     x = Tensor([[1.0, 2.0]])
     for y in (x + 1, 2 * x, x - 0.5, x / 3, x**2, x < 1, (x > 0).where(x, 0)):
         assert Ops.EXPAND not in ops(y)
 
 
-def test_operands_are_spread_by_movement() -> None:
+def test_operands_are_broadcast_by_movement_ops() -> None:
     y = Tensor([[1.0], [2.0]]) * Tensor([3.0, 4.0, 5.0])
     assert y.uop.op is Ops.MUL
     assert {x.op for x in y.uop.src} == {Ops.EXPAND}
@@ -96,7 +96,7 @@ def test_matmul_is_a_product_and_a_sum_in_float32() -> None:
     assert [(n.dtype, n.src[0].op) for n in reduces] == [(dtypes.float32, Ops.MUL)]
 
 
-def test_overlapping_windows_are_one_op_and_the_others_none() -> None:
+def test_overlapping_windows_are_one_op_and_others_are_a_reshape() -> None:
     x = Tensor.empty(1, 9)
     assert ops(x.unfold(1, 3, 1)).count(Ops.WINDOW) == 1
     assert Ops.WINDOW not in ops(x.unfold(1, 3, 3))
@@ -110,14 +110,14 @@ def test_index_by_tensor_is_one_gather() -> None:
     assert Ops.REDUCE_AXIS not in ops(y)
 
 
-def test_what_changes_nothing_adds_no_node() -> None:
+def test_a_no_op_adds_no_node() -> None:
     x = Tensor.empty(2, 3)
     same = [x.reshape(2, 3), x.permute(0, 1), x.expand(2, 3), x.shrink((None, None)), x[:]]
     same += [x.cast(dtypes.float32), x.pad((0, 0)), x.to(x.device), x.transpose(0, 0)]
     assert {y.uop for y in same} == {x.uop}
 
 
-# ---- gradients wanted ----
+# ---- gradients ----
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_backward_adds_to_gradients() -> None:
         assert evaluate(x.grad.uop).tolist() == [3 * count] * 2
 
 
-def test_backward_of_several_elements_needs_what_comes_after() -> None:
+def test_backward_of_several_elements_needs_an_incoming_gradient() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(RuntimeError, match=r"shape \(2,\) needs the upstream gradient, gradient="):
         (x * 3).backward()
@@ -149,7 +149,7 @@ def test_backward_of_several_elements_needs_what_comes_after() -> None:
     assert evaluate(x.grad.uop).tolist() == [3, 30]
 
 
-def test_gradient_by_what_there_is_no_way_to() -> None:
+def test_gradient_by_a_tensor_that_the_result_does_not_depend_on() -> None:
     x, y = Tensor([1.0]), Tensor([1.0])
     with pytest.raises(RuntimeError, match="does not depend on target 1"):
         x.sum().gradient(x, y)
@@ -210,7 +210,7 @@ def test_shard_takes_tuples_layouts_and_meshes() -> None:
         (Sharding(TWO, 0), 1, "has its axes already"),
     ],
 )
-def test_shard_that_cannot_be(devices: Any, axis: int, message: str) -> None:
+def test_an_impossible_shard_is_an_error(devices: Any, axis: int, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         Tensor.empty(4, 6).shard(devices, axis)
 
@@ -228,7 +228,7 @@ def test_tensors_on_several_devices_do_not_combine_silently() -> None:
         Tensor([1], device="CPU:1") + Tensor([1], device="CPU:2")
 
 
-def test_a_sharded_model_step_has_the_communication_it_needs_and_no_other() -> None:
+def test_a_sharded_training_step_has_only_the_necessary_communication() -> None:
     x, w = Tensor.empty(8, 4).shard(TWO, 0), Tensor.empty(4, 4).shard(TWO)
     w.requires_grad = True
     y = (x @ w).relu()
@@ -265,13 +265,13 @@ def test_a_sharded_model_step_has_the_communication_it_needs_and_no_other() -> N
         (lambda x: x.scatter(0, Tensor([[0]]), x, reduce="max"), TypeError, "reduce='max'"),
     ],
 )
-def test_mistakes_are_named(mistake: Any, error: type[Exception], message: str) -> None:
+def test_errors_name_the_mistake(mistake: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         mistake(Tensor.empty(2, 3))
 
 
-def test_every_movement_op_can_be_read_or_is_computed() -> None:
-    """`numpy()` of a view of memory applies the movement on the host."""
+def test_numpy_reads_or_computes_every_movement_op() -> None:
+    """`numpy()` of a view of memory applies movement ops on the host."""
     x = Tensor([[1, 2, 3], [4, 5, 6]]).realize()
     views = [x.T, x[:, 1:], x.flip(1), x.reshape(3, 2), x[0].expand(2, 3), x.pad((1, 0))]
     for view in views:

@@ -1,4 +1,4 @@
-"""Links between devices, the time of moves over them, and what is chosen by it."""
+"""Topology: links between devices, the time of transfers, and the choices that follow from it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_nodes(count: int, per_node: int, kind: str = "NULL") -> Topology:
         ("CPU:1", "CUDA:1", "host"),
     ],
 )
-def test_devices_are_linked_by_their_kinds(first: str, second: str, name: str) -> None:
+def test_links_depend_on_the_kinds_of_devices(first: str, second: str, name: str) -> None:
     assert Topology().link(first, second).name == name
     assert Topology().link(second, first).name == name
 
@@ -68,7 +68,7 @@ def test_a_device_in_two_nodes_is_an_error() -> None:
         Topology(nodes=(("NULL:0",), ("NULL", "NULL:1")))
 
 
-def test_a_topology_holds_inside_of_its_block() -> None:
+def test_a_topology_is_valid_inside_its_block() -> None:
     before, outer, inner = current_topology(), in_nodes(4, 2), in_nodes(4, 1)
     with outer:
         with inner, inner:
@@ -91,7 +91,7 @@ def test_a_round_is_latency_and_the_bytes_of_the_busiest_device() -> None:
     assert transfer_seconds(source, source, (4, MIB), 4) == 0
 
 
-def test_one_device_that_sends_to_all_is_the_busiest() -> None:
+def test_a_device_that_sends_to_all_is_the_busiest() -> None:
     four = devices(4, "CPU")
     seconds = transfer_seconds("CPU:0", Sharding(four), (MIB,), 4)
     assert seconds == pytest.approx(SAME_MEMORY.seconds(3 * 4 * MIB))
@@ -101,7 +101,7 @@ def test_slow_links_decide_the_time() -> None:
     layout = Sharding(devices(4), 0)
     fast, slow = Topology(), in_nodes(4, 2)
     arguments = (layout, layout.replicated(), (4, MIB), 4)
-    # half of the blocks that a device lacks are on the other node
+    # half of the missing blocks of a device are on the other node
     assert transfer_seconds(*arguments, fast) == pytest.approx(fast.peer.seconds(3 * 4 * MIB))
     assert transfer_seconds(*arguments, slow) == pytest.approx(slow.network.seconds(2 * 4 * MIB))
 
@@ -109,20 +109,20 @@ def test_slow_links_decide_the_time() -> None:
 # ---- all-reduce ----
 
 
-def terms(count: int, kind: str = "NULL") -> Sharding:
+def partial_sums(count: int, kind: str = "NULL") -> Sharding:
     return Sharding(devices(count, kind), ADD)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 8, 64])
 @pytest.mark.parametrize("kind", ["CPU", "NULL"])
-def test_few_bytes_go_directly_and_many_in_two_rounds(kind: str, count: int) -> None:
+def test_small_values_are_sent_directly_and_large_ones_in_two_rounds(kind: str, count: int) -> None:
     topology = Topology()
-    assert fastest_allreduce(topology, terms(count, kind), 64) == "direct"
-    assert fastest_allreduce(topology, terms(count, kind), 1 << 30) == "all2all"
+    assert fastest_allreduce(topology, partial_sums(count, kind), 64) == "direct"
+    assert fastest_allreduce(topology, partial_sums(count, kind), 1 << 30) == "all2all"
 
 
 def test_on_one_kind_of_link_more_bytes_take_longer() -> None:
-    source = terms(8)
+    source = partial_sums(8)
     times = {name: allreduce_seconds(source, 1 << 28, name) for name in ("direct", "all2all")}
     sent = {name: allreduce_bytes(8, 1 << 28, name) for name in times}
     assert min(times, key=times.__getitem__) == min(sent, key=sent.__getitem__)
@@ -131,18 +131,18 @@ def test_on_one_kind_of_link_more_bytes_take_longer() -> None:
 
 def test_an_unknown_algorithm_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="'tree'; use direct, all2all, hierarchical, ring"):
-        allreduce_seconds(terms(4), 8, "tree")
+        allreduce_seconds(partial_sums(4), 8, "tree")
 
 
 @pytest.mark.parametrize(
     ("source", "per_node", "size"),
     [
-        (terms(8), 4, 4),
-        (terms(8), 8, None),
-        (terms(8), 1, None),
+        (partial_sums(8), 4, 4),
+        (partial_sums(8), 8, None),
+        (partial_sums(8), 1, None),
         (Sharding(devices(8), (ADD, None), (4, 2)), 4, 2),
         (Sharding(devices(8), (None, ADD), (2, 4)), 4, None),
-        # pairs across nodes, in which everything is slow
+        # pairs across nodes, where every link is slow
         (Sharding(devices(8), (ADD, None), (2, 4)), 4, None),
     ],
 )
@@ -150,15 +150,15 @@ def test_groups_that_span_nodes(source: Sharding, per_node: int, size: int | Non
     assert node_size(in_nodes(8, per_node), source) == size
 
 
-def test_across_nodes_large_terms_are_reduced_inside_first() -> None:
-    topology, source = in_nodes(16, 8), terms(16)
+def test_large_partial_sums_are_reduced_inside_nodes_first() -> None:
+    topology, source = in_nodes(16, 8), partial_sums(16)
     assert fastest_allreduce(topology, source, 1 << 28) == "hierarchical"
     assert fastest_allreduce(topology, source, 64) == "direct"
     seconds = {
         name: allreduce_seconds(source, 1 << 28, name, topology)
         for name in ("all2all", "hierarchical", "ring")
     }
-    # each step around a ring waits for the pair of neighbours that lie in two nodes
+    # each step of a ring waits for the neighbours in different nodes
     assert seconds["hierarchical"] < seconds["all2all"] < seconds["ring"]
     with topology, Context(ALL2ALL=2):
         assert choose_algorithm(source, 1 << 28) == "all2all"
@@ -182,23 +182,23 @@ FAR = Link("far", 1e-6, 1e8)
         ((0, 1, 0), (2, 2, 2), 2),
     ],
 )
-def test_a_hierarchical_all_reduce_adds_up_every_term(axes: Any, mesh: Any, per_node: int) -> None:
+def test_a_hierarchical_all_reduce_adds_every_value(axes: Any, mesh: Any, per_node: int) -> None:
     layout = Sharding(EIGHT, axes, mesh)
     value = array(8, 2, 5001)
     count = layout.shards(0)
     nodes = Topology.of_nodes(EIGHT, per_node).nodes
     with Topology(nodes=nodes, network=FAR) as topology:
-        terms = layout.with_axes([ADD if p == 0 else None for p in layout.axes])
-        assert fastest_allreduce(topology, terms, 4 * 2 * 5001) == "hierarchical"
+        partial = layout.with_axes([ADD if p == 0 else None for p in layout.axes])
+        assert fastest_allreduce(topology, partial, 4 * 2 * 5001) == "hierarchical"
         total = placed(value, layout).sum(0)
-        # as many bytes as in two rounds among all, up to whole pieces
+        # as many bytes as in two rounds among all devices, up to rounding to pieces
         sent = moved(total)["all_reduce"]
     least = 8 * allreduce_bytes(count, 4 * 2 * 5001 // layout.shards(1), "all2all")
     assert least <= sent <= least + 8 * 2 * 4 * count
     np.testing.assert_allclose(total.numpy(), value.sum(0), rtol=1e-4, atol=1e-5)
 
 
-def test_a_plan_is_made_anew_for_another_topology() -> None:
+def test_a_plan_is_not_reused_under_another_topology() -> None:
     x = placed(array(8, 9000), Sharding(EIGHT, 0))
     expected = array(8, 9000).sum(0)
     for topology in (Topology(), Topology(nodes=(EIGHT[:4], EIGHT[4:]), network=FAR)):
@@ -209,7 +209,7 @@ def test_a_plan_is_made_anew_for_another_topology() -> None:
         assert len(copies) == (4 if topology.nodes else 2)
 
 
-def test_a_record_and_its_line_say_which_algorithm_ran(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_and_its_line_name_the_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
     small, large = (placed(array(8, n), Sharding(EIGHT, 0)) for n in (2, 9000))
     with CommTrace() as trace, Context(DEBUG=2), Topology():
         small.sum(0).realize()
@@ -222,8 +222,8 @@ def test_a_record_and_its_line_say_which_algorithm_ran(capsys: pytest.CaptureFix
 # ---- operands ----
 
 
-def test_where_links_differ_the_slow_one_is_spared() -> None:
-    # split over all, or over the first mesh dimension alone, which goes across nodes
+def test_the_choice_of_operands_avoids_slow_links() -> None:
+    # sharded over all devices, or over the first mesh dimension alone, which spans nodes
     eight = devices(8)
     x = Sharding(eight, (0, None), (2, 4))
     y = Sharding(eight, (1, None), (2, 4))
@@ -237,7 +237,7 @@ def test_where_links_differ_the_slow_one_is_spared() -> None:
 
 
 def test_the_choice_of_operands_weighs_bytes_by_their_links() -> None:
-    # three operands: moving a between nodes, or b and c inside of them, which is more bytes
+    # three operands: move a between nodes, or b and c inside nodes, which is more bytes
     eight = devices(8)
     across = Sharding(eight, (0, None), (2, 4))
     inside = Sharding(eight, (None, 0), (2, 4))
@@ -258,7 +258,7 @@ def test_the_choice_of_operands_weighs_bytes_by_their_links() -> None:
     assert seconds(chosen) <= min(map(seconds, layouts))
 
 
-def test_building_a_graph_asks_for_equal_layouts_only_once() -> None:
+def test_common_layouts_are_computed_once_per_distinct_query() -> None:
     x = Tensor.empty(64, 64, device=Sharding(EIGHT, 0))
     with Topology():
         assert (x + x).device is x.device

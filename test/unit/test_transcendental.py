@@ -1,7 +1,6 @@
-"""exp2, log2, sin and power: how far from the exact value, and what they give at the edges.
+"""exp2, log2, sin and pow: errors in ULPs, and results at edge cases.
 
-The evaluator rounds every operation, so that the figures hold for targets without fused operations
-too.
+The evaluator rounds every operation, so the bounds also hold for targets without fused operations.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def test_float32_errors_over_all_floats(
 
 @pytest.mark.parametrize(("function", "exact"), FUNCTIONS)
 @given(value=st.floats(width=32))
-def test_float32_of_any_number_is_near(
+def test_float32_results_are_accurate_for_any_number(
     function: Function, exact: Callable[[Array], Array], value: float
 ) -> None:
     values = np.array([value], np.float32)

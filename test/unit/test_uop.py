@@ -1,4 +1,4 @@
-"""The node: interning, constants, walks, symbolic integers, and how graphs are printed."""
+"""UOp: interning, constants, traversal, symbolic integers, and printing of graphs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_key_is_the_same_in_every_process() -> None:
     assert ((a * 3 + 1) % 7 < 4).key.hex() == other
 
 
-# ---- walks ----
+# ---- traversal ----
 
 
 def test_sources_come_before_their_users_and_each_node_once() -> None:
@@ -80,13 +80,13 @@ def test_sources_come_before_their_users_and_each_node_once() -> None:
     assert all(order.index(x) < order.index(node) for node in order for x in node.src)
 
 
-def test_a_gate_stops_the_walk() -> None:
+def test_a_gate_stops_the_traversal() -> None:
     node = (a + b) * 2
     assert a not in node.toposort(gate=lambda u: u.op is not Ops.ADD)
     assert a + b in node.toposort(gate=lambda u: u.op is not Ops.ADD)
 
 
-def test_replacements_are_not_searched() -> None:
+def test_replacements_are_not_traversed() -> None:
     assert (a + b).substitute({a: a * b, b: a}) is a * b + a
     assert (a + b).substitute({}) is a + b
 
@@ -115,12 +115,14 @@ def test_a_variable_takes_values_between_its_bounds() -> None:
         (lambda: UOp.new_buffer("CPU", (2,), dtypes.int32).buffer, ValueError, "not realized"),
     ],
 )
-def test_a_mistake_is_named(build: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_errors_name_the_mistake(
+    build: Callable[[], Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         build()
 
 
-def test_what_bounds_tell_is_a_python_number() -> None:
+def test_a_value_determined_by_its_bounds_is_a_python_number() -> None:
     assert bool(a < 11)
     assert not bool(a < 0)
     assert int(a * 0 + 3) == 3
@@ -201,12 +203,12 @@ def test_an_expression_of_sizes_is_one_line() -> None:
     assert f"{a.bind(4)}" == "a[4]"
 
 
-def test_keys_tell_variables_of_equal_name_apart() -> None:
+def test_keys_distinguish_variables_with_equal_names() -> None:
     keys = {UOp.arange(UOp.variable("n", 1, limit)).key for limit in (4, 4, 8)}
     assert len(keys) == 2
 
 
-def test_a_large_graph_is_cut_short() -> None:
+def test_a_large_graph_is_abbreviated() -> None:
     node = a
     for number in range(10_000):
         node = node * node + number
@@ -216,7 +218,7 @@ def test_a_large_graph_is_cut_short() -> None:
     assert "not shown" in lines[-1]
 
 
-def test_a_long_expression_is_cut_short() -> None:
+def test_a_long_expression_is_abbreviated() -> None:
     node = a
     for _ in range(200):
         node = node * node + 1
@@ -224,7 +226,7 @@ def test_a_long_expression_is_cut_short() -> None:
     assert "..." in node.render()
 
 
-def test_every_op_is_in_no_group_or_in_one_kind() -> None:
+def test_every_op_is_in_at_most_one_group() -> None:
     kinds = [GroupOp.Unary, GroupOp.Binary, GroupOp.Ternary, GroupOp.Movement]
     assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
     assert GroupOp.Commutative <= GroupOp.Binary
@@ -237,7 +239,7 @@ def test_every_op_is_in_no_group_or_in_one_kind() -> None:
 
 
 def declared_by(kind: type) -> set[str]:
-    """The names that a class declares, and leaves to its subclasses to define."""
+    """The names that a class declares for its subclasses to define."""
     functions = {name: x.fget if isinstance(x, property) else x for name, x in vars(kind).items()}
     return {
         name

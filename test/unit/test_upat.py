@@ -1,4 +1,4 @@
-"""Patterns match what they describe, and rewriting applies rules until nothing changes."""
+"""Patterns and rewriting: matching, and application of rules to a fixed point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ two = UOp.const(dtypes.index, 2)
 
 
 def captured(pattern: UPat, node: UOp) -> dict[str, UOp] | None:
-    """What `pattern` names in `node`, or None if it does not match."""
+    """The named nodes of a match of `pattern` with `node`; None if it does not match."""
     found: list[dict[str, UOp]] = []
 
     def rule(x: UOp | None = None, y: UOp | None = None, z: UOp | None = None) -> None:
@@ -36,7 +36,7 @@ x, y = UPat.var("x"), UPat.var("y")
 
 
 def recorder(seen: list[UOp]) -> Callable[[UOp], None]:
-    """A rule that replaces nothing and notes which nodes it was tried on."""
+    """A rule that replaces nothing, and records the nodes it was tried on."""
 
     def record(x: UOp) -> None:
         seen.append(x)
@@ -82,12 +82,12 @@ def test_a_pattern_matches(pattern: UPat, node: UOp, expected: dict[str, UOp] | 
     assert captured(pattern, node) == expected
 
 
-def test_an_order_that_the_rule_refuses_is_not_the_last_one_tried() -> None:
+def test_another_order_of_sources_is_tried_if_the_rule_refuses_one() -> None:
     matcher = PatternMatcher([(UPat(Ops.ADD, src=[x, y]), lambda x, y: y if x is b else None)])
     assert matcher.rewrite(a + b) is a
 
 
-def test_the_first_rule_that_gives_something_counts() -> None:
+def test_the_first_rule_that_returns_a_node_wins() -> None:
     nothing: list[UOp] = []
     first = PatternMatcher([(UPat(Ops.ADD, name="x"), recorder(nothing))])
     second = PatternMatcher([(UPat(Ops.ADD), lambda: a), (UPat(Ops.ADD), lambda: b)])
@@ -100,7 +100,7 @@ def test_a_rule_that_returns_its_node_has_not_matched() -> None:
     assert matcher.rewrite(a + b) is a
 
 
-def test_a_rule_gets_the_context() -> None:
+def test_a_rule_receives_the_context() -> None:
     matcher = PatternMatcher([(UPat(Ops.DEFINE_VAR, name="x"), lambda ctx, x: ctx.get(x))])
     assert graph_rewrite(a + b, matcher, ctx={a: b}) is b + b
 
@@ -136,7 +136,7 @@ def test_rewriting_carries_the_line_that_caused_communication() -> None:
     assert rebuilt.src[0].user_line == "first"
     assert first.replace(src=(b,), arg="CPU:3").user_line == "first"
     assert (first + 1).substitute({a: b}).src[0].user_line == "first"
-    # a rule that sinks communication replaces that of its source, and leaves what was there alone
+    # a rule that sinks communication takes the line of its source; other nodes keep theirs
     sink = PatternMatcher(
         [
             (
@@ -151,7 +151,7 @@ def test_rewriting_carries_the_line_that_caused_communication() -> None:
     assert second.user_line == "second"
 
 
-def test_from_the_roots_a_replaced_node_is_not_entered() -> None:
+def test_top_down_a_replaced_node_is_not_traversed() -> None:
     seen: list[UOp] = []
     rules = PatternMatcher(
         [
@@ -163,7 +163,7 @@ def test_from_the_roots_a_replaced_node_is_not_entered() -> None:
     assert f not in seen
 
 
-def test_from_the_roots_rules_see_what_sources_become() -> None:
+def test_top_down_rules_see_rewritten_sources() -> None:
     rules = PatternMatcher(
         [
             (UPat(Ops.ADD, src=(x, x)), lambda x: x * 2),
@@ -173,7 +173,7 @@ def test_from_the_roots_rules_see_what_sources_become() -> None:
     assert graph_rewrite(a + b, rules, bottom_up=True) is b * 2
 
 
-def test_rules_that_undo_each_other_are_found_at_once() -> None:
+def test_rules_that_undo_each_other_are_detected_at_once() -> None:
     rules = PatternMatcher(
         [
             (UPat(Ops.MUL, src=(x, y)), lambda x, y: x + y),
@@ -184,7 +184,7 @@ def test_rules_that_undo_each_other_are_found_at_once() -> None:
         graph_rewrite(a * b, rules, name="forth and back")
 
 
-def test_a_rule_that_wraps_its_node_is_found_at_once() -> None:
+def test_a_rule_that_wraps_its_node_is_detected_at_once() -> None:
     rules = PatternMatcher([(UPat(Ops.MUL, name="x"), lambda x: x + 1)])
     with pytest.raises(RewriteLoopError, match="undo each other"):
         graph_rewrite(a * b, rules)
@@ -207,7 +207,7 @@ def test_deep_graphs_need_no_recursion() -> None:
     assert graph_rewrite(node, rules, bottom_up=True) is f
 
 
-def test_pure_rules_do_not_look_at_a_settled_node_again() -> None:
+def test_pure_rules_skip_nodes_at_their_fixed_point() -> None:
     calls: list[UOp] = []
     rule = (UPat(Ops.SIN, name="x"), recorder(calls))
     pure, other = PatternMatcher([rule], pure=True), PatternMatcher([rule])
@@ -254,7 +254,7 @@ elsewhere = UOp.new_buffer("CPU:1", (2,), dtypes.float32)
 )
 @pytest.mark.parametrize("bottom_up", [False, True])
 def test_spec_2_refuses_a_replacement_that(new: UOp, message: str, bottom_up: bool) -> None:
-    # what is replaced is part of the last case's replacement, so it is replaced once
+    # the replaced node is part of the last case's replacement, so it is replaced once
     rules = PatternMatcher([(UPat(Ops.SQRT, src=(x,)), lambda x: new)])
     with Context(SPEC=2), pytest.raises(SpecError, match=message.replace("BUFFER", "SQRT")):
         graph_rewrite(small.sqrt(), rules, bottom_up=bottom_up, name="swap")
@@ -268,7 +268,7 @@ def test_spec_2_lets_a_constant_lose_its_device() -> None:
         assert graph_rewrite(small, replacing(small, zero)) is zero
 
 
-def test_a_pass_may_change_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_may_change_the_properties_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tinygrad.uop.spec.MAY_CHANGE", dict(MAY_CHANGE))
     may_change("lower", "dtype")
     with Context(SPEC=2):

@@ -1,4 +1,4 @@
-"""Files as `torch.save` writes them, made without PyTorch: its globals are written by name."""
+"""Writes files like `torch.save` without PyTorch: its globals are written by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Global:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a global; `state` is what the result is given with BUILD."""
+    """A call of a global; BUILD sets `state` on its result."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -43,9 +43,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Stored:
-    """A storage: its elements, under a key; `view` is what a stream says of the part that is meant.
+    """A storage: its elements, under a key; `view` is the slice that a stream format names.
 
-    `count` and `name` are its number of elements and the name of its type, as the file claims.
+    `count` and `name` are the number of elements and the type name that the file claims.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Stored:
 
 
 class Writer(pickle._Pickler):
-    """Writes `Global`, `Call` and `Stored` as what they stand for."""
+    """A pickler for `Global`, `Call` and `Stored`."""
 
     dispatch: ClassVar = dict(pickle._Pickler.dispatch)
 
@@ -101,7 +101,7 @@ def tensor(
 
 
 def typed_tensor(storage: Stored, dtype: str, shape: tuple[int, ...]) -> Call:
-    """A tensor of a type that no storage has a class for, of one axis."""
+    """A 1-d tensor of a type without a storage class."""
     hooks = Call(Global("collections", "OrderedDict"), ())
     function = Global("torch._utils", "_rebuild_tensor_v3")
     return Call(function, (storage, 0, shape, (1,), False, hooks, Global("torch", dtype)))
@@ -113,7 +113,7 @@ def parameter(data: Call) -> Call:
 
 
 def array_tensor(key: str, array: np.ndarray) -> Call:
-    """A tensor that has a storage of its own."""
+    """A tensor with its own storage."""
     strides = tuple(stride // array.itemsize for stride in array.strides)
     return tensor(Stored(key, array.reshape(-1)), array.shape, strides)
 
@@ -150,7 +150,7 @@ def stream_checkpoint(obj: Any, system: Any = None) -> bytes:
 
 
 def zip_of_pickle(data: bytes) -> bytes:
-    """A file of `torch.save` whose pickle is these bytes."""
+    """A file like that of `torch.save`, whose pickle is these bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", data)
