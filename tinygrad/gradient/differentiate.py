@@ -271,7 +271,7 @@ def _mselect(g: UOp, y: UOp) -> Gradients:
     # the gradients of replicas add up
     summed = layout.with_axes([Partial("ADD") if p is None else p for p in layout.axes])
     parts = [
-        (g if i == y.arg else _number(g, 0)._broadcast_to(shape)).copy_to_device(device)
+        (g if i == y.arg else _number(g, 0).broadcast_to(shape)).copy_to_device(device)
         for i, (device, shape) in enumerate(zip(layout.devices, shapes, strict=True))
     ]
     stack = UOp(Ops.MSTACK, g.dtype, tuple(parts), summed)

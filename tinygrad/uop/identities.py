@@ -18,7 +18,7 @@ def broadcast_like(u: Node, x: Node) -> Node:
     shape = u.shape_or_none
     if not shape or x.shape_or_none == shape:
         return x
-    return x._broadcast_to(shape)
+    return x.broadcast_to(shape)
 
 
 def fold_single_value(u: Node) -> Node | None:

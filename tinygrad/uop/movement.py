@@ -53,7 +53,7 @@ class MovementMixin(Node):
         """Repeat axes of size 1."""
         return self if self.shape == shape else self._movement(Ops.EXPAND, shape)
 
-    def _broadcast_to(self, shape: tuple[int | Node, ...]) -> Self:
+    def broadcast_to(self, shape: tuple[int | Node, ...]) -> Self:
         return self.reshape((1,) * len(shape)).expand(shape)
 
     def permute(self, order: tuple[int, ...] | int, *axes: int) -> Self:

@@ -301,7 +301,7 @@ class Node(MathMixin):
         """Keep `start:end` of each axis."""
         raise NotImplementedError
 
-    def _broadcast_to(self, shape: tuple[Any, ...]) -> Self:
+    def broadcast_to(self, shape: tuple[Any, ...]) -> Self:
         """A scalar as an array of `shape`."""
         raise NotImplementedError
 

@@ -30,7 +30,7 @@ class TensorGraphMixin(MovementMixin):
         """A constant of this node's dtype and, in a tensor graph, of its shape."""
         node = self.const(self.dtype, value)
         shape = self.shape_or_none
-        return node._broadcast_to(shape) if shape else node
+        return node.broadcast_to(shape) if shape else node
 
     @classmethod
     def new_buffer(cls, device: DeviceValue, shape: tuple[int, ...], dtype: DType) -> Self:
