@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.llm.fake_model import tokenizer
-from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalized_messages
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.server.request_fields import ROLES, ApiError
 from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
@@ -63,7 +63,7 @@ def test_any_json_is_a_chat_request_or_an_error(body: dict[str, Any]) -> None:
     # what is accepted can be written by a template and read by a tokenizer
     try:
         tokens = ChatTemplate(TEMPLATE, tokenizer()).encode(
-            normalized_messages(request.messages), request.tools, **request.variables
+            normalize_messages(request.messages), request.tools, **request.variables
         )
     except ChatError:
         return

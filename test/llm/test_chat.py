@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tinygrad.apps.language.chat.reply_parser import Delta, ReplyParser, ToolCall
 from tinygrad.apps.language.chat.stop_strings import StopStrings
-from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalized_messages
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("jinja2")
@@ -65,7 +65,7 @@ def test_templates_have_the_functions_that_models_use(source: str, text: str) ->
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{{ raise_exception('roles must alternate') }}", "refuses: roles must alternate"),
+        ("{{ raise_exception('roles must alternate') }}", "rejects the conversation: roles"),
         ("{{ messages.__class__.__mro__ }}", "failed: access to attribute '__class__'"),
         ("{{ messages.append(1) }}", "failed: .*append"),
         ("{{ messages[3].content }}", "failed: .*no element 3"),
@@ -90,7 +90,7 @@ def test_messages_are_normalized_for_templates() -> None:
         {"role": "developer", "content": [{"type": "text", "text": text} for text in "ab"]},
         {"role": "assistant", "content": None, "tool_calls": [call, broken]},
     ]
-    system, assistant = normalized_messages(messages)
+    system, assistant = normalize_messages(messages)
     assert system == {"role": "system", "content": "ab"}
     assert assistant["content"] == ""
     arguments = [call["function"]["arguments"] for call in assistant["tool_calls"]]

@@ -459,7 +459,7 @@ def test_a_template_can_reject_a_conversation() -> None:
     with served(FakeModel(), template="{{ raise_exception('no system') }}") as site:
         status, answer = site.ask("POST", CHAT, bad())
         assert (status, answer["error"]["param"]) == (400, "messages")
-        assert "refuses: no system" in answer["error"]["message"]
+        assert "rejects the conversation: no system" in answer["error"]["message"]
 
 
 def test_a_failing_model_is_a_server_error() -> None:

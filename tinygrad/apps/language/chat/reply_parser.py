@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.apps.language.chat.stop_strings import held_back
+from tinygrad.apps.language.chat.stop_strings import count_partial_marker
 
 THINK, END_THINK = "<think>", "</think>"
 CALL, END_CALL = "<tool_call>", "</tool_call>"
@@ -111,7 +111,7 @@ class ReplyParser:
             self._inside, self._buffer, self._fresh = None, rest, True
             text = text.rstrip()
             return [Delta(reasoning=text)] if text else []
-        return self._released([END_THINK], is_content=False)
+        return self._release([END_THINK], is_content=False)
 
     def _call(self) -> list[Delta] | None:
         body, mark, rest = self._buffer.partition(END_CALL)
@@ -140,11 +140,13 @@ class ReplyParser:
             before = text[:place].rstrip()
             self._has_content |= bool(before)
             return [Delta(content=before)] if before else []
-        return self._released([THINK, *openers], is_content=True)
+        return self._release([THINK, *openers], is_content=True)
 
-    def _released(self, markers: Sequence[str], is_content: bool) -> list[Delta] | None:
+    def _release(self, markers: Sequence[str], is_content: bool) -> list[Delta] | None:
         """All of the buffer except a possible start of a marker, and the white space before it."""
-        text = self._buffer[: len(self._buffer) - held_back(self._buffer, markers)].rstrip()
+        text = self._buffer[
+            : len(self._buffer) - count_partial_marker(self._buffer, markers)
+        ].rstrip()
         if not text:
             return None
         self._buffer = self._buffer[len(text) :]

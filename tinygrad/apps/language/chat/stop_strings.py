@@ -30,7 +30,7 @@ class StopStrings:
         if ends:
             self.found, self._held = True, ""
             return text[: sum(min(ends))]
-        keep = held_back(text, self._stops)
+        keep = count_partial_marker(text, self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -40,10 +40,10 @@ class StopStrings:
         return held
 
 
-def held_back(text: str, markers: Sequence[str]) -> int:
+def count_partial_marker(text: str, markers: Sequence[str]) -> int:
     """The number of characters at the end of `text` that may be the start of a marker.
 
-    >>> held_back("a <to", ["<tool>", "<think>"])
+    >>> count_partial_marker("a <to", ["<tool>", "<think>"])
     3
     """
     longest = max(map(len, markers), default=1) - 1

@@ -66,7 +66,7 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: SimpleTokenizer) -> None:
         self.source = source
         self._tokenizer = tokenizer
-        self._template = _compiled(source)
+        self._template = _compile(source)
 
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any], tokenizer: SimpleTokenizer) -> ChatTemplate:
@@ -139,19 +139,19 @@ class ChatTemplate:
         return value
 
 
-def normalized_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def normalize_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages of OpenAI's API in the form that templates expect.
 
     The parts of a content are joined, `developer` becomes `system`, and the arguments of a tool
     call become an object instead of JSON text.
 
-    >>> normalized_messages([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
+    >>> normalize_messages([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
     [{'role': 'user', 'content': 'a'}]
     """
-    return [_normalized(message) for message in messages]
+    return [_normalize_message(message) for message in messages]
 
 
-def _normalized(message: Message) -> dict[str, Any]:
+def _normalize_message(message: Message) -> dict[str, Any]:
     ready = dict(message)
     if ready["role"] == "developer":
         ready["role"] = "system"
@@ -160,11 +160,11 @@ def _normalized(message: Message) -> dict[str, Any]:
         content = "".join(part["text"] for part in content)
     ready["content"] = content or ""
     if ready.get("tool_calls"):
-        ready["tool_calls"] = [_with_argument_object(call) for call in ready["tool_calls"]]
+        ready["tool_calls"] = [_parse_arguments(call) for call in ready["tool_calls"]]
     return ready
 
 
-def _with_argument_object(call: Message) -> dict[str, Any]:
+def _parse_arguments(call: Message) -> dict[str, Any]:
     """A tool call whose arguments are an object, if their JSON is valid."""
     function = dict(call["function"])
     try:
@@ -175,7 +175,7 @@ def _with_argument_object(call: Message) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _compiled(source: str) -> Callable[..., str]:
+def _compile(source: str) -> Callable[..., str]:
     try:
         from jinja2.exceptions import TemplateSyntaxError
     except ImportError as error:
@@ -227,7 +227,7 @@ def _to_json(
 
 def _refuse(message: str) -> NoReturn:
     """`raise_exception` of templates: rejects a conversation."""
-    raise ChatError(f"the model's chat template refuses: {message}")
+    raise ChatError(f"the model's chat template rejects the conversation: {message}")
 
 
 def _now(pattern: str) -> str:

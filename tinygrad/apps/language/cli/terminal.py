@@ -75,7 +75,7 @@ def _command(conversation: Conversation, line: str) -> bool:
             conversation.system = rest
             conversation.messages.clear()
         case "/system":
-            print(conversation.system or "(what the model's template says)", file=sys.stderr)
+            print(conversation.system or "(that of the chat template)", file=sys.stderr)
         case "/help":
             print(HELP, file=sys.stderr)
         case _:

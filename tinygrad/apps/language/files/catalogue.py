@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
 from tinygrad.apps.language.files.hub import FILE_URL, commit_of, hub_download
 from tinygrad.apps.language.files.split_files import PART, names_of_parts
@@ -152,7 +153,8 @@ def locate(name: str) -> Path:
     source = CATALOGUE.get(name.lower())
     if source is None and name.startswith(("http://", "https://")):
         found = FILE_URL.match(name)
-        source = HubFile(**found.groupdict()) if found else UrlFile(name)
+        parts = {key: unquote(part) for key, part in found.groupdict().items()} if found else {}
+        source = HubFile(**parts) if found else UrlFile(name)
     if source is not None:
         return source.path()
     paths = [Path(part).expanduser() for part in names_of_parts(name)]

@@ -246,7 +246,7 @@ class Engine:
         for generation in cancelled:
             generation.end(FinishReason.CANCELLED)
         for generation in admitted:
-            self._guarded([generation], partial(self._take_slot, generation))
+            self._guard([generation], partial(self._take_slot, generation))
 
     def _take_slot(self, generation: GenerationTask) -> None:
         slot = self._slot_for(generation.tokens)
@@ -284,7 +284,7 @@ class Engine:
         self._prefill(one for one in running if one.is_prefilling)
         decoding = [one for one in decoding if not self._ended_by_context(one)]
         if decoding:
-            self._guarded(decoding, partial(self._decode, decoding))
+            self._guard(decoding, partial(self._decode, decoding))
         with self._changed:
             self._running = [one for one in running if one.slot]
 
@@ -295,7 +295,7 @@ class Engine:
             assert generation.slot is not None
             first.setdefault(generation.slot.cache.replica, generation)
         # all replicas start before the logits of the first are waited for
-        found = [self._guarded([one], partial(self._prefill_chunk, one)) for one in first.values()]
+        found = [self._guard([one], partial(self._prefill_chunk, one)) for one in first.values()]
         for generation, logits in zip(first.values(), found, strict=True):
             if logits is not None:
                 self._advance(generation, logits)
@@ -324,14 +324,14 @@ class Engine:
             self._advance(generation, logits[row])
 
     def _advance(self, generation: GenerationTask, logits: Tensor) -> None:
-        self._guarded([generation], partial(self._sample, generation, logits))
+        self._guard([generation], partial(self._sample, generation, logits))
 
     def _sample(self, generation: GenerationTask, logits: Tensor) -> None:
         reason = generation.sample(logits)
         if reason is not None:
             generation.end(reason)
 
-    def _guarded(self, generations: list[GenerationTask], action: Callable[[], T]) -> T | None:
+    def _guard(self, generations: list[GenerationTask], action: Callable[[], T]) -> T | None:
         """Run an action for some sequences; if it raises, these fail and no others."""
         try:
             return action()

@@ -48,10 +48,10 @@ def generate(
     cache = model.new_cache() if cache is None else cache
     cache.check_fits(len(tokens))
     constraint = grammar.start() if grammar else None
-    return _generated(model, tokens, Sampler(sampling or Sampling(), constraint), cache)
+    return _generate_tokens(model, tokens, Sampler(sampling or Sampling(), constraint), cache)
 
 
-def _generated(
+def _generate_tokens(
     model: LanguageModel, tokens: list[int], sampler: Sampler, cache: KVCache
 ) -> Iterator[Generated]:
     logits = model.prefill(tokens, cache)

@@ -80,7 +80,7 @@ class Sampler:
         values = logits.numpy().astype(np.float64)
         logprobs = _log_softmax(values)
         if sampling.repetition_penalty != 1 and len(tokens):
-            values = _penalized(values, tokens, sampling.repetition_penalty)
+            values = _penalize(values, tokens, sampling.repetition_penalty)
         if self.constraint is not None:
             values = np.where(self.constraint.allowed(), values, -np.inf)
         token = int(values.argmax()) if sampling.temperature == 0 else self._sample(values)
@@ -99,7 +99,7 @@ class Sampler:
 
     def _sample(self, values: Any) -> int:
         sampling = self.sampling
-        order = _likeliest(values, sampling.top_k)
+        order = _sort_likeliest(values, sampling.top_k)
         probabilities = np.exp(_log_softmax(values[order] / sampling.temperature))
         before = np.cumsum(probabilities) - probabilities
         allowed = before < sampling.top_p
@@ -115,14 +115,14 @@ def _log_softmax(values: Any) -> Any:
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def _penalized(values: Any, tokens: Sequence[int], penalty: float) -> Any:
+def _penalize(values: Any, tokens: Sequence[int], penalty: float) -> Any:
     seen = np.unique(np.asarray(tokens))
     values = values.copy()
     values[seen] = np.where(values[seen] > 0, values[seen] / penalty, values[seen] * penalty)
     return values
 
 
-def _likeliest(values: Any, count: int) -> Any:
+def _sort_likeliest(values: Any, count: int) -> Any:
     """The tokens of the `count` largest values, or of all (0), in descending order."""
     chosen = np.arange(len(values))
     if 0 < count < len(values):

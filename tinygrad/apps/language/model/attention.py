@@ -82,8 +82,8 @@ class Attention:
         query = self._heads(self.query(x), self.query_norm, self.shared_by)
         key = self._heads(self.key(x), self.key_norm, 1)
         value = self._heads(self.value(x), None, 1)
-        query = self.rotary.rotated(query * self.config.score_scale, angles)
-        key = self.rotary.rotated(key, angles)
+        query = self.rotary.rotate(query * self.config.score_scale, angles)
+        key = self.rotary.rotate(key, angles)
         # from (rows, length, groups, heads, dim) to (rows, groups, heads, length, dim)
         query, key, value = (t.permute(0, 2, 3, 1, 4) for t in (query, key, value))
         if step.memories:

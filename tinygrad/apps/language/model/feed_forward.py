@@ -29,7 +29,7 @@ class FeedForward:
         self.down = file.projection(f"{name}down", ShardedAxis(COLUMNS, units))
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.down(gated(self.gate(x), self.up(x), self.gelu))
+        return self.down(apply_gate(self.gate(x), self.up(x), self.gelu))
 
 
 class MixtureOfExperts:
@@ -58,11 +58,11 @@ class MixtureOfExperts:
             shares = shares / shares.sum(-1, keepdim=True)
         # (rows, length, experts, 1, dim): one vector for each expert of a token
         x = x.unsqueeze(-2).unsqueeze(-2)
-        hidden = gated(self.gate[chosen](x), self.up[chosen](x), self.config.gelu)
+        hidden = apply_gate(self.gate[chosen](x), self.up[chosen](x), self.config.gelu)
         outputs = self.down[chosen](hidden).squeeze(-2)
         return (outputs * (shares * self.config.expert_scale).unsqueeze(-1)).sum(-2)
 
 
-def gated(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
+def apply_gate(gate: Tensor, up: Tensor, gelu: bool) -> Tensor:
     """The gated activation, `act(gate) * up`."""
     return (gate.gelu() if gelu else gate.silu()) * up

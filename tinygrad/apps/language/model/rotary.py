@@ -21,7 +21,7 @@ class RotaryEmbedding:
 
     >>> from tinygrad.apps.language.model.rotary import RotaryEmbedding
     >>> rotary = RotaryEmbedding(RopeConfig(dim=2, base=10000.0, pairs_adjacent=True), 4, "CPU")
-    >>> rotary.rotated(Tensor.ones(1, 1, 1, 1, 2), rotary.angles([0], 1)).flatten().tolist()
+    >>> rotary.rotate(Tensor.ones(1, 1, 1, 1, 2), rotary.angles([0], 1)).flatten().tolist()
     [1.0, 1.0]
     """
 
@@ -50,11 +50,11 @@ class RotaryEmbedding:
         shape = (len(starts), length, 1, 1, self.rope.dim // 2)
         return cosines.reshape(shape), sines.reshape(shape)
 
-    def rotated(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """Heads (rows, length, groups, heads, head_dim) with the first `dim` elements rotated."""
+    def rotate(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """Rotate the first `dim` elements of heads (rows, length, groups, heads, head_dim)."""
         dim = self.rope.dim
         if dim < x.shape[-1]:
-            return self.rotated(x[..., :dim], angles).cat(x[..., dim:], dim=-1)
+            return self.rotate(x[..., :dim], angles).cat(x[..., dim:], dim=-1)
         # the axis of the two elements of a pair
         axis = -1 if self.rope.pairs_adjacent else -2
         pairs = x.unflatten(-1, (-1, 2) if self.rope.pairs_adjacent else (2, -1))

@@ -60,15 +60,15 @@ class TransformerBlock:
         """Hidden states (rows, length, dim) to the same shape."""
         angles = self.rotary.angles(step.starts, step.length)
         before, after = self.norms
-        x = x + _applied(after, self.attention(_applied(before, x), angles, step))
+        x = x + _apply_norm(after, self.attention(_apply_norm(before, x), angles, step))
         if isinstance(self.feed_forward, MixtureOfExperts):
             # experts run for small groups of tokens, and all read this value
             x = x.realize()
         before, after = self.feed_norms
-        return x + _applied(after, self.feed_forward(_applied(before, x)))
+        return x + _apply_norm(after, self.feed_forward(_apply_norm(before, x)))
 
 
-def _applied(norm: Norm | None, x: Tensor) -> Tensor:
+def _apply_norm(norm: Norm | None, x: Tensor) -> Tensor:
     return x if norm is None else norm(x)
 
 

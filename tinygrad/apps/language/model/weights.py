@@ -90,7 +90,7 @@ class _SingleFile:
         self.bytes = bytes_of_file(gguf)
         self.data_start, self.metadata, self.entries = gguf_load_metadata(self.bytes)
         if layout.is_single and is_on_disk(self.bytes):
-            self.bytes, self.mapping = _mapped(self.bytes, layout.mesh.devices[0])
+            self.bytes, self.mapping = _map_file(self.bytes, layout.mesh.devices[0])
 
     def view(self, entry: TensorEntry, skipped: int, shape: tuple[int, ...]) -> Tensor:
         """The bytes of a weight past the first `skipped`, as a tensor of `shape`."""
@@ -198,27 +198,27 @@ class WeightFile:
         """The bytes (..., nbytes) of a weight past the first `skipped`, laid out over devices."""
         layout, file = self.layout, self.files[entry.name]
         if layout.is_single or sharded is None or sharded.units == 1:
-            return _moved(file.view(entry, skipped, shape), layout.replicated)
+            return _place(file.view(entry, skipped, shape), layout.replicated)
         axis = first + sharded.axis
         size = shape[axis]
         units = sharded.units or size
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
         sharding, missing = layout.sharded(axis, units), layout.padded(units) - units
         if not missing or sharded.units is None:
-            return _moved(file.view(entry, skipped, shape), sharding)
+            return _place(file.view(entry, skipped, shape), sharding)
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
         padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
-        value = _moved(file.view(entry, skipped, cut), sharding).pad(padding)
+        value = _place(file.view(entry, skipped, cut), sharding).pad(padding)
         return value.reshape(*shape[:axis], -1, *shape[axis + 1 :]).contiguous().realize()
 
 
-def _moved(value: Tensor, layout: str | Sharding) -> Tensor:
+def _place(value: Tensor, layout: str | Sharding) -> Tensor:
     """A tensor of the file, copied to its devices unless it is there."""
     found = read_shards(value, layout) if isinstance(layout, Sharding) else None
     return found if found is not None else value.to(layout).realize()
 
 
-def _mapped(file: Tensor, device: str) -> tuple[Tensor, Any]:
+def _map_file(file: Tensor, device: str) -> tuple[Tensor, Any]:
     """A file on disk as memory of a device, and the object that keeps it mapped.
 
     A device that does not address the memory of this process gets a copy.

@@ -120,7 +120,7 @@ class RequestHandlers:
                 401, "the API key is missing or wrong", code="invalid_api_key", kind="auth_error"
             )
 
-    def handled(self, handler: Handler) -> Handler:
+    def wrap(self, handler: Handler) -> Handler:
         """A handler whose errors become responses."""
 
         async def handling(request: Request) -> ASGIApp:
@@ -147,14 +147,14 @@ def application(service: Service, api_key: str | None = None, any_host: bool = F
         raise ImportError(
             "the server needs starlette and uvicorn: pip install 'tinygrad-sharding[llm]'"
         ) from error
-    server = RequestHandlers(service, api_key, any_host)
+    handlers = RequestHandlers(service, api_key, any_host)
     routes = [
-        Route("/", server.handled(server.page)),
-        Route("/health", server.handled(server.health)),
-        Route("/v1/models", server.handled(server.models)),
-        Route("/v1/models/{name:path}", server.handled(server.model)),
-        Route("/v1/chat/completions", server.handled(server.chat), methods=["POST"]),
-        Route("/v1/completions", server.handled(server.complete), methods=["POST"]),
+        Route("/", handlers.wrap(handlers.page)),
+        Route("/health", handlers.wrap(handlers.health)),
+        Route("/v1/models", handlers.wrap(handlers.models)),
+        Route("/v1/models/{name:path}", handlers.wrap(handlers.model)),
+        Route("/v1/chat/completions", handlers.wrap(handlers.chat), methods=["POST"]),
+        Route("/v1/completions", handlers.wrap(handlers.complete), methods=["POST"]),
     ]
     return Starlette(
         routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed}

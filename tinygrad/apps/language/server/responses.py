@@ -89,7 +89,7 @@ class ApiResponse(ABC):
         # the number of tool calls of each choice
         self._calls: dict[int, int] = {}
 
-    def _enveloped(self, kind: str, choices: Sequence[Json], usage: Usage | None) -> Json:
+    def _envelope(self, kind: str, choices: Sequence[Json], usage: Usage | None) -> Json:
         found: Json = {
             "id": f"{self.prefix}-{self.id}",
             "object": kind,
@@ -109,7 +109,7 @@ class ApiResponse(ABC):
 
     def usage_chunk(self, usage: Usage) -> Json:
         """The chunk after all choices."""
-        return self._enveloped(self.chunk_object, [], usage)
+        return self._envelope(self.chunk_object, [], usage)
 
     def whole(self, updates: Sequence[ChoiceUpdate], choices: int, usage: Usage) -> Json:
         """The whole response from all updates of all choices."""
@@ -119,7 +119,7 @@ class ApiResponse(ABC):
             deltas = [delta for update in own for delta in update.deltas]
             tokens = [token for update in own for token in update.tokens]
             found.append(self._choice(ChoiceUpdate(choice, deltas, tokens, own[-1].finish_reason)))
-        return self._enveloped(self.whole_object, found, usage)
+        return self._envelope(self.whole_object, found, usage)
 
     @abstractmethod
     def _choice(self, update: ChoiceUpdate) -> Json:
@@ -153,7 +153,7 @@ class ChatResponse(ApiResponse):
 
     def _delta(self, choice: int, delta: Json, finish_reason: str | None = None) -> Json:
         found = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return self._enveloped(self.chunk_object, [found], None)
+        return self._envelope(self.chunk_object, [found], None)
 
     def _part(self, choice: int, delta: Delta) -> Json:
         if delta.call:
@@ -203,7 +203,7 @@ class CompletionResponse(ApiResponse):
     chunk_object = whole_object = "text_completion"
 
     def chunk(self, update: ChoiceUpdate) -> list[Json]:
-        return [self._enveloped(self.chunk_object, [self._choice(update)], None)]
+        return [self._envelope(self.chunk_object, [self._choice(update)], None)]
 
     def _choice(self, update: ChoiceUpdate) -> Json:
         return {

@@ -28,7 +28,7 @@ def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) 
         is_private = is_loopback(options.host)
         app = application(service, options.api_key, any_host=not is_private)
         uvicorn = _uvicorn()
-        with _listening(options.host, options.serve) as listener:
+        with _listen(options.host, options.serve) as listener:
             port = listener.getsockname()[1]
             shown = f"[{options.host}]" if ":" in options.host else options.host
             print(f"{loaded.name} is at http://{shown}:{port}/", file=sys.stderr, flush=True)
@@ -56,7 +56,7 @@ def _uvicorn() -> ModuleType:
     return uvicorn
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

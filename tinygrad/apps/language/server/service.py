@@ -14,7 +14,7 @@ from functools import partial
 
 from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
 from tinygrad.apps.language.chat.structured_output import json_reply_format, tool_call_format
-from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalized_messages
+from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
 from tinygrad.apps.language.generation.engine import (
     Engine,
     EngineClosedError,
@@ -72,7 +72,7 @@ class Service:
             )
         try:
             text = template.render(
-                normalized_messages(request.messages), request.tools, **request.variables
+                normalize_messages(request.messages), request.tools, **request.variables
             )
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from tinygrad.apps.language.tokenizer.merging import merged
+from tinygrad.apps.language.tokenizer.merging import merge_symbols
 from tinygrad.apps.language.tokenizer.pretokenize import WHOLE_WORDS_FIRST, pre_tokenizer
 from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError
 
@@ -82,10 +82,10 @@ def ranked_encoder(ids: Mapping[str, int], preset: str) -> Encode:
         if preset in WHOLE_WORDS_FIRST and word in ids:
             return [ids[word]]
         known = [character for character in word if character in ids]
-        return [ids[piece] for piece in merged(known, lambda l, r: costs.get(l + r))]
+        return [ids[piece] for piece in merge_symbols(known, lambda l, r: costs.get(l + r))]
 
     def by_hand(text: str) -> list[int]:
-        found = words.pre_tokenize_str(valid(text))
+        found = words.pre_tokenize_str(replace_surrogates(text))
         return [number for word, _ in found for number in ids_of_word(word)]
 
     return by_hand
@@ -121,7 +121,7 @@ def sentence_piece_encoder(
         return unknown
 
     def by_hand(text: str) -> list[int]:
-        found = merged(_marked(text), lambda left, right: costs.get(left + right))
+        found = merge_symbols(_mark_spaces(text), lambda left, right: costs.get(left + right))
         return [
             number
             for piece in found
@@ -138,7 +138,7 @@ def sentence_piece_encoder(
     pieces.ids |= {f"<0x{byte:02X}>": number for byte, number in byte_ids.items()}
     tokenizer = pieces.tokenizer(merges, unk_token=UNKNOWN, byte_fallback=bool(byte_ids))
     encode = pieces.encoder(tokenizer)
-    return lambda text: encode(_marked(text))
+    return lambda text: encode(_mark_spaces(text))
 
 
 def merges_by_cost(costs: Mapping[str, float]) -> list[tuple[str, str]] | None:
@@ -226,7 +226,9 @@ class _Pieces:
         missing, ids_of = self._missing, self._ids_of
 
         def encode(text: str) -> list[int]:
-            found: list[int] = tokenizer.encode(valid(text), add_special_tokens=False).ids
+            found: list[int] = tokenizer.encode(
+                replace_surrogates(text), add_special_tokens=False
+            ).ids
             if missing.keys().isdisjoint(found):
                 return found
             parts = (ids_of(missing[one]) if one in missing else [one] for one in found)
@@ -246,14 +248,14 @@ def _import() -> None:
         ) from error
 
 
-def valid(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """`text` with U+FFFD for each half of a surrogate pair, which UTF-8 cannot hold."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def _marked(text: str) -> str:
+def _mark_spaces(text: str) -> str:
     """Text as SentencePiece spells it."""
-    return valid(text).replace(" ", SPACE_MARK)
+    return replace_surrogates(text).replace(" ", SPACE_MARK)
 
 
 @functools.cache

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 Cost = Callable[[str, str], float | None]
 
 
-def merged(symbols: Sequence[str], cost: Cost) -> list[str]:
+def merge_symbols(symbols: Sequence[str], cost: Cost) -> list[str]:
     """The symbols after merging pairs of least cost, leftmost first, until no pair merges.
 
     Takes O(n log n) steps.
 
-    >>> merged("aabab", lambda left, right: {"ab": 0, "aab": 1}.get(left + right))
+    >>> merge_symbols("aabab", lambda left, right: {"ab": 0, "aab": 1}.get(left + right))
     ['aab', 'ab']
     """
     # a doubly linked list; a symbol that was merged into its left neighbour is empty
