@@ -158,11 +158,11 @@ def applied(x: Any, chain: list[Step], function: Any) -> Any:
 
 @settings(max_examples=70, deadline=None)
 @given(chains(), st.sampled_from([None, "sum", "max"]))
-def test_a_chain_of_movement_is_that_of_numpy(chain: list[Step], reduce: str | None) -> None:
+def test_chains_of_movement_equal_numpy(chain: list[Step], reduce: str | None) -> None:
     values = np.arange(1, 25, dtype=np.float32).reshape(START)
     x = Tensor(values, requires_grad=True)
     found, expected = applied(x, chain, in_tinygrad), applied(values, chain, in_numpy)
-    # every step is linear: row i of its matrix is what it makes of unit i
+    # every step is linear: row i of its matrix is the image of unit i
     units = np.eye(24, dtype=np.float32).reshape(24, *START)
     matrix = np.stack([applied(unit, chain, in_numpy).reshape(-1) for unit in units])
     weights = np.arange(1, expected.size + 1, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""ONNX's own test cases of its operators, which the package onnx makes.
+"""ONNX's own test cases of its operators, which the package onnx generates.
 
 Every case of an operator that is there must be right, but for those in `EXCEPTIONS`; every other
 one must be refused when the model is loaded. Cases whose name ends in "expanded" are a function's
@@ -24,7 +24,7 @@ from tinygrad.nn.onnx.values import HostValue
 
 onnx = pytest.importorskip("onnx", reason="the cases are in the package onnx")
 
-# patterns of names, and why these cannot be as they are there
+# patterns of names, each with the reason why the cases fail
 EXCEPTIONS = {
     r"bernoulli.*|training_dropout(_default)?(_mask)?": "random numbers of another generator",
     r".*(UINT4|INT4|UINT2|INT2|FLOAT4E2M1|uint4|int4|uint2|int2|float4e2m1).*": "no such dtype",
@@ -45,9 +45,9 @@ def is_exception(name: str) -> bool:
 
 @functools.cache
 def all_cases() -> dict[str, list[Any]]:
-    """The cases by the operator that they are of."""
+    """The cases of each operator."""
     with warnings.catch_warnings():
-        # their numbers are made with divisions by zero and casts that overflow
+        # their inputs are computed with divisions by zero and casts that overflow
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
 

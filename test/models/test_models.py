@@ -1,4 +1,4 @@
-"""The shared models, small: a step on two devices is the step on one, and they learn."""
+"""The shared models, small: a step on two devices equals the step on one, and they overfit."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def gradients(model: Model, x: Tensor, y: Tensor) -> tuple[float, dict[str, np.n
 def test_a_sharded_batch_gives_the_gradients_of_the_global_batch(name):
     make, value = MODELS[name]
     labels = labels_for(name)
-    whole, split = make(), make()
-    load_state_dict(split, get_state_dict(whole), verbose=False)
-    for tensor in get_parameters(split):
+    single, sharded = make(), make()
+    load_state_dict(sharded, get_state_dict(single), verbose=False)
+    for tensor in get_parameters(sharded):
         tensor.shard_(DEVICES)
-    loss, grads = gradients(whole, Tensor(value), Tensor(labels))
-    split_loss, split_grads = gradients(
-        split, Tensor(value).shard(DEVICES, axis=0), Tensor(labels).shard(DEVICES, axis=0)
+    loss, grads = gradients(single, Tensor(value), Tensor(labels))
+    sharded_loss, sharded_grads = gradients(
+        sharded, Tensor(value).shard(DEVICES, axis=0), Tensor(labels).shard(DEVICES, axis=0)
     )
-    assert split_loss == pytest.approx(loss, rel=1e-4)
-    assert grads.keys() == split_grads.keys()
+    assert sharded_loss == pytest.approx(loss, rel=1e-4)
+    assert grads.keys() == sharded_grads.keys()
     for key, grad in grads.items():
         scale = np.abs(grad).max() + 1e-3
-        np.testing.assert_allclose(split_grads[key] / scale, grad / scale, atol=2e-3, err_msg=key)
+        np.testing.assert_allclose(sharded_grads[key] / scale, grad / scale, atol=2e-3, err_msg=key)
 
 
 @pytest.mark.parametrize("name", QUICK)
