@@ -81,6 +81,8 @@ class _Panel:
     extent: int
     others: int
     """The size of the iteration space of its other axes and of shared axes."""
+    steps: int
+    """`others` times the size of the reduction."""
     is_contiguous: bool
     is_scattered: bool
     is_simple: bool
@@ -187,12 +189,18 @@ class _Search:
         for lanes in (self.max_lanes, self.max_lanes // 2, self.max_lanes // 4):
             if lanes < 4 or (lanes > 4 and lanes >= 2 * n):
                 continue
+            width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
             for vectors, tiles in self.row_tiles.items():
                 if vectors > 1 and (vectors - 1) * lanes >= n:
                     continue
+                steps = panel.steps * ceildiv(n, lanes * vectors)
+                packing = self.packing_cost(panel, lanes * vectors)
                 for tile in tiles:
                     staged = panel.is_staged(tile.tiles)
-                    cost = self.cost(panel, lanes, vectors, tile, staged)
+                    work = self.tile_cost(tile.rows, vectors, width, staged)
+                    cost = steps * tile.tiles * work + panel.store_cost
+                    if staged:
+                        cost += packing
                     if best is None or cost < best.cost:
                         rows = dict(tile.factors)
                         best = Tiling(
@@ -208,27 +216,22 @@ class _Search:
         return _Panel(
             extent(axis),
             others,
+            self.found.reduction_size() * others,
             is_contiguous(self.panel, axis, self.found.free),
             self.is_scattered(),
             self.is_simple(),
             self.store_cost(axis),
         )
 
-    def cost(self, panel: _Panel, lanes: int, vectors: int, tile: _RowTile, staged: bool) -> float:
-        """The cycles of the whole nest."""
-        steps = self.found.reduction_size()
-        panels = panel.others * ceildiv(panel.extent, lanes * vectors)
-        width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
-        work = self.tile_cost(tile.rows, vectors, width, staged)
-        cost = steps * panels * tile.tiles * work + panel.store_cost
-        if not staged:
-            return cost
+    def packing_cost(self, panel: _Panel, columns: int) -> float:
+        """The cycles of packing all panels of so many columns."""
+        panels = panel.others * ceildiv(panel.extent, columns)
         # in a blocked reduction each chunk of rows packs the panel
         limit = MAX_PANEL if panels > 1 else MAX_SINGLE_PANEL
-        is_blocked = steps * lanes * vectors > limit
+        is_blocked = self.found.reduction_size() * columns > limit
         chunks = ceildiv(REPACKED_CHUNKS, panels) if is_blocked else 1
         copy = COPY_CONTIGUOUS if panel.is_contiguous else COPY_STRIDED
-        return cost + steps * panels * lanes * vectors * copy * chunks
+        return panel.steps * ceildiv(panel.extent, columns) * columns * copy * chunks
 
     def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
         """The cycles of one reduction step of one register tile."""
