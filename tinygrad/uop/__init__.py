@@ -7,7 +7,8 @@ From the bottom up:
     sint, args, reduction, render    symbolic sizes, arguments, identity elements, text
     bounds, shards, shape,           the rules of a node's properties
         device_rules
-    spec_checks, spec, passes        the forms of the graph, and the passes between them
+    spec_checks, device_checks,      the forms of the graph, and the passes between them
+        spec, passes
     upat, rewrite                    patterns and rewriting
     fold, affine, divmod, compare,   the rules of simplification
         identities, logic, valid,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import GroupOp, Ops, device_checks
 from tinygrad.uop import spec_checks as must
 from tinygrad.uop.args import CustomKernelArg, ParamArg, TransferArg
 from tinygrad.uop.device_value import Spmd
@@ -145,11 +145,11 @@ _ARRAYS: dict[Ops, tuple[Check, ...]] = {
     Ops.BUFFER: (must.sources(0),),
     Ops.BUFFER_VIEW: (must.sources(1),),
     Ops.MSTACK: (must.keeps_dtype,),
-    Ops.MSELECT: (must.sources(1), must.keeps_dtype, must.select_index),
-    Ops.ASSIGN: (must.keeps_dtype, must.assign_fits, must.one_device),
+    Ops.MSELECT: (must.sources(1), must.keeps_dtype, device_checks.select_index),
+    Ops.ASSIGN: (must.keeps_dtype, must.assign_fits, device_checks.one_device),
     **{op: (must.sources(1), must.keeps_dtype) for op in GroupOp.Identity},
     **{
-        op: (*checks, must.elementwise_shapes, must.one_device)
+        op: (*checks, must.elementwise_shapes, device_checks.one_device)
         for op, checks in _ELEMENTWISE.items()
     },
     **{op: (must.sources(1), must.keeps_dtype, must.movement_argument) for op in GroupOp.Movement},
@@ -158,29 +158,33 @@ _ARRAYS: dict[Ops, tuple[Check, ...]] = {
         op: (must.sources(2), must.keeps_dtype, must.integer_index, must.gather_batch)
         for op in (Ops.GATHER, *GroupOp.Scatter)
     },
-    Ops.CUSTOM_KERNEL: (must.argument(CustomKernelArg), must.custom_output),
+    Ops.CUSTOM_KERNEL: (must.argument(CustomKernelArg), device_checks.custom_output),
 }
 
 TENSOR = Spec(
     "tensor graph",
     {
         **_ARRAYS,
-        Ops.COPY: (*_ARRAYS[Ops.COPY], must.copy_target),
-        Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.stacked_shards),
-        Ops.ALLREDUCE: (*_ARRAYS[Ops.ALLREDUCE], must.copy_target, must.allreduce_source),
+        Ops.COPY: (*_ARRAYS[Ops.COPY], device_checks.copy_target),
+        Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], device_checks.stacked_shards),
+        Ops.ALLREDUCE: (
+            *_ARRAYS[Ops.ALLREDUCE],
+            device_checks.copy_target,
+            device_checks.allreduce_source,
+        ),
     },
-    (must.tensor_device, must.no_partial_source),
+    (device_checks.named_or_sharded, device_checks.no_partial_source),
 )
 
 PER_DEVICE = Spec(
     "per-device graph",
     {
         **{op: checks for op, checks in _ARRAYS.items() if op is not Ops.ALLREDUCE},
-        Ops.COPY: (*_ARRAYS[Ops.COPY], must.placed_constant),
-        Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.argument(Spmd), must.stacked_blocks),
+        Ops.COPY: (*_ARRAYS[Ops.COPY], device_checks.placed_constant),
+        Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.argument(Spmd), device_checks.stacked_blocks),
         Ops.TRANSFER: (must.sources(1), must.keeps_dtype, must.argument(TransferArg)),
     },
-    (must.local_device,),
+    (device_checks.named_or_spmd,),
 )
 
 KERNEL_TENSOR = Spec(
