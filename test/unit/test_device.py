@@ -368,8 +368,12 @@ def test_devices_with_separate_memory_copy_through_the_host(monkeypatch: pytest.
         def copyout(self, destination: memoryview, handle: int) -> None:
             destination[:] = self.data
 
-    for name in ("REMOTE", "REMOTE:1"):
-        monkeypatch.setitem(Device._open, name, Compiled(name, Remote(9)))
+    remotes = {name: Compiled(name, Remote(9)) for name in ("REMOTE", "REMOTE:1")}
+    registry = type(Device)
+    open_device = registry.__getitem__
+    monkeypatch.setattr(
+        registry, "__getitem__", lambda self, name: remotes.get(name) or open_device(self, name)
+    )
     first = Buffer("REMOTE", 4, dtypes.uint8).allocate().copyin(memoryview(b"abcd"))
     second = Buffer("REMOTE:1", 4, dtypes.uint8)
     copy_buffer(second, first)
