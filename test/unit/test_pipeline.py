@@ -16,9 +16,19 @@ from tinygrad.schedule.execution_plan import PLAN, KernelItem
 from tinygrad.schedule.pipeline import STAGES, PlanOptions, lower_kernel, plan_graph
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import BufferArg, KernelInfo, ParamArg, ReduceArg, UOp
+from tinygrad.uop.ops import AxisType, BufferArg, KernelInfo, ParamArg, RangeArg, ReduceArg, UOp
 from tinygrad.uop.passes import Pass, PassResult, observe_passes, run_passes
-from tinygrad.uop.spec import KERNEL, LINEAR, PER_DEVICE, TENSOR, SpecError
+from tinygrad.uop.spec import (
+    IMPERATIVE_KERNEL,
+    KERNEL,
+    LINEAR,
+    PER_DEVICE,
+    SCHEDULED_KERNEL,
+    TENSOR,
+    VECTOR_KERNEL,
+    Spec,
+    SpecError,
+)
 
 x = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(-1, (4, 6), "CPU"))
 graph = UOp.sink((x + 1).reshape((24,)))
@@ -145,3 +155,24 @@ def test_a_kernel_graph_needs_no_indexing() -> None:
     with Context(SPEC=1):
         KERNEL.verify(kernel)
         assert lower_kernel(kernel) is kernel
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "message"),
+    [
+        (KERNEL, AxisType.GLOBAL, "RANGE has the kind GLOBAL before loops are optimized"),
+        (SCHEDULED_KERNEL, AxisType.VECTOR, None),
+        (VECTOR_KERNEL, AxisType.VECTOR, "RANGE is over lanes that were expanded"),
+        (VECTOR_KERNEL, AxisType.TILE, None),
+        (IMPERATIVE_KERNEL, AxisType.TILE, "REDUCE has 2 sources, not 1"),
+    ],
+)
+def test_forms_of_code_generation(form: Spec, kind: AxisType, message: str | None) -> None:
+    kernel = lower_kernel(row_sum("r_4"))
+    loops = [u for u in kernel.toposort() if u.op is Ops.RANGE and u.arg.kind is AxisType.LOOP]
+    kernel = kernel.substitute({u: u.replace(arg=RangeArg(u.arg.index, kind)) for u in loops})
+    if message is None:
+        form.verify(kernel)
+        return
+    with pytest.raises(SpecError, match=message):
+        form.verify(kernel)

@@ -214,7 +214,7 @@ KERNEL = Spec(
         Ops.DEFINE_LOCAL: (must.sources(0), must.pointer, must.argument(int)),
         Ops.DEFINE_REG: (must.sources(0), must.pointer, must.argument(int)),
         Ops.AFTER: (must.pointer, must.keeps_dtype),
-        Ops.RANGE: (must.sources(1), must.keeps_dtype),
+        Ops.RANGE: (must.sources(1), must.keeps_dtype, must.is_plain_loop),
         Ops.INDEX: (must.index_sources,),
         Ops.LOAD: (must.load_sources,),
         Ops.STORE: (must.is_void, must.store_sources, must.sources_are(Ops.RANGE, 2)),
@@ -226,7 +226,7 @@ KERNEL = Spec(
 )
 
 SCHEDULED_KERNEL = Spec(
-    "kernel graph with chosen axes",
+    "scheduled kernel graph",
     {**KERNEL.checks, Ops.RANGE: (must.sources(1, 2), must.keeps_dtype)},
 )
 
@@ -234,14 +234,14 @@ VECTOR_KERNEL = Spec(
     "vectorized kernel graph",
     {
         **SCHEDULED_KERNEL.checks,
-        Ops.RANGE: (*SCHEDULED_KERNEL.checks[Ops.RANGE], must.is_no_vector_range),
+        Ops.RANGE: (*SCHEDULED_KERNEL.checks[Ops.RANGE], must.is_not_over_lanes),
         Ops.REDUCE: (must.sources_are(Ops.RANGE, 1),),
         Ops.LOAD: (must.vector_load_sources,),
     },
 )
 
 IMPERATIVE_KERNEL = Spec(
-    "kernel graph without reductions",
+    "imperative kernel graph",
     {**VECTOR_KERNEL.checks, Ops.AFTER: (), Ops.REDUCE: (must.sources(1),)},
 )
 

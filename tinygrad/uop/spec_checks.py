@@ -294,9 +294,16 @@ def store_sources(node: Node) -> str | None:
     return None
 
 
-def is_no_vector_range(node: Node) -> str | None:
-    """The loop was not chosen as the lanes of a vector."""
-    return "is still a loop over lanes" if node.arg.kind is AxisType.VECTOR else None
+def is_plain_loop(node: Node) -> str | None:
+    """A RANGE has no kind yet but whether its steps depend on each other."""
+    if node.arg.kind in {AxisType.LOOP, AxisType.REDUCE}:
+        return None
+    return f"has the kind {node.arg.kind.name} before loops are optimized"
+
+
+def is_not_over_lanes(node: Node) -> str | None:
+    """A RANGE is not over the lanes of a vector, which were expanded."""
+    return "is over lanes that were expanded" if node.arg.kind is AxisType.VECTOR else None
 
 
 def reduce_sources(node: Node) -> str | None:
