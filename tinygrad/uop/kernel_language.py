@@ -1,9 +1,9 @@
 """The kernel language: loops, pointers and stores, and arrays indexed by custom kernels.
 
 Input: placeholders, which are `PARAM`s below movement ops. Output: a graph that
-`schedule/kernel/custom_kernel.py` checks and lowers. An array has a shape. An element, `A[i, j]`, has
-none: it is the target of a store or, as an operand, the value in memory. `A.after(x)` is the array
-after `x`.
+`schedule/kernel/custom_kernel.py` checks and lowers. An array has a shape. An element, `A[i, j]`,
+has none: it is the target of a store or, as an operand, the value in memory. `A.after(x)` is the
+array after `x`.
 """
 
 from __future__ import annotations
