@@ -9,7 +9,7 @@
 | `lifetimes` | when captured items use each input, so that no result overwrites one too early |
 | `closure` | tensors that the function reads or writes without taking them as arguments |
 | `launches` | captured items that may run at the same time |
-| `native` | the native call that runs all launches |
+| `native_replay` | the native call that runs all launches |
 | `counters` | what a replay adds to `GlobalCounters` and traces |
 """
 
