@@ -11,10 +11,9 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import prod
-from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import const_node, scalar_dtype
-from tinygrad.uop.device_value import tensor_device
+from tinygrad.uop.device_value import TensorDevice, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import unshard_axis
 
@@ -80,7 +79,7 @@ class TensorCore(TensorBase):
         return self.uop.shape
 
     @property
-    def device(self) -> str | Sharding:
+    def device(self) -> TensorDevice:
         """The device: a name, or a `Sharding` over several."""
         device = self.uop.device
         return Device.DEFAULT if device is None else tensor_device(device)

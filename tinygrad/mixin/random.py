@@ -16,7 +16,6 @@ from tinygrad.helpers import argfix, prod
 from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.cumulative import CumulativeMixin
 from tinygrad.mixin.sorting import SortingMixin
-from tinygrad.sharding import Sharding
 from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
@@ -343,7 +342,7 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
     return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
 
 
-def _fitting_device(device: DeviceLike, shape: tuple[Any, ...]) -> str | Sharding:
+def _fitting_device(device: DeviceLike, shape: tuple[Any, ...]) -> TensorDevice:
     """The device of random numbers, replicated if the layout does not fit the shape."""
     return fitting_layout(canonical_device(device) or Device.DEFAULT, known_sizes(shape))
 

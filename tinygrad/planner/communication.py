@@ -36,7 +36,7 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.args import BufferArg, CommInfo
-from tinygrad.uop.device_value import device_names
+from tinygrad.uop.device_value import TensorDevice, device_names
 from tinygrad.uop.ops import UOp
 
 Ints = tuple[int, ...]
@@ -74,8 +74,8 @@ def _known_costs(
     how: tuple[Topology, int, int],
     num_partials: int,
     dtype: DType,
-    source: Sharding | str,
-    target: Sharding | str,
+    source: TensorDevice,
+    target: TensorDevice,
     shape: Ints,
 ) -> tuple[CommCost, ...]:
     if isinstance(source, Sharding) and source.is_partial:
@@ -86,13 +86,13 @@ def _known_costs(
     return tuple(movement for movement in found if movement.nbytes)
 
 
-def is_even(layout: Sharding | str, shape: Ints) -> bool:
+def is_even(layout: TensorDevice, shape: Ints) -> bool:
     """Whether all shards of an array of known `shape` have the same size."""
     return isinstance(layout, str) or (not layout.has_intervals and layout.is_even(shape))
 
 
 def _copy(
-    kind: str, source: Sharding | str, target: Sharding | str, shape: Ints, itemsize: int
+    kind: str, source: TensorDevice, target: TensorDevice, shape: Ints, itemsize: int
 ) -> tuple[CommCost, ...]:
     """The cost of a change of layout in one round; () if shards are uneven."""
     if not (is_even(source, shape) and is_even(target, shape)):
@@ -103,7 +103,7 @@ def _copy(
 
 
 def _all_reduce(
-    source: Sharding, target: Sharding | str, shape: Ints, itemsize: int, num_partials: int
+    source: Sharding, target: TensorDevice, shape: Ints, itemsize: int, num_partials: int
 ) -> tuple[CommCost, ...]:
     """The cost of an all-reduce; () where it has to be lowered to be known."""
     count = group_size(source)
@@ -129,7 +129,7 @@ def _all_reduce(
 
 
 def _lowered(
-    num_partials: int, dtype: DType, source: Sharding | str, target: Sharding | str, shape: Ints
+    num_partials: int, dtype: DType, source: TensorDevice, target: TensorDevice, shape: Ints
 ) -> Iterator[CommCost]:
     """The cost of each round of messages that lowering makes."""
     arg = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))

@@ -68,7 +68,7 @@ class OneDeviceLowering(LayoutLowering):
         return CommInfo(kind, str(change.source), str(change.target), number)
 
 
-def _first(layout: Sharding | str) -> Spmd | str:
+def _first(layout: TensorDevice) -> Spmd | str:
     """The first of several devices stands for all of them."""
     return Spmd(layout.devices[:1]) if isinstance(layout, Sharding) else layout
 

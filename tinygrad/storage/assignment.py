@@ -22,11 +22,12 @@ from tinygrad.storage.views import (
     view_base,
 )
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import update_slice
 
 
-def assign(tensor: TensorBase, value: UOp, device: str | Sharding) -> None:
+def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     """Write `value` into the memory of `tensor`, which is on `device`, when that is realized.
 
     A tensor without memory of its own refers to `value` from now on. A slice of a sharded axis does

@@ -12,11 +12,11 @@ from tinygrad.sharding import Sharding
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import Shape
-from tinygrad.uop.device_value import DeviceLike
+from tinygrad.uop.device_value import DeviceLike, TensorDevice
 from tinygrad.uop.ops import UOp
 
 
-def canonical_device(device: DeviceLike) -> str | Sharding | None:
+def canonical_device(device: DeviceLike) -> TensorDevice | None:
     """A name, a `Sharding`, or a sequence of names (replicated over them) in canonical form.
 
     None stays None. Raises TypeError for anything else.
@@ -54,7 +54,7 @@ def placed(node: UOp, device: DeviceLike) -> UOp:
     return node.copy_to_device(fitting_layout(device, node.shape))
 
 
-def fitting_layout(device: str | Sharding, shape: Shape) -> str | Sharding:
+def fitting_layout(device: TensorDevice, shape: Shape) -> TensorDevice:
     """`device`, replicated if it is a layout that shards an axis that `shape` cannot shard."""
     if isinstance(device, Sharding) and not can_shard(device, shape):
         return device.replicated()
@@ -78,7 +78,7 @@ def in_own_memory(node: UOp) -> UOp:
     return UOp.new_buffer(device, sizes, node.dtype).assign(node)
 
 
-def moved_to(node: UOp, target: str | Sharding) -> UOp:
+def moved_to(node: UOp, target: TensorDevice) -> UOp:
     """A value on another device. A buffer without content is not copied but created there."""
     if node.op is Ops.BUFFER and not node.is_realized and node.device != target:
         if isinstance(target, Sharding):
@@ -87,7 +87,7 @@ def moved_to(node: UOp, target: str | Sharding) -> UOp:
     return node.copy_to_device(target)
 
 
-def recreated_on(node: UOp, target: str | Sharding) -> UOp | None:
+def recreated_on(node: UOp, target: TensorDevice) -> UOp | None:
     """A constant that waits to be written to a new buffer, written to one on `target` instead.
 
     None for any other value.

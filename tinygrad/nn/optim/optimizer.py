@@ -17,6 +17,7 @@ from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.helpers import FUSE_OPTIM, dedup
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import TensorDevice
 
 
 class Optimizer(ABC):
@@ -288,7 +289,7 @@ def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
     return tensors
 
 
-def _replicated(param: Tensor) -> str | Sharding:
+def _replicated(param: Tensor) -> TensorDevice:
     """The replicated layout of the devices of `param`."""
     device = param.device
     return device.replicated() if isinstance(device, Sharding) else device

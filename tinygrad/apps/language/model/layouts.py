@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from tinygrad.device import Device
 from tinygrad.helpers import round_up
-from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+from tinygrad.sharding import Mesh, P, ShardingError
+from tinygrad.uop.device_value import TensorDevice
 
 Devices: TypeAlias = str | Sequence[str] | Mesh | None
 
@@ -48,7 +49,7 @@ class ModelLayout:
     def _size(self, name: str) -> int:
         return self.mesh.axis_size(name) if name in self.mesh.names else 1
 
-    def _layout(self, name: str | None, axis: int) -> str | Sharding:
+    def _layout(self, name: str | None, axis: int) -> TensorDevice:
         if self.is_single:
             return self.mesh.devices[0]
         entry = name if name in self.mesh.names else None
@@ -60,7 +61,7 @@ class ModelLayout:
         return self._size(TENSOR_PARALLEL)
 
     @property
-    def replicated(self) -> str | Sharding:
+    def replicated(self) -> TensorDevice:
         """Replicated on all devices."""
         return self._layout(None, 0)
 
@@ -69,11 +70,11 @@ class ModelLayout:
         """The first device, for values that the host reads."""
         return self.mesh.devices[0]
 
-    def batch(self, rows: int) -> str | Sharding:
+    def batch(self, rows: int) -> TensorDevice:
         """Axis 0, of `rows` rows, sharded along "dp"; replicated for one row."""
         return self._layout(DATA_PARALLEL, 0) if rows > 1 else self.replicated
 
-    def sharded(self, axis: int, units: int) -> str | Sharding:
+    def sharded(self, axis: int, units: int) -> TensorDevice:
         """An axis of `units` indivisible units, sharded along "tp"; replicated for one unit."""
         return self._layout(TENSOR_PARALLEL, axis) if units > 1 else self.replicated
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tinygrad.apps.language.model.config import RopeConfig
-from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import UOp
 
 
@@ -29,7 +29,7 @@ class RotaryEmbedding:
         self,
         rope: RopeConfig,
         positions: int,
-        device: str | Sharding,
+        device: TensorDevice,
         factors: Tensor | None = None,
     ) -> None:
         """`factors` (dim / 2,) divide the frequencies elementwise."""
@@ -64,5 +64,5 @@ class RotaryEmbedding:
         return Tensor.stack(*both, dim=axis).flatten(-2)
 
 
-def _table(values: npt.NDArray[np.float64], device: str | Sharding) -> Tensor:
+def _table(values: npt.NDArray[np.float64], device: TensorDevice) -> Tensor:
     return Tensor(values.astype(np.float32)).to(device).contiguous().realize()

@@ -32,6 +32,7 @@ from tinygrad.nn.state.gguf import TensorEntry, gguf_load_metadata
 from tinygrad.nn.state.shard_io import read_shards
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import TensorDevice
 
 ROWS, COLUMNS = 0, 1
 WORDS = (dtypes.uint64, dtypes.uint32, dtypes.uint16, dtypes.uint8)
@@ -212,7 +213,7 @@ class WeightFile:
         return value.reshape(*shape[:axis], -1, *shape[axis + 1 :]).contiguous().realize()
 
 
-def _place(value: Tensor, layout: str | Sharding) -> Tensor:
+def _place(value: Tensor, layout: TensorDevice) -> Tensor:
     """A tensor of the file, copied to its devices unless it is there."""
     found = read_shards(value, layout) if isinstance(layout, Sharding) else None
     return found if found is not None else value.to(layout).realize()
