@@ -1,8 +1,9 @@
-"""Convolution, pooling and interpolation in numpy, in float64, each with its gradients.
+"""Reference implementations in numpy and float64: convolution, pooling, interpolation, and
+gradients.
 
-Windows are one table: which element of the flattened source each element of each window is, -1 in
-the padding. Values are read by the table, and gradients are added back by it. Interpolation is one
-matrix an axis, and its gradient the transpose.
+A table maps each element of each window to an element of the flattened source, or to -1 in the
+padding. Values are gathered by the table, and gradients scattered by it. Interpolation is one
+matrix per axis, and its gradient the transpose.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def in_full(value: int | Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def pairs_of(padding: int | Sequence[int], count: int) -> Pairs:
-    """Padding as the API takes it, as (before, after) of each axis."""
+    """Padding in any form that the API takes, as (before, after) for each axis."""
     if isinstance(padding, int) or len(padding) == count:
         return tuple((p, p) for p in in_full(padding, count))
     return tuple(reversed(list(zip(padding[::2], padding[1::2], strict=True))))
@@ -49,7 +50,9 @@ class Windows:
 
     @cached_property
     def places(self) -> list[Array]:
-        """For each axis (windows, kernel): the place among the elements, negative before them."""
+        """For each axis (windows, kernel): the position of the element, negative in leading
+        padding.
+        """
         count = len(self.sizes)
         full = (in_full(self.stride, count), in_full(self.dilation, count))
         return [
@@ -70,7 +73,7 @@ class Windows:
 
     @cached_property
     def table(self) -> Array:
-        """(windows, kernel), both flattened: the place in the flattened source, or -1."""
+        """(windows, kernel), both flattened: the position in the flattened source, or -1."""
         table = np.zeros((1, 1), int)
         for size, places in zip(self.sizes, self.places, strict=True):
             inside = (places >= 0) & (places < size)
@@ -81,7 +84,7 @@ class Windows:
         return table
 
     def elements(self, with_padding: bool) -> Array:
-        """How many elements each window holds, (*counts); what `ceil_mode` adds never counts."""
+        """The number of elements of each window, (*counts), without those that `ceil_mode` adds."""
         total = np.ones((1,) * len(self.sizes))
         pairs = pairs_of(self.padding, len(self.sizes))
         for axis, (size, places, (before, after)) in enumerate(
@@ -101,7 +104,7 @@ class Windows:
         """(..., windows, kernel) to (..., *sizes): the transpose of reading."""
         leading = values.shape[:-2]
         result = np.zeros((math.prod(leading), math.prod(self.sizes) + 1))
-        # what is in the padding is added to an element more, and cut off
+        # the padding is added to an extra element, which is dropped
         for row, value in zip(result, values.reshape(-1, *self.table.shape), strict=True):
             np.add.at(row, self.table, value)
         return result[:, :-1].reshape(*leading, *self.sizes)
@@ -111,7 +114,7 @@ class Windows:
 
 
 def conv(x: Array, w: Array, windows: Windows, groups: int = 1) -> Array:
-    """(batch, in, *sizes) by (out, in // groups, *kernel) gives (batch, out, *counts)."""
+    """(batch, in, *sizes) and (out, in // groups, *kernel) to (batch, out, *counts)."""
     result = np.einsum("bgcwk,gock->bgow", _patches(x, windows, groups), _by_group(w, groups))
     return result.reshape(len(x), len(w), *windows.counts)
 
@@ -119,7 +122,7 @@ def conv(x: Array, w: Array, windows: Windows, groups: int = 1) -> Array:
 def conv_gradients(
     x: Array, w: Array, windows: Windows, above: Array, groups: int = 1
 ) -> tuple[Array, Array]:
-    """Of the sum of `conv(...) * above` by `x` and by `w`."""
+    """The gradients of the sum of `conv(...) * above` by `x` and by `w`."""
     each = above.reshape(len(x), groups, len(w) // groups, -1)
     by_x = np.einsum("bgow,gock->bgcwk", each, _by_group(w, groups))
     by_w = np.einsum("bgow,bgcwk->gock", each, _patches(x, windows, groups))
@@ -128,9 +131,9 @@ def conv_gradients(
 
 
 def conv_transpose(x: Array, w: Array, windows: Windows, groups: int = 1) -> Array:
-    """The gradient of a convolution by its input: `windows` lie on the result.
+    """The gradient of a convolution by its input: `windows` are those of the result.
 
-    Windows that the result has beyond those of `x` get nothing.
+    Windows of the result beyond those of `x` receive zero.
     """
     image = np.zeros((len(x), w.shape[1] * groups, *windows.sizes))
     return conv_gradients(image, w, windows, _as_windows(x, windows), groups)[0]
@@ -139,7 +142,7 @@ def conv_transpose(x: Array, w: Array, windows: Windows, groups: int = 1) -> Arr
 def conv_transpose_gradients(
     x: Array, w: Array, windows: Windows, above: Array, groups: int = 1
 ) -> tuple[Array, Array]:
-    """Of the sum of `conv_transpose(...) * above` by `x` and by `w`."""
+    """The gradients of the sum of `conv_transpose(...) * above` by `x` and by `w`."""
     by_x = conv(above, w, windows, groups)[(..., *(slice(n) for n in x.shape[2:]))]
     return by_x, conv_gradients(above, w, windows, _as_windows(x, windows), groups)[1]
 
@@ -168,14 +171,14 @@ def avg_pool(x: Array, windows: Windows, with_padding: bool) -> Array:
 
 
 def avg_pool_gradient(windows: Windows, above: Array, with_padding: bool) -> Array:
-    """Of the sum of `avg_pool(...) * above` by the source."""
+    """The gradient of the sum of `avg_pool(...) * above` by the source."""
     each = (above / windows.elements(with_padding)).reshape(*_leading(above, windows), -1, 1)
     return windows.add_back(np.broadcast_to(each, (*each.shape[:-1], windows.table.shape[1])))
 
 
 def max_pool(x: Array, windows: Windows) -> tuple[Array, Array]:
-    """The largest element of each window, and its place in the flattened source, the first of
-    equals; not-a-number is the largest.
+    """The maximum of each window, and its first position in the flattened source; NaN is the
+    maximum.
     """
     values = windows.read(x, -np.inf)
     largest = values.max(-1)
@@ -187,7 +190,7 @@ def max_pool(x: Array, windows: Windows) -> tuple[Array, Array]:
 
 
 def max_pool_gradient(x: Array, windows: Windows, above: Array) -> Array:
-    """Of the sum of `max_pool(...)[0] * above` by the source; equal elements share it."""
+    """The gradient of the sum of `max_pool(...)[0] * above`; equal elements share it."""
     values = windows.read(x, -np.inf)
     largest = values == values.max(-1, keepdims=True)
     each = above.reshape(*_leading(above, windows), -1, 1)
@@ -195,7 +198,7 @@ def max_pool_gradient(x: Array, windows: Windows, above: Array) -> Array:
 
 
 def max_unpool(values: Array, indices: Array, leading: tuple[int, ...], sizes: Any) -> Array:
-    """Each element where its index says, zeros elsewhere."""
+    """Each element at its index, zeros elsewhere."""
     result = np.zeros((math.prod(leading), math.prod(sizes)))
     rows = values.reshape(len(result), -1)
     np.put_along_axis(result, indices.reshape(rows.shape), rows, 1)
@@ -210,7 +213,7 @@ def _leading(x: Array, windows: Windows) -> tuple[int, ...]:
 
 
 def interpolation(old: int, new: int, mode: str, align_corners: bool = False) -> Array:
-    """(new, old): how much of each old element is in each new one."""
+    """(new, old): the weight of each old element in each new one."""
     out = np.arange(new)
     if mode == "nearest":
         return np.eye(old)[out * old // new]
@@ -227,7 +230,7 @@ def interpolation(old: int, new: int, mode: str, align_corners: bool = False) ->
 
 
 def along_last_axes(x: Array, matrices: Sequence[Array]) -> Array:
-    """Each matrix (new, old) applied to one of the last axes, the first to the first of them."""
+    """Applies the matrices (new, old) to the last axes, in order."""
     result = x.astype(np.float64)
     for i, matrix in enumerate(matrices):
         axis = x.ndim - len(matrices) + i

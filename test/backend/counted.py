@@ -1,4 +1,4 @@
-"""Realized random tensors, and how many kernels a result takes."""
+"""Helpers: realized random tensors, and the number of kernels of a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tensor(*shape: int, seed: int = 0) -> Tensor:
 
 
 def kernels(*results: Tensor) -> int:
-    """How many kernels it takes to realize the results."""
+    """The number of kernels that realizing the results takes."""
     GlobalCounters.reset()
     Tensor.realize(*results)
     return GlobalCounters.kernel_count

@@ -1,4 +1,4 @@
-"""Kernels written by hand, which tests run."""
+"""Custom kernels shared by tests."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def matmul_gradient(gradient: UOp, kernel: UOp) -> tuple[UOp | None, ...]:
 
 
 def largest(y: UOp, x: UOp) -> UOp:
-    """The largest of each row."""
+    """The maximum of each row."""
     i, j = loop(x.shape[0], 0), term(x.shape[1], 1)
     return y[i].store(x[i, j].reduce(j, arg=Ops.MAX)).end(i).sink()
 
 
 def matmul_in_memory(c: UOp, a: UOp, b: UOp) -> UOp:
-    """Adds up in the result's own memory."""
+    """Accumulates in the memory of the result."""
     i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
     c = c[i, j].set(0.0)
     c = c[i, j].set(c.after(k)[i, j] + a[i, k] * b[k, j], end=k)
@@ -77,7 +77,7 @@ def softmax(y: UOp, x: UOp) -> UOp:
 
 
 def attention(o: UOp, q: UOp, k: UOp, v: UOp) -> UOp:
-    """`(q @ k.T) @ v`, with a register inside of the loop of another."""
+    """`(q @ k.T) @ v`, with nested accumulators."""
     count, dim = q.shape
     i, column, j, inner = loop(count, 0), loop(dim, 1), term(count, 2), term(dim, 3)
     score = UOp.placeholder((1,), q.dtype, 0, addrspace=AddrSpace.REG)

@@ -1,4 +1,4 @@
-"""Kernel graphs built by hand and run on this machine, for tests of code generation."""
+"""Helpers to build kernel graphs and to run them on this machine, for tests of code generation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sym_infer
 
 
 class Build:
-    """Numbers for the ranges of one kernel."""
+    """Creates the ranges of one kernel, numbered in order."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count()
@@ -39,7 +39,7 @@ def buffer(slot: int, size: int, dtype: DType = dtypes.float32) -> UOp:
 
 
 def flat_index(axes: Sequence[UOp | int], sizes: Sequence[int]) -> UOp:
-    """The row-major position of a point; an index of a kernel as scheduling makes it."""
+    """The row-major index of a point, as the scheduler builds it."""
     total = UOp.const(dtypes.index, 0)
     stride = 1
     for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
@@ -54,7 +54,9 @@ def sink(*stores: UOp, name: str = "kernel") -> UOp:
 
 
 class Runner:
-    """A compiled kernel with its times. CPU_LLVM=0 takes C for LLVM IR, with equal vectors."""
+    """A compiled kernel with its times. CPU_LLVM=0 compiles C instead of LLVM IR, with equal
+    vectors.
+    """
 
     def __init__(self, kernel: UOp, renderer: Renderer | None = None) -> None:
         renderer = renderer or LLVMRenderer()
@@ -79,7 +81,7 @@ class Runner:
     def __call__(
         self, arrays: dict[int, numpy.ndarray], values: dict[str, int] | None = None, parts: int = 3
     ) -> None:
-        """Run over `arrays` by slot, the grid cut into `parts` calls."""
+        """Runs on `arrays` by slot, with the grid divided into `parts` calls."""
         pointers = (ctypes.c_void_p * len(self.program.slots))(
             *[arrays[slot].ctypes.data for slot in self.program.slots]
         )
@@ -93,7 +95,7 @@ class Runner:
 
 
 def random_array(rng: numpy.random.Generator, dtype: DType, *shape: int) -> numpy.ndarray:
-    """Values that are exact in every type, so that results can be compared closely."""
+    """Values that are exact in every dtype, so that comparisons are tight."""
     kind = to_numpy_dtype(dtype)
     if dtypes.is_bool(dtype):
         return rng.integers(0, 2, shape).astype(kind)

@@ -1,4 +1,4 @@
-"""Small ONNX models for tests, and what ONNX Runtime makes of them."""
+"""Helpers: small ONNX models, and their outputs by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ random = np.random.default_rng(0)
 
 
 def node(op: str, inputs: str, outputs: str = "y", domain: str = "", **attributes: Any) -> Any:
-    """A node; names are separated by blanks, and "-" stands for one that is left out."""
+    """A node; names are separated by spaces, and "-" is an omitted one."""
     names = [["" if name == "-" else name for name in x.split()] for x in (inputs, outputs)]
     return helper.make_node(op, *names, domain=domain, name=f"{op} of {outputs}", **attributes)
 
 
 def spec(name: str, array: Array, shape: Sequence[Any] | None = None) -> Any:
-    """The description of an input like this array; `shape` may have names."""
+    """The description of an input like this array; `shape` may contain names."""
     code = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, code, array.shape if shape is None else shape)
 
@@ -39,7 +39,7 @@ def model(
     opset: int = OPSET,
     shapes: dict[str, Sequence[Any]] | None = None,
 ) -> Any:
-    """A model of these nodes; the types of its outputs are left open."""
+    """A model of these nodes; the types of its outputs are unspecified."""
     graph = helper.make_graph(
         list(nodes),
         "a graph",
@@ -52,7 +52,7 @@ def model(
 
 
 def run_onnxruntime(proto: Any, inputs: dict[str, Array]) -> dict[str, Array]:
-    """The outputs by name, as ONNX Runtime computes them, without any optimization."""
+    """The outputs by name, computed by ONNX Runtime without optimizations."""
     runtime = pytest.importorskip("onnxruntime", reason="the reference is ONNX Runtime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -64,20 +64,20 @@ def run_onnxruntime(proto: Any, inputs: dict[str, Array]) -> dict[str, Array]:
 
 
 def run(proto: Any, inputs: dict[str, Array]) -> dict[str, Array]:
-    """The outputs by name, as this library computes them from tensors."""
+    """The outputs by name, computed by this library."""
     results = OnnxRunner(proto)({name: Tensor(x) for name, x in inputs.items()})
     return {name: x.numpy() for name, x in results.items()}
 
 
 def assert_same(found: Array, expected: Array, what: str, rtol: float = 1e-4) -> None:
-    """Equal in dtype and shape, and in value up to what the order of sums changes."""
+    """Checks equal dtypes and shapes, and values up to rounding of sums."""
     assert found.dtype == expected.dtype, f"{what}: {found.dtype}, not {expected.dtype}"
     assert found.shape == expected.shape, f"{what}: shape {found.shape}, not {expected.shape}"
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-5, err_msg=what)
 
 
 def compare(proto: Any, inputs: dict[str, Array], rtol: float = 1e-4) -> None:
-    """This library gives what ONNX Runtime gives."""
+    """Checks that this library and ONNX Runtime give the same outputs."""
     expected, found = run_onnxruntime(proto, inputs), run(proto, inputs)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
@@ -85,10 +85,10 @@ def compare(proto: Any, inputs: dict[str, Array], rtol: float = 1e-4) -> None:
 
 
 def floats(*shape: int, low: float = -2.0, high: float = 2.0) -> Array:
-    """Float32 numbers, uniform in [low, high)."""
+    """Uniform float32 numbers in [low, high)."""
     return random.uniform(low, high, shape).astype(np.float32)
 
 
 def integers(*shape: int, low: int = 0, high: int = 5, dtype: Any = np.int64) -> Array:
-    """Integers, uniform in [low, high)."""
+    """Uniform integers in [low, high)."""
     return random.integers(low, high, shape).astype(dtype)

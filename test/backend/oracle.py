@@ -41,23 +41,23 @@ WITH_NAN = np.array(
     dtype=np.float32,
 )
 
-# the gradient is compared at this many elements of an input, chosen at random
+# the number of randomly selected elements of an input whose gradient is compared
 MAX_DIFFERENCES = 24
 STEP = 1e-6
-# differences of differences need a longer step, since they divide by its square
+# second differences need a larger step, since they divide by its square
 SECOND_STEP = 1e-4
 
 
 def arrays(
     shapes: Sequence[tuple[int, ...]], low: float = -2.0, high: float = 2.0, seed: int = 0
 ) -> list[Array]:
-    """Float32 arrays of these shapes, uniform in [low, high), the same at each call."""
+    """Uniform float32 arrays of these shapes in [low, high), the same at each call."""
     random = np.random.default_rng(seed)
     return [random.uniform(low, high, shape).astype(np.float32) for shape in shapes]
 
 
 def assert_close(found: Array, expected: Array, rtol: float, atol: float, what: str) -> None:
-    """Equal shapes, and values within the tolerances; equal infinities and NaNs are close."""
+    """Checks shapes, and values within tolerances; equal infinities and NaNs are close."""
     assert found.shape == expected.shape, f"{what}: shape {found.shape}, not {expected.shape}"
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol, err_msg=what)
 
@@ -99,7 +99,7 @@ def compare(
     if sources:
         weights = arrays([wanted[0].shape], -1, 1, seed=1)[0]
         check = _Gradients(expected, exact, weights)
-        # gradients are taken before anything is realized: what is realized has no graph
+        # gradients are taken before realizing: realized tensors have no graph
         parts = (ours[0] * Tensor(weights)).sum().gradient(*sources, materialize_grads=True)
         if second:
             check.second(parts, sources)
@@ -134,7 +134,7 @@ def _compare_values(ours: list[Tensor], wanted: list[Array], rtol: float, atol: 
 
 
 class _Gradients:
-    """Derivatives of the sum of `function` of `inputs` times `weights`, by differences."""
+    """Derivatives of the weighted sum of `function` of `inputs`, by central differences."""
 
     def __init__(self, function: Function, inputs: list[Array], weights: Array) -> None:
         self.function, self.inputs, self.weights = function, inputs, weights
@@ -143,7 +143,7 @@ class _Gradients:
         self.directions = [self.random.uniform(-1, 1, inputs[i].shape) for i in self.floats]
 
     def _difference(self, changes: list[tuple[Array, ...]]) -> float:
-        """The weighted sum with the inputs changed by the first, less that by the second."""
+        """The weighted sum with the first change of the inputs, minus that with the second."""
         values = []
         for change in changes:
             moved = list(self.inputs)
@@ -154,7 +154,7 @@ class _Gradients:
         return float(((values[0] - values[1]) * self.weights).sum())
 
     def _steps(self, number: int, place: Any, step: float) -> tuple[Array, ...]:
-        """A step at one element of one of the float inputs."""
+        """A step at one element of one float input."""
         steps = tuple(np.zeros(self.inputs[i].shape) for i in self.floats)
         steps[number][place] = step
         return steps
@@ -167,7 +167,7 @@ class _Gradients:
         return [every[i] for i in self.random.choice(len(every), MAX_DIFFERENCES, replace=False)]
 
     def first(self, parts: Sequence[Tensor], rtol: float, atol: float) -> None:
-        """`parts`, one for each float input, are the gradients."""
+        """Checks `parts`, the gradient of each float input."""
         evaluated = [evaluate(part.uop) for part in parts]
         Tensor.realize(*parts)
         for number, part in enumerate(parts):
@@ -183,13 +183,13 @@ class _Gradients:
                 assert_close(selected, np.array(wanted), rtol, atol, f"{what}, {how}")
 
     def _slope(self, change: tuple[Array, ...]) -> float:
-        """The derivative along `directions` where the inputs are changed."""
+        """The derivative along `directions` at changed inputs."""
         forward = tuple(c + SECOND_STEP * d for c, d in zip(change, self.directions, strict=True))
         backward = tuple(c - SECOND_STEP * d for c, d in zip(change, self.directions, strict=True))
         return self._difference([forward, backward]) / (2 * SECOND_STEP)
 
     def second(self, parts: Sequence[Tensor], sources: list[Tensor]) -> None:
-        """The gradients of the derivative along `directions` that `parts` gives."""
+        """Checks `parts`, the gradients of the derivative along `directions`."""
         slope = Tensor(0.0)
         for part, direction in zip(parts, self.directions, strict=True):
             slope = slope + (part * Tensor(direction.astype(np.float32))).sum()
@@ -212,7 +212,7 @@ class _Gradients:
 
 
 def in_torch(name: str) -> Function:
-    """The function of that name: of the package, else of neural networks, else of tensors."""
+    """The function of that name: in torch, else in torch.nn.functional, else of torch.Tensor."""
     for place in (torch, torch.nn.functional, torch.Tensor):
         if hasattr(place, name):
             found: Function = getattr(place, name)
@@ -233,7 +233,7 @@ def compare_with_torch(
 ) -> None:
     """Asserts that `function` of tensors and its gradients equal `theirs` of torch tensors.
 
-    Compares nothing where torch is not installed.
+    Compares nothing if torch is not installed.
     """
     if torch is None:
         return

@@ -31,7 +31,7 @@ def check(
     vector_bytes: int | None = None,
     threads: int | None = None,
 ) -> Runner:
-    """Run a kernel and compare all arrays with the oracle's."""
+    """Runs a kernel, and compares all arrays with those of the oracle."""
     expected = {slot: array.copy() for slot, array in arrays.items()}
     interpret(kernel, expected, values)
     runner = Runner(kernel, LLVMRenderer(vector_bytes, threads=threads))
@@ -45,7 +45,7 @@ def check(
 
 
 def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj", batch: int = 1) -> UOp:
-    """`C[z, i, j] = sum over k of A[z, ...] * B[z, ...]` with the operands' axes in any order."""
+    """`C[z, i, j] = sum over k of A[z, ...] * B[z, ...]`, with operand axes in any order."""
     b = Build()
     z, i, j = b.loops(batch, m, n)
     (term,) = b.reduces(k)
@@ -254,7 +254,7 @@ def test_rows_are_added_in_order_where_indices_repeat() -> None:
     numpy.testing.assert_allclose(result, expected)
 
 
-def test_a_gather_reads_at_loaded_indices() -> None:
+def test_a_gather_loads_at_loaded_indices() -> None:
     rows, columns, gathered = 30, 45, 200
     b = Build()
     i, j = b.loops(gathered, columns)
@@ -331,7 +331,7 @@ def test_without_heuristics_loops_stay_loops() -> None:
 
 @st.composite
 def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
-    """A store of an expression of one or two loads and up to two reductions, of any strides."""
+    """A store of an expression of one or two loads with any strides and up to two reductions."""
     b = Build()
     dims = st.integers(1, 40)
     values: dict[str, int] = {}
@@ -430,7 +430,7 @@ def test_an_expensive_operand_is_computed_once_for_each_element() -> None:
 
 
 @pytest.mark.parametrize("shape", [(64, 80), (33, 100), (5, 300), (256, 96)])
-def test_a_transpose_works_in_blocks(shape: tuple[int, int]) -> None:
+def test_a_transpose_is_blocked(shape: tuple[int, int]) -> None:
     m, n = shape
     b = Build()
     i, j = b.loops(m, n)
@@ -514,7 +514,7 @@ def test_a_skinny_product_loads_each_element_of_a_matrix_once(m: int, n: int, k:
     for shape, left, right in (((m, n, k), "ik", "jk"), ((n, m, k), "ik", "jk")):
         runner = check(matmul(*shape, left, right), matmul_arrays(*shape))
         assert f"skinny tile of {m} outputs" in runner.program.applied
-    # rows that lie along the outputs are read so
+    # rows that are contiguous along the outputs are read in that order
     runner = check(matmul(m, n, k, "ik", "kj"), matmul_arrays(m, n, k))
     assert not any("skinny" in x for x in runner.program.applied)
 
@@ -599,7 +599,7 @@ def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
     def load(slot: int, axes: list[UOp], window: bool) -> UOp:
         order = list(draw(st.permutations(axes)))
         if window:
-            # the last two axes are read at their sum, shifted into the padding
+            # the last two axes index their sum, shifted into the padding
             *order, x, k = order
             pad = draw(st.integers(0, 3))
             position = x + k - pad

@@ -1,4 +1,4 @@
-"""Every test of code generation once more, with C as the language of the kernels."""
+"""The tests of code generation with the C renderer."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def kernels_in_c() -> Iterator[None]:
-    """Runners compile C."""
+    """Makes runners compile C."""
     with Context(CPU_LLVM=0):
         yield

@@ -1,4 +1,4 @@
-"""Compilers, linker, kernels, copies and replay of the CPU device."""
+"""The CPU runtime: compilers, linker, kernels, copies and replay."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_invalid_module_is_rejected():
         llvm.compile_llvm(source)
 
 
-def test_an_error_in_c_shows_the_message_of_the_compiler():
+def test_an_error_in_c_shows_the_compilers_message():
     with pytest.raises(CompileError, match="undeclared"):
         c_compiler.compile_c("void k(void) { nothing = 1; }")
 
@@ -232,7 +232,7 @@ def interesting_floats() -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.concatenate([table, middle, *beside, np.array(edges)])
 
 
-# The C ABI of float16 differs between systems; arrays have none.
+# The C ABI of float16 differs between systems; arrays avoid it.
 WRAPPERS = "".join(
     f"""
 define void @from_{source}_to_{target}(ptr %from, ptr %to, i64 %count) {{
@@ -445,7 +445,7 @@ def test_a_replay_keeps_programs_and_buffers_alive():
 
 
 def test_records_see_all_writes_of_earlier_records():
-    # item i of each kernel reads an item that another thread wrote in the record before
+    # item i of each kernel reads an item that another thread wrote in the previous record
     source = """
 define void @shift(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 entry:

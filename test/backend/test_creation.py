@@ -1,4 +1,4 @@
-"""Tensors made of numbers against numpy."""
+"""Creation functions against numpy."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_triangles(shape: tuple[int, ...], diagonal: int) -> None:
     np.testing.assert_array_equal(lower.numpy(), np.tril(x, diagonal))
 
 
-def test_triangles_leave_out_not_a_number_and_pass_the_gradient_of_the_rest() -> None:
+def test_triangles_drop_nan_and_pass_the_gradient_of_the_rest() -> None:
     x = Tensor([[1.0, math.nan], [2.0, 3.0]], requires_grad=True)
     assert x.tril().tolist() == [[1, 0], [2, 3]]
     assert x.tril().sum().gradient(x)[0].tolist() == [[1, 0], [1, 1]]
@@ -101,11 +101,11 @@ def test_constants_on_devices_and_in_layouts() -> None:
     assert x.zeros_like().device is layout
     assert Tensor.arange(4, device="CPU:1").device == "CPU:1"
     assert Tensor.eye(2, device="CPU:1").device == "CPU:1"
-    # one row cannot be split, so each device has it
+    # one row cannot be sharded, so it is replicated
     assert Tensor.ones(1, device=layout).device == layout.replicated()
 
 
-def test_equal_constants_that_need_gradients_are_told_apart() -> None:
+def test_equal_constants_that_need_gradients_are_distinct() -> None:
     x, y = Tensor.ones(2, requires_grad=True), Tensor.ones(2, requires_grad=True)
     (x * 3 + y * 5).sum().backward()
     assert (x.grad.tolist(), y.grad.tolist()) == ([3, 3], [5, 5])
@@ -136,12 +136,12 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_created_is_named(name: str) -> None:
+def test_errors_of_creation_name_the_mistake(name: str) -> None:
     function, kind, text = WRONG[name]
     with pytest.raises(kind, match=text):
         function()
 
 
-def test_sizes_may_be_integers_of_numpy() -> None:
+def test_sizes_may_be_numpy_integers() -> None:
     assert Tensor.zeros(np.int64(2), np.uint8(3)).shape == (2, 3)
     assert all(type(size) is int for size in Tensor.rand(np.int32(4)).shape)

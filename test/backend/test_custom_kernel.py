@@ -1,4 +1,4 @@
-"""Kernels written by hand, against numpy: the language, gradients, order, JIT."""
+"""Custom kernels against numpy: the kernel language, gradients, order, JIT."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tinygrad.renderer import find_renderer
 from tinygrad.schedule.kernel.custom_kernel import CustomKernelError, lower_custom_kernel
 from tinygrad.uop.ops import Ops
 
-# ---- the language ----
+# ---- the kernel language ----
 
 
 @pytest.fixture(autouse=True, params=[0, 1], ids=["optimized", "plain loops"])
@@ -97,7 +97,7 @@ def test_registers_of_other_dtypes(dtype):
     assert y.tolist() == [2, 4, 6]
 
 
-def test_arrays_without_axes_and_without_elements():
+def test_scalars_and_arrays_without_elements():
     def total(y, x):
         i = term(x.shape[0], 0)
         return y[()].store(x[i].reduce(i, arg=Ops.ADD)).sink()
@@ -107,7 +107,7 @@ def test_arrays_without_axes_and_without_elements():
     assert Tensor.custom_kernel(none, Tensor.empty(0, 2), none, fxn=add)[0].tolist() == []
 
 
-def test_parts_and_views_of_placeholders():
+def test_slices_and_views_of_placeholders():
     def kernel(y, x):
         i, j = loop(3, 0), term(4, 1)
         row = x.permute(1, 0)[i, 1:5]
@@ -170,7 +170,7 @@ def test_inputs_may_be_expressions_views_and_constants():
         np.testing.assert_array_equal(c.numpy(), a.numpy() + b.numpy())
 
 
-def test_a_kernel_in_place_runs_after_readers_of_the_old_content_and_once():
+def test_a_kernel_in_place_runs_once_after_readers_of_the_old_content():
     x = Tensor.zeros(4).contiguous().realize()
     old = x + 10
     once = Tensor.custom_kernel(x, fxn=increment)[0]
@@ -182,7 +182,7 @@ def test_a_kernel_in_place_runs_after_readers_of_the_old_content_and_once():
     assert new.tolist() == [101.0] * 4
 
 
-def test_a_kernel_in_place_leaves_equal_values_alone():
+def test_a_kernel_in_place_does_not_change_equal_values():
     x = Tensor.zeros(4).contiguous().realize()
     a, b = x + 1, x + 1
     Tensor.realize(a, b)
@@ -190,7 +190,7 @@ def test_a_kernel_in_place_leaves_equal_values_alone():
     assert b.tolist() == [1.0] * 4
 
 
-def test_a_kernel_follows_assignments_and_is_followed_by_them():
+def test_kernels_and_assignments_are_ordered():
     x = Tensor.zeros(4).contiguous().realize()
     x.assign(x + 5)
     y = Tensor.custom_kernel(x, fxn=increment)[0]
@@ -200,7 +200,7 @@ def test_a_kernel_follows_assignments_and_is_followed_by_them():
     assert kept.tolist() == [6.0] * 4
 
 
-def test_all_outputs_are_written_when_one_is_asked_for():
+def test_all_outputs_are_written_when_one_is_realized():
     d = Tensor.ones(4).contiguous().realize()
     old = d * 3
     c, new, _ = Tensor.custom_kernel(Tensor.empty(4), d, Tensor([1.0, 2, 3, 4]), fxn=copy_and_add)
@@ -209,7 +209,7 @@ def test_all_outputs_are_written_when_one_is_asked_for():
     assert old.tolist() == [3.0] * 4
 
 
-def test_what_is_in_no_memory_is_copied_and_stays():
+def test_an_unrealized_argument_is_copied_and_unchanged():
     zeros = Tensor.zeros(4)
     assert Tensor.custom_kernel(zeros, fxn=increment)[0].tolist() == [1.0] * 4
     assert zeros.tolist() == [0.0] * 4
@@ -218,7 +218,7 @@ def test_what_is_in_no_memory_is_copied_and_stays():
     assert big.tolist() == [[0.0] * 4] * 2
 
 
-def test_what_was_assigned_to_a_part_is_that_part():
+def test_a_slice_that_was_assigned_to_may_be_an_argument():
     big = Tensor.zeros(4, 2).contiguous().realize()
     part = big[2:4]
     part.assign(Tensor.ones(2, 2))
@@ -260,18 +260,18 @@ def test_jit_in_place():
     assert results == [[float(i), 2.0 * i] for i in range(1, 6)]
 
 
-# ---- loops in the order that they are written in ----
+# ---- loop order ----
 
 
 def grids(kernel, *shapes: tuple[int, ...]) -> list[str]:
-    """The sizes of the grid of a kernel over arrays of these shapes."""
+    """The grid sizes of a kernel on arrays of these shapes."""
     placeholders = tuple(UOp.placeholder(x, dtypes.float, i) for i, x in enumerate(shapes))
     lowered = lower_custom_kernel(kernel(*placeholders), "kernel", placeholders)
     applied = get_program(lowered, find_renderer(Device["CPU"].renderer, threads=2)).applied
     return [note for note in applied if note.startswith("grid")]
 
 
-def test_a_loop_that_carries_a_value_is_run_in_order():
+def test_a_loop_with_a_carried_dependency_is_sequential():
     x = array(100_000)
     for kernel in (running_sum, running_sum_in_memory):
         y = Tensor.custom_kernel(Tensor.empty(x.size), Tensor(x), fxn=kernel)[0]
@@ -291,10 +291,10 @@ def test_independent_outer_loops_run_in_parallel():
     np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-4, atol=1e-4)
 
 
-# ---- sizes known when a kernel runs ----
+# ---- symbolic sizes ----
 
 
-def test_a_bound_variable_ends_a_loop():
+def test_a_bound_variable_limits_a_loop():
     x = array(10, 4)
     size, memory = Variable("n", 1, 10), Tensor(x).realize()
 
@@ -351,7 +351,7 @@ def test_gradient(grad_fxn):
     np.testing.assert_allclose(b.grad.numpy(), left.T @ twice, rtol=1e-4, atol=1e-4)
 
 
-def test_gradient_by_the_kernels_own_result():
+def test_gradient_from_the_kernels_result():
     def exp2(y, x):
         i = loop(x.numel(), 0)
         return y[i].store(x[i].exp2()).end(i).sink()
@@ -384,7 +384,7 @@ def test_gradients_of_several_outputs_add_up():
     np.testing.assert_allclose(b.grad.numpy(), 2 + 3 * left, **CLOSE)
 
 
-def test_a_gradient_that_nobody_said_is_an_error():
+def test_a_missing_gradient_is_an_error():
     a = Tensor(array(4, 4), requires_grad=True)
     c = Tensor.custom_kernel(Tensor.empty(4, 4), a, a.detach(), fxn=add)[0]
     with pytest.raises(RuntimeError, match=r"custom_add has no gradient; pass .*grad_fxn"):
@@ -399,7 +399,7 @@ def test_a_gradient_that_nobody_said_is_an_error():
         ((None, Tensor.ones(4).uop, None), r"gradient 1 is .* of shape \(4,\)"),
     ],
 )
-def test_a_gradient_that_does_not_fit_is_an_error(found, message):
+def test_a_gradient_of_another_shape_is_an_error(found, message):
     a = Tensor(array(4, 4), requires_grad=True)
     inputs = Tensor.empty(4, 4), a, a
     c = Tensor.custom_kernel(*inputs, fxn=add, grad_fxn=lambda gradient, kernel: found)[0]

@@ -1,4 +1,4 @@
-"""Mistakes in kernels written by hand: each is named, with the fix, where it is made."""
+"""Errors in custom kernels: each names the mistake and the fix, where the kernel is built."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def i_of(c: UOp) -> UOp:
         (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is no part of a kernel"),
     ],
 )
-def test_mistakes_in_a_kernel_are_named(kernel, message):
+def test_errors_in_a_kernel_name_the_mistake(kernel, message):
     with pytest.raises(CustomKernelError, match=message):
         Tensor.custom_kernel(Tensor.empty(8), Tensor.ones(8), fxn=kernel)
 
 
-def test_loops_without_an_order_are_named():
+def test_loops_without_an_order_are_errors():
     def one_loop_for_two_phases(y: UOp, x: UOp) -> UOp:
         i = i_of(x)
         once = y.after(y[i].store(x[i]).end(i))
@@ -55,12 +55,12 @@ def test_loops_without_an_order_are_named():
 
 
 @pytest.mark.parametrize("arg", ["name", KernelInfo("name", opts_to_apply=("unroll",))])
-def test_what_a_sink_takes_is_named(arg):
+def test_invalid_sources_of_a_sink_are_errors(arg):
     with pytest.raises(CustomKernelError, match=r"it takes KernelInfo\(name\), with opts_to_apply"):
         Tensor.custom_kernel(Tensor.empty(8), fxn=lambda c: c[0].store(1.0).sink(arg=arg))
 
 
-def test_mistakes_in_an_index_are_named():
+def test_errors_in_an_index_name_the_mistake():
     a = UOp.placeholder((4, 4), dtypes.float, 0)
     with pytest.raises(IndexError, match="3 indices for an array of shape"):
         a[0, 1, 2]
@@ -72,7 +72,7 @@ def test_mistakes_in_an_index_are_named():
         iter(a)
 
 
-def test_tensors_of_a_kernel_live_together():
+def test_tensors_of_a_kernel_must_share_a_device():
     x = Tensor.ones(4).contiguous()
     with pytest.raises(ShardingError, match=r"live on CPU and CPU:1; bring"):
         Tensor.custom_kernel(Tensor.empty(4), x, x.to("CPU:1"), fxn=add)

@@ -1,4 +1,4 @@
-"""The examples in the documentation of every public `Tensor` method run and give what they show."""
+"""Doctests of every public `Tensor` method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES: dict[str, Any] = {
     "dtypes": dtypes,
     "numpy": numpy,
 }
-# what has nothing to show without a network, or raises
+# methods without a result to show: they need a network, or raise
 WITHOUT_EXAMPLE = frozenset({"from_url", "size", "uop", "grad", "requires_grad", "device"})
 
 
@@ -35,7 +35,7 @@ def documented() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "text"), documented(), ids=[name for name, _ in documented()])
-def test_the_examples_of_a_method_are_right(name: str, text: str) -> None:
+def test_the_examples_of_a_method_are_correct(name: str, text: str) -> None:
     examples = doctest.DocTestParser().get_doctest(text, dict(NAMES), name, None, 0)
     if name not in WITHOUT_EXAMPLE:
         assert examples.examples, f"the documentation of {name} has no example"

@@ -1,8 +1,8 @@
-"""Every dtype on the device: conversions, bits, arithmetic, promotion, operators in place.
+"""Dtypes on the device: conversions, bitcasts, arithmetic, promotion, in-place operators.
 
-The oracles are numpy and ml_dtypes. 8-bit floats saturate, which ml_dtypes' do not, and a float
-whose integer part does not fit the integer type wraps around as long as int32, or for wider types
-int64, holds it; what becomes of others, and of infinities and NaN, is the device's own.
+The oracles are numpy and ml_dtypes. Unlike ml_dtypes', 8-bit floats saturate. A float whose integer
+part does not fit the integer type wraps around if int32 holds it, or int64 for wider types; results
+for larger floats, infinities and NaN depend on the device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BITS_ONLY = {
 EDGES = [0.0, -0.0, 0.5, 1.5, 2.5, -2.5, 127.5, 128, 255, -129, 32768, 448, 464, 465, 1e6, -1e6]
 EDGES += [57344, 61440, 65504, 65520, 2**31 - 1, 2**31, 2**32, 2**63, 1.5 * 2**63, -(2**31), 3.4e38]
 EDGES += [-1e300, math.inf, -math.inf, math.nan]
-# halves of the smallest subnormals, which round to even, and a little more
+# halves of the smallest subnormals, which round to even, and slightly larger values
 EDGES += [2.0**-n * f for n in (10, 17, 25, 134, 150) for f in (1, 1.01, 2, 3)]
 
 
@@ -42,7 +42,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def values_of(dtype: DType) -> Array:
-    """All values of a narrow type; of others, random bits and the edges of all types."""
+    """All values of a narrow type; for others, random bits and the limits of all types."""
     kind = numpy_dtype(dtype)
     if dtype is dtypes.bool:
         return np.array([False, True])
@@ -58,7 +58,7 @@ def values_of(dtype: DType) -> Array:
 
 
 def converted(values: Array, target: DType) -> tuple[Array, Array]:
-    """Values in another type, and for which of them that is defined."""
+    """Values in another type, and a mask of defined conversions."""
     kind = numpy_dtype(target)
     defined = np.ones(values.shape, bool)
     is_float = values.dtype.kind not in "biu"
@@ -80,7 +80,7 @@ def converted(values: Array, target: DType) -> tuple[Array, Array]:
 
 
 def assert_same(found: Array, expected: Array) -> None:
-    """The same values, zeros of the same sign, and NaN where NaN is."""
+    """Checks equal values, signs of zeros, and positions of NaN."""
     wide = expected.astype(np.float32) if expected.dtype in BITS_ONLY.values() else expected
     np.testing.assert_array_equal(found, wide)
     if wide.dtype.kind == "f":
@@ -109,14 +109,14 @@ def test_conversions_to_every_dtype(source: DType) -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("target", dtypes.all, ids=repr)
-def test_conversions_of_constants_are_those_of_memory(target: DType) -> None:
+def test_conversions_of_constants_equal_those_of_memory(target: DType) -> None:
     for value in (0, -1, 300, 2.5, -2.5, -0.0, 1e-8, 464.5, 1e5):
         stored = Tensor([value]).realize().cast(target)
         assert_same(Tensor(value).cast(target).numpy(), stored.numpy()[0])
 
 
 @pytest.mark.parametrize("source", [d for d in dtypes.all if d is not dtypes.bool], ids=repr)
-def test_bits_as_every_dtype(source: DType) -> None:
+def test_bitcasts_to_every_dtype(source: DType) -> None:
     values = values_of(source)
     values = values[: len(values) // 8 * 8]
     x = Tensor(values).realize()
@@ -127,7 +127,7 @@ def test_bits_as_every_dtype(source: DType) -> None:
             assert_same(x.reshape(-1, 8).bitcast(target).numpy(), values.reshape(-1, 8).view(kind))
 
 
-def test_bits_that_do_not_fit_are_refused() -> None:
+def test_bitcasts_to_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(RuntimeError, match="sizes do not fit"):
         Tensor([1, 2, 3], dtype=dtypes.uint8).bitcast(dtypes.uint16)
     with pytest.raises(RuntimeError, match="sizes do not fit"):
@@ -158,7 +158,7 @@ def test_arithmetic_of_floats_is_rounded_to_the_dtype(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
 def test_sums_are_accumulated_in_the_wide_type(dtype: DType) -> None:
-    # 600 is beyond 8 bits, and beyond what float16 and bfloat16 count to one by one
+    # 600 exceeds 8 bits, and bfloat16 cannot count to it by ones
     x = Tensor.ones(3, 600, dtype=dtype).contiguous().realize()
     wide = sum_acc_dtype(dtype)
     kind = wide if dtypes.is_bool(dtype) or dtypes.is_int(dtype) else dtype
@@ -171,7 +171,7 @@ def test_sums_are_accumulated_in_the_wide_type(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
-def test_products_of_matrices(dtype: DType) -> None:
+def test_matrix_products(dtype: DType) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.integers(0, 3, shape) for shape in ((5, 17), (17, 9)))
     if dtype is dtypes.bool:
@@ -200,7 +200,7 @@ def test_integers_wrap_around(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
-def test_division_rounds_down_and_its_rest_has_the_sign_of_the_divisor(dtype: DType) -> None:
+def test_floor_division_and_the_sign_of_the_remainder(dtype: DType) -> None:
     low = -9 if dtype in dtypes.sints else 0
     pairs = list(itertools.product(range(low, 10), [n for n in range(low // 3, 5) if n]))
     a, b = np.array(pairs).astype(numpy_dtype(dtype)).T
@@ -238,7 +238,7 @@ def test_division_by_zero_is_not_an_exception(dtype: DType) -> None:
         assert (Tensor([least], dtype=dtype).realize() % Tensor([-1], dtype=dtype)).item() == 0
 
 
-def test_division_of_floats_rounds_as_pythons() -> None:
+def test_floor_division_of_floats_rounds_like_pythons() -> None:
     a, b = np.array(list(itertools.product((-7.5, -1.0, 2.0, 7.5), (-2.0, 0.5, 3.0)))).T
     x, y = Tensor(a).realize(), Tensor(b).realize()
     assert_same((x // y).numpy(), np.floor(a / b))
@@ -249,9 +249,7 @@ def test_division_of_floats_rounds_as_pythons() -> None:
 
 @pytest.mark.parametrize("signed", dtypes.sints, ids=repr)
 @pytest.mark.parametrize("unsigned", dtypes.uints[:3], ids=repr)
-def test_comparison_of_signed_and_unsigned_is_that_of_their_values(
-    signed: DType, unsigned: DType
-) -> None:
+def test_signed_and_unsigned_are_compared_by_value(signed: DType, unsigned: DType) -> None:
     a = np.array([-1, 0, 1, 127], numpy_dtype(signed))
     b = np.array([0, 127, 255], numpy_dtype(unsigned))
     found = Tensor(a).realize().reshape(-1, 1) < Tensor(b).realize()
@@ -260,8 +258,8 @@ def test_comparison_of_signed_and_unsigned_is_that_of_their_values(
 
 # ---- promotion ----
 
-# JAX's lattice, from its documentation: what lies directly above each type. The two 8-bit floats,
-# which JAX does not promote to each other, lie between integers and the floats of 16 bits.
+# JAX's lattice, from its documentation: the types directly above each type. The 8-bit floats, which
+# JAX does not promote to each other, are between integers and 16-bit floats.
 ABOVE = {
     "bool": ("uint8", "int8"),
     "uint8": ("uint16", "int16"),
@@ -287,9 +285,9 @@ def reachable(name: str) -> set[str]:
 
 
 def joined(*types: DType) -> DType:
-    """The least type above all of them, by the lattice."""
+    """The join of the types in the lattice."""
     if dtypes.fp8s[0] in types and dtypes.fp8s[1] in types and dtypes.bfloat16 not in types:
-        # float16 and bfloat16 are both least; the narrower exponent is taken
+        # float16 and bfloat16 are both minimal; the narrower exponent is chosen
         types = (*types, dtypes.float16)
     names = [next(n for n in ABOVE if dtypes.fields().get(n) is dtype) for dtype in types]
     common = set.intersection(*(reachable(name) for name in names))
@@ -305,13 +303,13 @@ def test_promotion_is_the_join_of_the_lattice(a: DType, b: DType, c: DType) -> N
     assert least_upper_dtype(a, b) is least_upper_dtype(b, a) is joined(a, b)
     assert least_upper_dtype(a, a) is a
     assert least_upper_dtype(a, b, c) is joined(a, b, c)
-    # two at a time is the same, but for what takes the default float or the narrower exponent
+    # pairwise promotion is the same, except with the default float or the narrower exponent
     trio = {a, b, c}
     if not (trio >= set(dtypes.fp8s) or (dtypes.uint64 in trio and trio & set(dtypes.sints))):
         assert least_upper_dtype(least_upper_dtype(a, b), c) is joined(a, b, c)
 
 
-def test_tensors_promote_as_their_types_do() -> None:
+def test_tensors_promote_like_their_types() -> None:
     for a, b in itertools.product(dtypes.all, dtypes.all):
         x, y = Tensor([1], dtype=a), Tensor([1], dtype=b)
         assert (x + y).dtype is (x * y).dtype is x.maximum(y).dtype is joined(a, b)
@@ -322,7 +320,7 @@ def test_tensors_promote_as_their_types_do() -> None:
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
-def test_numbers_take_the_type_of_the_tensor_if_it_can_hold_their_kind(dtype: DType) -> None:
+def test_numbers_take_the_dtype_of_the_tensor_if_it_is_of_their_kind(dtype: DType) -> None:
     is_int, is_float = dtypes.is_int(dtype), dtypes.is_float(dtype)
     x = Tensor([1], dtype=dtype)
     for number, result in (
@@ -336,14 +334,14 @@ def test_numbers_take_the_type_of_the_tensor_if_it_can_hold_their_kind(dtype: DT
     assert (x == 2.5).dtype is dtypes.bool
 
 
-def test_numbers_beyond_the_type_of_the_tensor_wrap_around() -> None:
+def test_numbers_out_of_range_of_the_dtype_wrap_around() -> None:
     x = Tensor([1], dtype=dtypes.uint8)
     assert (x + 256).tolist() == [1]
     assert (x - 2).tolist() == (x + -2).tolist() == [255]
     assert (Tensor([2**31 - 1]) + 1).tolist() == [-(2**31)]
 
 
-# ---- operators in place ----
+# ---- in-place operators ----
 
 INPLACE: dict[str, tuple[Callable[[Any, Any], Any], Any, Any]] = {
     "+=": (operator.iadd, [5, -7], 3),
@@ -363,7 +361,7 @@ INPLACE: dict[str, tuple[Callable[[Any, Any], Any], Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", INPLACE)
-def test_operators_in_place_write_to_the_memory_of_the_tensor(name: str) -> None:
+def test_in_place_operators_write_to_the_memory_of_the_tensor(name: str) -> None:
     function, values, other = INPLACE[name]
     array = np.array(values, np.int32 if isinstance(values[0], (int, list)) else np.float32)
     x = Tensor(array).realize()
@@ -389,7 +387,7 @@ def test_reflected_operators_take_numbers_on_the_left(name: str) -> None:
     np.testing.assert_allclose(found.numpy(), function(np.int32(6), array), rtol=1e-6)
 
 
-def test_operators_in_place_keep_shape_and_dtype() -> None:
+def test_in_place_operators_keep_shape_and_dtype() -> None:
     x = Tensor([1, 2]).realize()
     for change in (
         lambda: operator.itruediv(x, 2),
@@ -402,7 +400,7 @@ def test_operators_in_place_keep_shape_and_dtype() -> None:
     assert x.tolist() == [1, 2]
 
 
-def test_operators_in_place_on_what_is_not_in_memory() -> None:
+def test_in_place_operators_on_unrealized_tensors() -> None:
     x = y = Tensor.zeros(2)
     x += 1
     x *= Tensor([2.0, 3.0])
@@ -413,7 +411,7 @@ def test_operators_in_place_on_what_is_not_in_memory() -> None:
     assert part.tolist() == [1, 12, 13]
 
 
-def test_gradients_flow_through_what_is_added_in_place() -> None:
+def test_gradients_flow_through_in_place_addition() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     total = Tensor.zeros(2).contiguous().realize()
     total += w * 3
@@ -421,7 +419,7 @@ def test_gradients_flow_through_what_is_added_in_place() -> None:
     assert total.sum().gradient(w)[0].tolist() == [6, 6]
 
 
-def test_what_tensors_are_not() -> None:
+def test_unsupported_python_protocols_are_errors() -> None:
     x = Tensor([1, 2])
     with pytest.raises(TypeError, match="truth value of a tensor is ambiguous"):
         bool(x)

@@ -1,4 +1,4 @@
-"""Reading and writing by every kind of index, against numpy, and what that costs."""
+"""Indexing: reading and writing by every kind of index against numpy, and memory traffic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPE = (4, 1, 5, 3)
 INDEX_SHAPES = ((), (2,), (3, 1), (1, 2), (3, 2), (0, 1))
 
 
-# ---- indices as they come ----
+# ---- any index ----
 
 
 def is_array(item: Any) -> bool:
@@ -53,14 +53,14 @@ def indices(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 def read(x: Array, index: tuple[Any, ...]) -> Array:
-    """As numpy reads, but integers drop their axis before arrays broadcast."""
+    """Reads like numpy, except that integers drop their axis before arrays broadcast."""
     view = x[tuple(slice(None) if is_array(item) else item for item in index)]
     found: Array = view[rest(index, x.ndim)]
     return found
 
 
 def rest(index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
-    """What is left of an index once its integers and slices are done."""
+    """The remaining index after integers and slices are applied."""
     used = sum(item is not None and item is not Ellipsis for item in index)
     found: list[Any] = []
     for item in index:
@@ -112,7 +112,7 @@ def test_writing_by_any_index(index: tuple[Any, ...], kind: str, is_number: bool
     value = np.arange(100, 100 + positions.size, dtype=np.float32).reshape(positions.shape)
     value = np.full_like(value, 7) if is_number else value
     x[as_tensors(index)] = 7 if is_number else Tensor(value)
-    # in order, so that of equal positions the last is written
+    # in order, so that of equal positions the last one wins
     flat = expected.reshape(-1).copy()
     for position, number in zip(positions.reshape(-1), value.reshape(-1), strict=True):
         flat[position] = number
@@ -122,24 +122,24 @@ def test_writing_by_any_index(index: tuple[Any, ...], kind: str, is_number: bool
         np.testing.assert_array_equal(whole[0].numpy(), expected.T)
 
 
-# ---- kinds of positions ----
+# ---- dtypes of index tensors ----
 
 
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=str)
-def test_positions_of_every_integer_type(dtype: Any) -> None:
+def test_indices_of_every_integer_dtype(dtype: Any) -> None:
     x = tensor(4, 3)
     found = x[Tensor([3, 0, 3], dtype=dtype)]
     np.testing.assert_array_equal(found.numpy(), array(4, 3)[[3, 0, 3]])
 
 
-def test_positions_beyond_32_bits_are_out_of_range() -> None:
+def test_indices_beyond_32_bits_are_out_of_range() -> None:
     x = Tensor([1, 2, 3])
     assert x[Tensor([2**32, -(2**32), 1], dtype=dtypes.int64)].tolist() == [0, 0, 2]
     assert x[Tensor([2**32 - 1, 1], dtype=dtypes.uint32)].tolist() == [0, 2]
     assert x[Tensor([2**64 - 1, 1], dtype=dtypes.uint64)].tolist() == [0, 2]
 
 
-def test_positions_as_numbers_of_numpy_lists_and_tuples() -> None:
+def test_indices_as_numpy_integers_lists_and_tuples() -> None:
     x, expected = tensor(4, 3), array(4, 3)
     np.testing.assert_array_equal(x[np.int64(-1)].numpy(), expected[-1])
     np.testing.assert_array_equal(x[np.array([1, 0])].numpy(), expected[[1, 0]])
@@ -149,7 +149,7 @@ def test_positions_as_numbers_of_numpy_lists_and_tuples() -> None:
     assert x[[]].shape == (0, 3)
 
 
-def test_positions_out_of_range_are_not_written() -> None:
+def test_indices_out_of_range_are_not_written() -> None:
     x = Tensor([1, 2, 3]).realize()
     x[Tensor([3, -4, 1])] = 9
     assert x.tolist() == [1, 9, 3]
@@ -158,18 +158,18 @@ def test_positions_out_of_range_are_not_written() -> None:
 
 
 @pytest.mark.parametrize("index", [True, [True, False], np.array([True, False])])
-def test_bools_are_no_positions(index: Any) -> None:
+def test_bool_indices_are_refused(index: Any) -> None:
     with pytest.raises(IndexError, match="bool"):
         tensor(2, 3)[index]
     with pytest.raises(IndexError, match="bool"):
         tensor(2, 3)[index] = 1
 
 
-# ---- values that are written ----
+# ---- written values ----
 
 
 @pytest.mark.parametrize("index", [0, [1, 0], slice(None, None, 2)])
-def test_values_take_the_type_of_what_they_are_written_to(index: Any) -> None:
+def test_written_values_are_cast_to_the_dtype_of_the_tensor(index: Any) -> None:
     for start, value in (
         (np.array([1, 2], np.int8), 300),
         (np.array([False, True]), 1),
@@ -201,13 +201,13 @@ def test_rows_are_moved_within_one_tensor() -> None:
     np.testing.assert_array_equal(x.numpy(), expected[::-1][[0, 0, 1, 2]])
 
 
-# ---- what it costs ----
+# ---- memory traffic ----
 
-ROWS, WIDTH, PICKED = 50_000, 64, 1000
+ROWS, WIDTH, SELECTED = 50_000, 64, 1000
 
 
 def moved(*results: Tensor) -> int:
-    """The bytes that are read and written to realize the results."""
+    """The bytes read and written to realize the results."""
     GlobalCounters.reset()
     Tensor.realize(*results)
     return GlobalCounters.global_mem
@@ -220,20 +220,22 @@ def table() -> Tensor:
 
 @pytest.fixture(scope="module")
 def rows() -> Tensor:
-    return Tensor(np.random.default_rng(0).integers(0, ROWS, PICKED).astype(np.int32)).realize()
+    return Tensor(np.random.default_rng(0).integers(0, ROWS, SELECTED).astype(np.int32)).realize()
 
 
-def test_rows_cost_what_is_picked(table: Tensor, rows: Tensor) -> None:
-    assert moved(table[rows]) == PICKED * (2 * WIDTH + 1) * 4
-    assert GlobalCounters.global_ops <= 8 * PICKED * WIDTH
+def test_gathering_rows_costs_the_selected_rows(table: Tensor, rows: Tensor) -> None:
+    assert moved(table[rows]) == SELECTED * (2 * WIDTH + 1) * 4
+    assert GlobalCounters.global_ops <= 8 * SELECTED * WIDTH
 
 
-def test_the_gradient_of_rows_costs_the_table_once_and_what_was_picked(rows: Tensor) -> None:
+def test_the_gradient_of_gathered_rows_costs_the_table_once_and_the_selected_rows(
+    rows: Tensor,
+) -> None:
     weight = tensor(ROWS, WIDTH)
     weight.requires_grad = True
     (gradient,) = weight[rows].square().sum().gradient(weight)
-    assert moved(gradient) <= (ROWS + 8 * PICKED) * WIDTH * 4
-    assert GlobalCounters.global_ops <= 16 * PICKED * WIDTH
+    assert moved(gradient) <= (ROWS + 8 * SELECTED) * WIDTH * 4
+    assert GlobalCounters.global_ops <= 16 * SELECTED * WIDTH
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -249,16 +251,16 @@ def test_a_million_elements_are_gathered_and_their_gradient_scattered(dim: int) 
     assert GlobalCounters.global_ops <= 16 * count**2
 
 
-def test_writing_rows_costs_the_table_and_what_is_written(rows: Tensor) -> None:
-    x, value = tensor(ROWS, WIDTH), tensor(PICKED, WIDTH)
+def test_writing_rows_costs_the_table_and_the_written_rows(rows: Tensor) -> None:
+    x, value = tensor(ROWS, WIDTH), tensor(SELECTED, WIDTH)
     GlobalCounters.reset()
     x[rows] = value
-    assert GlobalCounters.global_mem <= (2 * ROWS + 4 * PICKED) * WIDTH * 4
+    assert GlobalCounters.global_mem <= (2 * ROWS + 4 * SELECTED) * WIDTH * 4
     assert GlobalCounters.global_ops <= 4 * ROWS * WIDTH
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin", None])
-def test_scattering_costs_the_result_and_what_is_put(reduce: str | None) -> None:
+def test_scattering_costs_the_result_and_the_scattered_elements(reduce: str | None) -> None:
     size = 300
     x, source = tensor(size, size), tensor(size, size, seed=1)
     index = Tensor(np.random.default_rng(0).integers(0, size, (size, size))).realize()
@@ -267,7 +269,7 @@ def test_scattering_costs_the_result_and_what_is_put(reduce: str | None) -> None
     assert GlobalCounters.global_ops <= 32 * size**2
 
 
-def test_writing_to_repeated_elements_repeats_none_of_it() -> None:
+def test_writing_to_repeated_indices_costs_nothing_extra() -> None:
     x = Tensor([1, 2]).realize()
     wide = x.reshape(2, 1).expand(2, 3)
     wide[0, 1:] = 5
@@ -275,7 +277,7 @@ def test_writing_to_repeated_elements_repeats_none_of_it() -> None:
     assert x.tolist() == [1, 2]
 
 
-def test_writing_to_a_part_costs_the_part(table: Tensor) -> None:
+def test_slice_assignment_costs_the_slice(table: Tensor) -> None:
     GlobalCounters.reset()
     table[100:110] = 0
     assert GlobalCounters.global_mem <= 10 * WIDTH * 4

@@ -1,5 +1,4 @@
-"""Arrays of other libraries and of Python: what tensors are made of, and what they are given out
-as; in the same memory where that is claimed."""
+"""Interchange with Python, numpy, torch and DLPack: conversions both ways, and shared memory."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ TORCH_NAMES = {dtypes.fp8e4m3: "float8_e4m3fn", dtypes.fp8e5m2: "float8_e5m2"}
 
 
 def address(tensor: Tensor) -> int:
-    """Where the memory of a computed tensor is."""
+    """The address of a realized tensor."""
     return int(tensor.uop.base.buffer.address)
 
 
@@ -34,7 +33,7 @@ def torch_dtype(torch: Any, dtype: DType) -> Any:
     return getattr(torch, TORCH_NAMES.get(dtype, name))
 
 
-# ---- tensors of Python's values ----
+# ---- Python values ----
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_python_values_have_a_dtype(data: Any, dtype: DType, values: Any) -> Non
 
 
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
-def test_integers_wrap_around_where_the_dtype_is_asked_for(dtype: DType) -> None:
+def test_integers_wrap_around_in_an_explicit_dtype(dtype: DType) -> None:
     values = [dtypes.max(dtype) + 1, dtypes.min(dtype) - 1, dtypes.max(dtype), 2.75]
     expected = [dtypes.min(dtype), dtypes.max(dtype), dtypes.max(dtype), 2]
     assert Tensor(values, dtype=dtype).tolist() == expected
@@ -71,7 +70,7 @@ def test_integers_wrap_around_where_the_dtype_is_asked_for(dtype: DType) -> None
 
 
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all if d is not dtypes.bool], ids=repr)
-def test_bytes_are_stored_elements(dtype: DType) -> None:
+def test_bytes_are_raw_elements(dtype: DType) -> None:
     expected = Tensor([1, 2, 3], dtype=dtype)
     data = expected.bitcast(dtypes.uint8).numpy().tobytes()
     assert Tensor(data, dtype=dtype).tolist() == [1, 2, 3]
@@ -97,18 +96,18 @@ def test_bytes_are_stored_elements(dtype: DType) -> None:
         (lambda: Tensor.from_blob(0, (1,)), ValueError, "no memory at address 0"),
     ],
 )
-def test_what_no_tensor_is_made_of_is_an_error(
+def test_other_types_are_errors(
     make: Callable[[], Tensor], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         make()
 
 
-# ---- numpy's arrays, copied ----
+# ---- numpy arrays, copied ----
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
-def test_arrays_come_back_as_they_were(dtype: DType) -> None:
+def test_arrays_survive_a_round_trip(dtype: DType) -> None:
     kind = NARROW.get(dtype) or to_numpy_dtype(dtype)
     array = np.array([[0, 1, 3], [1, 0, 2]]).astype(kind)
     for view in (array, array.T, array[:, ::2], array[::-1], array[:0]):
@@ -131,7 +130,7 @@ def test_arrays_in_any_form_are_copied() -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=repr)
-def test_data_is_a_memoryview_of_the_type_and_shape(dtype: DType) -> None:
+def test_data_is_a_memoryview_of_the_dtype_and_shape(dtype: DType) -> None:
     x = Tensor([[0, 1], [0, 1]], dtype=dtype)
     data = x.T.data()
     assert (data.format, data.shape, data.itemsize) == (dtype.fmt, (2, 2), dtype.itemsize)
@@ -140,7 +139,7 @@ def test_data_is_a_memoryview_of_the_type_and_shape(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
-def test_types_that_python_lacks_are_read_as_float32(dtype: DType) -> None:
+def test_types_missing_in_python_are_read_as_float32(dtype: DType) -> None:
     x = Tensor([1.5, 3.0], dtype=dtype)
     assert x.tolist() == [1.5, 3.0]
     assert x.numpy().dtype == np.asarray(x).dtype == np.float32
@@ -148,7 +147,7 @@ def test_types_that_python_lacks_are_read_as_float32(dtype: DType) -> None:
         x.data()
 
 
-def test_tensors_are_arrays_to_numpy() -> None:
+def test_numpy_converts_tensors_to_arrays() -> None:
     x = Tensor([[1, 2], [3, 4]]).realize()
     np.testing.assert_array_equal(np.asarray(x.T), [[1, 3], [2, 4]])
     assert np.array(x, dtype=np.float64).dtype == np.float64
@@ -160,7 +159,7 @@ def test_tensors_are_arrays_to_numpy() -> None:
     assert np.array(Tensor([1, 2]).flip(0), copy=False).tolist() == [2, 1]
 
 
-def test_an_array_that_would_be_a_copy_is_refused_if_none_is_wanted() -> None:
+def test_an_array_without_copy_is_refused_if_it_needs_one() -> None:
     for x in (
         Tensor([1.0], dtype=dtypes.bfloat16),
         Tensor([1, 2]).shard(("CPU:1", "CPU:2"), axis=0),
@@ -171,11 +170,11 @@ def test_an_array_that_would_be_a_copy_is_refused_if_none_is_wanted() -> None:
         Tensor([1]).__array__(dtype=np.float64, copy=False)
 
 
-# ---- DLPack with numpy, in the same memory ----
+# ---- DLPack with numpy, without a copy ----
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=repr)
-def test_numpys_memory_is_used_as_it_is(dtype: DType) -> None:
+def test_memory_of_numpy_is_shared(dtype: DType) -> None:
     array = np.array([[0, 1, 1], [1, 0, 1]]).astype(to_numpy_dtype(dtype))
     x, transposed = Tensor.from_dlpack(array), Tensor.from_dlpack(array.T)
     assert x.dtype is dtype
@@ -188,7 +187,7 @@ def test_numpys_memory_is_used_as_it_is(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=repr)
-def test_numpy_uses_the_memory_as_it_is(dtype: DType) -> None:
+def test_memory_is_shared_with_numpy(dtype: DType) -> None:
     x = Tensor([[0, 1, 1], [1, 0, 1]], dtype=dtype).realize()
     array = np.from_dlpack(x.T)
     assert (array.dtype, array.ctypes.data) == (to_numpy_dtype(dtype), address(x))
@@ -199,7 +198,7 @@ def test_numpy_uses_the_memory_as_it_is(dtype: DType) -> None:
     assert not array.any()
 
 
-def test_a_part_is_given_with_its_strides() -> None:
+def test_a_view_is_exported_with_its_strides() -> None:
     x = Tensor([[0, 1, 2], [3, 4, 5]]).realize()
     part = np.from_dlpack(x[:, 1:])
     assert (part.tolist(), part.strides) == ([[1, 2], [4, 5]], (12, 4))
@@ -207,7 +206,7 @@ def test_a_part_is_given_with_its_strides() -> None:
     assert x.tolist() == [[0, 0, 0], [3, 0, 0]]
 
 
-def test_constants_and_tensors_not_computed_get_memory() -> None:
+def test_constants_and_lazy_tensors_are_realized() -> None:
     for x in (Tensor.ones(2), Tensor([1.0, 2.0]) - Tensor([0.0, 1.0]), Tensor(1.0)):
         array = np.from_dlpack(x)
         array[...] = 5
@@ -217,7 +216,7 @@ def test_constants_and_tensors_not_computed_get_memory() -> None:
     assert Tensor.from_dlpack(np.zeros((0, 3))).shape == (0, 3)
 
 
-def test_what_cannot_be_shared_is_copied() -> None:
+def test_memory_that_cannot_be_shared_is_copied() -> None:
     array = np.arange(6.0).reshape(2, 3)
     readonly = array.copy()
     readonly.flags.writeable = False
@@ -238,7 +237,7 @@ def test_what_cannot_be_shared_is_copied() -> None:
     assert y.tolist() == [1, 2]
 
 
-def test_copies_are_made_where_they_are_asked_for() -> None:
+def test_copies_are_made_on_request() -> None:
     array = np.zeros(2)
     x = Tensor.from_dlpack(array, copy=True)
     given = np.from_dlpack(x, copy=True)
@@ -288,7 +287,7 @@ def test_a_capsule_keeps_memory_until_it_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("version", [None, (0, 8), (1, 0), (2, 5)])
-def test_capsules_are_of_the_version_that_the_taker_knows(version: Any) -> None:
+def test_capsules_have_the_version_that_the_consumer_supports(version: Any) -> None:
     capsule = Tensor([1, 2]).__dlpack__(max_version=version)
     versioned = version is not None and version >= (1, 0)
     assert ("dltensor_versioned" in repr(capsule)) == versioned
@@ -314,7 +313,7 @@ def test_capsules_are_of_the_version_that_the_taker_knows(version: Any) -> None:
         (lambda: Tensor.from_dlpack(np.ones(1, np.complex64)), BufferError, "convert the array"),
     ],
 )
-def test_what_cannot_be_handed_over_is_an_error(
+def test_tensors_that_cannot_be_exported_are_errors(
     give: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -334,11 +333,11 @@ def test_arrays_of_other_devices_are_refused() -> None:
     assert Tensor([1]).to("CPU:1").__dlpack_device__() == (1, 0)
 
 
-# ---- DLPack with types that numpy lacks, and with torch ----
+# ---- DLPack with types missing in numpy, and with torch ----
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
-def test_types_that_numpy_lacks_go_there_and_back(dtype: DType) -> None:
+def test_types_missing_in_numpy_survive_a_round_trip(dtype: DType) -> None:
     x = Tensor([[1.5, 2.0], [-0.0, 3.0]], dtype=dtype).realize()
     back = Tensor.from_dlpack(x.T)
     assert back.dtype is dtype
@@ -349,7 +348,7 @@ def test_types_that_numpy_lacks_go_there_and_back(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
-def test_torch_and_tensors_share_memory_both_ways(dtype: DType) -> None:
+def test_torch_and_tensors_share_memory_in_both_directions(dtype: DType) -> None:
     torch = pytest.importorskip("torch")
     kind = torch_dtype(torch, dtype)
     source = torch.tensor([[0, 1], [1, 1]]).to(kind).t()
@@ -369,7 +368,7 @@ def test_torch_and_tensors_share_memory_both_ways(dtype: DType) -> None:
     assert (given.data_ptr(), given.float().tolist()) == (place, [1, 1])
 
 
-def test_torch_tensors_become_tensors_by_a_copy_or_by_dlpack() -> None:
+def test_torch_tensors_are_imported_by_copy_or_by_dlpack() -> None:
     torch = pytest.importorskip("torch")
     assert Tensor(torch.arange(3)).tolist() == [0, 1, 2]
     with pytest.raises(TypeError, match=r"use Tensor\.from_dlpack"):

@@ -595,7 +595,7 @@ def random_numbers() -> list[Any]:
     return found
 
 
-def what_waits_to_be_written() -> list[Any]:
+def pending_writes() -> list[Any]:
     weight = tensor(0).clone().realize()
     scale = TinyJit(lambda x: (x * weight).realize())
     found = []
@@ -607,7 +607,7 @@ def what_waits_to_be_written() -> list[Any]:
 
 @pytest.mark.parametrize(
     "program",
-    [old_weights, old_arguments, old_results, random_numbers, what_waits_to_be_written],
+    [old_weights, old_arguments, old_results, random_numbers, pending_writes],
 )
 def test_lazy_values_keep_the_content_they_were_built_on(program: Callable[[], list[Any]]) -> None:
     found = [x.numpy() for x in program()]

@@ -1,4 +1,4 @@
-"""Linking in a process with little or fragmented address space, where LLVM used to abort."""
+"""Linking in a process with little or fragmented address space, where plain JITLink aborts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ assert call(llvm.link(KERNEL, "entry")) == 7.0
 
 
 def run_script(body: str) -> str:
-    """Runs a program after the prelude in another process; returns what it prints."""
+    """Runs a program after the prelude in another process; returns its output."""
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(body)],
@@ -68,7 +68,7 @@ def run_script(body: str) -> str:
 
 
 def test_code_is_linked_where_small_holes_are_far_from_large_ones():
-    # Memory is full above 5 GiB of other memory, but for one page, in which the code alone fits.
+    # Memory is full above 5 GiB of other memory, except for one page, in which only the code fits.
     output = run_script(
         """
         holes = []

@@ -43,7 +43,7 @@ def test_matmul_of_views() -> None:
     compare([x], lambda x: x.T @ x, lambda x: x.T @ x, second=True, rtol=1e-4)
 
 
-def test_matmul_of_other_types() -> None:
+def test_matmul_of_other_dtypes() -> None:
     for dtype in (np.int8, np.int32, np.uint8, np.int64):
         x = np.arange(12, dtype=dtype).reshape(3, 4)
         compare([x, x.T.copy()], np.matmul, Tensor.matmul)
@@ -56,12 +56,12 @@ def test_matmul_of_other_types() -> None:
     assert a.matmul(b, reverse=True).shape == (2, 2)
 
 
-def test_matmul_of_not_a_number_touches_its_row_alone() -> None:
+def test_nan_in_a_matmul_affects_only_its_row() -> None:
     x = np.array([[1, np.nan], [3, np.inf], [5, 6]], np.float32)
     compare([x, arrays([(2, 2)], 1, 2)[0]], np.matmul, Tensor.matmul, gradient=False)
 
 
-def test_sizes_that_do_not_match_are_named() -> None:
+def test_errors_name_sizes_that_do_not_match() -> None:
     with pytest.raises(
         RuntimeError, match=r"axis -1 of the first has size 3, axis -2 of the second 4"
     ):
@@ -133,12 +133,12 @@ def test_einsum(formula: str, shapes: list[tuple[int, ...]]) -> None:
         ("i...j...", "may occur once"),
     ],
 )
-def test_formula_that_does_not_fit(formula: str, text: str) -> None:
+def test_a_formula_that_does_not_fit_is_an_error(formula: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"einsum.*{text}"):
         Tensor.einsum(formula, Tensor.ones(2, 3))
 
 
-def test_einsum_of_one_on_a_diagonal_and_of_types() -> None:
+def test_einsum_of_one_operand_on_a_diagonal_and_of_dtypes() -> None:
     with pytest.raises(ValueError, match="axis i has sizes 3 and 1"):
         Tensor.einsum("ii", Tensor.ones(3, 1))
     x = Tensor.ones(2, 2, dtype=dtypes.int8)

@@ -1,4 +1,4 @@
-"""Every kernel of a training step computes what its tensor form means, as numpy tells it."""
+"""Every kernel of a training step against its tensor form evaluated in numpy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Tensor]]] = {
 
 
 def training_step(name: str, devices: tuple[str, ...]) -> list[ScheduleItem]:
-    """The items of one step, the batch split over the devices."""
+    """The schedule items of one step, the batch sharded over the devices."""
     Tensor.manual_seed(0)
     make, data = MODELS[name]
     model, x = make(), data()
@@ -54,7 +54,7 @@ def training_step(name: str, devices: tuple[str, ...]) -> list[ScheduleItem]:
 
 
 def assert_kernel_is_right(item: ExecItem) -> None:
-    """Run a kernel, and its tensor form in numpy on copies of the same memory."""
+    """Runs a kernel, and evaluates its tensor form in numpy on copies of the same memory."""
     arrays = [buffer.ensure_allocated().numpy().copy() for buffer in item.bufs]
     run_kernel(item.ast, arrays, item.values)
     item.run()

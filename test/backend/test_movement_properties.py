@@ -1,4 +1,4 @@
-"""Random chains of movement against numpy: values, and the gradient, which is the adjoint."""
+"""Random chains of movement ops against numpy: values, and gradients, which are adjoints."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def steps(draw: st.DrawFn, shape: tuple[int, ...]) -> Step:
 
 
 def in_numpy(x: Array, step: Step) -> Array:
-    """What a step is in numpy; what does not fit leaves an array as it is."""
+    """Applies a step in numpy; a step that does not fit changes nothing."""
     name, arg = step
     if name == "reshape":
         return x.reshape(arg)

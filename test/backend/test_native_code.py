@@ -1,4 +1,6 @@
-"""The C sources of the CPU runtime: the shipped IR is compiled from them; the pool has no races."""
+"""The C sources of the CPU runtime: the shipped IR is compiled from them, and the pool has no
+races.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ SANITIZE = ("-std=gnu11", "-O1", "-g", "-fsanitize=thread")
     reason="the package ziglang, a part of the extra `dev`, is not installed",
 )
 @pytest.mark.parametrize(("module", "platform"), MODULE_OF_EACH_PLATFORM)
-def test_shipped_ir_is_what_the_sources_compile_to(module: str, platform: str):
+def test_shipped_ir_equals_the_compiled_sources(module: str, platform: str):
     shipped = (native.FOLDER / platform / f"{module}.ll").read_text()
     version = build.clang_version()
     if f"with clang {version}\n" not in shipped:
@@ -39,7 +41,7 @@ def assemble(module: str, platform: str) -> str:
     """Machine code of a shipped module, as text, for the oldest CPU of its platform."""
     machine, system = platform.split("-")
     triple = f"{machine}-{'unknown-linux-gnu' if system == 'linux' else 'apple-macosx'}"
-    # LLVM built for one CPU alone knows no other
+    # an LLVM built for one CPU supports no other
     llvmlite.binding.initialize_all_targets()
     llvmlite.binding.initialize_all_asmprinters()
     try:
@@ -83,7 +85,7 @@ def sanitizing_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "empty.c").write_text("int main(void) { return 0; }\n")
     for compiler in filter(None, map(shutil.which, ("clang", "gcc", "cc"))):
         commands = ([compiler, *SANITIZE, "empty.c", "-o", "empty"], [folder / "empty"])
-        # a program that links may still fail to start, where the system lays memory out otherwise
+        # a program that links may still fail to start, depending on the system's memory layout
         if all(_succeeds(command, folder) for command in commands):
             return compiler
     pytest.skip("there is no C compiler with thread sanitizer")

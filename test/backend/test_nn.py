@@ -1,4 +1,4 @@
-"""Layers against their formulas in numpy: outputs, gradients, statistics and first values.
+"""Layers against their formulas in numpy: outputs, gradients, statistics and initialization.
 
 A formula takes the input and the layer's tensors by name. Gradients are compared along a random
 direction, with the difference quotient of the formula in float64.
@@ -27,7 +27,7 @@ def array(*shape: int) -> Array:
 
 
 def scattered(layer: Any) -> Any:
-    """The layer with weights that are all different, also those that start as zeros and ones."""
+    """The layer with random weights, also for those initialized with zeros and ones."""
     for tensor in get_state_dict(layer).values():
         if tensor.requires_grad is None:
             tensor.assign(Tensor(array(*tensor.shape) * 0.5 + 0.5)).realize()
@@ -51,7 +51,7 @@ def assert_same_forward_and_backward(
     value: Array,
     call: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Outputs, and gradients of a weighted sum of them by the input and every parameter."""
+    """Compares outputs, and gradients of a weighted sum by the input and every parameter."""
     state = {name: t for name, t in get_state_dict(layer).items() if t.requires_grad is None}
     weights = {name: t.numpy().astype(np.float64) for name, t in state.items()}
     for parameter in state.values():
@@ -153,13 +153,13 @@ def test_conv_transpose1d() -> None:
 @pytest.mark.parametrize(
     "options", [{"padding": "valid"}, {"padding": "same", "stride": 2}, {"groups": 3}]
 )
-def test_a_convolution_that_cannot_be_says_so(options):
+def test_an_impossible_convolution_is_an_error(options):
     with pytest.raises(ValueError, match=r"padding|groups"):
         nn.Conv2d(4, 6, 3, **options)
 
 
 @pytest.mark.parametrize("shape", [(6, 3, 4, 5), (6, 3, 4), (6, 3, 2, 3, 2), (6, 3)])
-def test_batchnorm_in_training_and_after(shape: tuple[int, ...]) -> None:
+def test_batchnorm_in_training_and_inference(shape: tuple[int, ...]) -> None:
     axes = tuple(axis for axis in range(len(shape)) if axis != 1)
 
     def formula(x: Array, w: dict[str, Array]) -> Array:
@@ -175,7 +175,7 @@ def test_batchnorm_in_training_and_after(shape: tuple[int, ...]) -> None:
     scaled = (value - channels(mean, value)) / np.sqrt(channels(variance, value) + 1e-5)
     weights = {"weight": layer.weight.numpy(), "bias": layer.bias.numpy()}
     np.testing.assert_allclose(layer(Tensor(value)).numpy(), affine(scaled, weights), 1e-4, 1e-4)
-    # nothing moves outside training
+    # statistics are constant outside training
     assert layer.num_batches_tracked.item() == 1
     np.testing.assert_allclose(layer.running_mean.numpy(), mean, 1e-5, 1e-5)
 
@@ -202,7 +202,7 @@ def test_batchnorm_without_affine_and_statistics(training: bool) -> None:
     np.testing.assert_allclose(found, normalized(value, (0, 2, 3)), 1e-4, 1e-4)
 
 
-def test_batchnorm_of_a_split_batch_takes_the_statistics_of_the_whole():
+def test_batchnorm_of_a_sharded_batch_takes_statistics_of_the_global_batch():
     value = array(6, 3, 2, 2)
     whole, split = nn.BatchNorm(3), nn.BatchNorm(3)
     for tensor in get_state_dict(split).values():
@@ -331,7 +331,7 @@ def test_gru_cell(bias: bool) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("LSTMCell", "LSTMCell"), ("GRUCell", "GRUCell")])
-def test_cells_take_the_weights_of_torch(ours: str, theirs: str) -> None:
+def test_cells_have_the_weight_layout_of_torch(ours: str, theirs: str) -> None:
     torch = pytest.importorskip("torch")
     layer, peer = getattr(nn, ours)(4, 3), getattr(torch.nn, theirs)(4, 3)
     peer.load_state_dict({n: torch.tensor(t.numpy()) for n, t in get_state_dict(layer).items()})
@@ -370,7 +370,7 @@ def test_cells_start_uniform_with_biases_of_zero(make: Any) -> None:
     [nn.BatchNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm(3), nn.LayerNorm(3), nn.LayerNorm2d(3)],
     ids=lambda layer: type(layer).__name__,
 )
-def test_norms_start_without_effect(layer: Any) -> None:
+def test_norms_start_as_the_identity(layer: Any) -> None:
     assert layer.weight.tolist() == [1, 1, 1]
     assert layer.bias.tolist() == [0, 0, 0]
 
@@ -380,5 +380,5 @@ def test_an_embedding_starts_glorot_uniform() -> None:
     assert 0.98 * 0.1 < values.max() <= 0.1
 
 
-def test_no_two_layers_start_alike():
+def test_no_two_layers_start_equal():
     assert (nn.Linear(4, 4).weight.numpy() != nn.Linear(4, 4).weight.numpy()).any()

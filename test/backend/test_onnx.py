@@ -1,4 +1,4 @@
-"""`OnnxRunner`: what it takes, what it says of a model, and what it refuses."""
+"""`OnnxRunner`: accepted models and inputs, the description of a model, and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scaled_sum(**kwargs: Any) -> Any:
     )
 
 
-# ---- what it takes ----
+# ---- accepted models and inputs ----
 
 
 @pytest.fixture(params=["path", "str", "bytes", "tensor", "file tensor", "message"])
@@ -55,7 +55,7 @@ def test_a_model_may_be_a_path_bytes_a_tensor_or_a_message(given):
     np.testing.assert_equal(found["y"].numpy(), np.tile(np.arange(1.0, 5.0), (3, 1)))
 
 
-def test_the_runner_says_what_the_model_takes_and_gives():
+def test_the_runner_describes_inputs_and_outputs():
     runner = OnnxRunner(scaled_sum())
     assert list(runner.graph_inputs) == ["x", "b"]
     assert runner.graph_inputs["x"].shape == ("batch", 4)
@@ -75,7 +75,7 @@ def test_an_input_may_be_a_tensor_an_array_or_a_list(value):
     assert found["y"].tolist() == [[0.0, 1.0, 2.0, 3.0]]
 
 
-def test_an_input_with_an_initializer_may_be_left_out():
+def test_an_input_with_an_initializer_may_be_omitted():
     proto = scaled_sum()
     proto.graph.input.append(spec("w", floats(4)))
     runner = OnnxRunner(proto)
@@ -85,7 +85,7 @@ def test_an_input_with_an_initializer_may_be_left_out():
     assert runner(x | {"w": Tensor.ones(4)})["y"].tolist() == [[1.0] * 4]
 
 
-def test_the_weights_are_found_and_can_be_exchanged():
+def test_the_weights_are_state_and_can_be_replaced():
     runner = OnnxRunner(scaled_sum())
     assert list(nn.state.get_state_dict(runner)) == ["weights.w"]
     runner.weights["w"].assign(Tensor.ones(4))
@@ -110,7 +110,7 @@ def test_a_shape_may_be_an_input():
         np.testing.assert_equal(found.numpy(), x.reshape(tuple(shape.tolist())))
 
 
-def test_an_output_that_python_computed_is_a_tensor_of_its_own():
+def test_an_output_computed_in_python_is_a_new_tensor():
     proto = model([node("Shape", "x")], {"x": floats(2, 3)})
     runner = OnnxRunner(proto)
     first = runner({"x": Tensor.ones(2, 3)})["y"]
@@ -135,7 +135,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
         OnnxRunner(data)
 
 
-# ---- inputs that are refused ----
+# ---- refused inputs ----
 
 X, B = Tensor.ones(2, 4), Tensor.ones(2, 4)
 WRONG_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -156,7 +156,7 @@ def test_inputs_that_do_not_fit_are_refused(case):
         OnnxRunner(scaled_sum())(inputs)
 
 
-# ---- models that are refused ----
+# ---- refused models ----
 
 
 def refuse(nodes: list[Any], message: str, **kwargs: Any) -> None:
@@ -164,7 +164,7 @@ def refuse(nodes: list[Any], message: str, **kwargs: Any) -> None:
         OnnxRunner(model(nodes, {"x": floats(2, 3)}, **kwargs))
 
 
-def test_bytes_that_are_no_model_are_refused():
+def test_invalid_bytes_are_refused():
     data = scaled_sum().SerializeToString()
     for damaged in (b"no model", data[: len(data) // 2], b"", b"\xff" * 100):
         with pytest.raises(OnnxError, match="no ONNX model|has no graph"):
@@ -187,17 +187,17 @@ def test_a_model_without_an_opset_is_refused():
         OnnxRunner(proto)
 
 
-def test_unknown_operators_are_listed_all_at_once():
+def test_all_unknown_operators_are_listed():
     nodes = [node("Odd", "x", "a"), node("Even", "a", "b", domain="own"), node("Odd", "b")]
     refuse(nodes, r"Odd \(2: 'Odd of a', 'Odd of y'\); own.Even \(1: 'Even of b'\)")
 
 
-def test_a_name_that_nothing_makes_is_refused():
+def test_an_undefined_name_is_refused():
     refuse([node("Add", "x nothing")], "Add 'Add of y' -> y: nothing gives its input 'nothing'")
     refuse([node("Relu", "x", "a")], "no node makes 'y'")
 
 
-def test_nodes_in_a_circle_are_refused():
+def test_cyclic_nodes_are_refused():
     nodes = [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Relu", "b")]
     refuse(nodes, "input 'b' is made by a later node, Relu 'Relu of b'.*circle")
 
@@ -240,7 +240,7 @@ def test_a_node_that_fails_is_named_with_its_inputs():
     failing([node("Div", "s z", "q"), node("Reshape", "x q")], "division", s=[2], z=[0])
 
 
-def test_sizes_that_no_model_has_are_refused():
+def test_absurd_sizes_are_refused():
     huge = 1 << 40
     failing([node("Resize", "x - - s")], "new sizes", s=[2, huge])
     failing([node("Split", "x", "y z", num_outputs=huge)], "num_outputs is .* 2 outputs")
@@ -258,7 +258,7 @@ def test_attributes_that_do_not_fit_are_refused():
     failing([node("Relu", "x x")], "has 2 inputs and takes 1")
 
 
-def test_more_outputs_than_there_are_is_refused():
+def test_too_many_outputs_are_refused():
     runner = OnnxRunner(model([node("Relu", "x", "y z")], {"x": floats(2)}, ["y", "z"]))
     with pytest.raises(OnnxUnsupportedError, match="2 outputs are asked for"):
         runner({"x": Tensor.ones(2)})
@@ -271,7 +271,7 @@ def branch(op: str, name: str) -> Any:
     return helper.make_graph([node(op, "x", name)], name, [], [onnx.ValueInfoProto(name=name)], [])
 
 
-def test_a_branch_is_chosen_by_what_is_known():
+def test_a_branch_is_chosen_by_a_known_condition():
     chosen = node("If", "wide", then_branch=branch("Neg", "a"), else_branch=branch("Abs", "b"))
     nodes = [
         node("Shape", "x", "s"),
@@ -286,7 +286,7 @@ def test_a_branch_is_chosen_by_what_is_known():
     assert runner({"x": Tensor([[1.0, -1.0]])})["y"].tolist() == [[1.0, 1.0]]
 
 
-def test_a_loop_that_does_not_end_is_refused():
+def test_an_endless_loop_is_refused():
     value = onnx.ValueInfoProto
     body = helper.make_graph(
         [node("Identity", "c", "go"), node("Relu", "v", "w")],
@@ -314,7 +314,7 @@ STORED += ["int64", "uint64", "bool"]
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 2), (40, 50)], ids=str)
 @pytest.mark.parametrize("name", STORED)
-def test_tensors_are_read_as_they_were_stored(name, shape, raw):
+def test_stored_tensors_are_read_exactly(name, shape, raw):
     array = (np.arange(np.prod(shape)).reshape(shape) % 100).astype(name)
     code = helper.np_dtype_to_tensor_dtype(array.dtype)
     values = array.tobytes() if raw else array.flatten().tolist()
@@ -325,7 +325,7 @@ def test_tensors_are_read_as_they_were_stored(name, shape, raw):
 
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_narrow_floats_are_read_as_they_were_stored(name, raw):
+def test_stored_narrow_floats_are_read_exactly(name, raw):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     array = np.array([[0.5, -1.5, 2.0], [0.0, 8.0, -0.25]]).astype(getattr(ml_dtypes, name))
     proto = numpy_helper.from_array(array, "t")
@@ -374,7 +374,7 @@ def test_tensors_that_do_not_fit_their_data_are_refused(case):
 
 @pytest.fixture
 def external(tmp_path):
-    """A model in a folder, and a function that says where its weight is stored."""
+    """A model in a folder, and a function that sets the location of its weight."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "data.bin").write_bytes(b"\0" * 16 + np.arange(4, dtype=np.float32).tobytes())

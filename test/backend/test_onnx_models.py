@@ -1,5 +1,5 @@
 """Models of many operators against ONNX Runtime: a residual network, and a transformer block that
-computes shapes as exported models do.
+computes shapes like exported models.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def residual_network() -> tuple[Any, dict[str, Any]]:
 
 
 def attention_nodes() -> list[Any]:
-    """Heads split and joined by shapes that are computed from that of the input."""
+    """Multi-head attention whose reshapes take shapes computed from that of the input."""
     nodes = [
         node("Shape", "e", "shape"),
         node("Gather", "shape zero", "batch", axis=0),
@@ -89,13 +89,13 @@ def attention_nodes() -> list[Any]:
         *nodes,
         node("Transpose", "k2", "kt", perm=[0, 1, 3, 2]),
         node("MatMul", "q2 kt", "raw"),
-        # the root of the size of a head, from a shape
+        # the square root of the head size, from a shape
         node("Shape", "q2", "qshape"),
         node("Gather", "qshape last", "size", axis=0),
         node("Cast", "size", "sizef", to=1),
         node("Sqrt", "sizef", "root"),
         node("Div", "raw root", "scores"),
-        # a causal mask, as long as the sequence
+        # a causal mask of the length of the sequence
         node("Concat", "length1 length1", "square", axis=0),
         node("ConstantOfShape", "square", "ones0"),
         node("Cast", "ones0", "ones1", to=9),
@@ -110,7 +110,7 @@ def attention_nodes() -> list[Any]:
 
 
 def transformer() -> tuple[Any, dict[str, Any]]:
-    """A block of a decoder with embeddings, for sequences of any length."""
+    """A decoder block with embeddings, for sequences of any length."""
     weights: dict[str, Any] = {f"w{name}": floats(DIM, DIM, low=-0.5, high=0.5) for name in "qkv"}
     weights |= {
         "words": floats(WORDS, DIM),
@@ -151,7 +151,7 @@ def transformer() -> tuple[Any, dict[str, Any]]:
 @given(st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4))
 @settings(max_examples=150)
 def test_a_damaged_file_is_refused_or_runs(changes):
-    """Whatever a file says, nothing but a value or an OnnxError comes of it."""
+    """Every file gives a value or an OnnxError, nothing else."""
     proto, inputs = transformer()
     data = bytearray(proto.SerializeToString())
     for place, byte in changes:
@@ -161,12 +161,12 @@ def test_a_damaged_file_is_refused_or_runs(changes):
         assert all(isinstance(x, Tensor) for x in found.values())
 
 
-def test_a_residual_network_gives_what_onnxruntime_gives():
+def test_a_residual_network_equals_onnxruntime():
     compare(*residual_network())
 
 
 @pytest.mark.parametrize("length", [1, 7])
-def test_a_transformer_gives_what_onnxruntime_gives(length):
+def test_a_transformer_equals_onnxruntime(length):
     proto, _ = transformer()
     compare(proto, {"ids": integers(2, length, high=WORDS)})
 
@@ -180,12 +180,12 @@ def test_shapes_are_computed_without_a_kernel():
     found = runner({"ids": ids})["y"]
     assert GlobalCounters.kernel_count == 0, "a kernel ran while the graph was built"
     found.realize()
-    # two embeddings and their sum, three products, scores, softmax, ... but no arithmetic of sizes
+    # two embeddings and their sum, three products, scores, softmax, ... but no size arithmetic
     assert 0 < GlobalCounters.kernel_count <= 20
 
 
 @pytest.mark.parametrize("make", [residual_network, transformer])
-def test_a_model_under_jit_gives_what_it_gives_without(make):
+def test_a_model_under_jit_equals_the_model_without(make):
     proto, inputs = make()
     runner = OnnxRunner(proto)
     (name,) = inputs
@@ -201,7 +201,7 @@ def test_a_model_under_jit_gives_what_it_gives_without(make):
     assert step.captured is not None
 
 
-def test_a_value_that_decides_the_graph_is_refused_under_jit():
+def test_a_value_that_determines_the_graph_is_refused_under_jit():
     proto = model(
         [node("NonZero", "x", "places"), node("Transpose", "places", "y")], {"x": floats(4)}
     )
@@ -216,7 +216,7 @@ def test_a_value_that_decides_the_graph_is_refused_under_jit():
         step(Tensor([1.0, 0.0, 2.0, 0.0]).realize())
 
 
-def test_a_model_on_several_devices_gives_what_it_gives_on_one():
+def test_a_model_on_several_devices_equals_the_model_on_one():
     proto, inputs = transformer()
     devices = ("CPU:1", "CPU:2")
     runner = OnnxRunner(proto)
@@ -229,7 +229,7 @@ def test_a_model_on_several_devices_gives_what_it_gives_on_one():
     assert all(weight.device.devices == devices for weight in runner.weights.values())
 
 
-def test_weights_can_be_split_over_devices():
+def test_weights_can_be_sharded():
     proto, inputs = transformer()
     runner = OnnxRunner(proto)
     expected = runner({"ids": Tensor(inputs["ids"])})["y"].numpy()

@@ -1,8 +1,8 @@
 """ONNX's own test cases of its operators, which the package onnx generates.
 
-Every case of an operator that is there must be right, but for those in `EXCEPTIONS`; every other
-one must be refused when the model is loaded. Cases whose name ends in "expanded" are a function's
-body in place of the operator.
+Every case of a supported operator must pass, except those in `EXCEPTIONS`; every other case must be
+refused when the model is loaded. Cases whose names end in "expanded" have the function's body in
+place of the operator.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def all_cases() -> dict[str, list[Any]]:
 
 
 def with_new_opset(model: Any) -> Any:
-    """The model as one of opset 13, if its operators were the same before."""
+    """The model converted to opset 13, if its operators did not change."""
     old = {entry.domain: entry.version for entry in model.opset_import}.get("", 13)
     schema = onnx.defs.get_schema
     if old >= 13 or any(
@@ -100,7 +100,7 @@ def check(case: Any) -> None:
 
 
 def assert_close(result: Tensor, expected: Any, case: Any) -> None:
-    # four units in the last place of what is no wider than a half
+    # four units in the last place of types up to 16 bits
     rtol = max(case.rtol, {dtypes.float16: 2**-9, dtypes.bfloat16: 2**-6}.get(result.dtype, 0))
     found = result.numpy()
     if result.dtype in (dtypes.bfloat16, *dtypes.fp8s):
@@ -139,7 +139,7 @@ def plain_cases(operator: str) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.parametrize("operator", SUPPORTED)
-def test_cases_of_an_operator_are_right(operator):
+def test_cases_of_an_operator_pass(operator):
     check_all(plain_cases(operator)[0])
 
 
@@ -151,7 +151,7 @@ def test_other_cases_of_an_operator_are_right(operator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", SUPPORTED)
-def test_expanded_cases_of_an_operator_are_right(operator):
+def test_expanded_cases_of_an_operator_pass(operator):
     cases = [case for case in all_cases().get(operator, ()) if "_expanded" in case.name]
     if not cases:
         pytest.skip("this operator is no function")
@@ -171,7 +171,7 @@ def as_constants(case: Any) -> Any:
 
 
 @pytest.mark.parametrize("operator", sorted(op for _, op in HOST_OPERATORS))
-def test_cases_of_small_constants_are_right_without_a_kernel(operator):
+def test_cases_of_small_constants_pass_without_a_kernel(operator):
     checked = 0
     for case in all_cases().get(operator, ()):
         inputs, outputs = case.data_sets[0]
@@ -198,7 +198,7 @@ def test_models_with_other_operators_are_refused_when_they_are_loaded():
     for case in cases:
         nodes = {(entry.domain, entry.op_type) for entry in case.model.graph.node}
         if nodes <= OPERATORS.keys() | {("", "Constant")}:
-            continue  # a function's body of operators that are there
+            continue  # a function body of supported operators
         try:
             OnnxRunner(case.model)
         except OnnxUnsupportedError:
@@ -209,7 +209,7 @@ def test_models_with_other_operators_are_refused_when_they_are_loaded():
 
 
 @pytest.mark.slow
-def test_what_is_excepted_is_not_right():
+def test_exceptions_still_fail():
     Tensor.manual_seed(0)
     cases = [case for name in SUPPORTED for case in all_cases().get(name, ())]
     excepted = [case for case in cases if is_exception(case.name)]

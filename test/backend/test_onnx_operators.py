@@ -1,4 +1,4 @@
-"""Operators against ONNX Runtime: those, and their attributes, that exported models have.
+"""ONNX operators against ONNX Runtime: the operators and attributes of exported models.
 
 ONNX's own cases are in `test_onnx_node_cases.py`; here are larger inputs, combinations, inputs
 without elements, and the operators of com.microsoft.
@@ -420,7 +420,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_operator_gives_what_onnxruntime_gives(case):
+def test_operator_equals_onnxruntime(case):
     operator, inputs, initializers = CASES[case]
     arrays = {name: np.asarray(x) for name, x in initializers.items()}
     outputs = [name for name in operator.output if name]

@@ -1,4 +1,4 @@
-"""Functions of two tensors against numpy: arithmetic, comparison, selection, promotion."""
+"""Binary elementwise ops against numpy: arithmetic, comparison, selection, promotion."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_power_of_negative_zero_and_infinite_numbers() -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 3.0, -1.0, 2.5, np.inf, -np.inf, np.nan])
-def test_constant_power_of_the_edges(exponent: float) -> None:
+def test_constant_power_at_the_edges(exponent: float) -> None:
     compare([EDGES], lambda x: x**exponent, lambda x: x**exponent, gradient=False, rtol=2e-5)
 
 
@@ -163,17 +163,17 @@ def test_shifts_and_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
-def test_larger_and_smaller_of_two(name: str) -> None:
+def test_maximum_and_minimum(name: str) -> None:
     function = getattr(np, name)
     compare(arrays([(3, 5), (3, 5)]), function, getattr(Tensor, name), name, second=True)
     compare([INTEGERS, DIVISORS], function, getattr(Tensor, name), name)
-    # where both are equal, each gets half the gradient, as differences have it
+    # equal operands receive half the gradient each, like central differences
     equal = np.ones(4, np.float32)
     compare([equal, equal], function, getattr(Tensor, name), name)
     compare([EDGES, EDGES[::-1].copy()], function, getattr(Tensor, name), name, gradient=False)
 
 
-def test_smaller_of_the_least_integers() -> None:
+def test_minimum_of_the_smallest_integers() -> None:
     least = np.array([-(2**31), 2**31 - 1], np.int32)
     compare([least, least[::-1].copy()], np.minimum, Tensor.minimum)
 
@@ -192,7 +192,7 @@ def test_where_broadcasts_and_promotes() -> None:
     assert Tensor([True]).where(1, 2.5).dtype == dtypes.float32
 
 
-def test_copysign_counts_the_sign_of_zero() -> None:
+def test_copysign_respects_the_sign_of_zero() -> None:
     signs = np.array([0.0, -0.0, np.inf, -np.inf, 2, -3], np.float32)
     inputs = [np.arange(6, dtype=np.float32) - 3, signs]
     compare(inputs, np.copysign, Tensor.copysign, "copysign", gradient=False)
@@ -220,12 +220,12 @@ def test_masked_fill() -> None:
 
 
 @pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
-def test_questions(name: str) -> None:
+def test_predicates(name: str) -> None:
     compare([EDGES], getattr(np, name), getattr(Tensor, name), name, gradient=False)
     compare([INTEGERS], getattr(np, name), getattr(Tensor, name))
 
 
-def test_infinities_of_one_sign() -> None:
+def test_isinf_of_one_sign() -> None:
     compare([EDGES], np.isposinf, lambda x: x.isinf(detect_negative=False), gradient=False)
     compare([EDGES], np.isneginf, lambda x: x.isinf(detect_positive=False), gradient=False)
 
@@ -248,12 +248,12 @@ def test_isclose_of_integers_and_of_a_number() -> None:
     assert Tensor([1.0, 1.1]).isclose(1).tolist() == [True, False]
 
 
-def test_shapes_that_do_not_broadcast_are_named() -> None:
+def test_errors_name_shapes_that_do_not_broadcast() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\) and \(4,\) do not broadcast"):
         Tensor.ones(2, 3) + Tensor.ones(4)
 
 
-def test_what_is_no_number_is_named() -> None:
+def test_errors_name_operands_that_are_no_numbers() -> None:
     with pytest.raises(TypeError, match="tensor or a number, not 'a'"):
         Tensor([1]) + "a"
 
@@ -271,7 +271,7 @@ PROMOTIONS = [
 
 
 @pytest.mark.parametrize(("dtype", "number", "expected"), PROMOTIONS)
-def test_a_number_takes_the_dtype_of_the_tensor_if_that_can_hold_it(
+def test_a_number_takes_the_dtype_of_the_tensor_if_it_fits(
     dtype: Any, number: Any, expected: Any
 ) -> None:
     assert (Tensor([1], dtype=dtype) + number).dtype == expected

@@ -1,4 +1,4 @@
-"""Convolution, its transpose and Winograd's form, against an oracle in numpy."""
+"""Convolution, transposed convolution and the Winograd algorithm against an oracle in numpy."""
 
 from __future__ import annotations
 
@@ -101,16 +101,18 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     found = (out * Tensor(above)).sum().gradient(*ours)
     for mine, theirs in zip(found, wanted, strict=True):
         close(mine, theirs)
-    # last, since what is computed forgets what it was computed from
+    # last, since realized tensors forget their graph
     close(out, expected)
 
 
 @pytest.mark.parametrize("name", [name for name, x in CONV_CASES.items() if "stride" in x])
-def test_gradients_of_strides_go_by_phases(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_gradients_of_strided_convolutions_are_split_into_phases(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(phases, "MIN_ELEMENTS", 0)
     x, w, options = conv_case(name)
     windows, groups = conv_windows(x, w, options)
-    # of another dtype than elsewhere, so that no plan is known
+    # another dtype than elsewhere, so that no plan is cached
     x, w = x.astype(np.float64), w.astype(np.float64)
     a = Tensor(x).realize()
     y = a.conv2d(Tensor(w).realize(), **options)
@@ -122,7 +124,7 @@ def test_gradients_of_strides_go_by_phases(monkeypatch: pytest.MonkeyPatch, name
 
 
 def has_phases(kernel: tuple[int, ...], options: dict[str, Any]) -> bool:
-    """Whether windows of neighbours overlap and have a stride."""
+    """Whether the windows overlap and have a stride."""
     strides = in_full(options["stride"], len(kernel))
     dilations = in_full(options.get("dilation", 1), len(kernel))
     pairs = zip(kernel, strides, dilations, strict=True)
@@ -148,7 +150,7 @@ def test_second_order_gradients_of_conv2d(name: str, wino: int) -> None:
     close(found[1], first_by_w + second_by_w, 1e-4)
 
 
-def test_the_oracle_of_convolution_is_torch() -> None:
+def test_the_oracle_of_convolution_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     for name in CONV_CASES:
         x, w, options = conv_case(name)
@@ -166,7 +168,7 @@ def test_the_oracle_of_convolution_is_torch() -> None:
             np.testing.assert_allclose(mine, other.numpy(), 2e-5, 2e-5, err_msg=name)
 
 
-def test_no_samples_give_no_samples() -> None:
+def test_an_empty_batch_gives_an_empty_batch() -> None:
     x, w = Tensor.empty(0, 3, 8, 8, requires_grad=True), Tensor.ones(4, 3, 3, 3)
     w.requires_grad = True
     out = x.conv2d(w, padding=1)
@@ -194,11 +196,11 @@ def test_half_precision_is_accumulated_in_float() -> None:
     w[..., 0] = 2048
     out = Tensor(x).conv2d(Tensor(w))
     assert out.dtype is dtypes.half
-    # added one after the other in half precision, it would stay at 2048
+    # accumulated in half precision, the sum would stay at 2048
     assert out.numpy().item() == np.float16(2048 + 4095)
 
 
-def test_a_given_dtype_is_that_of_the_result() -> None:
+def test_an_explicit_dtype_is_that_of_the_result() -> None:
     x = np.full((1, 1, 2, 2), 100, np.int8)
     out = Tensor(x).conv2d(Tensor(x), dtype=dtypes.int32)
     assert out.dtype is dtypes.int32
@@ -274,7 +276,7 @@ def test_conv_transpose2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     close(out, expected)
 
 
-def test_the_oracle_of_the_transpose_is_torch() -> None:
+def test_the_oracle_of_the_transpose_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     # torch refuses these two forms of padding
     for name in TRANSPOSE_CASES.keys() - {"padding of each side", "output padding of a stride"}:
@@ -304,20 +306,20 @@ def test_conv_transpose2d_is_the_adjoint_of_conv2d() -> None:
     assert left == pytest.approx(right, rel=1e-4)
 
 
-# ---- the form of the graph ----
+# ---- the graph ----
 
 
 def nodes(tensor: Tensor, op: Ops) -> list[UOp]:
     return [node for node in tensor.uop.toposort() if node.op is op]
 
 
-def test_padding_is_directly_above_the_stored_input() -> None:
+def test_padding_is_applied_directly_to_the_stored_input() -> None:
     x = Tensor.empty(2, 4, 7, 7)
     (pad,) = nodes(x.conv2d(Tensor.empty(8, 4, 3, 3), padding=1), Ops.PAD)
     assert pad.src[0] is x.uop
 
 
-def test_the_gradient_by_the_input_is_movement_above_one_product() -> None:
+def test_the_gradient_of_the_input_is_movement_around_one_product() -> None:
     x = Tensor.empty(2, 4, 7, 7, requires_grad=True)
     out = x.conv2d(Tensor.empty(8, 4, 3, 3), padding=1)
     (gradient,) = out.sum().gradient(x)
@@ -326,14 +328,14 @@ def test_the_gradient_by_the_input_is_movement_above_one_product() -> None:
         chain.append(chain[-1].src[0])
     assert chain[-1].op is Ops.MUL
     ops = [node.op for node in chain if node.op in {Ops.REDUCE_AXIS, Ops.UNWINDOW, Ops.PAD}]
-    # of the sum over the kernel, of the windows put back, of the sum over output channels
+    # the sum over the kernel, the UNWINDOW, and the sum over output channels
     assert ops == [Ops.REDUCE_AXIS, Ops.UNWINDOW, Ops.REDUCE_AXIS]
 
 
 # ---- Winograd ----
 
 
-def test_the_matrices_make_a_convolution() -> None:
+def test_the_winograd_matrices_compute_a_convolution() -> None:
     image, weight, result = (np.array(m).astype(np.float64) for m in (IMAGE, WEIGHT, RESULT))
     d, g = array(6, 6, dtype=np.float64), array(3, 3, seed=1, dtype=np.float64)
     tile = result @ ((image @ d @ image.T) * (weight @ g @ weight.T)) @ result.T
@@ -369,7 +371,7 @@ def test_winograd_and_its_gradients_equal_the_direct_form(name: str) -> None:
 @pytest.mark.parametrize(
     "options", [{"stride": 2}, {"dilation": 2}, {"dtype": dtypes.int32}], ids=str
 )
-def test_winograd_is_for_plain_windows_of_floats(options: dict[str, Any]) -> None:
+def test_winograd_is_used_for_plain_windows_of_floats_only(options: dict[str, Any]) -> None:
     x, w = Tensor(whole_numbers(1, 1, 8, 8)), Tensor(whole_numbers(1, 1, 3, 3, seed=1))
     direct = x.conv2d(w, **options)
     with Context(WINO=1):
@@ -402,12 +404,12 @@ def test_winograd_of_half_precision_is_accurate() -> None:
         (lambda x: x.conv_transpose2d(Tensor.empty(3, 3, 2, 2), padding=9), r"leaves no elements"),
     ],
 )
-def test_an_error_names_what_does_not_fit(call: Callable[[Tensor], Any], message: str) -> None:
+def test_errors_name_the_mismatch(call: Callable[[Tensor], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(Tensor.empty(1, 3, 8, 8))
 
 
 @pytest.mark.parametrize("name", ["stride", "dilation", "padding"])
-def test_a_fraction_is_no_size(name: str) -> None:
+def test_a_fractional_size_is_an_error(name: str) -> None:
     with pytest.raises(TypeError, match=rf"{name}=1\.5 must be an integer"):
         Tensor.empty(1, 1, 8, 8).conv2d(Tensor.empty(1, 1, 3, 3), **{name: 1.5})

@@ -1,4 +1,4 @@
-"""Functions of one tensor against numpy: ordinary values, edges, dtypes, views, gradients."""
+"""Unary elementwise ops against numpy: ordinary values, edge cases, dtypes, views, gradients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def elu(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Unary:
-    """A function of one tensor in numpy, and its name in torch if it has another there."""
+    """A unary function in numpy, and its name in torch if that differs."""
 
     numpy: Callable[[Array], Any]
     torch: str = ""
@@ -94,7 +94,7 @@ UNARY: dict[str, Unary] = {
 
 
 def torch_name(name: str) -> str | None:
-    """None where torch has no such function, or a different one of that name."""
+    """The name in torch; None if torch has no such function, or a different one of that name."""
     return None if UNARY[name].torch == "-" else UNARY[name].torch or name
 
 
@@ -120,14 +120,14 @@ def test_trigonometry_of_infinities_is_nan(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["sigmoid", "tanh", "silu", "softplus", "elu", "logsigmoid", "mish", "gelu", "selu"]
 )
-def test_activations_are_finite_far_out_and_so_are_their_gradients(name: str) -> None:
+def test_activations_and_their_gradients_are_finite_for_large_inputs(name: str) -> None:
     x = np.array([-300, -100, -90, 90, 100, 300], np.float32)
     compare([x], UNARY[name].numpy, getattr(Tensor, name), torch_name(name))
 
 
-# the relative error of one rounding; those of a function's steps add up
+# the relative error of one rounding; the errors of a function's steps add up
 ROUNDING = {dtypes.float16: 2.0**-11, dtypes.bfloat16: 2.0**-8, dtypes.float64: 2.0**-53}
-# these are polynomials of that error in every dtype
+# polynomials with this error in every dtype
 APPROXIMATE = {"acos", "asin", "atan", "erf"}
 
 
@@ -152,7 +152,7 @@ KEEPS_INTEGERS |= {"hardtanh", "relu6"}
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_integers_and_bools(name: str) -> None:
-    # within the domain of every function
+    # inside the domain of every function
     for x in (np.array([1, 1, 1], np.int32), np.array([1, 1, 1], np.uint8), np.array([True])):
         found = getattr(Tensor(x), name)()
         with np.errstate(divide="ignore"):
@@ -165,7 +165,7 @@ def test_function_of_integers_and_bools(name: str) -> None:
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_sign_and_size_of_integers() -> None:
+def test_sign_and_absolute_value_of_integers() -> None:
     x = np.array([-(2**31) + 1, -5, 0, 7], np.int32)
     compare([x], np.abs, Tensor.abs)
     compare([x], np.sign, Tensor.sign)
@@ -192,7 +192,7 @@ def test_functions_of_views(view: str) -> None:
         assert_close(result.numpy(), wanted, 2e-5, 1e-6, name)
 
 
-def test_functions_of_no_elements_and_of_no_axes() -> None:
+def test_functions_of_empty_tensors_and_scalars() -> None:
     found = {name: getattr(Tensor(0.5), name)() for name in UNARY if name != "acosh"}
     Tensor.realize(*found.values())
     for name, result in found.items():

@@ -1,4 +1,4 @@
-"""Factors of matrices, and hashes."""
+"""Matrix factorizations, and hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test.backend.oracle import Array, arrays
 from tinygrad import Tensor, dtypes
 
 SHAPES = [(1, 1), (3, 3), (5, 3), (3, 5), (2, 4, 4), (7, 2), (2, 3, 2, 3), (1, 4), (4, 1)]
-# matrices that are not of full rank, or whose columns are orthogonal already
+# matrices without full rank, or with orthogonal columns
 SPECIAL: dict[str, Array] = {
     "outer product": np.outer([1, 2, 3], [1, 0, 2]),
     "zeros": np.zeros((3, 2)),
@@ -74,13 +74,13 @@ def test_svd(shape: tuple[int, ...], full: bool) -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SPECIAL)
-def test_factors_of_special_matrices(name: str) -> None:
+def test_factorizations_of_special_matrices(name: str) -> None:
     a = SPECIAL[name].astype(np.float32)
     assert_qr(a)
     assert_svd(a, True)
 
 
-def test_factors_of_float64_of_integers_and_of_views() -> None:
+def test_factorizations_of_float64_of_integers_and_of_views() -> None:
     a = arrays([(4, 3)])[0].astype(np.float64)
     q, r = Tensor(a).qr()
     assert q.dtype == r.dtype == dtypes.float64
@@ -95,12 +95,12 @@ def test_factors_of_float64_of_integers_and_of_views() -> None:
     )
 
 
-def test_factors_of_matrices_without_elements() -> None:
+def test_factorizations_of_empty_matrices() -> None:
     assert [x.shape for x in Tensor.zeros(0, 2).qr()] == [(0, 0), (0, 2)]
     assert [x.shape for x in Tensor.zeros(2, 0).svd()] == [(2, 2), (0,), (0, 0)]
 
 
-def test_factors_are_of_matrices() -> None:
+def test_factorizations_of_vectors_are_errors() -> None:
     for method in (Tensor.qr, Tensor.svd):
         with pytest.raises(ValueError, match=r"takes matrices, not shape \(1,\)"):
             method(Tensor([1.0]))
@@ -148,7 +148,9 @@ def test_keccak_of_a_view_and_of_no_messages() -> None:
         (Tensor(1, dtype=dtypes.uint8), "sha3_256", ValueError, "reshape one byte to"),
     ],
 )
-def test_what_cannot_be_hashed(message: Tensor, name: str, kind: Any, text: str) -> None:
+def test_inputs_that_cannot_be_hashed_are_errors(
+    message: Tensor, name: str, kind: Any, text: str
+) -> None:
     with pytest.raises(kind, match=text):
         message.keccak(name)
 

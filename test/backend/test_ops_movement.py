@@ -66,13 +66,13 @@ def test_movement_and_indexing(name: str) -> None:
 
 
 @pytest.mark.parametrize("step", [-1, -2, -5])
-def test_slices_backwards(step: int) -> None:
+def test_negative_steps(step: int) -> None:
     x = np.arange(24).reshape(4, 6)
     np.testing.assert_array_equal(Tensor(x)[:, ::step].numpy(), x[:, ::step])
     np.testing.assert_array_equal(Tensor(x)[3:0:step, 4::step].numpy(), x[3:0:step, 4::step])
 
 
-def test_triangles_keep_the_type_and_drop_infinities() -> None:
+def test_triangles_keep_the_dtype_and_drop_infinities() -> None:
     x = Tensor([[True, True], [True, True]])
     assert x.tril().dtype == dtypes.bool
     assert x.triu().tolist() == [[True, True], [False, True]]
@@ -99,12 +99,14 @@ def test_triangles_keep_the_type_and_drop_infinities() -> None:
         (lambda x: x.rearrange("a b -> b a", c=2), RuntimeError, "there is no axis c"),
     ],
 )
-def test_movement_that_does_not_fit(function: Any, error: type[Exception], message: str) -> None:
+def test_movement_that_does_not_fit_is_an_error(
+    function: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         function(Tensor.arange(6).reshape(2, 3))
 
 
-def test_numbers_of_numpy_are_sizes() -> None:
+def test_numpy_integers_are_sizes() -> None:
     x = Tensor.arange(6).reshape(np.int64(2), np.int32(-1))
     assert x.shape == (2, 3)
     assert all(type(size) is int for size in x.shape)
@@ -137,7 +139,7 @@ def test_rearrange() -> None:
 @pytest.mark.parametrize(
     "formula", ["a b -> a b", "a b c -> a b", "a (b c -> a b c", "a a b -> a b"]
 )
-def test_formula_that_does_not_fit(formula: str) -> None:
+def test_a_formula_that_does_not_fit_is_an_error(formula: str) -> None:
     with pytest.raises(RuntimeError, match="rearrange"):
         Tensor.zeros(2, 6, 10).rearrange(formula)
 
@@ -198,7 +200,7 @@ def test_pad(padding: tuple[int, ...], value: float) -> None:
 
 @pytest.mark.parametrize("padding", [(1, 2), (1, 0, 2, 1), (-1, 2, 0, 1)])
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
-def test_pad_with_what_is_there(mode: str, padding: tuple[int, ...]) -> None:
+def test_pad_with_existing_elements(mode: str, padding: tuple[int, ...]) -> None:
     compare(
         arrays([(2, 2, 5, 6)]),
         lambda x: torch.nn.functional.pad(x, (*padding, 0, 0)[:4], mode=mode),
@@ -225,7 +227,7 @@ def test_scatter(dim: int) -> None:
     compare(inputs, lambda x, s, i: x.scatter(dim, i, 2.0), lambda x, s, i: x.scatter(dim, i, 2.0))
 
 
-def test_the_last_of_equal_positions_is_written() -> None:
+def test_the_last_write_to_a_position_wins() -> None:
     found = Tensor([0, 0, 0]).scatter(0, Tensor([1, 1, 1]), Tensor([5, 6, 7]))
     assert found.tolist() == [0, 7, 0]
 
@@ -270,12 +272,12 @@ def test_masked_select() -> None:
         (([0.5],), "index tensors are of integers"),
     ],
 )
-def test_index_that_does_not_fit(index: Any, message: str) -> None:
+def test_an_index_that_does_not_fit_is_an_error(index: Any, message: str) -> None:
     with pytest.raises(IndexError, match=message):
         Tensor.zeros(3, 4)[index]
 
 
-# ---- writing to elements ----
+# ---- indexed assignment ----
 
 WRITES: dict[str, Any] = {
     "int": 1,
@@ -293,7 +295,7 @@ WRITES: dict[str, Any] = {
 
 @pytest.mark.parametrize("realized", [True, False])
 @pytest.mark.parametrize("name", WRITES)
-def test_write_to_elements(name: str, realized: bool) -> None:
+def test_indexed_assignment(name: str, realized: bool) -> None:
     index = WRITES[name]
     expected = np.arange(16, dtype=np.float32).reshape(4, 4)
     x = Tensor(expected.copy()).realize() if realized else Tensor(expected.copy()) * 1
@@ -307,26 +309,26 @@ def test_write_to_elements(name: str, realized: bool) -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-def test_write_of_a_tensor_to_itself() -> None:
+def test_assignment_of_a_tensor_to_itself() -> None:
     x = Tensor([1, 2, 3, 4]).realize()
     x[1:] = x[:-1]
     assert x.tolist() == [1, 1, 2, 3]
 
 
-def test_write_is_seen_by_views() -> None:
+def test_indexed_assignment_is_seen_by_views() -> None:
     x = Tensor([1, 2, 3, 4]).realize()
     view = x.reshape(2, 2)
     x[0] = 9
     assert view.tolist() == [[9, 2], [3, 4]]
 
 
-def test_write_to_constants() -> None:
+def test_indexed_assignment_to_constants() -> None:
     x, y = Tensor.zeros(3), Tensor.zeros(3)
     x[1] = 5
     assert (x.tolist(), y.tolist()) == ([0, 5, 0], [0, 0, 0])
 
 
-def test_write_to_what_requires_a_gradient_is_an_error() -> None:
+def test_indexed_assignment_to_a_tensor_that_requires_a_gradient_is_an_error() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(NotImplementedError, match="no gradient"):
         x[0] = 1
@@ -352,14 +354,14 @@ def test_linspace_and_eye() -> None:
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int64, dtypes.bool])
-def test_full_and_its_likes(dtype: Any) -> None:
+def test_full_and_like_functions(dtype: Any) -> None:
     x = Tensor.full((2, 3), 1, dtype=dtype)
     assert (x.dtype, x.shape) == (dtype, (2, 3))
     assert x.zeros_like().dtype == dtype
     assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_data_of_many_kinds() -> None:
+def test_tensors_from_many_types_of_data() -> None:
     assert Tensor([[1, 2], [3, 4]]).dtype == dtypes.int32
     assert Tensor([1, 2.5]).tolist() == [1.0, 2.5]
     assert Tensor([True, False]).dtype == dtypes.bool
@@ -381,7 +383,7 @@ def test_an_array_that_changes_later_changes_no_tensor() -> None:
     assert x.tolist() == [0, 1, 2]
 
 
-def test_what_numpy_returns_may_be_changed() -> None:
+def test_arrays_from_numpy_are_writable() -> None:
     x = Tensor([1, 2, 3]).realize()
     x.numpy()[0] = 99
     assert x.tolist() == [1, 2, 3]

@@ -31,7 +31,7 @@ def one_hot(labels: Array, classes: int) -> Array:
 
 
 def cross_entropy(x: Array, target: Array, reduction: str = "mean", smoothing: float = 0) -> Array:
-    """Of probabilities of each class."""
+    """The cross-entropy with a probability for each class."""
     smooth = (1 - smoothing) * target + smoothing / x.shape[1]
     return reduced(-(log_softmax(x) * smooth).sum(1), reduction)
 
@@ -61,7 +61,7 @@ def test_second_gradient_of_cross_entropy() -> None:
     )
 
 
-def test_cross_entropy_of_images_of_one_sample_and_of_probabilities() -> None:
+def test_cross_entropy_of_images_a_single_sample_and_probabilities() -> None:
     labels = np.random.default_rng(0).integers(0, 5, (2, 3, 3))
     expected = lambda x, y: cross_entropy(x, one_hot(y, 5))  # noqa: E731
     compare([*arrays([(2, 5, 3, 3)]), labels], expected, Tensor.cross_entropy, "cross_entropy")
@@ -120,7 +120,7 @@ def test_binary_cross_entropies(reduction: str) -> None:
         yes, no = np.logaddexp(0, -x), np.logaddexp(0, x)
         return reduced(2 * target * yes + (1 - target) * no, reduction)
 
-    def of_chances(x: Any) -> Any:
+    def of_probabilities(x: Any) -> Any:
         return reduced(-(target * np.log(x) + (1 - target) * np.log(1 - x)), reduction)
 
     compare(
@@ -133,7 +133,7 @@ def test_binary_cross_entropies(reduction: str) -> None:
     )
     compare(
         arrays([(4, 5)], 0.1, 0.9),
-        of_chances,
+        of_probabilities,
         lambda x: x.binary_crossentropy(Tensor(target), reduction),
         lambda x: torch.nn.functional.binary_cross_entropy(
             x, torch.tensor(target), reduction=reduction
@@ -143,14 +143,14 @@ def test_binary_cross_entropies(reduction: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"label_smoothing": 1.5}, {"reduction": "average"}])
-def test_loss_settings_that_there_are_not(settings: dict[str, Any]) -> None:
+def test_unknown_loss_arguments_are_errors(settings: dict[str, Any]) -> None:
     for loss in (Tensor.cross_entropy, Tensor.sparse_categorical_crossentropy):
         with pytest.raises(ValueError, match="is not within|is none of"):
             loss(Tensor.ones(2, 3), Tensor([0, 1]), **settings)
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (4, 1)])
-def test_classes_that_are_not_one_for_each_prediction(shape: tuple[int, ...]) -> None:
+def test_targets_that_do_not_match_the_predictions_are_errors(shape: tuple[int, ...]) -> None:
     x, y = Tensor.ones(4, 5), Tensor.zeros(shape, dtype=dtypes.int)
     for loss in (Tensor.sparse_categorical_crossentropy, Tensor.nll_loss):
         with pytest.raises(ValueError, match=r"do not fit predictions.*\(4,\).*5 classes"):
@@ -287,7 +287,7 @@ def test_attention_with_fewer_keys_than_heads() -> None:
     )
 
 
-def test_attention_that_cannot_be() -> None:
+def test_impossible_attention_is_an_error() -> None:
     q = Tensor.ones(2, 3)
     with pytest.raises(RuntimeError, match="not both"):
         q.scaled_dot_product_attention(q, q, attn_mask=Tensor.ones(2, 2), is_causal=True)
@@ -296,12 +296,12 @@ def test_attention_that_cannot_be() -> None:
         q.scaled_dot_product_attention(k, k, enable_gqa=True)
 
 
-def test_dropout_of_attention_scales_what_stays() -> None:
+def test_attention_dropout_scales_the_kept_weights() -> None:
     Tensor.manual_seed(3)
     q, v = Tensor.zeros(1, 64), Tensor.ones(64, 200)
     with Tensor.train():
         found = q.scaled_dot_product_attention(Tensor.zeros(64, 64), v, dropout_p=0.5).numpy()
-    # one mask of the weights serves all columns, so each is twice the share that stayed
+    # all columns share one mask of the weights, so each is twice the share that was kept
     assert (found == found[0, 0]).all()
     assert 0.5 < found[0, 0] < 1.5
     assert found[0, 0] * 32 == pytest.approx(round(found[0, 0] * 32), abs=1e-4)

@@ -102,7 +102,7 @@ def test_max_pool2d_its_indices_and_its_gradient_equal_the_oracle(name: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["whole numbers", "not-a-number", "infinities"])
-def test_ties_and_values_beyond_order(kind: str) -> None:
+def test_ties_and_nan(kind: str) -> None:
     x = whole_numbers(2, 2, 7, 8).astype(np.float32) // 4
     if kind != "whole numbers":
         x[array(*x.shape) > 0.5] = np.nan if kind == "not-a-number" else -np.inf
@@ -113,7 +113,7 @@ def test_ties_and_values_beyond_order(kind: str) -> None:
     np.testing.assert_array_equal(indices.numpy(), places)
 
 
-def test_the_oracle_of_pooling_is_torch() -> None:
+def test_the_oracle_of_pooling_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     one_side_only = {"padding of each side", "all together"}
     for name in POOL_CASES.keys() - one_side_only:
@@ -137,7 +137,7 @@ def test_the_oracle_of_pooling_is_torch() -> None:
                 np.testing.assert_allclose(found, mean.numpy(), 1e-5, 1e-5, err_msg=name)
 
 
-def test_no_samples_give_no_samples() -> None:
+def test_an_empty_batch_gives_an_empty_batch() -> None:
     x = Tensor.empty(0, 3, 8, 8)
     assert x.avg_pool2d(3, padding=1, count_include_pad=False).numpy().shape == (0, 3, 3, 3)
     values, indices = x.max_pool2d(return_indices=True)
@@ -152,14 +152,14 @@ def test_pooling_needs_no_batch_axes() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.float16])
-def test_max_pool2d_pads_with_the_least_value(dtype: Any) -> None:
+def test_max_pool2d_pads_with_the_smallest_value(dtype: Any) -> None:
     x = np.full((1, 1, 2, 2), 0 if dtype is np.uint8 else -5, dtype)
     out = Tensor(x).max_pool2d(2, padding=1)
     assert out.dtype is Tensor(x).dtype
     np.testing.assert_array_equal(out.numpy(), x)
 
 
-def test_equal_largest_elements_share_the_gradient() -> None:
+def test_equal_maxima_share_the_gradient() -> None:
     x = Tensor(np.ones((1, 1, 2, 2), np.float32), requires_grad=True)
     (gradient,) = x.max_pool2d(2).sum().gradient(x)
     np.testing.assert_array_equal(gradient.numpy(), np.full((1, 1, 2, 2), 0.25, np.float32))
@@ -203,12 +203,12 @@ def test_max_unpool2d_undoes_max_pool2d(options: dict[str, Any], output_size: An
     close(undone, max_unpool(values, places, (2, 3), sizes))
 
 
-def test_what_is_in_no_place_is_left_out() -> None:
+def test_elements_with_an_index_out_of_range_are_dropped() -> None:
     values, indices = Tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), Tensor([[[9, 1]], [[-1, 0]]])
     assert values.max_unpool2d(indices, (2,)).tolist() == [[[0, 2, 0, 0]], [[4, 0, 0, 0]]]
 
 
-def test_elements_that_meet_count_once() -> None:
+def test_elements_with_equal_indices_count_once() -> None:
     x = np.zeros((1, 1, 3, 3), np.float32)
     x[0, 0, 1, 1] = 7
     values, indices = Tensor(x).max_pool2d(2, stride=1, return_indices=True)
@@ -249,7 +249,7 @@ def test_interpolate_and_its_gradient_equal_the_oracle(
     close(out, expected)
 
 
-def test_the_oracle_of_interpolation_is_torch() -> None:
+def test_the_oracle_of_interpolation_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     x = array(1, 2, 4, 5)
     for size in ((7, 3), (4, 9), (1, 2), (8, 10)):
@@ -262,7 +262,7 @@ def test_the_oracle_of_interpolation_is_torch() -> None:
             np.testing.assert_allclose(along_last_axes(x, matrices), expected, 1e-5, 1e-5)
 
 
-# ---- the form of the graph ----
+# ---- the graph ----
 
 
 def nodes(tensor: Tensor, op: Ops) -> list[UOp]:
@@ -292,11 +292,11 @@ def test_windows_that_do_not_overlap_are_a_reshape(options: dict[str, int]) -> N
         (lambda x: x.interpolate((4, 0)), r"\(4, 0\) do not fit shape"),
     ],
 )
-def test_an_error_names_what_does_not_fit(call: Callable[[Tensor], Any], message: str) -> None:
+def test_errors_name_the_mismatch(call: Callable[[Tensor], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(Tensor.empty(1, 3, 8, 8))
 
 
-def test_one_number_is_no_size_to_interpolate_to() -> None:
+def test_interpolation_to_one_number_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"size=3 .*\(3,\)"):
         Tensor.empty(1, 1, 8).interpolate(3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Reductions, statistics and running reductions against numpy."""
+"""Reductions, statistics and cumulative ops against numpy."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_reductions_of_views(view: str) -> None:
 @pytest.mark.parametrize("correction", [0, 1, 5])
 @pytest.mark.parametrize("axis", [None, 1, (0, 2)])
 @pytest.mark.parametrize("name", ["var", "std"])
-def test_spread(name: str, axis: Any, correction: int) -> None:
+def test_variance_and_standard_deviation(name: str, axis: Any, correction: int) -> None:
     compare(
         arrays([(3, 8, 5)]),
         lambda x: getattr(np, name)(x, axis, ddof=correction),
@@ -113,14 +113,14 @@ def test_spread(name: str, axis: Any, correction: int) -> None:
     )
 
 
-def test_spread_over_as_many_elements_as_the_correction_is_not_a_number() -> None:
+def test_variance_of_as_many_elements_as_the_correction_is_nan() -> None:
     assert np.isnan(Tensor([1.0]).var().item())
     assert np.isnan(Tensor(2.5).std().item())
     assert Tensor([1.0, 3.0]).var(correction=3).item() == np.inf
 
 
 @pytest.mark.parametrize("name", ["var_mean", "std_mean"])
-def test_spread_and_mean(name: str) -> None:
+def test_variance_and_mean(name: str) -> None:
     first = getattr(np, name.removesuffix("_mean"))
     compare(
         arrays([(3, 5)]),
@@ -150,7 +150,7 @@ def test_equal_extremes_share_the_gradient(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["any", "all"])
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
-def test_quantifier(name: str, axis: Any) -> None:
+def test_any_and_all(name: str, axis: Any) -> None:
     x = np.array([[True, True], [False, True], [False, False]])
     for values in (x, x * np.float32(0.5), x * np.int32(-3)):
         compare(
@@ -202,13 +202,13 @@ def test_sums_of_small_integers_do_not_wrap_and_products_do() -> None:
     assert x.prod().item() == 200 * 200 * 3 % 256
 
 
-def test_half_sums_do_not_saturate_on_the_way() -> None:
+def test_half_precision_sums_are_accumulated_in_float32() -> None:
     x = Tensor(np.full(4096, 2.0, np.float16))
     assert x.sum().item() == 8192.0
     assert x.mean().item() == 2.0
 
 
-def test_reductions_of_nothing() -> None:
+def test_reductions_of_no_elements() -> None:
     empty = Tensor.zeros(0, 3)
     assert empty.sum(0).tolist() == [0.0, 0.0, 0.0]
     assert empty.prod(0).tolist() == [1.0, 1.0, 1.0]
@@ -223,7 +223,7 @@ def test_reductions_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_nothing_has_no_position_of_an_extreme(name: str) -> None:
+def test_argmax_of_no_elements_is_an_error(name: str) -> None:
     for x, axis in ((Tensor.zeros(0, 3), 0), (Tensor.zeros(0), None), (Tensor.zeros(2, 0), -1)):
         with pytest.raises(ValueError, match="argmax and argmin need a nonempty axis"):
             getattr(x, name)(axis)
@@ -234,13 +234,13 @@ def test_large_sum() -> None:
     assert Tensor(x).sum().item() == pytest.approx(x.astype(np.float64).sum(), rel=1e-4, abs=1e-2)
 
 
-# ---- not a number, and infinities ----
+# ---- NaN and infinities ----
 
 NAN, INF = np.nan, np.inf
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod"])
-def test_nan_spreads_through_a_reduction(name: str) -> None:
+def test_nan_propagates_through_a_reduction(name: str) -> None:
     function = REDUCTIONS[name]
     for axis in (0, 1):
         compare(
@@ -263,7 +263,7 @@ def test_position_of_the_first_extreme_or_nan(name: str, axis: int | None) -> No
         assert kept.shape == ((len(x), 1) if axis == 1 else (1, x.shape[1]))
 
 
-def test_an_extreme_has_no_gradient_by_position() -> None:
+def test_argmax_has_no_gradient() -> None:
     assert not Tensor([1.0, 2.0], requires_grad=True).argmax().requires_grad
 
 
@@ -280,7 +280,7 @@ def test_softmax(name: str, axis: int) -> None:
     compare(far, lambda x: expected(x, axis), ours, ours, gradient_atol=1e-4)
 
 
-def test_softmax_of_integers_of_one_number_and_in_another_type() -> None:
+def test_softmax_of_integers_of_a_scalar_and_in_another_dtype() -> None:
     assert Tensor([1, 1]).softmax().tolist() == [0.5, 0.5]
     assert Tensor(3.0).softmax().item() == 1.0
     x = Tensor([1.0, 1.0], dtype=dtypes.float16)
@@ -299,11 +299,11 @@ def test_logsumexp_of_infinities() -> None:
     compare([x], lambda x: log_sum_exp(x, 1), lambda x: x.logsumexp(1), gradient=False)
 
 
-# ---- running reductions ----
+# ---- cumulative ops ----
 
 
 @pytest.mark.parametrize("length", [1, 5, 127, 129, 1000, 5000])
-def test_running_sum(length: int) -> None:
+def test_cumsum(length: int) -> None:
     x = arrays([(2, length)], -1, 1)
     expected = np.cumsum(x[0].astype(np.float64), 1)
     np.testing.assert_allclose(Tensor(x[0]).cumsum(1).numpy(), expected, rtol=1e-4, atol=1e-4)
@@ -313,7 +313,7 @@ def test_running_sum(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 5, 200])
-def test_running_product(length: int) -> None:
+def test_cumprod(length: int) -> None:
     function = lambda x: x.cumprod(1)  # noqa: E731
     compare(
         arrays([(2, length)], 0.9, 1.1),
@@ -328,25 +328,25 @@ def test_running_product(length: int) -> None:
 
 
 def running_maximum(x: Array) -> tuple[Array, Array]:
-    """Along axis 0, with the first position of each maximum."""
+    """The cumulative maximum along axis 0, and the first position of each maximum."""
     positions = [x[: i + 1].argmax(0) for i in range(len(x))]
     return np.maximum.accumulate(x, 0), np.stack(positions).astype(np.int32)
 
 
 @pytest.mark.parametrize("length", [1, 5, 129])
-def test_running_maximum(length: int) -> None:
+def test_cummax(length: int) -> None:
     function = lambda x: x.cummax(0)  # noqa: E731
     compare(arrays([(length, 2)]), running_maximum, function, function, second=length < 9)
 
 
-def test_running_maximum_has_the_first_position_of_equals_and_of_nan() -> None:
+def test_cummax_has_the_first_position_of_equals_and_of_nan() -> None:
     integers = np.round(arrays([(140, 2)])[0] * 3).astype(np.int32)
     for x in (integers, integers[:9] > 0, WITH_NAN):
         compare([x], running_maximum, lambda x: x.cummax(-2), gradient=False)
 
 
 @pytest.mark.parametrize("length", [9, 140])
-def test_of_equal_numbers_the_last_has_the_gradient_of_a_running_maximum(length: int) -> None:
+def test_of_equal_numbers_the_last_has_the_gradient_of_cummax(length: int) -> None:
     x = np.round(arrays([(3, length)])[0] * 2)
     x[1, 0], x[2, length // 2 :: 2] = np.inf, np.nan
     weights = arrays([x.shape], -1, 1, seed=1)[0]
@@ -364,13 +364,13 @@ def test_of_equal_numbers_the_last_has_the_gradient_of_a_running_maximum(length:
         np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
-def test_running_maximum_of_one_number_and_of_none() -> None:
+def test_cummax_of_a_scalar_and_of_no_elements() -> None:
     assert [x.tolist() for x in Tensor(2.5).cummax()] == [2.5, 0]
     assert [x.tolist() for x in Tensor.zeros(0, 2).cummax()] == [[], []]
     assert Tensor([1.0]).cummax()[1].dtype == dtypes.int32
 
 
-def test_running_logsumexp() -> None:
+def test_logcumsumexp() -> None:
     expected = lambda x: np.logaddexp.accumulate(x, 1)  # noqa: E731
     function = lambda x: x.logcumsumexp(1)  # noqa: E731
     compare(arrays([(3, 20)], -50, 50), expected, function, function)
@@ -379,7 +379,7 @@ def test_running_logsumexp() -> None:
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp"])
-def test_running_reduction_along_every_axis(name: str) -> None:
+def test_cumulative_ops_along_every_axis(name: str) -> None:
     functions = {"cumsum": np.cumsum, "cumprod": np.cumprod, "logcumsumexp": None}
     x = arrays([(3, 4, 2)], 0.5, 1.5)[0]
     for axis in (0, 1, -1, -3):

@@ -1,4 +1,4 @@
-"""Operations on sizes and positions that are bound when they run: one kernel for all values."""
+"""Symbolic sizes and positions: ops with bound Variables, one kernel for all values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_of_a_part_whose_length_is_bound(name: str) -> None:
+def test_function_of_a_prefix_of_symbolic_length(name: str) -> None:
     function, expected = FUNCTIONS[name]
     x = Tensor(DATA).realize()
     kernels = []
@@ -106,7 +106,7 @@ MOVEMENT: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, int], Any]]]
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", MOVEMENT)
-def test_movement_by_a_bound_size(name: str, length: int) -> None:
+def test_movement_by_a_symbolic_size(name: str, length: int) -> None:
     function, expected = MOVEMENT[name]
     found = function(Tensor(DATA).realize(), bound(length))
     np.testing.assert_allclose(found.numpy(), expected(DATA, length), rtol=1e-6)
@@ -121,7 +121,7 @@ GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_gradient_through_a_bound_size(name: str) -> None:
+def test_gradient_through_a_symbolic_size(name: str) -> None:
     function = GRADIENTS[name]
     for length in LENGTHS:
         x, y = Tensor(DATA, requires_grad=True), Tensor(DATA, requires_grad=True)
@@ -142,7 +142,7 @@ WRITES: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("name", WRITES)
-def test_writing_at_a_bound_position(name: str, lazy: bool) -> None:
+def test_writing_at_a_symbolic_position(name: str, lazy: bool) -> None:
     for length in LENGTHS:
         expected = DATA.copy()
         if name == "moved":
@@ -192,7 +192,7 @@ def test_sizes_in_messages_are_expressions(function: Callable[..., Any], message
     assert "\n" not in str(error.value)
 
 
-def test_attention_to_a_part_of_a_cache() -> None:
+def test_attention_to_a_prefix_of_a_cache() -> None:
     query = np.random.default_rng(1).normal(size=(3, 1, 4)).astype(np.float32)
     cache = Tensor(DATA).realize()
     for length in LENGTHS:
@@ -224,7 +224,7 @@ def test_a_variable_is_a_number() -> None:
         (lambda x: Tensor.empty(*x.shape), r"new memory of symbolic shape \(n\[5\]\)"),
     ],
 )
-def test_what_takes_a_known_size_says_so(run: Callable[[Tensor], object], message: str) -> None:
+def test_ops_that_need_a_known_size_raise(run: Callable[[Tensor], object], message: str) -> None:
     x = Tensor.arange(10)[: Variable("n", 1, 10).bind(5)]
     with pytest.raises(ValueError, match=message):
         run(x)

@@ -1,4 +1,4 @@
-"""Optimizers against their published rules over several steps, their layouts, errors, kernels."""
+"""Optimizers: several steps against the published rules, layouts, errors, kernel counts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assert_all_close(found: list[np.ndarray], expected: list[np.ndarray]) -> Non
 
 
 def gradients(params: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Of `loss_of` by each parameter, derived by hand."""
+    """The gradients of `loss_of` by each parameter, derived analytically."""
     w1, w2, b = params
     x = X.astype(np.float64)
     hidden = np.maximum(x @ w1, 0)
@@ -67,8 +67,8 @@ Rule = Callable[[np.ndarray, np.ndarray, dict[str, Any], int], np.ndarray]
 
 
 def trained_by_rule(rule: Rule) -> list[np.ndarray]:
-    """The parameters after STEPS steps of a rule that takes a parameter, its gradient, a state to
-    keep and the number of the step, and gives the new parameter.
+    """The parameters after STEPS steps of a rule, which maps a parameter, its gradient, a mutable
+    state and the step number to the new parameter.
     """
     params: list[np.ndarray] = [value.astype(np.float64) for value in weights()]
     states: list[dict[str, Any]] = [{} for _ in params]
@@ -85,7 +85,7 @@ def sgd_rule(
     nesterov: bool = False,
     classic: bool = False,
 ) -> Rule:
-    """Sutskever et al., 2013; `classic` keeps old gradients at their old rate."""
+    """Sutskever et al., 2013; with `classic`, momentum includes the learning rate."""
 
     def rule(param: Any, grad: Any, state: Any, step: int) -> Any:
         grad = grad + weight_decay * param
@@ -105,7 +105,7 @@ def adam_rule(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
 ) -> Rule:
-    """Kingma and Ba, 2014; the decay of Loshchilov and Hutter, 2017."""
+    """Kingma and Ba, 2014, with the weight decay of Loshchilov and Hutter, 2017."""
 
     def rule(param: Any, grad: Any, state: Any, step: int) -> Any:
         state["m"] = b1 * state.get("m", 0) + (1 - b1) * grad
@@ -132,20 +132,20 @@ def adam_rule(
         (AdamW, adam_rule, {"lr": 0.1, "weight_decay": 0.1}),
     ],
 )
-def test_steps_are_those_of_the_published_rule(make, rule, options, fused):
+def test_steps_follow_the_published_rule(make, rule, options, fused):
     found = trained(lambda params: make(params, fused=fused, **options))
     assert_all_close(found, trained_by_rule(rule(**options)))
 
 
 @pytest.mark.parametrize("make", [SGD, Adam, AdamW, LAMB, LARS])
-def test_fused_steps_are_those_of_each_parameter_alone(make):
+def test_fused_steps_equal_steps_of_each_parameter(make):
     found = trained(lambda params: make(params, lr=0.1, fused=1))
     assert_all_close(found, trained(lambda params: make(params, lr=0.1, fused=0)))
 
 
 @pytest.mark.parametrize("make", [SGD, Adam, AdamW, LAMB, LARS])
 @pytest.mark.parametrize("fused", [0, 1])
-def test_steps_on_full_copies_are_those_on_one_device(make, fused):
+def test_steps_on_replicated_parameters_equal_those_on_one_device(make, fused):
     found = trained(lambda params: make(params, lr=0.1, fused=fused), Sharding(DEVICES))
     assert_all_close(found, trained(lambda params: make(params, lr=0.1)))
 
@@ -212,7 +212,7 @@ def test_lars_scales_by_the_trust_ratio(classic, nesterov):
     assert_all_close(steps_in_ours(values, grads, make), steps_in_numpy(values, grads, update))
 
 
-def test_a_parameter_of_zeros_is_trained_at_the_plain_rate():
+def test_a_parameter_of_zeros_is_trained_at_the_unscaled_rate():
     (found,) = steps_in_ours(
         [np.zeros(3, np.float32)], [np.zeros(3, np.float32)], lambda ps: LARS(ps, lr=0.1)
     )
@@ -260,14 +260,14 @@ def test_a_group_steps_all_its_optimizers():
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
-def test_state_takes_the_layout_of_its_parameter(axis):
+def test_state_has_the_layout_of_its_parameter(axis):
     param = Tensor(weights()[0]).shard(DEVICES, axis=axis)
     optimizer = Adam([param])
     assert optimizer.m[0].device == optimizer.v[0].device == Sharding(DEVICES, axis)
     assert optimizer.lr.device == optimizer.b1_t.device == Sharding(DEVICES)
 
 
-def test_a_step_of_split_parameters_moves_nothing():
+def test_a_step_of_sharded_parameters_moves_nothing():
     value = weights()[0]
     param = Tensor(value).shard(DEVICES, axis=0)
     optimizer = Adam([param], lr=0.1)
@@ -321,7 +321,7 @@ def test_a_parameter_given_twice_is_trained_once():
     assert param.tolist() == [0.5]
 
 
-def test_zero_grad_forgets():
+def test_zero_grad_clears_gradients():
     param = Tensor([1.0])
     optimizer = SGD([param])
     param.grad = Tensor([1.0])
@@ -356,13 +356,13 @@ def test_nothing_to_train_is_an_error():
         SGD([Tensor([1.0], requires_grad=False)])
 
 
-def test_a_step_outside_training_says_what_to_write():
+def test_a_step_outside_training_names_the_fix():
     optimizer = SGD([Tensor([1.0])])
     with pytest.raises(RuntimeError, match=r"with Tensor\.train\(\)"):
         optimizer.step()
 
 
-def test_parameters_without_a_gradient_are_named():
+def test_errors_name_parameters_without_a_gradient():
     used, unused = Tensor([1.0]), Tensor.ones(2, 3)
     optimizer = SGD([used, unused])
     used.grad = Tensor([1.0])
@@ -397,7 +397,7 @@ def test_the_first_step_has_the_kernels_of_the_second():
 @pytest.mark.parametrize(
     "make", [Adam, AdamW, lambda ps: SGD(ps, momentum=0.9, weight_decay=0.1, nesterov=True)]
 )
-def test_a_step_takes_one_kernel_a_parameter(make):
+def test_a_step_takes_one_kernel_per_parameter(make):
     params = [Tensor(value) for value in weights()]
     optimizer = make(params)
     with Tensor.train():
@@ -405,11 +405,11 @@ def test_a_step_takes_one_kernel_a_parameter(make):
             param.grad = Tensor(value).realize()
         GlobalCounters.reset()
         optimizer.step()
-    # and one for each of the two powers
+    # and one for each of the two powers of the decay rates
     assert GlobalCounters.kernel_count <= len(params) + 2
 
 
-def test_steps_under_the_jit_are_those_without():
+def test_steps_under_the_jit_equal_those_without():
     def train(wrap: Any) -> list[np.ndarray]:
         params, x = [Tensor(value) for value in weights()], Tensor(X)
         optimizer = Adam(params, lr=0.1)

@@ -1,4 +1,4 @@
-"""Random numbers: distributions, and that the values depend on the seed alone."""
+"""Random numbers: distributions, and values that depend on the seed alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seeded() -> None:
     Tensor.manual_seed(1)
 
 
-def test_equal_seeds_give_equal_numbers_and_others_do_not() -> None:
+def test_only_equal_seeds_give_equal_numbers() -> None:
     Tensor.manual_seed(7)
     first, second = Tensor.rand(10).tolist(), Tensor.rand(10).tolist()
     Tensor.manual_seed(7)
@@ -29,7 +29,7 @@ def test_equal_seeds_give_equal_numbers_and_others_do_not() -> None:
     assert Tensor.rand(10).tolist() != first
 
 
-def test_the_order_of_asking_counts_and_not_the_order_of_computing() -> None:
+def test_numbers_depend_on_call_order_and_not_on_realization_order() -> None:
     Tensor.manual_seed(3)
     first, second = Tensor.rand(5).tolist(), Tensor.rand(5).tolist()
     Tensor.manual_seed(3)
@@ -64,7 +64,7 @@ def test_values_are_the_same_on_every_device_and_in_every_layout(name: str) -> N
         assert found == expected, place
 
 
-def test_devices_take_turns_in_one_sequence() -> None:
+def test_devices_share_one_sequence() -> None:
     Tensor.manual_seed(5)
     expected = [Tensor.rand(3).tolist() for _ in range(4)]
     Tensor.manual_seed(5)
@@ -72,7 +72,7 @@ def test_devices_take_turns_in_one_sequence() -> None:
     assert found == expected
 
 
-def test_no_number_comes_twice() -> None:
+def test_no_number_repeats() -> None:
     values = np.concatenate([Tensor.rand(1000).numpy() for _ in range(5)])
     assert len(np.unique(values)) > 4990
 
@@ -97,7 +97,7 @@ def test_normal_has_the_moments_of_the_distribution() -> None:
     assert np.isfinite(values).all()
 
 
-def test_integers_are_even_over_their_range() -> None:
+def test_integers_are_uniform_over_their_range() -> None:
     values = Tensor.randint(COUNT, low=-3, high=4).numpy()
     assert values.dtype == np.int32
     counts = np.bincount(values + 3, minlength=7)
@@ -133,7 +133,7 @@ def test_neighbours_are_independent() -> None:
         assert abs(correlation) < 5 / np.sqrt(COUNT)
 
 
-def test_uniform_numbers_fill_every_part_alike() -> None:
+def test_uniform_numbers_pass_a_chi_squared_test() -> None:
     counts = np.histogram(Tensor.rand(COUNT).numpy(), 20, (0, 1))[0]
     # chi squared of 19 degrees of freedom exceeds 50 once in 7000 seeds
     assert ((counts - COUNT / 20) ** 2 / (COUNT / 20)).sum() < 50
@@ -182,7 +182,7 @@ def test_scaled_distributions() -> None:
     assert abs(Tensor.scaled_uniform(100, 200).numpy()).max() <= 20000**-0.5
 
 
-def test_every_order_is_as_likely() -> None:
+def test_all_permutations_are_equally_likely() -> None:
     # six orders of three: the first of each of 600 permutations, side by side
     first = [tuple(Tensor.randperm(3).tolist()) for _ in range(120)]
     counts = [first.count(order) for order in set(first)]
@@ -191,7 +191,7 @@ def test_every_order_is_as_likely() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 300])
-def test_permutation_has_every_number_once(count: int) -> None:
+def test_a_permutation_has_every_number_once(count: int) -> None:
     found = Tensor.randperm(count).tolist()
     assert sorted(found) == list(range(count))
     assert Tensor.randperm(count, dtype=dtypes.int64).dtype == dtypes.int64
@@ -215,7 +215,7 @@ def test_choices_without_replacement_follow_the_weights() -> None:
     found = weights.multinomial(2).numpy()
     assert (found[:, 0] != found[:, 1]).all()
     assert (found != 3).all()
-    # the first choice has the odds of one draw, the second those of what is left
+    # the first choice has the odds of one draw, the second those of the remaining ones
     shares = np.bincount(found[:, 0], minlength=4) / 4000
     np.testing.assert_allclose(shares, [1 / 8, 2 / 8, 5 / 8, 0], atol=0.04)
     after_last = found[found[:, 0] == 2, 1]
@@ -228,7 +228,7 @@ def test_choices_of_one_of_integer_weights_and_of_halves() -> None:
     assert Tensor([[0.0, 2.0]]).multinomial().tolist() == [[1]]
 
 
-def test_dropout_scales_what_stays() -> None:
+def test_dropout_scales_the_kept_elements() -> None:
     x = Tensor.ones(COUNT)
     assert x.dropout(0.3) is x
     with Tensor.train():
@@ -257,8 +257,8 @@ def test_a_captured_function_draws_new_numbers_each_time() -> None:
     assert len(set(found)) == 6
 
 
-def test_what_waits_while_the_sequence_starts_again_keeps_its_numbers_and_gradient() -> None:
-    """The count is in memory that a captured function reads, so that is overwritten."""
+def test_pending_numbers_keep_their_values_and_gradient_when_the_sequence_restarts() -> None:
+    """The counter is in memory that a captured function reads, so it is overwritten."""
     draw = TinyJit(lambda: Tensor.rand(4).realize())
     for _ in range(3):
         draw()
@@ -275,7 +275,7 @@ def test_what_waits_while_the_sequence_starts_again_keeps_its_numbers_and_gradie
     np.testing.assert_array_equal(y.numpy(), expected * 2)
 
 
-def test_the_sequence_knows_what_replays_drew() -> None:
+def test_the_sequence_advances_by_the_draws_of_replays() -> None:
     before = random_generator.positions()
     Tensor.rand(4, device="CPU").realize()
     Tensor.rand(4, device="CPU:1").realize()
@@ -299,13 +299,13 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_what_cannot_be_drawn_is_named(name: str) -> None:
+def test_errors_name_distributions_that_cannot_be_drawn(name: str) -> None:
     function, text = UNFIT[name]
     with pytest.raises(ValueError, match=text):
         function()
 
 
-def test_unfit_arguments_are_named() -> None:
+def test_errors_name_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="use randint"):
         Tensor.rand(3, dtype=dtypes.int32)
     with pytest.raises(TypeError, match="randint takes integers"):

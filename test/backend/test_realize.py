@@ -1,4 +1,4 @@
-"""Realizing tensors: what is computed when, where it is then, and who shares memory."""
+"""Realizing tensors: what is computed when, where results are, and which tensors share memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tinygrad.uop.ops import Ops
 # ---- when ----
 
 
-def test_nothing_runs_until_it_is_asked_for() -> None:
+def test_nothing_runs_until_it_is_realized() -> None:
     x = tensor(4, 4)
     GlobalCounters.reset()
     y = (x + 1).exp().sum()
@@ -45,7 +45,7 @@ def test_views_of_memory_need_no_kernel() -> None:
     np.testing.assert_array_equal(views[3].numpy(), array(4, 6)[::-1])
 
 
-def test_a_realized_tensor_stands_in_for_its_node_everywhere() -> None:
+def test_a_realized_tensor_replaces_its_node_everywhere() -> None:
     y = tensor(4) + 1
     z = y * 2
     y.realize()
@@ -69,7 +69,7 @@ def test_equal_graphs_are_one_node() -> None:
 
 
 def calls_to_realize_one_by_one(count: int) -> int:
-    """The calls of Python functions that it takes to compute lazy tensors, one after the other."""
+    """The number of Python calls to realize lazy tensors one by one."""
     lazy = [
         functools.reduce(Tensor.add, range(40), Tensor(array(8)).realize()) for _ in range(count)
     ]
@@ -81,7 +81,7 @@ def calls_to_realize_one_by_one(count: int) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
-def test_the_cost_of_realizing_many_tensors_one_by_one_grows_with_their_number() -> None:
+def test_the_cost_of_realizing_many_tensors_one_by_one_is_linear() -> None:
     calls_to_realize_one_by_one(8)
     few, many = (calls_to_realize_one_by_one(count) for count in (25, 100))
     assert many < 8 * few
@@ -136,7 +136,7 @@ def test_assign_is_seen_through_views() -> None:
     np.testing.assert_array_equal(row.numpy(), np.zeros(6))
 
 
-def test_a_value_made_before_an_assign_is_the_old_one() -> None:
+def test_a_value_from_before_an_assign_has_the_old_content() -> None:
     x = tensor(4)
     old = x + 1
     x.assign(Tensor.zeros(4))
@@ -145,14 +145,14 @@ def test_a_value_made_before_an_assign_is_the_old_one() -> None:
     np.testing.assert_array_equal(x.numpy(), np.zeros(4))
 
 
-def test_a_value_made_after_an_assign_is_the_new_one() -> None:
+def test_a_value_from_after_an_assign_has_the_new_content() -> None:
     x = tensor(4)
     x.assign(Tensor.zeros(4))
     new = x + 1
     np.testing.assert_array_equal(new.numpy(), np.ones(4))
 
 
-def test_assigns_follow_each_other() -> None:
+def test_assigns_run_in_order() -> None:
     x = tensor(4)
     for _ in range(3):
         x.assign(x + 1)
@@ -160,14 +160,14 @@ def test_assigns_follow_each_other() -> None:
     np.testing.assert_allclose(x.numpy(), (array(4) + 3) * 2, rtol=1e-6)
 
 
-def test_an_assign_reads_what_the_last_one_wrote_elsewhere() -> None:
+def test_an_assign_reads_what_the_previous_one_wrote_elsewhere() -> None:
     x = tensor(4)
     x.assign(x + 1)
     x.assign(x.flip(0) * 2)
     np.testing.assert_allclose(x.numpy(), (array(4)[::-1] + 1) * 2, rtol=1e-6)
 
 
-def test_every_value_keeps_the_content_it_was_made_of() -> None:
+def test_every_value_keeps_the_content_it_read() -> None:
     x, value = tensor(4), array(4)
     seen, expected = [], []
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_every_value_keeps_the_content_it_was_made_of() -> None:
         lambda x: (x + 1) * (x + 1).flip(0),
     ],
 )
-def test_assign_of_what_reads_its_target_elsewhere(move: Any) -> None:
+def test_assign_of_a_value_that_reads_other_elements_of_its_target(move: Any) -> None:
     x = tensor(4, 4)
     expected = move(tensor(4, 4)).numpy()
     x.assign(move(x)).realize()
@@ -219,7 +219,7 @@ PARTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_parts_of_one_memory_are_changed_together(name: str) -> None:
+def test_slices_of_one_buffer_are_updated_together(name: str) -> None:
     one, other = PARTS[name]
     expected = array(4, 6)
     one(expected)[...] *= 2
@@ -232,7 +232,7 @@ def test_parts_of_one_memory_are_changed_together(name: str) -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-def test_parts_at_a_bound_position_are_changed_together() -> None:
+def test_slices_at_a_symbolic_position_are_updated_together() -> None:
     expected, x = array(2, 8), tensor(2, 8)
     for position in (1, 5):
         at = Variable("position", 0, 6).bind(position)
@@ -245,7 +245,7 @@ def test_parts_at_a_bound_position_are_changed_together() -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-def test_what_precedes_a_bound_position_is_read_while_that_is_written() -> None:
+def test_the_prefix_before_a_symbolic_position_is_read_while_that_is_written() -> None:
     expected, x = array(8), tensor(8)
     at = Variable("position", 1, 4).bind(4)
     a, b = x[at : at + at], x[:at]
@@ -257,7 +257,7 @@ def test_what_precedes_a_bound_position_is_read_while_that_is_written() -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-def test_parts_of_one_memory_are_swapped() -> None:
+def test_slices_of_one_buffer_are_swapped() -> None:
     expected, x = array(4, 6), tensor(4, 6)
     a, b = x[:2], x[2:]
     old = a + 0
@@ -267,7 +267,7 @@ def test_parts_of_one_memory_are_swapped() -> None:
     np.testing.assert_array_equal(x.numpy(), np.concatenate([expected[2:], expected[:2]]))
 
 
-def test_parts_that_overlap_and_need_each_others_old_content_are_an_error() -> None:
+def test_overlapping_slices_that_need_each_others_old_content_are_an_error() -> None:
     x = tensor(6)
     a, b = x[:4], x[2:]
     a.assign(a * 2)
@@ -276,7 +276,7 @@ def test_parts_that_overlap_and_need_each_others_old_content_are_an_error() -> N
         Tensor.realize(a, b)
 
 
-def test_setitem_writes_a_part() -> None:
+def test_setitem_writes_a_slice() -> None:
     expected = array(4, 6)
     x = tensor(4, 6)
     x[1] = 5
@@ -296,7 +296,7 @@ def test_setitem_by_a_tensor() -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-def test_clone_has_memory_of_its_own() -> None:
+def test_clone_has_its_own_memory() -> None:
     x = tensor(4)
     copy = x.clone().realize()
     x.assign(Tensor.zeros(4)).realize()
@@ -319,7 +319,7 @@ VIEWS: list[Callable[[Any], Any]] = [lambda x: x[1:3], lambda x: x.T, lambda x: 
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_goes_to_another_device(view: Callable[[Any], Any]) -> None:
+def test_a_view_is_copied_to_another_device(view: Callable[[Any], Any]) -> None:
     there = view(tensor(4, 6)).to("CPU:1")
     np.testing.assert_array_equal(there.numpy(), view(array(4, 6)))
 
@@ -343,7 +343,7 @@ def test_a_bitcast_to_another_size() -> None:
 # ---- memory ----
 
 
-def test_memory_is_free_once_no_tensor_is_left() -> None:
+def test_memory_is_freed_with_its_last_tensor() -> None:
     gc.collect()
     before = GlobalCounters.mem_used
     x = tensor(256, 256)
@@ -360,7 +360,7 @@ def test_temporaries_share_memory() -> None:
         x = tensor(64, 256)
         before = GlobalCounters.mem_used
         for _ in range(8):
-            # each round needs the last one's result only
+            # each round needs only the result of the previous one
             x = (x + x.sum(1, keepdim=True) * 0.01).contiguous()
         items = x.schedule()
         run_schedule(items)

@@ -91,7 +91,7 @@ def operations_of(dtype: DType) -> list[Ops]:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_binary_operations(dtype: DType) -> None:
-    """One kernel with a store for each operation keeps the compiler's start-up out of the test."""
+    """One kernel with a store for each operation, so that the compiler starts only once."""
     operations = operations_of(dtype)
     build = Build()
     stores, expected = [], []
@@ -203,7 +203,7 @@ def test_bitcasts() -> None:
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int8, dtypes.bool], ids=str)
-def test_load_outside_of_the_buffer_gives_the_alternative(dtype: DType) -> None:
+def test_a_masked_load_outside_the_buffer_gives_the_alternative(dtype: DType) -> None:
     (i,) = Build().loops(N)
     source = buffer(1, N, dtype)
     alternative = UOp.const(dtype, 1)
@@ -355,7 +355,7 @@ def test_missing_operation_is_an_error_that_names_it() -> None:
         CRenderer().render("kernel", [x, x.sin()])
 
 
-def test_every_float_is_written_exactly() -> None:
+def test_every_float_literal_is_exact() -> None:
     values = list(itertools.chain([0.1, 1e-45, 3.4e38, 1 / 3, 16777217.0], [2.0**-149]))
     values += [float("inf"), float("-inf"), float("nan"), -0.0]
     for dtype in (dtypes.float32, dtypes.float64):

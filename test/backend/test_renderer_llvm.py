@@ -115,7 +115,7 @@ def test_a_masked_store_writes_nothing() -> None:
     assert result.sum() == 7
 
 
-def test_variables_are_parameters_in_order_of_their_names() -> None:
+def test_variables_are_parameters_sorted_by_name() -> None:
     n = 8
     (i,) = Build().loops(n)
     b, a = UOp.variable("b", 0, 100), UOp.variable("a", 0, 100, dtypes.int32)
@@ -154,7 +154,7 @@ def test_a_renderer_is_made_once_for_each_number_of_threads() -> None:
     assert [find_renderer("llvm", threads=n).threads for n in (1, 2)] == [1, 2]
 
 
-def test_renderer_states_which_arithmetic_it_lacks() -> None:
+def test_a_renderer_declares_missing_arithmetic() -> None:
     missing = GroupOp.ALU - LLVMRenderer.operations
     assert Ops.THREEFRY in missing
     assert Ops.ADD not in missing

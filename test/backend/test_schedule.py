@@ -1,4 +1,4 @@
-"""How graphs become kernels: how many, in which order, and how often they are planned."""
+"""Scheduling: kernel counts, order of items, and the plan cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.settings import Context
 
-# ---- counts ----
+# ---- kernel counts ----
 
 
 def attention() -> Tensor:
@@ -26,7 +26,7 @@ def normalized() -> Tensor:
     return tensor(8, 32).layernorm() * weight + bias
 
 
-# the most kernels that each may take, its inputs being in memory
+# the maximum number of kernels of each, with inputs in memory
 COUNTS: dict[str, tuple[Callable[[], Tensor], int]] = {
     "arithmetic": (lambda: 1 - tensor(8, 8).exp() * tensor(8, 8, seed=1), 1),
     "sum": (lambda: (tensor(8, 32) + 1).sum(1).sqrt(), 1),
@@ -94,7 +94,7 @@ def test_an_adam_step_takes_few_kernels() -> None:
         parameter.grad = tensor(8, 8)
     with Tensor.train():
         steps = optimizer.schedule_step()
-    # one for each parameter and its two moments at most, and the powers of the betas
+    # at most one for each parameter and its two moments, and the powers of the betas
     assert kernels(*steps) <= len(parameters) + 2
 
 
@@ -109,7 +109,7 @@ def test_a_training_step_of_a_perceptron() -> None:
         assert kernels(loss, *optimizer.schedule_step()) <= 20
 
 
-# ---- what is computed once ----
+# ---- values computed once ----
 
 
 def test_an_expensive_value_that_is_read_twice_is_computed_once() -> None:
@@ -176,7 +176,7 @@ def test_a_wide_sum() -> None:
 # ---- the schedule cache ----
 
 
-def test_a_graph_of_the_same_structure_is_planned_once() -> None:
+def test_graphs_of_equal_structure_are_planned_once() -> None:
     def run(seed: int) -> Array:
         return (tensor(7, 5, seed=seed).softmax(0) @ tensor(5, 3, seed=seed + 1)).numpy()
 
@@ -187,7 +187,7 @@ def test_a_graph_of_the_same_structure_is_planned_once() -> None:
     assert len(plan_cache) == plans
 
 
-def test_a_bound_value_is_no_part_of_the_structure() -> None:
+def test_bound_values_are_not_part_of_the_structure() -> None:
     from tinygrad import Variable
 
     x = tensor(10, 3)
@@ -203,7 +203,7 @@ def test_a_bound_value_is_no_part_of_the_structure() -> None:
     assert len(plan_cache) == plans
 
 
-def test_the_plans_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_cache_is_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_cache, "limit", 3)
     tensors = [tensor(size, 2).realize() for size in range(1, 6)]
     plan_cache.clear()
@@ -235,7 +235,7 @@ def test_a_value_read_before_an_assign_is_computed_first() -> None:
     )
 
 
-def test_two_assigns_that_read_each_other_need_the_old_value_stored() -> None:
+def test_two_assigns_that_read_each_other_materialise_the_old_value() -> None:
     x, y = tensor(8), tensor(8, seed=1)
     a, b = x + y, x - y
     x.assign(a)
@@ -249,7 +249,7 @@ def test_two_assigns_that_read_each_other_need_the_old_value_stored() -> None:
         np.testing.assert_allclose(y.numpy(), array(8) - array(8, seed=1), rtol=1e-5)
 
 
-def test_two_assigns_to_parts_of_one_buffer() -> None:
+def test_two_assigns_to_slices_of_one_buffer() -> None:
     x = tensor(8, 4)
     ones, zeros = x[:4].assign(Tensor.ones(4, 4)), x[4:].assign(Tensor.zeros(4, 4))
     Tensor.realize(ones, zeros)
@@ -274,7 +274,7 @@ def test_split_reductions_are_right(name: str, axis: int | None) -> None:
     value = (1 + array(1 << 17, 4) * 1e-4).astype(np.float32)
     found = getattr(Tensor(value), name)(axis=axis).numpy()
     expected = getattr(value.astype(np.float64), name)(axis=axis)
-    # a product of so many is off by more than a sum
+    # a product of this many has a larger error than a sum
     np.testing.assert_allclose(found, expected, rtol=1e-2 if name == "prod" else 1e-3)
 
 

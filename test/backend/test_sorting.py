@@ -50,7 +50,7 @@ def test_gradient_of_a_sort() -> None:
 @pytest.mark.parametrize(
     "dtype", [dtypes.int8, dtypes.uint32, dtypes.int64, dtypes.bool, dtypes.float16, dtypes.double]
 )
-def test_sort_along_the_first_axis_of_other_types(dtype: Any) -> None:
+def test_sort_along_the_first_axis_of_other_dtypes(dtype: Any) -> None:
     x = np.random.default_rng(0).integers(0, 9, (20, 3))
     values, order = Tensor(x, dtype=dtype).sort(0)
     expected = stable_sort(Tensor(x, dtype=dtype).numpy(), 0, False)
@@ -59,7 +59,7 @@ def test_sort_along_the_first_axis_of_other_types(dtype: Any) -> None:
     np.testing.assert_array_equal(order.numpy(), expected[1])
 
 
-def test_sort_of_one_number_and_of_views() -> None:
+def test_sort_of_a_scalar_and_of_views() -> None:
     assert [x.tolist() for x in Tensor(2.5).sort()] == [2.5, 0]
     x = arrays([(4, 6)])[0]
     found = Tensor(x).T.flip(0)[:, ::2].argsort(0, descending=True)
@@ -83,7 +83,7 @@ def test_topk(largest: bool) -> None:
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.uint32, dtypes.int32, dtypes.uint8])
-def test_a_few_of_a_long_axis(dtype: Any, largest: bool) -> None:
+def test_topk_of_few_elements_of_a_long_axis(dtype: Any, largest: bool) -> None:
     bits = np.random.default_rng(0).integers(0, 1 << 32, (300, 3), dtype=np.uint32)
     bits[:2], bits[2] = [[0], [0xFFFFFFFF]], 1 << 31
     x = bits.view(np.int32) if dtype is dtypes.float32 else bits
@@ -94,10 +94,11 @@ def test_a_few_of_a_long_axis(dtype: Any, largest: bool) -> None:
     expected = [y[:5] for y in stable_sort(x, 0, largest)]
     np.testing.assert_array_equal(values.numpy(), expected[0])
     np.testing.assert_array_equal(order.numpy(), expected[1])
-    assert len(Tensor(x).realize().topk(5, 0, largest)[1].schedule()) <= 7  # and not 45 exchanges
+    # instead of 45 compare-exchange steps
+    assert len(Tensor(x).realize().topk(5, 0, largest)[1].schedule()) <= 7
 
 
-def test_more_or_fewer_than_there_are_is_an_error() -> None:
+def test_topk_of_an_invalid_count_is_an_error() -> None:
     for k in (4, -1):
         with pytest.raises(ValueError, match=f"topk: k={k} of an axis of size 3"):
             Tensor([1, 2, 3]).topk(k)

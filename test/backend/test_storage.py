@@ -1,4 +1,4 @@
-"""Tensors in memory: realizing, writing over, views, and memory of one's own."""
+"""Storage: realizing, assignment, views, copy on write, and aliasing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_realizing_computes_once() -> None:
     assert GlobalCounters.kernel_count == 0
 
 
-def test_what_was_computed_is_not_computed_again_above_it() -> None:
+def test_users_of_a_realized_value_do_not_recompute_it() -> None:
     x = stored([1.0, 2.0])
     y = x.exp()
     z = y + 1
@@ -60,7 +60,7 @@ def test_several_tensors_are_realized_together() -> None:
     assert z.uop.is_realized
 
 
-def test_what_is_not_to_be_counted_is_not() -> None:
+def test_realize_without_updating_counters() -> None:
     x = stored([1.0, 2.0])
     GlobalCounters.reset()
     (x + 1).realize(do_update_stats=False)
@@ -69,7 +69,7 @@ def test_what_is_not_to_be_counted_is_not() -> None:
     assert GlobalCounters.kernel_count == 1
 
 
-def test_realizing_what_needs_no_kernel() -> None:
+def test_realizing_values_without_kernels() -> None:
     assert Tensor.zeros(0, 3).realize().tolist() == []
     assert Tensor(3).realize().item() == 3
 
@@ -107,7 +107,7 @@ def test_memory_of_a_new_tensor() -> None:
     assert x.numpy().shape == (3,)
 
 
-def test_tensors_that_are_gone_are_forgotten() -> None:
+def test_deleted_tensors_are_forgotten() -> None:
     gc.collect()
     before = len(live_tensors)
     for _ in range(10):
@@ -116,7 +116,7 @@ def test_tensors_that_are_gone_are_forgotten() -> None:
     assert len(live_tensors) <= before
 
 
-# ---- writing over ----
+# ---- assignment ----
 
 
 def test_assign(place: Any) -> None:
@@ -127,7 +127,7 @@ def test_assign(place: Any) -> None:
     assert x.uop.buffer is buffer
 
 
-def test_assign_of_what_reads_the_old_content(place: Any) -> None:
+def test_assign_of_a_value_that_reads_the_old_content(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     for _ in range(3):
         x.assign(x * 2)
@@ -142,7 +142,7 @@ def test_assign_of_the_content_in_another_order(place: Any) -> None:
     assert x.tolist() == [4, 3, 2, 1]
 
 
-def test_what_was_written_down_before_keeps_its_meaning(place: Any) -> None:
+def test_a_lazy_value_from_before_an_assign_keeps_its_value(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     y = x + 1
     x.assign(x * 10).realize()
@@ -150,7 +150,7 @@ def test_what_was_written_down_before_keeps_its_meaning(place: Any) -> None:
     assert x.tolist() == [10, 20]
 
 
-def test_so_does_what_was_written_down_between_two_assignments(place: Any) -> None:
+def test_a_lazy_value_from_between_two_assigns_keeps_its_value(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     x.assign(x * 10)
     y = x + 1
@@ -182,21 +182,21 @@ def test_two_buffers_swapped() -> None:
     assert (a.item(), b.item()) == (2, 1)
 
 
-def test_views_see_what_is_assigned() -> None:
+def test_views_see_assignments() -> None:
     x = stored([1.0, 2.0, 3.0, 4.0])
     view = x.reshape(2, 2)
     x.assign(Tensor([5.0, 6.0, 7.0, 8.0])).realize()
     assert view.tolist() == [[5, 6], [7, 8]]
 
 
-def test_assign_to_a_part_writes_into_the_whole() -> None:
+def test_assign_to_a_slice_writes_to_its_base() -> None:
     x = stored([1.0, 2.0, 3.0, 4.0])
     x[1:3].assign(Tensor([20.0, 30.0])).realize()
     assert x.tolist() == [1, 20, 30, 4]
 
 
 @pytest.mark.parametrize("part", [slice(1, 3), slice(0, 4, 2), (slice(None), slice(1, 3))])
-def test_what_was_assigned_to_a_part_moves_as_that_part(part: Any) -> None:
+def test_a_slice_that_was_assigned_to_is_resharded_as_a_slice(part: Any) -> None:
     x = stored(np.arange(16, dtype=np.int32).reshape(4, 4))
     y = x[part]
     y.assign(Tensor.full(y.shape, -1))
@@ -204,7 +204,7 @@ def test_what_was_assigned_to_a_part_moves_as_that_part(part: Any) -> None:
     assert y[1:].to("CPU:1").tolist() == np.full(y.shape, -1)[1:].tolist()
 
 
-def test_a_tensor_not_in_memory_becomes_what_is_assigned() -> None:
+def test_a_lazy_tensor_becomes_the_assigned_value() -> None:
     x = Tensor.zeros(2)
     x.assign(Tensor([1.0, 2.0]))
     assert x.tolist() == [1, 2]
@@ -233,7 +233,7 @@ def test_assign_between_layouts_of_the_same_devices() -> None:
 # ---- equal values, computed once ----
 
 
-def test_writing_to_one_of_two_equal_values_leaves_the_other(place: Any) -> None:
+def test_writing_to_one_of_two_equal_values_does_not_change_the_other(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     a, b = x + 1, x + 1
     assert a.uop is b.uop
@@ -245,7 +245,7 @@ def test_writing_to_one_of_two_equal_values_leaves_the_other(place: Any) -> None
     assert (a.tolist(), b.tolist()) == ([20, 30], [7, 3])
 
 
-def test_views_go_with_the_tensor_they_were_made_of() -> None:
+def test_views_follow_their_base_on_copy_on_write() -> None:
     x = stored([[1.0, 2.0], [3.0, 4.0]])
     a, b = x + 1, x + 1
     ours, theirs = a.T.flatten(0, 0)[0].detach(), b[:, 0]
@@ -255,7 +255,7 @@ def test_views_go_with_the_tensor_they_were_made_of() -> None:
     assert b.tolist() == [[2, 3], [4, 5]]
 
 
-def test_a_tensor_made_of_a_tensor_sees_what_is_written_to_that() -> None:
+def test_a_tensor_built_from_a_tensor_sees_writes_to_it() -> None:
     x, equal = Tensor([1, 2, 3]) + 1, Tensor([1, 2, 3]) + 1
     same, converted = Tensor(x), Tensor(x, dtype="float")
     Tensor.realize(x, equal, converted)
@@ -266,7 +266,7 @@ def test_a_tensor_made_of_a_tensor_sees_what_is_written_to_that() -> None:
     assert converted.tolist() == [2.0, 7.0, 4.0]
 
 
-def test_writing_to_a_value_that_nobody_shares_moves_no_memory() -> None:
+def test_writing_to_an_unshared_value_copies_no_memory() -> None:
     x = stored([1.0, 2.0])
     a = (x + 1).realize()
     view, memory = a.reshape(2, 1), a.uop.buffer
@@ -277,14 +277,14 @@ def test_writing_to_a_value_that_nobody_shares_moves_no_memory() -> None:
     assert view.tolist() == [[20], [30]]
 
 
-def test_what_became_another_tensor_is_written_to_alone() -> None:
+def test_writing_to_a_tensor_leaves_the_one_assigned_to_it() -> None:
     x, y = stored([1.0, 2.0]), Tensor.zeros(2)
     y.assign(x)
     y[0] = 7
     assert (x.tolist(), y.tolist()) == ([1, 2], [7, 2])
 
 
-def test_values_that_are_optimized_to_one_are_apart_once_one_is_written() -> None:
+def test_values_optimized_to_one_node_are_separated_by_a_write() -> None:
     x = stored([1.0, 2.0])
     a = x + 1
     b = a.to("CPU:1").to("CPU")
@@ -293,7 +293,7 @@ def test_values_that_are_optimized_to_one_are_apart_once_one_is_written() -> Non
     assert (a.tolist(), b.tolist()) == ([0.0, 0.0], [2.0, 3.0])
 
 
-def test_shared_memory_is_split_in_a_captured_function_too() -> None:
+def test_shared_memory_is_copied_on_write_in_a_captured_function_too() -> None:
     @TinyJit
     def step(x: Tensor) -> tuple[Tensor, Tensor]:
         a, b = (x + 1).realize(), (x + 1).realize()
@@ -308,16 +308,16 @@ def test_shared_memory_is_split_in_a_captured_function_too() -> None:
         assert (c.item(), d.item()) == (4 * number + 2, 2 * number)
 
 
-# ---- memory of one's own ----
+# ---- separate memory ----
 
 
-def test_equal_values_stored_twice_are_two_memories(place: Any) -> None:
+def test_equal_values_realized_twice_have_separate_memory(place: Any) -> None:
     a, b = (Tensor.zeros(2, device=place).contiguous().realize() for _ in range(2))
     a.assign(a + 1).realize()
     assert (a.tolist(), b.tolist()) == ([1, 1], [0, 0])
 
 
-def test_clones_are_apart(place: Any) -> None:
+def test_clones_do_not_alias(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     a, b = x.clone(), x.clone()
     a.assign(a + 1).realize()
@@ -347,7 +347,7 @@ def test_bytes_of_a_file(tmp_path: Path) -> None:
     assert x.to("CPU").bitcast(dtypes.int32).tolist() == [0, 1, 2, 3]
 
 
-def test_memory_of_somebody_else_is_written_to() -> None:
+def test_external_memory_is_written_to() -> None:
     array = np.arange(4, dtype=np.float32)
     x = Tensor.from_blob(array.ctypes.data, (4,), dtype=dtypes.float32)
     x.assign(x + 1).realize()
@@ -355,7 +355,7 @@ def test_memory_of_somebody_else_is_written_to() -> None:
 
 
 @pytest.mark.parametrize("dtype", [*dtypes.ints, *dtypes.floats, dtypes.bool])
-def test_every_dtype_survives_the_way_there_and_back(dtype: Any, place: Any) -> None:
+def test_every_dtype_survives_a_round_trip(dtype: Any, place: Any) -> None:
     values = [0, 1] if dtype is dtypes.bool else [1, 2]
     x = Tensor(values, dtype=dtype, device=place).realize()
     assert x.dtype == dtype
@@ -365,7 +365,7 @@ def test_every_dtype_survives_the_way_there_and_back(dtype: Any, place: Any) -> 
 # ---- gradients and memory ----
 
 
-def test_a_gradient_stays_exact_when_its_input_was_computed_meanwhile() -> None:
+def test_a_gradient_stays_exact_when_its_input_is_realized_in_between() -> None:
     x = Tensor([-300.0, 1.0], requires_grad=True)
     y = (x * 1).sigmoid()
     x.realize()
@@ -377,7 +377,7 @@ def test_a_gradient_stays_exact_when_its_input_was_computed_meanwhile() -> None:
 # ---- copies ----
 
 
-def test_copies_and_pickles_are_values_in_memory_of_their_own(place: Any) -> None:
+def test_copies_and_pickles_have_their_own_memory(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     x.requires_grad = True
     for copied in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):

@@ -1,4 +1,4 @@
-"""The worker pool: every item runs exactly once, for all grids, thread counts and callers."""
+"""The worker pool: every work item runs exactly once, for all grids, thread counts and callers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ exit:
 }
 """
 
-# Two items wait for each other; then the second spins for value 0 iterations.
+# Two items wait for each other; then the second one spins for value 0 iterations.
 MEET_IR = """
 define void @meet(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 entry:
@@ -92,7 +92,7 @@ def launch(pool: WorkerPool, marks: np.ndarray, grid: int, spin: int = 0) -> Non
 
 @pytest.fixture(scope="module", params=["shipped", "with condition variables"])
 def pool_code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """An object of the pool: as shipped, or compiled here as for systems without futexes."""
+    """The object file of the pool: as shipped, or compiled here without futexes."""
     if request.param == "shipped":
         return compile_llvm(load_ir("runtime"))
     compiler, _ = find_compiler()
@@ -229,7 +229,7 @@ def test_a_system_without_posix_threads_is_an_error(monkeypatch: pytest.MonkeyPa
 
 
 def run_python(script: str) -> str:
-    """Runs a program with 3 threads to a pool. Returns what it prints; fails if it fails."""
+    """Runs a program with 3 threads per pool. Returns its output; fails if it fails."""
     here = Path(__file__).parent
     root = here.parents[1]
     path = f"{root}:{here}"

@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to, by the interface that the engine asks for."""
+"""A fake model for tests of the engine and the server: replies follow a script."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ START, END, PYTHON_TAG = 256, 257, 258
 CONTROL = {"<|im_start|>": START, "<|im_end|>": END, "<|python_tag|>": PYTHON_TAG}
 VOCABULARY = 259
 
-# the tokens of a reply, by the tokens of the prompt
+# maps the tokens of a prompt to those of the reply
 Script = Callable[[list[int]], list[int]]
 
 
 def tokenizer() -> SimpleTokenizer:
-    """A token for each byte, and some control tokens."""
+    """A tokenizer with a token for each byte, and several control tokens."""
     bytes_ = {spelling_of_bytes(bytes([byte])): byte for byte in range(256)}
     return SimpleTokenizer(bytes_, CONTROL)
 
 
 def checksum(tokens: Sequence[int]) -> str:
-    """A text that is another one for other tokens."""
+    """A text that depends on all tokens."""
     value = 7
     for token in tokens:
         value = (value * 131 + token + 1) % 1_000_003
@@ -40,20 +40,20 @@ def answers_with_checksum(tokens: list[int]) -> list[int]:
 
 
 def says(text: str) -> Script:
-    """A reply that is always the same."""
+    """A script with a constant reply."""
     return lambda tokens: tokenizer().encode(text)
 
 
 @dataclass
 class FakeCache(KVCache):
-    """Besides its tokens, what is going to be said, and from which token on."""
+    """A cache that also holds the scripted reply, and the position where it starts."""
 
     planned: list[int] = field(default_factory=list)
     planned_from: int = 0
 
 
 class FakeModel:
-    """Follows `script`, then says END. A step takes `step_s`; `fails` is raised once, if set."""
+    """Follows `script`, then emits END. A step takes `step_s`; `fails` is raised once, if set."""
 
     vocab_size = VOCABULARY
 

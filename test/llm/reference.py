@@ -57,7 +57,7 @@ class Reference:
         return self.logits_of([tokens])[0]
 
     def logits_of(self, sequences: list[list[int]]) -> list[Any]:
-        """The logits of each, computed together: one behind the other, none sees another."""
+        """The logits of each sequence, computed together: concatenated, without cross attention."""
         lengths = [len(tokens) for tokens in sequences]
         self.positions = np.concatenate([np.arange(length) for length in lengths])
         self.owners = np.repeat(np.arange(len(lengths)), lengths)
@@ -118,7 +118,7 @@ class Reference:
         return self.linear(f"{name}attn_output", y.reshape(len(x), -1))
 
     def by_head(self, norm: str, x: Any) -> Any:
-        """(length, n) to (length, heads, dim of a head), normalised all together or each."""
+        """(length, n) to (length, heads, head dim), normalised over all heads or per head."""
         weight = self.weights.get(f"{norm}.weight")
         if weight is not None and weight.size != self.head_dim:
             x, norm = self.norm(norm, x), ""

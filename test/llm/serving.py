@@ -1,4 +1,4 @@
-"""A server, mostly with a fake model, on a port of its own, in a thread of the tests."""
+"""Helpers to run a server, usually with a fake model, on a free port in a thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def service_of(model: FakeModel, engine: Engine, template: str | None = TEMPLATE
 
 
 class Site:
-    """Where the server is, and plain requests to it."""
+    """The address of a server, and plain requests to it."""
 
     def __init__(self, port: int, engine: Engine) -> None:
         self.port, self.engine = port, engine
@@ -42,7 +42,7 @@ class Site:
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        """The status and the JSON of an answer; a body that is no bytes is sent as JSON."""
+        """The status and the JSON of a response; a body that is not bytes is sent as JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         with contextlib.closing(connection):
@@ -53,7 +53,7 @@ class Site:
             return answer.status, json.loads(answer.read())
 
     def wait_until_idle(self) -> None:
-        """Returns when nothing runs or waits."""
+        """Returns when no sequence runs or waits."""
         until = time.monotonic() + TIMEOUT_S
         while self.engine.load != (0, 0):
             assert time.monotonic() < until, f"still busy: {self.engine.load}"
@@ -64,7 +64,7 @@ class Site:
 def served(
     model: FakeModel, template: str | None = TEMPLATE, api_key: str | None = None, **limits: int
 ) -> Iterator[Site]:
-    """A server of `model` that is up."""
+    """Runs a server of `model`."""
     pytest.importorskip("jinja2")
     engine = Engine(model, **limits)
     with running(service_of(model, engine, template), api_key) as site:
@@ -73,7 +73,7 @@ def served(
 
 @contextlib.contextmanager
 def running(service: Service, api_key: str | None = None) -> Iterator[Site]:
-    """A server of `service` that is up; its engine is closed at the end."""
+    """Runs a server of `service`, and closes its engine at the end."""
     uvicorn = pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
     app, engine = application(service, api_key), service.engine

@@ -1,4 +1,4 @@
-"""Requests: whatever JSON comes, it is a request whose values have their types, or an error."""
+"""API requests: any JSON becomes a request with typed values, or an error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_any_json_is_a_chat_request_or_an_error(body: dict[str, Any]) -> None:
     assert 1 <= request.options.choices <= 8
     assert isinstance(request.options.stream, bool)
     assert all(isinstance(stop, str) and stop for stop in request.options.stops)
-    # what is accepted can be written by a template and read by a tokenizer
+    # accepted requests can be rendered by a template and tokenized
     try:
         tokens = ChatTemplate(TEMPLATE, tokenizer()).encode(
             normalize_messages(request.messages), request.tools, **request.variables

@@ -1,4 +1,4 @@
-"""Models by name, path and URL. Nothing leaves the machine."""
+"""The model catalogue: models by name, path and URL, downloaded from a local server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Handler(QuietHandler):
 
 
 class Site(LocalSite):
-    """Serves `CONTENT` at any path, and notes what it was asked for."""
+    """Serves `CONTENT` at any path, and records the requests."""
 
     handler = Handler
 
@@ -59,7 +59,7 @@ def test_a_url_is_downloaded_once(site: Site) -> None:
     assert len(site.asked) == 1
 
 
-def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_path_is_used_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "my.gguf"
     path.write_bytes(b"")
     assert locate(str(path)) == path
@@ -98,7 +98,7 @@ def test_an_unknown_model_is_named(name: str, message: str) -> None:
         locate(name)
 
 
-def test_names_of_the_catalogue_are_lower_case_and_their_files_whole() -> None:
+def test_catalogue_names_are_lower_case_and_their_files_complete() -> None:
     for name, source in CATALOGUE.items():
         assert name == name.lower() == short_name(name)
         if isinstance(source, HubFile):

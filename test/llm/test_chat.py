@@ -118,8 +118,8 @@ HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 CODER = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
 
 
-def taken_apart(text: str, size: int, **options: bool) -> tuple[str, str, list[ToolCall]]:
-    """What is said, the reasoning and the calls of a text that comes `size` characters at once."""
+def parsed(text: str, size: int, **options: bool) -> tuple[str, str, list[ToolCall]]:
+    """Content, reasoning and tool calls of a text that arrives in chunks of `size` characters."""
     parser = ReplyParser(**options)
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     deltas: list[Delta] = [delta for part in parts for delta in parser.push(part)]
@@ -155,27 +155,27 @@ def taken_apart(text: str, size: int, **options: bool) -> tuple[str, str, list[T
     ],
 )  # fmt: skip
 def test_replies_are_parsed(text: str, expected: tuple[str, str, list[ToolCall]], size: int):
-    assert taken_apart(text, size, tools=True, bare_json=True) == expected
+    assert parsed(text, size, tools=True, bare_json=True) == expected
 
 
 def test_without_tools_a_reply_has_no_calls() -> None:
-    assert taken_apart(HERMES, 5) == (HERMES, "", [])
+    assert parsed(HERMES, 5) == (HERMES, "", [])
 
 
 def test_a_prompt_can_open_the_reasoning() -> None:
-    assert taken_apart("a\n</think>\nb", 2, thinking=True) == ("b", "a", [])
-    assert taken_apart("cut off", 2, thinking=True) == ("", "cut off", [])
+    assert parsed("a\n</think>\nb", 2, thinking=True) == ("b", "a", [])
+    assert parsed("cut off", 2, thinking=True) == ("", "cut off", [])
 
 
 @given(st.lists(st.sampled_from(["<", "tool_call>", "</", "{", "a", " ", "\n", "[TOOL_CALLS]"])))
 def test_text_without_a_valid_call_is_content(parts: list[str]) -> None:
     text = "x" + "".join(parts)
-    content, reasoning, calls = taken_apart(text, 2, tools=True, bare_json=True)
+    content, reasoning, calls = parsed(text, 2, tools=True, bare_json=True)
     assert not (reasoning or calls)
     assert "".join(content.split()) == "".join(text.split())
 
 
 def test_arguments_are_json_of_an_object() -> None:
-    _, _, calls = taken_apart(HERMES.replace('"f"', '"é"').replace("1", '"ü"'), 4, tools=True)
+    _, _, calls = parsed(HERMES.replace('"f"', '"é"').replace("1", '"ü"'), 4, tools=True)
     assert calls[0].name == "é"
     assert json.loads(calls[0].arguments) == {"a": "ü"}

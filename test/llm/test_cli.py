@@ -1,4 +1,4 @@
-"""The program: replies on standard output, errors in one line, statuses that scripts can read."""
+"""The command line program: replies on standard output, one-line errors, exit statuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im
 
 
 def metadata() -> dict[str, Any]:
-    """What the file of the fake model would say."""
+    """The metadata of the fake model's file."""
     tokens = [spelling_of_bytes(bytes([byte])) for byte in range(256)] + list(CONTROL)
     values = {"model": "gpt2", "tokens": tokens, "merges": [], "eos_token_id": 257}
     values["token_type"] = [1] * 256 + [3] * len(CONTROL)
@@ -35,7 +35,7 @@ def metadata() -> dict[str, Any]:
 
 
 def counts(tokens: list[int]) -> list[int]:
-    """A reply with the number of messages of the user, and what the system said."""
+    """A reply with the number of user messages, and the system message."""
     text = tokenizer().decode(tokens)
     system = text.partition("system\n")[2].partition("<|im_end|>")[0]
     return list(f"{text.count('<|im_start|>user')} {system}".strip().encode())
@@ -43,7 +43,7 @@ def counts(tokens: list[int]) -> list[int]:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModel:
-    """What `m.gguf` in the current folder is taken for."""
+    """The model loaded for `m.gguf` in the current folder."""
     found = FakeModel()
     given: list[Any] = []
 
@@ -59,7 +59,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModel:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the program; gives its status, output and errors."""
+    """Runs the program; returns its status, output and errors."""
 
     def running(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
@@ -91,7 +91,7 @@ def test_a_text_is_continued(run: Run, model: FakeModel) -> None:
     assert run("-m", "m.gguf", "--raw", "--prompt", "Once")[1] == checksum(b"Once") + "\n"
 
 
-def test_reasoning_is_left_out_of_a_pipe(run: Run, model: FakeModel) -> None:
+def test_reasoning_is_not_written_to_a_pipe(run: Run, model: FakeModel) -> None:
     assert talking(run, model, says("<think>hm</think>\nYes"), "--prompt", "Hi")[1] == "Yes\n"
 
 
@@ -165,7 +165,9 @@ def test_a_file_without_a_model_is_an_error(run: Run, tmp_path: Path) -> None:
     assert "a GGUF file starts with" in err
 
 
-def test_a_model_without_template_says_what_to_do(run: Run, model: FakeModel, monkeypatch) -> None:
+def test_a_model_without_template_is_an_error_that_names_the_fix(
+    run: Run, model: FakeModel, monkeypatch
+) -> None:
     kv = metadata() | {"tokenizer.chat_template": ""}
     tokens = [text.replace("<|im_start|>", "<|begin|>") for text in kv["tokenizer.ggml.tokens"]]
     kv["tokenizer.ggml.tokens"] = tokens
@@ -184,7 +186,7 @@ def test_a_model_without_template_says_what_to_do(run: Run, model: FakeModel, mo
         ("uvicorn", ["--serve", "0"], "the server needs uvicorn: pip install"),
     ],
 )
-def test_a_missing_package_is_named(
+def test_the_error_names_a_missing_package(
     run: Run,
     model: FakeModel,
     monkeypatch: pytest.MonkeyPatch,
@@ -200,11 +202,13 @@ def test_a_missing_package_is_named(
     assert (status, err.count("\n")) == (1, 1)
     assert message in err
     assert "'tinygrad-sharding[llm]'" in err
-    # continuing a text needs none of them
+    # text completion needs none of them
     assert run("-m", "m.gguf", "--raw", "--prompt", "Hi")[0] == 0
 
 
-def test_a_missing_package_of_tokenizers_is_named(run: Run, model: FakeModel, monkeypatch) -> None:
+def test_the_error_names_a_missing_tokenizer_package(
+    run: Run, model: FakeModel, monkeypatch
+) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     status, _, err = run("-m", "m.gguf", "--raw", "--prompt", "Hi")
     assert (status, err.count("\n")) == (1, 1)
@@ -246,7 +250,7 @@ def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
     )
 
 
-def test_devices_are_those_of_the_arguments() -> None:
+def test_arguments_set_the_devices() -> None:
     def found(*arguments: str) -> Any:
         return devices_from(parser().parse_args(arguments))
 

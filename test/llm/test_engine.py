@@ -25,7 +25,7 @@ ENDLESS = says("x" * 5000)
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Engine]]:
-    """Starts engines that are closed after the test."""
+    """Starts engines, and closes them after the test."""
     engines: list[Engine] = []
 
     def starting(model: FakeModel, **options: int) -> Engine:
@@ -38,7 +38,7 @@ def start() -> Iterator[Callable[..., Engine]]:
 
 
 class Asked:
-    """A request, and what comes of it."""
+    """A request and its output."""
 
     def __init__(self, engine: Engine, prompt: str, max_tokens: int = 100) -> None:
         self.events: queue.SimpleQueue[Generated | Finished] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class Asked:
         return self.events.get(timeout=TIMEOUT_S)
 
     def result(self) -> tuple[str, Finished]:
-        """The rest of the text, and how it ended."""
+        """The rest of the text, and the finish reason."""
         text = b""
         while isinstance(event := self.next(), Generated):
             text += bytes([event.token])
@@ -140,7 +140,7 @@ def test_replicas_have_equal_load(start: Callable[..., Engine]) -> None:
     assert [0, 1] in groups and [0, 0] not in groups
 
 
-def test_a_long_prompt_does_not_stop_others(start: Callable[..., Engine]) -> None:
+def test_a_long_prompt_does_not_block_other_sequences(start: Callable[..., Engine]) -> None:
     events: list[str] = []
 
     class Noting(FakeModel):
@@ -183,11 +183,11 @@ def test_a_cancelled_waiting_request_never_runs(start: Callable[..., Engine]) ->
         Asked(engine, "c")
     second.generation.cancel()
     assert second.result() == ("", Finished(FinishReason.CANCELLED))
-    Asked(engine, "d")  # there is room again
+    Asked(engine, "d")  # a slot is free again
     first.generation.cancel()
 
 
-def test_a_step_that_fails_fails_its_own_sequences_only(start: Callable[..., Engine]) -> None:
+def test_a_failing_step_fails_only_its_own_sequences(start: Callable[..., Engine]) -> None:
     model = FakeModel()
     engine = start(model, max_running=1)
     model.fails = RuntimeError("out of memory")

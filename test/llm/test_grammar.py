@@ -1,4 +1,4 @@
-"""Constraints: whatever is drawn, the text is JSON of the schema, and ends where it is complete."""
+"""Structured output: every sampled text is JSON of the schema, and ends when complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Everything(Closed):
 
 
 def drawn(grammar: Grammar, spelled: SimpleTokenizer, seed: int, most: int = 600) -> str:
-    """A text of tokens drawn at random from those that are allowed."""
+    """A text of tokens sampled from the allowed ones."""
     random, constraint, tokens = np.random.default_rng(seed), grammar.start(), list[int]()
     while not constraint.is_complete:
         assert len(tokens) < most

@@ -1,6 +1,6 @@
-"""Models of the Hugging Face Hub: real processes, and a server that speaks enough of its API.
+"""Downloads from the Hugging Face Hub, by real processes from a local server with its API.
 
-Nothing leaves the machine: `HF_ENDPOINT` names the server.
+`HF_ENDPOINT` names the server.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Handler(QuietHandler):
         self.wfile.write(body)
 
     def answer(self, start: int) -> bytes:
-        """The headers of a file; returns its content from `start` on."""
+        """Sends the headers of a file; returns its content from `start`."""
         hub = self.server
         content = self.path.rpartition("/")[2].encode() + hub.content
         if "/resolve/" not in self.path or "absent" in self.path:
@@ -80,9 +80,9 @@ class Handler(QuietHandler):
 
 
 class Hub(LocalSite):
-    """Serves files that hold their name and `content`, named by their SHA-256 or a wrong one.
+    """Serves files that hold their name and `content`, with correct or wrong SHA-256 ETags.
 
-    `breaks` of the answers end in the middle; while it `stalls`, they stop there.
+    `breaks` responses are cut short; while the server `stalls`, they stop there.
     """
 
     handler = Handler
@@ -105,13 +105,13 @@ def hub() -> Iterator[Hub]:
 
 
 def environment(hub: Hub, home: Path, **settings: str) -> dict[str, str]:
-    """Of a process that knows no other hub."""
+    """The environment of a process that uses this hub only."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     return kept | {"HF_ENDPOINT": hub.url(""), "HF_HOME": str(home)} | settings
 
 
 def located(hub: Hub, home: Path, name: str = MODEL, **settings: str) -> str:
-    """What a process prints that asks for a model: its path, or its error."""
+    """The output of a process that looks up a model: its path, or its error."""
     done = subprocess.run(
         [sys.executable, "-c", LOCATE, name],
         cwd=ROOT,
@@ -130,7 +130,7 @@ def models(home: Path) -> list[str]:
 
 
 def contents(home: Path) -> list[Path]:
-    """What a cache holds of files, complete ones."""
+    """The contents of the complete files in a cache."""
     return [path for path in home.glob("hub/models--*/blobs/*") if path.suffix != ".incomplete"]
 
 
@@ -141,12 +141,12 @@ def test_a_model_is_downloaded_once_and_then_found_without_network(hub: Hub, tmp
     assert path.read_bytes() == WHOLE
     assert hub.tokens == {"Bearer hf_secret"}
     assert hub.asked == [(FILE, None)]
-    # port 9 is for a service that no machine runs any more
+    # port 9 belongs to an obsolete service that no machine runs
     assert located(hub, tmp_path, HF_ENDPOINT="http://127.0.0.1:9") == str(path)
 
 
-def test_a_broken_transfer_is_continued(hub: Hub, tmp_path: Path):
-    # the package writes 10 MB at a time, so that less is lost with the connection
+def test_an_interrupted_download_is_resumed(hub: Hub, tmp_path: Path):
+    # the package writes 10 MB at a time, so less is lost with the connection
     hub.content, hub.breaks = CONTENT * 24, 1
     path = Path(located(hub, tmp_path))
     assert path.stat().st_size == len(NAME) + len(hub.content)
@@ -156,7 +156,7 @@ def test_a_broken_transfer_is_continued(hub: Hub, tmp_path: Path):
     assert int(second.removeprefix("bytes=").partition("-")[0]) > 0
 
 
-def test_a_process_that_was_killed_leaves_nothing_that_looks_complete(hub: Hub, tmp_path: Path):
+def test_a_killed_process_leaves_no_file_that_looks_complete(hub: Hub, tmp_path: Path):
     hub.stalls = True
     with subprocess.Popen(
         [sys.executable, "-c", LOCATE, MODEL], cwd=ROOT, env=environment(hub, tmp_path)
@@ -170,7 +170,7 @@ def test_a_process_that_was_killed_leaves_nothing_that_looks_complete(hub: Hub, 
     assert Path(located(hub, tmp_path)).read_bytes() == WHOLE
 
 
-def test_a_file_with_another_checksum_is_refused_and_not_kept(hub: Hub, tmp_path: Path):
+def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(hub: Hub, tmp_path: Path):
     hub.wrong_sha256 = "0" * 64
     found = hashlib.sha256(WHOLE).hexdigest()
     assert f"has the SHA-256 {found}, not the expected {'0' * 64}" in located(hub, tmp_path)
@@ -196,7 +196,7 @@ def test_a_failed_download_is_named(hub: Hub, tmp_path: Path):
     assert error in located(hub, tmp_path, url, HF_HUB_OFFLINE="1")
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_the_error_names_a_missing_package(monkeypatch: pytest.MonkeyPatch):
     from tinygrad.apps.llm import locate
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

@@ -1,4 +1,4 @@
-"""Replies that must be JSON, or calls: what the official client gets, whatever the model says."""
+"""JSON replies and tool calls, as received by the official client, for any model output."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ TOOLS = [tool("add", a={"type": "integer"}), tool("greet", who={"enum": ["Ada", 
 
 
 def asked(script: Script, template: str = TEMPLATE, **request: Any) -> Any:
-    """The only choice of the answer to a request."""
+    """The only choice of the response to a request."""
     with client_for(script, template) as client:
         create = client.chat.completions.create
         return create(model="fake", messages=[USER], **request).choices[0]
@@ -95,7 +95,7 @@ def test_tokens_outside_the_schema_are_never_sampled() -> None:
             wanted = {"temperature": 1, "seed": seed, "n": 2}
             return completions.parse(model="fake", messages=[USER], response_format=City, **wanted)
 
-        # several together, each with a place of its own in the grammar
+        # several at once, each with its own grammar state
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             found = [
                 choice.message
@@ -137,7 +137,7 @@ def test_with_tools_a_reply_is_json_or_a_call() -> None:
         called = asked(says(call), template, **request)
         assert called.finish_reason == "tool_calls"
         assert called.message.tool_calls[0].function.arguments == '{"who": "Bob"}'
-    # where calls have no mark, JSON with a name is not taken for one
+    # if calls have no marker, JSON with a name is not parsed as one
     said = asked(says(PARIS), BARE, **request)
     assert (said.message.content, said.message.tool_calls) == (PARIS, None)
 
@@ -157,7 +157,7 @@ def test_a_required_call_has_arguments_of_its_tool(choice: Any) -> None:
             assert choice == "required" and arguments["who"] in ("Ada", "Bob")
 
 
-def test_a_schema_that_cannot_be_followed_is_an_error() -> None:
+def test_an_unsupported_schema_is_an_error() -> None:
     schema = {"name": "wrong", "schema": {"type": "text"}}
     with pytest.raises(openai.BadRequestError, match="cannot be followed: Invalid type: text") as e:
         asked(says(""), response_format={"type": "json_schema", "json_schema": schema})
@@ -168,7 +168,7 @@ def test_a_schema_that_cannot_be_followed_is_an_error() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_model_says_json_and_calls() -> None:
+def test_a_real_model_returns_json_and_calls() -> None:
     model, metadata = Transformer.from_gguf(CATALOGUE["smollm2:135m"].path(), max_context=512)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     template = ChatTemplate.from_gguf_kv(metadata, tokenizer)

@@ -1,4 +1,4 @@
-"""The chat page in a real browser: Debian's Chromium, steered by playwright; skipped without."""
+"""The chat page in a real browser: Debian's Chromium, driven by playwright; skipped without it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = says("word " * 20_000)
 
 
 def about(tokens: list[int]) -> list[int]:
-    """A reply that tells how many messages of the user the prompt holds."""
+    """A reply with the number of user messages in the prompt."""
     count = tokenizer().decode(tokens).count("<|im_start|>user")
     return tokenizer().encode(f"Message {count}: <b>né</b>\n```\ncode\n```\ndone")
 
@@ -39,7 +39,7 @@ def browser() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def opened(browser: Any, site: Site, **options: Any) -> Iterator[Any]:
-    """The page, on which nothing must go wrong, and which must ask no other host."""
+    """Opens the page; fails on script errors and on requests to other hosts."""
     context = browser.new_context(**options)
     page = context.new_page()
     page.set_default_timeout(TIMEOUT_MS)
@@ -74,7 +74,7 @@ def test_a_conversation_continues(browser: Any) -> None:
         page.wait_for_function("document.title === 'fake'")
         send(page, "Hello")
         idle(page)
-        # what a model writes is text, whatever it looks like
+        # output of a model is shown as text, never as markup
         assert "Message 1: <b>né</b>" in replies(page)[0]
         assert page.locator(".assistant b").count() == 0
         assert page.locator(".assistant pre code").inner_text().strip() == "code"
@@ -105,7 +105,7 @@ def test_keys(browser: Any) -> None:
         idle(page)
         assert page.locator(".actions .note").inner_text() == "stopped"
         site.wait_until_idle()
-        # all can be reached without a mouse
+        # every control can be reached without a mouse
         reached = set()
         for _ in range(8):
             page.keyboard.press("Tab")
@@ -125,7 +125,7 @@ def test_a_reply_streams_until_it_is_stopped(browser: Any) -> None:
         length = len(replies(page)[0])
         assert 8 < length < 100_000
         assert page.get_by_role("button", name="Send").is_visible()
-        # one that goes on is stopped by a new chat too
+        # a running reply is also stopped by a new chat
         send(page, "Again")
         page.wait_for_selector("#log[aria-busy=true] .message:nth-child(4)")
         page.get_by_role("button", name="New chat").click()
@@ -202,7 +202,7 @@ def test_a_narrow_screen_in_light_and_dark(browser: Any, scheme: str) -> None:
         idle(page)
         assert page.evaluate("document.documentElement.scrollWidth") == 320
         assert page.locator("#send").bounding_box()["x"] < 320
-        # WCAG 2 asks for 4.5 between text and what is behind it
+        # WCAG 2 requires a contrast of 4.5 between text and background
         for selector, behind in (("body", "body"), (".note", "body"), (".user .text",) * 2):
             lights = [
                 page.evaluate(LUMINANCE, [selector, "color"]),

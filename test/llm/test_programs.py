@@ -1,4 +1,4 @@
-"""The program with a real model, SmolLM2-135M: on a terminal, and with many clients at once."""
+"""End-to-end tests with a real model, SmolLM2-135M: on a terminal, and with many clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model_file() -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def interrupts() -> Iterator[None]:
-    """What a shell starts in the background ignores Control-C, and so would the programs here."""
+    """Restores Control-C, which background processes of a shell, and so these programs, ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -60,7 +60,7 @@ def test_one_and_two_devices_answer_a_question() -> None:
         assert "Paris" in run("--prompt", "What is the capital of France?", *layout)
 
 
-def test_a_program_makes_tokens(model_file: Path) -> None:
+def test_a_program_generates_tokens(model_file: Path) -> None:
     model, metadata = Transformer.from_gguf(model_file, max_context=256)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     template = ChatTemplate.from_gguf_kv(metadata, tokenizer)
@@ -99,7 +99,7 @@ def test_chat_on_a_terminal() -> None:
     read_until(b"you> ")
     os.write(terminal, b"What is the capital of France?\n")
     assert b"Paris" in read_until(b"you> ")
-    os.write(terminal, b"\x1b[A")  # the line before, by the arrow key
+    os.write(terminal, b"\x1b[A")  # the previous line, by the arrow key
     read_until(b"capital of France?")
     os.write(terminal, b"\x15\x04")
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
@@ -107,7 +107,7 @@ def test_chat_on_a_terminal() -> None:
 
 @contextlib.contextmanager
 def serving(*arguments: str) -> Iterator[str]:
-    """The address of a server, which must say nothing and end when it is told to."""
+    """The address of a server process, which must log nothing and exit on interrupt."""
     command = [*PROGRAM, "--serve", "0", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -148,7 +148,7 @@ def test_many_clients_get_their_own_replies_from_a_real_model() -> None:
         assert len(set(expected.values())) == len(CITIES)
         until = time.monotonic() + DURATION_S
 
-        def go_on_asking(number: int) -> None:
+        def keep_asking(number: int) -> None:
             order = random.Random(number)
             while time.monotonic() < until:
                 city = order.choice(CITIES)
@@ -157,7 +157,7 @@ def test_many_clients_get_their_own_replies_from_a_real_model() -> None:
                 if reply != expected[city]:
                     wrong.append((city, reply))
 
-        threads = [threading.Thread(target=go_on_asking, args=(n,)) for n in range(CLIENTS)]
+        threads = [threading.Thread(target=keep_asking, args=(n,)) for n in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,4 +1,4 @@
-"""Drawing tokens: limits keep what they say, seeds repeat, frequencies are the probabilities."""
+"""Sampling: top-k, top-p and min-p limits, reproducible seeds, and frequencies of tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOGITS = np.log(PROBABILITIES).astype(np.float32) + 3
 
 
 def drawn(count: int, tokens: tuple[int, ...] = (), **choices: Any) -> Any:
-    """How often each token comes in so many draws, as a share."""
+    """The relative frequency of each token in this number of draws."""
     sampler = Sampler(Sampling(seed=0, **choices))
     logits = Tensor(LOGITS).realize()
     found = [sampler(logits, tokens).token for _ in range(count)]
@@ -34,7 +34,7 @@ def test_temperature_0_is_greedy():
 def test_tokens_are_sampled_by_their_probabilities(temperature: float):
     expected = PROBABILITIES ** (1 / temperature)
     expected /= expected.sum()
-    # four standard deviations of a share of 2000 draws are below 0.045
+    # four standard deviations of a frequency in 2000 draws are below 0.045
     np.testing.assert_allclose(drawn(2000, temperature=temperature), expected, atol=0.045)
 
 
@@ -61,7 +61,7 @@ def test_truncation_keeps_the_likeliest_tokens(limits: dict[str, Any], kept: set
 
 
 def test_truncation_uses_probabilities_at_the_temperature():
-    # at 0.5 the two likeliest have 0.85 together, at 1 only 0.7
+    # at 0.5 the two likeliest tokens have 0.85 together, at 1 only 0.7
     assert set(np.flatnonzero(drawn(300, temperature=0.5, top_p=0.8)).tolist()) == {1, 3}
     assert set(np.flatnonzero(drawn(300, temperature=1.0, top_p=0.8)).tolist()) == {1, 3, 4}
 
@@ -76,7 +76,7 @@ def test_equal_seeds_give_equal_samples():
 
 
 def test_a_penalty_makes_repeated_tokens_less_likely():
-    # logits are above and below 0
+    # for logits of both signs
     logits = Tensor([2.0, 1.5, -1.0, -1.5])
     sampler = Sampler(Sampling(repetition_penalty=2.0))
     assert sampler(logits, []).token == 0
@@ -85,7 +85,7 @@ def test_a_penalty_makes_repeated_tokens_less_likely():
     assert sampler(negative, [0]).token == 1
 
 
-def test_log_probabilities_are_those_before_temperature_and_penalty():
+def test_log_probabilities_precede_temperature_and_penalty():
     sampler = Sampler(
         Sampling(temperature=3.0, top_k=1, repetition_penalty=1.1, seed=0, logprobs=2)
     )
@@ -108,6 +108,6 @@ def test_log_probabilities_are_those_before_temperature_and_penalty():
         ({"logprobs": -2}, "logprobs is -2"),
     ],
 )
-def test_choices_out_of_range_are_errors(choice: dict[str, Any], message: str):
+def test_parameters_out_of_range_are_errors(choice: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         Sampling(**choice)

@@ -1,4 +1,4 @@
-"""The server: the official client gets what it expects, others errors that say what is wrong."""
+"""The server: compatibility with the official client, many clients at once, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def client_of(site: Site, key: str = "unused") -> Any:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """A model that answers with a checksum of its prompt."""
+    """A server whose model answers with a checksum of its prompt."""
     with served(FakeModel(), max_running=4, max_waiting=64) as site:
         yield site
 
@@ -266,7 +266,7 @@ def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
     model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
         body = json.dumps({"messages": [USER], "stream": stream}).encode()
-        for _ in range(2):  # one that runs and one that waits
+        for _ in range(2):  # a running and a waiting request
             with socket.create_connection(("127.0.0.1", site.port)) as connection:
                 head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
                 connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
@@ -280,7 +280,7 @@ def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
 
 def test_clients_that_disconnect_at_random_do_not_disturb_others() -> None:
     def act(number: int) -> str | None:
-        """What is wrong with what the server did."""
+        """A description of a mistake of the server; None if it made none."""
         random = Random(number)
         messages = [{"role": "user", "content": f"{random.choice('ab') * random.randint(1, 300)}"}]
         expected = checksum(prompt_of(messages[0]["content"]))
@@ -378,7 +378,9 @@ def bad(**changes: Any) -> dict[str, Any]:
         (bad(tool_choice="required"), "tool_choice", "there are none"),
     ],
 )  # fmt: skip
-def test_a_wrong_parameter_is_named(site: Site, body: Any, param: str, message: str) -> None:
+def test_the_error_names_an_invalid_parameter(
+    site: Site, body: Any, param: str, message: str
+) -> None:
     import re
 
     status, answer = site.ask("POST", CHAT, body)

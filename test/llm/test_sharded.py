@@ -1,4 +1,4 @@
-"""Models over several devices: the logits of one device, and no more communication than needed."""
+"""Language models on several devices: logits equal those on one device; bytes of communication."""
 
 from __future__ import annotations
 

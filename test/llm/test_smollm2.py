@@ -1,4 +1,4 @@
-"""A real model, SmolLM2-135M in Q4_1, against numpy in float32 on the same file."""
+"""A real model, SmolLM2-135M in Q4_1, against the numpy reference on the same file."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def expected(file: Any, prompts: list[list[int]]) -> list[tuple[list[int], Any]]
 
 
 def assert_close(found: Any, logits: Any) -> None:
-    """Within a thousandth of the largest logit."""
+    """Checks logits within a thousandth of the largest one."""
     assert np.abs(found - logits).max() <= 1e-3 * np.abs(logits).max()
 
 
-def test_greedy_tokens_are_those_of_the_reference(expected: list[tuple[list[int], Any]]):
+def test_greedy_tokens_equal_the_reference(expected: list[tuple[list[int], Any]]):
     assert len(expected) == 20
     for tokens, logits in expected:
         assert tokens == logits.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_logits_are_those_of_the_reference_on_several_devices(
+def test_logits_equal_the_reference_on_several_devices(
     file: Any, prompts: list[list[int]], expected: list[tuple[list[int], Any]], count: int
 ):
     devices = tuple(f"CPU:{number}" for number in range(count)) if count > 1 else None

@@ -1,4 +1,4 @@
-"""Tokenizers: the tokens of the `tokenizers` package, text given back, errors that say why."""
+"""Tokenizers: equality with the `tokenizers` package, round trips, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHOLE_WORDS = ("llama-bpe", "gpt-4o")
 
 
 def byte_level(pre: str) -> tuple[SimpleTokenizer, Any]:
-    """A tokenizer with the words of `pre`, and the oracle's."""
+    """A tokenizer with the pre-tokenizer `pre`, and the oracle's."""
     pytest.importorskip("tokenizers")
     from tokenizers import Regex, pre_tokenizers
 
@@ -38,7 +38,7 @@ def byte_level(pre: str) -> tuple[SimpleTokenizer, Any]:
 
 
 @pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe", "qwen2", "gpt-4o", "deepseek-v3"])
-def test_byte_level_tokens_are_those_of_the_oracle(pre: str) -> None:
+def test_byte_level_tokens_equal_the_oracle(pre: str) -> None:
     tokenizer, oracle = byte_level(pre)
 
     @given(TEXTS)
@@ -57,7 +57,7 @@ def words_of(pre: str, text: str) -> list[str]:
 
 @pytest.mark.parametrize("pre", sorted(EXPRESSIONS))
 @given(text=TEXTS)
-def test_the_words_of_a_text_are_the_text(pre: str, text: str) -> None:
+def test_pre_tokenized_words_concatenate_to_the_text(pre: str, text: str) -> None:
     assert "".join(words_of(pre, text)) == text
 
 
@@ -104,12 +104,12 @@ MIXED = "IT'S  don't 12345² 日本語。\r\n\n  x+=McY/2;  //é\u0301 …😀\t
         ),
     ],
 )
-def test_words_are_cut_as_models_were_trained(pre: str, words: str) -> None:
+def test_pre_tokenizers_split_words_as_in_training(pre: str, words: str) -> None:
     assert words_of(pre, MIXED) == words.split("|")
 
 
 def merged_slowly(symbols: list[str], cost: Callable[[str, str], float | None]) -> list[str]:
-    """The definition of merging: the pair of least cost, of these the leftmost, until none is."""
+    """The definition of merging: the leftmost pair of minimum cost, until there is none."""
     while True:
         costs = [cost(left, right) for left, right in itertools.pairwise(symbols)]
         found = [(price, at) for at, price in enumerate(costs) if price is not None]
@@ -186,7 +186,7 @@ def sentence_piece() -> tuple[SimpleTokenizer, Any]:
     return SimpleTokenizer.from_gguf_kv(metadata_of(oracle, None)), oracle
 
 
-def test_sentence_piece_tokens_are_those_of_the_oracle() -> None:
+def test_sentence_piece_tokens_equal_the_oracle() -> None:
     tokenizer, oracle = sentence_piece()
 
     @given(TEXTS.filter(lambda text: "\u2581" not in text))
@@ -210,11 +210,11 @@ def test_a_continuation_in_sentence_piece_keeps_its_space() -> None:
 
 @pytest.mark.parametrize("text", ["x 🧮 𝔸 ኣ", "\U0001f468\u200d\U0001f469\u200d\U0001f467"])
 @pytest.mark.parametrize("kind", ["byte level", "SentencePiece"])
-def test_a_stream_gives_whole_characters(text: str, kind: str) -> None:
+def test_a_stream_emits_complete_characters(text: str, kind: str) -> None:
     tokenizer, _ = byte_level("gpt-2") if kind == "byte level" else sentence_piece()
     stream = tokenizer.stream(starts_text=True)
     parts = [stream.push(token) for token in tokenizer.encode(text)]
-    assert "" in parts  # some characters came in several tokens
+    assert "" in parts  # some characters are several tokens
     assert "".join(parts) == text
     assert all("\ufffd" not in part for part in parts)
     assert stream.finish() == ""
@@ -251,14 +251,14 @@ def test_half_of_a_surrogate_pair_becomes_a_replacement_character() -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud83d")) == "a\ufffd\ufffd\ufffd"
 
 
-def test_a_long_run_of_one_character_takes_no_quadratic_time() -> None:
+def test_a_long_repetition_of_one_character_takes_no_quadratic_time() -> None:
     tokenizer, oracle = byte_level("gpt-2")
     text = "a" * 50_000
     assert tokenizer.encode(text) == oracle.encode(text).ids
 
 
 def gguf(**changes: Any) -> dict[str, Any]:
-    """Metadata of a vocabulary of three tokens; a value of None leaves a key out."""
+    """Metadata of a vocabulary of three tokens; a value of None omits a key."""
     values = {"model": "gpt2", "tokens": ["a", "b", "ab"], "merges": ["a b"]} | changes
     return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
 
@@ -304,7 +304,7 @@ def test_the_maximum_uint32_is_no_token() -> None:
 
 
 @pytest.mark.slow
-def test_tokens_of_a_real_vocabulary_are_those_of_the_oracle() -> None:
+def test_tokens_of_a_real_vocabulary_equal_the_oracle() -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from tokenizers import models, pre_tokenizers
 

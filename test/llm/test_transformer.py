@@ -1,4 +1,4 @@
-"""Models of every family against numpy: whole sequences, prompts in chunks, tokens one by one."""
+"""Models of every family against numpy: whole sequences, chunked prefill, and decoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.state import FileFormatError
 
-# sums of some hundred products in float32, layer after layer
+# sums of hundreds of products in float32, layer after layer
 CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
 LONG = 2 * PREFILL_CHUNK + 22
 
@@ -97,7 +97,7 @@ def test_a_cache_of_half_precision_is_half_as_large(path: Path, expected: Any, d
     assert (cache.memory.dtype, 2 * cache.memory.nbytes()) == (dtype, 4 * cache.memory.numel())
     found = [model.prefill(tokens[:68], cache).numpy()]
     found += [model.decode([token], [cache])[0].numpy() for token in tokens[68:]]
-    # keys and values are rounded once; logits are sums of some hundred of their products
+    # keys and values are rounded once; logits are sums of hundreds of their products
     error = 2.0 ** -dtypes.finfo(dtype)[1] * np.abs(expected).max()
     np.testing.assert_allclose(found, expected[67:70], atol=4 * error)
 
@@ -146,7 +146,7 @@ def test_one_capture_serves_all_positions(loaded: Transformer, expected: Any):
 
 
 def test_kernels_are_the_same_in_all_layers_and_captured_at_once(folder: Path):
-    # gemma 3 has layers of two kinds, of which the model has seven
+    # gemma 3 has two kinds of layers; the model has seven layers
     path = write_model(folder / "gemma3.gguf", "gemma3", seed=1)
     model, _ = Transformer.from_gguf(path)
     cache = model.new_cache()
@@ -164,7 +164,7 @@ def test_kernels_are_the_same_in_all_layers_and_captured_at_once(folder: Path):
 # *** batches of sequences ***
 
 
-def test_sequences_of_several_lengths_are_decoded_together(loaded: Transformer, expected: Any):
+def test_sequences_of_different_lengths_are_decoded_together(loaded: Transformer, expected: Any):
     tokens = tokens_of(LONG)
     starts = [3, 40, 77]
     caches = [loaded.new_cache() for _ in starts]
@@ -175,7 +175,7 @@ def test_sequences_of_several_lengths_are_decoded_together(loaded: Transformer, 
         for row, start in enumerate(starts):
             np.testing.assert_allclose(logits[row], expected[start + step], **CLOSE)
     assert [len(cache.tokens) for cache in caches] == [start + 4 for start in starts]
-    # they are in any order, and others may join
+    # in any order, and others may join
     logits = loaded.decode([tokens[44], tokens[7]], [caches[1], caches[0]]).numpy()
     np.testing.assert_allclose(logits, expected[[44, 7]], **CLOSE)
 
@@ -183,7 +183,7 @@ def test_sequences_of_several_lengths_are_decoded_together(loaded: Transformer, 
 # *** generation ***
 
 
-def test_generated_tokens_are_the_likeliest_of_the_reference(loaded: Transformer, path: Path):
+def test_generated_tokens_are_the_greedy_tokens_of_the_reference(loaded: Transformer, path: Path):
     prompt = tokens_of(12)
     found = list(itertools.islice(loaded.generate(prompt, Sampling(logprobs=3)), 20))
     tokens = prompt + [x.token for x in found]
@@ -206,7 +206,7 @@ def test_a_cache_is_reused_after_its_iterator_was_dropped(loaded: Transformer):
     assert [x.token for x in itertools.islice(later, 5)] == whole[4:]
 
 
-def test_a_full_context_is_an_error_that_says_so(path: Path):
+def test_a_full_context_is_an_error(path: Path):
     model, _ = Transformer.from_gguf(path, max_context=20)
     cache = model.new_cache()
     found = model.generate(tokens_of(15), cache=cache)
@@ -252,7 +252,7 @@ def test_decode_takes_one_token_for_each_cache(loaded: Transformer):
 def test_weights_stay_in_the_file(path: Path):
     before = GlobalCounters.mem_used
     Transformer.from_gguf(path, max_context=32)
-    # cosines and sines
+    # the tables of cosines and sines
     rotary = 2 * (32 + PREFILL_CHUNK) * 16 * 4
     assert GlobalCounters.mem_used - before <= rotary
 
@@ -279,7 +279,9 @@ def test_a_file_without_a_weight_is_an_error(folder: Path):
         Transformer.from_gguf(path)
 
 
-def test_a_model_in_several_files_is_the_same_model(folder: Path, path: Path, loaded: Transformer):
+def test_a_model_split_into_several_files_is_the_same_model(
+    folder: Path, path: Path, loaded: Transformer
+):
     write_model(folder / "split.gguf", "llama", weights_per_file=10)
     files = sorted(folder.glob("split-*.gguf"))
     assert len(files) == 3

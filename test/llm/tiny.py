@@ -1,4 +1,4 @@
-"""Small made-up models as GGUF files: one recipe for each family, with random weights."""
+"""Tiny models as GGUF files: a recipe for each family, with random weights."""
 
 from __future__ import annotations
 
@@ -104,9 +104,10 @@ RECIPES = {
 
 
 def write_model(path: Path, name: str, seed: int = 0, weights_per_file: int = 0) -> Path:
-    """A model of a recipe with random weights, the matrices quantised in several ways.
+    """Writes a model of a recipe with random weights and matrices of several quantised types.
 
-    With `weights_per_file` it is several files, whose names the package `gguf` makes of `path`.
+    With `weights_per_file` it writes several files, whose names the package `gguf` derives from
+    `path`.
     """
     gguf = pytest.importorskip("gguf")
     recipe = RECIPES[name]

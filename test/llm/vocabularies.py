@@ -1,4 +1,4 @@
-"""Small vocabularies for tests, trained by the `tokenizers` package, which is also their oracle."""
+"""Small vocabularies for tests, trained by the `tokenizers` package, which is also the oracle."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def double(number):\n    return number * 2  # twice\r\n\tIT'S THEIRS, WE'VE GOT 
 )
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
-# GPT-2's characters for bytes; those from U+0100 on stand for bytes that are not printable
+# GPT-2's characters for bytes; those from U+0100 represent unprintable bytes
 SPELLING = {bytes_of_spelling(chr(code)): chr(code) for code in range(0x144)}
 
 
 def spelling_of_bytes(data: bytes) -> str:
-    """Bytes in GPT-2's spelling."""
+    """Bytes in GPT-2's encoding as characters."""
     return "".join(SPELLING[bytes([byte])] for byte in data)
 
 
@@ -52,7 +52,7 @@ def trained(sentence_piece: bool, pre_tokenizer: Any = None, size: int = 700) ->
 
 
 def metadata_of(tokenizer: Any, pre: str | None) -> dict[str, Any]:
-    """The metadata that a GGUF file with that vocabulary has; SentencePiece if `pre` is None."""
+    """The metadata of a GGUF file with that vocabulary; SentencePiece if `pre` is None."""
     import json
 
     vocabulary = tokenizer.get_vocab()
