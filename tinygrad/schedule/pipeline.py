@@ -50,7 +50,7 @@ class PlanOptions:
 
 COMMUNICATION: tuple[Pass[None], ...] = (
     Pass("sink halo exchanges", lambda sink, _: sink_halo_copies(sink), TENSOR, TENSOR),
-    Pass("sink scatters", lambda sink, _: sink_into_scatters(sink), TENSOR, TENSOR),
+    Pass("sink into scatters", lambda sink, _: sink_into_scatters(sink), TENSOR, TENSOR),
     Pass("keep round trips", lambda sink, _: keep_round_trips(sink), TENSOR, TENSOR),
     Pass("simplify communication", lambda sink, _: simplify_communication(sink), TENSOR, TENSOR),
     Pass("merge all-reduces", lambda sink, _: merge_allreduces(sink), TENSOR, TENSOR),
