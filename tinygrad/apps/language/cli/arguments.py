@@ -107,7 +107,9 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
         help=f"measure prefill, and decoding of N tokens (default: {DEFAULT_BENCHMARK})",
     )
     only.add_argument("--list", action="store_true", help="list the models that have a name")
-    group.add_argument("--raw", action="store_true", help="continue --prompt, without template")
+    group.add_argument(
+        "--raw", action="store_true", help="continue --prompt without a chat template"
+    )
     group.add_argument("--system", metavar="TEXT", help="system prompt")
 
 
