@@ -223,7 +223,7 @@ IMAGE = ContextVar("IMAGE", 0, NO_EFFECT)
 SHARDING = ContextVar(
     "SHARDING",
     "",
-    "`strict` makes a resharding that nobody asked for an error.",
+    "`strict` makes implicit resharding an error.",
     choices=("", "strict"),
 )
 RING = ContextVar(
