@@ -407,7 +407,7 @@ WRONG_PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "a link": ({"location": "link.bin"}, "not inside the model's folder"),
     "the folder": ({"location": ""}, "not inside the model's folder"),
     "missing": ({"location": "none.bin"}, "'none.bin', which is not there"),
-    "behind the end": ({"offset": 24, "length": 16}, "takes bytes 24 to 40.*which has 32"),
+    "past the end": ({"offset": 24, "length": 16}, "takes bytes 24 to 40.*which has 32"),
     "of another size": ({"offset": 16, "length": 8}, "16 bytes, but 8 are stored"),
     "negative": ({"offset": -16}, "'-16', not a whole number"),
     "huge": ({"offset": 10**30}, "not a whole number"),

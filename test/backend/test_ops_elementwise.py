@@ -176,7 +176,7 @@ VIEWS: dict[str, Callable[[Array], Tensor]] = {
     "flipped": lambda x: Tensor(np.ascontiguousarray(x[::-1])).realize().flip(0),
     "strided": lambda x: Tensor(np.repeat(x, 2, axis=1)).realize()[:, ::2],
     "expanded": lambda x: Tensor(x[None]).realize().expand(3, *x.shape)[1],
-    "padded and cut": lambda x: Tensor(x).realize().pad(((1, 1), (2, 0)))[1:-1, 2:],
+    "padded and shrunk": lambda x: Tensor(x).realize().pad(((1, 1), (2, 0)))[1:-1, 2:],
 }
 
 

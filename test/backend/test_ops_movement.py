@@ -31,7 +31,7 @@ SAME: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "repeat_interleave": ((2, 3), lambda x: x.repeat_interleave(2, dim=1)),
     "repeat_interleave flat": ((2, 3), lambda x: x.repeat_interleave(3)),
     "unfold": ((2, 9), lambda x: x.unfold(1, 4, 2)),
-    "unfold apart": ((9, 2), lambda x: x.unfold(0, 2, 3)),
+    "unfold with gaps": ((9, 2), lambda x: x.unfold(0, 2, 3)),
     "unfold first of three": ((9, 2, 3), lambda x: x.unfold(0, 4, 3)),
     "roll": ((3, 4), lambda x: x.roll(1, 0)),
     "roll several": ((3, 4), lambda x: x.roll((2, -1), (0, 1))),
@@ -49,9 +49,9 @@ SAME: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "dots": ((3, 4, 5), lambda x: x[..., 1, None]),
     "empty slice": ((3, 4), lambda x: x[2:2]),
     "list": ((5, 4), lambda x: x[[0, 3, 3, -1]]),
-    "list behind": ((5, 4), lambda x: x[:, [1, 0]]),
+    "list last": ((5, 4), lambda x: x[:, [1, 0]]),
     "two lists": ((5, 4), lambda x: x[[0, 2], [1, 3]]),
-    "lists apart": ((5, 4, 3), lambda x: x[[0, 2], :, [1, 2]]),
+    "separated lists": ((5, 4, 3), lambda x: x[[0, 2], :, [1, 2]]),
     "lists that broadcast": ((5, 4), lambda x: x[[[0], [2]], [1, 3]]),
     "list and slice": ((5, 4, 3), lambda x: x[1:, [1, 0], ::2]),
     "list, int, list": ((5, 4, 3), lambda x: x[[1, 0], 2, [0, 1]]),
@@ -289,7 +289,7 @@ WRITES: dict[str, Any] = {
     "list": [0, 2],
     "column list": (slice(None), [3, 0]),
     "pairs": ([0, 2], [1, 3]),
-    "pairs apart": ([0, 2], None, [1, 3]),
+    "separated pairs": ([0, 2], None, [1, 3]),
 }
 
 

@@ -101,10 +101,10 @@ def test_max_pool2d_its_indices_and_its_gradient_equal_the_oracle(name: str) -> 
     close(out, expected)
 
 
-@pytest.mark.parametrize("kind", ["whole numbers", "not-a-number", "infinities"])
+@pytest.mark.parametrize("kind", ["integers", "not-a-number", "infinities"])
 def test_ties_and_nan(kind: str) -> None:
     x = whole_numbers(2, 2, 7, 8).astype(np.float32) // 4
-    if kind != "whole numbers":
+    if kind != "integers":
         x[array(*x.shape) > 0.5] = np.nan if kind == "not-a-number" else -np.inf
     options: dict[str, Any] = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1}
     expected, places = max_pool(x, Windows((7, 8), (2, 3), (2, 1), padding=1))

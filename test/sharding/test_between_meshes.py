@@ -45,7 +45,7 @@ def messages(x: Tensor) -> list[tuple[str, str, int]]:
         (Sharding(TWO, 0), "CPU:2", [("CPU", "CPU:2"), ("CPU:1", "CPU:2")]),
         ("CPU:3", Sharding(TWO, 0), [("CPU:3", "CPU"), ("CPU:3", "CPU:1")]),
     ],
-    ids=["alike", "differently", "to one", "from one"],
+    ids=["same axis", "other axis", "to one", "from one"],
 )
 def test_12_between_meshes_each_block_is_sent_once(
     source: Any, target: Any, expected: list[tuple[str, str]]

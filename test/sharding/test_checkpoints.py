@@ -144,10 +144,10 @@ def test_a_checkpoint_is_loaded_on_another_mesh(
 @pytest.mark.parametrize("mesh", MESHES)
 def test_a_saved_file_does_not_depend_on_the_mesh(tmp_path: Path, mesh: str) -> None:
     tensors = {"matrix": Tensor(array(16, 12)), "vector": Tensor(array(13)), "one": Tensor([5.0])}
-    safe_save({name: x.to(MESHES[mesh].of(x)) for name, x in tensors.items()}, tmp_path / "split")
-    safe_save(tensors, tmp_path / "whole")
-    assert (tmp_path / "split").read_bytes() == (tmp_path / "whole").read_bytes()
-    loaded = safetensors.numpy.load_file(tmp_path / "split")
+    safe_save({name: x.to(MESHES[mesh].of(x)) for name, x in tensors.items()}, tmp_path / "sharded")
+    safe_save(tensors, tmp_path / "unsharded")
+    assert (tmp_path / "sharded").read_bytes() == (tmp_path / "unsharded").read_bytes()
+    loaded = safetensors.numpy.load_file(tmp_path / "sharded")
     np.testing.assert_array_equal(loaded["matrix"], array(16, 12))
 
 

@@ -126,8 +126,11 @@ def test_training_on_sharded_weights_equals_training_on_one_device():
 
 
 def test_a_mesh_shards_rows_and_the_reduction_axis():
-    mesh = Mesh((2, 2), ("rows", "terms"), DEVICES)
-    a, b = Tensor(LEFT).shard(mesh, P("rows", "terms")), Tensor(RIGHT).shard(mesh, P("terms", None))
+    mesh = Mesh((2, 2), ("rows", "reduction"), DEVICES)
+    a, b = (
+        Tensor(LEFT).shard(mesh, P("rows", "reduction")),
+        Tensor(RIGHT).shard(mesh, P("reduction", None)),
+    )
     c = Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul, rule=RULE)[0]
     assert c.device.split_axes == (0,)
     np.testing.assert_allclose(c.numpy(), LEFT @ RIGHT, **CLOSE)
@@ -156,10 +159,10 @@ def test_an_axis_in_brackets_is_unsharded():
     np.testing.assert_array_equal(y.numpy(), LEFT.max(1))
 
 
-@pytest.mark.parametrize("terms", [K - 1, 5, 3])
-def test_an_uneven_reduction_axis_is_unsharded(terms: int) -> None:
+@pytest.mark.parametrize("size", [K - 1, 5, 3])
+def test_an_uneven_reduction_axis_is_unsharded(size: int) -> None:
     """The last block has padding, and a kernel reads whole blocks."""
-    left, right = LEFT[:, :terms], RIGHT[:terms]
+    left, right = LEFT[:, :size], RIGHT[:size]
     a, b = Tensor(left).shard(DEVICES, 1), Tensor(right).shard(DEVICES, 0)
     c = Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul, rule=RULE)[0]
     np.testing.assert_allclose(c.numpy(), left @ right, **CLOSE)

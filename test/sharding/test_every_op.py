@@ -39,7 +39,7 @@ MOVEMENTS: dict[str, Program] = {
     "pad reflect": lambda x: x.reshape(1, 8, 12).pad((2, 2), mode="reflect"),
     "shrink 0": lambda x: x.shrink(((2, 6), None)),
     "shrink 1": lambda x: x.shrink((None, (4, 12))),
-    "a slice of whole shards": lambda x: x[4:8],
+    "a slice of complete shards": lambda x: x[4:8],
     "a slice across shards": lambda x: x[1:6, 2:5],
     "stride 0": lambda x: x[::2],
     "stride 1": lambda x: x[:, 1::3],

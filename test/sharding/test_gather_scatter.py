@@ -42,7 +42,7 @@ PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
     "counted last": (lambda x, i: x[i[:, 0, 0], Tensor.arange(8)], (6, 8)),
     "a diagonal": (lambda x, i: x[Tensor.arange(8), Tensor.arange(8)], (8, 8)),
     "gather": (lambda x, i: x.gather(1, i[:, :, 0]), (8, 6)),
-    "gather behind": (lambda x, i: x.gather(0, i[:, :, 0].T), (6, 8)),
+    "gather last axis": (lambda x, i: x.gather(0, i[:, :, 0].T), (6, 8)),
     "cross-entropy": (
         lambda x, i: x.sparse_categorical_crossentropy(i[:, 0, 0], reduction="none"),
         (8, 6),

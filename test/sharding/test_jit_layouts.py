@@ -144,10 +144,10 @@ CHANGES: dict[str, Change] = {
     "loaded": load,
     "written": write,
     "written later": write_later,
-    "in part": write_slice,
+    "in a slice": write_slice,
 }
 # in place: the capture stays valid
-IN_PLACE = {"loaded", "written", "written later", "in part"}
+IN_PLACE = {"loaded", "written", "written later", "in a slice"}
 
 
 def linear(layout: Any) -> nn.Linear:

@@ -52,10 +52,10 @@ def test_batchnorm_takes_statistics_of_the_global_batch(axis: int) -> None:
 
 CONVOLUTIONS = {
     "data parallel": (on(0), REPLICATED),
-    "split input channels": (on(1), on(1)),
-    "split output channels": (REPLICATED, on(0)),
-    "split rows": (on(2), REPLICATED),
-    "everything split": (on(0), on(0)),
+    "sharded input channels": (on(1), on(1)),
+    "sharded output channels": (REPLICATED, on(0)),
+    "sharded rows": (on(2), REPLICATED),
+    "everything sharded": (on(0), on(0)),
 }
 
 

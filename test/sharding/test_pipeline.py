@@ -448,7 +448,7 @@ def words() -> tuple[Tensor, Tensor]:
         ([TWO, "CPU:2", "CPU:3"], 3),
         ([Sharding(TWO, 0), Sharding(OTHERS, 0), Sharding(OTHERS, 0)], 4),
     ],
-    ids=["one device each", "full copies", "split microbatches"],
+    ids=["one device each", "replicated", "sharded microbatches"],
 )
 def test_a_table_of_two_stages_is_trained_by_both(places: list[Any], copies: int) -> None:
     (stages, table), (plain, expected) = tied(), tied()

@@ -182,7 +182,7 @@ def test_rows_at_a_symbolic_position_are_selected_on_their_devices(layout: Shard
 
 
 PREFIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {
-    "a part": lambda x, n: x[:, :n],
+    "a slice": lambda x, n: x[:, :n],
     "a sum": lambda x, n: x[:, :n].sum(1),
     "a largest": lambda x, n: x[:, :n].max(1),
     "positions": lambda x, n: x[:, :n].argmax(1) + (x[:, :n] * Tensor.arange(n)[:, None]).sum(1),

@@ -82,12 +82,12 @@ def image(layout: Sharding) -> Tensor:
 
 
 INHERENT: dict[str, tuple[Callable[[], Tensor], set[str]]] = {
-    "full copies become split": (lambda: x(ROWS) + x(REPLICATED), set()),
+    "a replicated tensor is sharded": (lambda: x(ROWS) + x(REPLICATED), set()),
     "a constant": (lambda: x(ROWS) * Tensor.arange(12) + 1, set()),
-    "a sum over the split axis": (lambda: x(ROWS).sum(0), {"all_reduce"}),
+    "a sum over the sharded axis": (lambda: x(ROWS).sum(0), {"all_reduce"}),
     "row parallel": (lambda: x(COLUMNS) @ x(ROWS, 12, 8), {"all_reduce"}),
-    "a softmax over the split axis": (lambda: x(ROWS).softmax(0), {"all_reduce"}),
-    "a table split over its rows": (
+    "a softmax over the sharded axis": (lambda: x(ROWS).softmax(0), {"all_reduce"}),
+    "a table sharded over its rows": (
         lambda: x(ROWS)[positions(REPLICATED, 1, 7)],
         {"all_reduce"},
     ),
@@ -99,7 +99,7 @@ INHERENT: dict[str, tuple[Callable[[], Tensor], set[str]]] = {
     "a shift": (lambda: x(ROWS)[1:], {"halo"}),
     "a mirror image": (lambda: x(ROWS).flip(0), {"permute"}),
     "one row": (lambda: x(ROWS)[3], {"broadcast"}),
-    "a part of symbolic size": (lambda: x(ROWS)[: Variable("i", 1, 8).bind(3)] * 2, set()),
+    "a slice of symbolic size": (lambda: x(ROWS)[: Variable("i", 1, 8).bind(3)] * 2, set()),
     "a symbolic row": (lambda: x(ROWS)[Variable("i", 0, 7).bind(3)], {"all_reduce"}),
     "a running sum": (lambda: x(ROWS).cumsum(0), {"all_to_all"}),
     "a gradient": (

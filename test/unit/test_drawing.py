@@ -42,7 +42,7 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
             └─────┘
         """,
     ),
-    "a full copy on each": (
+    "replicated": (
         Drawing(Sharding(FOUR), (8, 4)),
         """
         (8, 4) on Sharding(CPU:0-3, axis=None)
@@ -132,7 +132,7 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
             └───────┴───────┘
         """,
     ),
-    "terms of a sum, in two copies": (
+    "partial sums, in two replicas": (
         Drawing(Sharding(EIGHT, (None, Partial("ADD"), 1), (2, 2, 2)), (2, 8)),
         """
         (2, 8) on Sharding(CPU:0-7, axis=(None, Partial(ADD), 1), mesh=(2, 2, 2)), (2, 4) each
@@ -143,7 +143,7 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
             └─────────────────────┴─────────────────────┘
         """,
     ),
-    "terms of a maximum": (
+    "partial maxima": (
         Drawing(Sharding(FOUR, Partial("MAX")), ()),
         """
         () on Sharding(CPU:0-3, axis=Partial(MAX))
@@ -152,7 +152,7 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
          └────────────────┘
         """,
     ),
-    "three axes: those that are split are shown": (
+    "three axes: the sharded ones are shown": (
         Drawing(Sharding(FOUR, (2, 0), (2, 2)), (4, 5, 6)),
         """
         (4, 5, 6) on Sharding(CPU:0-3, axis=(2, 0), mesh=(2, 2)), (2, 5, 3) each
@@ -165,7 +165,7 @@ PICTURES: dict[str, tuple[Drawing, str]] = {
             └───────┴───────┘
         """,
     ),
-    "three split axes: a table for each block of the last": (
+    "three sharded axes: a table for each block of the last": (
         Drawing(Sharding(EIGHT, (0, 1, 2), (2, 2, 2)), (8, 6, 4)),
         """
         (8, 6, 4) on Sharding(CPU:0-7, axis=(0, 1, 2), mesh=(2, 2, 2)), (4, 3, 2) each

@@ -244,12 +244,12 @@ def test_narrow_types_keep_their_bits(tmp_path, dtype):
 def test_a_sharded_tensor_is_saved_as_its_global_value(tmp_path):
     value = np.arange(12, dtype=np.float32).reshape(4, 3)
     tensors = {
-        "split": Tensor(value).shard(DEVICES, axis=0),
+        "sharded": Tensor(value).shard(DEVICES, axis=0),
         "copies": Tensor(value).shard(DEVICES),
     }
     safe_save(tensors, tmp_path / "t.safetensors")
     loaded = safetensors.numpy.load_file(tmp_path / "t.safetensors")
-    np.testing.assert_array_equal(loaded["split"], value)
+    np.testing.assert_array_equal(loaded["sharded"], value)
     np.testing.assert_array_equal(loaded["copies"], value)
 
 
@@ -274,13 +274,18 @@ def test_a_view_is_saved_row_major(tmp_path):
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
     x = Tensor(value).realize()
     split = x.shard(("CPU", "CPU:1"), 1).realize()
-    tensors = {"turned": x.T, "part": x[:, 1:], "apart": x.detach(), "split": split.detach()}
+    tensors = {
+        "transposed": x.T,
+        "slice": x[:, 1:],
+        "detached": x.detach(),
+        "sharded": split.detach(),
+    }
     safe_save(tensors, tmp_path / "t.safetensors")
     loaded = safetensors.numpy.load_file(tmp_path / "t.safetensors")
-    np.testing.assert_array_equal(loaded["apart"], value)
-    np.testing.assert_array_equal(loaded["split"], value)
-    np.testing.assert_array_equal(loaded["turned"], value.T)
-    np.testing.assert_array_equal(loaded["part"], value[:, 1:])
+    np.testing.assert_array_equal(loaded["detached"], value)
+    np.testing.assert_array_equal(loaded["sharded"], value)
+    np.testing.assert_array_equal(loaded["transposed"], value.T)
+    np.testing.assert_array_equal(loaded["slice"], value[:, 1:])
 
 
 def test_metadata_and_aligned_data(tmp_path):
