@@ -46,23 +46,23 @@ class Windows:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """The number of windows along each axis."""
-        return tuple(len(places) for places in self.places)
+        return tuple(len(positions) for positions in self.positions)
 
     @cached_property
-    def places(self) -> list[Array]:
+    def positions(self) -> list[Array]:
         """For each axis (windows, kernel): the position of the element, negative in leading
         padding.
         """
         count = len(self.sizes)
         full = (in_full(self.stride, count), in_full(self.dilation, count))
         return [
-            self._axis_places(*arguments)
+            self._axis_positions(*arguments)
             for arguments in zip(
                 self.sizes, self.kernel, *full, pairs_of(self.padding, count), strict=True
             )
         ]
 
-    def _axis_places(
+    def _axis_positions(
         self, size: int, kernel: int, stride: int, dilation: int, pair: tuple[int, int]
     ) -> Array:
         rest = (size + sum(pair) - dilation * (kernel - 1) - 1) / stride
@@ -75,9 +75,9 @@ class Windows:
     def table(self) -> Array:
         """(windows, kernel), both flattened: the position in the flattened source, or -1."""
         table = np.zeros((1, 1), int)
-        for size, places in zip(self.sizes, self.places, strict=True):
-            inside = (places >= 0) & (places < size)
-            index = np.where(inside, places, -1)[None, :, None, :]
+        for size, positions in zip(self.sizes, self.positions, strict=True):
+            inside = (positions >= 0) & (positions < size)
+            index = np.where(inside, positions, -1)[None, :, None, :]
             outer = table[:, None, :, None]
             joined = np.where((index < 0) | (outer < 0), -1, outer * size + index)
             table = joined.reshape(joined.shape[0] * joined.shape[1], -1)
@@ -87,11 +87,11 @@ class Windows:
         """The number of elements of each window, (*counts), without those that `ceil_mode` adds."""
         total = np.ones((1,) * len(self.sizes))
         pairs = pairs_of(self.padding, len(self.sizes))
-        for axis, (size, places, (before, after)) in enumerate(
-            zip(self.sizes, self.places, pairs, strict=True)
+        for axis, (size, positions, (before, after)) in enumerate(
+            zip(self.sizes, self.positions, pairs, strict=True)
         ):
             low, high = (-before, size + after) if with_padding else (0, size)
-            held = ((places >= low) & (places < high)).sum(1)
+            held = ((positions >= low) & (positions < high)).sum(1)
             total = total * held.reshape([-1 if i == axis else 1 for i in range(len(self.sizes))])
         return total
 
@@ -184,9 +184,9 @@ def max_pool(x: Array, windows: Windows) -> tuple[Array, Array]:
     largest = values.max(-1)
     chosen = (values == largest[..., None]) | np.isnan(values)
     position = np.argmax(chosen & (windows.table >= 0), -1)
-    places = windows.table[np.arange(len(windows.table)), position]
+    positions = windows.table[np.arange(len(windows.table)), position]
     shape = (*_leading(x, windows), *windows.counts)
-    return largest.reshape(shape), places.reshape(shape)
+    return largest.reshape(shape), positions.reshape(shape)
 
 
 def max_pool_gradient(x: Array, windows: Windows, above: Array) -> Array:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test.backend.counted import Array, array, tensor
+from test.backend.kernel_counts import Array, array, tensor
 from tinygrad import GlobalCounters, Tensor, dtypes
 
 SHAPE = (4, 1, 5, 3)

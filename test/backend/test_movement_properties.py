@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test.backend.counted import Array
+from test.backend.kernel_counts import Array
 from tinygrad import Tensor
 
 Step: TypeAlias = tuple[str, Any]

@@ -92,12 +92,12 @@ def test_avg_pool2d_and_its_gradient_equal_the_oracle(name: str, count_include_p
 @pytest.mark.parametrize("name", POOL_CASES)
 def test_max_pool2d_its_indices_and_its_gradient_equal_the_oracle(name: str) -> None:
     x, windows, options = pool_case(name)
-    ours, (expected, places) = Tensor(x, requires_grad=True), max_pool(x, windows)
+    ours, (expected, positions) = Tensor(x, requires_grad=True), max_pool(x, windows)
     out, indices = ours.max_pool2d(**options, return_indices=True)
     above = array(*expected.shape, seed=1)
     (gradient,) = (out * Tensor(above)).sum().gradient(ours)
     close(gradient, max_pool_gradient(x, windows, above))
-    np.testing.assert_array_equal(indices.numpy(), places)
+    np.testing.assert_array_equal(indices.numpy(), positions)
     close(out, expected)
 
 
@@ -107,10 +107,10 @@ def test_ties_and_nan(kind: str) -> None:
     if kind != "integers":
         x[array(*x.shape) > 0.5] = np.nan if kind == "not-a-number" else -np.inf
     options: dict[str, Any] = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1}
-    expected, places = max_pool(x, Windows((7, 8), (2, 3), (2, 1), padding=1))
+    expected, positions = max_pool(x, Windows((7, 8), (2, 3), (2, 1), padding=1))
     out, indices = Tensor(x).max_pool2d(**options, return_indices=True)
     np.testing.assert_array_equal(out.numpy(), expected)
-    np.testing.assert_array_equal(indices.numpy(), places)
+    np.testing.assert_array_equal(indices.numpy(), positions)
 
 
 def test_the_oracle_of_pooling_equals_torch() -> None:
@@ -121,12 +121,12 @@ def test_the_oracle_of_pooling_equals_torch() -> None:
         count = len(windows.sizes)
         theirs = torch.tensor(x, requires_grad=True)
         function = getattr(torch.nn.functional, f"max_pool{count}d")
-        expected, places = function(theirs, **options, return_indices=True)
+        expected, positions = function(theirs, **options, return_indices=True)
         above = array(*expected.shape, seed=1)
         (expected * torch.tensor(above)).sum().backward()
         found, indices = max_pool(x, windows)
         np.testing.assert_array_equal(found, expected.detach().numpy(), err_msg=name)
-        np.testing.assert_array_equal(indices, places.numpy(), err_msg=name)
+        np.testing.assert_array_equal(indices, positions.numpy(), err_msg=name)
         gradient = max_pool_gradient(x, windows, above)
         np.testing.assert_allclose(gradient, theirs.grad.numpy(), 1e-5, 1e-5, err_msg=name)
         if "dilation" not in options:
@@ -195,12 +195,12 @@ def test_max_unpool2d_undoes_max_pool2d(options: dict[str, Any], output_size: An
     x = array(2, 3, 8, 8)
     kernel = in_full(options["kernel_size"], 2)
     rest = {key: value for key, value in options.items() if key != "kernel_size"}
-    values, places = max_pool(x, Windows((8, 8), kernel, **{"stride": kernel} | rest))
+    values, positions = max_pool(x, Windows((8, 8), kernel, **{"stride": kernel} | rest))
     found = Tensor(x).max_pool2d(**options, return_indices=True)
     undone = found[0].max_unpool2d(found[1], **options, output_size=output_size)
     sizes = undone.shape[2:] if output_size is None else output_size[-2:]
     assert undone.shape == (2, 3, *sizes)
-    close(undone, max_unpool(values, places, (2, 3), sizes))
+    close(undone, max_unpool(values, positions, (2, 3), sizes))
 
 
 def test_elements_with_an_index_out_of_range_are_dropped() -> None:

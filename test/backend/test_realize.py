@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.backend.counted import array, kernels, tensor
+from test.backend.kernel_counts import array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, Variable, dtypes
 from tinygrad.execution.realize import BufferCopy, ExecItem, run_schedule
 from tinygrad.settings import Context

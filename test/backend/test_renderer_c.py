@@ -178,7 +178,7 @@ def test_where(dtype: DType) -> None:
     np.testing.assert_array_equal(got, np.where(flag & (number < 1), x, y))
 
 
-def test_bools_made_combined_and_stored() -> None:
+def test_bools_are_computed_combined_and_stored() -> None:
     x, y = values_of(dtypes.float32, 1), values_of(dtypes.float64, 2)
 
     def combine(a: UOp, b: UOp) -> UOp:

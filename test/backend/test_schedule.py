@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from test.backend.counted import Array, array, kernels, tensor
+from test.backend.kernel_counts import Array, array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, dtypes, nn
 from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD, Adam
@@ -270,7 +270,7 @@ def test_a_large_reduction_is_split_in_two() -> None:
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("name", ["sum", "max", "mean", "prod"])
-def test_split_reductions_are_right(name: str, axis: int | None) -> None:
+def test_split_reductions_are_correct(name: str, axis: int | None) -> None:
     value = (1 + array(1 << 17, 4) * 1e-4).astype(np.float32)
     found = getattr(Tensor(value), name)(axis=axis).numpy()
     expected = getattr(value.astype(np.float64), name)(axis=axis)

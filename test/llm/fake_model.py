@@ -39,7 +39,7 @@ def answers_with_checksum(tokens: list[int]) -> list[int]:
     return list(checksum(tokens).encode())
 
 
-def says(text: str) -> Script:
+def always_replies(text: str) -> Script:
     """A script with a constant reply."""
     return lambda tokens: tokenizer().encode(text)
 

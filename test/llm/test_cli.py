@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from test.llm.fake_model import CONTROL, FakeModel, Script, checksum, says, tokenizer
+from test.llm.fake_model import CONTROL, FakeModel, Script, always_replies, checksum, tokenizer
 from test.llm.vocabularies import spelling_of_bytes
 from tinygrad.apps.language.chat import template as chat_template
 from tinygrad.apps.language.cli.arguments import devices_from, parser
@@ -83,8 +83,13 @@ def test_a_prompt_gets_a_reply(run: Run, model: FakeModel) -> None:
 
 def test_arguments_set_the_sampling_parameters(run: Run, model: FakeModel) -> None:
     assert talking(run, model, counts, "--prompt", "Hi", "--system", "brief")[1] == "1 brief\n"
-    assert talking(run, model, says("abcdef"), "--prompt", "Hi", "--stop", "d")[1] == "abc\n"
-    assert talking(run, model, says("abcdef"), "--prompt", "Hi", "--max-tokens", "2")[1] == "ab\n"
+    assert (
+        talking(run, model, always_replies("abcdef"), "--prompt", "Hi", "--stop", "d")[1] == "abc\n"
+    )
+    assert (
+        talking(run, model, always_replies("abcdef"), "--prompt", "Hi", "--max-tokens", "2")[1]
+        == "ab\n"
+    )
 
 
 def test_a_text_is_continued(run: Run, model: FakeModel) -> None:
@@ -92,7 +97,10 @@ def test_a_text_is_continued(run: Run, model: FakeModel) -> None:
 
 
 def test_reasoning_is_not_written_to_a_pipe(run: Run, model: FakeModel) -> None:
-    assert talking(run, model, says("<think>hm</think>\nYes"), "--prompt", "Hi")[1] == "Yes\n"
+    assert (
+        talking(run, model, always_replies("<think>hm</think>\nYes"), "--prompt", "Hi")[1]
+        == "Yes\n"
+    )
 
 
 def test_a_conversation(run: Run, model: FakeModel) -> None:
@@ -120,7 +128,7 @@ def test_a_full_context_is_reported(run: Run, model: FakeModel) -> None:
     assert "longer than the context of the model, 50" in err
     assert "/new starts again" in err
     # a reply may end there
-    assert talking(run, model, says("y" * 99), "--raw", "--prompt", "x" * 49)[1] == "yy\n"
+    assert talking(run, model, always_replies("y" * 99), "--raw", "--prompt", "x" * 49)[1] == "yy\n"
 
 
 def test_benchmark_figures(run: Run, model: FakeModel) -> None:

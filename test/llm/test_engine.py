@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from test.llm.fake_model import END, FakeModel, checksum, says
+from test.llm.fake_model import END, FakeModel, always_replies, checksum
 from tinygrad.apps.language.generation.engine import (
     Engine,
     EngineClosedError,
@@ -20,7 +20,7 @@ from tinygrad.apps.language.generation.engine import (
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 
 TIMEOUT_S = 20
-ENDLESS = says("x" * 5000)
+ENDLESS = always_replies("x" * 5000)
 
 
 @pytest.fixture

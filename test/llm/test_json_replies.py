@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from test.llm.fake_model import FakeModel, Script, says
+from test.llm.fake_model import FakeModel, Script, always_replies
 from test.llm.serving import TEMPLATE, Site, running, served
 from tinygrad.apps.language.chat.template import ChatTemplate
 from tinygrad.apps.language.files.catalogue import CATALOGUE
@@ -79,7 +79,7 @@ def asked(script: Script, template: str = TEMPLATE, **request: Any) -> Any:
 
 
 def test_content_is_json_of_the_schema() -> None:
-    with client_for(says(PARIS)) as client:
+    with client_for(always_replies(PARIS)) as client:
         parse = client.chat.completions.parse
         choice = parse(model="fake", messages=[USER], response_format=City).choices[0]
     assert choice.message.content == PARIS
@@ -88,7 +88,7 @@ def test_content_is_json_of_the_schema() -> None:
 
 
 def test_tokens_outside_the_schema_are_never_sampled() -> None:
-    with client_for(says("Sure! The city is Paris, which")) as client:
+    with client_for(always_replies("Sure! The city is Paris, which")) as client:
         completions = client.chat.completions
 
         def ask(seed: int) -> Any:
@@ -107,7 +107,7 @@ def test_tokens_outside_the_schema_are_never_sampled() -> None:
 
 
 def test_json_streams_to_its_end_or_the_maximum_length() -> None:
-    with client_for(says('{"a": [1, "é"]} and more')) as client:
+    with client_for(always_replies('{"a": [1, "é"]} and more')) as client:
         create = client.chat.completions.create
         request = {"model": "fake", "messages": [USER], "response_format": JSON_OBJECT}
         chunks = list(create(**request, stream=True))
@@ -127,18 +127,18 @@ def test_json_streams_to_its_end_or_the_maximum_length() -> None:
 def test_with_tools_a_reply_is_json_or_a_call() -> None:
     schema = {"name": "city", "schema": City.model_json_schema()}
     request = {"tools": TOOLS, "response_format": {"type": "json_schema", "json_schema": schema}}
-    said = asked(says(PARIS), **request)
+    said = asked(always_replies(PARIS), **request)
     assert (said.message.content, said.message.tool_calls) == (PARIS, None)
     for template, call in (
         (TEMPLATE, '<tool_call>\n{"name": "greet", "arguments": {"who": "Bob"}}'),
         ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "greet", "arguments": {"who": "Bob"}}]'),
         (BARE, '{"name": "greet", "parameters": {"who": "Bob"}}'),
     ):
-        called = asked(says(call), template, **request)
+        called = asked(always_replies(call), template, **request)
         assert called.finish_reason == "tool_calls"
         assert called.message.tool_calls[0].function.arguments == '{"who": "Bob"}'
     # if calls have no marker, JSON with a name is not parsed as one
-    said = asked(says(PARIS), BARE, **request)
+    said = asked(always_replies(PARIS), BARE, **request)
     assert (said.message.content, said.message.tool_calls) == (PARIS, None)
 
 
@@ -148,7 +148,7 @@ def test_a_required_call_has_arguments_of_its_tool(choice: Any) -> None:
         choice = {"type": "function", **choice}
     for said in ("I would rather not", ' "greet", "arguments": {"who": "Eve"}}', ' {"b": "one"}}'):
         request = {"tools": TOOLS, "tool_choice": choice, "temperature": 1, "seed": 3}
-        found = asked(says(said), **request).message
+        found = asked(always_replies(said), **request).message
         function = found.tool_calls[0].function
         arguments = json.loads(function.arguments)
         if function.name == "add":
@@ -160,10 +160,10 @@ def test_a_required_call_has_arguments_of_its_tool(choice: Any) -> None:
 def test_an_unsupported_schema_is_an_error() -> None:
     schema = {"name": "wrong", "schema": {"type": "text"}}
     with pytest.raises(openai.BadRequestError, match="cannot be followed: Invalid type: text") as e:
-        asked(says(""), response_format={"type": "json_schema", "json_schema": schema})
+        asked(always_replies(""), response_format={"type": "json_schema", "json_schema": schema})
     assert e.value.param == "response_format"
     with pytest.raises(openai.BadRequestError, match="cannot be followed: .*object") as e:
-        asked(says(""), tools=[tool("f", a=3)], tool_choice="required")
+        asked(always_replies(""), tools=[tool("f", a=3)], tool_choice="required")
     assert e.value.param == "tools"
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from test.llm.fake_model import FakeModel, says, tokenizer
+from test.llm.fake_model import FakeModel, always_replies, tokenizer
 from test.llm.serving import Site, served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TIMEOUT_MS = 10_000
 
-LONG = says("word " * 20_000)
+LONG = always_replies("word " * 20_000)
 
 
 def about(tokens: list[int]) -> list[int]:
@@ -152,7 +152,7 @@ def test_settings_are_sent(browser: Any) -> None:
 
 
 def test_reasoning_is_folded(browser: Any) -> None:
-    model = FakeModel(says("<think>\nhm\n</think>\n\nYes"))
+    model = FakeModel(always_replies("<think>\nhm\n</think>\n\nYes"))
     with served(model) as site, opened(browser, site) as page:
         send(page, "Hello")
         idle(page)

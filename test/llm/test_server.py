@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from test.llm.fake_model import FakeModel, checksum, says, tokenizer
+from test.llm.fake_model import FakeModel, always_replies, checksum, tokenizer
 from test.llm.serving import TIMEOUT_S, Site, served
 from tinygrad.apps.language.server.application import MAX_BODY_BYTES
 
@@ -214,13 +214,13 @@ def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
 
 
 def test_a_call_is_text_if_there_are_no_tools() -> None:
-    with served(FakeModel(says("<tool_call>{}</tool_call>"))) as site:
+    with served(FakeModel(always_replies("<tool_call>{}</tool_call>"))) as site:
         answer = client_of(site).chat.completions.create(model="fake", messages=[USER])
         assert answer.choices[0].message.content == "<tool_call>{}</tool_call>"
 
 
 def test_a_character_is_streamed_whole() -> None:
-    with served(FakeModel(says("aé日👍🏽"))) as site:
+    with served(FakeModel(always_replies("aé日👍🏽"))) as site:
         stream = client_of(site).chat.completions.create(model="fake", messages=[USER], stream=True)
         parts = [chunk.choices[0].delta.content for chunk in stream]
         assert [part for part in parts if part] == list("aé日👍🏽")
@@ -263,7 +263,7 @@ def test_many_clients_get_their_own_replies(client: Any, site: Site) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
-    model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
+    model = FakeModel(always_replies("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
         body = json.dumps({"messages": [USER], "stream": stream}).encode()
         for _ in range(2):  # a running and a waiting request
@@ -314,7 +314,7 @@ def test_clients_that_disconnect_at_random_do_not_disturb_others() -> None:
 
 
 def test_a_full_queue_is_reported(client: Any) -> None:
-    model = FakeModel(says("x" * 100_000), max_context=200_000, step_s=0.001)
+    model = FakeModel(always_replies("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
         client = client_of(site)
         streams = []

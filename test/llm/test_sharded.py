@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from test.llm.reference import Reference
-from test.llm.tiny import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_model
+from test.llm.tiny_models import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_model
 from tinygrad import Device, Mesh, Tensor
 from tinygrad.apps.language.generation.engine import Engine, GenerationRequest
 from tinygrad.apps.language.generation.sampling import Sampling

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from test.llm.reference import Reference
-from test.llm.tiny import CONTEXT, RECIPES, VOCAB, write_model
+from test.llm.tiny_models import CONTEXT, RECIPES, VOCAB, write_model
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generation.sampling import Sampling
