@@ -1,6 +1,4 @@
-"""The public contract of sharded tensors: a program on several devices computes what it does on
-one.
-"""
+"""The public contract of sharded tensors: layouts, values, communication and kernel counts."""
 
 from __future__ import annotations
 

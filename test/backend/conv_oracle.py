@@ -1,5 +1,4 @@
-"""Reference implementations in numpy and float64: convolution, pooling, interpolation, and
-gradients.
+"""References in numpy and float64 for convolution, pooling, interpolation, and their gradients.
 
 A table maps each element of each window to an element of the flattened source, or to -1 in the
 padding. Values are gathered by the table, and gradients scattered by it. Interpolation is one

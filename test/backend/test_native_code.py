@@ -1,6 +1,4 @@
-"""The C sources of the CPU runtime: the shipped IR is compiled from them, and the pool has no
-races.
-"""
+"""The C sources of the CPU runtime: the shipped IR is up to date, and the pool has no races."""
 
 from __future__ import annotations
 

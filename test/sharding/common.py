@@ -1,6 +1,4 @@
-"""Helpers of sharding tests: layouts, arrays, and comparison of a program with itself on one
-device.
-"""
+"""Helpers of sharding tests: layouts, arrays, and comparison of programs with one device."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Scenario 23: every op equals itself on one device, on every axis and in every layout: values and
-gradients.
-"""
+"""Scenario 23: every op, on every axis and in every layout, equals one device."""
 
 from __future__ import annotations
 

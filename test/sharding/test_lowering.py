@@ -1,6 +1,4 @@
-"""Lowering of sharded graphs: lowered and evaluated in numpy, they equal the tensor graph; bytes
-are counted.
-"""
+"""Lowering of sharded graphs: values, evaluated in numpy, equal the tensor graph's; and bytes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Scenarios 10, 13 and 24: resharding, and propagation through reshapes, with the fewest bytes.
-
-Scenarios 11 and 12 are in test_between_meshes.py, 14 and 15 in test_pipeline.py, 22 in
-test_sharded_axis.py, 23 in test_every_op.py and 21 in test_scenarios_cache.py.
-"""
+"""Scenarios 10, 13 and 24: resharding, and propagation through reshapes, with the fewest bytes."""
 
 from __future__ import annotations
 
