@@ -5,7 +5,7 @@ Input: a node whose sources have a device. Output: its `DeviceValue`.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
 
 from tinygrad.sharding import (
     LAYOUT_RULES,
@@ -22,34 +22,44 @@ from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
 
 
 def compute_device(node: Node) -> DeviceValue:
-    """The device of a node, by the rule of its op."""
-    op = node.op
-    if op in {Ops.BUFFER, Ops.TRANSFER}:
-        return cast(DeviceValue, node.arg.device)
-    if op in {Ops.COPY, Ops.ALLREDUCE, Ops.MSTACK}:
-        return cast(DeviceValue, node.arg)
-    if op is Ops.MSELECT:
-        return selected_device(node)
-    if op is Ops.REDUCE_AXIS:
-        layout = node.src[0].device
-        if isinstance(layout, Sharding):
-            return reduce_layout(layout, node.arg.axes, node.arg.op.name)
-        return layout
-    if op in GroupOp.Movement:
-        layout = node.src[0].device
-        if isinstance(layout, Sharding):
-            return LAYOUT_RULES[op.name](layout, node.src[0].shape, node.arg)
-        return layout
-    if op is Ops.GATHER:
-        return gather_device(node)
-    if op in GroupOp.Scatter:
-        return scatter_device(node)
-    if op is Ops.CUSTOM_KERNEL:
-        written: Node = node.src[node.arg.output]
-        return written.device
-    if op is Ops.SINK:
-        return None
-    return next((x.device for x in node.src if x.device is not None), None)
+    """The device of a node, by the rule of its op; elementwise, the device of its sources."""
+    rule = DEVICE_RULES.get(node.op)
+    if rule is not None:
+        return rule(node)
+    for x in node.src:
+        device = x.device
+        if device is not None:
+            return device
+    return None
+
+
+def _device_of_argument(node: Node) -> DeviceValue:
+    device: DeviceValue = node.arg.device
+    return device
+
+
+def _argument(node: Node) -> DeviceValue:
+    device: DeviceValue = node.arg
+    return device
+
+
+def _movement_device(node: Node) -> DeviceValue:
+    layout = node.src[0].device
+    if isinstance(layout, Sharding):
+        return LAYOUT_RULES[node.op.name](layout, node.src[0].shape, node.arg)
+    return layout
+
+
+def _reduce_device(node: Node) -> DeviceValue:
+    layout = node.src[0].device
+    if isinstance(layout, Sharding):
+        return reduce_layout(layout, node.arg.axes, node.arg.op.name)
+    return layout
+
+
+def _written_device(node: Node) -> DeviceValue:
+    written: Node = node.src[node.arg.output]
+    return written.device
 
 
 def is_placement(node: Node) -> bool:
@@ -112,3 +122,17 @@ def selected_device(node: Node) -> str:
     assert isinstance(device, Sharding | Spmd), f"MSELECT of a value on {device!r}"
     number: int = node.arg
     return device.devices[number]
+
+
+DEVICE_RULES: dict[Ops, Callable[[Node], DeviceValue]] = {
+    **dict.fromkeys((Ops.BUFFER, Ops.TRANSFER), _device_of_argument),
+    **dict.fromkeys((Ops.COPY, Ops.ALLREDUCE, Ops.MSTACK), _argument),
+    **dict.fromkeys(GroupOp.Movement, _movement_device),
+    **dict.fromkeys(GroupOp.Scatter, scatter_device),
+    Ops.MSELECT: selected_device,
+    Ops.REDUCE_AXIS: _reduce_device,
+    Ops.GATHER: gather_device,
+    Ops.CUSTOM_KERNEL: _written_device,
+    Ops.SINK: lambda _: None,
+}
+"""The ops whose device is not simply that of their sources."""

@@ -14,10 +14,12 @@ from typing import Any
 
 
 class NodeRef(weakref.ref[Any]):
-    """A weak reference to a node, with the contents of the node as its key in the table."""
+    """A weak reference to a node, with the contents of the node as its key in the table; the key is
+    None if the reference is not in the table.
+    """
 
     __slots__ = ("key",)
-    key: tuple[Any, ...]
+    key: tuple[Any, ...] | None
 
 
 table: dict[tuple[Any, ...], NodeRef] = {}
@@ -43,7 +45,7 @@ class _Removal:
         # the node still holds its sources here, so none of them dies while the lock is held
         if not self.dead and _lock.acquire(False):
             try:
-                if table.get(ref.key) is ref:
+                if ref.key is not None:
                     del table[ref.key]
             finally:
                 _lock.release()
@@ -59,8 +61,7 @@ class _Removal:
             try:
                 while is_outermost and self.dead:
                     ref = self.dead.popleft()
-                    # a new node may have taken the key since
-                    if table.get(ref.key) is ref:
+                    if ref.key is not None:
                         del table[ref.key]
             finally:
                 self.is_running = not is_outermost
@@ -73,15 +74,20 @@ _removal = _Removal()
 node_died = _removal.node_died
 
 
-def replace_dead(ref: NodeRef) -> Any:
-    """Put `ref` in place of a reference whose node has died, and return its node.
+def find_interned(ref: NodeRef) -> Any:
+    """The interned node equal to that of `ref`, which could not be added to the table.
 
-    If another thread has put an equal node there, return that one.
+    If the node in the table has died, `ref` takes its place. If it lives, as another thread has
+    added it meanwhile, `ref` gives up its key.
     """
     with _lock:
-        found = table.setdefault(ref.key, ref)()
+        assert ref.key is not None
+        other = table.setdefault(ref.key, ref)
+        found = other()
         if found is None:
-            table[ref.key] = ref
+            other.key, table[ref.key] = None, ref
             found = ref()
+        elif other is not ref:
+            ref.key = None
     _removal.run()
     return found

@@ -17,7 +17,7 @@ from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import DeviceValue, TensorDevice
-from tinygrad.uop.interning import NodeRef, node_died, replace_dead, table
+from tinygrad.uop.interning import NodeRef, find_interned, node_died, table
 from tinygrad.uop.math import MathMixin
 
 N = TypeVar("N", bound="Node")
@@ -85,8 +85,8 @@ class Node(MathMixin):
         new = NodeRef(self, node_died)
         new.key = key
         found = table.setdefault(key, new)()
-        if found is None:
-            found = replace_dead(new)
+        if found is not self:
+            found = find_interned(new)
         return found
 
     __hash__ = object.__hash__

@@ -49,7 +49,7 @@ class TensorGraphMixin(MovementMixin):
             dtype = dtypes.bool.vec(self.dtype.count) if self.dtype.count > 1 else dtypes.bool
         else:
             dtype = srcs[-1].dtype
-        if any(isinstance(x.device, Sharding) for x in srcs) or _conflicts(srcs):
+        if _conflicts(srcs):
             srcs = reshard.reshard_to_common_layout(op, srcs)
         return type(self)(op, dtype, srcs)
 
@@ -154,5 +154,7 @@ class TensorGraphMixin(MovementMixin):
         return gather_scatter.scatter(op, self, index, count, batch)
 
 
-def _conflicts(srcs: tuple[Any, ...]) -> bool:
-    return len({x.device for x in srcs if x.device is not None}) > 1
+def _conflicts(srcs: tuple[Node, ...]) -> bool:
+    """Whether sources are on different devices, or in different layouts."""
+    devices = {x.device for x in srcs}
+    return len(devices) > 1 and len(devices - {None}) > 1
