@@ -1,4 +1,4 @@
-"""Scenario 23: every op, on every axis and in every layout, equals one device."""
+"""Scenario 23: every op on every axis in every layout: values and gradients, against one device."""
 
 from __future__ import annotations
 

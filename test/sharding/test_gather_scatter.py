@@ -73,7 +73,7 @@ def test_gather_within_sharded_rows_moves_nothing(name: str) -> None:
     )
 
 
-def test_index_tensors_of_any_length_select_rows() -> None:
+def test_an_arange_of_any_length_is_recognised_as_an_enumeration() -> None:
     for count in ("8", "1000"):
         # large numbers that are equal may be two objects
         assert enumerated_axis(Tensor.arange(int(count)).reshape(1, int(count), 1).uop) == 1

@@ -184,7 +184,7 @@ def test_changed_weights_are_seen(name: str) -> None:
         assert runs == [ROWS, ROWS, model.weight.device]
 
 
-def test_moving_a_weight_to_other_devices_inside_is_an_error_at_the_call() -> None:
+def test_a_weight_moved_to_other_devices_is_an_error_at_the_call() -> None:
     model, x = linear(ROWS), placed(array(4, 8), COPIES)
     step = TinyJit(lambda x: model(x).realize())
     for _ in range(3):

@@ -183,7 +183,7 @@ def test_host_arrays_are_sliced_on_the_host(layout: Sharding, way: str) -> None:
     np.testing.assert_array_equal(x.numpy(), array * 2)
 
 
-def test_the_gradient_of_a_sharded_array_is_found_after_a_shard_was_realized() -> None:
+def test_the_gradient_of_a_sharded_array_is_found_after_a_user_of_it_was_realized() -> None:
     x = Tensor(np.ones((8, 8), np.float32), requires_grad=True)
     split = x.shard(EIGHT, 1)
     loss = (split * 3).sum()

@@ -282,7 +282,7 @@ def test_an_optimizer_with_fused_parameters_cannot_be_planned() -> None:
         plan(training_step, inputs, MESHES["two"])
 
 
-def test_an_optimizer_has_few_layers_while_lists_are_shortened() -> None:
+def test_an_optimizer_is_shortened_with_the_layers_of_its_model() -> None:
     inputs = with_optimizer(language_model(5, "CPU"), "adam")
     optimizer = inputs["optimizer"]
     before = dict(vars(optimizer))

@@ -59,7 +59,7 @@ def test_independent_chains_share_launches():
     assert [len(group) for group in grouped(items)] == [3] * 4
 
 
-def test_an_item_stays_close_to_earlier_writes():
+def test_an_item_is_hoisted_by_a_limited_number_of_groups():
     first = [Buffer("CPU", 4, dtypes.uint8) for _ in range(40)]
     items = [Item([b], (b, a)) for a, b in itertools.pairwise(first)]
     alone = Buffer("CPU", 4, dtypes.uint8)
