@@ -64,7 +64,7 @@ def add_program() -> CPUProgram:
     return CPUProgram("add", llvm.compile_llvm(ADD_IR))
 
 
-# *** compiling ***
+# ---- compiling ----
 
 
 class HeapInfo(ctypes.Structure):
@@ -179,7 +179,7 @@ define void @k(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
     assert raw[16:28] == bytes([1] * 8) + raw[8:12]
 
 
-# *** the cache ***
+# ---- the cache ----
 
 
 def test_compiled_kernels_are_cached(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -219,7 +219,7 @@ def test_compiled_c_is_cached(empty_cache: Path, monkeypatch: pytest.MonkeyPatch
     assert c_compiler.compile_c(ADD_C) == b"new"
 
 
-# *** conversions of float16 ***
+# ---- conversions of float16 ----
 
 
 def interesting_floats() -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -293,7 +293,7 @@ def test_builtin_extension_of_half_is_exact():
     assert np.isnan(result[~ok]).all()
 
 
-# *** copies ***
+# ---- copies ----
 
 SIZES = (1, 63, 4096, SERIAL_COPY_BYTES - 1, SERIAL_COPY_BYTES + 1, (32 << 20) + 77)
 
@@ -325,7 +325,7 @@ def test_copies_between_overlapping_views_are_exact(size: int, shift: int):
     np.testing.assert_array_equal(base.numpy(), expected)
 
 
-# *** replay ***
+# ---- replay ----
 
 
 def test_a_replay_runs_its_records_in_order():

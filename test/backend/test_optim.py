@@ -256,7 +256,7 @@ def test_a_group_steps_all_its_optimizers():
     assert_all_close(found, [alone[0], other[1]])
 
 
-# *** layouts ***
+# ---- layouts ----
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
@@ -290,7 +290,7 @@ def test_parameters_on_different_devices_are_trained_together():
         np.testing.assert_allclose(param.numpy(), value - 0.1 * np.sign(grad), 1e-4, 1e-4)
 
 
-# *** use ***
+# ---- use ----
 
 
 def test_the_rate_can_be_changed_between_steps():
@@ -348,7 +348,7 @@ def test_a_subclass_needs_only_its_step():
     assert param.tolist() == [2.0]
 
 
-# *** errors ***
+# ---- errors ----
 
 
 def test_nothing_to_train_is_an_error():
@@ -378,7 +378,7 @@ def test_parameters_moved_after_the_optimizer_was_made_are_an_error():
         optimizer.step()
 
 
-# *** kernels ***
+# ---- kernels ----
 
 
 def test_the_first_step_has_the_kernels_of_the_second():

@@ -131,7 +131,7 @@ def bytes_per_token() -> int:
     return sum(entry.nbytes for entry in entries.values())
 
 
-# *** llama.cpp ***
+# ---- llama.cpp ----
 
 
 @functools.cache
@@ -167,7 +167,7 @@ def llama_decode_s() -> float:
     return statistics.median(times)
 
 
-# *** the table ***
+# ---- the table ----
 
 
 def speeds() -> None:

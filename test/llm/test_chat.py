@@ -97,7 +97,7 @@ def test_messages_are_normalized_for_templates() -> None:
     assert arguments == [{"a": 1}, "{"]
 
 
-# *** stop strings ***
+# ---- stop strings ----
 
 
 @given(st.text("abcE", max_size=20), st.lists(st.text("abcE", min_size=1, max_size=3)))
@@ -111,7 +111,7 @@ def test_a_stop_string_is_found_however_text_is_divided(text: str, stops: list[s
     assert not any(stop in expected for stop in stops)
 
 
-# *** replies ***
+# ---- replies ----
 
 F = ToolCall("f", '{"a": 1}')
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'

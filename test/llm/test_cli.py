@@ -146,7 +146,7 @@ def test_models_are_listed(run: Run) -> None:
     assert "https://huggingface.co/" in out
 
 
-# *** errors ***
+# ---- errors ----
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def client(site: Site) -> Any:
     return client_of(site)
 
 
-# *** the official client ***
+# ---- the official client ----
 
 
 def test_a_conversation_gets_a_reply(client: Any) -> None:
@@ -242,7 +242,7 @@ def test_an_asynchronous_client_streams(site: Site) -> None:
     assert asyncio.run(ask_all()) == [checksum(prompt_of(f"{n}" * n)) for n in range(1, 20)]
 
 
-# *** many clients ***
+# ---- many clients ----
 
 
 def test_many_clients_get_their_own_replies(client: Any, site: Site) -> None:
@@ -331,7 +331,7 @@ def test_a_full_queue_is_reported(client: Any) -> None:
         site.wait_until_idle()
 
 
-# *** rejected requests ***
+# ---- rejected requests ----
 
 
 def bad(**changes: Any) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def expected(path: Path) -> Any:
     return Reference(path).logits(tokens_of(LONG))
 
 
-# *** families ***
+# ---- families ----
 
 
 @pytest.mark.parametrize("architecture", RECIPES)
@@ -80,7 +80,7 @@ def test_a_batch_of_sequences_has_the_logits_of_each(loaded: Transformer, path: 
     np.testing.assert_allclose(found, [reference.logits(tokens) for tokens in batch], **CLOSE)
 
 
-# *** chunked prefill and the KV cache ***
+# ---- chunked prefill and the KV cache ----
 
 
 def test_a_prompt_of_several_chunks(loaded: Transformer, expected: Any):
@@ -161,7 +161,7 @@ def test_kernels_are_the_same_in_all_layers_and_captured_at_once(folder: Path):
     assert not compiled_kernels and step.captured is captured
 
 
-# *** batches of sequences ***
+# ---- batches of sequences ----
 
 
 def test_sequences_of_different_lengths_are_decoded_together(loaded: Transformer, expected: Any):
@@ -180,7 +180,7 @@ def test_sequences_of_different_lengths_are_decoded_together(loaded: Transformer
     np.testing.assert_allclose(logits, expected[[44, 7]], **CLOSE)
 
 
-# *** generation ***
+# ---- generation ----
 
 
 def test_generated_tokens_are_the_greedy_tokens_of_the_reference(loaded: Transformer, path: Path):
@@ -246,7 +246,7 @@ def test_decode_takes_one_token_for_each_cache(loaded: Transformer):
         loaded.decode([1, 2], [loaded.new_cache()])
 
 
-# *** files ***
+# ---- files ----
 
 
 def test_weights_stay_in_the_file(path: Path):

@@ -40,7 +40,7 @@ def filled(device: str, values: np.ndarray[Any, Any]) -> Buffer:
     return buffer.copyin(values.data.cast("B"))
 
 
-# *** names ***
+# ---- names ----
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_compiling_for_a_device_without_kernels_is_an_error():
         Device["NPY"].compile("")
 
 
-# *** buffers ***
+# ---- buffers ----
 
 
 @given(st.integers(0, 5000))
@@ -194,7 +194,7 @@ def test_a_multibuffer_has_one_buffer_per_device():
     assert multi.allocate().is_allocated()
 
 
-# *** host memory without a copy ***
+# ---- host memory without a copy ----
 
 
 def test_numpy_memory_is_used_without_a_copy():
@@ -246,7 +246,7 @@ def test_an_external_pointer_is_used_unchanged():
     assert buffer.numpy().tolist() == [7, 1, 2, 3]
 
 
-# *** allocators ***
+# ---- allocators ----
 
 
 class CountingAllocator(Allocator):
@@ -335,7 +335,7 @@ def test_host_memory_is_aligned():
         assert address + nbytes <= start + owner.nbytes
 
 
-# *** copies between devices ***
+# ---- copies between devices ----
 
 
 @pytest.mark.parametrize("source", ["NPY", "CPU", "CPU:1", "NULL"])
@@ -383,7 +383,7 @@ def test_devices_with_separate_memory_copy_through_the_host(monkeypatch: pytest.
     assert on_host.numpy().tobytes() == b"abcd"
 
 
-# *** files ***
+# ---- files ----
 
 
 def test_a_file_is_read_at_an_offset(tmp_path: Path):

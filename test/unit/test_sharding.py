@@ -78,7 +78,7 @@ def windows(*each: tuple[int, int, int, int, int]) -> Windows:
     return Windows(each, frozenset(axis for window in each for axis in window[:2]))
 
 
-# *** the value ***
+# ---- the value ----
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_an_invalid_layout_names_the_field_and_the_fix(build: Any, message: str)
         build()
 
 
-# *** shapes and regions ***
+# ---- shapes and regions ----
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_symbolic_sizes_are_sharded_as_their_upper_bound() -> None:
     assert common_layout([split(4), layout], [80, 80], [(most, 2), (most, 2)]) is layout
 
 
-# *** propagation ***
+# ---- propagation ----
 
 
 def test_every_movement_op_has_a_layout_rule() -> None:
@@ -408,7 +408,7 @@ def test_reduce(layout: Sharding, axes: tuple[int, ...], op: str, keeps: Shardin
     assert reduce_layout(layout, axes, op) is keeps
 
 
-# *** transfers ***
+# ---- transfers ----
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_an_unknown_all_reduce_names_the_known_ones() -> None:
         allreduce_bytes(4, 1024, "tree")
 
 
-# *** choice ***
+# ---- choice ----
 
 X, BIAS, COLUMN = (64, 128), (1, 128), (64, 1)
 
@@ -589,7 +589,7 @@ def test_operands_that_do_not_combine(other: Sharding, message: str) -> None:
         common_layout([split(2, 0), other], [8, 8], [(2,), (2,)])
 
 
-# *** named meshes ***
+# ---- named meshes ----
 
 MESH = Mesh((2, 4), ("dp", "tp"), cpus(8))
 

@@ -110,7 +110,7 @@ def logical(layout: Sharding, shape: IntShape, arrays: list[Array]) -> Array:
     return whole
 
 
-# *** regions ***
+# ---- regions ----
 
 
 @quick
@@ -144,7 +144,7 @@ def test_canonical_form_is_stable(case: tuple[Sharding, IntShape]) -> None:
     assert layout.with_axes(layout.axes) is layout
 
 
-# *** propagation: an op on the global array, then sharding, equals the op on each shard ***
+# ---- propagation: an op on the global array, then sharding, equals the op on each shard ----
 
 
 def draw_order(draw: Draw, shape: IntShape) -> IntShape:
@@ -404,7 +404,7 @@ def test_reshape_fails_only_if_no_layout_fits(data: st.DataObject) -> None:
         assert [set(cut(moved, region).flat) for region in regions] != held, candidate
 
 
-# *** transfers ***
+# ---- transfers ----
 
 
 @st.composite
@@ -458,7 +458,7 @@ def test_resharding_a_replicated_layout_sends_nothing(data: st.DataObject) -> No
     assert transfer_bytes(layout.replicated(), layout, shape, 4) == 0
 
 
-# *** choice ***
+# ---- choice ----
 
 
 @quick

@@ -42,7 +42,7 @@ def write_file(path: Path, header: object, data: bytes = b"") -> Path:
     return path
 
 
-# *** collecting ***
+# ---- collecting ----
 
 
 def test_names_lead_through_objects_dicts_lists_and_named_tuples():
@@ -103,7 +103,7 @@ def test_parameters_are_the_tensors_in_the_order_of_their_names():
     assert all(one is other for one, other in zip(found, expected, strict=True))
 
 
-# *** loading ***
+# ---- loading ----
 
 
 def state_of(model: object) -> dict[str, Tensor]:
@@ -204,7 +204,7 @@ def test_loading_lazily_runs_nothing():
     assert model.l1.weight.tolist() == [[1.0] * 3] * 4
 
 
-# *** saving ***
+# ---- saving ----
 
 
 def test_saved_tensors_are_loaded(tmp_path):
@@ -310,7 +310,7 @@ def test_a_failed_save_leaves_the_old_file_alone(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-# *** invalid files ***
+# ---- invalid files ----
 
 GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 

@@ -63,7 +63,7 @@ def patched(content: bytes, position: int, new: bytes) -> bytes:
     return content[:position] + new + content[position + len(new) :]
 
 
-# *** TensorIO ***
+# ---- TensorIO ----
 
 
 @pytest.fixture(params=["memory", "disk", "part"])
@@ -141,7 +141,7 @@ def test_a_function_of_bytes_takes_names_and_keywords(tmp_path):
         size(tmp_path / "missing")
 
 
-# *** archives ***
+# ---- archives ----
 
 TAR_FORMATS = [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT]
 
@@ -194,7 +194,7 @@ def test_files_of_an_archive_on_disk_are_not_read(tmp_path, monkeypatch, pack, e
     assert bytes(files["small"].to("CPU").data()) == b"y"
 
 
-# *** invalid archives ***
+# ---- invalid archives ----
 
 
 @pytest.mark.parametrize("tar_format", TAR_FORMATS)

@@ -47,7 +47,7 @@ def values(x: Tensor) -> np.ndarray:
     return x.to("CPU").numpy()
 
 
-# *** tensors ***
+# ---- tensors ----
 
 
 @both_formats
@@ -134,7 +134,7 @@ def test_a_view_of_a_storage_in_a_stream(load):
     assert values(loaded).tolist() == [7, 8, 9]
 
 
-# *** containers ***
+# ---- containers ----
 
 
 @both_formats
@@ -189,7 +189,7 @@ def test_a_model_is_loaded_onto_its_devices(load, make):
     np.testing.assert_array_equal(model.bias.numpy(), bias)
 
 
-# *** hostile files ***
+# ---- hostile files ----
 
 
 class Calls:
@@ -368,7 +368,7 @@ def test_a_file_of_another_format(load):
         load(b"hello")
 
 
-# *** files written by PyTorch ***
+# ---- files written by PyTorch ----
 
 
 def same(saved: Any, loaded: Any, torch: Any) -> None:
