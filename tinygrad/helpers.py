@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# *** sequences ***
+# ---- sequences ----
 
 
 @overload
@@ -272,7 +272,7 @@ def unwrap(x: T | None) -> T:
     return x
 
 
-# *** arithmetic; `Any` because the sizes may be symbolic ***
+# ---- arithmetic; `Any` because the sizes may be symbolic ----
 
 
 @overload
@@ -353,7 +353,7 @@ def polyN(x: Any, coefficients: Iterable[float]) -> Any:
     return functools.reduce(lambda total, coefficient: total * x + coefficient, coefficients, 0.0)
 
 
-# *** files ***
+# ---- files ----
 
 
 def temp(name: str, append_user: bool = False) -> str:
@@ -369,7 +369,7 @@ def temp(name: str, append_user: bool = False) -> str:
     return os.path.join(tempfile.gettempdir(), name)
 
 
-# *** the disk cache, for Python values ***
+# ---- the disk cache, for Python values ----
 
 
 def diskcache_get(table: str, key: Any) -> Any:

@@ -102,7 +102,7 @@ def _to_tensors(arrays: list[Array], device: DeviceLike) -> Tensors:
     return x_train, y_train, x_test, y_test
 
 
-# *** the cache ***
+# ---- the cache ----
 
 
 def load_cached(
@@ -154,7 +154,7 @@ def _from_first(name: str, sources: list[Callable[[], list[Array]]], path: Path)
     )
 
 
-# *** sources ***
+# ---- sources ----
 
 
 def mnist_from_wheel() -> list[Array]:

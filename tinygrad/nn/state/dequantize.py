@@ -18,7 +18,7 @@ from tinygrad.tensor import Tensor
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
-# *** fields of blocks ***
+# ---- fields of blocks ----
 
 
 def half(blocks: Tensor, byte: int) -> Tensor:
@@ -58,7 +58,7 @@ def fifth_bits(blocks: Tensor, byte: int) -> Tensor:
     return bits.cast(dtypes.uint8).flatten(-2) << 4
 
 
-# *** blocks of 32 with one scale ***
+# ---- blocks of 32 with one scale ----
 
 
 def q4_0(blocks: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def q8_0(blocks: Tensor) -> Tensor:
     return signed(blocks[..., 2:]) * half(blocks, 0)
 
 
-# *** super-blocks of 256 with low-precision scales ***
+# ---- super-blocks of 256 with low-precision scales ----
 
 
 def q2_k(blocks: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def _in_parts(q: Tensor, scale: Tensor, minimum: Tensor | None = None) -> Tensor
     return (value if minimum is None else value - minimum.unsqueeze(-1)).flatten(-2)
 
 
-# *** 4-bit codes of non-uniform values ***
+# ---- 4-bit codes of non-uniform values ----
 
 
 def iq4_nl(blocks: Tensor) -> Tensor:

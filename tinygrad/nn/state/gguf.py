@@ -134,7 +134,7 @@ def _alignment(reader: HeaderReader, metadata: dict[str, Any]) -> int:
     return alignment
 
 
-# *** tensors ***
+# ---- tensors ----
 
 
 def _entry(reader: HeaderReader, alignment: int) -> TensorEntry:

@@ -218,7 +218,7 @@ class Engine:
             self._changed.notify()
         self._thread.join()
 
-    # *** on the engine's thread ***
+    # ---- on the engine's thread ----
 
     def _run(self) -> None:
         while self._has_work():

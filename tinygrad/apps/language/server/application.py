@@ -55,7 +55,7 @@ class RequestHandlers:
         self.any_host = any_host
         self.created = int(time.time())
 
-    # *** endpoints ***
+    # ---- endpoints ----
 
     async def page(self, request: Request) -> Response:
         """The chat page."""
@@ -101,7 +101,7 @@ class RequestHandlers:
             return EventStream(choices, _chunks(choices, response, prepared.options.include_usage))
         return await _whole(request, choices, response)
 
-    # *** access ***
+    # ---- access ----
 
     def check(self, request: Request) -> None:
         """Raise ApiError for a request of another host name, or without the API key."""
