@@ -244,7 +244,7 @@ VIZ = ContextVar("VIZ", 0, NO_EFFECT)
 MEMORY_PLANNER = ContextVar("MEMORY_PLANNER", 1, "1 lets buffers with disjoint lives share memory.")
 SCHEDULE_CACHE = ContextVar("SCHEDULE_CACHE", 1, "1 schedules graphs of the same structure once.")
 CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
-CACHEDIR = ContextVar("CACHEDIR", "", "Where caches go; empty is the user's cache folder.")
+CACHEDIR = ContextVar("CACHEDIR", "", "The folder of caches; empty is the user's cache folder.")
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
 
 
