@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="mmap places memory otherwise, and limits differ"
+    sys.platform != "linux", reason="mmap and limits behave differently"
 )
 
 # `KERNEL` stores entry `begin` of a table of constants: code and constants are two sections.

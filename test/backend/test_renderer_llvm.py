@@ -53,7 +53,7 @@ def test_every_dtype_has_a_type(dtype: DType) -> None:
 @pytest.mark.parametrize("source", KNOWN)
 def test_conversions_end_in_the_target_type(source: DType, target: DType) -> None:
     if dtypes.is_float(source) and target is dtypes.uint64:
-        pytest.skip("done by way of int64 before it gets here")
+        pytest.skip("decomposed via int64 before rendering")
     steps = cast_steps(source, target)
     last = steps[-1][1] if steps else source
     assert dtypes.is_bool(target) or value_type(last) == value_type(target)

@@ -1,6 +1,6 @@
 """Random programs of tensors, shards and stacks of shards, and writes to them, against numpy.
 
-A shard is modelled by a view of its tensor's array; every other value by an array of its own.
+A shard is modelled by a view of its tensor's array; every other value by a separate array.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHAPES = [(8, 4), (5, 3), (10, 6), (6, 7)]
 
 @dataclass(eq=False)
 class Value:
-    """A tensor and the array that it must equal. `is_stored` if writes to it are seen by views."""
+    """A tensor and the array that it must equal; `is_stored` if views of it see writes."""
 
     tensor: Tensor
     array: Array
@@ -28,7 +28,7 @@ class Value:
 
 
 class Program:
-    """One random program, whose state is all values so far."""
+    """A random program; its state is the values so far."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -40,7 +40,7 @@ class Program:
         self.tensors = [Value(stored, array, True)]
 
     def cut(self, array: Array) -> list[Array]:
-        """The views of an array that its shards are."""
+        """The views of an array that model its shards."""
         regions = self.layout.regions(self.shape)
         return [array[tuple(slice(*bounds) for bounds in region)] for region in regions]
 
@@ -95,7 +95,7 @@ class Program:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_writes_are_seen_by_shards_and_by_nothing_else(seed: int) -> None:
+def test_only_shards_see_writes_to_a_tensor(seed: int) -> None:
     program = Program(seed)
     steps = [
         *(program.take_shards, program.stack, program.compute, program.realize),

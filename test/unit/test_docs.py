@@ -62,7 +62,7 @@ def test_the_links_of_a_page_exist(page: Path) -> None:
     links = LINK.findall(CODE.sub("", (ROOT / page).read_text()))
     files = [link for link in links if not link.startswith(("http:", "https:"))]
     missing = [link for link in files if not (ROOT / page).parent.joinpath(link).exists()]
-    assert not missing, f"{page} links to what is not there: {', '.join(missing)}"
+    assert not missing, f"{page} has dead links: {', '.join(missing)}"
 
 
 def test_the_checks_before_a_change_run_the_test_command_of_the_readme() -> None:
