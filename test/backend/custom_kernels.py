@@ -22,7 +22,7 @@ def loop(size: int, number: int) -> UOp:
     return UOp.range(size, number)
 
 
-def term(size: int, number: int) -> UOp:
+def reduction(size: int, number: int) -> UOp:
     return UOp.range(size, number, axis_type=AxisType.REDUCE)
 
 
@@ -33,7 +33,7 @@ def add(c: UOp, a: UOp, b: UOp) -> UOp:
 
 
 def matmul(c: UOp, a: UOp, b: UOp) -> UOp:
-    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
+    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), reduction(a.shape[1], 2)
     product = (a[i, k] * b[k, j]).reduce(k, arg=Ops.ADD)
     return c[i, j].store(product).end(i, j).sink(arg=KernelInfo(name="custom_matmul"))
 
@@ -45,13 +45,13 @@ def matmul_gradient(gradient: UOp, kernel: UOp) -> tuple[UOp | None, ...]:
 
 def largest(y: UOp, x: UOp) -> UOp:
     """The maximum of each row."""
-    i, j = loop(x.shape[0], 0), term(x.shape[1], 1)
+    i, j = loop(x.shape[0], 0), reduction(x.shape[1], 1)
     return y[i].store(x[i, j].reduce(j, arg=Ops.MAX)).end(i).sink()
 
 
 def matmul_in_memory(c: UOp, a: UOp, b: UOp) -> UOp:
     """Accumulates in the memory of the result."""
-    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), term(a.shape[1], 2)
+    i, j, k = loop(c.shape[0], 0), loop(c.shape[1], 1), reduction(a.shape[1], 2)
     c = c[i, j].set(0.0)
     c = c[i, j].set(c.after(k)[i, j] + a[i, k] * b[k, j], end=k)
     return c.end(i, j).sink(arg=KernelInfo(name="in_memory", opts_to_apply=()))
@@ -59,7 +59,7 @@ def matmul_in_memory(c: UOp, a: UOp, b: UOp) -> UOp:
 
 def matmul_in_registers(c: UOp, a: UOp, b: UOp) -> UOp:
     """Two rows of the result at a time, in two registers."""
-    i, j, k = loop(c.shape[0] // 2, 0), loop(c.shape[1], 1), term(a.shape[1], 2)
+    i, j, k = loop(c.shape[0] // 2, 0), loop(c.shape[1], 1), reduction(a.shape[1], 2)
     clear, row, last = loop(2, 3), loop(2, 4), loop(2, 5)
     sums = UOp.placeholder((2,), c.dtype, 0, addrspace=AddrSpace.REG)
     sums = sums.after(i, j)[clear].set(0.0, end=clear)
@@ -70,7 +70,7 @@ def matmul_in_registers(c: UOp, a: UOp, b: UOp) -> UOp:
 
 def softmax(y: UOp, x: UOp) -> UOp:
     rows, columns = x.shape
-    i, j, k, out = loop(rows, 0), term(columns, 1), term(columns, 2), loop(columns, 3)
+    i, j, k, out = loop(rows, 0), reduction(columns, 1), reduction(columns, 2), loop(columns, 3)
     largest = x[i, j].reduce(j, arg=Ops.MAX)
     total = ((x[i, k] - largest) * LOG2_E).exp2().reduce(k, arg=Ops.ADD)
     return y[i, out].store(((x[i, out] - largest) * LOG2_E).exp2() / total).end(i, out).sink()
@@ -79,7 +79,7 @@ def softmax(y: UOp, x: UOp) -> UOp:
 def attention(o: UOp, q: UOp, k: UOp, v: UOp) -> UOp:
     """`(q @ k.T) @ v`, with nested accumulators."""
     count, dim = q.shape
-    i, column, j, inner = loop(count, 0), loop(dim, 1), term(count, 2), term(dim, 3)
+    i, column, j, inner = loop(count, 0), loop(dim, 1), reduction(count, 2), reduction(dim, 3)
     score = UOp.placeholder((1,), q.dtype, 0, addrspace=AddrSpace.REG)
     score = score.after(i, j)[0].set(0.0)
     score = score[0].set(score.after(inner)[0] + q[i, inner] * k[j, inner], end=inner)
@@ -121,5 +121,5 @@ def running_sum_in_memory(y: UOp, x: UOp) -> UOp:
 
 
 def sum_rows(size: UOp, y: UOp, x: UOp) -> UOp:
-    j, i = loop(x.shape[1], 0), term(size, 1)
+    j, i = loop(x.shape[1], 0), reduction(size, 1)
     return y[j].store(x[i, j].reduce(i, arg=Ops.ADD)).end(j).sink(arg=KernelInfo("sum_rows"))

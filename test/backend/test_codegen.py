@@ -48,8 +48,8 @@ def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj", batch: i
     """`C[z, i, j] = sum over k of A[z, ...] * B[z, ...]`, with operand axes in any order."""
     b = Build()
     z, i, j = b.loops(batch, m, n)
-    (term,) = b.reduces(k)
-    axes = {"i": (i, m), "j": (j, n), "k": (term, k)}
+    (reduced,) = b.reduces(k)
+    axes = {"i": (i, m), "j": (j, n), "k": (reduced, k)}
 
     def operand(slot: int, order: str) -> UOp:
         positions = [z, *[axes[c][0] for c in order]]
@@ -57,7 +57,7 @@ def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj", batch: i
         size = int(numpy.prod(sizes))
         return buffer(slot, size).index(flat_index(positions, sizes)).load()
 
-    value = (operand(1, left) * operand(2, right)).reduce(term, arg=Ops.ADD)
+    value = (operand(1, left) * operand(2, right)).reduce(reduced, arg=Ops.ADD)
     target = buffer(0, batch * m * n).index(flat_index([z, i, j], [batch, m, n]))
     return sink(target.store(value, z, i, j), name="matmul")
 
@@ -418,10 +418,10 @@ def test_an_expensive_operand_is_computed_once_for_each_element() -> None:
     m, n, k = 45, 64, 70
     b = Build()
     i, j = b.loops(m, n)
-    (term,) = b.reduces(k)
-    left = buffer(1, m * k).index(flat_index([i, term], [m, k])).load()
-    right = buffer(2, k * n).index(flat_index([term, j], [k, n])).load()
-    value = ((left * 0.5 + 1.0).sqrt() * right).reduce(term, arg=Ops.ADD)
+    (reduced,) = b.reduces(k)
+    left = buffer(1, m * k).index(flat_index([i, reduced], [m, k])).load()
+    right = buffer(2, k * n).index(flat_index([reduced, j], [k, n])).load()
+    value = ((left * 0.5 + 1.0).sqrt() * right).reduce(reduced, arg=Ops.ADD)
     kernel = sink(buffer(0, m * n).index(flat_index([i, j], [m, n])).store(value, i, j))
     arrays = matmul_arrays(m, n, k)
     arrays[1] = numpy.abs(arrays[1])
@@ -478,11 +478,11 @@ def test_a_reduction_over_blocks_with_headers_is_vectorized() -> None:
     rows, columns, size, head = 96, 64, 32, 5
     b = Build()
     (i,) = b.loops(rows)
-    (term,) = b.reduces(columns)
+    (reduced,) = b.reduces(columns)
     blocks = rows * columns // size
-    block = i * (columns // size) + term // size
-    value = buffer(1, blocks * (head + size)).index(block * (head + size) + term % size + head)
-    total = (value.load() * buffer(2, columns).index(term).load()).reduce(term, arg=Ops.ADD)
+    block = i * (columns // size) + reduced // size
+    value = buffer(1, blocks * (head + size)).index(block * (head + size) + reduced % size + head)
+    total = (value.load() * buffer(2, columns).index(reduced).load()).reduce(reduced, arg=Ops.ADD)
     kernel = sink(buffer(0, rows).index(i).store(total, i))
     sizes = {0: rows, 1: blocks * (head + size), 2: columns}
     runner = check(kernel, {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()})
@@ -494,14 +494,14 @@ def test_a_matmul_dequantizes_each_block_once(rows: int) -> None:
     vectors, columns, size, head = 64, 96, 32, 5
     b = Build()
     i, j = b.loops(vectors, rows)
-    (term,) = b.reduces(columns)
+    (reduced,) = b.reduces(columns)
     blocks = rows * columns // size
-    start = (j * (columns // size) + term // size) * (head + size)
+    start = (j * (columns // size) + reduced // size) * (head + size)
     memory = buffer(1, blocks * (head + size))
-    number = memory.index(start + term % size + head).load() * memory.index(start).load()
+    number = memory.index(start + reduced % size + head).load() * memory.index(start).load()
     number = number + memory.index(start + 1).load()
-    other = buffer(2, vectors * columns).index(flat_index([i, term], [vectors, columns])).load()
-    value = (other * number).reduce(term, arg=Ops.ADD)
+    other = buffer(2, vectors * columns).index(flat_index([i, reduced], [vectors, columns])).load()
+    value = (other * number).reduce(reduced, arg=Ops.ADD)
     where = buffer(0, vectors * rows).index(flat_index([i, j], [vectors, rows]))
     sizes = {0: vectors * rows, 1: blocks * (head + size), 2: vectors * columns}
     arrays = {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()}
@@ -524,13 +524,15 @@ def test_contractions_with_symbolic_rows_are_tiled(count: int) -> None:
     vectors, max_rows, columns = 48, 90, 64
     b = Build()
     i, j = b.loops(vectors, UOp.variable("n", 1, max_rows))
-    (term,) = b.reduces(columns)
-    left = buffer(1, vectors * columns).index(flat_index([i, term], [vectors, columns])).load()
-    right = buffer(2, max_rows * columns).index(flat_index([j, term], [max_rows, columns])).load()
+    (reduced,) = b.reduces(columns)
+    left = buffer(1, vectors * columns).index(flat_index([i, reduced], [vectors, columns])).load()
+    right = (
+        buffer(2, max_rows * columns).index(flat_index([j, reduced], [max_rows, columns])).load()
+    )
     where = buffer(0, vectors * max_rows).index(flat_index([i, j], [vectors, max_rows]))
     sizes = {0: vectors * max_rows, 1: vectors * columns, 2: max_rows * columns}
     arrays = {s: random_array(RNG, dtypes.float32, n) for s, n in sizes.items()}
-    value = (left * right).reduce(term, arg=Ops.ADD)
+    value = (left * right).reduce(reduced, arg=Ops.ADD)
     runner = check(sink(where.store(value, i, j)), arrays, {"n": count})
     assert any("tile" in x for x in runner.program.applied)
 
@@ -553,10 +555,10 @@ def test_matmul_of_other_floats_accumulates_in_the_wide_type(dtype: DType) -> No
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     b = Build()
     i, j = b.loops(m, n)
-    (term,) = b.reduces(k)
-    left = buffer(1, m * k, dtype).index(flat_index([i, term], [m, k])).load().cast(wide)
-    right = buffer(2, k * n, dtype).index(flat_index([term, j], [k, n])).load().cast(wide)
-    value = (left * right).reduce(term, arg=Ops.ADD).cast(dtype)
+    (reduced,) = b.reduces(k)
+    left = buffer(1, m * k, dtype).index(flat_index([i, reduced], [m, k])).load().cast(wide)
+    right = buffer(2, k * n, dtype).index(flat_index([reduced, j], [k, n])).load().cast(wide)
+    value = (left * right).reduce(reduced, arg=Ops.ADD).cast(dtype)
     kernel = sink(buffer(0, m * n, dtype).index(flat_index([i, j], [m, n])).store(value, i, j))
     sizes = {0: m * n, 1: m * k, 2: k * n}
     runner = check(kernel, {s: random_array(RNG, dtype, size) for s, size in sizes.items()})

@@ -18,12 +18,12 @@ from test.backend.custom_kernels import (
     matmul,
     matmul_in_memory,
     matmul_in_registers,
+    reduction,
     running_sum,
     running_sum_in_memory,
     softmax,
     sum_and_product,
     sum_rows,
-    term,
 )
 from tinygrad import Context, Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.codegen import get_program
@@ -99,7 +99,7 @@ def test_registers_of_other_dtypes(dtype):
 
 def test_scalars_and_arrays_without_elements():
     def total(y, x):
-        i = term(x.shape[0], 0)
+        i = reduction(x.shape[0], 0)
         return y[()].store(x[i].reduce(i, arg=Ops.ADD)).sink()
 
     assert Tensor.custom_kernel(Tensor.empty(()), Tensor([1.0, 2, 4]), fxn=total)[0].item() == 7
@@ -109,7 +109,7 @@ def test_scalars_and_arrays_without_elements():
 
 def test_slices_and_views_of_placeholders():
     def kernel(y, x):
-        i, j = loop(3, 0), term(4, 1)
+        i, j = loop(3, 0), reduction(4, 1)
         row = x.permute(1, 0)[i, 1:5]
         return y[i].store(row[j].reduce(j, arg=Ops.ADD)).end(i).sink()
 

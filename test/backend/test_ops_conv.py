@@ -30,7 +30,7 @@ def array(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def whole_numbers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
+def integers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
     return np.random.default_rng(seed).integers(-8, 8, shape).astype(dtype)
 
 
@@ -183,8 +183,8 @@ def test_an_empty_batch_gives_an_empty_batch() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
 def test_conv2d_of_integers_is_exact_and_keeps_the_dtype(dtype: Any) -> None:
-    x = np.abs(whole_numbers(1, 2, 4, 4)).astype(dtype)
-    w = np.abs(whole_numbers(1, 2, 2, 2, seed=1) % 3).astype(dtype)
+    x = np.abs(integers(1, 2, 4, 4)).astype(dtype)
+    w = np.abs(integers(1, 2, 2, 2, seed=1) % 3).astype(dtype)
     out = Tensor(x).conv2d(Tensor(w))
     assert out.dtype is Tensor(x).dtype
     np.testing.assert_array_equal(out.numpy(), conv(x, w, Windows((4, 4), (2, 2))).astype(dtype))
@@ -208,7 +208,7 @@ def test_an_explicit_dtype_is_that_of_the_result() -> None:
 
 
 def test_dtypes_promote() -> None:
-    out = Tensor(whole_numbers(1, 1, 3, 3)).conv2d(Tensor(array(1, 1, 2, 2)))
+    out = Tensor(integers(1, 1, 3, 3)).conv2d(Tensor(array(1, 1, 2, 2)))
     assert out.dtype is dtypes.float
 
 
@@ -372,7 +372,7 @@ def test_winograd_and_its_gradients_equal_the_direct_form(name: str) -> None:
     "options", [{"stride": 2}, {"dilation": 2}, {"dtype": dtypes.int32}], ids=str
 )
 def test_winograd_is_used_for_plain_windows_of_floats_only(options: dict[str, Any]) -> None:
-    x, w = Tensor(whole_numbers(1, 1, 8, 8)), Tensor(whole_numbers(1, 1, 3, 3, seed=1))
+    x, w = Tensor(integers(1, 1, 8, 8)), Tensor(integers(1, 1, 3, 3, seed=1))
     direct = x.conv2d(w, **options)
     with Context(WINO=1):
         assert x.conv2d(w, **options).uop is direct.uop

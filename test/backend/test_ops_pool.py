@@ -29,7 +29,7 @@ def array(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def whole_numbers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
+def integers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
     return np.random.default_rng(seed).integers(-8, 8, shape).astype(dtype)
 
 
@@ -103,7 +103,7 @@ def test_max_pool2d_its_indices_and_its_gradient_equal_the_oracle(name: str) -> 
 
 @pytest.mark.parametrize("kind", ["integers", "not-a-number", "infinities"])
 def test_ties_and_nan(kind: str) -> None:
-    x = whole_numbers(2, 2, 7, 8).astype(np.float32) // 4
+    x = integers(2, 2, 7, 8).astype(np.float32) // 4
     if kind != "integers":
         x[array(*x.shape) > 0.5] = np.nan if kind == "not-a-number" else -np.inf
     options: dict[str, Any] = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1}
@@ -166,9 +166,9 @@ def test_equal_maxima_share_the_gradient() -> None:
 
 
 def test_avg_pool2d_of_integers_is_a_float() -> None:
-    out = Tensor(whole_numbers(1, 1, 4, 4)).avg_pool2d(2)
+    out = Tensor(integers(1, 1, 4, 4)).avg_pool2d(2)
     assert out.dtype is dtypes.float
-    close(out, avg_pool(whole_numbers(1, 1, 4, 4), Windows((4, 4), (2, 2), 2), True))
+    close(out, avg_pool(integers(1, 1, 4, 4), Windows((4, 4), (2, 2), 2), True))
 
 
 def test_avg_pool2d_of_half_does_not_overflow() -> None:

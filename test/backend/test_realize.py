@@ -209,7 +209,7 @@ def test_swapping_two_tensors() -> None:
     np.testing.assert_array_equal(y.numpy(), array(4))
 
 
-PARTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+SLICES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "rows": (lambda x: x[0], lambda x: x[1]),
     "columns": (lambda x: x[:, :2], lambda x: x[:, 2:5]),
     "of one row": (lambda x: x[0, :2], lambda x: x[0, 2:]),
@@ -218,9 +218,9 @@ PARTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", SLICES)
 def test_slices_of_one_buffer_are_updated_together(name: str) -> None:
-    one, other = PARTS[name]
+    one, other = SLICES[name]
     expected = array(4, 6)
     one(expected)[...] *= 2
     other(expected)[...] -= 1

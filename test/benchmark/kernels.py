@@ -57,13 +57,13 @@ def matmul(m: int, n: int, k: int, left: str = "ik", right: str = "kj") -> Case:
     def kernel() -> UOp:
         b = Build()
         i, j = b.loops(m, n)
-        (term,) = b.reduces(k)
-        axes = {"i": i, "j": j, "k": term}
+        (reduced,) = b.reduces(k)
+        axes = {"i": i, "j": j, "k": reduced}
         factors = [
             buffer(slot, m * n * k).index(flat_index([axes[c] for c in order], shape[slot])).load()
             for slot, order in ((1, left), (2, right))
         ]
-        value = (factors[0] * factors[1]).reduce(term, arg=Ops.ADD)
+        value = (factors[0] * factors[1]).reduce(reduced, arg=Ops.ADD)
         return sink(buffer(0, m * n).index(flat_index([i, j], [m, n])).store(value, i, j))
 
     def theirs(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -191,9 +191,9 @@ def reduction(n: int, op: Ops, kept: int) -> Case:
 
     def kernel() -> UOp:
         b = Build()
-        loop, term = b.loops(n)[0], b.reduces(n)[0]
-        axes = [loop, term] if kept == 0 else [term, loop]
-        return _store([loop], (n,), _load(1, axes, (n, n)).reduce(term, arg=op))
+        loop, reduced = b.loops(n)[0], b.reduces(n)[0]
+        axes = [loop, reduced] if kept == 0 else [reduced, loop]
+        return _store([loop], (n,), _load(1, axes, (n, n)).reduce(reduced, arg=op))
 
     theirs = (lambda x: x.sum(1 - kept)) if op is Ops.ADD else (lambda x: x.amax(1 - kept))
     return Case(f"{op.name} keeping axis {kept} of {n}", kernel, {0: (n,), 1: (n, n)}, theirs)

@@ -53,10 +53,10 @@ def gradients(program: Program, names: dict[str, Any], of: Sequence[Tensor]) -> 
     floats = [x for x in of if x.is_floating_point()]
     if not floats or not targets:
         return []
-    terms = [(x * (Tensor.arange(x.numel()).reshape(x.shape) * 0.25 + 1)).sum() for x in floats]
-    loss = terms[0]
-    for term in terms[1:]:
-        loss = loss + term
+    sums = [(x * (Tensor.arange(x.numel()).reshape(x.shape) * 0.25 + 1)).sum() for x in floats]
+    loss = sums[0]
+    for x in sums[1:]:
+        loss = loss + x
     return loss.gradient(*targets, materialize_grads=True)
 
 

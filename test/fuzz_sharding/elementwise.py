@@ -26,7 +26,7 @@ EXACT = {
     "{x}.hardtanh(-2, 3)": 3,
     "{x}.relu6()": 6,
 }
-WHOLE = {
+INTEGER = {
     "({x} % 3)": 2,
     "({x} // 2)": 1,
     "({x}.cast(dtypes.int) + 1).mod(4)": 4,
@@ -142,7 +142,7 @@ def is_number(x: Value) -> bool:
     return not x.is_bool
 
 
-def is_whole_number(x: Value) -> bool:
+def is_integer(x: Value) -> bool:
     return x.is_exact and not x.is_bool
 
 
@@ -154,15 +154,15 @@ def exact_function(g: Generator) -> None:
 
 
 @op
-def whole_function(g: Generator) -> None:
-    x = g.any(is_whole_number, min_axes=0)
-    text = g.choose(list(WHOLE))
-    g.step(text.format(x=x), x, along=(), bound=max(x.bound, WHOLE[text]))
+def integer_function(g: Generator) -> None:
+    x = g.any(is_integer, min_axes=0)
+    text = g.choose(list(INTEGER))
+    g.step(text.format(x=x), x, along=(), bound=max(x.bound, INTEGER[text]))
 
 
 @op
 def bitcast(g: Generator) -> None:
-    x = g.any(is_whole_number)
+    x = g.any(is_integer)
     text = g.choose(["{x}.int().bitcast(dtypes.uint8)", "{x}.short().bitcast(dtypes.uint8)"])
     g.step(text.format(x=x), x, along=[x.ndim - 1], bound=255)
 

@@ -25,7 +25,7 @@ CONTENT = bytes(range(256)) * 4000
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "qwen3:0.6b"
 NAME = "Qwen3-0.6B-Q8_0.gguf"
-WHOLE = NAME.encode() + CONTENT
+FULL_CONTENT = NAME.encode() + CONTENT
 FILE = "/Qwen/Qwen3-0.6B-GGUF/resolve/main/" + NAME
 LOCATE = "import sys; from tinygrad.apps.llm import locate; print(locate(sys.argv[1]))"
 TIMEOUT_S = 60
@@ -138,7 +138,7 @@ def test_a_model_is_downloaded_once_and_then_found_without_network(hub: Hub, tmp
     path = Path(located(hub, tmp_path, HF_TOKEN="hf_secret"))
     assert path.is_relative_to(tmp_path)
     assert path.parts[-2:] == (COMMIT, NAME)
-    assert path.read_bytes() == WHOLE
+    assert path.read_bytes() == FULL_CONTENT
     assert hub.tokens == {"Bearer hf_secret"}
     assert hub.asked == [(FILE, None)]
     # port 9 belongs to an obsolete service that no machine runs
@@ -167,12 +167,12 @@ def test_a_killed_process_leaves_no_file_that_looks_complete(hub: Hub, tmp_path:
     hub.released.set()
     assert models(tmp_path) == []
     assert contents(tmp_path) == []
-    assert Path(located(hub, tmp_path)).read_bytes() == WHOLE
+    assert Path(located(hub, tmp_path)).read_bytes() == FULL_CONTENT
 
 
 def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(hub: Hub, tmp_path: Path):
     hub.wrong_sha256 = "0" * 64
-    found = hashlib.sha256(WHOLE).hexdigest()
+    found = hashlib.sha256(FULL_CONTENT).hexdigest()
     assert f"has the SHA-256 {found}, not the expected {'0' * 64}" in located(hub, tmp_path)
     assert models(tmp_path) == []
     assert contents(tmp_path) == []

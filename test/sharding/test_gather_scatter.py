@@ -30,7 +30,7 @@ def numbers(most: int, *shape: int) -> Array:
     return np.random.default_rng(1).integers(0, most, shape).astype(np.int32)
 
 
-PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
+GATHERS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
     "one of each row": (lambda x, i: x[Tensor.arange(8), i[:, 0, 0]], (8, 6)),
     "counted where x is": (lambda x, i: x[Tensor.arange(8, device=x.device), i[:, 0, 0]], (8, 6)),
     "an axis between": (lambda x, i: x[Tensor.arange(8), :, i[:, 0, 0]], (8, 2, 6)),
@@ -51,9 +51,9 @@ PICKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("name", PICKS)
+@pytest.mark.parametrize("name", GATHERS)
 def test_gather_within_sharded_rows_moves_nothing(name: str) -> None:
-    program, shape = PICKS[name]
+    program, shape = GATHERS[name]
     where = shape.index(8)
     for layout in (on(where), on(where, devices=THREE), on((where, None), GRID)):
         index = placed(

@@ -19,11 +19,11 @@ from tinygrad.execution import CommTrace
 from tinygrad.jit import JitError
 from tinygrad.nn.state import get_parameters, load_state_dict
 
-ROWS, COLUMNS, COPIES = on(0), on(1), on(None)
+ROWS, COLUMNS, REPLICATED = on(0), on(1), on(None)
 LAYOUTS = {
     "rows": ROWS,
     "columns": COLUMNS,
-    "copies": COPIES,
+    "replicated": REPLICATED,
     "both": on((0, 1), (2, 2)),
     "two devices": Sharding(TWO, 0),
     "one device": "CPU",
@@ -159,7 +159,7 @@ def linear(layout: Any) -> nn.Linear:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_changed_weights_are_seen(name: str) -> None:
-    model, x = linear(ROWS), placed(array(4, 8), COPIES)
+    model, x = linear(ROWS), placed(array(4, 8), REPLICATED)
     runs = []
 
     @TinyJit
@@ -173,7 +173,7 @@ def test_changed_weights_are_seen(name: str) -> None:
     weight = model.weight.numpy().astype(np.float32) if name != "written later" else None
     for seed in range(3):
         other = array(4, 8, seed=seed)
-        found = step(placed(other, COPIES))
+        found = step(placed(other, REPLICATED))
         weight = model.weight.numpy().astype(np.float32) if weight is None else weight
         np.testing.assert_allclose(
             found.numpy(), np.maximum(other @ weight.T, 0), rtol=2e-3, atol=2e-3
@@ -185,7 +185,7 @@ def test_changed_weights_are_seen(name: str) -> None:
 
 
 def test_a_weight_moved_to_other_devices_is_an_error_at_the_call() -> None:
-    model, x = linear(ROWS), placed(array(4, 8), COPIES)
+    model, x = linear(ROWS), placed(array(4, 8), REPLICATED)
     step = TinyJit(lambda x: model(x).realize())
     for _ in range(3):
         step(x)
@@ -215,7 +215,7 @@ def test_training_continues_in_another_layout() -> None:
             if number and number % 3 == 0:
                 for parameter in get_parameters(model):
                     parameter.shard_(on((0, 1), (2, 2)) if number == 3 else COLUMNS)
-            found.append(run(placed(array(4, 8, seed=number), COPIES)).item())
+            found.append(run(placed(array(4, 8, seed=number), REPLICATED)).item())
         return found
 
     np.testing.assert_allclose(losses(capture=True), losses(capture=False), rtol=1e-5)
@@ -231,9 +231,9 @@ def test_a_change_of_a_weight_that_the_function_does_not_read_keeps_the_capture(
         return used(x).realize()
 
     for _ in range(3):
-        step(placed(array(4, 8), COPIES))
+        step(placed(array(4, 8), REPLICATED))
     unused.weight.to_(COLUMNS).realize()
-    step(placed(array(4, 8), COPIES))
+    step(placed(array(4, 8), REPLICATED))
     assert len(runs) == 2
 
 
@@ -248,17 +248,17 @@ def test_a_deleted_view_of_a_weight_keeps_the_capture() -> None:
         return model(x).realize()
 
     for _ in range(3):
-        step(placed(array(4, 8), COPIES))
+        step(placed(array(4, 8), REPLICATED))
     assert view.shape == (64,)
     del view
-    step(placed(array(4, 8), COPIES))
+    step(placed(array(4, 8), REPLICATED))
     assert len(runs) == 2
 
 
 def test_a_pending_write_to_a_weight_is_written_once() -> None:
     model = linear(ROWS)
     step = TinyJit(lambda x: model(x).realize())
-    x = placed(array(4, 8), COPIES)
+    x = placed(array(4, 8), REPLICATED)
     step(x)
     model.weight.assign(model.weight + 1)
     for _ in range(4):
@@ -273,7 +273,7 @@ def test_lazy_random_weights_are_drawn_once() -> None:
     for model in (*models, *models):
         for seed in range(4):
             x = array(4, 8, seed=seed)
-            found = step(model, placed(x, COPIES))
+            found = step(model, placed(x, REPLICATED))
             close(found, x @ model.weight.numpy().T)
 
 
@@ -296,7 +296,7 @@ def test_another_default_device_is_captured_again() -> None:
 
 
 def test_a_replay_moves_the_bytes_of_its_capture() -> None:
-    model, x = linear(ROWS), placed(array(4, 8), COPIES)
+    model, x = linear(ROWS), placed(array(4, 8), REPLICATED)
     step = TinyJit(lambda x: (model(x).to("CPU") + 1).realize())
     traces = []
     for _ in range(4):

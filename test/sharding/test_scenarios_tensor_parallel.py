@@ -242,12 +242,12 @@ def attention_arrays(dim: int) -> list[Any]:
     return [array(4, 16, dim), *(array(dim, dim, seed=i) * 0.3 for i in range(1, 5))]
 
 
-HEADS_SPLIT = [REPLICATED, COLUMNS, COLUMNS, COLUMNS, ROWS]
+SHARDED_HEADS = [REPLICATED, COLUMNS, COLUMNS, COLUMNS, ROWS]
 
 
 @pytest.mark.parametrize("heads", [4, 8])
 def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
-    forward, training, _ = traffic(attention(heads), attention_arrays(heads * 8), HEADS_SPLIT)
+    forward, training, _ = traffic(attention(heads), attention_arrays(heads * 8), SHARDED_HEADS)
     out = 1.5 * 4 * 16 * heads * 8 * 4 / 1024
     assert forward == {"all_reduce": out}
     # backward, the all-reduce of the gradient of x
@@ -256,7 +256,7 @@ def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
 
 
 def test_19_six_heads_on_four_devices() -> None:
-    forward, _, _ = traffic(attention(6), attention_arrays(48), HEADS_SPLIT)
+    forward, _, _ = traffic(attention(6), attention_arrays(48), SHARDED_HEADS)
     # 12 columns are one and a half heads: q, k and v are resharded by all-to-alls
     assert forward["all_to_all"] == 3 * 3 / 16 * 12
     assert sum(forward.values()) <= 3 * 3 / 16 * 12 + 3 / 16 * 12 + 1.5 * 12

@@ -215,37 +215,37 @@ def test_a_custom_gradient_is_kept_when_a_graph_is_rebuilt() -> None:
 # ---- layouts ----
 
 FOUR = tuple(f"CPU:{i}" for i in range(1, 5))
-SPLIT, COPIES = Sharding(FOUR, 0), Sharding(FOUR)
+SHARDED, REPLICATED = Sharding(FOUR, 0), Sharding(FOUR)
 
 
 def test_the_gradient_of_a_copy_is_copied_back() -> None:
     x = leaf(4)
     found = compute_gradient(x.copy_to_device("CPU:1"), leaf(4, device="CPU:1"), [x])
     assert found[x].device == "CPU"
-    found = compute_gradient(x.copy_to_device(SPLIT), leaf(4, device=SPLIT), [x])
+    found = compute_gradient(x.copy_to_device(SHARDED), leaf(4, device=SHARDED), [x])
     assert found[x].device == "CPU"
 
 
 def test_data_parallel_weights_get_one_all_reduce() -> None:
-    x, w = leaf(8, 3, device=SPLIT), leaf(3, device=COPIES)
+    x, w = leaf(8, 3, device=SHARDED), leaf(3, device=REPLICATED)
     loss = (x * w.reshape((1, 3)).expand((8, 3))).r(Ops.ADD, (0, 1)).reshape(())
     gradient = compute_gradient(loss, UOp.const(F64, 1), [w])[w]
-    assert gradient.device == COPIES
+    assert gradient.device == REPLICATED
     moves = [n for n in gradient.toposort() if n.op in {Ops.COPY, Ops.ALLREDUCE}]
     moves = [n for n in moves if n.src[0].device is not None]
     assert [n.op for n in moves if n.size > 1] == [Ops.ALLREDUCE]
 
 
 def test_the_gradient_of_a_sharded_weight_is_reduce_scattered() -> None:
-    x, w = leaf(8, 4, device=SPLIT), leaf(4, device=SPLIT)
+    x, w = leaf(8, 4, device=SHARDED), leaf(4, device=SHARDED)
     loss = (x * w.reshape((1, 4)).expand((8, 4))).r(Ops.ADD, (0, 1)).reshape(())
     gradient = compute_gradient(loss, UOp.const(F64, 1), [w])[w]
-    assert gradient.device == SPLIT
+    assert gradient.device == SHARDED
     values = values_of(x, w)
     np.testing.assert_allclose(evaluate(gradient, values), values[x].sum(0))
 
 
-@pytest.mark.parametrize("layout", [SPLIT, COPIES, Sharding(FOUR, (0, 1), (2, 2))])
+@pytest.mark.parametrize("layout", [SHARDED, REPLICATED, Sharding(FOUR, (0, 1), (2, 2))])
 def test_gradients_are_the_same_in_every_layout(layout: Sharding) -> None:
     def gradients(device: Any) -> list[Any]:
         x, w = UOp.new_buffer(device, (4, 8), F64), UOp.new_buffer(device, (4, 8), F64)

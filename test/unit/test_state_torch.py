@@ -27,7 +27,7 @@ from tinygrad.nn.state import FileFormatError, load_state_dict, torch_load
 from tinygrad.nn.state.strided import strided_view
 
 ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6)
-WHOLE = Stored("0", ARRAY.reshape(-1))
+FULL_STORAGE = Stored("0", ARRAY.reshape(-1))
 MAKERS = {"zip": zip_checkpoint, "stream": stream_checkpoint}
 both_formats = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 
@@ -104,7 +104,9 @@ def test_offsets_and_strides(load, make, view):
     offset, shape, strides = view
     items = tuple(4 * stride for stride in strides)
     expected = np.lib.stride_tricks.as_strided(ARRAY.reshape(-1)[offset:], shape, items)
-    loaded = load(make([tensor(WHOLE, shape, strides, offset), tensor(WHOLE, (24,), (1,))]))
+    loaded = load(
+        make([tensor(FULL_STORAGE, shape, strides, offset), tensor(FULL_STORAGE, (24,), (1,))])
+    )
     np.testing.assert_array_equal(values(loaded[0]), expected)
     np.testing.assert_array_equal(values(loaded[1]), ARRAY.reshape(-1))
 
@@ -311,12 +313,12 @@ def test_the_state_of_an_object_changes_nothing(load):
 @both_formats
 def test_a_tensor_outside_of_its_storage(load, make, shape, strides, offset, message):
     with pytest.raises(FileFormatError, match=message) as raised:
-        load(make(tensor(WHOLE, shape, strides, offset)))
+        load(make(tensor(FULL_STORAGE, shape, strides, offset)))
     assert "model.pt" in str(raised.value)
 
 
 def test_a_tensor_of_absurd_size_that_is_one_element_takes_no_memory(load):
-    loaded = load(zip_checkpoint(tensor(WHOLE, (1 << 20, 1 << 20, 1 << 10), (0, 0, 0), 3)))
+    loaded = load(zip_checkpoint(tensor(FULL_STORAGE, (1 << 20, 1 << 20, 1 << 10), (0, 0, 0), 3)))
     assert loaded[0, 0, :2].to("CPU").tolist() == [3, 3]
 
 
@@ -423,6 +425,6 @@ def test_files_saved_by_torch_are_loaded(tmp_path, new, protocol):
 @both_formats
 def test_torch_loads_the_files_that_these_tests_make(tmp_path, make):
     torch = pytest.importorskip("torch")
-    (tmp_path / "model.pt").write_bytes(make({"x": tensor(WHOLE, (2, 3), (6, 1), 8)}))
+    (tmp_path / "model.pt").write_bytes(make({"x": tensor(FULL_STORAGE, (2, 3), (6, 1), 8)}))
     loaded = torch.load(tmp_path / "model.pt", weights_only=True)["x"]
     np.testing.assert_array_equal(loaded.numpy(), ARRAY[1:3, 2:5])
