@@ -52,8 +52,8 @@ def layouts(
 ) -> Sharding:
     """A layout for arrays of `ndim` axes; partial dimensions, if any, all have the same op."""
     mesh = mesh or draw(st.sampled_from(MESHES))
-    partial = Partial(draw(st.sampled_from(sorted(UFUNCS))))
-    entries: list[Placement] = [None, *range(ndim), *range(ndim), *([partial] if partial else [])]
+    reduction = Partial(draw(st.sampled_from(sorted(UFUNCS))))
+    entries: list[Placement] = [None, *range(ndim), *range(ndim), *([reduction] if partial else [])]
     axes = [draw(st.sampled_from(entries)) for _ in mesh]
     return Sharding([f"CPU:{number}" for number in range(prod(mesh))], axes, mesh)
 
