@@ -35,9 +35,16 @@ def service_of(model: FakeModel, engine: Engine, template: str | None = TEMPLATE
 class Site:
     """The address of a server, and plain requests to it."""
 
-    def __init__(self, port: int, engine: Engine) -> None:
+    def __init__(self, port: int, engine: Engine, closing: contextlib.ExitStack) -> None:
         self.port, self.engine = port, engine
         self.url = f"http://127.0.0.1:{port}"
+        self._closing = closing
+
+    def client(self, key: str = "unused") -> Any:
+        """A client of the `openai` package, which is closed before the server stops."""
+        openai = pytest.importorskip("openai")
+        url, limits = f"{self.url}/v1", {"timeout": TIMEOUT_S, "max_retries": 0}
+        return self._closing.enter_context(openai.OpenAI(base_url=url, api_key=key, **limits))
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -86,7 +93,9 @@ def running(service: Service, api_key: str | None = None) -> Iterator[Site]:
         while not server.started:
             assert time.monotonic() < until
             time.sleep(0.005)
-        yield Site(server.servers[0].sockets[0].getsockname()[1], engine)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with contextlib.ExitStack() as closing:
+            yield Site(port, engine, closing)
     finally:
         server.should_exit = True
         engine.close()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from test.llm.fake_model import FakeModel, Script, always_replies
-from test.llm.serving import TEMPLATE, Site, running, served
+from test.llm.serving import TEMPLATE, running, served
 from tinygrad.apps.language.chat.template import ChatTemplate
 from tinygrad.apps.language.files.catalogue import CATALOGUE
 from tinygrad.apps.language.generation.engine import Engine
@@ -47,14 +47,10 @@ PARIS = (
 )
 
 
-def client_of(site: Site) -> Any:
-    return openai.OpenAI(base_url=f"{site.url}/v1", api_key="x", timeout=TIMEOUT_S, max_retries=0)
-
-
 @contextlib.contextmanager
 def client_for(script: Script, template: str = TEMPLATE) -> Iterator[Any]:
     """A client of a server whose model follows a script."""
-    with served(FakeModel(script), template) as site, client_of(site) as client:
+    with served(FakeModel(script), template) as site, site.client() as client:
         yield client
 
 
@@ -174,7 +170,7 @@ def test_a_real_model_returns_json_and_calls() -> None:
     template = ChatTemplate.from_gguf_kv(metadata, tokenizer)
     service = Service("smollm2", Engine(model, max_running=3), tokenizer, template)
     messages = [{"role": "user", "content": "Describe Paris, the capital of France, as JSON."}]
-    with running(service) as site, client_of(site) as client:
+    with running(service) as site, site.client() as client:
         completions = client.chat.completions
 
         def ask(seed: int) -> Any:

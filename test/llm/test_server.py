@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from test.llm.fake_model import FakeModel, always_replies, checksum, tokenizer
-from test.llm.serving import TIMEOUT_S, Site, served
+from test.llm.serving import Site, served
 from tinygrad.apps.language.server.application import MAX_BODY_BYTES
 
 openai = pytest.importorskip("openai")
@@ -35,10 +35,6 @@ def prompt_of(text: str) -> list[int]:
     return tokenizer().encode(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant")
 
 
-def client_of(site: Site, key: str = "unused") -> Any:
-    return openai.OpenAI(base_url=f"{site.url}/v1", api_key=key, timeout=TIMEOUT_S, max_retries=0)
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A server whose model answers with a checksum of its prompt."""
@@ -48,7 +44,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def client(site: Site) -> Any:
-    return client_of(site)
+    return site.client()
 
 
 # ---- the official client ----
@@ -158,7 +154,7 @@ def test_a_tool_is_called(stream: bool) -> None:
         return tokenizer().encode(REASONED_CALL if "<|im_start|>tool" not in prompts[-1] else "2")
 
     with served(FakeModel(script)) as site:
-        client = client_of(site)
+        client = site.client()
         arguments = {"model": "fake", "tools": [TOOL]}
         messages: list[Any] = [USER]
         if stream:
@@ -203,7 +199,7 @@ def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
     with served(FakeModel(script), template="{{ messages[0].content }}" + way) as site:
         choice = {"type": "function", "function": {"name": "add"}}
         for tool_choice in ("required", choice):
-            answer = client_of(site).chat.completions.create(
+            answer = site.client().chat.completions.create(
                 model="fake", messages=[USER], tools=[TOOL], tool_choice=tool_choice
             )
             call = answer.choices[0].message.tool_calls[0]
@@ -215,13 +211,13 @@ def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
 
 def test_a_call_is_text_if_there_are_no_tools() -> None:
     with served(FakeModel(always_replies("<tool_call>{}</tool_call>"))) as site:
-        answer = client_of(site).chat.completions.create(model="fake", messages=[USER])
+        answer = site.client().chat.completions.create(model="fake", messages=[USER])
         assert answer.choices[0].message.content == "<tool_call>{}</tool_call>"
 
 
 def test_a_character_is_streamed_whole() -> None:
     with served(FakeModel(always_replies("aé日👍🏽"))) as site:
-        stream = client_of(site).chat.completions.create(model="fake", messages=[USER], stream=True)
+        stream = site.client().chat.completions.create(model="fake", messages=[USER], stream=True)
         parts = [chunk.choices[0].delta.content for chunk in stream]
         assert [part for part in parts if part] == list("aé日👍🏽")
 
@@ -308,7 +304,7 @@ def test_clients_that_disconnect_at_random_do_not_disturb_others() -> None:
         served(FakeModel(step_s=0.0005), max_running=3, max_waiting=64) as site,
         concurrent.futures.ThreadPoolExecutor(16) as pool,
     ):
-        client = client_of(site)
+        client = site.client()
         assert [wrong for wrong in pool.map(act, range(150)) if wrong] == []
         site.wait_until_idle()
 
@@ -316,7 +312,7 @@ def test_clients_that_disconnect_at_random_do_not_disturb_others() -> None:
 def test_a_full_queue_is_reported(client: Any) -> None:
     model = FakeModel(always_replies("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
-        client = client_of(site)
+        client = site.client()
         streams = []
         for _ in range(2):
             streams.append(
@@ -467,7 +463,7 @@ def test_a_template_can_reject_a_conversation() -> None:
 def test_a_failing_model_is_a_server_error() -> None:
     model = FakeModel()
     with served(model) as site:
-        client = client_of(site)
+        client = site.client()
         model.fails = RuntimeError("out of memory")
         with pytest.raises(openai.InternalServerError, match="the model failed: out of memory"):
             client.chat.completions.create(model="fake", messages=[USER])
@@ -480,7 +476,7 @@ def test_a_failing_model_is_a_server_error() -> None:
 def test_an_api_key_is_required() -> None:
     with served(FakeModel(), api_key="sécret") as site:
         with pytest.raises(openai.AuthenticationError, match="API key is missing or wrong"):
-            client_of(site, "wrong").models.list()
+            site.client("wrong").models.list()
         assert site.ask("GET", "/v1/models")[0] == 401
         assert site.ask("GET", "/health") == (200, {"status": "ok", "running": 0, "waiting": 0})
         authorized = {"Authorization": "Bearer sécret".encode().decode("latin-1")}
