@@ -123,30 +123,12 @@ def check_all(cases: list[Any]) -> None:
     assert not failed, "\n".join(failed)
 
 
-# of an operator with more cases than this, the quick suite runs every QUICK_STRIDE-th
-MAX_QUICK_CASES, QUICK_STRIDE = 8, 3
-
-
-def plain_cases(operator: str) -> tuple[list[Any], list[Any]]:
-    """The cases of an operator itself: those of the quick suite, and the others."""
+@pytest.mark.parametrize("operator", SUPPORTED)
+def test_cases_of_an_operator_are_right(operator):
     cases = [case for case in all_cases().get(operator, ()) if "_expanded" not in case.name]
     if not cases:
         pytest.skip("ONNX has no case of this operator")
-    if len(cases) <= MAX_QUICK_CASES:
-        return cases, []
-    others = [case for position, case in enumerate(cases) if position % QUICK_STRIDE]
-    return cases[::QUICK_STRIDE], others
-
-
-@pytest.mark.parametrize("operator", SUPPORTED)
-def test_cases_of_an_operator_pass(operator):
-    check_all(plain_cases(operator)[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("operator", SUPPORTED)
-def test_other_cases_of_an_operator_pass(operator):
-    check_all(plain_cases(operator)[1])
+    check_all(cases)
 
 
 @pytest.mark.slow

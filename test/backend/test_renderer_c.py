@@ -88,7 +88,6 @@ def operations_of(dtype: DType) -> list[Ops]:
     return BOOL_OPS if dtypes.is_bool(dtype) else INTEGER_OPS
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_binary_operations(dtype: DType) -> None:
     """One kernel with a store for each operation, so that the compiler starts only once."""
@@ -112,7 +111,6 @@ def test_binary_operations(dtype: DType) -> None:
         np.testing.assert_array_equal(arrays[True][n], arrays[False][n], err_msg=op.name)
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16], ids=str)
 @pytest.mark.parametrize(
     "op", [Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.TRUNC, Ops.NEG, Ops.RECIPROCAL]
@@ -237,7 +235,6 @@ def test_transposed_access() -> None:
 # ---- reductions ----
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "dtype", [*dtypes.ints, dtypes.bool, dtypes.float32, dtypes.float64], ids=str
 )

@@ -138,7 +138,6 @@ def test_a_communication_node_costs_the_bytes_of_its_messages(shape: tuple[int, 
 # ---- plans that run ----
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize(
     ("batch", "fixed"), [(32, {}), (512, {"x": P("dp")})], ids=["free", "fixed batch"]
@@ -339,7 +338,6 @@ def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Shardi
     return found
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [lambda: perceptron(64), block], ids=["perceptron", "layer"])
 @pytest.mark.parametrize("mesh", ["four", "grid"])
 def test_no_manual_layout_is_better(mesh: str, make: Callable[[], dict[str, Any]]) -> None:
