@@ -20,9 +20,6 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# tests leave little in reference cycles, so fewer searches for garbage do
-gc.set_threshold(10_000, 20, 20)
-
 # each worker imports all test files and takes up to 2 GB
 MAX_WORKERS = 8
 
