@@ -338,7 +338,13 @@ def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Shardi
     return found
 
 
-@pytest.mark.parametrize("make", [lambda: perceptron(64), block], ids=["perceptron", "layer"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: perceptron(64), id="perceptron"),
+        pytest.param(block, id="layer", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("mesh", ["four", "grid"])
 def test_no_manual_layout_is_better(mesh: str, make: Callable[[], dict[str, Any]]) -> None:
     inputs = filled(make())
