@@ -15,7 +15,7 @@ from tinygrad.settings import Context, ContextVar
 
 # the first run of a graph compiles it, so no example can have a deadline
 settings.register_profile(
-    "local", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30
+    "local", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=20
 )
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")

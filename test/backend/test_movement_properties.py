@@ -156,7 +156,7 @@ def applied(x: Any, chain: list[Step], function: Any) -> Any:
     return x
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(chains(), st.sampled_from([None, "sum", "max"]))
 def test_chains_of_movement_equal_numpy(chain: list[Step], reduce: str | None) -> None:
     values = np.arange(1, 25, dtype=np.float32).reshape(START)

@@ -153,6 +153,7 @@ def test_a_plan_of_a_perceptron_runs_as_predicted(
     assert_runs_as_planned(inputs, found)
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_transformer_layer_runs_as_predicted() -> None:
     inputs = filled(block())
     assert_runs_as_planned(inputs, plan(step, inputs, MESHES["grid"], fixed={"x": P("dp")}))

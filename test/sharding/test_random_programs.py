@@ -23,7 +23,7 @@ from test.fuzz_sharding.shrink import Check, shrink
 from tinygrad.schedule.spmd import local_movement
 from tinygrad.settings import Context
 
-SEEDS = [range(start, start + 5) for start in range(0, 20, 5)]
+SEEDS = [range(start, start + 3) for start in range(0, 15, 3)]
 
 
 def search(check: Check, ops: list[str] | None, seeds: range) -> Finding | None:

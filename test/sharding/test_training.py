@@ -235,6 +235,7 @@ def resnet_step(devices: tuple[str, ...]) -> tuple[list[Tensor], Tensor]:
         return optimizer.schedule_step(), loss
 
 
+@pytest.mark.slow
 def test_a_data_parallel_step_of_resnet_18() -> None:
     steps, loss = resnet_step(DEVICES)
     kinds = moved(loss, *steps)

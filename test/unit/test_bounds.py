@@ -24,7 +24,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-EXAMPLES = 200
+EXAMPLES = 150
 
 
 @given(st.data())

@@ -43,7 +43,7 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 MESHES: list[IntShape] = [(1,), (2,), (3,), (4,), (6,), (2, 2), (2, 3), (3, 2), (4, 2), (2, 2, 2)]
 
-quick = settings(max_examples=200, deadline=None)
+quick = settings(max_examples=120, deadline=None)
 
 
 @st.composite

@@ -29,7 +29,7 @@ from tinygrad.uop.rewrite import graph_rewrite
 from tinygrad.uop.symbolic import symbolic_simple, symbolic_valid
 from tinygrad.uop.valid import simplify_valid, uop_given_valid
 
-EXAMPLES = 300
+EXAMPLES = 200
 
 
 def var(name: str, size: int) -> UOp:
