@@ -25,7 +25,7 @@ from tinygrad.uop.reshard import (
 )
 
 Gradients = tuple[UOp | None, ...]
-Rule = Callable[[UOp, UOp], Gradients]
+GradientRule = Callable[[UOp, UOp], Gradients]
 
 
 # ---- the walk ----
@@ -375,7 +375,7 @@ def _scatter_max(g: UOp, y: UOp) -> Gradients:
     return is_max * share, None
 
 
-RULES: dict[Ops, Rule] = {
+RULES: dict[Ops, GradientRule] = {
     **dict.fromkeys(GroupOp.Comparison, _none),
     **dict.fromkeys((Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR), _none),
     **dict.fromkeys((Ops.THREEFRY, Ops.TRUNC, Ops.BITCAST, Ops.DETACH), _none),

@@ -12,7 +12,7 @@ from typing import Any, Self
 from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.helpers import argfix
 from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.uop.broadcast import Shape
+from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
 
 _FIRST_SPARE = ord("\u0100")
@@ -144,7 +144,7 @@ class MatmulMixin(ReduceMixin):
         return result if dtype is not None else result.cast(common)
 
 
-def _einsum_sizes(formula: str, inputs: list[str], shapes: list[Shape]) -> dict[str, sint]:
+def _einsum_sizes(formula: str, inputs: list[str], shapes: list[SymbolicShape]) -> dict[str, sint]:
     """The size of each letter. Raises ValueError for a letter of two sizes."""
     sizes: dict[str, sint] = {}
     for letters, shape in zip(inputs, shapes):

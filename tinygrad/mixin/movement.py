@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
-from tinygrad.uop.broadcast import Shape, broadcast_node, format_shape
+from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, WindowArg, resolve, sint, smax
 from tinygrad.uop.sint import same_size
 
@@ -179,7 +179,7 @@ class MovementMixin(TensorCore):
             raise ValueError(f"expand {old} -> {new}: there are fewer axes; squeeze or sum first")
         return self._broadcast_to(_sizes("expand", target))
 
-    def _broadcast_to(self, shape: Shape) -> Self:
+    def _broadcast_to(self, shape: SymbolicShape) -> Self:
         old = self.uop.shape
         if old == shape:
             return self
@@ -381,7 +381,7 @@ class MovementMixin(TensorCore):
         return apart.permute(tuple(starts[:-1]) + tuple(starts[axis] + 1 for axis in axes))
 
 
-def _integers(op: str, given: tuple[Any, ...]) -> Shape:
+def _integers(op: str, given: tuple[Any, ...]) -> SymbolicShape:
     """Integers or expressions. Raises TypeError for anything else."""
     if all(size.__class__ is int for size in given):
         return given
@@ -390,7 +390,7 @@ def _integers(op: str, given: tuple[Any, ...]) -> Shape:
     return tuple(size if isinstance(size, UOp) else int(size) for size in given)
 
 
-def _sizes(op: str, given: tuple[Any, ...]) -> Shape:
+def _sizes(op: str, given: tuple[Any, ...]) -> SymbolicShape:
     """Sizes. Raises TypeError for anything but integers, ValueError for negative ones."""
     sizes = _integers(op, given)
     if any(isinstance(size, int) and size < 0 for size in sizes):
@@ -398,7 +398,7 @@ def _sizes(op: str, given: tuple[Any, ...]) -> Shape:
     return sizes
 
 
-def _kept_size(old: Shape, new: tuple[Any, ...], axis: int) -> sint:
+def _kept_size(old: SymbolicShape, new: tuple[Any, ...], axis: int) -> sint:
     """The old size of an axis whose new size is None."""
     if axis >= len(old):
         raise ValueError(f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps")
@@ -409,7 +409,7 @@ def _is_one(size: sint) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def _with_inferred_size(old: Shape, new: Shape, unknown: int) -> Shape:
+def _with_inferred_size(old: SymbolicShape, new: SymbolicShape, unknown: int) -> SymbolicShape:
     """`new` with the size of axis `unknown` inferred from the number of elements."""
     total, rest = prod(old), prod([s for i, s in enumerate(new) if i != unknown])
     if isinstance(total, int) and isinstance(rest, int):

@@ -14,7 +14,7 @@ from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.window_geometry import PoolWindows, Sizes, spatial_pairs, spatial_tuple
-from tinygrad.uop.broadcast import Shape, broadcast_node, const_node
+from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
 
 
 class PoolMixin(ReduceMixin):
@@ -169,7 +169,7 @@ class PoolMixin(ReduceMixin):
         found = is_largest.where(positions, 0).max(axes)
         return largest, total - found
 
-    def _constant_true(self, shape: Shape) -> Self:
+    def _constant_true(self, shape: SymbolicShape) -> Self:
         return self._new(broadcast_node(const_node(True, dtypes.bool), shape), False)
 
     def max_unpool2d(
@@ -220,7 +220,9 @@ class PoolMixin(ReduceMixin):
             result = result.div(counts.maximum(1)).cast(self.dtype)
         return result.reshape((*leading, *sizes))
 
-    def _scatter_rows_add(self, indices: Self, leading: Shape, count: int, size: int) -> Self:
+    def _scatter_rows_add(
+        self, indices: Self, leading: SymbolicShape, count: int, size: int
+    ) -> Self:
         """Scatter-add rows of `count` elements by `indices` into rows of `size` zeros."""
         values, positions = (x.reshape((*leading, count)) for x in (self, indices))
         return self._derive(values.uop.scatter_add(positions.uop, size, len(leading)))

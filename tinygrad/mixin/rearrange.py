@@ -10,7 +10,7 @@ from typing import Self
 
 from tinygrad.helpers import prod
 from tinygrad.mixin.movement import MovementMixin
-from tinygrad.uop.broadcast import Shape
+from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
 from tinygrad.uop.sint import same_size
 
@@ -93,7 +93,7 @@ def _parse_groups(formula: str, side: str) -> list[list[str]]:
 
 
 def _rearrange_sizes(
-    formula: str, groups: list[list[str]], shape: Shape, sizes: dict[str, int]
+    formula: str, groups: list[list[str]], shape: SymbolicShape, sizes: dict[str, int]
 ) -> dict[str, sint]:
     """The size of every axis name; one per group may be inferred."""
     found: dict[str, sint] = dict(sizes)

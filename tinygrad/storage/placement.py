@@ -11,7 +11,7 @@ from tinygrad.helpers import all_int
 from tinygrad.sharding import Sharding
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import Shape
+from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.device_value import DeviceLike, TensorDevice
 from tinygrad.uop.ops import UOp
 
@@ -54,14 +54,14 @@ def placed(node: UOp, device: DeviceLike) -> UOp:
     return node.copy_to_device(fitting_layout(device, node.shape))
 
 
-def fitting_layout(device: TensorDevice, shape: Shape) -> TensorDevice:
+def fitting_layout(device: TensorDevice, shape: SymbolicShape) -> TensorDevice:
     """`device`, replicated if it is a layout that shards an axis that `shape` cannot shard."""
     if isinstance(device, Sharding) and not can_shard(device, shape):
         return device.replicated()
     return device
 
 
-def can_shard(layout: Sharding, shape: Shape) -> bool:
+def can_shard(layout: Sharding, shape: SymbolicShape) -> bool:
     """Whether every sharded axis exists in `shape`, with a known size other than 1."""
     return all(
         axis < len(shape) and isinstance(shape[axis], int) and shape[axis] != 1

@@ -13,7 +13,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_size
 
-Shape: TypeAlias = tuple[sint, ...]
+SymbolicShape: TypeAlias = tuple[sint, ...]
 
 # an elementwise op broadcasts these, which have no axes, by itself
 _SCALARS = frozenset({Ops.CONST, Ops.BIND, Ops.DEFINE_VAR})
@@ -43,13 +43,13 @@ def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
     return dtypes.from_py(value)
 
 
-def format_shape(shape: Shape) -> str:
+def format_shape(shape: SymbolicShape) -> str:
     """A shape as text, with symbolic sizes rendered as expressions."""
     sizes = [str(size) if isinstance(size, int) else size.render() for size in shape]
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
-def broadcast_shape(*shapes: Shape) -> Shape:
+def broadcast_shape(*shapes: SymbolicShape) -> SymbolicShape:
     """The shape that `shapes` broadcast to, as in numpy. Raises ValueError if there is none."""
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
@@ -68,7 +68,7 @@ def broadcast_shape(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def broadcast_node(node: UOp, shape: Shape) -> UOp:
+def broadcast_node(node: UOp, shape: SymbolicShape) -> UOp:
     """`node` expanded to `shape`, to which its shape must broadcast."""
     own = node.shape
     if own == shape:

@@ -14,11 +14,11 @@ from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
 from tinygrad.helpers import argfix, prod
 from tinygrad.uop import Ops
 from tinygrad.uop.args import AxisType, ParamArg, RangeArg
-from tinygrad.uop.movement import MovementMixin
+from tinygrad.uop.movement import NodeMovementMixin
 from tinygrad.uop.node import Node
 
 
-class KernelMixin(MovementMixin):
+class KernelMixin(NodeMovementMixin):
     """One method for each op of kernels, and the indexing of arrays in custom kernels."""
 
     __slots__ = ()

@@ -18,7 +18,7 @@ AxisPairs: TypeAlias = tuple[tuple[int | Node, int | Node], ...]
 """For each axis, two numbers: elements before and after it, or its start and end."""
 
 
-class MovementMixin(Node):
+class NodeMovementMixin(Node):
     """One method for each movement op. A movement that changes nothing adds no node."""
 
     __slots__ = ()

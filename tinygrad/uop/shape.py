@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tinygrad.sharding import Shape
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.node import Node
-from tinygrad.uop.shards import Shape, selected_shape, stacked_shape
+from tinygrad.uop.shards import selected_shape, stacked_shape
 
 # ops of the kernel graph and the linear program: values are scalars or vectors in a loop nest
 SHAPELESS = frozenset(

@@ -8,13 +8,10 @@ layout, the argument of `MSELECT(x)` the number of the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from tinygrad.sharding import Sharding, ShardingError, global_shape, shard_shapes
+from tinygrad.sharding import Shape, Sharding, ShardingError, global_shape, shard_shapes
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
-
-Shape = tuple[Any, ...]
 
 
 def selected_shape(node: Node) -> Shape:

@@ -15,13 +15,13 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard, shards
 from tinygrad.uop.args import BufferArg, ReduceArg
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice
-from tinygrad.uop.movement import MovementMixin
+from tinygrad.uop.movement import NodeMovementMixin
 from tinygrad.uop.node import Node
 
 _buffer_slots = itertools.count()
 
 
-class TensorGraphMixin(MovementMixin):
+class TensorGraphMixin(NodeMovementMixin):
     """One method for each op of the tensor graph."""
 
     __slots__ = ()

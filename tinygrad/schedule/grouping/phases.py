@@ -15,7 +15,7 @@ from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, WindowArg
 
-Shape = tuple[int, ...]
+IntShape = tuple[int, ...]
 Window = tuple[int, int, int, int, int]
 
 MAX_PHASES = 9
@@ -61,7 +61,7 @@ def _phase(node: UOp, x: UOp, phase: dict[Window, int]) -> UOp | None:
 
 def _strided_slice(x: UOp, axis: int, start: int, stride: int) -> UOp:
     """Elements `start`, `start + stride`, ... of an axis."""
-    shape = cast(Shape, x.shape)
+    shape = cast(IntShape, x.shape)
     count = ceildiv(shape[axis] - start, stride)
     tail = x.shrink(tuple((start if i == axis else 0, d) for i, d in enumerate(shape)))
     missing = count * stride - (shape[axis] - start)
@@ -73,7 +73,7 @@ def _strided_slice(x: UOp, axis: int, start: int, stride: int) -> UOp:
 
 def _interleave(x: UOp, axis: int, start: int, stride: int, size: int) -> UOp:
     """The adjoint of `_strided_slice`: an axis of `size`, zero between the elements of `x`."""
-    shape = cast(Shape, x.shape)
+    shape = cast(IntShape, x.shape)
     count = ceildiv(size, stride)
     cut = x.reshape((*shape[: axis + 1], 1, *shape[axis + 1 :]))
     around = {axis: (0, count - shape[axis]), axis + 1: (start, stride - 1 - start)}

@@ -23,7 +23,7 @@ Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class ResizeRule:
     """How an axis is resized: the attributes of Resize."""
 
     mode: str
@@ -77,7 +77,7 @@ def resize(
             raise OnnxError("tf_crop_and_resize needs roi, a start and an end for each axis")
         bounds = zip(plans, roi[: len(names)].tolist(), roi[len(names) :].tolist())
         plans = [AxisResize(p.old, p.new, p.scale, start, end) for p, start, end in bounds]
-    rule = Rule(
+    rule = ResizeRule(
         mode,
         coordinate_transformation_mode,
         nearest_mode,
@@ -148,7 +148,7 @@ def along(vector: Tensor, axis: int, ndim: int) -> Tensor:
     return vector.reshape(tuple(-1 if i == axis else 1 for i in range(ndim)))
 
 
-def resized(x: Tensor, axis: int, plan: AxisResize, rule: Rule, device: DeviceLike) -> Tensor:
+def resized(x: Tensor, axis: int, plan: AxisResize, rule: ResizeRule, device: DeviceLike) -> Tensor:
     """Resize one axis."""
     places = old_places(plan, rule.coordinates)
     if rule.mode == "nearest":
@@ -187,7 +187,7 @@ def nearest(places: Array, mode: str) -> Array:
     return rounded[mode].astype(np.int64)
 
 
-def taps(places: Array, plan: AxisResize, rule: Rule) -> tuple[Array, Array]:
+def taps(places: Array, plan: AxisResize, rule: ResizeRule) -> tuple[Array, Array]:
     """The source indices and weights of each output element: (outputs, taps) each."""
     # downsampling widens the filter, against aliasing
     stretch = min(plan.scale, 1.0) if rule.antialias else 1.0
