@@ -28,7 +28,7 @@ from tinygrad.uop.ops import UOp
 @dataclass(eq=False)
 class _Gathered:
     """A replicated value in an entry: `recipe` are the positions of the items that make it from
-    inputs alone, `uses` those of its readers, `dropped` those before which it is gathered again.
+    inputs alone, `uses` those of its readers, `dropped` those before which it is rematerialised.
     """
 
     entry: int
