@@ -61,11 +61,6 @@ def test_an_axis_that_does_not_exist() -> None:
         zeros(4, 4).shard(DEVICES, 2)
 
 
-def test_an_axis_of_size_1_is_not_sharded() -> None:
-    with pytest.raises(ShardingError, match=r"\(1, 4\).*its size is 1; shard another axis"):
-        zeros(1, 4).shard(DEVICES, 0)
-
-
 def test_a_device_named_twice() -> None:
     with pytest.raises(ShardingError, match="CPU.* more than once"):
         zeros(4).shard(("CPU", "CPU:1", "CPU"), 0)

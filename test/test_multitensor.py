@@ -23,9 +23,10 @@ from test.sharding.common import (
     parts,
     placed,
 )
-from tinygrad import Device, GlobalCounters, Mesh, P, Tensor, TinyJit, dtypes
+from tinygrad import Device, GlobalCounters, Mesh, P, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import MultiBuffer, Sharding
 from tinygrad.execution.realize import compiled_kernels
+from tinygrad.nn.state import get_parameters
 from tinygrad.uop.ops import Ops
 
 LAYOUTS = [REPLICATED, on(0), on(1), on((0, 1), GRID), on((None, 0), GRID)]
@@ -93,6 +94,50 @@ def test_to_in_place() -> None:
     x = Tensor(array(8)).shard(DEVICES, 0)
     x.to_("CPU:1")
     assert x.device == "CPU:1"
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1,), ()])
+def test_an_axis_of_size_1_is_replicated(shape: tuple[int, ...]) -> None:
+    x = Tensor.ones(*shape).contiguous()
+    for replica in (x.shard(TWO, axis=0), x.shard(TWO, axis=-len(shape)), x.to(Sharding(TWO, 0))):
+        assert replica.device == Sharding(TWO)
+        assert replica.tolist() == x.tolist()
+    mesh = Mesh((2,), ("dp",), TWO)
+    assert x.clone().shard_(mesh, P("dp")).device == Sharding(TWO)
+
+
+def test_other_axes_than_those_of_size_1_are_sharded() -> None:
+    mesh = Mesh((2, 2), ("dp", "tp"), DEVICES[:4])
+    x = Tensor.arange(8).reshape(1, 8).shard(mesh, P("dp", "tp"))
+    assert x.device == mesh.sharding(P(None, "tp"))
+    assert x.tolist() == [list(range(8))]
+
+
+def test_a_model_with_parameters_of_size_1_is_trained_fully_sharded() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.hidden, self.out = nn.Linear(3, 4), nn.Linear(4, 1)
+            self.scale = Tensor(2.0)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return self.out(self.hidden(x).tanh()) * self.scale
+
+    def train(devices: tuple[str, ...]) -> list[float]:
+        Tensor.manual_seed(0)
+        model, x = Model(), Tensor.arange(12).reshape(4, 3) / 12
+        for parameter in get_parameters(model):
+            parameter.shard_(devices, axis=0)
+        optimizer = nn.optim.Adam(get_parameters(model), lr=0.1)
+        losses = []
+        with Tensor.train():
+            for _ in range(4):
+                optimizer.zero_grad()
+                loss = (model(x.shard(devices, axis=0)) - 1).square().mean()
+                losses.append(loss.backward().item())
+                optimizer.step()
+        return losses
+
+    np.testing.assert_allclose(train(TWO), train(TWO[:1]), rtol=1e-5)
 
 
 def test_sharding_again_changes_the_layout() -> None:

@@ -77,7 +77,7 @@ def watched() -> Iterator[Usage]:
 def sharded(model: Any, layout: Sharding = ROWS) -> Any:
     """A model whose lazy tensors were resharded before realizing."""
     for parameter in get_parameters(model):
-        parameter.shard_(layout if parameter.shape else layout.replicated())
+        parameter.shard_(layout)
     return model
 
 

@@ -11,7 +11,13 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
-from tinygrad.storage.placement import canonical_device, canonical_layout, moved_to, recreated_on
+from tinygrad.storage.placement import (
+    canonical_device,
+    canonical_layout,
+    moved_to,
+    recreated_on,
+    without_unit_axes,
+)
 from tinygrad.uop.device_value import DeviceLike
 
 
@@ -22,13 +28,14 @@ class PlacementMixin(CreationMixin):
 
     def to(self, device: DeviceLike) -> Self:
         """Copy to a device: a name, several names (replicated), a `Sharding`, or None for the
-        default device.
+        default device. An axis of size 1 is replicated, as by `shard`.
 
         >>> Tensor([1, 2]).to("CPU:1").device
         'CPU:1'
         """
         target = Device.DEFAULT if device is None else canonical_device(device)
         assert target is not None, "only None has no canonical form"
+        target = without_unit_axes(target, self.shape)
         if self.uop.device == target:
             return self
         moved = self._derive(moved_to(self.uop, target))
@@ -54,13 +61,14 @@ class PlacementMixin(CreationMixin):
     def shard(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:
         """Shard along `axis` over `devices`; None replicates.
 
-        Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis. Raises
-        ShardingError for repeated devices, and for an axis that is out of range or does not divide.
+        Also takes a `Sharding`, or a `Mesh` with a spec `P(...)` in place of the axis. An axis of
+        size 1 is not sharded but replicated, as are tensors without axes. Raises ShardingError for
+        repeated devices, and for an axis that is out of range.
 
         >>> Tensor([[1, 2], [3, 4]]).shard(("CPU", "CPU:1"), axis=0).device.axis
         0
         """
-        layout = self._layout(devices, axis)
+        layout = without_unit_axes(self._layout(devices, axis), self.shape)
         moved = self._derive(moved_to(self.uop, layout))
         if self.grad is not None:
             moved.grad = self.grad.shard(layout)
@@ -87,7 +95,8 @@ class PlacementMixin(CreationMixin):
         if isinstance(devices, Mesh):
             if not isinstance(axis, P):
                 raise ShardingError(f"shard over a mesh takes a spec like P('dp'), not {axis!r}")
-            return canonical_layout(devices.sharding(axis, self.ndim))
+            # a scalar counts as one axis of size 1
+            return canonical_layout(devices.sharding(axis, max(self.ndim, 1)))
         if isinstance(devices, Sharding):
             if axis is not None:
                 raise ShardingError(f"shard: {devices} has its axes already; leave out {axis!r}")
@@ -102,6 +111,8 @@ class PlacementMixin(CreationMixin):
     def _split_axis(self, axis: Any) -> Any:
         if not isinstance(axis, int):
             return axis
+        if self.ndim == 0 and axis in {0, -1}:
+            return None
         if not -self.ndim <= axis < self.ndim:
             raise ShardingError(
                 f"shard: there is no axis {axis} in shape {self.shape}; use axis=None to replicate"

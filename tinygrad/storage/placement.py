@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tinygrad.device import Device
 from tinygrad.helpers import all_int
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, operand_layout
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape
@@ -59,6 +59,20 @@ def fitting_layout(device: TensorDevice, shape: SymbolicShape) -> TensorDevice:
     if isinstance(device, Sharding) and not can_shard(device, shape):
         return device.replicated()
     return device
+
+
+def without_unit_axes(device: TensorDevice, shape: SymbolicShape) -> TensorDevice:
+    """`device`, or if it is a layout: replicated along axes of size 1, and for a scalar everywhere.
+
+    Other axes that `shape` lacks stay, and are an error when the layout is used.
+    """
+    if not isinstance(device, Sharding):
+        return device
+    if not shape:
+        return device.replicated()
+    return (
+        operand_layout(device, shape) if len(shape) > max(device.split_axes, default=0) else device
+    )
 
 
 def can_shard(layout: Sharding, shape: SymbolicShape) -> bool:

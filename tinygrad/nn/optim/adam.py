@@ -51,9 +51,9 @@ class LAMB(Optimizer):
             grad = grad.to(m.device)
             m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
             v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
-            mean = m / (1 - self._beside(self.b1_t, param))
-            mean_square = v / (1 - self._beside(self.b2_t, param))
-            direction = mean / (mean_square.sqrt() + self.eps)
+            mean = m / (1 - self._beside(self.b1_t, m))
+            mean_square = v / (1 - self._beside(self.b2_t, v))
+            direction = self._brought(mean / (mean_square.sqrt() + self.eps), param)
             if self.wd:
                 direction = direction + self.wd * param
             rate = self._beside(self.lr, param)
@@ -64,15 +64,7 @@ class LAMB(Optimizer):
         return updated, [self.b1_t, self.b2_t, *self.m, *self.v]
 
 
-def AdamW(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
-    fused: int | None = None,
-) -> LAMB:
+class AdamW(LAMB):
     """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101).
 
     >>> weight = Tensor([1.0])
@@ -83,17 +75,21 @@ def AdamW(
     >>> weight.numpy().round(3)  # 1 - 0.1 * 1 - 0.1 * 0.5 * 1
     array([0.85], dtype=float32)
     """
-    return LAMB(params, lr, b1, b2, eps, weight_decay, adam=True, fused=fused)
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        fused: int | None = None,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay, adam=True, fused=fused)
 
 
-def Adam(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    fused: int | None = None,
-) -> LAMB:
+class Adam(LAMB):
     """Steps of about `lr` in the direction of the mean gradient (https://arxiv.org/abs/1412.6980).
 
     >>> weight = Tensor([1.0])
@@ -104,4 +100,14 @@ def Adam(
     >>> weight.numpy().round(3)
     array([0.9], dtype=float32)
     """
-    return LAMB(params, lr, b1, b2, eps, 0.0, adam=True, fused=fused)
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        fused: int | None = None,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, 0.0, adam=True, fused=fused)

@@ -60,7 +60,7 @@ class LARS(Optimizer):
             if self.classic:
                 grad = grad * rate
             if self.momentum:
-                grad = self._with_momentum(index, grad)
+                grad = self._brought(self._with_momentum(index, grad), param)
             if self.ns_coefficients is not None:
                 grad = _orthogonal(grad, self.ns_steps, self.ns_coefficients)
             if not self.pre_wd and self.wd:
@@ -76,15 +76,7 @@ class LARS(Optimizer):
         return grad + self.momentum * momentum if self.nesterov else momentum
 
 
-def SGD(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    classic: bool = False,
-    fused: int | None = None,
-) -> LARS:
+class SGD(LARS):
     """Gradient descent: `param -= lr * grad`, with momentum and weight decay as in torch.
 
     `classic` multiplies by the rate before the momentum.
@@ -99,28 +91,30 @@ def SGD(
     >>> weight.tolist()  # 1 - 0.5 * 1 - 0.5 * (0.5 * 1 + 1)
     [-0.25]
     """
-    return LARS(
-        params,
-        lr,
-        momentum,
-        weight_decay,
-        nesterov=nesterov,
-        classic=classic,
-        tcoef=0.0,
-        fused=fused,
-    )
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        classic: bool = False,
+        fused: int | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            momentum,
+            weight_decay,
+            nesterov=nesterov,
+            classic=classic,
+            tcoef=0.0,
+            fused=fused,
+        )
 
 
-def Muon(
-    params: Sequence[Tensor],
-    lr: float = 0.001,
-    momentum: float = 0.95,
-    weight_decay: float = 0.1,
-    ns_steps: int = 5,
-    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
-    nesterov: bool = True,
-    fused: int | None = None,
-) -> LARS:
+class Muon(LARS):
     """Orthogonalised momentum, for parameters of two axes or more.
 
     https://kellerjordan.github.io/posts/muon/. Raises ValueError for a vector, which
@@ -134,25 +128,37 @@ def Muon(
     >>> bool((weight.numpy().diagonal() < 0.95).all())  # both directions take a step of about lr
     True
     """
-    for param in params:
-        if param.ndim < 2 and param.requires_grad is not False:
-            raise ValueError(
-                f"Muon got {describe(param)}; it trains tensors of two axes or more. "
-                "Use OptimizerGroup(Muon(matrices), AdamW(vectors))"
-            )
-    return LARS(
-        params,
-        lr,
-        momentum,
-        weight_decay,
-        ns_steps,
-        ns_coefficients,
-        nesterov,
-        classic=False,
-        pre_wd=False,
-        tcoef=0.0,
-        fused=fused,
-    )
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.95,
+        weight_decay: float = 0.1,
+        ns_steps: int = 5,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        nesterov: bool = True,
+        fused: int | None = None,
+    ) -> None:
+        for param in params:
+            if param.ndim < 2 and param.requires_grad is not False:
+                raise ValueError(
+                    f"Muon got {describe(param)}; it trains tensors of two axes or more. "
+                    "Use OptimizerGroup(Muon(matrices), AdamW(vectors))"
+                )
+        super().__init__(
+            params,
+            lr,
+            momentum,
+            weight_decay,
+            ns_steps,
+            ns_coefficients,
+            nesterov,
+            classic=False,
+            pre_wd=False,
+            tcoef=0.0,
+            fused=fused,
+        )
 
 
 def _orthogonal(grad: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:

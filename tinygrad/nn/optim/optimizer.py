@@ -2,9 +2,10 @@
 
 Input: the tensors to train, each with its `grad` from `backward()`. Output: `step()` runs one
 update; `schedule_step()` returns the tensors to realize instead, to be part of another `realize`.
-Invariant: the state of a parameter (momenta) has the layout and device of that parameter, so an
-update needs no communication. State is assigned first and the parameter computed from it
-elementwise, so that one kernel does both and reads each element once.
+Invariant: the state of a parameter (momenta) has the layout and device of that parameter, also
+after the parameter was moved, so an update needs no communication; only state that the user placed
+elsewhere stays there. State is assigned first and the parameter computed from it elementwise, so
+that one kernel does both and reads each element once.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from tinygrad.dtype import dtypes, least_upper_dtype
-from tinygrad.helpers import FUSE_OPTIM, dedup
+from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
-from tinygrad.uop.device_value import TensorDevice
+from tinygrad.uop.device_value import TensorDevice, device_names
 
 
 class Optimizer(ABC):
@@ -27,6 +28,11 @@ class Optimizer(ABC):
     `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. With
     `fused`, parameters of one dtype and device are updated as one flat tensor.
     Raises ValueError if there is nothing to train.
+
+    State, such as a running mean, is made where its parameter is. After the parameter was moved
+    or sharded, the next step moves its state there too. State that you moved elsewhere stays where
+    you put it, and is updated there: on another device (offloading), or sharded where its parameter
+    is replicated (ZeRO).
 
     A subclass gives `_step`:
 
@@ -59,7 +65,7 @@ class Optimizer(ABC):
         _give_memory(self.params + self.buffers)
         self.devices = [param.device for param in self.params]
         self.fused = bool(FUSE_OPTIM.value if fused is None else fused) and self.elementwise
-        self.groups = self._group()
+        self.groups = self._split([list(range(len(self.params)))])
         self.lr = self._scalar(lr)
 
     def zero_grad(self) -> None:
@@ -91,8 +97,8 @@ class Optimizer(ABC):
     def schedule_step(self) -> list[Tensor]:
         """Update every parameter lazily; return the tensors to realize, untrained ones included.
 
-        Raises RuntimeError outside `Tensor.train()`, if a parameter has no gradient, and if one
-        was moved after the optimizer was made.
+        State follows parameters that were moved. Raises RuntimeError outside `Tensor.train()`, and
+        if a parameter has no gradient.
 
         >>> weight = Tensor([6.0])
         >>> optimizer = nn.optim.SGD([weight], lr=1.0)
@@ -108,13 +114,9 @@ class Optimizer(ABC):
                 f"{type(self).__name__}.step() needs Tensor.training, which is False; "
                 "put the training step in `with Tensor.train():`"
             )
-        for index, (param, device) in enumerate(zip(self.params, self.devices, strict=True)):
-            if param.device != device:
-                raise RuntimeError(
-                    f"parameter number {index} was moved from {device} to {param.device}, and its "
-                    f"state was not; make the {type(self).__name__} after moving the parameters"
-                )
-        params, grads = self._join(self.params), self._join(self._gradients())
+        gradients = self._gradients()
+        self._follow_parameters()
+        params, grads = self._join(self.params), self._join(gradients)
         updates, state = self._step(params, grads)
         for group, update in zip(self.groups, updates, strict=True):
             self._apply(group, update)
@@ -144,17 +146,21 @@ class Optimizer(ABC):
             )
         return [param.grad for param in self.params if param.grad is not None]
 
-    def _group(self) -> list[list[int]]:
-        """Groups of parameters that are updated as one tensor: positions in `params`."""
+    def _split(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Groups of parameters that are updated as one tensor, positions in `params`: those given,
+        split where parameters cannot be concatenated.
+        """
         if not self.fused:
-            return [[index] for index in range(len(self.params))]
-        groups: dict[object, list[int]] = {}
-        for index, param in enumerate(self.params):
-            split = isinstance(param.device, Sharding) and not param.device.is_replicated
-            # concatenating sharded tensors would move them between devices
-            key = index if split else (param.dtype, param.device)
-            groups.setdefault(key, []).append(index)
-        return list(groups.values())
+            return [[index] for group in groups for index in group]
+        found: dict[object, list[int]] = {}
+        for number, group in enumerate(groups):
+            for index in group:
+                param = self.params[index]
+                split = isinstance(param.device, Sharding) and not param.device.is_replicated
+                # concatenating sharded tensors would move them between devices
+                key = index if split else (number, param.dtype, param.device)
+                found.setdefault(key, []).append(index)
+        return list(found.values())
 
     def _join(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """One detached tensor for each group: a single tensor unchanged, several flat and
@@ -167,15 +173,62 @@ class Optimizer(ABC):
             joined.append(first.flatten().cat(*flat) if rest else first)
         return joined
 
+    def _pieces(self, group: Sequence[int], joined: Tensor) -> list[Tensor]:
+        """The (concatenated) tensor of a group as one tensor for each parameter."""
+        if len(group) == 1:
+            return [joined]
+        shapes = [self.params[index].shape for index in group]
+        stops = list(itertools.accumulate(prod(shape) for shape in shapes))
+        return [
+            joined[start:stop].reshape(shape)
+            for shape, start, stop in zip(shapes, [0, *stops], stops, strict=False)
+        ]
+
     def _apply(self, group: Sequence[int], update: Tensor) -> None:
         """Assign the parameters of a group their slices of the concatenated tensor."""
-        params = [self.params[index] for index in group]
-        if len(params) == 1:
-            params[0].assign(update.cast(params[0].dtype))
+        for index, piece in zip(group, self._pieces(group, update), strict=True):
+            param = self.params[index]
+            param.assign(piece.cast(param.dtype))
+
+    def _follow_parameters(self) -> None:
+        """Move state to parameters that were moved, unless it had been placed elsewhere."""
+        before, self.devices = self.devices, [param.device for param in self.params]
+        if before == self.devices:
             return
-        stops = list(itertools.accumulate(param.numel() for param in params))
-        for param, start, stop in zip(params, [0, *stops], stops, strict=False):
-            param.assign(update[start:stop].reshape(param.shape).cast(param.dtype))
+        lists = self._state_lists()
+        groups, self.groups = self.groups, self._split(self.groups)
+        moved = [x for x in vars(self).values() if isinstance(x, Tensor)]
+        for number in moved:
+            if number.device == _replicated(before[0]):
+                number.to_(_replicated(self.devices[0]))
+        for tensors in lists:
+            if groups != self.groups:
+                tensors[:] = self._regrouped(groups, tensors)
+            for group, tensor in zip(self.groups, tensors, strict=True):
+                if tensor.device == before[group[0]]:
+                    tensor.to_(self.devices[group[0]])
+            moved += tensors
+        _give_memory(moved + self.params)
+
+    def _state_lists(self) -> list[list[Tensor]]:
+        """The attributes that hold a tensor of state for each group."""
+        return [
+            value
+            for name, value in vars(self).items()
+            if isinstance(value, list)
+            and name not in {"params", "buffers"}
+            and len(value) == len(self.groups)
+            and all(isinstance(x, Tensor) for x in value)
+        ]
+
+    def _regrouped(
+        self, groups: Sequence[Sequence[int]], tensors: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Tensors of `groups`, concatenated by the groups of now."""
+        pieces: dict[int, Tensor] = {}
+        for group, tensor in zip(groups, tensors, strict=True):
+            pieces.update(zip(group, self._pieces(group, tensor), strict=True))
+        return self._join([pieces[index] for index in range(len(self.params))])
 
     def _new_state(self) -> list[Tensor]:
         """Zeros for each group, with the shape and the layout of its (concatenated) parameters."""
@@ -190,12 +243,25 @@ class Optimizer(ABC):
         """A stored number, (1,), replicated on the devices of the parameters."""
         dtype = least_upper_dtype(dtypes.default_float, dtypes.float32)
         scalar = Tensor([value], dtype=dtype, requires_grad=False)
-        return _give_memory([scalar.to(_replicated(self.params[0]))])[0]
+        return _give_memory([scalar.to(_replicated(self.devices[0]))])[0]
 
-    def _beside(self, scalar: Tensor, param: Tensor) -> Tensor:
-        """`scalar` on the devices of `param`; a copy if parameters are on different devices."""
-        device = _replicated(param)
-        return scalar if scalar.device == device else scalar.to(device)
+    def _beside(self, scalar: Tensor, tensor: Tensor) -> Tensor:
+        """`scalar` on the devices of `tensor`, to combine with it: a copy if parameters are on
+        different devices, and without axes if `tensor` has none.
+        """
+        device = _replicated(tensor.device)
+        beside = scalar if scalar.device == device else scalar.to(device)
+        return beside if tensor.ndim else beside.reshape(())
+
+    def _brought(self, direction: Tensor, param: Tensor) -> Tensor:
+        """The direction of an update, from where the state is to the devices of the parameter.
+
+        On the same devices, it keeps its layout, and the updated parameter is moved.
+        """
+        here, there = direction.device, param.device
+        if here == there or set(device_names(here)) == set(device_names(there)):
+            return direction
+        return direction.to(there)
 
 
 class OptimizerGroup:
@@ -289,7 +355,6 @@ def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
     return tensors
 
 
-def _replicated(param: Tensor) -> TensorDevice:
-    """The replicated layout of the devices of `param`."""
-    device = param.device
+def _replicated(device: TensorDevice) -> TensorDevice:
+    """`device`; for a layout, the replicated one over the same devices."""
     return device.replicated() if isinstance(device, Sharding) else device
