@@ -396,7 +396,7 @@ def test_random_numbers_drawn_before_a_seed_keep_their_values() -> None:
     assert step().tolist() != expected
 
 
-def test_a_device_whose_counter_lags_draws_the_same_numbers_as_without_a_capture() -> None:
+def test_draws_on_two_devices_are_the_same_with_and_without_a_capture() -> None:
     def draws(wrap: Any) -> list[Any]:
         Tensor.manual_seed(5)
         step = wrap(lambda: Tensor.rand(3, device="CPU:1").add(0).realize())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from tinygrad import Sharding, Tensor, TinyJit, dtypes
-from tinygrad.storage.random_generator import random_generator
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
+from tinygrad.device import Buffer, OutOfMemoryError
+from tinygrad.execution.realize import compiled_kernels
+from tinygrad.jit import JitError
 
 COUNT = 20_000
 
@@ -257,8 +260,7 @@ def test_a_captured_function_draws_new_numbers_each_time() -> None:
     assert len(set(found)) == 6
 
 
-def test_pending_numbers_keep_their_values_and_gradient_when_the_sequence_restarts() -> None:
-    """The counter is in memory that a captured function reads, so it is overwritten."""
+def test_lazy_numbers_keep_their_values_and_gradient_when_the_sequence_restarts() -> None:
     draw = TinyJit(lambda: Tensor.rand(4).realize())
     for _ in range(3):
         draw()
@@ -275,15 +277,203 @@ def test_pending_numbers_keep_their_values_and_gradient_when_the_sequence_restar
     np.testing.assert_array_equal(y.numpy(), expected * 2)
 
 
-def test_the_sequence_advances_by_the_draws_of_replays() -> None:
-    before = random_generator.positions()
-    Tensor.rand(4, device="CPU").realize()
-    Tensor.rand(4, device="CPU:1").realize()
-    random_generator.catch_up(before)
-    after = random_generator.positions()
-    assert set(after.values()) == {8}
-    random_generator.replayed(before, after)
-    assert set(random_generator.positions().values()) == {16}
+# ---- a draw is pure ----
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_realizing_a_random_tensor_computes_that_tensor_alone(place: Any) -> None:
+    x, w = Tensor.rand(4, 6, device=place), Tensor.randn(4, 6, device=place)
+    y = (x + w) * 2
+    before = GlobalCounters.kernel_count
+    x.realize()
+    assert GlobalCounters.kernel_count - before == (1 if isinstance(place, str) else 2)
+    assert not w.uop.is_realized
+    assert not y.uop.is_realized
+    np.testing.assert_allclose(y.numpy(), (x.numpy() + w.numpy()) * 2, rtol=1e-6)
+
+
+def test_an_optimizer_computes_its_own_tensors_alone() -> None:
+    weight, other = Tensor.rand(4, 6), Tensor.rand(4, 6)
+    total = weight.sum() + other.sum()
+    nn.optim.Adam([weight])
+    assert not other.uop.is_realized
+    assert not total.uop.is_realized
+
+
+def test_draws_of_one_shape_share_their_kernel() -> None:
+    Tensor.rand(3, 5).realize()
+    before = len(compiled_kernels)
+    for _ in range(3):
+        Tensor.rand(3, 5).realize()
+    Tensor.manual_seed(4)
+    Tensor.rand(3, 5).realize()
+    assert len(compiled_kernels) == before
+
+
+def test_numbers_are_the_same_whenever_they_are_computed() -> None:
+    Tensor.manual_seed(2)
+    expected = [Tensor.rand(4).tolist() for _ in range(3)]
+    Tensor.manual_seed(2)
+    first, second, third = (Tensor.rand(4) for _ in range(3))
+    both = (first + third).numpy()
+    Tensor.manual_seed(9)
+    assert [x.tolist() for x in (third, second, first)] == expected[::-1]
+    np.testing.assert_allclose(both, np.float32(expected[0]) + np.float32(expected[2]), rtol=1e-6)
+
+
+def test_a_mask_recomputed_in_the_backward_pass_is_the_same() -> None:
+    x = Tensor.ones(64, requires_grad=True)
+    with Tensor.train():
+        y = x.dropout(0.5)
+        (y * y).sum().backward()
+    y.realize()
+    Tensor.manual_seed(8)
+    Tensor.rand(64).realize()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * 2 * y.numpy())
+
+
+# ---- realizations that fail ----
+
+
+def failing_copy() -> Tensor:
+    """A random tensor that cannot be computed: the folder of its file is missing."""
+    return Tensor.rand(4).to("disk:/no such folder/file")
+
+
+def failing_allocation() -> Tensor:
+    """A random tensor that is larger than any memory."""
+    return (Tensor.rand(4).expand(1 << 50, 4) + 1).contiguous()
+
+
+@pytest.mark.parametrize("make", [failing_copy, failing_allocation])
+def test_a_tensor_that_cannot_be_realized_makes_no_other_fail(make: Callable[[], Tensor]) -> None:
+    Tensor.manual_seed(6)
+    expected = [Tensor.rand(4).tolist() for _ in range(4)]
+    Tensor.manual_seed(6)
+    before, stored = Tensor.rand(4), Tensor.zeros(4).contiguous().realize()
+    written = stored.assign(stored + 1)
+    failing = make()
+    for _ in range(2):
+        with pytest.raises((OutOfMemoryError, OSError)):
+            failing.realize()
+    assert before.tolist() == expected[0]
+    assert written.tolist() == [1] * 4
+    last = [Tensor.rand(4) for _ in range(3)][-1]
+    Tensor.manual_seed(6)
+    with pytest.raises((OutOfMemoryError, OSError)):
+        failing.realize()
+    assert Tensor.rand(4).tolist() == expected[0]
+    assert last.uop.is_realized is False
+    assert 0 <= last.min().item() < last.max().item() < 1
+
+
+# ---- captured functions ----
+
+
+def test_values_drawn_in_the_captured_call_outlive_its_replays() -> None:
+    kept = []
+
+    def draw() -> Tensor:
+        noise = Tensor.rand(4)
+        kept.append(noise * 2)
+        return (noise + 1).realize()
+
+    step = TinyJit(draw)
+    step()
+    expected = (step().numpy() - 1) * 2
+    for _ in range(3):
+        step()
+    np.testing.assert_allclose(kept[1].numpy(), expected, atol=1e-6)
+
+
+def draws_between(step: Callable[[], list[Tensor]], place: Any) -> list[Tensor]:
+    found = []
+    for i in range(6):
+        found += [Tensor.rand(i + 1), *step(), Tensor.randn(2, device=place)]
+        found = [Tensor(x.numpy()) for x in found]
+    return found
+
+
+def lazy_draws_between(step: Callable[[], list[Tensor]], place: Any) -> list[Tensor]:
+    found = []
+    for i in range(6):
+        found.append(Tensor.rand(i + 1, device=place))
+        found += [Tensor(x.numpy()) for x in step()]
+    return found
+
+
+def seeds_between(step: Callable[[], list[Tensor]], place: Any) -> list[Tensor]:
+    found = []
+    for i in range(8):
+        if i % 3 == 2:
+            Tensor.manual_seed(i % 2)
+        found += [Tensor(x.numpy()) for x in step()]
+    return found
+
+
+@pytest.mark.parametrize("program", [draws_between, lazy_draws_between, seeds_between])
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_replays_draw_the_numbers_of_the_function(
+    program: Callable[[Callable[[], list[Tensor]], Any], list[Tensor]], place: Any
+) -> None:
+    offset = Tensor.ones(4, 6).to(place).realize()
+
+    def draw() -> list[Tensor]:
+        Tensor.rand(7)
+        noise = offset + Tensor.randn(4, 6, device=place)
+        return [(noise * inner(2)).realize(), Tensor.rand(3, device="CPU:1").add(0).realize()]
+
+    @TinyJit
+    def inner(factor: int) -> Tensor:
+        return (Tensor.rand(4, 6, device=place) * factor).realize()
+
+    runs = []
+    for step in (draw, TinyJit(draw)):
+        inner.reset()
+        Tensor.manual_seed(5)
+        runs.append([x.numpy() for x in program(step, place)])
+    for expected, found in zip(*runs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_replays_of_two_functions_share_the_sequence() -> None:
+    def draw() -> Tensor:
+        return Tensor.rand(4).add(1).realize()
+
+    def draw_twice() -> Tensor:
+        return (Tensor.randn(2, 3) + Tensor.rand(2, 3)).realize()
+
+    runs = []
+    for wrap in (lambda function: function, TinyJit):
+        Tensor.manual_seed(5)
+        one, other = wrap(draw), wrap(draw_twice)
+        runs.append([x().numpy() for _ in range(5) for x in (one, other, one)])
+    for expected, found in zip(*runs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_replay_fills_the_memory_of_its_draws_by_one_copy_a_device() -> None:
+    @TinyJit
+    def draw() -> Tensor:
+        return (Tensor.rand(4) + Tensor.randn(4) + Tensor.rand(4)).realize()
+
+    for _ in range(3):
+        draw()
+    with mock.patch.object(Buffer, "copyin", autospec=True) as copyin:
+        draw()
+    assert copyin.call_count == 1
+
+
+def test_a_failing_replay_draws_nothing() -> None:
+    step = TinyJit(lambda x: (x + Tensor.rand(4)).realize())
+    for _ in range(3):
+        step(Tensor.ones(4))
+    Tensor.manual_seed(5)
+    expected = Tensor.rand(4).tolist()
+    Tensor.manual_seed(5)
+    with pytest.raises(JitError):
+        step(Tensor.ones(2, 4))
+    assert Tensor.rand(4).tolist() == expected
 
 
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {

@@ -7,8 +7,7 @@ results, assignments, drawn random numbers, counters and traces.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.execution.realize import ScheduleItem
@@ -18,26 +17,12 @@ from tinygrad.jit.inputs import Inputs, JitError, difference
 from tinygrad.jit.launches import group_launches, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
 from tinygrad.jit.native_replay import NativeReplay, is_native
+from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.substitution import Substitution, replace_tensors, views_of_inputs
 from tinygrad.settings import DEBUG
-from tinygrad.storage.random_generator import random_generator
-from tinygrad.storage.realization import realize_all
-from tinygrad.uop.device_value import TensorDevice
+from tinygrad.storage.random_generator import DrawRecord
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class DrawnNumbers:
-    """The positions of the random number generator before and after a capture, by device."""
-
-    before: dict[TensorDevice | None, int]
-    after: dict[TensorDevice | None, int]
-
-    @property
-    def devices(self) -> list[Any]:
-        """The devices that drew numbers."""
-        return [d for d, end in self.after.items() if d is not None and self.before.get(d) != end]
 
 
 class CapturedJit(Generic[R]):
@@ -51,14 +36,14 @@ class CapturedJit(Generic[R]):
         result: R,
         items: list[ScheduleItem],
         inputs: Inputs,
-        drawn: DrawnNumbers,
+        drawn: DrawRecord,
         stored: list[StoredTensor],
         written: WrittenMemory,
     ) -> None:
-        self.jit_cache = items
+        self._draws = ReplayedDraws(drawn, items)
+        self.jit_cache = items = self._draws.items
         self._result = result
         self._inputs = inputs
-        self._drawn = drawn
         self._written = written
         launches = [[item] for item in items]
         self._lifetimes: list[Lifetimes] = [input_lifetimes(launches, inputs)]
@@ -86,8 +71,8 @@ class CapturedJit(Generic[R]):
             raise JitError(difference(self._inputs.signature, inputs.signature))
         self._written.realize_readers(inputs)
         self._copy_overwritten_inputs(inputs)
-        realize_all(random_generator.align(self._drawn.devices))
-        random_generator.replayed(self._drawn.before, self._drawn.after)
+        if self._draws.count:
+            self._draws.advance()
         if self._native is None or DEBUG >= 2:
             substitution = Substitution(self._inputs, inputs)
             for item in self.jit_cache:

@@ -16,7 +16,6 @@ from tinygrad.device import Buffer
 from tinygrad.execution.buffers import device_buffers
 from tinygrad.jit.inputs import Inputs
 from tinygrad.storage.live_tensors import live_tensors
-from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_readers
 from tinygrad.storage.views import is_in_memory, movement_base, view_base
 from tinygrad.tensor import Tensor
@@ -72,7 +71,7 @@ class WrittenMemory:
 
     def realize_readers(self, inputs: Inputs) -> None:
         """Realize the lazy values that read the memory that the next call writes."""
-        memory = [*self._memory, *random_generator.memory()]
+        memory = list(self._memory)
         if inputs.signature == self._signature:
             memory += [inputs.nodes[i] for i in self._inputs]
         realize_readers(frozenset(memory))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinygrad.execution.realize import Capture, ScheduleItem, capturing
-from tinygrad.jit.captured import CapturedJit, DrawnNumbers
+from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Snapshot, WrittenMemory
 from tinygrad.jit.inputs import Inputs, JitError, find_inputs, tensors_in
 from tinygrad.settings import JIT
@@ -120,19 +120,16 @@ class TinyJit(Generic[P, R]):
         if self._written is not None:
             self._written.realize_readers(inputs)
         capture, before = Capture(), Snapshot()
-        realize_all(random_generator.align(random_generator.devices))
-        positions, seeds = random_generator.positions(), random_generator.seeds
         capturing().append(capture)
         try:
-            result = self._call(*args, **kwargs)
-            realize_all(random_generator.catch_up(positions))
+            with random_generator.record() as drawn:
+                result = self._call(*args, **kwargs)
         finally:
             capturing().pop()
         if not capture.items:
             raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
-        if random_generator.seeds != seeds:
+        if drawn.is_seeded:
             raise JitError("manual_seed was called inside a captured function; call it outside")
-        drawn = DrawnNumbers(positions, random_generator.positions())
         written = {b.base or b for item in capture.items for b in item.written}
         self._written = WrittenMemory(before.stored, written, inputs, tensors_in(result))
         self.captured = None

@@ -44,19 +44,19 @@ values are read back as numpy arrays. An array that goes to several devices is s
 **Partial gradients** (`partial_gradients`). In `Tensor.accumulate_gradients()`, a gradient that is
 an all-reduce is stored as its partial sums; the all-reduce runs where the gradient is read.
 
-**Random numbers** (`random_generator`). The key and the counter of the random number generator are
-in each device's memory; each draw is a pending write that advances the counter.
+**Random numbers** (`random_generator`). The key and the position of the generator are on the host.
+Each draw has a small `BUFFER` that holds both as they were; nothing writes it, so a draw is pure.
 
-**Threads** (`lock`). Realization, assignment, custom kernels and draws of random numbers hold one
-reentrant lock, so threads may build, realize and assign tensors of their own, and read tensors
-that they share. A tensor that one thread writes in place must not be used by others meanwhile, nor
-an equal value, which may share its memory.
+**Threads** (`lock`). Realization, assignment and custom kernels hold one reentrant lock, so threads
+may build, realize and assign tensors of their own, and read tensors that they share. A tensor that
+one thread writes in place must not be used by others meanwhile, nor an equal value, which may share
+its memory.
 
 Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
 `live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
-`dependents.dependents` and `host_arrays._host_buffers` hold weak references;
-`random_generator.random_generator` holds the generator's buffers. They change under the lock, but
-for the registration of live tensors and host arrays, which are single insertions and deletions,
-atomic under the GIL; iteration is over snapshots. `partial_gradients._depth` is a context
+`dependents.dependents` and `host_arrays._host_buffers` hold weak references. They change under the
+lock, but for the registration of live tensors and host arrays, which are single insertions and
+deletions, atomic under the GIL; iteration is over snapshots. `random_generator.random_generator`
+has a lock of its own, and its records belong to a thread. `partial_gradients._depth` is a context
 variable.
 """

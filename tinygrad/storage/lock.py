@@ -1,4 +1,4 @@
-"""The lock of all changes of tensors: realization, assignment, and draws of random numbers.
+"""The lock of all changes of tensors: realization and assignment.
 
 Input: functions that change what tensors refer to. Output: the same functions, one at a time over
 all threads. Invariant: no thread sees a realization or an assignment half done. The lock is

@@ -21,6 +21,8 @@ def get_host_address(data: memoryview) -> int:
     """The address of contiguous bytes, which may be read-only."""
     if data.nbytes == 0:
         return 0
+    if not data.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(data))
     interface = np.frombuffer(data, np.uint8).__array_interface__
     address = interface["data"][0]
     assert isinstance(address, int)
