@@ -17,7 +17,8 @@ from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, parts, p
 from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.execution import CommTrace
-from tinygrad.execution.realize import Capture, ExecItem, ScheduleItem, capturing
+from tinygrad.execution.capture import Capture, capturing
+from tinygrad.execution.realize import ExecItem, ScheduleItem
 from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.pipeline import Pipeline, Task, make_timetable

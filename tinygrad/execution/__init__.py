@@ -3,7 +3,8 @@
 schedule.py            takes a plan from the cache or the compiler, and binds buffers to it
 temporaries.py         memory of a plan's temporaries: an arena a device
 memory_planner.py      places buffers with disjoint lifetimes in an arena
-realize.py             compiles kernels, runs items, records captures
+realize.py             compiles kernels and runs items
+capture.py             the items that run while a function is captured
 trace.py               records communication
 buffers.py             the memory of BUFFER nodes
 lru_table.py           the caches of plans and kernels

@@ -6,14 +6,13 @@ compiled once for its tensor form and kind of device, for all devices and buffer
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
-from tinygrad.dtype import dtypes
+from tinygrad.execution.capture import capturing
 from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
@@ -188,37 +187,6 @@ def crosses(destination: Buffer, source: Buffer) -> bool:
 
 
 ScheduleItem = ExecItem | BufferCopy
-
-
-@dataclass
-class Capture:
-    """What TinyJit records: the items that run, and the arenas of their temporaries.
-
-    No temporary outlives its plan, so the plans of a capture share one arena a device.
-    """
-
-    items: list[ScheduleItem] = field(default_factory=list)
-    arenas: dict[str, Buffer] = field(default_factory=dict)
-
-    def arena(self, device: str, nbytes: int) -> Buffer:
-        """The arena of a device, of at least `nbytes`."""
-        found = self.arenas.get(device)
-        if found is None or found.nbytes < nbytes:
-            found = self.arenas[device] = Buffer(device, nbytes, dtypes.uint8)
-        return found
-
-
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.captures: list[Capture] = []
-
-
-_thread = _Thread()
-
-
-def capturing() -> list[Capture]:
-    """The active captures of this thread, innermost last."""
-    return _thread.captures
 
 
 def run_schedule(schedule: Sequence[ScheduleItem]) -> None:

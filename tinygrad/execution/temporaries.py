@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from tinygrad.device import Buffer
 from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
-from tinygrad.execution.realize import Capture, capturing
+from tinygrad.execution.capture import Capture, capturing
 from tinygrad.schedule.execution_plan import ExecutionPlan, StorageEntry
 from tinygrad.settings import MEMORY_PLANNER
 

@@ -6,14 +6,16 @@
 | `captured` | one capture: its items, its result, and a replay of it |
 | `inputs` | the arguments of a call, and its signature |
 | `substitution` | the buffers of captured inputs replaced by those of a call |
+| `results` | the result of each call |
 | `lifetimes` | when captured items use each input, so that no result overwrites one too early |
 | `closure` | tensors that the function reads or writes without taking them as arguments |
 | `launches` | captured items that may run at the same time |
+| `random_draws` | the memory of random draws, which the host fills before each replay |
 | `native_replay` | the native call that runs all launches |
 | `counters` | what a replay adds to `GlobalCounters` and traces |
 """
 
-from tinygrad.jit.inputs import JitError
+from tinygrad.execution.capture import JitError
 from tinygrad.jit.tiny_jit import TinyJit
 
 __all__ = ["JitError", "TinyJit"]

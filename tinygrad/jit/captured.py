@@ -7,18 +7,20 @@ results, assignments, drawn random numbers, counters and traces.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from tinygrad.device import Buffer, copy_buffer
+from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.closure import Closure, StoredTensor, WrittenMemory
 from tinygrad.jit.counters import ReplayCounters
-from tinygrad.jit.inputs import Inputs, JitError, difference
+from tinygrad.jit.inputs import Inputs, difference
 from tinygrad.jit.launches import group_launches, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
 from tinygrad.jit.native_replay import NativeReplay, is_native
 from tinygrad.jit.random_draws import ReplayedDraws
-from tinygrad.jit.substitution import Substitution, replace_tensors, views_of_inputs
+from tinygrad.jit.results import Results
+from tinygrad.jit.substitution import Substitution
 from tinygrad.settings import DEBUG
 from tinygrad.storage.random_generator import DrawRecord
 
@@ -42,7 +44,7 @@ class CapturedJit(Generic[R]):
     ) -> None:
         self._draws = ReplayedDraws(drawn, items)
         self.jit_cache = items = self._draws.items
-        self._result = result
+        self._results = Results(result, inputs)
         self._inputs = inputs
         self._written = written
         launches = [[item] for item in items]
@@ -55,7 +57,6 @@ class CapturedJit(Generic[R]):
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
         input_numbers = {b.base or b: i for i, b in enumerate(inputs.buffers)}
-        self._views, self._viewed = views_of_inputs(result, input_numbers)
         touched = {b.base or b for item in items for b in item.bufs}
         self._closure = Closure(stored, touched, input_numbers)
         self._counters = ReplayCounters(items)
@@ -69,7 +70,7 @@ class CapturedJit(Generic[R]):
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self._inputs.signature:
             raise JitError(difference(self._inputs.signature, inputs.signature))
-        self._written.realize_readers(inputs)
+        self._written.realize_readers(inputs, self._results.latest)
         self._copy_overwritten_inputs(inputs)
         if self._draws.count:
             self._draws.advance()
@@ -80,15 +81,7 @@ class CapturedJit(Generic[R]):
         else:
             self._native.run(inputs)
             self._counters.count_replay()
-        return self._result_for(inputs) if self._views else self._result
-
-    def _result_for(self, inputs: Inputs) -> R:
-        """The result, with views of the captured inputs replaced by views of a call's inputs."""
-        substitution = Substitution(self._inputs, inputs)
-        nodes = {node: substitution.buffer_node(node) for node in self._viewed}
-        nodes |= dict(zip(self._inputs.nodes, inputs.nodes, strict=True))
-        views = {key: view.substitute(nodes) for key, view in self._views.items()}
-        return cast(R, replace_tensors(self._result, views))
+        return self._results.of(inputs)
 
     def _copy_overwritten_inputs(self, inputs: Inputs) -> None:
         """Copy inputs that are results of an earlier replay and would be overwritten before their

@@ -69,9 +69,12 @@ class WrittenMemory:
         self._inputs = [i for i, node in enumerate(inputs.nodes) if _is_in(node, written)]
         self._signature = inputs.signature
 
-    def realize_readers(self, inputs: Inputs) -> None:
-        """Realize the lazy values that read the memory that the next call writes."""
-        memory = list(self._memory)
+    def realize_readers(self, inputs: Inputs, results: Iterable[UOp] = ()) -> None:
+        """Realize the lazy values that read the memory that the next call writes; `results` are the
+        results of the last call that were made for it.
+        """
+        memory = [*self._memory]
+        memory += [base for node in results if (base := view_base(node)).op is Ops.BUFFER]
         if inputs.signature == self._signature:
             memory += [inputs.nodes[i] for i in self._inputs]
         realize_readers(frozenset(memory))

@@ -12,16 +12,13 @@ from typing import Any
 
 from tinygrad.device import Buffer, Device
 from tinygrad.execution.buffers import device_buffers
+from tinygrad.execution.capture import JitError
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-
-
-class JitError(RuntimeError):
-    """A call that a captured function cannot serve."""
 
 
 @dataclass

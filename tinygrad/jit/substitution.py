@@ -1,7 +1,7 @@
 """Substitution: the captured inputs of a function replaced by those of another call.
 
-Input: captured items and results, the captured inputs, and the inputs of a call. Output: items over
-that call's buffers, and results that are views of them. Invariant: a view into a captured input
+Input: captured items and nodes, the captured inputs, and the inputs of a call. Output: items and
+nodes over that call's buffers, with the values of its Variables. Invariant: a view into a captured input
 becomes the view at the same offset into the call's input.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 from tinygrad.device import Buffer
 from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
-from tinygrad.jit.inputs import Inputs, tensors_in
-from tinygrad.tensor import Tensor
+from tinygrad.jit.inputs import Inputs
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -35,10 +34,52 @@ class Substitution:
         bufs = tuple(self._buffer(b) for b in item.bufs)
         return ExecItem(item.ast, bufs, item.device, values, item.runner)
 
-    def buffer_node(self, node: UOp) -> UOp:
-        """A BUFFER over the call's buffers, for one over captured buffers."""
-        parts = [self._buffer(b) for b in device_buffers(node)]
-        return bind_buffers(UOp.new_buffer(node.device, node.arg.shape, node.dtype), parts)
+    def node(self, root: UOp) -> UOp:
+        """A node over the call's buffers, with the sizes of the call."""
+        done: dict[UOp, UOp] = dict(zip(self._captured.nodes, self._inputs.nodes, strict=True))
+        for node in root.toposort():
+            if node not in done:
+                done[node] = self._rebuilt(node, tuple(done[x] for x in node.src))
+        return done[root]
+
+    def changes(self, root: UOp) -> bool:
+        """Whether a node reads an input, or has a size that depends on a Variable of the call."""
+        return any(self._is_input(node) or self._is_symbolic(node) for node in root.toposort())
+
+    def _rebuilt(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        if node.op is Ops.BUFFER:
+            if not self._is_input(node) and not self._is_symbolic(node):
+                return node
+            shape = self._sizes(node.arg.shape)
+            parts = [self._buffer(b) for b in device_buffers(node)]
+            return bind_buffers(UOp.new_buffer(node.device, shape, node.dtype), parts)
+        if node.op is Ops.BIND:
+            return self._bound(node)
+        return node.replace(src=src, arg=self._sizes(node.arg))
+
+    def _is_input(self, node: UOp) -> bool:
+        if node.op is not Ops.BUFFER or not node.is_realized:
+            return False
+        return any((b.base or b) in self._numbers for b in device_buffers(node))
+
+    def _is_symbolic(self, node: UOp) -> bool:
+        if node.op is Ops.BIND:
+            return node.unbind()[0].arg[0] in self._captured.values
+        arg = node.arg.shape if node.op is Ops.BUFFER else node.arg
+        return any(map(self._is_symbolic, _bindings(arg)))
+
+    def _sizes(self, arg: Any) -> Any:
+        """The argument of a node with the call's values of Variables; `arg` if it has none."""
+        if isinstance(arg, tuple):
+            new = tuple(self._sizes(x) for x in arg)
+            return arg if all(a is b for a, b in zip(arg, new, strict=True)) else new
+        if isinstance(arg, UOp):
+            return arg.substitute({node: self._bound(node) for node in _bindings(arg)})
+        return arg
+
+    def _bound(self, node: UOp) -> UOp:
+        variable, captured = node.unbind()
+        return variable.bind(self._inputs.values.get(variable.arg[0], captured))
 
     def _buffer(self, buffer: Buffer) -> Buffer:
         number = self._numbers.get(buffer.base or buffer)
@@ -52,32 +93,8 @@ class Substitution:
         return whole.view(buffer.size, buffer.dtype, found.offset + offset)
 
 
-def views_of_inputs(
-    result: Any, input_numbers: dict[Buffer, int]
-) -> tuple[dict[int, UOp], dict[UOp, None]]:
-    """The nodes of those tensors in a result that are views of inputs, by the tensor's id, and the
-    BUFFERs below them: inputs, and buffers that read the bits of an input as another dtype.
-    """
-    views: dict[int, UOp] = {}
-    memory: dict[UOp, None] = {}
-    for x in tensors_in(result):
-        stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
-        roots = {node: {b.base or b for b in device_buffers(node)} for node in stored}
-        below = [node for node in stored if not roots[node].isdisjoint(input_numbers)]
-        if below:
-            views[id(x)] = x.uop
-            memory |= dict.fromkeys(below)
-    return views, memory
-
-
-def replace_tensors(result: Any, nodes: dict[int, UOp]) -> Any:
-    """A result in which the tensors with these ids are new tensors of these nodes."""
-    if isinstance(result, Tensor):
-        node = nodes.get(id(result))
-        return result if node is None else Tensor(node)
-    if isinstance(result, (list, tuple)):
-        new = [replace_tensors(x, nodes) for x in result]
-        return type(result)(*new) if hasattr(result, "_fields") else type(result)(new)
-    if isinstance(result, dict):
-        return {name: replace_tensors(x, nodes) for name, x in result.items()}
-    return result
+def _bindings(arg: Any) -> list[UOp]:
+    """The bound Variables in the argument of a node."""
+    if isinstance(arg, tuple):
+        return [node for x in arg for node in _bindings(x)]
+    return [node for node in arg.toposort() if node.op is Ops.BIND] if isinstance(arg, UOp) else []

@@ -13,10 +13,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from tinygrad.execution.realize import Capture, ScheduleItem, capturing
+from tinygrad.execution.capture import Capture, JitError, capturing
+from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Snapshot, WrittenMemory
-from tinygrad.jit.inputs import Inputs, JitError, find_inputs, tensors_in
+from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.settings import JIT
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, to_numpy_dtype
+from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.placement import PlacementMixin
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.storage import StorageMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.host_values import bound_size, read_array
+from tinygrad.storage.views import is_constant
 
 if TYPE_CHECKING:
     import numpy
@@ -35,6 +37,8 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         if 0 in shape:
             bits = self.dtype in (dtypes.bfloat16, *dtypes.fp8s)
             return np.empty(shape, np.float32 if bits else to_numpy_dtype(self.dtype))
+        if not is_constant(self.uop):
+            check_readable(self.uop)
         x = self.to("CPU") if isinstance(self.device, Sharding) else self
         x.realize()
         array = read_array(x.uop)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad import dlpack
 from tinygrad.device import Device
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
+from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.host_arrays import shared_node
@@ -107,6 +108,7 @@ class InterchangeMixin(ConversionMixin):
         self._check_addressable()
         if 0 in self.shape:
             return np.empty(self.shape, to_numpy_dtype(self.dtype))
+        check_readable(self.uop)
         if is_uniform(self.uop):
             self.uop = in_own_memory(self.uop)
         return view_array(self.realize().uop)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tinygrad.dtype import DType, dtypes, from_numpy_dtype, is_stored_as_bits
-from tinygrad.execution.realize import capturing
+from tinygrad.execution.capture import capturing
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import DeviceLike

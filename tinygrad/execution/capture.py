@@ -1,0 +1,62 @@
+"""Captures: what runs while `TinyJit` records a function, and what must not happen then.
+
+Input: items as they run. Output: the items and arenas of the active captures of a thread.
+Invariant: a captured function does not read values, since Python code that depends on them would
+not run again.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinygrad.device import Buffer
+from tinygrad.dtype import dtypes
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard.move import find_user_line
+
+
+class JitError(RuntimeError):
+    """A function that cannot be captured, or a call that a capture cannot serve."""
+
+
+@dataclass
+class Capture:
+    """What TinyJit records: the `ScheduleItem`s that run, and the arenas of their temporaries.
+
+    No temporary outlives its plan, so the plans of a capture share one arena a device.
+    """
+
+    items: list[Any] = field(default_factory=list)
+    arenas: dict[str, Buffer] = field(default_factory=dict)
+
+    def arena(self, device: str, nbytes: int) -> Buffer:
+        """The arena of a device, of at least `nbytes`."""
+        found = self.arenas.get(device)
+        if found is None or found.nbytes < nbytes:
+            found = self.arenas[device] = Buffer(device, nbytes, dtypes.uint8)
+        return found
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+
+_thread = _Thread()
+
+
+def capturing() -> list[Capture]:
+    """The active captures of this thread, innermost last."""
+    return _thread.captures
+
+
+def check_readable(node: UOp) -> None:
+    """Raise JitError if a function is being captured: it must not depend on a value read now."""
+    if capturing():
+        raise JitError(
+            f"{find_user_line()}: the value of a tensor, {node.dtype} of shape {node.shape}, is "
+            "read inside a function that TinyJit captures, and would be the same in every later "
+            "call; return the tensor, or compute with it instead (`where` for `if`)"
+        )
