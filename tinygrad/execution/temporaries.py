@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tinygrad.device import Buffer
-from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
 from tinygrad.execution.capture import Capture, capturing
+from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
 from tinygrad.schedule.execution_plan import ExecutionPlan, StorageEntry
 from tinygrad.settings import MEMORY_PLANNER
 

@@ -1,8 +1,8 @@
 """Substitution: the captured inputs of a function replaced by those of another call.
 
 Input: captured items and nodes, the captured inputs, and the inputs of a call. Output: items and
-nodes over that call's buffers, with the values of its Variables. Invariant: a view into a captured input
-becomes the view at the same offset into the call's input.
+nodes over that call's buffers, with the values of its Variables. Invariant: a view into a captured
+input becomes the view at the same offset into the call's input.
 """
 
 from __future__ import annotations
