@@ -86,7 +86,7 @@ class RandomGenerator:
             device = Device.DEFAULT
         names = device.devices if isinstance(device, Sharding) else (device,)
         content = packed_words(self.advance(count))
-        parts = tuple(Buffer(d, WORDS, dtypes.uint64).allocate().copyin(content) for d in names)
+        parts = tuple([Buffer.from_memoryview(d, dtypes.uint64, content) for d in names])
         for record in self._records.active:
             record.draws.append(Draw(parts, record.count))
             record.count += count
