@@ -335,36 +335,25 @@ def test_a_mask_recomputed_in_the_backward_pass_is_the_same() -> None:
 # ---- realizations that fail ----
 
 
-def failing_copy() -> Tensor:
-    """A random tensor that cannot be computed: the folder of its file is missing."""
-    return Tensor.rand(4).to("disk:/no such folder/file")
-
-
-def failing_allocation() -> Tensor:
+def too_large() -> Tensor:
     """A random tensor that is larger than any memory."""
     return (Tensor.rand(4).expand(1 << 50, 4) + 1).contiguous()
 
 
-@pytest.mark.parametrize("make", [failing_copy, failing_allocation])
-def test_a_tensor_that_cannot_be_realized_makes_no_other_fail(make: Callable[[], Tensor]) -> None:
+def test_a_random_tensor_that_cannot_be_computed_makes_no_other_fail() -> None:
     Tensor.manual_seed(6)
-    expected = [Tensor.rand(4).tolist() for _ in range(4)]
+    expected = [Tensor.rand(4).tolist() for _ in range(3)]
     Tensor.manual_seed(6)
-    before, stored = Tensor.rand(4), Tensor.zeros(4).contiguous().realize()
-    written = stored.assign(stored + 1)
-    failing = make()
+    before, failing, after = Tensor.rand(4), too_large(), Tensor.rand(4)
     for _ in range(2):
-        with pytest.raises((OutOfMemoryError, OSError)):
+        with pytest.raises(OutOfMemoryError):
             failing.realize()
-    assert before.tolist() == expected[0]
-    assert written.tolist() == [1] * 4
-    last = [Tensor.rand(4) for _ in range(3)][-1]
+    assert not before.uop.is_realized
+    assert [x.tolist() for x in (after, before)] == [expected[2], expected[0]]
     Tensor.manual_seed(6)
-    with pytest.raises((OutOfMemoryError, OSError)):
+    with pytest.raises(OutOfMemoryError):
         failing.realize()
     assert Tensor.rand(4).tolist() == expected[0]
-    assert last.uop.is_realized is False
-    assert 0 <= last.min().item() < last.max().item() < 1
 
 
 # ---- captured functions ----

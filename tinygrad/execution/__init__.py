@@ -12,6 +12,8 @@ lru_table.py           the caches of plans and kernels
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tinygrad.execution.realize import ScheduleItem, run_schedule
 from tinygrad.execution.schedule import create_schedule
 from tinygrad.execution.trace import CommRecord, CommTrace
@@ -20,13 +22,19 @@ from tinygrad.uop.ops import UOp
 __all__ = ["CommRecord", "CommTrace", "realize_tensors", "run_schedule", "schedule_uops"]
 
 
-def realize_tensors(nodes: list[UOp]) -> dict[UOp, UOp]:
-    """Materialise nodes of the tensor graph. Returns, for each node that was computed, the BUFFER
-    node, possibly under movement, that holds it.
+def realize_tensors(nodes: list[UOp], keep: Callable[[dict[UOp, UOp]], None]) -> None:
+    """Materialise nodes of the tensor graph. `keep` is given, for each node that was computed, the
+    BUFFER node, possibly under movement, that holds it; also if an item fails or is interrupted,
+    so that no assignment runs a second time.
     """
     schedule = create_schedule(nodes)
-    run_schedule(schedule.items)
-    return schedule.outputs
+    completed: list[ScheduleItem] = []
+    try:
+        run_schedule(schedule.items, completed)
+    except BaseException:
+        keep(schedule.outputs_of(completed))
+        raise
+    keep(schedule.outputs)
 
 
 def schedule_uops(nodes: list[UOp]) -> tuple[list[ScheduleItem], dict[UOp, UOp], dict[str, int]]:

@@ -189,11 +189,15 @@ def crosses(destination: Buffer, source: Buffer) -> bool:
 ScheduleItem = ExecItem | BufferCopy
 
 
-def run_schedule(schedule: Sequence[ScheduleItem]) -> None:
-    """Run items in order."""
+def run_schedule(
+    schedule: Sequence[ScheduleItem], completed: list[ScheduleItem] | None = None
+) -> None:
+    """Run items in order, and append each to `completed` once it ran."""
+    ran: list[ScheduleItem] = [] if completed is None else completed
     for item in schedule:
         item.lower()
     for item in schedule:
         item.run()
+        ran.append(item)
     for capture in capturing()[-1:]:
         capture.items.extend(schedule)

@@ -46,6 +46,15 @@ class Schedule:
     outputs: dict[UOp, UOp]
     values: dict[str, int]
 
+    def outputs_of(self, completed: list[ScheduleItem]) -> dict[UOp, UOp]:
+        """The outputs in memory that no item writes after these first ones."""
+        missing = {b.base or b for item in self.items[len(completed) :] for b in item.written}
+        return {
+            node: stored
+            for node, stored in self.outputs.items()
+            if missing.isdisjoint(b.base or b for b in device_buffers(_memory_below(stored)))
+        }
+
 
 def output_node(node: UOp) -> UOp | None:
     """The node to compute in order to materialise `node`, or None if it is in memory already."""
@@ -109,6 +118,12 @@ def assigned_view(node: UOp) -> UOp:
     if node.op in GroupOp.Movement or node.op is Ops.MSELECT:
         return node.replace(src=(assigned_view(node.src[0]),))
     return node
+
+
+def _memory_below(view: UOp) -> UOp:
+    while view.op is not Ops.BUFFER:
+        view = view.src[0]
+    return view
 
 
 def _output(node: UOp, parts: tuple[StorageSlice, ...], storage: list[tuple[Buffer, ...]]) -> UOp:

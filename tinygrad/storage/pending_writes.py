@@ -34,7 +34,11 @@ def renote_write(old: UOp, new: UOp) -> None:
 
 
 def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
-    """`roots`, and the live values that read older content of a buffer that these overwrite."""
+    """`roots`, after the live values that read older content of a buffer that these overwrite.
+
+    These come first, so that such a value is complete before the buffer is overwritten: if it
+    cannot be computed, nothing is lost.
+    """
     if not len(_pending):
         return roots
     found = dict.fromkeys(roots)
@@ -54,7 +58,7 @@ def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
         needed = [*_readers_of_older(latest, found), *_written_together(below)]
         fresh = [node for node in needed if node not in found]
         found |= dict.fromkeys(fresh)
-    return list(found)
+    return [*list(found)[len(roots) :], *roots]
 
 
 def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:

@@ -46,7 +46,7 @@ def realize_all(tensors: Any) -> None:
     if shards:
         replace_nodes(shards)
         roots = nodes_to_compute(tensors)
-    replace_nodes(realize_tensors(roots))
+    realize_tensors(roots, replace_nodes)
 
 
 @exclusive
@@ -56,7 +56,7 @@ def realize_readers(memory: Collection[UOp]) -> None:
     """
     readers = dict.fromkeys(find_readers(memory))
     if readers:
-        replace_nodes(realize_tensors(with_readers_of_overwritten(list(readers))))
+        realize_tensors(with_readers_of_overwritten(list(readers)), replace_nodes)
 
 
 def nodes_to_compute(tensors: Any) -> list[UOp]:

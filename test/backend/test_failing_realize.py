@@ -1,0 +1,104 @@
+"""Realizations that fail: what ran is kept, nothing runs twice, other tensors are unaffected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from tinygrad import Tensor, TinyJit
+from tinygrad.device import OutOfMemoryError
+from tinygrad.execution.realize import BufferCopy, ExecItem
+
+DEVICES: list[Any] = ["CPU", ("CPU", "CPU:1")]
+
+
+def stored(value: float, device: Any = "CPU") -> Tensor:
+    return Tensor(np.full(4, value, np.float32)).to(device).realize()
+
+
+def too_large(x: Tensor) -> Tensor:
+    """A tensor of `x` that is larger than any memory."""
+    return (x.reshape(1, *x.shape).expand(1 << 50, *x.shape) + 1).contiguous()
+
+
+@contextmanager
+def interrupted_after(count: int) -> Iterator[None]:
+    """In the block, `count` items run, and the next one is interrupted."""
+    ran = 0
+
+    def run(item: ExecItem | BufferCopy, *args: Any) -> Any:
+        nonlocal ran
+        if ran == count:
+            raise KeyboardInterrupt
+        ran += 1
+        return runs[type(item)](item, *args)
+
+    runs = {kind: kind.run for kind in (ExecItem, BufferCopy)}
+    with mock.patch.object(ExecItem, "run", run), mock.patch.object(BufferCopy, "run", run):
+        yield
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_an_assignment_runs_once_if_another_tensor_fails(device: Any) -> None:
+    count = stored(0, device)
+    for step in range(1, 4):
+        count.assign(count + 1)
+        with pytest.raises(OutOfMemoryError):
+            Tensor.realize(count, too_large(stored(1)))
+        assert count.tolist() == [step] * 4
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_an_assignment_runs_once_if_a_value_that_reads_it_fails(device: Any) -> None:
+    count = stored(0, device)
+    count.assign(count + 1)
+    failing = too_large(count * 3)
+    for _ in range(2):
+        with pytest.raises(OutOfMemoryError):
+            failing.realize()
+    assert count.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("ran", range(5))
+def test_an_interrupted_realize_can_be_repeated(ran: int) -> None:
+    count, mean = stored(0), stored(8, "CPU:1")
+    total = (count + 1).sum()
+    count.assign(count + total)
+    mean.assign(mean * 0.5 + total.to("CPU:1"))
+    with interrupted_after(ran), pytest.raises(KeyboardInterrupt):
+        Tensor.realize(count, mean, too_large(mean))
+    assert count.tolist() == [4] * 4
+    assert mean.tolist() == [8] * 4
+    assert total.item() == 4
+
+
+def test_what_was_computed_before_the_failure_is_kept() -> None:
+    first, second = stored(1) + 1, stored(2).sum()
+    with pytest.raises(OutOfMemoryError):
+        Tensor.realize(first, second, too_large(stored(3)))
+    assert first.uop.is_realized
+    assert second.uop.is_realized
+
+
+def test_a_function_that_failed_while_it_was_captured_is_captured_later() -> None:
+    count, fails = stored(0), [False]
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        count.assign(count + x)
+        others = [too_large(x)] if fails[0] else []
+        Tensor.realize(count, *others)
+        return (count + Tensor.rand(4) * 0).realize()
+
+    step(stored(1))
+    fails[0] = True
+    with pytest.raises(OutOfMemoryError):
+        step(stored(1))
+    fails[0] = False
+    assert [step(stored(1)).tolist()[0] for _ in range(4)] == [3, 4, 5, 6]
+    assert step.captured is not None
