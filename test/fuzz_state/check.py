@@ -1,0 +1,119 @@
+"""Compares what a program reads with what it reads with the reference."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from test.fuzz_state.program import NotRefused, Outcome, Program, run
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mismatch, in one line, and the program that shows it."""
+
+    kind: str
+    message: str
+    program: Program
+
+    def __str__(self) -> str:
+        return f"# {self.kind}: {self.message}\n{self.program}"
+
+
+class Invalid(Exception):
+    """The reference does not run the program."""
+
+
+@dataclass
+class Errors:
+    """How many statements ran, and how often each documented error was raised."""
+
+    statements: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, Program] = field(default_factory=dict)
+
+    def add(self, program: Program, outcome: Outcome) -> None:
+        self.statements += len(program.statements)
+        for number, error in outcome.raised:
+            message = re.sub(r"[\d(),\[\] ]+", " ", str(error))[:100]
+            group = program.statements[number].group
+            key = f"{group}: {type(error).__name__}: {message}"
+            self.counts[key] += 1
+            known = self.examples.get(key)
+            if known is None or len(known.statements) > number + 1:
+                keep = set(range(number + 1)) - outcome.skipped | {number}
+                self.examples[key] = program.without(set(range(len(program.statements))) - keep)
+
+
+def compare(program: Program, errors: Errors | None = None) -> Finding | None:
+    """The first difference between the library and the reference; None if there is none.
+
+    Raises:
+        Invalid: the program does not run with the reference.
+    """
+    try:
+        with program.context():
+            found = run(program)
+    except NotRefused as error:
+        return _if_valid(Finding("not refused", str(error), program))
+    except Exception as error:
+        return _if_valid(_failure(error, program))
+    if errors is not None:
+        errors.add(program, found)
+    expected = _expected(program, found)
+    for (number, value), (_, right) in zip(found.seen, expected.seen, strict=True):
+        message = difference(value, right)
+        if message is not None:
+            text = program.statements[number].text
+            return Finding("wrong value", f"{text}: {message}", program)
+    return None
+
+
+def compare_strictly(program: Program) -> Finding | None:
+    """As `compare`, with each documented error as a finding."""
+    errors = Errors()
+    finding = compare(program, errors)
+    if finding is None and errors.counts:
+        return Finding("refused", next(iter(errors.counts)), program)
+    return finding
+
+
+def _expected(program: Program, found: Outcome) -> Outcome:
+    try:
+        return run(program, True, frozenset(found.skipped), found.end)
+    except Exception as error:
+        raise Invalid(str(error)) from error
+
+
+def _if_valid(finding: Finding) -> Finding:
+    _expected(finding.program, Outcome())
+    return finding
+
+
+def _failure(error: Exception, program: Program) -> Finding:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.filename.rpartition('/')[2]}:{where.name}"
+    return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
+
+
+def difference(found: Any, expected: Any) -> str | None:
+    """How two values that were read differ; None if they do not."""
+    if found is None or expected is None:
+        return None if found is expected else f"{found} instead of {expected}"
+    if isinstance(expected, np.ndarray):
+        if found.shape != expected.shape:
+            return f"shape {found.shape} instead of {expected.shape}"
+        if found.dtype != expected.dtype:
+            return f"dtype {found.dtype} instead of {expected.dtype}"
+    if np.array_equal(found, expected):
+        return None
+    return f"{_short(found)} instead of {_short(expected)}"
+
+
+def _short(value: Any) -> str:
+    return str(value.tolist() if isinstance(value, np.ndarray) else value)

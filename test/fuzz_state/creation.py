@@ -1,0 +1,120 @@
+"""New tensors, in all ways to make them, and new values computed from others."""
+
+from __future__ import annotations
+
+from test.fuzz_state.generate import Generator, Unsuitable, statement
+
+
+@statement("creation", 2)
+def from_list(g: Generator) -> None:
+    end = g.choose(["", "", ".realize()", ".clone()"])
+    shape = g.shape()
+    g.add_new(g.tensor(shape, g.dtype()) + end)
+
+
+@statement("creation")
+def from_array(g: Generator) -> None:
+    """An array, which may be changed later."""
+    shape, array = g.shape(), g.new_name("n")
+    kind = {"double": "float64", "float": "float32", "int": "int32"}[g.dtype()]
+    g.add(f"{array} = np.array({g.literal(shape)}, dtype=np.{kind})")
+    g.arrays.append(array)
+    g.add_new(f"Tensor({array}, device={g.layout(shape)})" + g.choose(["", ".realize()"]))
+
+
+@statement("creation", 3)
+def constants(g: Generator) -> None:
+    shape, dtype = g.shape(), g.dtype()
+    given = f"dtype=dtypes.{dtype}, device={g.layout(shape)}"
+    sizes = ", ".join(map(str, shape))
+    text = g.choose(
+        [
+            f"Tensor.zeros({sizes}, {given})",
+            f"Tensor.ones({sizes}, {given})",
+            f"Tensor.full({shape}, {g.number(-3, 5)}, {given})",
+            f"Tensor.arange({shape[0]}, {given})",
+            f"Tensor.arange({shape[0]}, {given}).reshape(1, {shape[0]}).expand(3, {shape[0]})",
+            f"(Tensor.zeros({sizes}, {given}) + 1)",
+            f"Tensor.zeros({sizes}, {given}).clone()",
+            f"Tensor.empty({sizes}, {given}).assign({g.tensor(shape, dtype)})",
+        ]
+    )
+    g.add_new(text + g.choose(["", "", ".realize()"]))
+
+
+@statement("creation")
+def random_numbers(g: Generator) -> None:
+    shape = g.shape()
+    text = f"Tensor.randint({', '.join(map(str, shape))}, low=-3, high=6, device={g.layout(shape)})"
+    g.add_new(text + g.choose(["", ".realize()", ".cast(dtypes.float)"]))
+
+
+@statement("creation")
+def like_another(g: Generator) -> None:
+    x = g.any_value()
+    g.add_new(g.choose([f"{x}.zeros_like()", f"{x}.ones_like()", f"{x}.full_like(3)"]))
+
+
+@statement("values", 2)
+def copies(g: Generator) -> None:
+    """Equal values that are new tensors."""
+    x = g.any_value()
+    options = ["{x}.clone()", "{x} + 0", "{x} * 1", "{x}.contiguous()", "--{x}"]
+    g.add_new(g.choose(options).format(x=x))
+
+
+@statement("values", 2)
+def elementwise(g: Generator) -> None:
+    x = g.any_value()
+    number = g.number(-2, 3)
+    text = g.choose(
+        [
+            *("{x} + {n}", "{x} * {n}", "{n} - {x}", "-{x}", "{x}.relu()", "{x}.square()"),
+            *("({x} > {n}).where({x}, 0)", "{x}.cast(dtypes.{d})", "{x} / 2"),
+        ]
+    )
+    g.add_new(text.format(x=x, n=number, d=g.dtype()))
+
+
+@statement("values", 2)
+def of_two(g: Generator) -> None:
+    x = g.any_value()
+    value = g.names[x]
+    y = g.any_value(lambda y: y.dtype == value.dtype)
+    g.add_new(g.choose(["{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} @ {y}"]).format(x=x, y=y))
+
+
+@statement("values")
+def along_an_axis(g: Generator) -> None:
+    x = g.any_value(lambda x: x.ndim > 0)
+    axis = g.number(0, g.names[x].ndim - 1)
+    g.add_new(
+        g.choose(
+            [
+                f"{x}.sum({axis})",
+                f"{x}.sum({axis}, keepdim=True)",
+                f"{x}.sum()",
+                f"{x}.cumsum({axis})",
+                f"{x}.max({axis})",
+                f"{x}.roll(1, {axis})",
+                f"{x}.cat({x}, dim={axis})",
+                f"{x}.stack({x}, dim={axis})",
+            ]
+        )
+    )
+
+
+@statement("values")
+def padded(g: Generator) -> None:
+    x = g.any_value(lambda x: x.ndim > 0)
+    pairs = tuple((g.number(0, 1), g.number(0, 1)) for _ in g.names[x].shape)
+    if not any(before or after for before, after in pairs):
+        raise Unsuitable
+    g.add_new(f"{x}.pad({pairs})")
+
+
+@statement("values")
+def indexed_by_list(g: Generator) -> None:
+    x = g.any_value(lambda x: x.ndim > 0)
+    rows = g.names[x].shape[0]
+    g.add_new(f"{x}[{[g.number(-rows, rows - 1) for _ in range(g.number(1, 3))]}]")

@@ -1,0 +1,196 @@
+"""A program with state: statements as text, and the layouts that they name.
+
+Input: statements and layouts. Output: what the program reads, in order, as it calls `see`. The
+same text runs with the library and with the reference.
+"""
+
+from __future__ import annotations
+
+import ast
+import traceback
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import tinygrad
+from test.fuzz_sharding.program import ONE_DEVICE, Layout
+from test.fuzz_state import reference
+from tinygrad.jit import JitError
+from tinygrad.settings import Context, ContextVar
+from tinygrad.sharding import ShardingError
+
+# what the library may raise for a statement that it cannot run
+DOCUMENTED = (RuntimeError, ValueError, IndexError, NotImplementedError, JitError, ShardingError)
+SEED = 5
+NAMES = ("Tensor", "TinyJit", "Variable")
+
+HEADER = """\
+import contextlib
+import numpy as np
+from types import SimpleNamespace
+from tinygrad import Context, Sharding, Tensor, TinyJit, Variable, dtypes
+see = print
+@contextlib.contextmanager
+def refused():
+    try:
+        yield
+    except (RuntimeError, ValueError, IndexError, NotImplementedError):
+        return
+    raise AssertionError("not refused")"""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a program, and the group and the function that drew it.
+
+    `is_call`: it calls a function under `TinyJit`, whose effects an error does not undo.
+    """
+
+    text: str
+    group: str
+    drawn: str = ""
+    is_call: bool = False
+
+    def names(self, context: type[ast.expr_context]) -> set[str]:
+        """The names that it binds, `ast.Store`, reads, `ast.Load`, or deletes, `ast.Del`."""
+        nodes = ast.walk(ast.parse(self.text))
+        return {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, context)}
+
+
+@dataclass
+class Outcome:
+    """What a run read and raised, by the number of the statement."""
+
+    seen: list[tuple[int, Any]] = field(default_factory=list)
+    raised: list[tuple[int, Exception]] = field(default_factory=list)
+    # statements that did not run, because they raised or need the result of one that did
+    skipped: set[int] = field(default_factory=set)
+    # the statement after which nothing was run
+    end: int | None = None
+
+
+class NotRefused(Exception):
+    """The library ran a statement that it must refuse."""
+
+
+class Refused:
+    """A `with` block in which the library must raise a documented error."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if kind is None:
+            raise NotRefused("the statement must raise")
+        return issubclass(kind, DOCUMENTED) and is_deliberate(error)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Statements, the layouts that they name (None: one device), and settings."""
+
+    statements: tuple[Statement, ...]
+    layouts: Mapping[str, Layout | None]
+    settings: tuple[tuple[str, int], ...] = ()
+
+    def on_one_device(self) -> Program:
+        return replace(self, layouts=dict.fromkeys(self.layouts))
+
+    def without(self, numbers: Iterable[int]) -> Program:
+        """The program without these statements."""
+        left_out = set(numbers)
+        kept = [x for i, x in enumerate(self.statements) if i not in left_out]
+        return replace(self, statements=tuple(kept))
+
+    def namespace(self, is_reference: bool) -> dict[str, Any]:
+        """The names that the text may use."""
+        names: dict[str, Any] = {"np": np, "SimpleNamespace": types.SimpleNamespace}
+        for name, layout in self.layouts.items():
+            names[name] = ONE_DEVICE if layout is None else layout.build()
+        source: Any = reference if is_reference else tinygrad
+        names.update((name, getattr(source, name)) for name in NAMES)
+        names["dtypes"] = reference.DTYPES if is_reference else tinygrad.dtypes
+        names["refused"] = reference.Refused if is_reference else Refused
+        return names
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Its settings, as far as the library has them."""
+        with ExitStack() as stack:
+            for name, value in self.settings:
+                if name in ContextVar.declared:
+                    stack.enter_context(Context(**{name: value}))
+            yield
+
+    def __str__(self) -> str:
+        """The program as a script that prints what it reads."""
+        lines = HEADER.splitlines()
+        text = "\n".join(x.text for x in self.statements)
+        if "refused()" not in text:
+            lines = lines[:5]
+        lines += [f"{name} = {value or repr(ONE_DEVICE)}" for name, value in self.layouts.items()]
+        if "Tensor.rand" in text:
+            lines.append(f"Tensor.manual_seed({SEED})")
+        body = [line for x in self.statements for line in x.text.splitlines()]
+        if self.settings:
+            settings = ", ".join(f"{name}={value}" for name, value in self.settings)
+            body = [f"with Context({settings}):", *(f"    {line}" for line in body)]
+        return "\n".join([*lines, *body])
+
+
+def run(
+    program: Program,
+    is_reference: bool = False,
+    skipped: frozenset[int] = frozenset(),
+    end: int | None = None,
+) -> Outcome:
+    """Runs the statements one by one.
+
+    A statement of the library that raises a documented error is skipped, and so are those that use
+    what it would have bound; an error inside a captured function ends the run. Other errors are
+    raised. The reference leaves out the statements in `skipped`, and ends after `end`.
+    """
+    names, outcome = program.namespace(is_reference), Outcome()
+    reference.LEAVES.clear()
+    tinygrad.Tensor.manual_seed(SEED)
+    missing: set[str] = set()
+    for number, statement in enumerate(program.statements):
+        names["see"] = lambda value, number=number: outcome.seen.append((number, plain(value)))
+        bound = statement.names(ast.Store)
+        if number in skipped or statement.names(ast.Load) & missing:
+            outcome.skipped.add(number)
+        else:
+            try:
+                execute(statement.text, names)
+            except DOCUMENTED as error:
+                if is_reference or not is_deliberate(error):
+                    raise
+                outcome.raised.append((number, error))
+                outcome.skipped.add(number)
+                if statement.is_call:
+                    end = number
+        missing = missing | bound if number in outcome.skipped else missing - bound
+        if number == end:
+            break
+    outcome.end = end
+    return outcome
+
+
+def is_deliberate(error: Exception) -> bool:
+    """Whether a `raise` statement raised it."""
+    line = traceback.extract_tb(error.__traceback__)[-1].line
+    return line is not None and line.startswith("raise ")
+
+
+def execute(text: str, names: dict[str, Any]) -> None:
+    """Runs statements that this package built."""
+    exec(text, names)
+
+
+def plain(value: Any) -> Any:
+    """What was read, as it is now."""
+    return value.copy() if isinstance(value, np.ndarray) else value

@@ -1,0 +1,5 @@
+"""Declares the statements of all groups."""
+
+from test.fuzz_state import creation, gradients, jit, reads, views, writes
+
+__all__ = ["creation", "gradients", "jit", "reads", "views", "writes"]
