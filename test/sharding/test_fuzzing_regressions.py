@@ -127,3 +127,31 @@ def test_halos_for_the_blocks_of_another_mesh() -> None:
     layouts = [Sharding(six, (1, 2), (2, 3)), Sharding(six, 1)]
     numbers = [integers(2, 8, 8, seed=i).astype(np.float32) for i in range(2)]
     assert_same_as_on_one_device(lambda x, y: x.half().cat(y, x, dim=1), numbers, layouts)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("count", [2, 3])
+def test_halos_of_constants_are_placed(count: int, axis: int) -> None:
+    layout = on(axis, devices=DEVICES[:count])
+    padding = ((1, 1), (0, 2))
+    x = Tensor.arange(15, device=layout).reshape(3, 5)
+    whole = np.pad(np.arange(15).reshape(3, 5), padding)
+    for found, expected in (
+        (x.pad(padding), whole),
+        (x.pad(padding).sum(), whole.sum()),
+        (x.pad(padding).flip(axis)[1:], np.flip(whole, axis)[1:]),
+    ):
+        device = found.device
+        np.testing.assert_array_equal(found.realize().numpy(), expected)
+        assert found.device == device
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_flip_that_was_realized_is_read_by_other_halo_exchanges(count: int) -> None:
+    """Not from what its own exchange sent, which lacks elements."""
+    x = placed(integers(5), on(0, devices=DEVICES[:count]))
+    flipped = x.flip(0)
+    padded, moved_on = flipped.pad(((1, 1),)), flipped[1:] + 1
+    flipped.realize()
+    np.testing.assert_array_equal(padded.numpy(), np.pad(integers(5)[::-1], 1))
+    np.testing.assert_array_equal(moved_on.numpy(), integers(5)[::-1][1:] + 1)

@@ -25,7 +25,7 @@ from tinygrad.schedule.execution_plan import (
 )
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.settings import ALL2ALL, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
-from tinygrad.sharding import current_topology
+from tinygrad.sharding import Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
@@ -58,12 +58,19 @@ class Schedule:
 
 def output_node(node: UOp) -> UOp | None:
     """The node to compute in order to materialise `node`, or None if it is in memory already."""
-    while node.op in _WHOLE_VIEWS:
+    while node.op in _WHOLE_VIEWS and not _is_halo(node.src[0]):
         node = node.src[0]
     below = node
     while below.op in _VIEWS:
         below = below.src[0]
     return None if below.op is Ops.BUFFER else node
+
+
+def _is_halo(node: UOp) -> bool:
+    """Whether each device holds what its consumer needs, and not a block of the value: other
+    users of the value could not be computed from that.
+    """
+    return isinstance(node.device, Sharding) and node.device.has_intervals
 
 
 MAX_PLANS = 1024

@@ -58,6 +58,9 @@ def sink_halo_copies(sink: UOp) -> UOp:
         if is_halo_copy(node) or slices_halo(node):
             is_only_use = walk.uses[node] == 1
             sunk, nbytes = walk.sink(node.src[0], node.layout, node, is_only_use, MAX_DEPTH)
+            if sunk.device is None:
+                # each device computes the constants that it needs, where the exchange placed them
+                sunk = node.replace(src=(sunk,))
             walk.done[node], walk.sent_nbytes[node] = sunk, nbytes
         else:
             src = tuple(walk.done[x] for x in node.src)
