@@ -11,12 +11,13 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[BufferedRandom]:
+def atomic_write(path: Path, durable: bool = False) -> Iterator[BufferedRandom]:
     """Opens a temporary file that replaces `path` when the block ends, unless the block raises.
 
     Readers see the old file or the new one, never a part. The last of several writers wins. A
     killed writer leaves a hidden temporary file in the same folder, which the next writer of `path`
-    removes. Creates the folder. Raises OSError.
+    removes. With `durable`, the new file survives a power failure too. Creates the folder. Raises
+    OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, file, is_locked = _open_temporary(path)
@@ -24,6 +25,8 @@ def atomic_write(path: Path) -> Iterator[BufferedRandom]:
         with file:
             yield file
             file.flush()
+            if durable:
+                os.fsync(file.fileno())
             if is_locked:
                 # closing the file ends the lock, and an unlocked file counts as stale
                 temporary.replace(path)
@@ -32,6 +35,19 @@ def atomic_write(path: Path) -> Iterator[BufferedRandom]:
     finally:
         temporary.unlink(missing_ok=True)
     _remove_stale(path)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` durable, if directories can be opened."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _prefix(path: Path) -> str:

@@ -20,6 +20,7 @@ from tinygrad.dtype import DType
 from tinygrad.measure import GlobalCounters
 from tinygrad.settings import requested_device
 from tinygrad.sharding import Sharding
+from tinygrad.uop.device_value import use_default_device
 
 if TYPE_CHECKING:
     import numpy
@@ -213,6 +214,7 @@ class _Registry:
 
 
 Device = _Registry()
+use_default_device(lambda: Device.DEFAULT)
 
 
 def is_dtype_supported(dtype: DType, device: str | None = None) -> bool:

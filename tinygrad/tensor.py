@@ -32,13 +32,14 @@ from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.shards import ShardsMixin
 from tinygrad.mixin.visualization import VisualizationMixin
 from tinygrad.sharding.drawing import where
+from tinygrad.storage.files import placed_anew
 from tinygrad.storage.host_arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.partial_gradients import keep_partial_gradients
-from tinygrad.storage.placement import placed
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import computing_device
 
 __all__ = ["Tensor"]
 
@@ -91,7 +92,7 @@ class Tensor(
             node = data_node(data, wanted)
         if node.device == "NPY" and device is None:
             device = Device.DEFAULT
-        self.uop = placed(node, device)
+        self.uop = placed_anew(type(self), node, device)
         self.grad = None
         self._requires_grad = None
         live_tensors.add(self)
@@ -101,8 +102,10 @@ class Tensor(
         self.requires_grad = requires_grad
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies have memory of their own, on the same devices."""
-        device = self.uop.device
+        """Pickles and copies have memory of their own, on the same devices; on the default device
+        if this tensor is in a file.
+        """
+        device = computing_device(self.uop.device)
         return _restored, (type(self), self.numpy(), self.dtype, device, self.requires_grad)
 
     def __repr__(self) -> str:

@@ -400,10 +400,10 @@ def test_a_file_is_read_at_an_offset(tmp_path: Path):
     assert GlobalCounters.bytes_moved == 0
 
 
-def test_a_file_is_created_by_writing_and_grows(tmp_path: Path):
+def test_a_missing_file_is_created_with_zeros(tmp_path: Path):
     path = tmp_path / "new.bin"
     buffer = Buffer(f"DISK:{path}", 8, dtypes.uint8).allocate()
-    assert not path.exists()
+    assert path.read_bytes() == bytes(8)
     source = filled("CPU", np.arange(4, dtype=np.uint8))
     copy_buffer(buffer.view(4, dtypes.uint8, 2), source)
     assert path.read_bytes() == bytes([0, 0, 0, 1, 2, 3, 0, 0])
@@ -412,15 +412,20 @@ def test_a_file_is_created_by_writing_and_grows(tmp_path: Path):
     assert bytes(buffer.as_memoryview())[-1] == 9
 
 
-def test_a_missing_or_short_file_is_an_error(tmp_path: Path):
+def test_a_short_truncated_or_removed_file_is_an_error(tmp_path: Path):
     path = tmp_path / "short.bin"
-    buffer = Buffer(f"DISK:{path}", 10, dtypes.uint8).allocate()
-    with pytest.raises(DeviceError, match=r"no such file: .*short\.bin"):
-        buffer.numpy()
     path.write_bytes(bytes(9))
-    with pytest.raises(DeviceError, match="has 9 bytes, fewer than the 10 to read"):
-        buffer.as_memoryview()
+    with pytest.raises(DeviceError, match=r"short\.bin has 9 bytes, fewer than the 10 of the"):
+        Buffer(f"DISK:{path}", 10, dtypes.uint8).allocate()
     assert path.stat().st_size == 9
+    buffer = Buffer(f"DISK:{path}", 9, dtypes.uint8).allocate()
+    os.truncate(path, 5)
+    for read in (buffer.numpy, buffer.as_memoryview):
+        with pytest.raises(DeviceError, match="5 bytes, fewer than the 9 .* was truncated"):
+            read()
+    path.unlink()
+    with pytest.raises(DeviceError, match=r"short\.bin was removed or replaced"):
+        buffer.numpy()
 
 
 def test_reading_does_not_change_a_file_that_cannot_be_written(tmp_path: Path):

@@ -302,10 +302,13 @@ def test_metadata_and_aligned_data(tmp_path):
 def test_a_failed_save_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "t.safetensors"
     safe_save({"a": Tensor([1.0])}, path)
-    lacking = Tensor([1.0]).to("DISK:" + str(tmp_path / "missing"))
+    lacking = Tensor([1.0]).to("DISK:" + str(tmp_path / "removed"))
+    (tmp_path / "removed").unlink()
     old = path.read_bytes()
     with pytest.raises(ValueError, match="__metadata__"):
         safe_save({"a": Tensor([2.0]), "__metadata__": lacking}, path)
+    with pytest.raises(OSError, match="was removed"):
+        safe_save({"a": Tensor([2.0]), "b": lacking}, path)
     assert path.read_bytes() == old
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 

@@ -15,7 +15,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import reshard_for_product
+from tinygrad.uop.reshard import off_files, reshard_for_product
 
 # exponents up to this are expanded to multiplications
 MAX_EXPANDED_EXPONENT = 32
@@ -33,7 +33,7 @@ class ArithmeticMixin(TensorCore):
         a, b = self.uop, self._operand(x, op)
         if a.dtype is not b.dtype:
             dtype = least_upper_dtype(a.dtype, b.dtype)
-            a, b = a.cast(dtype), b.cast(dtype)
+            a, b = (node.cast(dtype) for node in off_files(a, b))
         shape_a, shape_b = a.shape, b.shape
         if shape_a != shape_b and not is_scalar(b) and not is_scalar(a):
             shape = broadcast_shape(shape_a, shape_b)

@@ -14,6 +14,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import off_files
 
 
 class ComparisonMixin(ArithmeticMixin):
@@ -79,6 +80,7 @@ class ComparisonMixin(ArithmeticMixin):
         else:
             a, b = (v if isinstance(v, UOp) else const_node(v, dtypes.from_py(v)) for v in (x, y))
         dtype = least_upper_dtype(a.dtype, b.dtype)
+        a, b = off_files(a, b)
         return a.cast(dtype), b.cast(dtype)
 
     def masked_fill(self, mask: Self, value: Any) -> Self:

@@ -65,6 +65,7 @@ class ConvMixin(WinogradMixin):
         wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
         # cast after padding, so that the gradient is summed before it is rounded
         batch, channels, *sizes = padded.shape
+        padded, weight = padded._beside(weight)
         x = padded.cast(wide).reshape((batch, groups, channels // groups, *sizes))
         w = weight.cast(wide).unflatten(0, (groups, weight.shape[0] // groups))
         unit = all(s == 1 for s in (*strides, *dilations))
@@ -145,7 +146,8 @@ class ConvMixin(WinogradMixin):
         common = least_upper_dtype(self.dtype, weight.dtype)
         wide = sum_acc_dtype(common)
         each = weight.shape[0] // groups
-        x = self.cast(wide).unflatten(1, (groups, each))
+        x, weight = self._beside(weight)
+        x = x.cast(wide).unflatten(1, (groups, each))
         w = weight.cast(wide).unflatten(0, (groups, each)).transpose(1, 2)
         starts = tuple(before for before, _ in pairs)
         result = x._transposed_conv(w, strides, dilations, starts, sizes)

@@ -15,6 +15,7 @@ from tinygrad.mixin.storage import StorageMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.host_values import bound_size, read_array
 from tinygrad.storage.views import is_constant
+from tinygrad.uop.device_value import is_file
 
 if TYPE_CHECKING:
     import numpy
@@ -39,7 +40,8 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
             return np.empty(shape, np.float32 if bits else to_numpy_dtype(self.dtype))
         if not is_constant(self.uop):
             check_readable(self.uop)
-        x = self.to("CPU") if isinstance(self.device, Sharding) else self
+        gathered = isinstance(self.device, Sharding) or is_file(self.device)
+        x = self.to("CPU") if gathered else self
         x.realize()
         array = read_array(x.uop)
         # read_array copies the buffer; a view of that copy is copied again, to be contiguous

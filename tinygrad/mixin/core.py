@@ -15,7 +15,7 @@ from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import const_node, scalar_dtype
 from tinygrad.uop.device_value import TensorDevice, tensor_device
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import unshard_axis
+from tinygrad.uop.reshard import off_files, unshard_axis
 
 
 class TensorCore(TensorBase):
@@ -44,6 +44,15 @@ class TensorCore(TensorBase):
         mode; None if every implementation needs the whole axis.
         """
         return self._derive(unshard_axis(self.uop, axis, by))
+
+    def _beside(self, *others: Self) -> tuple[Self, ...]:
+        """This tensor and `others`, those in files read on the device of the rest: a cast of one
+        alone would read it on the default device.
+        """
+        tensors = (self, *others)
+        nodes = off_files(*[x.uop for x in tensors])
+        pairs = zip(tensors, nodes, strict=True)
+        return tuple(x if node is x.uop else x._derive(node) for x, node in pairs)
 
     def _operand(self, x: Any, op: str = "this operation") -> UOp:
         """`x` as an operand next to this tensor, with its own dtype if it is a tensor."""

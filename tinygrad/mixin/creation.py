@@ -14,11 +14,13 @@ from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
 from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
-from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory, placed
+from tinygrad.storage.files import open_file, placed_anew
+from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
 from tinygrad.storage.views import is_constant
 from tinygrad.uop.broadcast import broadcast_node, const_node
-from tinygrad.uop.device_value import DeviceLike
+from tinygrad.uop.device_value import DeviceLike, is_file
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.reshard import computing_device
 
 
 class CreationMixin(ElementwiseMixin, MovementMixin):
@@ -38,7 +40,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """A new tensor of `node`, with the common arguments of creation methods."""
         if dtype is not None:
             node = node.cast(to_dtype(dtype))
-        node = placed(node, device)
+        node = placed_anew(cls, node, device)
         self = cls._new(in_own_memory(node) if contiguous else node)
         self.requires_grad = requires_grad
         return self
@@ -115,18 +117,23 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     ) -> Self:
         """An uninitialized tensor in new memory.
 
+        On `"disk:/path"`, a tensor in that file, which keeps its content, or is created with zeros.
+        Raises FileError, an OSError, if it is too short or cannot be created.
+
         >>> Tensor.empty(2, 3).shape
         (2, 3)
         """
         sizes = known_sizes(shape)
         layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
+        if is_file(layout):
+            return cls._new(open_file(layout, sizes, dtype), requires_grad)
         return cls._new(UOp.new_buffer(layout, sizes, dtype), requires_grad)
 
     # ---- like another tensor ----
 
     def _like(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {"dtype": self.dtype, "device": self.device} | kwargs
+        return {"dtype": self.dtype, "device": computing_device(self.device)} | kwargs
 
     def full_like(self, fill_value: ConstType, **kwargs: Any) -> Self:
         """`full` with the shape, dtype and device of this tensor, unless given.

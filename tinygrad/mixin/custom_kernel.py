@@ -29,9 +29,13 @@ from tinygrad.storage.placement import in_own_memory
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CustomKernelArg
 from tinygrad.uop.broadcast import format_shape
-from tinygrad.uop.device_value import DeviceValue
+from tinygrad.uop.device_value import DeviceValue, is_file
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import layouts_for_custom_kernel, reshard_for_custom_kernel
+from tinygrad.uop.reshard import (
+    computing_device,
+    layouts_for_custom_kernel,
+    reshard_for_custom_kernel,
+)
 
 REDUCTIONS = {"sum": "ADD", "prod": "MUL", "max": "MAX"}
 KernelFunction = Callable[..., UOp]
@@ -133,7 +137,7 @@ def _devices(
             f"custom kernel {name}: reduce={reduce!r} is none of {', '.join(REDUCTIONS)}"
         )
     # uninitialized tensors are allocated where they are needed, unless all are uninitialized
-    devices = [None if is_uninitialized(x.uop) else x.uop.device for x in tensors]
+    devices = [None if is_uninitialized(x.uop) else computing_device(x.uop.device) for x in tensors]
     if all(device is None for device in devices):
         devices = [x.device for x in tensors]
     nodes = [x.uop for x in tensors]
@@ -150,6 +154,11 @@ def _check_outputs(name: str, written: tuple[int, ...], rule: str) -> None:
 
 
 def _check_written(name: str, number: int, x: TensorCore) -> None:
+    if is_file(x.device):
+        raise CustomKernelError(
+            f"custom kernel {name}: it writes tensor {number}, which is in the file {x.device}; "
+            "pass Tensor.empty(...), and assign the result to the tensor in the file"
+        )
     if not all_int(x.shape):
         raise CustomKernelError(
             f"custom kernel {name}: it writes tensor {number}, which has the symbolic shape "

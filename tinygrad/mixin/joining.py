@@ -40,7 +40,7 @@ class JoiningMixin(CreationMixin):
                     f"cat along axis {axis}: shapes {self.shape} and {x.shape} differ elsewhere too"
                 )
         dtype = least_upper_dtype(self.dtype, *(x.dtype for x in args))
-        parts = [x.uop.cast(dtype) for x in (self, *args)]
+        parts = [x.uop.cast(dtype) for x in self._beside(*args)]
         total: sint = sum(part.shape[axis] for part in parts)
         start: sint = 0
         result: UOp | None = None

@@ -27,7 +27,8 @@ class MatmulMixin(ReduceMixin):
         """`(self * other).sum(axis)`, computed in the accumulation dtype."""
         common = least_upper_dtype(self.dtype, other.dtype)
         wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
-        product = self.cast(wide)._product_to_sum(other.cast(wide), (axis,))
+        x, other = self._beside(other)
+        product = x.cast(wide)._product_to_sum(other.cast(wide), (axis,))
         result = product.sum(axis, dtype=wide)
         return result if dtype is not None else result.cast(common)
 
@@ -137,7 +138,8 @@ class MatmulMixin(ReduceMixin):
         wide = to_dtype(dtype) if dtype is not None else common
         if dtype is None and axes:
             wide = sum_acc_dtype(common)
-        product = self.cast(wide)
+        first, *others = self._beside(*others)
+        product = first.cast(wide)
         for other in others:
             product = product._product_to_sum(other.cast(wide), axes)
         result = product.sum(axes, dtype=wide) if axes else product

@@ -11,6 +11,7 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
+from tinygrad.storage.files import replace
 from tinygrad.storage.placement import (
     canonical_device,
     canonical_layout,
@@ -18,7 +19,8 @@ from tinygrad.storage.placement import (
     recreated_on,
     without_unit_axes,
 )
-from tinygrad.uop.device_value import DeviceLike
+from tinygrad.uop.device_value import DeviceLike, is_file
+from tinygrad.uop.reshard import computing_device
 
 
 class PlacementMixin(CreationMixin):
@@ -30,6 +32,10 @@ class PlacementMixin(CreationMixin):
         """Copy to a device: a name, several names (replicated), a `Sharding`, or None for the
         default device. An axis of size 1 is replicated, as by `shard`.
 
+        `"disk:/path"` writes the value to that file at once, in place of one that is there, and
+        gives a tensor in it, which has no gradient. Raises FileError, an OSError, if that is
+        impossible.
+
         >>> Tensor([1, 2]).to("CPU:1").device
         'CPU:1'
         """
@@ -38,6 +44,8 @@ class PlacementMixin(CreationMixin):
         target = without_unit_axes(target, self.shape)
         if self.uop.device == target:
             return self
+        if is_file(target):
+            return self._new(replace(self, target), False)
         moved = self._derive(moved_to(self.uop, target))
         if self.grad is not None:
             moved.grad = self.grad.to(target)
@@ -54,7 +62,8 @@ class PlacementMixin(CreationMixin):
     def _become(self, moved: Self) -> Self:
         if self.grad is not None and moved.grad is not None:
             self.grad.uop = moved.grad.uop
-        created = recreated_on(self.uop, moved.device) if moved.device != self.device else None
+        moves = moved.device != self.device and not is_file(moved.device)
+        created = recreated_on(self.uop, moved.device) if moves else None
         self.uop = moved.uop if created is None else created
         return self
 
@@ -83,13 +92,13 @@ class PlacementMixin(CreationMixin):
         return self._become(self.shard(devices, axis))
 
     def shard_like(self, y: Self) -> Self:
-        """Copy to the device or layout of `y`.
+        """Copy to the device or layout of `y`; of one in a file, to the default device.
 
         >>> x = Tensor([1, 2]).shard(("CPU", "CPU:1"), axis=0)
         >>> Tensor([3, 4]).shard_like(x).device == x.device
         True
         """
-        return self.to(y.device)
+        return self.to(computing_device(y.device))
 
     def _layout(self, devices: Mesh | Sharding | Sequence[str], axis: Any) -> Sharding:
         if isinstance(devices, Mesh):
@@ -106,7 +115,7 @@ class PlacementMixin(CreationMixin):
                 f"shard takes a tuple of devices, not {devices!r}; use .to({devices!r})"
             )
         names = [Device.canonicalize(x) if isinstance(x, str) else x for x in devices]
-        return Sharding(names, self._split_axis(axis))
+        return canonical_layout(Sharding(names, self._split_axis(axis)))
 
     def _split_axis(self, axis: Any) -> Any:
         if not isinstance(axis, int):

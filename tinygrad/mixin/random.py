@@ -16,12 +16,14 @@ from tinygrad.helpers import argfix, prod
 from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.cumulative import CumulativeMixin
 from tinygrad.mixin.sorting import SortingMixin
+from tinygrad.storage.files import placed_anew
 from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node
-from tinygrad.uop.device_value import DeviceLike, TensorDevice
+from tinygrad.uop.device_value import DeviceLike, TensorDevice, is_file
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import computing_device
 
 
 class RandomMixin(SortingMixin, CumulativeMixin):
@@ -66,6 +68,8 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def _random(
         cls, node: UOp, device: DeviceLike, contiguous: bool, requires_grad: bool | None
     ) -> Self:
+        if is_file(device):
+            return cls._new(placed_anew(cls, node, device), requires_grad)
         node = node.copy_to_device(device)
         return cls._new(node.contiguous() if contiguous else node, requires_grad)
 
@@ -138,7 +142,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor.ones(2, 3).randn_like().shape
         (2, 3)
         """
-        settings = {"device": self.device} | kwargs
+        settings = {"device": computing_device(self.device)} | kwargs
         dtype = self.dtype if dtype is None else dtype
         return self.randn(*self.shape, dtype=dtype, requires_grad=requires_grad, **settings)
 
@@ -318,7 +322,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             )
         if replacement or num_samples == 1:
             total = weight.cast(dtypes.float32).cumsum(1)
-            chance = self.rand(rows, num_samples, 1, device=self.device)
+            chance = self.rand(rows, num_samples, 1, device=computing_device(self.device))
             below = chance * total._slice_axis(1, count - 1, count).unsqueeze(1) >= total.unsqueeze(
                 1
             )
@@ -326,7 +330,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         else:
             # exponential arrival times at these rates: the first arrivals are the sample
             rate = weight.cast(dtypes.float32)
-            time = (1 - self.rand(rows, count, device=self.device)).log() / rate
+            time = (1 - self.rand(rows, count, device=computing_device(self.device))).log() / rate
             chosen = (rate > 0).where(time, -math.inf).topk(num_samples, dim=1)[1]
         return (chosen.squeeze(0) if self.ndim == 1 else chosen).cast(dtypes.int32)
 

@@ -13,14 +13,16 @@ from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.storage.assignment import assign
+from tinygrad.storage.files import write
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
-from tinygrad.uop.device_value import device_names
+from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import computing_device, off_file
 
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
 
@@ -118,13 +120,15 @@ class StorageMixin(CreationMixin):
 
         Views of this tensor see the new content, and no other tensors do. A tensor that is not in
         memory yet refers to `x` instead. So does a slice of a sharded axis, whose memory is written
-        at once. Raises ValueError if shape or dtype differ, ShardingError if the devices do.
+        at once. So is a file, with a value on any device. Raises ValueError if shape or dtype
+        differ, ShardingError if the devices do.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
         [3, 4]
         """
         if not isinstance(x, TensorBase):
-            x = type(self)(x, device=self.device, dtype=self.dtype)  # type: ignore[call-arg]
+            device = computing_device(self.device)
+            x = type(self)(x, device=device, dtype=self.dtype)  # type: ignore[call-arg]
         value: UOp = x.uop
         if value is self.uop:
             return self
@@ -133,6 +137,10 @@ class StorageMixin(CreationMixin):
                 f"assign: {value.dtype} of shape {value.shape} does not fit {self.dtype} of shape "
                 f"{self.shape}; cast or reshape it first"
             )
+        if is_file(self.device):
+            write(self, value)
+            return self
+        value = off_file(value, self.device)
         self._check_same_devices(value)
         assign(self, value, self.device)
         return self

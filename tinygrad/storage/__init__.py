@@ -41,6 +41,10 @@ replicated layout.
 `BUFFER`s on the device "NPY" over a private copy, and files `BUFFER`s on "DISK:path". Realized
 values are read back as numpy arrays. An array that goes to several devices is sharded on the host.
 
+**Files** (`files`, `file_layout`). A tensor on "DISK:path" is a file, or a view of one. Writes to
+it are carried out at once, after the lazy values that read the older content are computed. What is
+computed from it is on another device.
+
 **Partial gradients** (`partial_gradients`). In `Tensor.accumulate_gradients()`, a gradient that is
 an all-reduce is stored as its partial sums; the all-reduce runs where the gradient is read.
 

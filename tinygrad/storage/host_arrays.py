@@ -29,6 +29,7 @@ from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import broadcast_node, const_node
+from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 
 # the BUFFERs on "NPY", and tensors in files
 _host_buffers: weakref.WeakSet[UOp] = weakref.WeakSet()
-
-
-def mark_on_host(node: UOp) -> None:
-    """Register a BUFFER whose content is a host array or in a file."""
-    _host_buffers.add(node)
 
 
 def is_on_host(node: UOp) -> bool:
@@ -151,7 +147,7 @@ def memory_node(data: memoryview, shape: Sequence[int], dtype: DType, device: st
     node = UOp.new_buffer(device, tuple(shape), dtype)
     bind_buffers(node, [Buffer.from_memoryview(device, dtype, data)])
     if device == "NPY":
-        mark_on_host(node)
+        _host_buffers.add(node)
     return node
 
 
@@ -193,8 +189,19 @@ def file_node(path: Path) -> UOp:
     """The bytes of a file, read when they are used. Raises FileNotFoundError."""
     size = path.stat().st_size
     device = f"DISK:{path.resolve()}"
-    node = UOp.new_buffer(device, (size,), dtypes.uint8)
-    return bind_buffers(node, [Buffer(device, size, dtypes.uint8).allocate()])
+    return file_buffer(Buffer(device, size, dtypes.uint8).allocate(), (size,))
+
+
+def file_buffer(buffer: Buffer, shape: tuple[int, ...]) -> UOp:
+    """A BUFFER in the part of a file that `buffer` is."""
+    node = bind_buffers(UOp.new_buffer(buffer.device, shape, buffer.dtype), [buffer])
+    _host_buffers.add(node)
+    return node
+
+
+def file_buffers() -> list[UOp]:
+    """The BUFFERs in files."""
+    return [node for node in list(_host_buffers) if is_file(node.device)]
 
 
 def host_array(data: Any) -> Array:

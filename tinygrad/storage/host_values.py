@@ -99,11 +99,12 @@ def _with_movement(array: Array, node: UOp) -> Array:
         chain.append(node)
         node = node.src[0]
     for move in reversed(chain):
-        array = _apply(array, move)
+        array = apply_movement(array, move)
     return array
 
 
-def _apply(array: Array, node: UOp) -> Array:
+def apply_movement(array: Array, node: UOp) -> Array:
+    """The movement op `node`, applied to an array of its source; a view of it where possible."""
     import numpy as np
 
     op, arg = node.op, node.arg

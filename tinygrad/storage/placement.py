@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from tinygrad.device import Device
 from tinygrad.helpers import all_int
-from tinygrad.sharding import Sharding, operand_layout
+from tinygrad.sharding import Sharding, ShardingError, operand_layout
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape
-from tinygrad.uop.device_value import DeviceLike, TensorDevice
+from tinygrad.uop.device_value import DeviceLike, TensorDevice, is_file
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import computing_device
 
 
 def canonical_device(device: DeviceLike) -> TensorDevice | None:
@@ -28,7 +29,7 @@ def canonical_device(device: DeviceLike) -> TensorDevice | None:
     if isinstance(device, (tuple, list)):
         if len(device) == 1:
             return Device.canonicalize(device[0])
-        return Sharding(tuple(Device.canonicalize(name) for name in device))
+        return canonical_layout(Sharding(tuple(device)))
     if not isinstance(device, str):
         raise TypeError(
             f"device must be a name, a sequence of names or a Sharding, not {device!r} "
@@ -40,6 +41,12 @@ def canonical_device(device: DeviceLike) -> TensorDevice | None:
 def canonical_layout(layout: Sharding) -> Sharding:
     """The layout with the canonical name of every device."""
     names = tuple(Device.canonicalize(name) for name in layout.devices)
+    files = [name for name in names if is_file(name)]
+    if files:
+        raise ShardingError(
+            f"a tensor is not sharded over files, as {', '.join(files)}; write its shards one by "
+            "one, as in tensor.shards[0].to('disk:/path'), or save it with nn.state.safe_save"
+        )
     return layout if names == layout.devices else Sharding(names, layout.axes, layout.mesh_shape)
 
 
@@ -85,7 +92,7 @@ def can_shard(layout: Sharding, shape: SymbolicShape) -> bool:
 
 def in_own_memory(node: UOp) -> UOp:
     """`node` written to a new buffer that no equal value shares; contiguous if symbolic."""
-    device = Device.DEFAULT if node.device is None else node.device
+    device = computing_device(node.device) or Device.DEFAULT
     sizes = node.shape
     if not all_int(sizes):
         return node.copy_to_device(device).contiguous()

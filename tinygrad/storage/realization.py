@@ -33,6 +33,7 @@ from tinygrad.storage.views import (
     path_to,
 )
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 
 
@@ -68,8 +69,12 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         base = movement_base(x.uop)
         if base.op is Ops.BUFFER and not base.is_realized:
             storage_of(base).ensure_allocated()
-    roots = [x for x in values_to_compute(tensors) if not is_in_memory(x) and not is_uniform(x)]
+    roots = [x for x in values_to_compute(tensors) if _is_computed(x)]
     return with_readers_of_overwritten(list(dict.fromkeys(roots)))
+
+
+def _is_computed(node: UOp) -> bool:
+    return not (is_in_memory(node) or is_uniform(node) or is_file(node.device))
 
 
 def replace_nodes(table: dict[UOp, UOp]) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tinygrad.sharding import Partial, Sharding, ShardingError
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_value import Spmd, device_names
+from tinygrad.uop.device_value import Spmd, device_names, is_file
 from tinygrad.uop.node import Node
+from tinygrad.uop.reshard.files import FILE_VIEWS
 from tinygrad.uop.shards import check_shards
 from tinygrad.uop.sint import same_shape
 
@@ -52,6 +53,13 @@ def no_partial_source(node: Node) -> str | None:
         if isinstance(x.device, Sharding) and x.device.is_partial:
             return f"reads unreduced partial values on {x.device}; an ALLREDUCE is missing"
     return None
+
+
+def not_computed_in_file(node: Node) -> str | None:
+    """Values in files are BUFFERs and views of them; no op computes or copies to a file."""
+    if not is_file(node.device) or node.op is Ops.BUFFER or node.op in FILE_VIEWS:
+        return None
+    return f"is in the file {node.device}, where nothing is computed; copy its sources to a device"
 
 
 def copy_target(node: Node) -> str | None:

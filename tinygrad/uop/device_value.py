@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from tinygrad.sharding import Sharding
 
@@ -38,9 +38,28 @@ def device_names(device: DeviceValue) -> tuple[str, ...]:
     return (device,) if isinstance(device, str) else device.devices
 
 
+def is_file(device: object) -> TypeGuard[str]:
+    """Whether a device is a file, "DISK:path". No op computes there."""
+    return isinstance(device, str) and device[:5] == "DISK:"
+
+
+class _Default:
+    device: Callable[[], str]
+
+
+def use_default_device(name: Callable[[], str]) -> None:
+    """Let `name()` be the default device. Called once, by the registry of devices."""
+    _Default.device = name
+
+
+def default_device() -> str:
+    """The device that computes values that are on no other device, or in files."""
+    return _Default.device()
+
+
 def replicated(device: DeviceValue) -> TensorDevice | None:
-    """`device`; for a layout, the replicated one over the same devices."""
-    if device is None:
+    """`device`; for a layout, the replicated one over the same devices; for a file, None."""
+    if device is None or is_file(device):
         return None
     device = tensor_device(device)
     return device.replicated() if isinstance(device, Sharding) else device

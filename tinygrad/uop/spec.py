@@ -173,7 +173,11 @@ TENSOR = Spec(
             device_checks.allreduce_source,
         ),
     },
-    (device_checks.named_or_sharded, device_checks.no_partial_source),
+    (
+        device_checks.named_or_sharded,
+        device_checks.no_partial_source,
+        device_checks.not_computed_in_file,
+    ),
 )
 
 PER_DEVICE = Spec(

@@ -14,7 +14,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard, shards
 from tinygrad.uop.args import BufferArg, ReduceArg
-from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice
+from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, is_file
 from tinygrad.uop.movement import NodeMovementMixin
 from tinygrad.uop.node import Node
 
@@ -50,14 +50,16 @@ class TensorGraphMixin(NodeMovementMixin):
         else:
             dtype = srcs[-1].dtype
         if _conflicts(srcs):
-            srcs = reshard.reshard_to_common_layout(op, srcs)
+            srcs = reshard.reshard_to_common_layout(op, reshard.off_files(*srcs))
         return type(self)(op, dtype, srcs)
 
     def cast(self, dtype: DType) -> Self:
         """The value converted to `dtype`."""
         if self.dtype.count > 1 and dtype.count == 1:
             dtype = dtype.vec(self.dtype.count)
-        return self if self.dtype == dtype else type(self)(Ops.CAST, dtype, (self,))
+        if self.dtype == dtype:
+            return self
+        return type(self)(Ops.CAST, dtype, (reshard.off_file(self),))
 
     def bitcast(self, dtype: DType) -> Self:
         """The same bits read as `dtype`; if its size differs, so does that of the last axis."""
@@ -71,7 +73,8 @@ class TensorGraphMixin(NodeMovementMixin):
         axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
         if not axes:
             return self
-        node = type(self)(Ops.REDUCE_AXIS, self.dtype, (self,), ReduceArg(op, axes))
+        source = reshard.off_file(self)
+        node = type(self)(Ops.REDUCE_AXIS, self.dtype, (source,), ReduceArg(op, axes))
         layout = node.device
         if isinstance(layout, Sharding) and layout.is_partial:
             return node.allreduce(layout.without_partial())
@@ -89,8 +92,11 @@ class TensorGraphMixin(NodeMovementMixin):
             device = Sharding(tuple(device))
         if self.device == device:
             return self
+        assert not is_file(device), f"{device} is written by storage, not by the graph"
         if isinstance(device, Sharding):
             device.check(self.shape)
+        if is_file(self.device):
+            return reshard.read_file(self, device)
         return reshard.copy(self, device)
 
     def shard(self, devices: tuple[str, ...] | Sharding, axis: Any = None) -> Self:
@@ -115,7 +121,7 @@ class TensorGraphMixin(NodeMovementMixin):
         """The value, stored."""
         if self.op in {Ops.CONTIGUOUS, Ops.BUFFER, Ops.ASSIGN}:
             return self
-        return type(self)(Ops.CONTIGUOUS, self.dtype, (self,))
+        return type(self)(Ops.CONTIGUOUS, self.dtype, (reshard.off_file(self),))
 
     def contiguous_backward(self) -> Self:
         """The value; its gradient is stored."""
@@ -139,7 +145,8 @@ class TensorGraphMixin(NodeMovementMixin):
         """Rows of axis `batch`, by index: shape `(*index.shape, *self.shape[batch + 1:])`; rows out
         of range are 0. The axes before `batch` are batch axes, which the index has too.
         """
-        return gather_scatter.gather(self, index, batch)
+        table, index = reshard.off_files(self, index)
+        return gather_scatter.gather(table, index, batch)
 
     def scatter_add(self, index: Self, count: int | Node, batch: int = 0) -> Self:
         """Add `self` (`(*index.shape, *rest)`) into zeros of `(*index.shape[:batch], count,
@@ -151,10 +158,17 @@ class TensorGraphMixin(NodeMovementMixin):
         """As `scatter_add`, by any `op` of `GroupOp.Scatter`: rows of equal index are reduced; rows
         without an index are the identity element.
         """
-        return gather_scatter.scatter(op, self, index, count, batch)
+        values, index = reshard.off_files(self, index)
+        return gather_scatter.scatter(op, values, index, count, batch)
 
 
 def _conflicts(srcs: tuple[Node, ...]) -> bool:
-    """Whether sources are on different devices, or in different layouts."""
-    devices = {x.device for x in srcs}
-    return len(devices) > 1 and len(devices - {None}) > 1
+    """Whether sources are on different devices, in different layouts, or in files."""
+    found: DeviceValue = None
+    for x in srcs:
+        device = x.device
+        if device is not None and device is not found:
+            if is_file(device) or (found is not None and device != found):
+                return True
+            found = device
+    return False

@@ -21,10 +21,10 @@ from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
-from tinygrad.storage.host_arrays import mark_on_host
+from tinygrad.storage.host_arrays import file_buffer
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.device_value import DeviceValue
+from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 
 R = TypeVar("R")
@@ -89,11 +89,6 @@ def is_on_disk(t: Tensor) -> bool:
     return is_file(t.device)
 
 
-def is_file(device: DeviceValue) -> bool:
-    """Whether a device is a file."""
-    return isinstance(device, str) and device.startswith("DISK:")
-
-
 def stored_run(tensor: Tensor) -> Buffer | None:
     """The memory of a tensor on one device, if it is a contiguous range of a buffer in row-major
     order.
@@ -136,11 +131,10 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
     if (memory.offset + start) % dtype.itemsize and not is_on_disk(t):
         # kernels need aligned memory, a file does not
         memory, start = memory_of(t[start : start + size * dtype.itemsize].clone()), 0
-    node = UOp.new_buffer(t.device, tuple(shape), dtype)
-    bind_buffers(node, [memory.view(size, dtype, start)])
+    part = memory.view(size, dtype, start)
     if is_on_disk(t):
-        mark_on_host(node)
-    return Tensor(node)
+        return Tensor(file_buffer(part, tuple(shape)))
+    return Tensor(bind_buffers(UOp.new_buffer(t.device, tuple(shape), dtype), [part]))
 
 
 def check_shape(shape: Any, what: str) -> tuple[int, ...]:

@@ -144,14 +144,11 @@ def safe_save(
     """
     path = pathlib.Path(fn)
     header = _header(tensors, metadata)
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=True) as file:
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
         for tensor in tensors.values():
             _write(file, tensor)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path.parent)
 
 
 def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> bytes:
@@ -174,17 +171,6 @@ def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> byte
         offset = stop
     text = json.dumps(header, separators=(",", ":")).encode()
     return text.ljust(round_up(LENGTH_BYTES + len(text), ALIGNMENT_BYTES) - LENGTH_BYTES)
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    """Make a rename in `folder` durable, if directories can be opened."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write(file: BufferedRandom, tensor: Tensor) -> None:

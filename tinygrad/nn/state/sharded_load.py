@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import product
 from typing import cast
 
-from tinygrad.nn.state.file_bytes import is_file
 from tinygrad.nn.state.shard_io import read_shards
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Placement, Sharding
@@ -19,6 +18,7 @@ from tinygrad.storage.host_arrays import is_on_host
 from tinygrad.storage.host_shards import shards_of_array
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_for_bitcast
 

@@ -16,6 +16,10 @@ into errors.
     bitcast                    are shards whole elements of the dtype?     reshard_for_bitcast
     assign                     how does the value get to the buffer?       reshard_for_assign
     to, shard, copy_to_device  the layout that the user says               copy
+    every op that computes     where do operands in files go?              off_files
+    an op of one operand       the same                                    off_file
+    to, from a file            which views are behind the copy?            read_file
+    zeros_like, clone          where is a new value like one in a file?    computing_device
     gather, scatter of nodes   see uop/gather_scatter.py                   reshard, unsharded_layout
     sort, logcumsumexp         which axis is sharded instead?              unshard_axis
     topk                       are k all-reduces cheaper than that?        topk_moves_less
@@ -46,6 +50,7 @@ from tinygrad.uop.reshard.axes import (
     unshard_axis,
     unsharded_layout,
 )
+from tinygrad.uop.reshard.files import FILE_VIEWS, computing_device, off_file, off_files, read_file
 from tinygrad.uop.reshard.gradients import (
     fully_reduced,
     gradient_like,
@@ -70,7 +75,9 @@ from tinygrad.uop.reshard.operands import (
 )
 
 __all__ = [
+    "FILE_VIEWS",
     "any_sharded",
+    "computing_device",
     "copy",
     "device_mismatch",
     "even_shard_count",
@@ -79,6 +86,9 @@ __all__ = [
     "gradient_of_allreduce",
     "gradient_of_copy",
     "layouts_for_custom_kernel",
+    "off_file",
+    "off_files",
+    "read_file",
     "record_user_line",
     "reshape_padded",
     "reshard",

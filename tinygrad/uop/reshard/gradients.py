@@ -10,8 +10,9 @@ from __future__ import annotations
 from math import prod
 
 from tinygrad.sharding import Sharding, moved_elements
-from tinygrad.uop.device_value import DeviceValue, tensor_device
+from tinygrad.uop.device_value import DeviceValue, is_file, tensor_device
 from tinygrad.uop.node import N, Node
+from tinygrad.uop.reshard.files import computing_device
 
 
 def gradient_of_copy(gradient: N, node: Node) -> N:
@@ -19,7 +20,7 @@ def gradient_of_copy(gradient: N, node: Node) -> N:
 
     The gradient of an all-to-all is an all-to-all. The gradient of a value that was all-gathered or
     sliced stays where it is, until it meets another value, if moving it costs bytes. A replicated
-    gradient is sliced at once, which is free.
+    gradient is sliced at once, which is free. The gradient by a value in a file stays.
     """
     target = unreduced_layout(node.src[0].device)
     return gradient if _stays(gradient, target, node.device) else gradient.copy_to_device(target)
@@ -36,9 +37,9 @@ def gradient_of_allreduce(gradient: N, node: Node) -> N:
 
 def gradient_like(gradient: N, target: Node) -> N:
     """The gradient by `target` in the layout of `target`, so that a sharded parameter gets its
-    gradient by a reduce-scatter.
+    gradient by a reduce-scatter. That of a value in a file is on the default device.
     """
-    device = target.device
+    device = computing_device(target.device)
     return gradient if device is None else gradient.copy_to_device(device)
 
 
@@ -56,7 +57,7 @@ def unreduced_layout(device: DeviceValue) -> DeviceValue:
 def _stays(gradient: Node, target: DeviceValue, moved_to: DeviceValue) -> bool:
     """Whether a gradient stays where it is, as moving it back to `target` would cost bytes."""
     if not isinstance(target, Sharding) or not isinstance(moved_to, Sharding):
-        return False
+        return is_file(target)
     if target.devices != moved_to.devices or _have_equal_counts(target, moved_to):
         return gradient.device is None
     layout = gradient.device

@@ -1,0 +1,183 @@
+"""Tensors in files: opened, created, replaced and written.
+
+Input: tensors, and devices "DISK:path". Output: BUFFERs whose memory is a file. Invariants: a write
+is in the file when the call returns, so it survives the process; a lazy value that reads what is
+overwritten is computed before. Movement and bitcasts of a tensor in a file are views of it, so they
+see writes; the ops that compute with it do so elsewhere (`uop/reshard/files.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from tinygrad.device import Buffer, Device
+from tinygrad.dtype import DType
+from tinygrad.execution.capture import JitError, capturing
+from tinygrad.helpers import all_int, prod
+from tinygrad.runtime.disk import (
+    DiskAllocator,
+    DiskFile,
+    FileError,
+    check_file,
+    path_of,
+    replace_file,
+)
+from tinygrad.schedule.storage_views import contiguous_range
+from tinygrad.sharding import Sharding
+from tinygrad.storage.file_layout import ByteRanges, byte_ranges
+from tinygrad.storage.host_arrays import file_buffer, file_buffers
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.pending_writes import find_readers
+from tinygrad.storage.placement import canonical_device, in_own_memory, placed
+from tinygrad.storage.realization import realize_all
+from tinygrad.storage.views import is_constant
+from tinygrad.uop import Ops
+from tinygrad.uop.device_value import DeviceLike, is_file
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard.move import find_user_line
+
+
+def open_file(device: str, shape: tuple[int, ...], dtype: DType) -> UOp:
+    """A BUFFER in the file of `device`, which is created with zeros if it is missing or empty.
+
+    Raises FileError if it is too short or no file.
+    """
+    return file_buffer(Buffer(device, prod(shape), dtype).allocate(), shape)
+
+
+def placed_anew(tensor: type[TensorBase], node: UOp, device: DeviceLike) -> UOp:
+    """As `placed`; on the device of a file, the file is created with the value.
+
+    Raises FileError if the file is there: only `to` and `safe_save` replace files.
+    """
+    target = canonical_device(device)
+    if not is_file(target) or node.device == target:
+        return placed(node, target)
+    status = check_file(path_of(target))
+    if status is not None and status.st_size:
+        raise FileError(
+            f"{path_of(target)} is there already, with {status.st_size} bytes; replace it with "
+            f".to({target!r}), or open it with Tensor.empty(..., device={target!r})"
+        )
+    return replace(tensor._new(node, False), target)
+
+
+def replace(tensor: TensorBase, device: str) -> UOp:
+    """The value of `tensor` in a new file, which is renamed to the path of `device`.
+
+    Tensors in the file that was there keep it. Raises FileError.
+    """
+    shape = tensor.uop.shape
+    if not all_int(shape):
+        raise ValueError(
+            f"a tensor of symbolic shape {shape} has no size in {path_of(device)}; pad it to the "
+            "maximum sizes first"
+        )
+    _check_not_captured(device)
+    content = stored_bytes(tensor)
+    for buffer in _buffers_at(device):
+        _file_of(buffer).keep()
+    replace_file(path_of(device), content)
+    return open_file(device, shape, tensor.uop.dtype)
+
+
+def write(tensor: TensorBase, value: UOp) -> None:
+    """Writes `value` to the part of a file that `tensor` is, at once.
+
+    Raises ValueError for a view that repeats bytes, FileError if the file cannot be written.
+    """
+    device = tensor.uop.device
+    assert is_file(device), f"{device} is no file"
+    _check_not_captured(device)
+    node, ranges = byte_ranges(tensor.uop)
+    content = stored_bytes(tensor._new(value, False))
+    if is_file(value.device):
+        # it may be the bytes that are overwritten
+        content = memoryview(bytes(content))
+    buffer = cast(Buffer, node.buffer)
+    changed = _overlapping(buffer, ranges)
+    _compute_readers(tensor, changed)
+    allocator = Device[device].allocator
+    assert isinstance(allocator, DiskAllocator), "files are on DISK"
+    allocator.copyin_ranges(buffer.handle, *ranges, content)
+    _renew(changed)
+
+
+def stored_bytes(tensor: TensorBase) -> memoryview:
+    """The row-major bytes of a value, in memory or in a file; it is computed if necessary."""
+    node = tensor.uop
+    if 0 in node.shape:
+        return memoryview(b"")
+    is_scattered = is_file(node.device) and contiguous_range(node) is None
+    if is_scattered or isinstance(node.device, Sharding):
+        node = node.copy_to_device(Device.DEFAULT)
+    part = _stored_range(node)
+    if part is None:
+        computed = tensor._new(in_own_memory(node) if is_constant(node) else node.contiguous())
+        realize_all((computed,))
+        part = _stored_range(computed.uop)
+    assert part is not None, "what was stored as contiguous is one range of memory"
+    return part.as_memoryview()
+
+
+def _stored_range(node: UOp) -> Buffer | None:
+    """The memory of a value, if it is a contiguous range of a buffer."""
+    found = None if node.device is None else contiguous_range(node)
+    if found is None or found[0].op is not Ops.BUFFER or not found[0].is_realized:
+        return None
+    base, offset = found
+    size = prod(cast(tuple[int, ...], node.shape))
+    return cast(Buffer, base.buffer).view(size, node.dtype, offset * node.dtype.itemsize)
+
+
+def _check_not_captured(device: str) -> None:
+    if capturing():
+        raise JitError(
+            f"{find_user_line()}: a function that TinyJit captures writes to {device}, which later "
+            "calls would not; return the value, and write it outside of the function"
+        )
+
+
+def _file_of(buffer: Buffer) -> DiskFile:
+    file: DiskFile = buffer.allocation.handle.file
+    return file
+
+
+def _buffers_at(device: str) -> list[Buffer]:
+    """The buffers in the file that is at the path of a device."""
+    status = check_file(path_of(device))
+    identity = None if status is None else (status.st_dev, status.st_ino)
+    buffers = [cast(Buffer, node.buffer) for node in file_buffers()]
+    return [x for x in buffers if _file_of(x).identity == identity]
+
+
+def _overlapping(written: Buffer, ranges: ByteRanges) -> list[UOp]:
+    """The BUFFERs that share bytes with `ranges` of a buffer."""
+    if not ranges.starts:
+        return []
+    identity = _file_of(written).identity
+    low, high = written.offset + min(ranges.starts), written.offset + max(ranges.stops)
+    return [
+        node
+        for node in file_buffers()
+        if _file_of(node.buffer).identity == identity
+        and node.buffer.offset < high
+        and low < node.buffer.offset + node.buffer.nbytes
+    ]
+
+
+def _compute_readers(tensor: TensorBase, overwritten: Iterable[UOp]) -> None:
+    """Compute the lazy values that read these BUFFERs; views of the file are none."""
+    readers = [x for x in find_readers(set(overwritten)) if not is_file(x.device)]
+    realize_all([tensor._new(node, False) for node in dict.fromkeys(readers)])
+
+
+def _renew(written: Iterable[UOp]) -> None:
+    """Give tensors in these BUFFERs others for the new content, so that a value that was computed
+    from the old content is not taken for one of the new.
+    """
+    table = {node: file_buffer(node.buffer, node.arg.shape) for node in written}
+    for x in live_tensors:
+        if is_file(x.uop.device):
+            x.uop = x.uop.substitute(table)
