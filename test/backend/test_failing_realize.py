@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, TinyJit
-from tinygrad.device import OutOfMemoryError
+from tinygrad.device import DeviceError, OutOfMemoryError
 from tinygrad.execution.realize import BufferCopy, ExecItem
 
 DEVICES: list[Any] = ["CPU", ("CPU", "CPU:1")]
@@ -83,6 +83,56 @@ def test_what_was_computed_before_the_failure_is_kept() -> None:
         Tensor.realize(first, second, too_large(stored(3)))
     assert first.uop.is_realized
     assert second.uop.is_realized
+
+
+def test_a_value_that_cannot_be_computed_prevents_no_assignment() -> None:
+    x, y = stored(1), stored(2)
+    failing = too_large(x)
+    built_on_it = failing.sum(0) + y
+    view = y.reshape(2, 2)
+    waiting = y * 10
+    for _ in range(2):
+        with pytest.raises(OutOfMemoryError):
+            failing.realize()
+        y.assign(y + 1)
+        assert (y * 2 + x).tolist() == [y.tolist()[0] * 2 + 1] * 4
+    assert view.tolist() == [[4, 4], [4, 4]]
+    assert waiting.tolist() == [20] * 4
+    assert not built_on_it.uop.is_realized
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("build", [lambda x: x.sum(), lambda x: x[1:3] * 3])
+def test_a_value_that_cannot_be_computed_now_keeps_what_it_reads(
+    device: Any, build: Callable[[Tensor], Tensor]
+) -> None:
+    x = stored(1, device)
+    moved = build(x).to("CPU:2")
+    x.assign(x + 5)
+    with mock.patch.object(BufferCopy, "run", side_effect=OSError):
+        x.realize()
+        assert x.uop.is_realized
+        with pytest.raises(OSError):
+            moved.realize()
+    assert x.tolist() == [6] * 4
+    np.testing.assert_array_equal(moved.numpy(), build(stored(1)).numpy())
+
+
+def test_a_value_that_was_not_computed_before_its_source_was_overwritten_is_lost() -> None:
+    x = stored(1)
+    moved = (x + 1).to("CPU:2")
+    built_on_it, other = moved * 2, stored(3) * 2
+    x.assign(x + 5)
+    with mock.patch.object(BufferCopy, "run", side_effect=OSError), pytest.raises(OSError):
+        # one kernel computes both values, and then the message fails
+        x.realize()
+    assert x.tolist() == [6] * 4
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="is lost.*build it again"):
+            built_on_it.tolist()
+        with pytest.raises(DeviceError, match="is lost.*build it again"):
+            (moved + 1).realize()
+    assert other.tolist() == [6] * 4
 
 
 def test_a_function_that_failed_while_it_was_captured_is_captured_later() -> None:

@@ -196,8 +196,10 @@ def run_schedule(
     ran: list[ScheduleItem] = [] if completed is None else completed
     for item in schedule:
         item.lower()
-    for item in schedule:
-        item.run()
-        ran.append(item)
-    for capture in capturing()[-1:]:
-        capture.items.extend(schedule)
+    try:
+        for item in schedule:
+            item.run()
+            ran.append(item)
+    finally:
+        for capture in capturing()[-1:]:
+            capture.items.extend(ran)

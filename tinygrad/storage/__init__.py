@@ -30,6 +30,11 @@ each tensor keeps the value that it had when it was built.
 live tensor whose graph contains the node is rebuilt over that `BUFFER`, so nothing is computed
 twice. `dependents` finds these tensors without walking the graphs of all others.
 
+**Failures** (`older_content`). If a realization fails or is interrupted, what ran is kept, so no
+assignment runs twice. A value that cannot be computed, and that reads content about to be
+overwritten, reads a copy from then on; if the content was overwritten already, the value is lost,
+and its use is an error. No other tensor fails.
+
 **Live tensors** (`live_tensors`). A tensor is live as long as Python refers to it. The registry
 holds weak references in the order of creation.
 

@@ -8,7 +8,7 @@ it meant when it was built, whatever is assigned later to the memory that it rea
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tinygrad.sharding import Sharding
@@ -47,18 +47,22 @@ def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
     fresh = roots
     while fresh:
         below = _unseen_below(fresh, seen)
-        for node in below:
-            if node.op is Ops.ASSIGN and node in _pending:
-                memory = movement_base(node.src[0])
-                known = latest.get(memory)
-                if known is None or known.arg <= node.arg:
-                    latest[memory] = node
+        _add_latest(latest, (node for node in below if node in _pending))
         seen |= below
         # a value that is realized for this reason may overwrite a buffer itself
         needed = [*_readers_of_older(latest, found), *_written_together(below)]
         fresh = [node for node in needed if node not in found]
         found |= dict.fromkeys(fresh)
     return [*list(found)[len(roots) :], *roots]
+
+
+def readers_of_overwritten(computed: Collection[UOp]) -> list[UOp]:
+    """The live values, not among `computed`, that read older content of a buffer that one of these
+    has overwritten.
+    """
+    latest: dict[UOp, UOp] = {}
+    _add_latest(latest, computed)
+    return list(_readers_of_older(latest, computed, computed))
 
 
 def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
@@ -100,20 +104,32 @@ def _written_together(nodes: dict[UOp, None]) -> list[UOp]:
     return found
 
 
+def _add_latest(latest: dict[UOp, UOp], nodes: Iterable[UOp]) -> None:
+    """Add the ASSIGNs among `nodes` to the latest ones, by the memory that they overwrite."""
+    for node in nodes:
+        if node.op is Ops.ASSIGN:
+            memory = movement_base(node.src[0])
+            known = latest.get(memory)
+            if known is None or known.arg <= node.arg:
+                latest[memory] = node
+
+
 def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
     order = UOp.sink(*roots).toposort(gate=lambda node: node not in seen)
     return {node: None for node in order if node not in seen}
 
 
-def _readers_of_older(latest: dict[UOp, UOp], known: Collection[UOp]) -> dict[UOp, None]:
+def _readers_of_older(
+    latest: dict[UOp, UOp], known: Collection[UOp], computed: Collection[UOp] = ()
+) -> dict[UOp, None]:
     """Live values, `known` left out, that read one of the buffers (keys) with content older than
-    its latest assignment (values).
+    its latest assignment (values), other than through `computed` values.
     """
     readers: dict[UOp, None] = {}
     if not latest:
         return readers
     # everything below a latest assignment is as old as that assignment needs it
-    reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
+    reads_old: dict[UOp, bool] = dict.fromkeys([*latest.values(), *computed], False)
     for node in find_readers(latest, known):
         if _reads_older(node, latest, reads_old):
             readers[node] = None

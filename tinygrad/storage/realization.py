@@ -17,9 +17,16 @@ from tinygrad.storage.dependents import dependents
 from tinygrad.storage.host_shards import shard_on_host
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.lock import exclusive
+from tinygrad.storage.older_content import (
+    lost_value,
+    memory_read_by,
+    over_copies,
+    overwritten_below,
+)
 from tinygrad.storage.partial_gradients import values_to_compute
 from tinygrad.storage.pending_writes import (
     find_readers,
+    readers_of_overwritten,
     renote_write,
     with_readers_of_overwritten,
 )
@@ -47,7 +54,46 @@ def realize_all(tensors: Any) -> None:
     if shards:
         replace_nodes(shards)
         roots = nodes_to_compute(tensors)
-    realize_tensors(roots, replace_nodes)
+    try:
+        _compute(roots)
+        return
+    except Exception:
+        if not _settle_readers(tensors):
+            raise
+    _compute(nodes_to_compute(tensors))
+
+
+def _compute(nodes: list[UOp]) -> None:
+    """Compute nodes, and rebuild their dependents. If that fails, what was computed is kept, and
+    values that read what was overwritten are lost.
+    """
+    computed: dict[UOp, UOp] = {}
+    try:
+        realize_tensors(nodes, computed.update)
+    except BaseException:
+        lost = readers_of_overwritten(computed)
+        replace_nodes(computed | {node: lost_value(node) for node in lost})
+        raise
+    replace_nodes(computed)
+
+
+def _settle_readers(tensors: Any) -> bool:
+    """After a failure, compute the values that read what `tensors` overwrite by themselves. Those
+    that cannot be computed read a copy from now on. Returns whether there are any.
+    """
+    if not _readers_of_older(tensors):
+        return False
+    try:
+        _compute(_readers_of_older(tensors))
+    except Exception:
+        readers = _readers_of_older(tensors)
+        overwritten = overwritten_below([*readers, *_missing(tensors)]) & memory_read_by(readers)
+        copies = {memory: in_own_memory(memory) for memory in overwritten}
+        stored: dict[UOp, UOp] = {}
+        realize_tensors(list(copies.values()), stored.update)
+        copies = {memory: stored[copy] for memory, copy in copies.items()}
+        replace_nodes(over_copies(readers, copies))
+    return True
 
 
 @exclusive
@@ -57,7 +103,7 @@ def realize_readers(memory: Collection[UOp]) -> None:
     """
     readers = dict.fromkeys(find_readers(memory))
     if readers:
-        realize_tensors(with_readers_of_overwritten(list(readers)), replace_nodes)
+        _compute(with_readers_of_overwritten(list(readers)))
 
 
 def nodes_to_compute(tensors: Any) -> list[UOp]:
@@ -69,8 +115,18 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         base = movement_base(x.uop)
         if base.op is Ops.BUFFER and not base.is_realized:
             storage_of(base).ensure_allocated()
-    roots = [x for x in values_to_compute(tensors) if _is_computed(x)]
-    return with_readers_of_overwritten(list(dict.fromkeys(roots)))
+    return with_readers_of_overwritten(_missing(tensors))
+
+
+def _missing(tensors: Any) -> list[UOp]:
+    """The values of `tensors` that are not in memory."""
+    return [x for x in dict.fromkeys(values_to_compute(tensors)) if _is_computed(x)]
+
+
+def _readers_of_older(tensors: Any) -> list[UOp]:
+    """The live values that read older content of what `tensors` overwrite."""
+    roots = _missing(tensors)
+    return with_readers_of_overwritten(roots)[: -len(roots)]
 
 
 def _is_computed(node: UOp) -> bool:
