@@ -11,6 +11,7 @@ import test.fuzz_state.statements  # noqa: F401  declares all statements
 from test.fuzz_state.check import Errors, Invalid, compare, compare_strictly
 from test.fuzz_state.generate import GROUPS, random_program
 from test.fuzz_state.shrink import shrink
+from tinygrad.settings import Context
 
 
 def search(minutes: float, seed: int, groups: list[str], limit: int, strict: bool) -> int:
@@ -55,7 +56,8 @@ def main() -> None:
     unknown = set(given.groups) - set(GROUPS)
     if unknown:
         parser.error(f"no groups {sorted(unknown)}; there are {', '.join(GROUPS)}")
-    found = search(given.minutes, given.seed, given.groups, given.findings, given.strict)
+    with Context(SPEC=2):
+        found = search(given.minutes, given.seed, given.groups, given.findings, given.strict)
     sys.exit(1 if found else 0)
 
 

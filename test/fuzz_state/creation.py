@@ -63,6 +63,18 @@ def copies(g: Generator) -> None:
     g.add_new(g.choose(options).format(x=x))
 
 
+@statement("values", 0.5)
+def moved(g: Generator) -> None:
+    x = g.any_value()
+    g.add_new(f"{x}.clone().to({g.layout(g.names[x].shape)})")
+
+
+@statement("values", 0.3)
+def copied_by_python(g: Generator) -> None:
+    x = g.any_value(lambda x: not x.node().has_history)
+    g.add_new(f"copy.deepcopy({x})")
+
+
 @statement("values", 2)
 def elementwise(g: Generator) -> None:
     x = g.any_value()

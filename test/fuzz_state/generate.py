@@ -150,6 +150,13 @@ class Generator:
         layout = layout or self.layout(shape)
         return f"Tensor({self.literal(shape)}, dtype=dtypes.{dtype}, device={layout})"
 
+    def position(self, size: int) -> str:
+        """The text of a bound Variable in the range of an axis."""
+        name = f"p{size}"
+        if name not in self.names:
+            self.add(f'{name} = Variable("{name}", 0, {size - 1})')
+        return f"{name}.bind({self.number(0, size - 1)})"
+
     def new_name(self, letter: str = "t") -> str:
         self.count += 1
         return f"{letter}{self.count}"

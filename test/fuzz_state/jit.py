@@ -229,6 +229,31 @@ def define_with_a_symbolic_size(g: Generator) -> None:
         call_function(g, function)
 
 
+@statement("jit", 0.5)
+def define_a_training_step(g: Generator) -> None:
+    """A step that computes a gradient and writes the leaf; gradients may accumulate."""
+    if len(g.functions) >= MAX_FUNCTIONS:
+        raise Unsuitable
+    size = g.number(1, 3)
+    function = Function(g.new_name("f"), (size,), "float", ["x"], layout=g.layout((size,)))
+    leaf = g.add_new(f"{g.tensor((size,), 'float', function.layout)}.requires_grad_()")
+    g.pinned.add(leaf)
+    lines = g.choose([[f"{leaf}.grad = None"], []])
+    lines += [g.choose([f"a = x * {leaf}", f"a = {leaf} + x", f"a = ({leaf} * 2 - x)"])]
+    lines += g.choose([["a = a.sum()"], ["a = a.relu().sum()"], ["a = a.sum().realize()"]])
+    lines.append("a.backward()")
+    update = f"{leaf}.assign({leaf}.detach() - {leaf}.grad)"
+    lines += g.choose([[], [update], [f"{update}.realize()"], [f"{leaf}.grad.realize()"]])
+    lines.append("return a")
+    function.results = "RESULT = CALL"
+    g.add(f"@TinyJit\ndef {function.name}(x):\n{indented(lines)}")
+    function.places.append(Place(f"{leaf}.grad", f"{leaf}.grad", ""))
+    g.functions.append(function)
+    for _ in range(g.number(2, 4)):
+        call_function(g, function)
+        g.add(f"see({leaf}.{g.choose(['grad.numpy', 'numpy'])}())")
+
+
 # ---- calls ----
 
 
@@ -244,7 +269,7 @@ def argument(g: Generator, function: Function) -> str:
     if known and kind == 4:
         x = g.choose(known)
         return str(g.choose([f"{x} + 1", f"{x}.flip(0)", f"{x}.clone()", f"{x}.detach()"]))
-    if function.tensor_places() and kind == 5:
+    if function.tensor_places() and function.places[0].exchange and kind == 5:
         return function.tensor_places()[0].outside
     return literal(g, function)
 
@@ -274,7 +299,7 @@ def call(g: Generator) -> None:
 def exchange(g: Generator) -> None:
     """Puts another tensor or number in a place."""
     function = g.choose(g.functions)
-    place = g.choose(function.places)
+    place = g.choose([x for x in function.places if x.exchange])
     if place.is_number:
         g.add(place.exchange)
         return
@@ -296,7 +321,7 @@ def exchange(g: Generator) -> None:
 
 @statement("jit", 3)
 def write_a_place(g: Generator) -> None:
-    place = g.choose(g.choose(g.functions).tensor_places())
+    place = g.choose([x for x in g.choose(g.functions).tensor_places() if x.exchange])
     text = place.outside
     options = [
         f"{text}.assign({text} + 1)",

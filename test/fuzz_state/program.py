@@ -7,6 +7,7 @@ same text runs with the library and with the reference.
 from __future__ import annotations
 
 import ast
+import copy
 import traceback
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ NAMES = ("Tensor", "TinyJit", "Variable")
 
 HEADER = """\
 import contextlib
+import copy
 import numpy as np
 from types import SimpleNamespace
 from tinygrad import Context, Sharding, Tensor, TinyJit, Variable, dtypes
@@ -108,7 +110,7 @@ class Program:
 
     def namespace(self, is_reference: bool) -> dict[str, Any]:
         """The names that the text may use."""
-        names: dict[str, Any] = {"np": np, "SimpleNamespace": types.SimpleNamespace}
+        names: dict[str, Any] = {"np": np, "SimpleNamespace": types.SimpleNamespace, "copy": copy}
         for name, layout in self.layouts.items():
             names[name] = ONE_DEVICE if layout is None else layout.build()
         source: Any = reference if is_reference else tinygrad
@@ -131,7 +133,7 @@ class Program:
         lines = HEADER.splitlines()
         text = "\n".join(x.text for x in self.statements)
         if "refused()" not in text:
-            lines = lines[:5]
+            lines = lines[:6]
         lines += [f"{name} = {value or repr(ONE_DEVICE)}" for name, value in self.layouts.items()]
         if "Tensor.rand" in text:
             lines.append(f"Tensor.manual_seed({SEED})")

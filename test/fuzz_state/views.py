@@ -101,6 +101,14 @@ def view_of_a_view(g: Generator) -> None:
     g.add_new(text)
 
 
+@statement("views", 0.5)
+def at_a_position(g: Generator) -> None:
+    """A view at a bound Variable."""
+    name = g.any(lambda x: x.ndim > 0 and x.shape[0] > 1)
+    at = g.position(g.names[name].shape[0])
+    g.add_new(g.choose([f"{name}[{at}]", f"{name}[{at} : {at} + 1]"]))
+
+
 @statement("views")
 def detached(g: Generator) -> None:
     g.add_new(f"{g.any()}.detach()")

@@ -125,6 +125,23 @@ def set_rows(g: Generator) -> None:
 
 
 @statement("writes")
+def set_at_a_position(g: Generator) -> None:
+    """A write at a bound Variable."""
+    name = g.any(lambda x: x.ndim > 0 and x.shape[0] > 1 and not x.repeats)
+    x = g.names[name]
+    at = g.position(x.shape[0])
+    number = at[at.index("(") + 1 : -1]
+    text, part = g.choose(
+        [
+            (f"{name}[{at}]", f"{name}[{number}]"),
+            (f"{name}[{at} : {at} + 1]", f"{name}[{number} : {number} + 1]"),
+        ]
+    )
+    value = number_or_value(g, g.value_of(part))
+    g.add(g.choose([f"{text} = {value}", f"{text} = {value}", f"{text} += 1"]))
+
+
+@statement("writes")
 def replaced(g: Generator) -> None:
     name = g.any()
     x = g.names[name]
@@ -161,6 +178,7 @@ def refused(g: Generator) -> None:
             f"{name}[{first}] = 0",
             f"{name}[{-first - 1}] += 1",
             f"{name}.assign({name}.stack({name}))",
+            f'{name}[Variable("far", 0, {first}).bind({first})] = 0',
             f"{name}.expand(2, {', '.join(map(str, x.shape))}).assign({name}.stack({name}))",
         ]
     g.add(f"with refused():\n    {g.choose(changes)}")
