@@ -78,7 +78,8 @@ def copied_by_python(g: Generator) -> None:
 @statement("values", 2)
 def elementwise(g: Generator) -> None:
     x = g.any_value()
-    number = g.number(-2, 3)
+    # a product with 0 is a constant, which has no gradient
+    number = g.choose([-2, -1, 1, 2, 3])
     text = g.choose(
         [
             *("{x} + {n}", "{x} * {n}", "{n} - {x}", "-{x}", "{x}.relu()", "{x}.square()"),
@@ -92,7 +93,7 @@ def elementwise(g: Generator) -> None:
 def of_two(g: Generator) -> None:
     x = g.any_value()
     value = g.names[x]
-    y = g.any_value(lambda y: y.dtype == value.dtype)
+    y = g.any_value(lambda y: y.dtype == value.dtype and y is not value)
     g.add_new(g.choose(["{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} @ {y}"]).format(x=x, y=y))
 
 

@@ -41,7 +41,9 @@ def of_leaves(g: Generator) -> None:
     x = g.any_value(has_history)
     value = g.names[x]
     y = g.any_value(lambda y: y.dtype == value.dtype and y.shape == value.shape)
-    options = ["{x} * {y}", "{x} * 3", "{x} + {y}", "({x} - {y}).square()", "{x}.relu() * 2"]
+    options = ["{x} * {y}", "{x} * 3", "{x} + {y}", "{x}.relu() * 2"]
+    if g.names[y] is not value:
+        options.append("({x} - {y}).square()")
     if value.ndim:
         options += ["{x}.cumsum(0)", "{x}.max(0)", "{x}.sum(0)", "{x}.sum()", "{x} * {x}[0]"]
     g.add_new(g.choose(options).format(x=x, y=y))

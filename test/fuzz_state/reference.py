@@ -172,8 +172,8 @@ class Tensor(Values):
     # ---- gradients ----
 
     def requires_grad_(self) -> Tensor:
-        if self.memory.node.has_history or not self.is_whole():
-            raise Invalid("only new tensors are leaves")
+        if self.dtype == np.int32 or self.memory.node.has_history or not self.is_whole():
+            raise Invalid("only new tensors of floats are leaves")
         if not self.is_leaf:
             # a parent makes it a part of histories; nothing reads that
             root = (Node(np.zeros(())), lambda g: np.zeros(()))
