@@ -97,8 +97,7 @@ class Tensor(
         self._requires_grad = None
         live_tensors.add(self)
         if isinstance(data, Tensor) and self.uop is data.uop:
-            # a view: each sees writes to the other
-            self.origin = data.origin
+            self._alias(data)
         self.requires_grad = requires_grad
 
     def __reduce__(self) -> tuple[Any, ...]:

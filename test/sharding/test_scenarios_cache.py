@@ -176,7 +176,7 @@ def test_rows_at_a_symbolic_position_are_selected_on_their_devices(layout: Shard
         expected, of_sum = value.copy(), np.zeros_like(value)
         expected[number : number + 2] = v.numpy()
         of_sum[number : number + 2] = 2 * value[number : number + 2]
-        np.testing.assert_array_equal(part.numpy(), value[number : number + 2])
+        np.testing.assert_array_equal(part.numpy(), v.numpy())
         np.testing.assert_array_equal(gradient.numpy(), of_sum)
         np.testing.assert_array_equal(x.numpy(), expected)
 

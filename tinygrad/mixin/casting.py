@@ -15,6 +15,7 @@ from typing import Self
 
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.mixin.core import TensorCore
+from tinygrad.uop import Ops
 
 
 class CastMixin(TensorCore):
@@ -38,7 +39,7 @@ class CastMixin(TensorCore):
             raise RuntimeError(
                 f"bitcast of {self.dtype} {self.shape} to {wanted}: sizes do not fit"
             )
-        return self._derive(self.uop.bitcast(wanted))
+        return self._view(self.uop.bitcast(wanted), Ops.BITCAST, wanted)
 
     def float(self) -> Self:
         """Cast to float32.

@@ -11,7 +11,10 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import prod
+from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.views import VIEW_OPS
+from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node, scalar_dtype
 from tinygrad.uop.device_value import TensorDevice, tensor_device
 from tinygrad.uop.ops import UOp
@@ -35,7 +38,10 @@ class TensorCore(TensorBase):
             theirs = other._requires_grad
             if theirs is not False and wanted is not theirs:
                 wanted = theirs
-        return self._view_of(self, uop, wanted)
+        if uop is self.uop or uop.op in VIEW_OPS:
+            # the same memory in another tensor that is no view of this one
+            mark_shared(uop)
+        return self._new(uop, wanted)
 
     def _unshard_axis(self, axis: int, by: str | None) -> Self:
         """The same value with `axis` unsharded.
@@ -189,4 +195,6 @@ class TensorCore(TensorBase):
         >>> Tensor([1.0], requires_grad=True).detach().requires_grad
         False
         """
-        return self._view_of(self, self.uop.detach(), False)
+        view = self._view(self.uop.detach(), Ops.DETACH, None)
+        view._requires_grad = False
+        return view

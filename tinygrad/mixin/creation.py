@@ -16,6 +16,7 @@ from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
 from tinygrad.storage.files import open_file, placed_anew
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
+from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_constant
 from tinygrad.uop.broadcast import broadcast_node, const_node
 from tinygrad.uop.device_value import DeviceLike, is_file
@@ -57,7 +58,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
         if wanted and self._requires_grad is not True and is_constant(self.uop):
-            self.uop = in_own_memory(self.uop)
+            store_constant(self)
         self._requires_grad = wanted
 
     def requires_grad_(self, requires_grad: bool | None = True) -> Self:

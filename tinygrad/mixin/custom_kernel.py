@@ -22,6 +22,7 @@ from tinygrad.schedule.kernel.custom_kernel import (
 )
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.placement_rule import parse_rule
+from tinygrad.storage.aliases import set_whole, updated_whole
 from tinygrad.storage.copy_on_write import copy_on_write
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.pending_writes import kernel_outputs, note_write
@@ -100,7 +101,7 @@ class CustomKernelMixin(TensorCore):
             _check_outputs(kernel.arg.name, written, rule)
         for i in written:
             _check_written(kernel.arg.name, i, tensors[i])
-            if is_whole_memory(tensors[i].uop):
+            if is_row_major_memory(tensors[i].uop):
                 copy_on_write(tensors[i])
         sources = tuple(
             _written_memory(x.uop, device)
@@ -116,9 +117,11 @@ class CustomKernelMixin(TensorCore):
                 with_gradient(value.src[-1], _checked(grad_fxn, kernel.arg.name), *sources)
             if value.op is Ops.ASSIGN:
                 note_write(value)
-            results[i].uop = value
             if is_uninitialized(tensors[i].uop) or tensors[i].uop is sources[i]:
-                tensors[i].uop = value
+                set_whole(tensors[i], updated_whole(tensors[i], value))
+                results[i]._alias(tensors[i])
+            else:
+                results[i].uop = value
         return results
 
 
@@ -194,7 +197,7 @@ def _kernel_of(
     return lower_custom_kernel(sink, name, placeholders), bindings(sink)
 
 
-def is_whole_memory(node: UOp) -> bool:
+def is_row_major_memory(node: UOp) -> bool:
     """Whether a value is all of a buffer, in order, so that it can be written in place."""
     while node.op in {Ops.RESHAPE, Ops.ASSIGN}:
         node = node.src[0]
@@ -214,7 +217,7 @@ def _written_memory(node: UOp, device: DeviceValue) -> UOp:
     if is_partial or (is_uninitialized(node) and node.device != device):
         return UOp.new_buffer(device, cast("tuple[int, ...]", node.shape), node.dtype)
     node = reshard_for_custom_kernel(node, device)
-    return node if is_whole_memory(node) else in_own_memory(node)
+    return node if is_row_major_memory(node) else in_own_memory(node)
 
 
 def _checked(grad_fxn: GradientFunction, name: str) -> CustomRule:

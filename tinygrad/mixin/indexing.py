@@ -17,13 +17,12 @@ from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.index_axes import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
-from tinygrad.storage.assignment import resharded_from
-from tinygrad.storage.views import is_in_memory, repeats_elements
+from tinygrad.storage.aliases import whole_tensor
+from tinygrad.storage.realization import realize_all
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
 from tinygrad.uop.device_value import replicated
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.reshard import slices_shards
 
 Index: TypeAlias = Any
 
@@ -91,55 +90,35 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
     def __setitem__(self, indices: Index, v: Any) -> None:
         """Assign `v`, broadcast, to the indexed elements; the last of equal indices wins.
 
-        A tensor in memory is written at once, and its views see the new content. Ints and slices of
-        step 1 cost the slice; steps and index tensors cost the whole tensor once, and the size of
-        `v`.
-        Raises NotImplementedError for a tensor that requires a gradient.
+        All aliases of this tensor see the new content, as after `assign`. Memory is written at
+        once, unless a gradient flows through the write. Ints and slices of step 1 cost the slice;
+        steps and index tensors cost the whole tensor once, and the size of `v`.
 
         >>> x = Tensor([1, 2, 3])
         >>> x[1:] = 0
         >>> x.tolist()
         [1, 0, 0]
         """
-        if self.requires_grad or (isinstance(v, TensorCore) and v._requires_grad):
-            raise NotImplementedError("assigning to elements has no gradient; use where() instead")
         view = self._parse_index(indices)
         if not isinstance(v, TensorCore):
             is_number = isinstance(v, (bool, int, float, UOp))
             device = None if is_number else replicated(self.uop.device)
             v = type(self)(v, device=device, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
-        writable = not view.tensors and all(a.stride == 1 for a in view.axes)
-        is_gathered = not is_in_memory(self.uop) and resharded_from(self, self.uop) is not None
-        if writable and is_gathered:
-            self._apply_view(view).assign(value)
-            return
-        if writable and self.realize()._is_in_memory() and not self._slices_shards(view):
-            reads_itself = self.uop.base in value.uop.toposort()
-            target = self._apply_view(view)
-            target.assign(value.contiguous() if reads_itself else value).realize()
-            return
-        written, mask = self._scatter_value(view, value)
-        # no live tensor of the new value may remain: it would read the old content
-        if is_gathered:
-            self._derive(self.uop).assign(mask.where(written, self))
-        elif self._is_in_memory():
-            self.assign(mask.where(written, self)).realize()
+        is_immediate = self._requires_grad is not True and v._requires_grad is not True
+        if is_immediate:
+            realize_all((whole_tensor(self),))
+        if view.tensors:
+            written, mask = self._scatter_value(view, value)
+            self.assign(mask.where(written, self))
         else:
-            self.replace(mask.where(written, self))
+            self._apply_view(view).assign(value)
+        if is_immediate:
+            realize_all((whole_tensor(self),))
 
     def __delitem__(self, indices: Index) -> None:
         """Raises TypeError: a tensor has a fixed number of elements."""
         raise TypeError("elements cannot be deleted from a tensor; index those to keep")
-
-    def _is_in_memory(self) -> bool:
-        """Whether the tensor is in memory, and no two elements share memory."""
-        return is_in_memory(self.uop) and not repeats_elements(self.uop)
-
-    def _slices_shards(self, view: View) -> bool:
-        """Whether a view slices or flips a sharded axis, so that it is not a view of memory."""
-        counts, flips = [a.count for a in view.axes], [a.flip for a in view.axes]
-        return slices_shards(self.uop, counts, flips)
 
     # ---- parsing ----
 
@@ -201,12 +180,14 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         return x.reshape(view.shape)
 
     def _strided(self, axis: int, stride: int) -> Self:
-        """Every `stride`-th element of an axis."""
+        """Every `stride`-th element of an axis: a view, also of an axis that is padded for that."""
         size = int(self.shape[axis])
         count = -(-size // stride)
-        pairs = tuple((0, count * stride - size if i == axis else 0) for i in range(self.ndim))
-        apart = self._padded(pairs).unflatten(axis, (count, stride))
-        return apart._slice_axis(axis + 1, 0, 1).squeeze(axis + 1)
+        x: Self = self
+        if count * stride != size:
+            pairs = tuple((0, count * stride - size if i == axis else 0) for i in range(self.ndim))
+            x = self._view(self.uop.pad(pairs), Ops.PAD, pairs)
+        return x.unflatten(axis, (count, stride))._slice_axis(axis + 1, 0, 1).squeeze(axis + 1)
 
     def _index_select(self, tensors: dict[int, Any]) -> Self:
         """The elements selected by index tensors, by axis."""

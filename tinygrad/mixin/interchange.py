@@ -17,7 +17,7 @@ from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.host_arrays import shared_node
 from tinygrad.storage.host_values import view_array
-from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_uniform
 from tinygrad.uop.device_value import DeviceLike
 
@@ -110,7 +110,7 @@ class InterchangeMixin(ConversionMixin):
             return np.empty(self.shape, to_numpy_dtype(self.dtype))
         check_readable(self.uop)
         if is_uniform(self.uop):
-            self.uop = in_own_memory(self.uop)
+            store_constant(self)
         return view_array(self.realize().uop)
 
     def _check_addressable(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
+from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, WindowArg, resolve, sint, smax
 from tinygrad.uop.sint import same_size
@@ -50,14 +51,14 @@ class MovementMixin(TensorCore):
             new = _with_inferred_size(old, new, unknown[0])
         new = _sizes("reshape", new)
         if new == old:
-            return self._derive(self.uop)
+            return self._view(self.uop)
         if not same_size(prod(old), prod(new)):
             raise ValueError(
                 f"reshape {format_shape(old)} -> {format_shape(new)}: "
                 f"{format_shape((prod(old),))[1:-2]} elements are not "
                 f"{format_shape((prod(new),))[1:-2]}"
             )
-        return self._derive(self.uop.reshape(new))
+        return self._view(self.uop.reshape(new), Ops.RESHAPE, new)
 
     def view(self, shape: Any, *args: Any) -> Self:
         """Alias of `reshape`.
@@ -99,7 +100,7 @@ class MovementMixin(TensorCore):
             return self.reshape(tuple(s for s in self.shape if not _is_one(s)))
         axis, shape = self._axis(dim), self.shape
         if not shape or not _is_one(shape[axis]):
-            return self._derive(self.uop)
+            return self._view(self.uop)
         return self.reshape((*shape[:axis], *shape[axis + 1 :]))
 
     def unsqueeze(self, dim: int) -> Self:
@@ -123,7 +124,7 @@ class MovementMixin(TensorCore):
         axes = tuple(self._axis(x) for x in given)
         if sorted(axes) != list(range(self.ndim)):
             raise ValueError(f"order {given} does not name each of the {self.ndim} axes once")
-        return self._derive(self.uop.permute(axes))
+        return self._view(self.uop.permute(axes), Ops.PERMUTE, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Swap two axes.
@@ -134,9 +135,10 @@ class MovementMixin(TensorCore):
         order = list(range(self.ndim))
         first, second = self._axis(dim0), self._axis(dim1)
         if not order:
-            return self._derive(self.uop)
+            return self._view(self.uop)
         order[first], order[second] = order[second], order[first]
-        return self._derive(self.uop.permute(tuple(order)))
+        axes = tuple(order)
+        return self._view(self.uop.permute(axes), Ops.PERMUTE, axes)
 
     @property
     def T(self) -> Self:
@@ -157,7 +159,8 @@ class MovementMixin(TensorCore):
         axes = {self._axis(x) for x in given}
         if len(axes) != len(given):
             raise RuntimeError(f"flip{given} names an axis twice in {self.ndim} axes")
-        return self._derive(self.uop.flip(tuple(i in axes for i in range(self.ndim))))
+        flipped = tuple(i in axes for i in range(self.ndim))
+        return self._view(self.uop.flip(flipped), Ops.FLIP, flipped)
 
     # ---- repetition and slices ----
 
@@ -191,7 +194,7 @@ class MovementMixin(TensorCore):
                 f"cannot expand {format_shape(old)} to {format_shape(shape)}: only axes of size 1 "
                 "can be repeated"
             )
-        return self._derive(broadcast_node(self.uop, shape))
+        return self._view(broadcast_node(self.uop, shape), Ops.EXPAND, shape)
 
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
         """Slice each axis from `start` to `end`, excluded; None keeps the whole axis.
@@ -211,7 +214,7 @@ class MovementMixin(TensorCore):
             if not all(resolve(condition) for condition in fits):
                 text = format_shape((start, end))
                 raise ValueError(f"shrink: {text} is not within an axis of {format_shape(shape)}")
-        return self._derive(self.uop.shrink(bounds))
+        return self._view(self.uop.shrink(bounds), Ops.SHRINK, bounds)
 
     def shrink_to(self, shape: Any, *args: Any) -> Self:
         """Keep the first elements of each axis, to sizes `shape`; None keeps the whole axis.
@@ -264,7 +267,7 @@ class MovementMixin(TensorCore):
         apart = flatten([[1, s] for s in base])
         repeated = flatten([[r, s] for r, s in zip(counts, base, strict=True)])
         final = tuple(r * s for r, s in zip(counts, base, strict=True))
-        return self.reshape(tuple(apart)).expand(tuple(repeated)).reshape(final)
+        return self._repeated(tuple(apart), tuple(repeated), final)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
         """Repeat each element along `dim`; by default of the flat tensor.
@@ -279,7 +282,13 @@ class MovementMixin(TensorCore):
         apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])
         repeated = (*shape[: axis + 1], repeats, *shape[axis + 1 :])
         final = (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
-        return x.reshape(apart).expand(repeated).reshape(final)
+        return x._repeated(apart, repeated, final)
+
+    def _repeated(
+        self, apart: SymbolicShape, repeated: SymbolicShape, final: SymbolicShape
+    ) -> Self:
+        """A new value: the elements in shape `apart`, expanded, in shape `final`."""
+        return self._derive(broadcast_node(self.uop.reshape(apart), repeated).reshape(final))
 
     def _with_axes(self, op: str) -> Self:
         """This tensor. Raises ValueError for `op` if it has no axes."""

@@ -64,7 +64,7 @@ class PlacementMixin(CreationMixin):
             self.grad.uop = moved.grad.uop
         moves = moved.device != self.device and not is_file(moved.device)
         created = recreated_on(self.uop, moved.device) if moves else None
-        self.uop = moved.uop if created is None else created
+        self._refer_to(moved.uop if created is None else created)
         return self
 
     def shard(self, devices: Mesh | Sharding | Sequence[str], axis: Any = None) -> Self:

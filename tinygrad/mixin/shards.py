@@ -8,6 +8,7 @@ from typing import Self
 from tinygrad.mixin.core import TensorCore
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.storage.placement import canonical_layout
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
@@ -61,4 +62,6 @@ class ShardsMixin(TensorCore):
         """
         if not isinstance(self.uop.device, Sharding):
             return [self]
-        return [self._derive(self.uop.mselect(i)) for i in range(len(self.uop.device))]
+        return [
+            self._view(self.uop.mselect(i), Ops.MSELECT, i) for i in range(len(self.uop.device))
+        ]

@@ -111,17 +111,17 @@ class StorageMixin(CreationMixin):
         """
         if self.shape != x.shape and not allow_shape_mismatch:
             raise ValueError(f"replace: shape {x.shape} is not {self.shape}")
-        self.uop, self.origin = x.uop, x.origin
+        self._alias(x)
         return self
 
     @exclusive
     def assign(self, x: Any) -> Self:
-        """Write `x` in place when this tensor is realized; returns this tensor.
+        """Write `x` in place; returns this tensor.
 
-        Views of this tensor see the new content, and no other tensors do. A tensor that is not in
-        memory yet refers to `x` instead. So does a slice of a sharded axis, whose memory is written
-        at once. So is a file, with a value on any device. Raises ValueError if shape or dtype
-        differ, ShardingError if the devices do.
+        This tensor, its views, the tensor that it is a view of, and the views of that see the new
+        content, and no other tensors do. Memory is written when one of them is realized; a file at
+        once, with a value on any device. Raises ValueError if shape or dtype differ, ShardingError
+        if the devices do, RuntimeError for an expanded view.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
         [3, 4]

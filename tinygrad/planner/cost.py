@@ -100,7 +100,7 @@ def results_of(sink: UOp) -> set[UOp]:
     for node in sink.src:
         while node.op in {Ops.RESHAPE, Ops.CONTIGUOUS}:
             node = node.src[0]
-        if node.device is not None and node.op not in {Ops.BUFFER, Ops.ASSIGN}:
+        if node.device is not None and node.op not in {Ops.BUFFER, Ops.ASSIGN, Ops.AFTER}:
             found.add(node)
     return found
 

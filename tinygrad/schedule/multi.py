@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import cast
 
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import all_int
 from tinygrad.schedule.spmd.collectives import all_reduce, partial_sum_count
 from tinygrad.schedule.spmd.local import (
     block_start,
@@ -25,6 +24,7 @@ from tinygrad.schedule.spmd.local import (
 from tinygrad.schedule.spmd.local_assign import lower_slice_assign
 from tinygrad.schedule.spmd.local_movement import lower_movement, lower_reduction
 from tinygrad.schedule.spmd.transfer import transfer
+from tinygrad.schedule.storage_views import movement_base
 from tinygrad.sharding import Interval, Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
@@ -67,8 +67,6 @@ class LayoutLowering:
     def __init__(self, rules: PatternMatcher) -> None:
         self.rules = rules
         self.done: dict[UOp, UOp] = {}
-        # nodes with users; an ASSIGN without any is only run for its effect
-        self.read: set[UOp] = set()
 
     def source(self, node: UOp, number: int, layout: DeviceValue) -> UOp:
         """A lowered source. A value made of constants is sliced to the device's block."""
@@ -77,6 +75,13 @@ class LayoutLowering:
         if isinstance(layout, Sharding) and source.device is None and source.shape:
             return slice_block(local, None, layout, source.shape)
         return local
+
+    def lowered(self, view: UOp) -> UOp:
+        """The lowered form of a view of a lowered node."""
+        if view not in self.done:
+            self.lowered(view.src[0])
+            self.done[view] = self.lower(view)
+        return self.done[view]
 
     def lower(self, node: UOp) -> UOp:
         """The lowered form of a node whose sources are lowered."""
@@ -210,11 +215,17 @@ def _local_sources(node: UOp, batch: int, ctx: LayoutLowering) -> tuple[UOp, UOp
 
 
 def lower_assign(node: UOp, ctx: LayoutLowering) -> UOp | None:
-    """An assignment to a slice of a sharded axis, run by the devices that hold the slice."""
-    part = match_slice_assign(node) if isinstance(node.device, Sharding) else None
-    if part is None or node in ctx.read or not all_int(part.value.shape):
+    """An assignment that changes a slice alone: only the slice is written, by the devices that hold
+    it. The value of the node is the memory after that.
+    """
+    part = match_slice_assign(node)
+    if part is None:
         return None
-    return lower_slice_assign(node, ctx.done[node.src[0]], ctx.done[part.value], part)
+    before = ctx.lowered(part.array)
+    written = lower_slice_assign(node, before, ctx.done[part.value], part)
+    memory = movement_base(before)
+    after = UOp(Ops.AFTER, node.dtype, (memory, written))
+    return ctx.done[node.src[1].src[2]].substitute({memory: after})
 
 
 def _leading_axes(layout: Sharding, rank: int) -> Sharding:
@@ -246,8 +257,6 @@ multi_pm = communication_rules + local_rules
 def lower_layouts(sink: UOp, lowering: LayoutLowering | None = None) -> UOp:
     """The per-device graph of a tensor graph, by `multi_pm` unless `lowering` has other rules."""
     lowering = lowering or LayoutLowering(multi_pm)
-    order = sink.toposort()
-    lowering.read = {x for node in order if node.op is not Ops.SINK for x in node.src}
-    for node in order:
+    for node in sink.toposort():
         lowering.done[node] = lowering.lower(node)
     return lowering.done[sink]

@@ -14,7 +14,7 @@ from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, ViewArg
 
 # nodes that are the memory of their sources under another name
-NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT})
+NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT, Ops.AFTER})
 # nodes whose value is in memory by their nature
 STORAGE = frozenset(
     {

@@ -1,71 +1,76 @@
 """Assignment: new content for the memory of a tensor, or a new value in its place.
 
-Input: a tensor, and a value of its shape, dtype and devices. Output: the tensor, which refers to a
-pending write, or to the value where it has no memory that can be written in place. Invariant: views
-of the tensor see the new content, and no other tensor does.
+Input: a tensor, and a value of its shape, dtype and devices. Output: the tensor and all of its
+aliases, which refer to a pending write of the whole memory, or to the new value where there is no
+memory that can be written in place. Invariant: the aliases of a tensor see what is written to it,
+whether it was computed or not, and no other tensor does.
 """
 
 from __future__ import annotations
 
-from tinygrad.sharding import Sharding
+from tinygrad.storage.aliases import set_whole, updated_whole, whole_tensor, whole_value
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
-from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.realization import realize_all, realize_readers
 from tinygrad.storage.shards import check_writable, with_stored_shard
-from tinygrad.storage.views import (
-    is_in_memory,
-    repeats_elements,
-    selected_shard,
-    slices_sharded_axis,
-    unmoved_base,
-    view_base,
-)
+from tinygrad.storage.views import is_whole_memory, selected_shard, view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.slice_assign import update_slice
+from tinygrad.uop.reshard import reshard_for_assign
 
 
 def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
-    """Write `value` into the memory of `tensor`, which is on `device`, when that is realized.
+    """Write `value` to `tensor`, which is on `device`.
 
-    A tensor without memory of its own refers to `value` from now on. A slice of a sharded axis does
-    so too, and the memory that it was resharded from is written at once. So is that of a shard.
+    Memory is written when the tensor, or an alias of it, is realized; that of a shard at once. A
+    tensor without memory, and its aliases, refer to the new value from now on. Raises RuntimeError
+    for a view that repeats elements, ShardingError for one of several replicas.
     """
-    tensor.uop = with_stored_shard(tensor.uop)
-    target = tensor.uop.src[0] if tensor.uop.op is Ops.ASSIGN else tensor.uop
-    if is_in_memory(target) and not repeats_elements(target) and not slices_sharded_axis(target):
-        shard = selected_shard(target)
-        if shard is not None:
-            check_writable(shard)
-            realize_readers({view_base(shard)})
-        copy_on_write(tensor)
-        tensor.uop = tensor.uop.assign(value)
-        note_write(tensor.uop)
-        if shard is not None:
-            realize_all((tensor,))
+    _check_distinct(tensor)
+    if any(op is Ops.MSELECT for op, _ in tensor.steps):
+        _assign_shard(tensor, value)
         return
-    tensor.uop = value if value.device is not None else value.copy_to_device(device)
-    mark_shared(tensor.uop)
-    memory = resharded_from(tensor, target)
-    if memory is not None:
-        whole = tensor._new(memory, False)
-        whole.origin = tensor.origin
-        new = update_slice(target, memory, value)
-        if new is not memory:
-            assign(whole, new, device)
-            realize_all((whole,))
+    whole = whole_value(tensor)
+    new = updated_whole(tensor, value) if tensor.steps else value
+    if is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole):
+        copy_on_write(tensor)
+        written = whole.assign(new)
+        note_write(written)
+        set_whole(tensor, written)
+        if view_base(tensor.uop) is not written and value.device is not None:
+            # the new elements are known; reading them from the memory would reshard them
+            tensor.uop = value
+        return
+    if new.device is None:
+        new = new.copy_to_device(device)
+    elif whole.device is not None:
+        new = reshard_for_assign(new, whole.device)
+    set_whole(tensor, new)
+    mark_shared(new)
 
 
-def resharded_from(tensor: TensorBase, view: UOp) -> UOp | None:
-    """The buffer that `view`, a slice of a sharded axis, was resharded from, if `tensor` is a view
-    of a tensor in that buffer.
-    """
-    node = unmoved_base(view)
-    if node.op is not Ops.BUFFER or not isinstance(node.device, Sharding):
-        return None
-    if not isinstance(view.device, Sharding):
-        return None  # a shard of a slice
-    held = (x for x in live_tensors if x.origin == tensor.origin and x is not tensor)
-    return node if any(view_base(x.uop) is node for x in held) else None
+def _assign_shard(tensor: TensorBase, value: UOp) -> None:
+    """Write to a shard, or a view of one, at once: its memory is that of its device."""
+    realize_all((whole_tensor(tensor),))
+    tensor.uop = with_stored_shard(tensor.uop)
+    shard = selected_shard(tensor.uop)
+    assert shard is not None, "a shard of a value in memory is a view of it"
+    check_writable(shard)
+    realize_readers({view_base(shard)})
+    copy_on_write(tensor)
+    before, tensor.uop = tensor.uop, tensor.uop.assign(value)
+    note_write(tensor.uop)
+    realize_all((tensor,))
+    tensor.uop = before
+
+
+def _check_distinct(tensor: TensorBase) -> None:
+    """Raises RuntimeError if several elements of a view are one element of memory."""
+    for op, arg in tensor.steps:
+        if op is Ops.EXPAND:
+            raise RuntimeError(
+                f"assign: the view was expanded to {arg}, so that several of its elements are one "
+                "element of memory; write to a .clone(), or to the tensor before expand"
+            )

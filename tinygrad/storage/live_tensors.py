@@ -1,7 +1,7 @@
 """Live tensors: the base class of `Tensor`, and the registry of all tensors that exist.
 
 Input: nodes of the tensor graph. Output: tensors that refer to them. Invariant: every tensor is in
-`live_tensors`, which keeps none alive; a view has the `origin` of the tensor that it is a view of.
+`live_tensors`, which keeps none alive; a tensor and its views are in one `AliasGroup`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterator
-from typing import Self, cast
+from typing import Any, Self, cast
 
-from tinygrad.storage.views import VIEW_OPS, unmoved_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import ViewStep
+
+# the members of an alias group are cleared of dead ones at this number, twice this number, ...
+_FIRST_CLEARED = 16
 
 
 class _NumberedRef(weakref.ref["TensorBase"]):
@@ -29,13 +32,20 @@ class LiveTensors:
         self._numbers = itertools.count()
 
     def add(self, tensor: TensorBase) -> None:
-        """Register a new tensor, and make it its own origin."""
+        """Register a new tensor, which is no view."""
         ref = _NumberedRef(tensor, self._forget)
-        tensor.origin = ref.number = next(self._numbers)
+        tensor.number = ref.number = next(self._numbers)
+        tensor.aliases = None
+        tensor.steps = ()
         self._refs[ref.number] = ref
 
     def _forget(self, ref: weakref.ref[TensorBase]) -> None:
         del self._refs[cast(_NumberedRef, ref).number]
+
+    def find(self, number: int) -> TensorBase | None:
+        """The tensor with a number, if it exists."""
+        ref = self._refs.get(number)
+        return None if ref is None else ref()
 
     def __iter__(self) -> Iterator[TensorBase]:
         found = (ref() for ref in list(self._refs.values()))
@@ -50,25 +60,76 @@ class LiveTensors:
         refs = list(self._refs.values())
         return [x for ref in refs if (x := ref()) is not None and x.uop.op is not stored]
 
+    def lazy_holders(self) -> list[TensorBase | AliasGroup]:
+        """The lazy tensors, and the alias groups of tensors whose whole value is not a BUFFER."""
+        stored = Ops.BUFFER
+        found: list[TensorBase | AliasGroup] = []
+        groups: dict[AliasGroup, None] = {}
+        for ref in list(self._refs.values()):
+            x = ref()
+            if x is None:
+                continue
+            if x.uop.op is not stored:
+                found.append(x)
+            group = x.aliases
+            if group is not None and group.uop.op is not stored:
+                if x.uop.op is stored and x.steps and group.live() == [x]:
+                    # nothing else needs the value that this was a view of
+                    x.aliases, x.steps = None, ()
+                else:
+                    groups[group] = None
+        found.extend(groups)
+        return found
+
 
 live_tensors = LiveTensors()
 _register = live_tensors.add
 
 
+class AliasGroup:
+    """A tensor and its views: `uop` is the value of the tensor, `members` are their numbers.
+
+    The tensor itself need not exist any more.
+    """
+
+    __slots__ = ("members", "uop")
+
+    def __init__(self, uop: UOp, first: int) -> None:
+        self.uop = uop
+        self.members = [first]
+
+    def add(self, number: int) -> None:
+        """Add a member; dead ones are dropped each time the list has doubled."""
+        members = self.members
+        members.append(number)
+        count = len(members)
+        if count >= _FIRST_CLEARED and count & (count - 1) == 0:
+            members[:] = [n for n in members if live_tensors.find(n) is not None]
+
+    def live(self) -> list[TensorBase]:
+        """The members that exist and have not left the group."""
+        found = (live_tensors.find(number) for number in self.members)
+        return [x for x in found if x is not None and x.aliases is self]
+
+
 class TensorBase:
-    """A reference to a node of the graph, with a gradient and an origin.
+    """A reference to a node of the graph, with a gradient and the tensors that it aliases.
 
     `_requires_grad` is True, False, or None, which an optimizer makes True.
     """
 
-    __slots__ = ("__weakref__", "_requires_grad", "grad", "origin", "uop")
+    __slots__ = ("__weakref__", "_requires_grad", "aliases", "grad", "number", "steps", "uop")
 
     uop: UOp
     """The node of the tensor graph that this tensor refers to."""
     grad: Self | None
     """The gradient, once `backward` was called on a tensor that depends on this one."""
-    origin: int
-    """The number of the tensor that this one is a view of; its own number if it is not a view."""
+    number: int
+    """The number of this tensor, in the order of creation."""
+    aliases: AliasGroup | None
+    """The tensors that share memory with this one; None if it has no views and is none."""
+    steps: tuple[ViewStep, ...]
+    """The steps from the value of `aliases` to this view of it."""
     _requires_grad: bool | None
 
     # `==` is elementwise, so identity tells tensors apart
@@ -83,12 +144,25 @@ class TensorBase:
         _register(self)
         return self
 
-    @classmethod
-    def _view_of(cls, source: Self, uop: UOp, requires_grad: bool | None) -> Self:
-        """A tensor of `uop`, with the origin of `source` if it is a view of `source`."""
-        new = cls._new(uop, requires_grad)
-        if uop is source.uop or (
-            uop.op in VIEW_OPS and unmoved_base(uop) is unmoved_base(source.uop)
-        ):
-            new.origin = source.origin
+    def _view(self, uop: UOp, *step: Any) -> Self:
+        """A view with the value `uop`, by one step, an op and its argument, or by none."""
+        new = self._new(uop, self._requires_grad)
+        group = self.aliases
+        if group is None:
+            group = self.aliases = AliasGroup(self.uop, self.number)
+        group.add(new.number)
+        new.aliases = group
+        new.steps = (*self.steps, cast(ViewStep, step)) if step else self.steps
         return new
+
+    def _alias(self, other: TensorBase) -> None:
+        """Become the same view as `other`, of the same tensor."""
+        group = other.aliases
+        if group is None:
+            group = other.aliases = AliasGroup(other.uop, other.number)
+        group.add(self.number)
+        self.uop, self.aliases, self.steps = other.uop, group, other.steps
+
+    def _refer_to(self, uop: UOp) -> None:
+        """Refer to another value from now on, as no view of any tensor."""
+        self.uop, self.aliases, self.steps = uop, None, ()

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from tinygrad.sharding import Sharding
 from tinygrad.storage.dependents import dependents
-from tinygrad.storage.live_tensors import live_tensors
-from tinygrad.storage.views import VIEW_OPS, movement_base, unmoved_base, view_base
+from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
+from tinygrad.storage.views import movement_base, view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -67,17 +67,12 @@ def readers_of_overwritten(computed: Collection[UOp]) -> list[UOp]:
 
 def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
     """The lazy values of live tensors that read these BUFFERs; their views and `known` left out."""
-    live = [x for x in live_tensors.lazy() if x.uop not in known]
+    live = [x for x in live_tensors.lazy_holders() if x.uop not in known]
     dependents.register(x.uop for x in live)
     above = dependents.of(memory)
-    found = [x for x in live if x.uop in above and movement_base(x.uop) not in memory]
-    if any(_is_resharded_view(x.uop, memory) for x in found):
-        # such a view has the origin of the tensor that it is a view of
-        origins = {x.origin for x in live_tensors if _written_base(x.uop) in memory}
-        found = [
-            x for x in found if not (x.origin in origins and _is_resharded_view(x.uop, memory))
-        ]
-    return [x.uop for x in found]
+    return [
+        x.uop for x in live if x.uop in above and not _is_alias_of(x, memory) and not _is_unused(x)
+    ]
 
 
 def kernel_outputs(node: UOp) -> list[UOp]:
@@ -136,16 +131,21 @@ def _readers_of_older(
     return readers
 
 
-def _is_resharded_view(node: UOp, memory: Collection[UOp]) -> bool:
-    return node.op in VIEW_OPS and unmoved_base(node) in memory
+def _is_alias_of(holder: TensorBase | AliasGroup, memory: Collection[UOp]) -> bool:
+    """Whether a value is that of one of these BUFFERs, or of a view of it; it sees new content."""
+    group = holder if isinstance(holder, AliasGroup) else holder.aliases
+    return view_base(holder.uop if group is None else group.uop) in memory
 
 
-def _written_base(node: UOp) -> UOp:
-    """The base of a value, or of the target of a pending write."""
-    node = view_base(node)
-    while node.op is Ops.ASSIGN:
-        node = view_base(node.src[0])
-    return node
+def _is_unused(holder: TensorBase | AliasGroup) -> bool:
+    """Whether a whole value is that of one view alone, which is realized without it."""
+    if not isinstance(holder, AliasGroup):
+        return False
+    members = holder.live()
+    if len(members) == 1 and members[0].steps:
+        members[0].aliases, members[0].steps = None, ()
+        return True
+    return not members
 
 
 def _reads_older(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:

@@ -6,16 +6,17 @@ Invariant: a value that reads a buffer about to be overwritten is realized toget
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tinygrad.execution import realize_tensors
 from tinygrad.execution.buffers import storage_of
 from tinygrad.gradient import carry_over
-from tinygrad.storage.copy_on_write import RealizedOrigins
+from tinygrad.storage.aliases import set_whole
+from tinygrad.storage.copy_on_write import RealizedAliases
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.host_shards import shard_on_host
-from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.older_content import (
     lost_value,
@@ -38,6 +39,7 @@ from tinygrad.storage.views import (
     is_uniform,
     movement_base,
     path_to,
+    view_base,
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import is_file
@@ -111,7 +113,7 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
     for x in tensors:
         x.uop = with_stored_shard(x.uop)
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
-            x.uop = in_own_memory(x.uop)
+            store_constant(x)
         base = movement_base(x.uop)
         if base.op is Ops.BUFFER and not base.is_realized:
             storage_of(base).ensure_allocated()
@@ -119,8 +121,17 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
 
 
 def _missing(tensors: Any) -> list[UOp]:
-    """The values of `tensors` that are not in memory."""
-    return [x for x in dict.fromkeys(values_to_compute(tensors)) if _is_computed(x)]
+    """The values of `tensors` that are not in memory. Pending writes to memory that they alias are
+    among them.
+    """
+    values = values_to_compute(_without_views(tensors))
+    found = [written_memory(x) for x in values if _is_computed(x)]
+    for x in tensors:
+        if x.aliases is not None:
+            write = view_base(x.aliases.uop)
+            if write.op is Ops.ASSIGN:
+                found.append(write)
+    return list(dict.fromkeys(found))
 
 
 def _readers_of_older(tensors: Any) -> list[UOp]:
@@ -133,22 +144,44 @@ def _is_computed(node: UOp) -> bool:
     return not (is_in_memory(node) or is_uniform(node) or is_file(node.device))
 
 
+def store_constant(tensor: TensorBase) -> None:
+    """Let a tensor of constants, and its views, refer to a copy in memory of its own."""
+    stored = in_own_memory(tensor.uop)
+    if tensor.steps:
+        tensor.uop = stored
+    else:
+        set_whole(tensor, stored)
+
+
+def written_memory(node: UOp) -> UOp:
+    """The pending write to the memory that a value is a view of; the value if there is none."""
+    base = view_base(node)
+    return base if base.op is Ops.ASSIGN else node
+
+
+def _without_views(tensors: Sequence[TensorBase]) -> list[TensorBase]:
+    """`tensors` without views of others among them, which are in memory with these."""
+    whole = {x.aliases for x in tensors if x.aliases is not None and not x.steps}
+    return [x for x in tensors if not x.steps or x.aliases not in whole]
+
+
 def replace_nodes(table: dict[UOp, UOp]) -> None:
     """Rebuild every live tensor with nodes (keys) replaced by others of the same value (values)."""
     if not table:
         return
-    paths = [(x, path_to(x.uop, table)) for x in live_tensors.lazy()]
+    paths = [(x, path_to(x.uop, table)) for x in live_tensors.lazy_holders()]
     # most tensors are views of a realized node: their other dependents need not be registered
     dependents.register(x.uop for x, path in paths if not path)
     changed = dependents.of(table).union(*(path for _, path in paths))
     done = dict(table)
-    origins = RealizedOrigins()
+    aliases = RealizedAliases()
     for x, _ in paths:
         if x.uop in changed:
             new = _rebuilt(x.uop, changed, done)
             if new is not x.uop:
                 x.uop = new
-                origins.add(x)
+                if isinstance(x, TensorBase):
+                    aliases.add(x)
     carry_over(done)
 
 

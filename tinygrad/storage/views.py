@@ -6,7 +6,6 @@ memory of its base in place; a chain of views has one base.
 
 from __future__ import annotations
 
-from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -29,13 +28,6 @@ def view_base(node: UOp) -> UOp:
 def movement_base(node: UOp) -> UOp:
     """The node below all movement, including movement that computes its result."""
     while node.op in _MOVEMENT:
-        node = node.src[0]
-    return node
-
-
-def unmoved_base(node: UOp) -> UOp:
-    """The node below views and below changes of layout, which views of a sharded axis insert."""
-    while node.op in VIEW_OPS or node.op is Ops.COPY:
         node = node.src[0]
     return node
 
@@ -64,11 +56,11 @@ def is_in_memory(node: UOp) -> bool:
     return base.op is Ops.BUFFER and base.is_realized
 
 
-def repeats_elements(node: UOp) -> bool:
-    """Whether several elements of a view are one element of memory, as EXPAND makes them."""
-    while node.op in _MOVEMENT and node.op is not Ops.EXPAND:
+def is_whole_memory(node: UOp) -> bool:
+    """Whether a value is all elements of a realized buffer, each once, in any order."""
+    while node.op in {Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP} or node.op in IDENTITY_OPS:
         node = node.src[0]
-    return node.op is Ops.EXPAND
+    return node.op is Ops.BUFFER and node.is_realized
 
 
 def is_uniform(node: UOp) -> bool:
@@ -83,16 +75,3 @@ def is_constant(node: UOp) -> bool:
     while node.device is not None and len(node.src) == 1:
         node = node.src[0]
     return node.device is None
-
-
-def slices_sharded_axis(view: UOp) -> bool:
-    """Whether a view slices a sharded axis, so that shards hold elements outside of it."""
-    while view.op in VIEW_OPS:
-        source = view.src[0]
-        layout = source.device
-        if view.op is Ops.SHRINK and isinstance(layout, Sharding):
-            axes = layout.split_axes
-            if any(view.arg[axis] != (0, source.shape[axis]) for axis in axes):
-                return True
-        view = source
-    return False

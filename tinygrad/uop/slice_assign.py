@@ -1,69 +1,162 @@
-"""Slice assignment as a new value of the array, as in a dynamic update slice.
+"""Slice assignment as a new value of the whole array, as in a dynamic update slice.
 
-Input: a view of an array, and the new elements of the view. Output: `where(mask, value, array)`,
-where `value` and `mask`, the new elements and trues, are padded to the shape of the array. This is
-the only form in which a slice of a sharded axis is written: memory has no view that crosses shards,
-but each device knows which of the elements lie in its shard.
+Input: an array, the movement from it to a view, and the new elements of the view. Output: the new
+array, `where(mask, value, array)`, in which `value` and `mask`, the new elements and trues, have
+the shape of the array. Invariant: an ASSIGN always writes a whole buffer; `match_slice_assign`
+finds the slice that really changes, so that the lowered graph writes no more than that.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.sharding import Sharding
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_node
 from tinygrad.uop.ops import UOp
+
+ViewStep: TypeAlias = tuple[Ops, Any]
+"""A step from an array to a view of it: a movement op, DETACH, BITCAST or MSELECT, and its
+argument."""
+
+_MOVED_BACK = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
+_BIJECTIVE = _MOVED_BACK | {Ops.DETACH, Ops.BITCAST}
 
 
 class SliceAssign(NamedTuple):
-    """The elements `value` are written after the first `padding[axis][0]` elements of each axis."""
+    """The elements `value` are written after the first `padding[axis][0]` elements of each axis of
+    `array`, the content before.
+    """
 
     value: UOp
     padding: tuple[tuple[Any, Any], ...]
+    array: UOp
 
 
-def update_slice(view: UOp, array: UOp, value: UOp) -> UOp:
-    """`array` with `value` in place of `view`, a chain of movement and copies of it."""
-    mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
-    while view is not array:
-        below = view.src[0]
-        value, mask = _undo_movement(view, value), _undo_movement(view, mask)
-        view = below
-    return mask.alu(Ops.WHERE, value, array)
+def apply_step(node: UOp, step: ViewStep) -> UOp:
+    """The view of `node` by one step."""
+    op, arg = step
+    match op:
+        case Ops.RESHAPE:
+            return node.reshape(arg)
+        case Ops.PERMUTE:
+            return node.permute(arg)
+        case Ops.FLIP:
+            return node.flip(arg)
+        case Ops.SHRINK:
+            return node.shrink(arg)
+        case Ops.PAD:
+            return node.pad(arg)
+        case Ops.EXPAND:
+            return broadcast_node(node, arg)
+        case Ops.BITCAST:
+            return node.bitcast(arg)
+        case Ops.DETACH:
+            return node.detach()
+        case _:
+            assert op is Ops.MSELECT, f"{op.name} gives no view"
+            return node.mselect(arg)
 
 
-def _undo_movement(node: UOp, value: UOp) -> UOp:
-    """`value`, which has the shape of the result of a movement op, in the shape of its source."""
-    shape = node.src[0].shape
-    if node.op is Ops.SHRINK:
-        return value.pad(tuple((low, d - high) for (low, high), d in zip(node.arg, shape)))
-    if node.op is Ops.PERMUTE:
-        return value.permute(node.inverse_permute())
-    if node.op is Ops.RESHAPE:
-        return value.reshape(shape)
-    if node.op is Ops.FLIP:
-        return value.flip(node.arg)
-    assert node.op not in GroupOp.Movement, f"{node.op.name} is no view of memory"
-    return value
+def apply_steps(node: UOp, steps: Sequence[ViewStep]) -> UOp:
+    """The view of `node` by several steps."""
+    for step in steps:
+        node = apply_step(node, step)
+    return node
+
+
+def update_view(array: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
+    """`array` with `value` in place of its view by `steps`, none of which repeats elements."""
+    arrays = [array]
+    for step in steps[:-1]:
+        arrays.append(apply_step(arrays[-1], step))
+    mask: UOp | None = None
+    for number in reversed(range(len(steps))):
+        op = steps[number][0]
+        if op is Ops.BITCAST and mask is not None:
+            # the elements of both sides differ in number
+            value = mask.alu(Ops.WHERE, value, apply_step(arrays[number], steps[number]))
+            mask = None
+        if mask is None and op not in _BIJECTIVE:
+            mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
+        value = _undo_step(arrays[number], steps[number], value)
+        mask = None if mask is None else _undo_step(arrays[number], steps[number], mask)
+    return value if mask is None else mask.alu(Ops.WHERE, value, array)
+
+
+def _undo_step(source: UOp, step: ViewStep, value: UOp) -> UOp:
+    """`value`, which has the shape of the view of `source` by `step`, in the shape of `source`."""
+    op, arg = step
+    shape = source.shape
+    match op:
+        case Ops.SHRINK:
+            return value.pad(tuple((low, d - high) for (low, high), d in zip(arg, shape)))
+        case Ops.PAD:
+            return value.shrink(tuple((low, low + d) for (low, _), d in zip(arg, shape)))
+        case Ops.PERMUTE:
+            return value.permute(tuple(arg.index(axis) for axis in range(len(arg))))
+        case Ops.RESHAPE | Ops.EXPAND:
+            return value.reshape(shape)
+        case Ops.FLIP:
+            return value.flip(arg)
+        case Ops.BITCAST:
+            return value.bitcast(source.dtype)
+        case _:
+            assert op is Ops.DETACH, f"{op.name} cannot be undone"
+            return value
 
 
 def match_slice_assign(node: UOp) -> SliceAssign | None:
-    """The slice that an ASSIGN writes, or None if it writes anything else, or if the new elements
-    are sharded.
+    """The slice that an ASSIGN changes, or None if it changes anything else, or if the devices of
+    the new elements are not those of the memory that they go to.
     """
     target, value = node.src
-    if value.op is not Ops.WHERE or value.src[2] is not target:
+    if value.op is not Ops.WHERE or not _is_content(value.src[2], target):
         return None
-    mask, written = value.src[:2]
+    mask, written, array = value.src
+    while mask.op in _MOVED_BACK and written.op in {mask.op, Ops.COPY}:
+        if written.op is not Ops.COPY:
+            if mask.arg != written.arg:
+                return None
+            mask = mask.src[0]
+            array = _view_before(array, written)
+        written = written.src[0]
     while written.op is Ops.COPY:
         written = written.src[0]
     if mask.op is not Ops.PAD or written.op is not Ops.PAD or mask.arg != written.arg:
         return None
     part = written.src[0]
+    is_alike = _is_placed_alike(part, node) and array.device == node.device
+    return SliceAssign(part, written.arg, array) if _is_true(mask.src[0]) and is_alike else None
+
+
+def _view_before(array: UOp, moved: UOp) -> UOp:
+    """The view of `array` from which the movement of `moved` leads back to it."""
+    if moved.op is Ops.RESHAPE:
+        return array.reshape(moved.src[0].shape)
+    if moved.op is Ops.PERMUTE:
+        return array.permute(moved.inverse_permute())
+    assert moved.op is Ops.FLIP
+    return array.flip(moved.arg)
+
+
+def _is_content(node: UOp, target: UOp) -> bool:
+    """Whether a value is the content of `target`, or what was assigned to it before."""
+    return node is target or (node.op is Ops.ASSIGN and _is_content(node.src[0], target))
+
+
+def _is_placed_alike(part: UOp, node: UOp) -> bool:
+    """Whether each device has the new elements of its own shard."""
     layout = part.device
-    is_replicated = layout is None or (isinstance(layout, Sharding) and layout.is_replicated)
-    return SliceAssign(part, written.arg) if is_replicated and _is_true(mask.src[0]) else None
+    if layout is None or layout == node.device:
+        return True
+    return (
+        isinstance(layout, Sharding)
+        and layout.is_replicated
+        and all(isinstance(size, int) for size in part.shape)
+    )
 
 
 def _is_true(node: UOp) -> bool:

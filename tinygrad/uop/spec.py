@@ -187,6 +187,7 @@ PER_DEVICE = Spec(
         Ops.COPY: (*_ARRAYS[Ops.COPY], device_checks.placed_constant),
         Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.argument(Spmd), device_checks.stacked_blocks),
         Ops.TRANSFER: (must.sources(1), must.keeps_dtype, must.argument(TransferArg)),
+        Ops.AFTER: (must.sources(2), must.keeps_dtype, must.sources_are(Ops.ASSIGN, 1)),
     },
     (device_checks.named_or_spmd,),
 )

@@ -61,7 +61,7 @@ def standing_in(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
     """
     before = {original: original.uop for original in copies}
     for original, copy in copies.items():
-        original.uop = copy.uop
+        original._refer_to(copy.uop)
     try:
         yield
         for original, copy in copies.items():
@@ -72,7 +72,7 @@ def standing_in(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
                 )
     finally:
         for original, node in before.items():
-            original.uop = node
+            original._refer_to(node)
 
 
 def add_gradients(stages: Sequence[Copies]) -> None:

@@ -6,10 +6,13 @@ materialise. Invariant: no kernel overwrites an element that another of its work
 
 from __future__ import annotations
 
+from tinygrad.dtype import dtypes
 from tinygrad.schedule.grouping.unit import memory_of
+from tinygrad.schedule.kernel.movement_index import Index, as_index, flat_index, movement_index
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.args import AxisType
+from tinygrad.uop.ops import RangeArg, UOp
 
 
 def find_hazards(order: list[UOp], materialized: set[UOp]) -> set[UOp]:
@@ -26,29 +29,56 @@ def find_hazards(order: list[UOp], materialized: set[UOp]) -> set[UOp]:
 
 
 def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
+    """Whether a work item, which writes an element of `target`, reads another of its memory."""
     memory = memory_of(target)
-    # nodes that the kernel reads at the element that it writes, and at others
-    aligned = {value}
-    elsewhere: set[UOp] = set()
-    for node in reversed(value.toposort(gate=lambda u: u not in materialized)):
-        if node not in aligned and node not in elsewhere:
+    region = value.toposort(gate=lambda u: u not in materialized)
+    if not any(u in materialized and is_memory_of(u, memory) for u in region):
+        return False
+    own = tuple(
+        UOp(Ops.RANGE, dtypes.index, (as_index(size),), RangeArg(i, AxisType.LOOP))
+        for i, size in enumerate(target.shape)
+    )
+    written: UOp | None = None
+    # nodes with the element of them that is read; None for several
+    seen: set[tuple[UOp, Index | None]] = set()
+    stack: list[tuple[UOp, Index | None]] = [(value, own)]
+    while stack:
+        node, index = stack.pop()
+        if (node, index) in seen or (index is own and _is_same_place(node, target)):
             continue
-        if _is_same_place(node, target):
-            if node in elsewhere:
-                return True
-        elif node in materialized:
+        seen.add((node, index))
+        if node in materialized:
             if is_memory_of(node, memory):
-                return True
-        elif node.op in GroupOp.Elementwise and node not in elsewhere:
-            aligned.update(node.src)
+                if index is None:
+                    return True
+                written = written or _position(target, own, memory)
+                if written is None or _position(node, index, memory) is not written:
+                    return True
+        elif node.op in GroupOp.Elementwise:
+            stack.extend((x, index) for x in node.src if x.shape)
+        elif node.op in GroupOp.Movement and index is not None:
+            stack.append((node.src[0], movement_index(node, index)[0]))
         else:
-            elsewhere.update(node.src)
+            stack.extend((x, None) for x in node.src)
     return False
+
+
+def _position(node: UOp, index: Index, memory: UOp) -> UOp | None:
+    """The position in `memory` of an element of a view, or of a value assigned to one; None if it
+    is not known.
+    """
+    while node is not memory:
+        if node.op in GroupOp.Movement:
+            index = movement_index(node, index)[0]
+        elif node.op not in {Ops.ASSIGN, Ops.AFTER}:
+            return None
+        node = node.src[0]
+    return flat_index(memory.shape, index).simplify()
 
 
 def _is_same_place(node: UOp, target: UOp) -> bool:
     """Whether a value is the content of `target`, or was assigned to the same view."""
-    while node is not target and node.op is Ops.ASSIGN:
+    while node is not target and node.op in {Ops.ASSIGN, Ops.AFTER}:
         node = node.src[0]
     return node is target
 

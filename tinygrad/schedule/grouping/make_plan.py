@@ -48,7 +48,7 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
 
 
 def _output_slices(node: UOp, storage: StorageMap) -> Slices | None:
-    return None if node.op in {Ops.BUFFER, Ops.ASSIGN} else storage.slices[node]
+    return None if node.op in {Ops.BUFFER, Ops.ASSIGN, Ops.AFTER} else storage.slices[node]
 
 
 def _kernel_item(unit: Unit, storage: StorageMap) -> KernelItem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tinygrad.schedule.execution_plan import PlannedMessage, StorageSlice, TransferItem
 from tinygrad.schedule.grouping.storage_map import Slices, StorageMap, max_elements
 from tinygrad.schedule.grouping.unit import Unit, memory_of
-from tinygrad.schedule.storage_views import below_reshapes
+from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
@@ -30,7 +30,7 @@ class UnitBuilder:
     def add(self, node: UOp) -> None:
         """Add the units that write a materialised value, if there is something to write."""
         op = node.op
-        if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK}:
+        if op is Ops.BUFFER or op in NAMES_MEMORY:
             return
         if 0 in node.shape:
             return

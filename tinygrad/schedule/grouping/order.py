@@ -81,7 +81,7 @@ class _UnitOrder:
 
     def writers(self, node: UOp) -> set[Unit]:
         """The units that must run before a materialised value can be read."""
-        return {self.writer[x] for x in contents(node) if x in self.writer}
+        return {self.writer[x] for x in contents(node, earlier=True) if x in self.writer}
 
     def order_assignments(self, after: Dependencies) -> None:
         """Let each assignment run after the readers of older contents of the same memory."""
@@ -135,13 +135,17 @@ class _UnitOrder:
         return views_of(unit.stores[0].src[1], unit.params.index(parts))
 
 
-def contents(node: UOp) -> list[UOp]:
-    """The nodes that wrote the content of a materialised value."""
+def contents(node: UOp, earlier: bool = False) -> list[UOp]:
+    """The nodes that wrote the content of a materialised value; with `earlier`, also the writes
+    before the last one to slices of its memory.
+    """
     found: list[UOp] = []
     stack = [node]
     while stack:
         x = stack.pop()
-        if x.op in NAMES_MEMORY:
+        if x.op is Ops.AFTER and not earlier:
+            stack.append(x.src[1])
+        elif x.op in NAMES_MEMORY:
             stack.extend(movement_base(s) for s in x.src)
         else:
             found.append(content_of(x))

@@ -75,7 +75,7 @@ class StorageMap:
             return (self.slices[node.src[0]][node.arg],)
         if op is Ops.MSTACK:
             return tuple(self.slices[x][0] for x in node.src)
-        if op is Ops.ASSIGN:
+        if op in {Ops.ASSIGN, Ops.AFTER}:
             return self.slices[movement_base(node.src[0])]
         if op is Ops.CUSTOM_KERNEL:
             return self.slices[node.src[node.arg.output]]

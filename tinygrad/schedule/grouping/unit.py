@@ -31,6 +31,6 @@ class Unit:
 
 def memory_of(node: UOp) -> UOp:
     """The materialised value whose memory holds a view, or a value that was assigned to one."""
-    while node.op in GroupOp.Movement | {Ops.ASSIGN, Ops.BUFFER_VIEW, Ops.MSELECT}:
+    while node.op in GroupOp.Movement | {*(Ops.ASSIGN, Ops.AFTER, Ops.BUFFER_VIEW, Ops.MSELECT)}:
         node = node.src[0]
     return node

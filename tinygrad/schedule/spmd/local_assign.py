@@ -1,8 +1,8 @@
-"""Assignment to a slice of a sharded axis, in the per-device graph.
+"""Assignment to a slice, of sharded axes too, in the per-device graph.
 
-Input: the local target, and the written value, which is replicated. Output: an ASSIGN to a window
-of the device's block, of the size of the slice or of the block. Invariant: elements of the window
-outside of the slice keep their value, and no byte moves.
+Input: the local target, and the written value, which is replicated or sharded as the target is.
+Output: an ASSIGN to a window of the device's block, of the size of the slice or of the block.
+Invariant: elements of the window outside of the slice keep their value, and no byte moves.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from tinygrad.uop.slice_assign import SliceAssign
 
 def lower_slice_assign(node: UOp, target: UOp, value: UOp, part: SliceAssign) -> UOp:
     """The ASSIGN `node` in local form. `value` is the local value of `part`, the written slice."""
-    layout = node.layout
+    layout = node.device
+    split_axes = layout.split_axes if isinstance(layout, Sharding) else ()
+    is_sharded_alike = part.value.device == layout
     window = target
     offsets: list[tuple[int, sint]] = []
     for axis, (before, _) in enumerate(part.padding):
         size = cast(int, value.shape[axis])
-        if axis not in layout.split_axes:
+        if axis not in split_axes:
             window = slice_axis(window, axis, before, before + size)
+            continue
+        assert isinstance(layout, Sharding)
+        if is_sharded_alike:
             continue
         if size == node.shape[axis]:
             start = block_start(layout, axis, node.shape)

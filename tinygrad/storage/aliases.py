@@ -1,0 +1,43 @@
+"""Aliases: a tensor and its views are one value, whichever of them is written.
+
+Input: a tensor, and its new value. Output: the same tensor and all of its aliases, in terms of the
+new value. Invariant: each member of an alias group is the view by its steps of the group's value,
+or an equal value that was computed by itself.
+"""
+
+from __future__ import annotations
+
+from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import apply_steps, update_view
+
+
+def whole_value(tensor: TensorBase) -> UOp:
+    """The value that a tensor is a view of; its own if it is no view."""
+    return tensor.aliases.uop if tensor.aliases is not None and tensor.steps else tensor.uop
+
+
+def whole_tensor(tensor: TensorBase) -> TensorBase:
+    """The tensor that this one is a view of, or another that stands for it."""
+    if not tensor.steps or tensor.aliases is None:
+        return tensor
+    whole = TensorBase._new(tensor.aliases.uop, False)
+    whole.aliases = tensor.aliases
+    tensor.aliases.add(whole.number)
+    return whole
+
+
+def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
+    """The whole value after `value` was written to a view of it."""
+    return update_view(whole_value(tensor), tensor.steps, value)
+
+
+def set_whole(tensor: TensorBase, whole: UOp) -> None:
+    """Give the value that a tensor is a view of, and so all aliases, a new node."""
+    group = tensor.aliases
+    if group is None:
+        tensor.uop = whole
+        return
+    group.uop = whole
+    for member in group.live():
+        member.uop = apply_steps(whole, member.steps)
