@@ -28,6 +28,7 @@ from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan
 from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare_grouping
+from tinygrad.schedule.grouping.preserve import preserve_overwritten
 from tinygrad.schedule.grouping.rematerialize import rematerialize
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
 from tinygrad.schedule.kernel.simplify_kernel import simplify_kernel
@@ -66,6 +67,12 @@ LAYOUTS: tuple[Pass[PlanOptions], ...] = (
 )
 
 GROUPING: tuple[Pass[PlanOptions], ...] = (
+    Pass(
+        "preserve overwritten values",
+        lambda sink, _: preserve_overwritten(sink),
+        PER_DEVICE,
+        PER_DEVICE,
+    ),
     Pass("prepare grouping", lambda sink, _: prepare_grouping(sink), PER_DEVICE, PER_DEVICE),
     Pass("place constants", lambda sink, _: place_constants(sink), PER_DEVICE, PER_DEVICE),
     Pass(
