@@ -21,13 +21,24 @@ Dependencies = dict[Unit, set[Unit]]
 """For each unit, the units that must run before it."""
 
 
+class OverwriteConflict(RuntimeError):
+    """Units of which each would overwrite what another one still reads."""
+
+    def __init__(self, units: list[Unit]) -> None:
+        super().__init__(
+            "assign: an overwritten value is needed together with the new one; "
+            "store the old one first with .contiguous()"
+        )
+        self.units = units
+
+
 def order_units(
     units: list[Unit], writer: dict[UOp, Unit], storage: StorageMap
 ) -> tuple[list[Unit], Dependencies]:
     """The units in an order that respects their dependencies, and these.
 
     Raises:
-        RuntimeError: an overwritten value is needed together with the new one.
+        OverwriteConflict: an overwritten value is needed together with the new one.
     """
     dependencies = _UnitOrder(units, writer, storage).dependencies()
     return _sorted(units, dependencies), dependencies
@@ -52,10 +63,7 @@ def _sorted(units: list[Unit], dependencies: Dependencies) -> list[Unit]:
             if waiting[later] == 0:
                 heapq.heappush(ready, number[later])
     if len(result) < len(units):
-        raise RuntimeError(
-            "assign: an overwritten value is needed together with the new one; "
-            "store the old one first with .contiguous()"
-        )
+        raise OverwriteConflict([unit for unit in units if waiting[unit]])
     return result
 
 
