@@ -10,19 +10,24 @@ used.
 
 **Views** (`views`). A view is a chain of movement ops that reads the memory of a `BUFFER` in
 place: RESHAPE, PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and
-UNWINDOW compute new elements, so what they give is not a view. Each tensor has an `origin`, the
-number of the tensor that it is a view of. Tensors with one origin see each other's writes; no
-others do.
+UNWINDOW compute new elements, so what they give is not a view.
+
+**Aliases** (`aliases`, `live_tensors`). A tensor and its views are an `AliasGroup`: the node of the
+whole value, and for each member the steps to its view. Movement methods, `detach`, `bitcast`,
+`shards`, `replace` and `Tensor(x)` make aliases; all other methods make new values. A write to a
+member gives the group a new node, from which every live member is derived at once. So aliases see
+each other's writes, whether they were computed or not; no other tensors do.
 
 **Shards** (`shards`). A shard of a tensor is an `MSELECT` of its buffer, on one device. It is a
 view like any other; only replicas cannot be written one by one.
 
-**Copy on write** (`copy_on_write`). Equal nodes are one object, so tensors of different origins
+**Copy on write** (`copy_on_write`). Equal nodes are one object, so tensors that are no aliases
 may share a buffer. `_shared` records such buffers; the first write to one of them gives every
-tensor of another origin a copy. Without sharing, a write costs nothing.
+tensor that is no alias a copy. Without sharing, a write costs nothing.
 
 **Pending writes** (`assignment`, `pending_writes`). `assign` builds `ASSIGN(target, value)` and
-runs nothing. The write runs when the tensor, or a tensor that reads the new content, is realized.
+runs nothing. `target` is a whole buffer; a slice is written as a new value of the whole. The write
+runs when an alias of the tensor, or a tensor that reads the new content, is realized.
 Live tensors that read older content of the same buffer are realized together with the write, so
 each tensor keeps the value that it had when it was built.
 

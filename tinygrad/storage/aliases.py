@@ -14,30 +14,30 @@ from tinygrad.uop.slice_assign import apply_steps, update_view
 
 def whole_value(tensor: TensorBase) -> UOp:
     """The value that a tensor is a view of; its own if it is no view."""
-    return tensor.aliases.uop if tensor.aliases is not None and tensor.steps else tensor.uop
+    return tensor._aliases.uop if tensor._aliases is not None and tensor._steps else tensor.uop
 
 
 def whole_tensor(tensor: TensorBase) -> TensorBase:
     """The tensor that this one is a view of, or another that stands for it."""
-    if not tensor.steps or tensor.aliases is None:
+    if not tensor._steps or tensor._aliases is None:
         return tensor
-    whole = TensorBase._new(tensor.aliases.uop, False)
-    whole.aliases = tensor.aliases
-    tensor.aliases.add(whole.number)
+    whole = TensorBase._new(tensor._aliases.uop, False)
+    whole._aliases = tensor._aliases
+    tensor._aliases.add(whole._number)
     return whole
 
 
 def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
     """The whole value after `value` was written to a view of it."""
-    return update_view(whole_value(tensor), tensor.steps, value)
+    return update_view(whole_value(tensor), tensor._steps, value)
 
 
 def set_whole(tensor: TensorBase, whole: UOp) -> None:
     """Give the value that a tensor is a view of, and so all aliases, a new node."""
-    group = tensor.aliases
+    group = tensor._aliases
     if group is None:
         tensor.uop = whole
         return
     group.uop = whole
     for member in group.live():
-        member.uop = apply_steps(whole, member.steps)
+        member.uop = apply_steps(whole, member._steps)

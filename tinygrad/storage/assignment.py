@@ -29,11 +29,11 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     for a view that repeats elements, ShardingError for one of several replicas.
     """
     _check_distinct(tensor)
-    if any(op is Ops.MSELECT for op, _ in tensor.steps):
+    if any(op is Ops.MSELECT for op, _ in tensor._steps):
         _assign_shard(tensor, value)
         return
     whole = whole_value(tensor)
-    new = updated_whole(tensor, value) if tensor.steps else value
+    new = updated_whole(tensor, value) if tensor._steps else value
     if is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole):
         copy_on_write(tensor)
         written = whole.assign(new)
@@ -68,7 +68,7 @@ def _assign_shard(tensor: TensorBase, value: UOp) -> None:
 
 def _check_distinct(tensor: TensorBase) -> None:
     """Raises RuntimeError if several elements of a view are one element of memory."""
-    for op, arg in tensor.steps:
+    for op, arg in tensor._steps:
         if op is Ops.EXPAND:
             raise RuntimeError(
                 f"assign: the view was expanded to {arg}, so that several of its elements are one "

@@ -26,14 +26,14 @@ class RealizedAliases:
     """The aliases of the tensors that were just realized, by buffer."""
 
     def __init__(self) -> None:
-        self._aliases: dict[UOp, TensorBase | AliasGroup] = {}
+        self._owners: dict[UOp, TensorBase | AliasGroup] = {}
 
     def add(self, tensor: TensorBase) -> None:
         """Mark the buffer of `tensor` as shared if a tensor refers to it that is no alias."""
         base = view_base(tensor.uop)
         if base.op is Ops.BUFFER:
-            own = tensor.aliases or tensor
-            if self._aliases.setdefault(base, own) is not own:
+            own = tensor._aliases or tensor
+            if self._owners.setdefault(base, own) is not own:
                 _shared.add(base)
 
 
@@ -56,8 +56,8 @@ def copy_on_write(tensor: TensorBase) -> None:
     for other in live_tensors:
         if view_base(other.uop) is not base:
             continue
-        own = other.aliases or other
-        if own is not (tensor.aliases or tensor) and own not in copies:
+        own = other._aliases or other
+        if own is not (tensor._aliases or tensor) and own not in copies:
             copies[own] = in_own_memory(base)
             whole = whole_tensor(other)
             set_whole(whole, whole.uop.substitute({base: copies[own]}))

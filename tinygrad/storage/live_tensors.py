@@ -34,9 +34,9 @@ class LiveTensors:
     def add(self, tensor: TensorBase) -> None:
         """Register a new tensor, which is no view."""
         ref = _NumberedRef(tensor, self._forget)
-        tensor.number = ref.number = next(self._numbers)
-        tensor.aliases = None
-        tensor.steps = ()
+        tensor._number = ref.number = next(self._numbers)
+        tensor._aliases = None
+        tensor._steps = ()
         self._refs[ref.number] = ref
 
     def _forget(self, ref: weakref.ref[TensorBase]) -> None:
@@ -71,11 +71,11 @@ class LiveTensors:
                 continue
             if x.uop.op is not stored:
                 found.append(x)
-            group = x.aliases
+            group = x._aliases
             if group is not None and group.uop.op is not stored:
-                if x.uop.op is stored and x.steps and group.live() == [x]:
+                if x.uop.op is stored and x._steps and group.live() == [x]:
                     # nothing else needs the value that this was a view of
-                    x.aliases, x.steps = None, ()
+                    x._aliases, x._steps = None, ()
                 else:
                     groups[group] = None
         found.extend(groups)
@@ -109,7 +109,7 @@ class AliasGroup:
     def live(self) -> list[TensorBase]:
         """The members that exist and have not left the group."""
         found = (live_tensors.find(number) for number in self.members)
-        return [x for x in found if x is not None and x.aliases is self]
+        return [x for x in found if x is not None and x._aliases is self]
 
 
 class TensorBase:
@@ -118,17 +118,17 @@ class TensorBase:
     `_requires_grad` is True, False, or None, which an optimizer makes True.
     """
 
-    __slots__ = ("__weakref__", "_requires_grad", "aliases", "grad", "number", "steps", "uop")
+    __slots__ = ("__weakref__", "_aliases", "_number", "_requires_grad", "_steps", "grad", "uop")
 
     uop: UOp
     """The node of the tensor graph that this tensor refers to."""
     grad: Self | None
     """The gradient, once `backward` was called on a tensor that depends on this one."""
-    number: int
+    _number: int
     """The number of this tensor, in the order of creation."""
-    aliases: AliasGroup | None
+    _aliases: AliasGroup | None
     """The tensors that share memory with this one; None if it has no views and is none."""
-    steps: tuple[ViewStep, ...]
+    _steps: tuple[ViewStep, ...]
     """The steps from the value of `aliases` to this view of it."""
     _requires_grad: bool | None
 
@@ -147,22 +147,22 @@ class TensorBase:
     def _view(self, uop: UOp, *step: Any) -> Self:
         """A view with the value `uop`, by one step, an op and its argument, or by none."""
         new = self._new(uop, self._requires_grad)
-        group = self.aliases
+        group = self._aliases
         if group is None:
-            group = self.aliases = AliasGroup(self.uop, self.number)
-        group.add(new.number)
-        new.aliases = group
-        new.steps = (*self.steps, cast(ViewStep, step)) if step else self.steps
+            group = self._aliases = AliasGroup(self.uop, self._number)
+        group.add(new._number)
+        new._aliases = group
+        new._steps = (*self._steps, cast(ViewStep, step)) if step else self._steps
         return new
 
     def _alias(self, other: TensorBase) -> None:
         """Become the same view as `other`, of the same tensor."""
-        group = other.aliases
+        group = other._aliases
         if group is None:
-            group = other.aliases = AliasGroup(other.uop, other.number)
-        group.add(self.number)
-        self.uop, self.aliases, self.steps = other.uop, group, other.steps
+            group = other._aliases = AliasGroup(other.uop, other._number)
+        group.add(self._number)
+        self.uop, self._aliases, self._steps = other.uop, group, other._steps
 
     def _refer_to(self, uop: UOp) -> None:
         """Refer to another value from now on, as no view of any tensor."""
-        self.uop, self.aliases, self.steps = uop, None, ()
+        self.uop, self._aliases, self._steps = uop, None, ()

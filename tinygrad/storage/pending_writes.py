@@ -133,7 +133,7 @@ def _readers_of_older(
 
 def _is_alias_of(holder: TensorBase | AliasGroup, memory: Collection[UOp]) -> bool:
     """Whether a value is that of one of these BUFFERs, or of a view of it; it sees new content."""
-    group = holder if isinstance(holder, AliasGroup) else holder.aliases
+    group = holder if isinstance(holder, AliasGroup) else holder._aliases
     return view_base(holder.uop if group is None else group.uop) in memory
 
 
@@ -142,8 +142,8 @@ def _is_unused(holder: TensorBase | AliasGroup) -> bool:
     if not isinstance(holder, AliasGroup):
         return False
     members = holder.live()
-    if len(members) == 1 and members[0].steps:
-        members[0].aliases, members[0].steps = None, ()
+    if len(members) == 1 and members[0]._steps:
+        members[0]._aliases, members[0]._steps = None, ()
         return True
     return not members
 

@@ -127,8 +127,8 @@ def _missing(tensors: Any) -> list[UOp]:
     values = values_to_compute(_without_views(tensors))
     found = [written_memory(x) for x in values if _is_computed(x)]
     for x in tensors:
-        if x.aliases is not None:
-            write = view_base(x.aliases.uop)
+        if x._aliases is not None:
+            write = view_base(x._aliases.uop)
             if write.op is Ops.ASSIGN:
                 found.append(write)
     return list(dict.fromkeys(found))
@@ -147,7 +147,7 @@ def _is_computed(node: UOp) -> bool:
 def store_constant(tensor: TensorBase) -> None:
     """Let a tensor of constants, and its views, refer to a copy in memory of its own."""
     stored = in_own_memory(tensor.uop)
-    if tensor.steps:
+    if tensor._steps:
         tensor.uop = stored
     else:
         set_whole(tensor, stored)
@@ -161,8 +161,8 @@ def written_memory(node: UOp) -> UOp:
 
 def _without_views(tensors: Sequence[TensorBase]) -> list[TensorBase]:
     """`tensors` without views of others among them, which are in memory with these."""
-    whole = {x.aliases for x in tensors if x.aliases is not None and not x.steps}
-    return [x for x in tensors if not x.steps or x.aliases not in whole]
+    whole = {x._aliases for x in tensors if x._aliases is not None and not x._steps}
+    return [x for x in tensors if not x._steps or x._aliases not in whole]
 
 
 def replace_nodes(table: dict[UOp, UOp]) -> None:
