@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -73,6 +75,16 @@ def test_devices_share_one_sequence() -> None:
     Tensor.manual_seed(5)
     found = [Tensor.rand(3, device=d).tolist() for d in ("CPU", "CPU:1", "CPU:1", "CPU")]
     assert found == expected
+
+
+def test_number_i_is_the_hash_of_counter_i() -> None:
+    key = int.from_bytes(hashlib.sha256(b"7").digest()[:8], "little")
+    counters = Tensor(np.arange(3, 8, dtype=np.uint64))
+    bits = counters.threefry(Tensor([key], dtype=dtypes.uint64)).numpy()
+    Tensor.manual_seed(7)
+    Tensor.rand(3)
+    expected = (bits.astype(np.uint32) >> 8).astype(np.float32) * np.float32(2**-24)
+    np.testing.assert_array_equal(Tensor.rand(5).numpy(), expected)
 
 
 def test_no_number_repeats() -> None:
@@ -451,6 +463,29 @@ def test_a_replay_fills_the_memory_of_its_draws_by_one_copy_a_device() -> None:
     with mock.patch.object(Buffer, "copyin", autospec=True) as copyin:
         draw()
     assert copyin.call_count == 1
+
+
+def test_draws_of_other_threads_are_no_part_of_a_capture() -> None:
+    is_disturbed = [False]
+
+    def draw() -> Tensor:
+        first = Tensor.rand(4)
+        if is_disturbed[0]:
+            other = threading.Thread(target=lambda: Tensor.rand(100).realize())
+            other.start()
+            other.join()
+        return (first + Tensor.rand(4)).realize()
+
+    step = TinyJit(draw)
+    step()
+    is_disturbed[0] = True
+    step()
+    is_disturbed[0] = False
+    runs = []
+    for function in (draw, step):
+        Tensor.manual_seed(5)
+        runs.append([function().numpy() for _ in range(3)])
+    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-6)
 
 
 def test_a_failing_replay_draws_nothing() -> None:

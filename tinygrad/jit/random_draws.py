@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.realize import BufferCopy, ScheduleItem
 from tinygrad.storage.random_generator import WORDS, DrawRecord, packed_words, random_generator
 
+# for the memory of each draw, the buffer that takes its place, and the first byte in that
+_Places: TypeAlias = dict[Buffer, tuple[Buffer, int]]
+
 
 class ReplayedDraws:
-    """The draws that captured items read. Those on one device share a buffer, so that one copy
-    fills it.
+    """The `count` numbers that a captured function draws, and its `items`. The draws on one device
+    share a buffer, so that one copy fills it.
     """
 
     def __init__(self, record: DrawRecord, items: Sequence[ScheduleItem]) -> None:
@@ -29,15 +33,15 @@ class ReplayedDraws:
             for buffer in draw.buffers:
                 if buffer in used:
                     drawn.setdefault(buffer.device, []).append((buffer, draw.offset))
-        self._places: dict[Buffer, tuple[Buffer, int]] = {}
         # the buffers to fill, by the offsets of their draws
         self._memory: dict[tuple[int, ...], list[Buffer]] = {}
+        places: _Places = {}
         for device, found in drawn.items():
             whole = Buffer(device, WORDS * len(found), dtypes.uint64).allocate()
             self._memory.setdefault(tuple(offset for _, offset in found), []).append(whole)
             for number, (buffer, _) in enumerate(found):
-                self._places[buffer] = (whole, number * buffer.nbytes)
-        self.items = [self._item(item) for item in items]
+                places[buffer] = (whole, number * buffer.nbytes)
+        self.items = [_moved_item(item, places) for item in items]
 
     def advance(self) -> None:
         """Draw the numbers of a replay."""
@@ -47,15 +51,17 @@ class ReplayedDraws:
             for buffer in buffers:
                 buffer.copyin(content)
 
-    def _item(self, item: ScheduleItem) -> ScheduleItem:
-        if self._places.keys().isdisjoint(b.base or b for b in item.bufs):
-            return item
-        if isinstance(item, BufferCopy):
-            return replace(item, pairs=tuple((d, self._buffer(s)) for d, s in item.pairs))
-        return replace(item, bufs=tuple(map(self._buffer, item.bufs)))
 
-    def _buffer(self, buffer: Buffer) -> Buffer:
-        whole, offset = self._places.get(buffer.base or buffer, (None, 0))
-        if whole is None:
-            return buffer
-        return whole.view(buffer.size, buffer.dtype, offset + buffer.offset)
+def _moved_item(item: ScheduleItem, places: _Places) -> ScheduleItem:
+    if places.keys().isdisjoint(b.base or b for b in item.bufs):
+        return item
+    if isinstance(item, BufferCopy):
+        return replace(item, pairs=tuple((d, _moved(s, places)) for d, s in item.pairs))
+    return replace(item, bufs=tuple(_moved(b, places) for b in item.bufs))
+
+
+def _moved(buffer: Buffer, places: _Places) -> Buffer:
+    whole, start = places.get(buffer.base or buffer, (None, 0))
+    if whole is None:
+        return buffer
+    return whole.view(buffer.size, buffer.dtype, start + buffer.offset)
