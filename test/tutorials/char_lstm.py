@@ -31,11 +31,12 @@ class CharLSTM:
         self.out = nn.Linear(HIDDEN, len(LETTERS))
 
     def __call__(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        embedded, outputs = self.embedding(x), []
+        embedded = self.embedding(x)
+        outputs = Tensor.zeros(*x.shape, HIDDEN, device=x.device).contiguous()
         for t in range(x.shape[1]):
             h, c = self.cell(embedded[:, t], (h, c))
-            outputs.append(h)
-        return self.out(Tensor.stack(*outputs, dim=1)), h, c
+            outputs[:, t] = h
+        return self.out(outputs), h, c
 
 
 def train(devices: tuple[str, ...], jit: bool) -> list[float]:
@@ -76,11 +77,11 @@ def train_torch() -> list[float]:
             self.out = nn.Linear(HIDDEN, len(LETTERS))
 
         def forward(self, x, h, c):
-            embedded, outputs = self.embedding(x), []
+            embedded, outputs = self.embedding(x), torch.zeros(*x.shape, HIDDEN)
             for t in range(x.shape[1]):
                 h, c = self.cell(embedded[:, t], (h, c))
-                outputs.append(h)
-            return self.out(torch.stack(outputs, dim=1)), h, c
+                outputs[:, t] = h
+            return self.out(outputs), h, c
 
     model = initialize_torch(CharLSTM())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)

@@ -13,7 +13,7 @@ from tinygrad.nn.state import get_parameters
 TEXT = "to be, or not to be, that is the question: whether 'tis nobler in the mind to suffer"
 LETTERS = sorted(set(TEXT))
 NUMBERS = np.array([LETTERS.index(c) for c in TEXT], np.int32)
-STEPS, BATCH, BLOCK, GENERATED = 4, 4, 8, 5
+STEPS, BATCH, BLOCK, GENERATED = 4, 4, 6, 3
 DIM, HEADS = 8, 2
 PROMPTS = np.stack([NUMBERS[:3], NUMBERS[10:13]])
 
@@ -44,8 +44,8 @@ class Attention:
             self.cache = cache.contiguous().to(x.device).realize()
             if not isinstance(x.device, str):
                 self.cache.shard_(x.device.devices, axis=1).realize()
-        self.cache[0, :, :, start : start + length] = k.detach()
-        self.cache[1, :, :, start : start + length] = v.detach()
+        self.cache[0, :, :, start : start + length] = k
+        self.cache[1, :, :, start : start + length] = v
         keys, values = self.cache[0, :, :, : start + length], self.cache[1, :, :, : start + length]
         weights = q @ keys.transpose(2, 3) / math.sqrt(DIM // HEADS)
         if length > 1:

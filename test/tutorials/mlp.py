@@ -31,21 +31,28 @@ def train(devices: tuple[str, ...], jit: bool) -> list[float]:
         loss = logits.cross_entropy(y)
         accuracy = (logits.argmax(1) == y).mean()
         if not jit:
+            history.append(loss)
             print(f"loss {loss.item():.4f}, accuracy {accuracy.item():.2f}")
         loss.backward()
         optimizer.step()
         return loss, accuracy
 
     step = TinyJit(step) if jit else step
-    numbers = []
+    numbers, history = [], []
     with Tensor.train():
         for _ in range(EPOCHS):
             running_loss = 0.0
             for x, y in zip(X, Y, strict=True):
-                loss, accuracy = step(shard(x, devices), shard(y, devices))
+                x, y = shard(x, devices), shard(y, devices)
+                x -= x.mean(0)
+                x /= x.std(0)
+                loss, accuracy = step(x, y)
+                running_loss += loss.detach() * accuracy
                 numbers.append(loss.item())
-                running_loss += loss.item() * accuracy.item()
-            numbers.append(running_loss / BATCHES)
+            numbers.append((running_loss / BATCHES).item())
+    if history:
+        mean = Tensor.stack(*history).mean().item()
+        assert abs(mean - sum(loss.item() for loss in history) / len(history)) < 1e-5
     return numbers
 
 
@@ -68,6 +75,8 @@ def train_torch() -> list[float]:
     for _ in range(EPOCHS):
         running_loss = 0.0
         for x, y in zip(torch.tensor(X), torch.tensor(Y).long(), strict=True):
+            x -= x.mean(0)
+            x /= x.std(0)
             optimizer.zero_grad()
             logits = model(x)
             loss = F.cross_entropy(logits, y)

@@ -23,6 +23,8 @@ class Model:
 def train(devices: tuple[str, ...], jit: bool) -> list[float]:
     model = Model()
     initialize({"embedding": model.embedding, "body": model.body}, devices)
+    # word 0 is padding
+    model.embedding.weight[0] = 0
     optimizer = nn.optim.AdamW(get_parameters(model), lr=0.05)
     assert len(optimizer.params) == len(get_state_dict(model)) - 1
 
@@ -60,6 +62,8 @@ def train_torch() -> list[float]:
             return self.head(F.gelu(self.body(self.embedding(x)), approximate="tanh"))
 
     model = initialize_torch(Model())
+    with torch.no_grad():
+        model.embedding.weight[0] = 0
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.01)
     losses = []
     for x in torch.tensor(X).long():
