@@ -388,18 +388,15 @@ def test_state_follows_parameters_that_were_moved_between_calls_of_a_captured_st
 
         @TinyJit
         @Tensor.train()
-        def step(x: Tensor) -> Tensor:
+        def step() -> Tensor:
             optimizer.zero_grad()
             return loss_of(x, params).backward().realize(*optimizer.schedule_step())
 
         for number in range(8):
             if move and number == 4:
-                for param in params:
-                    param.shard_(DEVICES, axis=0)
-                x = x.shard(DEVICES, axis=0)
-            if number == 4:
-                step.reset()
-            step(x)
+                for moved in (x, *params):
+                    moved.shard_(DEVICES, axis=0)
+            step()
         return [param.numpy() for param in params]
 
     assert_all_close(train(move=True), train(move=False))
