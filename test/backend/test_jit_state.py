@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, TinyJit, Variable
+from tinygrad import Tensor, TinyJit, Variable, nn
 from tinygrad.jit import JitError
 
 CALLS = 5
@@ -88,3 +89,353 @@ def test_constants_may_be_read_inside() -> None:
     step = TinyJit(lambda x: x * Tensor.full((2,), 3.0).sum().item())
     for i in range(CALLS):
         assert step(numbers(i)).tolist() == [6 * i]
+
+
+# ---- what the function finds outside its arguments ----
+
+
+class Box:
+    """Attributes."""
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+
+SCALE: Any = None
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def item_of_a_dict(wrap: Wrap) -> list[Any]:
+    held = {"w": numbers(2)}
+    step = wrap(lambda x: x * held["w"])
+    one, other = held["w"], numbers(5)
+    found = []
+    for w in (one, one, one, other, other, one):
+        held["w"] = w
+        found.append(step(numbers(3)).tolist())
+    return found
+
+
+def item_of_a_list(wrap: Wrap) -> list[Any]:
+    held = [numbers(2)]
+    step = wrap(lambda x: sum(held, x))
+    found = []
+    for i in range(8):
+        if i == 4:
+            held.append(numbers(10))
+        if i == 6:
+            held[0] = held[1]
+        found.append(step(numbers(3)).tolist())
+    return found
+
+
+def lazy_constants(wrap: Wrap) -> list[Any]:
+    held: dict[str, Tensor] = {}
+    step = wrap(lambda x: x * held["w"])
+    found = []
+    for v in range(CALLS):
+        held["w"] = Tensor([v, v + 1])
+        found.append(step(numbers(1, 1)).tolist())
+        held["w"] = Tensor(float(v))
+        found.append(step(numbers(1, 1)).tolist())
+    return found
+
+
+def weights_of_a_module(wrap: Wrap) -> list[Any]:
+    layer = nn.Linear(2, 2, bias=False)
+    layer.weight = trained = numbers(1, 2, 3, 4).reshape(2, 2)
+    averaged = (trained * 0.5).realize()
+    step = wrap(layer)
+    found = []
+    for weight in (trained, trained, trained, averaged, averaged, trained):
+        layer.weight = weight
+        found.append(step(numbers(1, 1)).tolist())
+    return found
+
+
+def attributes_by_computed_name(wrap: Wrap) -> list[Any]:
+    held = Box(w0=numbers(1), w1=numbers(2))
+    one, other = held.w0, numbers(9)
+    step = wrap(lambda x: sum((getattr(held, "w" + str(i)) for i in range(2)), x))
+    found = []
+    for w in (one, one, one, other, one):
+        held.w0 = w
+        found.append(step(numbers(1)).tolist())
+    return found
+
+
+def only_returned(wrap: Wrap) -> list[Any]:
+    held = Box(w=numbers(1))
+    step = wrap(lambda x: (held.w, x + 1))
+    one, other, found = held.w, numbers(2), []
+    for w in (one, one, one, other, one):
+        held.w = w
+        found.append(step(numbers(1))[0].tolist())
+    return found
+
+
+def as_argument(wrap: Wrap) -> list[Any]:
+    w = numbers(2, 2)
+    step = wrap(lambda x: x * w)
+    arguments = (numbers(1, 1), w, numbers(3, 3), w, numbers(4, 4), numbers(5, 5))
+    return [step(x).tolist() for x in arguments]
+
+
+def as_written_argument(wrap: Wrap) -> list[Any]:
+    w = numbers(2, 2)
+
+    def scale(x: Tensor) -> Tensor:
+        w.assign(w + 1)
+        return x * 2
+
+    step = wrap(scale)
+    return [
+        (step(x).tolist(), w.tolist())
+        for x in (numbers(1, 1), numbers(1, 2), w, numbers(3, 3), w, w, numbers(4, 4))
+    ]
+
+
+def numbers_in_places(wrap: Wrap) -> list[Any]:
+    global SCALE
+    SCALE = 1
+    cell, held, options, values = 1, Box(scale=1), {"scale": 1}, [1]
+
+    def scale(x: Tensor) -> Tensor:
+        for v in values:
+            x = x * v
+        return x * cell * held.scale * options["scale"] * SCALE
+
+    step = wrap(scale)
+    found = [step(numbers(1)).tolist() for _ in range(3)]
+    for _ in range(2):
+        cell += 1
+        found.append(step(numbers(1)).tolist())
+        held.scale += 0.5
+        found.append(step(numbers(1)).tolist())
+        options["scale"] += 2
+        found.append(step(numbers(1)).tolist())
+        SCALE += 3
+        found.append(step(numbers(1)).tolist())
+        values[0] += 1
+        found.append(step(numbers(1)).tolist())
+        values.append(7)
+        found.append(step(numbers(1)).tolist())
+    return found
+
+
+def arrays_written_in_place(wrap: Wrap) -> list[Any]:
+    factors = np.ones(2, np.float32)
+    step = wrap(lambda x: x * Tensor(factors))
+    found = []
+    for i in range(CALLS):
+        factors[0] = i // 2
+        found.append(step(numbers(1, 1)).tolist())
+    return found
+
+
+def functions_in_places(wrap: Wrap) -> list[Any]:
+    held = Box(act=lambda x: x + 1)
+    step = wrap(lambda x: held.act(x))
+    found = [step(numbers(1)).tolist() for _ in range(3)]
+    held.act = lambda x: x - 1
+    return found + [step(numbers(1)).tolist() for _ in range(3)]
+
+
+def a_shape_alone(wrap: Wrap) -> list[Any]:
+    held = Box(w=numbers(1, 2))
+    step = wrap(lambda x: x * held.w.shape[0])
+    one, other, found = held.w, numbers(1, 2, 3), []
+    for w in (one, one, one, other, one):
+        held.w = w
+        found.append(step(numbers(1)).tolist())
+    return found
+
+
+def a_rebound_state(wrap: Wrap) -> list[Any]:
+    held = Box(h=numbers(0))
+
+    def advance(x: Tensor) -> Tensor:
+        held.h = held.h * 0.5 + x
+        return held.h + 0
+
+    step = wrap(advance)
+    return [step(numbers(i)).tolist() for i in range(CALLS)] + [held.h.tolist()]
+
+
+def a_python_counter(wrap: Wrap) -> list[Any]:
+    held = Box(count=0)
+
+    def advance(x: Tensor) -> Tensor:
+        held.count += 1
+        return x * held.count
+
+    step = wrap(advance)
+    return [step(numbers(1)).tolist() for _ in range(CALLS)]
+
+
+def arguments_of_a_partial(wrap: Wrap) -> list[Any]:
+    held = Box(w=numbers(1))
+    step = wrap(functools.partial(lambda box, x: box.w * x, held))
+    one, other, found = held.w, numbers(2), []
+    for w in (one, one, one, other, one):
+        held.w = w
+        found.append(step(numbers(3)).tolist())
+    return found
+
+
+def an_object_as_argument(wrap: Wrap) -> list[Any]:
+    held = Box(w=numbers(1), scale=1)
+    step = wrap(lambda box, x: box.w * x * box.scale)
+    one, other, found = held.w, numbers(2), []
+    for i, w in enumerate((one, one, one, other, one, one)):
+        held.w, held.scale = w, 1 + i // 5
+        found.append(step(held, numbers(3)).tolist())
+    return found
+
+
+def a_method(wrap: Wrap) -> list[Any]:
+    class Model:
+        scale = 2
+
+        def __init__(self) -> None:
+            self.w, self.calls = numbers(1), 0
+
+        def _scaled(self) -> Tensor:
+            return self.w * self.scale
+
+        @wrap
+        def step(self, x: Tensor) -> Tensor:
+            return self._scaled() * x
+
+    model, found = Model(), []
+    one, other = model.w, numbers(2)
+    for w, scale in ((one, 2), (one, 2), (one, 2), (other, 2), (one, 2), (one, 3), (one, 3)):
+        model.w, Model.scale, model.calls = w, scale, model.calls + 1
+        found.append(model.step(numbers(3)).tolist())
+    return found
+
+
+FOUND: list[Callable[[Wrap], list[Any]]] = [
+    item_of_a_dict,
+    item_of_a_list,
+    lazy_constants,
+    weights_of_a_module,
+    attributes_by_computed_name,
+    only_returned,
+    as_argument,
+    as_written_argument,
+    numbers_in_places,
+    arrays_written_in_place,
+    functions_in_places,
+    a_shape_alone,
+    a_rebound_state,
+    a_python_counter,
+    arguments_of_a_partial,
+    an_object_as_argument,
+    a_method,
+]
+
+# ---- what the function changes ----
+
+
+def writes(make: Callable[[], Tensor]) -> Callable[[Wrap], list[Any]]:
+    def program(wrap: Wrap) -> list[Any]:
+        count = make()
+
+        def advance(x: Tensor) -> Tensor:
+            count.assign(count + 1)
+            return x + 1
+
+        step = wrap(advance)
+        found = []
+        for i in range(6):
+            step(numbers(i))
+            found.append(count.tolist())
+        return found
+
+    return program
+
+
+def writes_read_at_the_end(wrap: Wrap) -> list[Any]:
+    count, average = numbers(0), numbers(0)
+
+    def advance(x: Tensor) -> Tensor:
+        count.assign(count + 1)
+        average.assign(average * 0.5 + x * 0.5)
+        return x + 1
+
+    step = wrap(advance)
+    for i in range(6):
+        step(numbers(i))
+    return [count.tolist(), average.tolist()]
+
+
+def statistics_of_a_norm(wrap: Wrap) -> list[Any]:
+    norm = nn.BatchNorm(2)
+    step = wrap(Tensor.train()(lambda x: norm(x)))
+    for i in range(CALLS):
+        step(numbers(*range(i, i + 8)).reshape(2, 2, 2, 1))
+    return [norm.running_mean.numpy().round(3).tolist(), norm.num_batches_tracked.item()]
+
+
+def gradients(is_kept: bool) -> Callable[[Wrap], list[Any]]:
+    def program(wrap: Wrap) -> list[Any]:
+        w = Tensor([1.0, 2.0], requires_grad=True).realize()
+
+        def backward(x: Tensor) -> Tensor:
+            if not is_kept:
+                w.grad = None
+            return (w * x).sum().backward()
+
+        step = wrap(backward)
+        found = []
+        for i in range(6):
+            step(numbers(i, 1))
+            found.append(w.grad.tolist())
+        return found
+
+    return program
+
+
+CHANGED: dict[str, Callable[[Wrap], list[Any]]] = {
+    "write to a stored tensor": writes(lambda: numbers(0)),
+    "write to a lazy tensor": writes(lambda: Tensor.zeros(1)),
+    "write to a lazy array": writes(lambda: Tensor([0.0])),
+    "writes read at the end": writes_read_at_the_end,
+    "statistics": statistics_of_a_norm,
+    "gradients that accumulate": gradients(True),
+    "gradients that are reset": gradients(False),
+}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, id=p.__name__) for p in FOUND]
+    + [pytest.param(p, id=name) for name, p in CHANGED.items()],
+)
+def test_captured_programs_equal_plain_ones(program: Callable[[Wrap], list[Any]]) -> None:
+    assert program(TinyJit) == program(lambda function: function)
+
+
+def test_a_tensor_of_an_iterator_cannot_be_followed() -> None:
+    weights = iter([numbers(i) for i in range(4)])
+    step = TinyJit(lambda x: x * next(weights))
+    step(numbers(1))
+    with pytest.raises(JitError, match="list_iterator.*would not be noticed"):
+        step(numbers(1))
+
+
+def test_what_the_function_does_not_name_may_change() -> None:
+    held = Box(w=numbers(2), count=0, history=[])
+    runs = []
+
+    def scale(x: Tensor) -> Tensor:
+        runs.append(1)
+        return x * held.w
+
+    step = TinyJit(scale)
+    for i in range(CALLS):
+        held.count += 1
+        held.history.append(step(numbers(i)).clone())
+    assert [x.item() for x in held.history] == [2 * i for i in range(CALLS)]
+    assert len(runs) == 2

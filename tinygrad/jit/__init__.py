@@ -8,7 +8,11 @@
 | `substitution` | the buffers of captured inputs replaced by those of a call |
 | `results` | the result of each call |
 | `lifetimes` | when captured items use each input, so that no result overwrites one too early |
-| `closure` | tensors that the function reads or writes without taking them as arguments |
+| `code_names` | the names of globals, attributes and keys in a function's code |
+| `survey` | the places that a function reaches by these names, and what is there |
+| `paths` | the check that these places hold what they held |
+| `recording` | a call seen from outside: what was there before, and what it left behind |
+| `closure` | tensors and values that the function uses without taking them as arguments |
 | `launches` | captured items that may run at the same time |
 | `random_draws` | the memory of random draws, which the host fills before each replay |
 | `native_replay` | the native call that runs all launches |

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
-from tinygrad.jit.closure import Closure, StoredTensor, WrittenMemory
+from tinygrad.jit.closure import Closure, WrittenMemory
 from tinygrad.jit.counters import ReplayCounters
 from tinygrad.jit.inputs import Inputs, difference
 from tinygrad.jit.launches import group_launches, split_messages
@@ -30,7 +30,7 @@ R = TypeVar("R")
 class CapturedJit(Generic[R]):
     """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
 
-    `stored` are the tensors in memory before the capture, `written` is the memory that items write.
+    `closure` is what the function uses besides, `written` is the memory that items write.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class CapturedJit(Generic[R]):
         items: list[ScheduleItem],
         inputs: Inputs,
         drawn: DrawRecord,
-        stored: list[StoredTensor],
+        closure: Closure,
         written: WrittenMemory,
     ) -> None:
         self._draws = ReplayedDraws(drawn, items)
@@ -56,16 +56,14 @@ class CapturedJit(Generic[R]):
             self._native = NativeReplay(launches, inputs)
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
-        input_numbers = {b.base or b: i for i, b in enumerate(inputs.buffers)}
-        touched = {b.base or b for item in items for b in item.bufs}
-        self._closure = Closure(stored, touched, input_numbers)
+        self._closure = closure
         self._counters = ReplayCounters(items)
 
     def can_replay(self, inputs: Inputs) -> bool:
         """Whether the function would run the captured items: it sees the same Python values, and
         the tensors that it does not take as arguments are in the same memory.
         """
-        return self._inputs.fixed == inputs.fixed and self._closure.is_unchanged()
+        return self._inputs.fixed == inputs.fixed and self._closure.is_unchanged(inputs)
 
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self._inputs.signature:
@@ -90,11 +88,6 @@ class CapturedJit(Generic[R]):
         for i, buffer in enumerate(inputs.buffers):
             if all(lifetimes.end_before_write(i, buffer) for lifetimes in self._lifetimes):
                 continue
-            if (buffer.base or buffer) in self._closure.buffers:
-                raise JitError(
-                    "an argument is in the memory of a tensor that the function writes without "
-                    "taking it as an argument; pass a .clone()"
-                )
             if i in self._lifetimes[0].assigned:
                 raise JitError("a result of the function is assigned to inside it; pass a .clone()")
             inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)

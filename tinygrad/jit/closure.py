@@ -1,51 +1,35 @@
-"""Closure: the tensors that a captured function uses without taking them as arguments.
+"""Closure: what a captured function uses without taking it as an argument.
 
-Such are weights, caches and running statistics. Input: the tensors in memory before a capture, and
-the memory that its items read and write. Output: whether a later call may replay it. Invariant: a
-tensor that was moved, resharded or replaced is noticed. Pending writes to a tensor, and lazy values
-that read content about to be overwritten, are realized before the items run.
+Such are weights, caches, running statistics, and numbers in attributes. Input: the recording of the
+captured call, and the memory that its items read and write. Output: whether a later call may replay
+it. Invariant: a tensor that was moved, resharded or exchanged is noticed. Pending writes to a
+tensor are realized before the items run.
 """
 
 from __future__ import annotations
 
+import gc
 import weakref
+from collections import deque
 from collections.abc import Iterable
-from typing import TypeAlias
+from operator import attrgetter, is_
+from typing import Any
 
 from tinygrad.device import Buffer
-from tinygrad.execution.buffers import device_buffers
-from tinygrad.jit.inputs import Inputs
-from tinygrad.storage.live_tensors import live_tensors
-from tinygrad.storage.realization import realize_readers
-from tinygrad.storage.views import is_in_memory, movement_base, view_base
+from tinygrad.execution.capture import JitError
+from tinygrad.jit.inputs import Inputs, tensors_in
+from tinygrad.jit.paths import Paths
+from tinygrad.jit.recording import Recording, StoredTensor, has_pending_write, memory_of
+from tinygrad.jit.survey import SCALARS, Link, Survey
+from tinygrad.storage.realization import realize_all, realize_readers
+from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-# a tensor in memory, its node and its buffers; none kept alive
-StoredTensor: TypeAlias = tuple[weakref.ref[Tensor], weakref.ref[UOp], list[weakref.ref[Buffer]]]
-
-
-class Snapshot:
-    """All live tensors at the start of a capture, none kept alive: the stored and the lazy ones."""
-
-    def __init__(self) -> None:
-        self.stored: list[StoredTensor] = []
-        self._lazy: list[weakref.ref[Tensor]] = []
-        for x in live_tensors:
-            if isinstance(x, Tensor):
-                if is_in_memory(x.uop):
-                    buffers = [weakref.ref(b) for b in _roots_of(view_base(x.uop))]
-                    self.stored.append((weakref.ref(x), weakref.ref(x.uop), buffers))
-                else:
-                    self._lazy.append(weakref.ref(x))
-
-    def lazy_was_realized(self) -> bool:
-        """Whether one of the lazy tensors is in memory by now.
-
-        A replay would compute it again: initialize weights anew, or run a pending write twice.
-        """
-        return any((x := ref()) is not None and is_in_memory(x.uop) for ref in self._lazy)
+_node_of = attrgetter("uop")
+# the objects that are searched for a tensor that no path leads to
+_MAX_SEARCHED = 100_000
 
 
 class WrittenMemory:
@@ -81,65 +65,176 @@ class WrittenMemory:
 
 
 class Closure:
-    """The tensors that a capture read or wrote and that are not among its inputs.
+    """The tensors and Python values that a function used, other than its inputs.
 
-    `stored` are the tensors in memory before the capture, `touched` is the memory of its items, and
-    `inputs` that of its inputs.
+    `touched` is the memory of the captured items, `written` what they write of it.
+
+    Raises:
+        JitError: a tensor is held by an object that cannot be followed, such as an iterator.
     """
 
     def __init__(
-        self, stored: Iterable[StoredTensor], touched: set[Buffer], inputs: Iterable[Buffer]
+        self,
+        recording: Recording,
+        touched: set[Buffer],
+        written: set[Buffer],
+        inputs: Inputs,
+        result: Any,
     ) -> None:
-        used = touched.difference(inputs)
-        self.buffers: set[Buffer] = set()
-        self._tensors: list[tuple[weakref.ref[Tensor], UOp]] = []
-        # the function dropped a tensor that it used: the next call uses another in its place
-        self._is_rebound = False
-        for ref, before, buffers in stored:
-            x, node = ref(), before()
-            if x is None or node is None:
-                self._is_rebound |= any(b() in used for b in buffers)
-                continue
-            base = view_base(node)
-            if _is_in(base, used):
-                self.buffers.update(_roots_of(base))
-                # realizing an assignment leaves another view of the same memory
-                self._tensors.append((ref, x.uop if view_base(x.uop) is base else node))
+        returned = [x.uop for x in tensors_in(result) if is_in_memory(x.uop)]
+        used = touched.union(*(memory_of(view_base(node)) for node in returned))
+        found = _Used(recording, used)
+        self._is_rebound = found.is_rebound
+        survey = recording.before
+        named = {id(x): x for x in survey.tensors() if found.is_used(x)}
+        links = [link for link in survey.links if _is_followed(link, named)]
+        hidden = found.others(named.values(), used.difference(inputs.numbers))
+        if hidden:
+            more = Survey(recording.roots, all_attributes=True)
+            links += [link for link in more.links if link.is_tensor and id(link.value) in hidden]
+            reached = {id(x): hidden.pop(id(x)) for x in more.tensors() if id(x) in hidden}
+            named |= reached
+            _check_held(hidden, more.opaque)
+        self._tensors = list(named.values())
+        self._nodes = [found.node(x) for x in self._tensors]
+        # tensors that no path leads to must stay what they are
+        self._hidden = [(weakref.ref(x), found.node(x)) for x in hidden.values()]
+        bases = {view_base(node) for node in [*self._nodes, *(node for _, node in self._hidden)]}
+        self._bases = {node for node in bases if node.op is Ops.BUFFER}
+        self._written = {node for node in self._bases if _is_in(node, written)}
+        self._assigned = {i for i, node in enumerate(inputs.nodes) if _is_in(node, written)}
+        self._aliases = self._aliases_of(inputs)
+        sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
+        self._paths = Paths(links, sizes, survey.arrays, set(named))
 
-    def is_unchanged(self) -> bool:
-        """Whether the function would use the same memory. Pending writes to it are realized."""
-        if self._is_rebound:
+    def is_unchanged(self, inputs: Inputs) -> bool:
+        """Whether the function would use the same tensors and values, and arguments are in the
+        memory of these tensors only where they were. Pending writes to the tensors are realized.
+        """
+        if self._is_rebound or not self._paths.are_unchanged():
             return False
-        for ref, node in self._tensors:
-            x = ref()
-            if x is None or x.uop is not node:
-                return self._is_in_place()
-        return True
+        if not all(map(is_, map(_node_of, self._tensors), self._nodes)) and not self._settle():
+            return False
+        if not self._hidden_are_in_place():
+            return False
+        if not self._aliases and self._bases.isdisjoint(inputs.nodes):
+            return True
+        return self._fits(inputs)
 
-    def _is_in_place(self) -> bool:
-        """Whether all live tensors are where they were, and each memory has a live tensor."""
-        alive = [(x, ref, node) for ref, node in self._tensors if (x := ref()) is not None]
-        for x, _, node in alive:
-            if x.uop is not node and _has_pending_write(x.uop):
-                x.realize()
-            if x.uop is not node:
+    def _aliases_of(self, inputs: Inputs) -> dict[int, UOp]:
+        """The inputs that are in the memory of these tensors, by number."""
+        return {i: node for i, node in enumerate(inputs.nodes) if node in self._bases}
+
+    def _fits(self, inputs: Inputs) -> bool:
+        """Whether inputs are in the memory of these tensors where they were. Others may be only if
+        neither the input nor the tensor is written.
+        """
+        found = self._aliases_of(inputs)
+        more = found.keys() - self._aliases.keys()
+        if any(i in self._assigned or found[i] in self._written for i in more):
+            return False
+        return all(found.get(i) is node for i, node in self._aliases.items())
+
+    def _settle(self) -> bool:
+        """Run pending writes; whether all tensors are in the memory where they were."""
+        moved = [(i, x) for i, x in enumerate(self._tensors) if x.uop is not self._nodes[i]]
+        realize_all([x for _, x in moved if has_pending_write(x.uop)])
+        for i, x in moved:
+            base = view_base(self._nodes[i])
+            if base.op is not Ops.BUFFER or view_base(x.uop) is not base:
                 return False
-        kept = [(ref, node) for _, ref, node in alive]
-        if {view_base(node) for _, node in kept} != {view_base(n) for _, n in self._tensors}:
-            return False
-        self._tensors = kept
+            self._nodes[i] = x.uop
         return True
 
+    def _hidden_are_in_place(self) -> bool:
+        """Whether the live tensors are where they were, and each memory has a live tensor."""
+        if all((x := ref()) is not None and x.uop is node for ref, node in self._hidden):
+            return True
+        alive = [(x, ref, node) for ref, node in self._hidden if (x := ref()) is not None]
+        realize_all([x for x, _, node in alive if x.uop is not node and has_pending_write(x.uop)])
+        if any(x.uop is not node for x, _, node in alive):
+            return False
+        memory = {view_base(node) for _, node in self._hidden}
+        self._hidden = [(ref, node) for _, ref, node in alive]
+        return {view_base(node) for _, node in self._hidden} == memory
 
-def _has_pending_write(node: UOp) -> bool:
-    """Whether a value is a view of a buffer with a pending write."""
-    written = view_base(node)
-    return written.op is Ops.ASSIGN and movement_base(written.src[0]).op is Ops.BUFFER
+
+class _Used:
+    """What a captured function did to the tensors that were there before.
+
+    `used` is the memory of its items and of its results.
+    """
+
+    def __init__(self, recording: Recording, used: set[Buffer]) -> None:
+        self._before: dict[int, weakref.ref[UOp]] = {}
+        self._memory: dict[int, bool] = {}
+        # the function dropped a tensor that it used: the next call uses another in its place
+        self.is_rebound = any(link.is_lost() for link in recording.lazy_links)
+        self._alive: list[Tensor] = []
+        for ref, node, buffers in recording.stored:
+            is_used = any(b() in used for b in buffers)
+            x = ref()
+            if x is None or node() is None:
+                self.is_rebound |= is_used
+            else:
+                self._before[id(x)] = node
+                self._memory[id(x)] = is_used
+                self._alive.append(x)
+
+    def is_used(self, x: Tensor) -> bool:
+        """Whether the function may have used a tensor; one that is not in memory it may have."""
+        return self._memory.get(id(x), True)
+
+    def node(self, x: Tensor) -> UOp:
+        """The node of a tensor, or, if the function moved it, its node before."""
+        before = self._before.get(id(x), _nothing)()
+        if before is None or view_base(x.uop) is view_base(before):
+            return x.uop
+        return before
+
+    def others(self, named: Iterable[Tensor], used: set[Buffer]) -> dict[int, Tensor]:
+        """The tensors in `used` memory that no named tensor is in, by id."""
+        bases = {view_base(self.node(x)) for x in named}
+        found: dict[int, Tensor] = {}
+        for x in self._alive:
+            base = view_base(self.node(x))
+            if self._memory[id(x)] and base not in bases and not used.isdisjoint(memory_of(base)):
+                found[id(x)] = x
+        return found
+
+
+def _nothing() -> None:
+    return None
+
+
+def _is_followed(link: Link, named: dict[int, Tensor]) -> bool:
+    """Whether the place matters: what the function put there itself does not, if it did not use
+    what was there.
+    """
+    value = link.value
+    if link.is_tensor:
+        return id(value) in named or (value is not None and link.is_unchanged())
+    if isinstance(value, SCALARS) or link.is_unchanged():
+        return True
+    return any(id(x) in named for x in Survey([value]).tensors())
+
+
+def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
+    """Raise JitError if one of the `opaque` objects holds one of these tensors."""
+    for holder in opaque if hidden else ():
+        queue, seen = deque([holder]), {id(holder)}
+        while queue and len(seen) < _MAX_SEARCHED:
+            for x in gc.get_referents(queue.popleft()):
+                if id(x) in hidden:
+                    raise JitError(
+                        f"{x!r} is used by a captured function, which finds it in an object of "
+                        f"type {type(holder).__name__}; another tensor there would not be noticed. "
+                        "Pass it as an argument, or keep it in a list, a dict or an attribute"
+                    )
+                if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
+                    seen.add(id(x))
+                    queue.append(x)
 
 
 def _is_in(base: UOp, buffers: set[Buffer]) -> bool:
-    return not buffers.isdisjoint(_roots_of(base))
-
-
-def _roots_of(base: UOp) -> list[Buffer]:
-    return [b.base or b for b in device_buffers(base)]
+    return base.op is Ops.BUFFER and not buffers.isdisjoint(memory_of(base))

@@ -27,7 +27,7 @@ class Inputs:
 
     `nodes` are BUFFERs and `buffers` their memory, in order; `values` are those of the bound
     Variables. `signature` is what a replay requires of tensors and Variables; `fixed` are the
-    Python values that the function depends on.
+    Python values that the function depends on, and `objects` the arguments among them.
     """
 
     nodes: list[UOp]
@@ -35,6 +35,7 @@ class Inputs:
     values: dict[str, int]
     signature: tuple[Any, ...]
     fixed: tuple[tuple[str, Any], ...]
+    objects: list[Any]
 
     @cached_property
     def numbers(self) -> dict[Buffer, int]:
@@ -50,6 +51,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """
     named = [(str(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
     nodes: list[UOp] = []
+    objects: list[Any] = []
     buffers: list[Buffer] = []
     values: dict[str, int] = {}
     signature: list[Any] = []
@@ -77,8 +79,9 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             values[variable.arg[0]] = value
             signature.append((name, variable))
         else:
-            fixed.append((name, _comparable(leaf)))
-    inputs = Inputs(nodes, buffers, values, tuple(signature), tuple(fixed))
+            fixed.append((name, comparable(leaf)))
+            objects.append(leaf)
+    inputs = Inputs(nodes, buffers, values, tuple(signature), tuple(fixed), objects)
     if len(inputs.numbers) < len(buffers):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
     return inputs
@@ -115,7 +118,7 @@ class _ById:
         return id(self.value)
 
 
-def _comparable(x: Any) -> Any:
+def comparable(x: Any) -> Any:
     """A key that is equal for values that a function cannot tell apart: type and text of a number,
     content of an array, identity of anything else.
     """

@@ -16,8 +16,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from tinygrad.execution.capture import Capture, JitError, capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
-from tinygrad.jit.closure import Snapshot, WrittenMemory
+from tinygrad.jit.closure import Closure, WrittenMemory
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
+from tinygrad.jit.recording import Recording
+from tinygrad.jit.survey import Followed
 from tinygrad.settings import JIT
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all
@@ -26,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TinyJit(Generic[P, R]):
+class TinyJit(Followed, Generic[P, R]):
     """Capture the kernels of `fxn` and replay them.
 
     The first call runs the function, the second is captured, later ones replay: Python code in
@@ -35,18 +37,23 @@ class TinyJit(Generic[P, R]):
     tensors and bound Variables among the arguments, also in lists, tuples and dicts; tensors are
     realized.
 
-    The function is captured again when a Python value or `Tensor.training` differs from the
-    captured one, and after a weight was moved, resharded or replaced. Numbers and arrays are
-    compared by value, other objects by identity. A number that changes often should be a bound
-    Variable or a tensor, which need no new capture. Replays see what is assigned to a weight; a
-    function that rebinds it, as `self.x = self.x + 1` does, is captured again at each call.
+    A capture knows where the function found what it used other than its arguments: closure cells,
+    globals, attributes, items of lists and dicts, as the code names them. The function is captured
+    again when a Python value or a tensor there is another one, when a weight was moved or resharded,
+    and when a Python value among the arguments or `Tensor.training` differs. Numbers and small
+    arrays are compared by value, other objects by identity. A number that changes often should be a
+    bound Variable or a tensor, which need no new capture. Replays see what is assigned to a weight;
+    a function that rebinds what it read, as `self.x = self.x + 1` does, is captured at each call.
+
+    Values that other code computes, as random numbers of Python, stay those of the captured call.
+    Writes to tensors, also those that nothing realizes in the function, are part of each call.
 
     `cnt` counts calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
-        JitError: tensors differ from the captured ones, one tensor is passed twice, a tensor that
-            the function writes is passed although it was not in the captured call, no kernel was
-            captured, or the function calls `manual_seed`.
+        JitError: tensors differ from the captured ones, one tensor is passed twice, no kernel was
+            captured, or the function reads the value of a tensor, finds one in an object that
+            cannot be followed, such as an iterator, or calls `manual_seed`.
 
     >>> scale = TinyJit(lambda x, factor: (x * factor).realize())
     >>> [scale(Tensor([1, 2]), 3).tolist() for _ in range(4)][-1]
@@ -62,6 +69,8 @@ class TinyJit(Generic[P, R]):
         # by the items of the last capture, even if that could not be replayed
         self._written: WrittenMemory | None = None
         self._bound: dict[int, TinyJit[..., R]] = {}
+        # what the function is looked up in: itself, or its definition and the object
+        self._roots: Callable[[], list[Any]] = lambda: [fxn]
         if fxn is not None:
             functools.update_wrapper(self, fxn)
 
@@ -72,10 +81,16 @@ class TinyJit(Generic[P, R]):
         key = id(instance)
         found = self._bound.get(key)
         if found is None:
-            bound: TinyJit[..., R] = TinyJit(_bind_weakly(self.fxn, weakref.ref(instance)))
+            ref = weakref.ref(instance)
+            bound: TinyJit[..., R] = TinyJit(_bind_weakly(self.fxn, ref))
+            bound._roots = lambda: [self.fxn, ref()]
             weakref.finalize(instance, self._bound.pop, key, None)
             found = self._bound[key] = bound
         return found
+
+    def followed(self) -> list[Any]:
+        """The objects in which the function finds what it uses."""
+        return self._roots()
 
     def reset(self) -> None:
         """Drop the capture: the next call runs as the first one did.
@@ -102,29 +117,33 @@ class TinyJit(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.fxn is not None and (not JIT or capturing()):
             # a function called while another one is captured is captured with it
-            return self._call(*args, **kwargs)
+            result = self._call(*args, **kwargs)
+            realize_all(tensors_in(result))
+            return result
         inputs = find_inputs(args, kwargs)
         self.cnt += 1
         if self.captured is not None and self.captured.can_replay(inputs):
             return self.captured(inputs)
         if self.cnt == 1:
-            return self._call(*args, **kwargs)
+            recording = Recording([self, *inputs.objects])
+            result = self._call(*args, **kwargs)
+            recording.settle(result)
+            return result
         return self._capture(inputs, *args, **kwargs)
 
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert self.fxn is not None
-        result = self.fxn(*args, **kwargs)
-        realize_all(tensors_in(result))
-        return result
+        return self.fxn(*args, **kwargs)
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._written is not None:
             self._written.realize_readers(inputs)
-        capture, before = Capture(), Snapshot()
+        capture, recording = Capture(), Recording([self, *inputs.objects])
         capturing().append(capture)
         try:
             with random_generator.record() as drawn:
                 result = self._call(*args, **kwargs)
+                recording.settle(result)
         finally:
             capturing().pop()
         if not capture.items:
@@ -132,11 +151,13 @@ class TinyJit(Generic[P, R]):
         if drawn.is_seeded:
             raise JitError("manual_seed was called inside a captured function; call it outside")
         written = {b.base or b for item in capture.items for b in item.written}
-        self._written = WrittenMemory(before.stored, written, inputs, tensors_in(result))
+        touched = {b.base or b for item in capture.items for b in item.bufs}
+        self._written = WrittenMemory(recording.stored, written, inputs, tensors_in(result))
         self.captured = None
-        if not before.lazy_was_realized():
+        closure = Closure(recording, touched, written, inputs, result)
+        if not recording.lazy_was_realized():
             self.captured = CapturedJit(
-                result, capture.items, inputs, drawn, before.stored, self._written
+                result, capture.items, inputs, drawn, closure, self._written
             )
         return result
 

@@ -54,6 +54,15 @@ class LiveTensors:
     def __len__(self) -> int:
         return len(self._refs)
 
+    def mark(self) -> int:
+        """A number that is less than those of all tensors created from now on."""
+        return next(self._numbers)
+
+    def since(self, mark: int) -> list[TensorBase]:
+        """The live tensors that were created after `mark` was taken."""
+        refs = [ref for ref in list(self._refs.values()) if ref.number > mark]
+        return [tensor for ref in refs if (tensor := ref()) is not None]
+
     def lazy(self) -> list[TensorBase]:
         """The tensors that are not a BUFFER: views, and values that are not computed yet."""
         stored = Ops.BUFFER

@@ -1,0 +1,349 @@
+"""Survey: what a function reaches by the names in its code.
+
+Input: a function, the object that it is a method of, and the objects among its arguments. Output:
+`Link`s: a container, a key, and the value found there, for closure cells, globals, attributes and
+items. Invariant: a link is a place that the function can read; code of this library and of Python's
+own modules is not followed, nor are attributes that no reachable code names.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any
+
+from tinygrad.dtype import DType
+from tinygrad.jit.code_names import names_of
+from tinygrad.jit.inputs import comparable
+from tinygrad.sharding import Sharding
+from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp
+
+SCALARS = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    Enum,
+    UOp,
+    DType,
+    Sharding,
+)
+"""Types of values that do not change in place; UOps, dtypes and layouts are interned."""
+MAX_ITEMS = 1024
+"""The numbers in a list or dict are followed up to this count."""
+MAX_ARRAY_BYTES = 1 << 12
+"""The content of an array is followed up to this size."""
+_OWN_PACKAGES = ("tinygrad.nn", "tinygrad.apps")
+_NAMESPACES = (SimpleNamespace,)
+# the names by which code reads or writes gradients
+_GRADIENTS = frozenset({"backward", "grad"})
+# methods that no operator calls while a function runs
+_NOT_CALLED = frozenset(
+    {"__init__", "__new__", "__del__", "__repr__", "__str__", "__reduce__", "__getstate__"}
+)
+
+
+class Followed:
+    """An object that stands for others, which a survey follows in its place."""
+
+    def followed(self) -> Iterable[Any]:
+        """The objects that it stands for."""
+        raise NotImplementedError
+
+
+class Kind(Enum):
+    """How a container gives the value of a key."""
+
+    ITEM = 0
+    ATTRIBUTE = 1
+
+
+class Link:
+    """`holder[key]`, or the attribute `key` of `holder`, was `value`; a tensor is not kept alive."""
+
+    __slots__ = ("_held", "holder", "is_tensor", "key", "kind")
+
+    def __init__(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
+        self.holder = holder
+        self.key = key
+        self.kind = kind
+        self.is_tensor = isinstance(value, Tensor)
+        self._held = weakref.ref(value) if self.is_tensor else value
+
+    @property
+    def value(self) -> Any:
+        """The value that was there; None for a tensor that is gone."""
+        return self._held() if self.is_tensor else self._held
+
+    @property
+    def place(self) -> tuple[int, Any]:
+        """A key for the place, whatever its value."""
+        return id(self.holder), self.key
+
+    def is_unchanged(self) -> bool:
+        """Whether the value is still there."""
+        try:
+            return self.get() is self.value and not self.is_lost()
+        except (LookupError, AttributeError, ValueError):
+            return False
+
+    def is_lost(self) -> bool:
+        """Whether the value was a tensor that is gone."""
+        return self.is_tensor and self._held() is None
+
+    def get(self) -> Any:
+        """The value that is there now. Raises an exception if there is none."""
+        if self.kind is Kind.ITEM:
+            return self.holder[self.key]
+        return getattr(self.holder, self.key)
+
+    def set(self, value: Any) -> None:
+        """Put a value there."""
+        if self.kind is Kind.ITEM:
+            self.holder[self.key] = value
+        else:
+            setattr(self.holder, self.key, value)
+
+
+class Survey:
+    """The `links` that are reachable from `roots`, and the `opaque` objects that were not followed.
+
+    With `all_attributes`, also those of attributes that no code names.
+    """
+
+    def __init__(self, roots: Iterable[Any], all_attributes: bool = False) -> None:
+        self.links: list[Link] = []
+        self.sizes: list[tuple[Any, int]] = []
+        """The lists, deques and dicts that were reached, and their lengths."""
+        self.arrays: list[tuple[Any, Any]] = []
+        """The small arrays that were reached, and keys of their content."""
+        self.opaque: list[Any] = []
+        self._all = all_attributes
+        self._names: set[str] = set()
+        # by id, which also keeps temporary objects alive, so that no id is used twice
+        self._seen: dict[int, Any] = {}
+        self._instances: list[_Instance] = []
+        # tensors whose gradients were not followed
+        self._fresh: list[Tensor] = []
+        self._classes: dict[type, _Class] = {}
+        self._queue = deque(roots)
+        self._run()
+        # keep no tensor alive
+        self._seen, self._fresh, self._instances, self._classes = {}, [], [], {}
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that were reached and are alive."""
+        found = [link.value for link in self.links if link.is_tensor and not link.is_lost()]
+        return list({id(x): x for x in found}.values())
+
+    def _run(self) -> None:
+        while self._queue or self._name_more():
+            while self._queue:
+                self._visit(self._queue.popleft())
+
+    def _name_more(self) -> bool:
+        """Follow methods and attributes that are named by now; whether there were any."""
+        before = len(self.links), len(self._queue), len(self._names)
+        for found in self._classes.values():
+            self._name_methods(found)
+        for instance in self._instances:
+            self._name_attributes(instance)
+        if not self._names.isdisjoint(_GRADIENTS):
+            for x in self._fresh:
+                if x.grad is not None or x.requires_grad:
+                    self._link(x, "grad", Kind.ATTRIBUTE, x.grad)
+            self._fresh = []
+        return before != (len(self.links), len(self._queue), len(self._names))
+
+    def _link(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
+        if _is_library(value):
+            return
+        self.links.append(Link(holder, key, kind, value))
+        if not isinstance(value, SCALARS):
+            self._queue.append(value)
+
+    def _visit(self, x: Any) -> None:
+        if isinstance(x, SCALARS) or id(x) in self._seen:
+            return
+        self._seen[id(x)] = x
+        if isinstance(x, Tensor):
+            self._fresh.append(x)
+        elif isinstance(x, FunctionType):
+            self._visit_function(x)
+        elif isinstance(x, MethodType):
+            self._queue.extend((x.__func__, x.__self__))
+        elif isinstance(x, functools.partial):
+            self._queue.extend((x.func, *x.args, *x.keywords.values()))
+        elif isinstance(x, (list, tuple, deque, dict)):
+            self._visit_items(x)
+            self._visit_instance(x)
+        elif isinstance(x, ModuleType):
+            self._instances.append(_Instance(vars(x), None))
+        elif isinstance(x, type):
+            self._classes.setdefault(x, _Class(x))
+        elif type(x).__module__.partition(".")[0] == "numpy":
+            if getattr(x, "nbytes", 0) <= MAX_ARRAY_BYTES:
+                self.arrays.append((x, comparable(x)))
+        elif isinstance(x, Followed):
+            self._queue.extend(x.followed())
+        elif isinstance(x, BuiltinFunctionType):
+            self._queue.append(x.__self__)
+        else:
+            self._visit_instance(x)
+
+    def _visit_function(self, x: FunctionType) -> None:
+        names = names_of(x.__code__)
+        self._names |= names.attributes
+        for name in sorted(names.globals & x.__globals__.keys()):
+            self._link(x.__globals__, name, Kind.ITEM, x.__globals__[name])
+        for cell in x.__closure__ or ():
+            if not _is_empty(cell):
+                self._link(cell, "cell_contents", Kind.ATTRIBUTE, cell.cell_contents)
+        for name in ("__defaults__", "__kwdefaults__"):
+            if getattr(x, name) is not None:
+                self._link(x, name, Kind.ATTRIBUTE, getattr(x, name))
+
+    def _visit_items(self, x: Any) -> None:
+        items = list(x.items() if isinstance(x, dict) else enumerate(x))
+        if not isinstance(x, tuple):
+            self.sizes.append((x, len(x)))
+        many = len(items) > MAX_ITEMS
+        for key, value in items:
+            if isinstance(x, tuple):
+                self._queue.append(value)
+            elif not (many and isinstance(value, SCALARS)):
+                self._link(x, key, Kind.ITEM, value)
+
+    def _visit_instance(self, x: Any) -> None:
+        kind = type(x)
+        slots = [name for name in _slots(kind) if hasattr(x, name)]
+        attributes = getattr(x, "__dict__", None)
+        if _is_library_name(kind.__module__) and not isinstance(x, _NAMESPACES):
+            if attributes is None and not isinstance(x, (list, tuple, deque, dict)):
+                self.opaque.append(x)
+            return
+        found = self._classes.setdefault(kind, _Class(kind))
+        if attributes is not None:
+            self._instances.append(_Instance(attributes, found))
+        for name in slots:
+            self._link(x, name, Kind.ATTRIBUTE, getattr(x, name))
+
+    def _name_attributes(self, x: _Instance) -> None:
+        known = self._names | x.owner.names if x.owner is not None else self._names
+        names = x.attributes.keys() if self._all and x.owner is not None else known & x.attributes.keys()
+        for name in sorted(names - x.done):
+            x.done.add(name)
+            self._link(x.attributes, name, Kind.ITEM, x.attributes[name])
+
+    def _name_methods(self, x: _Class) -> None:
+        """Follow the methods and attributes of a class that are named by now."""
+        for kind in x.kind.__mro__:
+            if _is_library_name(kind.__module__) or kind.__module__ == "builtins":
+                continue
+            own = kind.__module__.startswith(_OWN_PACKAGES)
+            for name, member in list(vars(kind).items()):
+                named = name in self._names or name in x.names
+                if (kind, name) in x.done or not (named or _is_operator(name)):
+                    continue
+                x.done.add((kind, name))
+                functions = list(_functions_of(member))
+                for function in functions:
+                    if own:
+                        x.names |= names_of(function.__code__).attributes
+                    else:
+                        self._queue.append(function)
+                if named and not functions and not _is_descriptor(member):
+                    self._link(kind, name, Kind.ATTRIBUTE, member)
+
+
+class _Instance:
+    """The attributes of an object or module, and the names of those that were followed."""
+
+    def __init__(self, attributes: dict[str, Any], owner: _Class | None) -> None:
+        self.attributes = attributes
+        self.owner = owner
+        self.done: set[str] = set()
+
+
+class _Class:
+    """A class, what was followed of it, and the names that its methods of this library use."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self.names: set[str] = set()
+        self.done: set[tuple[type, str]] = set()
+
+
+def _functions_of(member: Any) -> Iterator[FunctionType]:
+    """The functions of a member of a class: of a method, a property or a wrapped method."""
+    if isinstance(member, FunctionType):
+        yield member
+    elif isinstance(member, (staticmethod, classmethod)):
+        yield from _functions_of(member.__func__)
+    elif isinstance(member, property):
+        yield from _functions_of(member.fget)
+    elif isinstance(member, functools.cached_property):
+        yield from _functions_of(member.func)
+    elif isinstance(member, Followed):
+        yield from (x for x in member.followed() if isinstance(x, FunctionType))
+
+
+def _is_operator(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name not in _NOT_CALLED
+
+
+def _is_descriptor(member: Any) -> bool:
+    return hasattr(type(member), "__get__")
+
+
+def _is_empty(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is _EMPTY
+    except ValueError:
+        return True
+
+
+_EMPTY = object()
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        if not _is_library_name(base.__module__):
+            names = base.__dict__.get("__slots__", ())
+            yield from (names,) if isinstance(names, str) else names
+
+
+@functools.cache
+def _is_library_name(module: str) -> bool:
+    """Whether a module's code is not followed: Python's own, numpy's, and most of this library."""
+    root = module.partition(".")[0]
+    if root == "tinygrad":
+        return not module.startswith(_OWN_PACKAGES)
+    return root in sys.stdlib_module_names or root == "numpy"
+
+
+def _is_library(x: Any) -> bool:
+    """Whether a value is a function, class or module that is not followed."""
+    if isinstance(x, ModuleType):
+        return _is_library_name(x.__name__) or x.__name__.partition(".")[0] == "tinygrad"
+    if isinstance(x, (FunctionType, type, BuiltinFunctionType)):
+        module = getattr(x, "__module__", None) or "builtins"
+        return _is_library_name(module) or module.partition(".")[0] == "tinygrad"
+    return False
