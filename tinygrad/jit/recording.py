@@ -66,7 +66,9 @@ class Recording:
         if not fresh:
             return []
         links = Survey(self.roots).links
-        return [link for link in links if id(link.value) in fresh and not is_uniform(link.value.uop)]
+        return [
+            link for link in links if id(link.value) in fresh and not is_uniform(link.value.uop)
+        ]
 
     def _written(self) -> list[Tensor]:
         """The tensors that the function wrote to without realizing them."""

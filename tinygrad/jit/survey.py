@@ -76,7 +76,7 @@ class Kind(Enum):
 
 
 class Link:
-    """`holder[key]`, or the attribute `key` of `holder`, was `value`; a tensor is not kept alive."""
+    """`holder[key]`, or the attribute `key` of `holder`, was `value`. Keeps no tensor alive."""
 
     __slots__ = ("_held", "holder", "is_tensor", "key", "kind")
 
@@ -247,7 +247,11 @@ class Survey:
 
     def _name_attributes(self, x: _Instance) -> None:
         known = self._names | x.owner.names if x.owner is not None else self._names
-        names = x.attributes.keys() if self._all and x.owner is not None else known & x.attributes.keys()
+        names = (
+            x.attributes.keys()
+            if self._all and x.owner is not None
+            else known & x.attributes.keys()
+        )
         for name in sorted(names - x.done):
             x.done.add(name)
             self._link(x.attributes, name, Kind.ITEM, x.attributes[name])

@@ -39,11 +39,12 @@ class TinyJit(Followed, Generic[P, R]):
 
     A capture knows where the function found what it used other than its arguments: closure cells,
     globals, attributes, items of lists and dicts, as the code names them. The function is captured
-    again when a Python value or a tensor there is another one, when a weight was moved or resharded,
-    and when a Python value among the arguments or `Tensor.training` differs. Numbers and small
-    arrays are compared by value, other objects by identity. A number that changes often should be a
-    bound Variable or a tensor, which need no new capture. Replays see what is assigned to a weight;
-    a function that rebinds what it read, as `self.x = self.x + 1` does, is captured at each call.
+    again when a Python value or a tensor there is another one, when a weight was moved or
+    resharded, and when a Python value among the arguments or `Tensor.training` differs. Numbers and
+    small arrays are compared by value, other objects by identity. A number that changes often
+    should be a bound Variable or a tensor, which need no new capture. Replays see what is assigned
+    to a weight; a function that rebinds what it read, as `self.x = self.x + 1` does, is captured at
+    each call.
 
     Values that other code computes, as random numbers of Python, stay those of the captured call.
     Writes to tensors, also those that nothing realizes in the function, are part of each call.
