@@ -12,7 +12,7 @@ import functools
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from types import (
     BuiltinFunctionType,
@@ -61,11 +61,9 @@ _NOT_CALLED = frozenset(
 
 
 class Followed:
-    """An object that stands for others, which a survey follows in its place."""
+    """An object that stands for others, its `roots`, which a survey follows in its place."""
 
-    def followed(self) -> Iterable[Any]:
-        """The objects that it stands for."""
-        raise NotImplementedError
+    roots: Callable[[], list[Any]]
 
 
 class Kind(Enum):
@@ -202,7 +200,7 @@ class Survey:
             if getattr(x, "nbytes", 0) <= MAX_ARRAY_BYTES:
                 self.arrays.append((x, comparable(x)))
         elif isinstance(x, Followed):
-            self._queue.extend(x.followed())
+            self._queue.extend(x.roots())
         elif isinstance(x, BuiltinFunctionType):
             self._queue.append(x.__self__)
         else:
@@ -306,7 +304,7 @@ def _functions_of(member: Any) -> Iterator[FunctionType]:
     elif isinstance(member, functools.cached_property):
         yield from _functions_of(member.func)
     elif isinstance(member, Followed):
-        yield from (x for x in member.followed() if isinstance(x, FunctionType))
+        yield from (x for x in member.roots() if isinstance(x, FunctionType))
 
 
 def _is_operator(name: str) -> bool:

@@ -71,7 +71,7 @@ class TinyJit(Followed, Generic[P, R]):
         self._written: WrittenMemory | None = None
         self._bound: dict[int, TinyJit[..., R]] = {}
         # what the function is looked up in: itself, or its definition and the object
-        self._roots: Callable[[], list[Any]] = lambda: [fxn]
+        self.roots = lambda: [fxn]
         if fxn is not None:
             functools.update_wrapper(self, fxn)
 
@@ -84,14 +84,10 @@ class TinyJit(Followed, Generic[P, R]):
         if found is None:
             ref = weakref.ref(instance)
             bound: TinyJit[..., R] = TinyJit(_bind_weakly(self.fxn, ref))
-            bound._roots = lambda: [self.fxn, ref()]
+            bound.roots = lambda: [self.fxn, ref()]
             weakref.finalize(instance, self._bound.pop, key, None)
             found = self._bound[key] = bound
         return found
-
-    def followed(self) -> list[Any]:
-        """The objects in which the function finds what it uses."""
-        return self._roots()
 
     def reset(self) -> None:
         """Drop the capture: the next call runs as the first one did.
