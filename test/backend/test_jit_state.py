@@ -408,9 +408,138 @@ CHANGED: dict[str, Callable[[Wrap], list[Any]]] = {
 }
 
 
+# ---- what the function keeps ----
+
+
+def reads_later(wrap: Wrap) -> list[Any]:
+    kept: dict[str, Tensor] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        kept["h"] = x * 10
+        return x + 1
+
+    step, found = wrap(keep), []
+    for i in range(CALLS):
+        step(numbers(i))
+        found.append(kept["h"] + 0)
+    return [x.tolist() for x in found]
+
+
+def holds_each(wrap: Wrap) -> list[Any]:
+    kept = Box(h=None)
+
+    def keep(x: Tensor) -> Tensor:
+        kept.h = x * 10
+        return x + 1
+
+    step, found = wrap(keep), []
+    for i in range(CALLS):
+        step(numbers(i))
+        found += [kept.h] if i != 3 else []
+    return [x.tolist() for x in [*found, kept.h]]
+
+
+def appends(wrap: Wrap) -> list[Any]:
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x * 10)
+        return x + 1
+
+    step = wrap(keep)
+    for i in range(CALLS):
+        step(numbers(i))
+    return [x.tolist() for x in kept]
+
+
+def makes_containers(wrap: Wrap) -> list[Any]:
+    kept = Box(last=None, view=None)
+
+    def keep(x: Tensor) -> Tensor:
+        kept.last = {"pair": (x * 10, [x + 2, 3])}
+        kept.view = x[1:]
+        return x + 1
+
+    step, found = wrap(keep), []
+    for i in range(CALLS):
+        step(numbers(i, i + 1))
+        found.append((kept.last["pair"], kept.view))
+    return [[a.tolist(), b.tolist(), n, v.tolist()] for (a, (b, n)), v in found]
+
+
+def shares_its_result(wrap: Wrap) -> list[Any]:
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        y = x * 10
+        kept.append(y[:1])
+        return y
+
+    step = wrap(keep)
+    found = [step(numbers(i, 1)).tolist() for i in range(CALLS)]
+    return found + [x.tolist() for x in kept]
+
+
+def passes_back(wrap: Wrap) -> list[Any]:
+    kept = Box(h=numbers(0))
+
+    def keep(x: Tensor, h: Tensor) -> Tensor:
+        kept.h = h * 2 + x
+        return kept.h + x
+
+    step = wrap(keep)
+    return [step(numbers(i), kept.h).tolist() for i in range(CALLS)] + [kept.h.tolist()]
+
+
+def holds_gradients(wrap: Wrap) -> list[Any]:
+    layer = nn.Linear(2, 1, bias=False)
+    layer.weight = Tensor([[1.0, 2.0]], requires_grad=True).realize()
+    optimizer = nn.optim.SGD([layer.weight], lr=0.5)
+
+    def train(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = layer(x).sum().backward()
+        optimizer.step()
+        return loss
+
+    step, found = wrap(Tensor.train()(train)), []
+    for i in range(CALLS):
+        step(numbers(i, 1))
+        found += [layer.weight.grad] if i % 2 else []
+        found.append(layer.weight.clone().realize())
+    return [x.tolist() for x in found]
+
+
+def keeps_old_and_new(wrap: Wrap) -> list[Any]:
+    kept = Box(old=numbers(0), new=numbers(0))
+
+    def keep(x: Tensor) -> Tensor:
+        kept.old = kept.new
+        kept.new = x * 10
+        return x + 1
+
+    step, found = wrap(keep), []
+    for i in range(CALLS):
+        step(numbers(i))
+        found.append((kept.old.tolist(), kept.new.tolist()))
+    return found
+
+
+KEPT: list[Callable[[Wrap], list[Any]]] = [
+    reads_later,
+    holds_each,
+    appends,
+    makes_containers,
+    shares_its_result,
+    passes_back,
+    holds_gradients,
+    keeps_old_and_new,
+]
+
+
 @pytest.mark.parametrize(
     "program",
-    [pytest.param(p, id=p.__name__) for p in FOUND]
+    [pytest.param(p, id=p.__name__) for p in [*FOUND, *KEPT]]
     + [pytest.param(p, id=name) for name, p in CHANGED.items()],
 )
 def test_captured_programs_equal_plain_ones(program: Callable[[Wrap], list[Any]]) -> None:
@@ -439,3 +568,45 @@ def test_what_the_function_does_not_name_may_change() -> None:
         held.history.append(step(numbers(i)).clone())
     assert [x.item() for x in held.history] == [2 * i for i in range(CALLS)]
     assert len(runs) == 2
+
+
+def test_kept_gradients_are_overwritten_without_a_copy() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True).realize()
+
+    @TinyJit
+    def backward(x: Tensor) -> Tensor:
+        w.grad = None
+        return (w * x).sum().backward()
+
+    for i in range(3):
+        backward(numbers(i, 1))
+    first = id(w.grad)
+    backward(numbers(7, 1))
+    assert (id(w.grad), w.grad.tolist()) == (first, [7, 1])
+
+
+def test_items_that_move_in_a_list_cannot_be_repeated() -> None:
+    kept = [numbers(0), numbers(1)]
+
+    def shift(x: Tensor) -> Tensor:
+        del kept[0]
+        kept.append(x * 2)
+        return x + 1
+
+    step = TinyJit(shift)
+    step(numbers(1))
+    with pytest.raises(JitError, match="moves or removes items"):
+        step(numbers(1))
+
+
+def test_new_objects_that_hold_tensors_cannot_be_repeated() -> None:
+    kept = Box(state=None)
+
+    def keep(x: Tensor) -> Tensor:
+        kept.state = Box(h=x * 2)
+        return x + 1
+
+    step = TinyJit(keep)
+    step(numbers(1))
+    with pytest.raises(JitError, match="new object of type Box"):
+        step(numbers(1))

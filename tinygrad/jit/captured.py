@@ -15,6 +15,7 @@ from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.closure import Closure, WrittenMemory
 from tinygrad.jit.counters import ReplayCounters
 from tinygrad.jit.inputs import Inputs, difference
+from tinygrad.jit.kept import KeptTensors
 from tinygrad.jit.launches import group_launches, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
 from tinygrad.jit.native_replay import NativeReplay, is_native
@@ -30,7 +31,8 @@ R = TypeVar("R")
 class CapturedJit(Generic[R]):
     """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
 
-    `closure` is what the function uses besides, `written` is the memory that items write.
+    `closure` is what the function uses besides, `kept` what it creates besides its result, and
+    `written` the memory that items write.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class CapturedJit(Generic[R]):
         inputs: Inputs,
         drawn: DrawRecord,
         closure: Closure,
+        kept: KeptTensors,
         written: WrittenMemory,
     ) -> None:
         self._draws = ReplayedDraws(drawn, items)
@@ -57,6 +60,7 @@ class CapturedJit(Generic[R]):
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
+        self._kept = kept
         self._counters = ReplayCounters(items)
 
     def can_replay(self, inputs: Inputs) -> bool:
@@ -70,6 +74,7 @@ class CapturedJit(Generic[R]):
             raise JitError(difference(self._inputs.signature, inputs.signature))
         self._written.realize_readers(inputs, self._results.latest)
         self._copy_overwritten_inputs(inputs)
+        self._kept.make_room(inputs)
         if self._draws.count:
             self._draws.advance()
         if self._native is None or DEBUG >= 2:

@@ -84,10 +84,12 @@ class Closure:
         returned = [x.uop for x in tensors_in(result) if is_in_memory(x.uop)]
         used = touched.union(*(memory_of(view_base(node)) for node in returned))
         found = _Used(recording, used)
-        self._is_rebound = found.is_rebound
         survey = recording.before
+        # the function dropped a tensor, and put one in its place that it did not create
+        moved = any(x.is_lost() and not recording.is_replaced(x) for x in survey.links)
+        self._is_rebound = found.is_rebound or moved
         named = {id(x): x for x in survey.tensors() if found.is_used(x)}
-        links = [link for link in survey.links if _is_followed(link, named)]
+        links = [link for link in survey.links if _is_followed(link, named, recording)]
         hidden = found.others(named.values(), used.difference(inputs.numbers))
         if hidden:
             more = Survey(recording.roots, all_attributes=True)
@@ -207,14 +209,14 @@ def _nothing() -> None:
     return None
 
 
-def _is_followed(link: Link, named: dict[int, Tensor]) -> bool:
-    """Whether the place matters: what the function put there itself does not, if it did not use
-    what was there.
+def _is_followed(link: Link, named: dict[int, Tensor], recording: Recording) -> bool:
+    """Whether the place matters. What the function put there does not, if it did not use what was
+    there before: a replay puts it there, too.
     """
     value = link.value
     if link.is_tensor:
-        return id(value) in named or (value is not None and link.is_unchanged())
-    if isinstance(value, SCALARS) or link.is_unchanged():
+        return id(value) in named or not (value is None or recording.is_replaced(link))
+    if isinstance(value, SCALARS) or not recording.is_replaced(link):
         return True
     return any(id(x) in named for x in Survey([value]).tensors())
 

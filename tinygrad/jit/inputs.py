@@ -6,6 +6,7 @@ function runs the same kernels for two calls with equal `signature` and `fixed`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,6 +100,16 @@ def leaves(x: Any) -> list[Any]:
 def tensors_in(x: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples and dicts."""
     return [leaf for leaf in leaves(x) if isinstance(leaf, Tensor)]
+
+
+def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
+    """`x`, if it is a list, tuple or dict, with `function` applied to each item; else `x`."""
+    if isinstance(x, (list, tuple)):
+        new = [function(y) for y in x]
+        return type(x)(*new) if hasattr(x, "_fields") else type(x)(new)
+    if isinstance(x, dict):
+        return {name: function(y) for name, y in x.items()}
+    return x
 
 
 def _is_bound(x: Any) -> bool:

@@ -13,9 +13,12 @@ from typing import Any, TypeAlias
 
 from tinygrad.device import Buffer
 from tinygrad.execution.buffers import device_buffers
+from tinygrad.execution.capture import capturing
 from tinygrad.jit.inputs import tensors_in
+from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.survey import Link, Survey
 from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
 from tinygrad.tensor import Tensor
@@ -44,15 +47,44 @@ class Recording:
                 else:
                     self._lazy.append((weakref.ref(x), weakref.ref(x.uop)))
         self._mark = live_tensors.mark()
-        self.kept: list[Link] = []
-        """Where tensors are that the function created and kept, other than its results."""
+        self.places: list[Place] = []
+        """Where the function left tensors that it created, other than its results."""
 
     def settle(self, result: Any) -> None:
         """Realize the results, the writes to tensors that outlive the call, and what is kept."""
         results = tensors_in(result)
-        self.kept = self._find_kept(results)
-        kept = [link.value for link in self.kept]
-        realize_all([*results, *self._written(), *kept])
+        self._created = {id(x) for x in live_tensors.since(self._mark)}
+        fresh = self._created - {id(x) for x in results}
+        self.places = find_places(self.before, self.roots, fresh) if fresh else []
+        left = self.left()
+        if capturing():
+            _separate(left, results)
+        realize_all([*results, *self._written(), *left])
+
+    def left(self) -> list[Tensor]:
+        """The tensors in `places`."""
+        return [x for place in self.places for x in tensors_in(place.value)]
+
+    def is_replaced(self, link: Link) -> bool:
+        """Whether the function put a tensor that it created, or a container of some, in a place."""
+        if any(place.link.place == link.place for place in self.places):
+            return True
+        try:
+            return id(link.get()) in self._created
+        except (LookupError, AttributeError, ValueError):
+            return False
+
+    def created(self, results: Iterable[Tensor]) -> list[Tensor]:
+        """The live tensors that were created since the start of the call, other than `results`."""
+        returned = {id(x) for x in results}
+        found = live_tensors.since(self._mark)
+        return [x for x in found if isinstance(x, Tensor) and id(x) not in returned]
+
+    def known_memory(self, results: Iterable[Tensor]) -> set[Buffer]:
+        """The memory of `results`, and of tensors that were there before."""
+        known = {b for _, _, refs in self.stored for ref in refs if (b := ref()) is not None}
+        nodes = [view_base(x.uop) for x in results if is_in_memory(x.uop)]
+        return known.union(*map(memory_of, nodes))
 
     def lazy_was_realized(self) -> bool:
         """Whether one of the lazy tensors is in memory by now.
@@ -60,15 +92,6 @@ class Recording:
         A replay would compute it again: initialize weights anew, or run a pending write twice.
         """
         return any((x := ref()) is not None and is_in_memory(x.uop) for ref, _ in self._lazy)
-
-    def _find_kept(self, results: list[Tensor]) -> list[Link]:
-        fresh = {id(x) for x in live_tensors.since(self._mark)} - {id(x) for x in results}
-        if not fresh:
-            return []
-        links = Survey(self.roots).links
-        return [
-            link for link in links if id(link.value) in fresh and not is_uniform(link.value.uop)
-        ]
 
     def _written(self) -> list[Tensor]:
         """The tensors that the function wrote to without realizing them."""
@@ -82,6 +105,14 @@ class Recording:
             if id(x) in named or has_pending_write(x.uop):
                 found.append(x)
         return found
+
+
+def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
+    """Give tensors that share the value of a result memory of their own."""
+    bases = {view_base(x.uop) for x in results}
+    for x in left:
+        if view_base(x.uop) in bases and not is_in_memory(x.uop):
+            x.uop = in_own_memory(x.uop)
 
 
 def _is_stored(link: Link) -> bool:

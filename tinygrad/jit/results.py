@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar, cast
 
-from tinygrad.jit.inputs import Inputs, leaves
+from tinygrad.jit.inputs import Inputs, leaves, map_leaves
 from tinygrad.jit.substitution import Substitution
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
@@ -55,9 +55,4 @@ def _replaced(result: Any, nodes: dict[int, UOp]) -> Any:
         if node is None:
             return result
         return Tensor(node) if isinstance(result, Tensor) else node
-    if isinstance(result, (list, tuple)):
-        new = [_replaced(x, nodes) for x in result]
-        return type(result)(*new) if hasattr(result, "_fields") else type(result)(new)
-    if isinstance(result, dict):
-        return {name: _replaced(x, nodes) for name, x in result.items()}
-    return result
+    return map_leaves(lambda x: _replaced(x, nodes), result)

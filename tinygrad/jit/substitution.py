@@ -7,6 +7,8 @@ input becomes the view at the same offset into the call's input.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -15,6 +17,8 @@ from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.jit.inputs import Inputs
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+
+_NONE: Mapping[UOp, UOp] = MappingProxyType({})
 
 
 class Substitution:
@@ -34,9 +38,10 @@ class Substitution:
         bufs = tuple(self._buffer(b) for b in item.bufs)
         return ExecItem(item.ast, bufs, item.device, values, item.runner)
 
-    def node(self, root: UOp) -> UOp:
-        """A node over the call's buffers, with the sizes of the call."""
+    def node(self, root: UOp, known: Mapping[UOp, UOp] = _NONE) -> UOp:
+        """A node over the call's buffers, with the sizes of the call; `known` nodes replaced."""
         done: dict[UOp, UOp] = dict(zip(self._captured.nodes, self._inputs.nodes, strict=True))
+        done.update(known)
         for node in root.toposort():
             if node not in done:
                 done[node] = self._rebuilt(node, tuple(done[x] for x in node.src))

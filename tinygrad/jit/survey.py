@@ -106,6 +106,10 @@ class Link:
         """Whether the value was a tensor that is gone."""
         return self.is_tensor and self._held() is None
 
+    def renewed(self) -> Link:
+        """The same place, with the value that is there now."""
+        return Link(self.holder, self.key, self.kind, self.get())
+
     def get(self) -> Any:
         """The value that is there now. Raises an exception if there is none."""
         if self.kind is Kind.ITEM:
@@ -133,9 +137,10 @@ class Survey:
         self.arrays: list[tuple[Any, Any]] = []
         """The small arrays that were reached, and keys of their content."""
         self.opaque: list[Any] = []
+        self.known: dict[int, Any] = {}
+        """The objects that were reached, other than tensors, by id."""
         self._all = all_attributes
         self._names: set[str] = set()
-        # by id, which also keeps temporary objects alive, so that no id is used twice
         self._seen: dict[int, Any] = {}
         self._instances: list[_Instance] = []
         # tensors whose gradients were not followed
@@ -143,7 +148,8 @@ class Survey:
         self._classes: dict[type, _Class] = {}
         self._queue = deque(roots)
         self._run()
-        # keep no tensor alive
+        # keep no tensor alive, but all other objects, so that no id is used twice
+        self.known = {key: x for key, x in self._seen.items() if not isinstance(x, Tensor)}
         self._seen, self._fresh, self._instances, self._classes = {}, [], [], {}
 
     def tensors(self) -> list[Tensor]:
@@ -193,6 +199,7 @@ class Survey:
             self._visit_items(x)
             self._visit_instance(x)
         elif isinstance(x, ModuleType):
+            self._seen[id(vars(x))] = vars(x)
             self._instances.append(_Instance(vars(x), None))
         elif isinstance(x, type):
             self._classes.setdefault(x, _Class(x))
@@ -209,9 +216,11 @@ class Survey:
     def _visit_function(self, x: FunctionType) -> None:
         names = names_of(x.__code__)
         self._names |= names.attributes
+        self._seen[id(x.__globals__)] = x.__globals__
         for name in sorted(names.globals & x.__globals__.keys()):
             self._link(x.__globals__, name, Kind.ITEM, x.__globals__[name])
         for cell in x.__closure__ or ():
+            self._seen[id(cell)] = cell
             if not _is_empty(cell):
                 self._link(cell, "cell_contents", Kind.ATTRIBUTE, cell.cell_contents)
         for name in ("__defaults__", "__kwdefaults__"):
@@ -239,6 +248,7 @@ class Survey:
             return
         found = self._classes.setdefault(kind, _Class(kind))
         if attributes is not None:
+            self._seen[id(attributes)] = attributes
             self._instances.append(_Instance(attributes, found))
         for name in slots:
             self._link(x, name, Kind.ATTRIBUTE, getattr(x, name))

@@ -18,6 +18,7 @@ from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure, WrittenMemory
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
+from tinygrad.jit.kept import KeptTensors
 from tinygrad.jit.recording import Recording
 from tinygrad.jit.survey import Followed
 from tinygrad.settings import JIT
@@ -149,12 +150,19 @@ class TinyJit(Followed, Generic[P, R]):
             raise JitError("manual_seed was called inside a captured function; call it outside")
         written = {b.base or b for item in capture.items for b in item.written}
         touched = {b.base or b for item in capture.items for b in item.bufs}
-        self._written = WrittenMemory(recording.stored, written, inputs, tensors_in(result))
+        results = tensors_in(result)
+        self._written = WrittenMemory(recording.stored, written, inputs, results)
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)
         if not recording.lazy_was_realized():
+            kept = KeptTensors(
+                recording.places,
+                recording.created([*results, *recording.left()]),
+                written - recording.known_memory(results) - inputs.numbers.keys(),
+                inputs,
+            )
             self.captured = CapturedJit(
-                result, capture.items, inputs, drawn, closure, self._written
+                result, capture.items, inputs, drawn, closure, kept, self._written
             )
         return result
 
