@@ -111,7 +111,7 @@ class KeptTensors:
     ) -> None:
         self._captured = captured
         self._written = written
-        # stand-ins for nodes, in the same memory, which no tensor refers to
+        # stand-ins for nodes of the captured call, in the same memory
         self._memory: dict[UOp, UOp] = {}
         self._templates: list[tuple[Place, Any]] = []
         self._may_stay = True
@@ -127,6 +127,8 @@ class KeptTensors:
         nodes = [node for x in others for node in self._below(x)]
         # the nodes of earlier calls in the memory that the next one writes
         self._earlier = [weakref.ref(x) for x in dict.fromkeys([*self._memory, *nodes])]
+        self._stand_ins = list(self._memory.values())
+        self._memory.clear()
         self._latest: _Latest | None = None
 
     def _below(self, x: Tensor) -> list[UOp]:
@@ -160,7 +162,7 @@ class KeptTensors:
         """Put new tensors into all places, and copy what is in the memory of earlier ones that are
         still alive; returns the new nodes in that memory.
         """
-        nodes = {node: _in_same_memory(node) for node in self._memory.values()}
+        nodes = {node: _in_same_memory(node) for node in self._stand_ins}
         substitution = Substitution(self._captured, inputs)
 
         def fill(template: Any) -> Any:
