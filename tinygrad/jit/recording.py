@@ -18,7 +18,6 @@ from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.survey import Link, Survey
 from tinygrad.storage.live_tensors import live_tensors
-from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
 from tinygrad.tensor import Tensor
@@ -112,7 +111,7 @@ def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
     bases = {view_base(x.uop) for x in results}
     for x in left:
         if view_base(x.uop) in bases and not is_in_memory(x.uop):
-            x.uop = in_own_memory(x.uop)
+            x.replace(x.clone())
 
 
 def _is_stored(link: Link) -> bool:
