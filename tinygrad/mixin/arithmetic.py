@@ -33,7 +33,8 @@ class ArithmeticMixin(TensorCore):
         a, b = self.uop, self._operand(x, op)
         if a.dtype is not b.dtype:
             dtype = least_upper_dtype(a.dtype, b.dtype)
-            a, b = (node.cast(dtype) for node in off_files(a, b))
+            a, b = off_files(a, b)
+            a, b = a.cast(dtype), b.cast(dtype)
         shape_a, shape_b = a.shape, b.shape
         if shape_a != shape_b and not is_scalar(b) and not is_scalar(a):
             shape = broadcast_shape(shape_a, shape_b)

@@ -13,6 +13,7 @@ from tinygrad.mixin.placement import PlacementMixin
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.storage import StorageMixin
 from tinygrad.sharding import Sharding
+from tinygrad.storage.files import as_range_of_file
 from tinygrad.storage.host_values import bound_size, read_array
 from tinygrad.storage.views import is_constant
 from tinygrad.uop.device_value import is_file
@@ -40,8 +41,11 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
             return np.empty(shape, np.float32 if bits else to_numpy_dtype(self.dtype))
         if not is_constant(self.uop):
             check_readable(self.uop)
-        gathered = isinstance(self.device, Sharding) or is_file(self.device)
-        x = self.to("CPU") if gathered else self
+        x = self
+        if is_file(self.device):
+            x = self._new(as_range_of_file(self.uop))
+        elif isinstance(self.device, Sharding):
+            x = self.to("CPU")
         x.realize()
         array = read_array(x.uop)
         # read_array copies the buffer; a view of that copy is copied again, to be contiguous

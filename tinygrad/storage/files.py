@@ -104,6 +104,14 @@ def write(tensor: TensorBase, value: UOp) -> None:
     _renew(changed)
 
 
+def as_range_of_file(node: UOp) -> UOp:
+    """A view of a file as a BUFFER of its bytes; copied to the CPU if they are not one range."""
+    part = stored_range(node)
+    if part is None:
+        return node.copy_to_device("CPU")
+    return file_buffer(part, cast(tuple[int, ...], node.shape))
+
+
 def stored_bytes(tensor: TensorBase) -> memoryview:
     """The row-major bytes of a value, in memory or in a file; it is computed if necessary."""
     node = tensor.uop
@@ -112,17 +120,17 @@ def stored_bytes(tensor: TensorBase) -> memoryview:
     is_scattered = is_file(node.device) and contiguous_range(node) is None
     if is_scattered or isinstance(node.device, Sharding):
         node = node.copy_to_device(Device.DEFAULT)
-    part = _stored_range(node)
+    part = stored_range(node)
     if part is None:
         computed = tensor._new(in_own_memory(node) if is_constant(node) else node.contiguous())
         realize_all((computed,))
-        part = _stored_range(computed.uop)
+        part = stored_range(computed.uop)
     assert part is not None, "what was stored as contiguous is one range of memory"
     return part.as_memoryview()
 
 
-def _stored_range(node: UOp) -> Buffer | None:
-    """The memory of a value, if it is a contiguous range of a buffer."""
+def stored_range(node: UOp) -> Buffer | None:
+    """The memory of a value on one device, if it is a contiguous range of a buffer."""
     found = None if node.device is None else contiguous_range(node)
     if found is None or found[0].op is not Ops.BUFFER or not found[0].is_realized:
         return None

@@ -19,11 +19,10 @@ from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
-from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
+from tinygrad.storage.files import stored_range
 from tinygrad.storage.host_arrays import file_buffer
 from tinygrad.tensor import Tensor
-from tinygrad.uop import Ops
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 
@@ -93,13 +92,7 @@ def stored_run(tensor: Tensor) -> Buffer | None:
     """The memory of a tensor on one device, if it is a contiguous range of a buffer in row-major
     order.
     """
-    run = contiguous_range(tensor.uop)
-    if run is None or run[0].op is not Ops.BUFFER or not run[0].is_realized:
-        return None
-    node, offset = run
-    buffer = node.buffer
-    assert isinstance(buffer, Buffer), "a tensor on one device has one buffer"
-    return buffer.view(int(tensor.numel()), tensor.dtype, offset * tensor.dtype.itemsize)
+    return stored_range(tensor.uop)
 
 
 def memory_of(tensor: Tensor) -> Buffer:

@@ -36,8 +36,13 @@ def off_files(*srcs: N) -> tuple[N, ...]:
     """The sources of an op, those in files copied to the device or layout of the others, or to the
     default device if there are no others. They are replicated next to sharded ones of other shapes.
     """
-    if not any(is_file(x.device) for x in srcs):
-        return srcs
+    for x in srcs:
+        if is_file(x.device):
+            return _off_files(srcs)
+    return srcs
+
+
+def _off_files(srcs: tuple[N, ...]) -> tuple[N, ...]:
     others = [x for x in srcs if x.device is not None and not is_file(x.device)]
     if not others:
         return tuple(off_file(x) for x in srcs)
