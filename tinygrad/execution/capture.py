@@ -23,12 +23,14 @@ class JitError(RuntimeError):
 
 @dataclass
 class Capture:
-    """What TinyJit records: the `ScheduleItem`s that run, and the arenas of their temporaries.
+    """What TinyJit records: the `ScheduleItem`s that run, the arenas of their temporaries, and the
+    symbolic ranges that each call checks, with the values of their Variables.
 
     No temporary outlives its plan, so the plans of a capture share one arena a device.
     """
 
     items: list[Any] = field(default_factory=list)
+    ranges: dict[Any, dict[str, int]] = field(default_factory=dict)
     arenas: dict[str, Buffer] = field(default_factory=dict)
 
     def arena(self, device: str, nbytes: int) -> Buffer:

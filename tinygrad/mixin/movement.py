@@ -12,9 +12,10 @@ from typing import Any, Self
 
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.symbolic_range import check_range
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
-from tinygrad.uop.ops import UOp, WindowArg, resolve, sint, smax
+from tinygrad.uop.ops import UOp, WindowArg, sint, smax
 from tinygrad.uop.sint import same_size
 
 Padding = tuple[tuple[sint, sint], ...]
@@ -199,7 +200,8 @@ class MovementMixin(TensorCore):
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
         """Slice each axis from `start` to `end`, excluded; None keeps the whole axis.
 
-        Raises ValueError for bounds outside of the axis.
+        Raises ValueError for bounds outside of the axis, IndexError if bound Variables put them
+        there.
 
         >>> Tensor.arange(9).reshape(3, 3).shrink(((0, 2), None)).tolist()
         [[0, 1, 2], [3, 4, 5]]
@@ -209,9 +211,10 @@ class MovementMixin(TensorCore):
             raise ValueError(f"shrink{tuple(arg)} needs one (start, end) for each axis of {shape}")
         given = ((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
         bounds = tuple((start, end) for start, end in (_integers("shrink", (*b,)) for b in given))
-        for (start, end), size in zip(bounds, shape, strict=True):
-            fits = (0 <= start, start <= end, end <= size)
-            if not all(resolve(condition) for condition in fits):
+        for axis, (start, end) in enumerate(bounds):
+            if not all_int((start, end, shape[axis])):
+                check_range(start, end, axis, shape)
+            elif not 0 <= start <= end <= shape[axis]:
                 text = format_shape((start, end))
                 raise ValueError(f"shrink: {text} is not within an axis of {format_shape(shape)}")
         return self._view(self.uop.shrink(bounds), Ops.SHRINK, bounds)
