@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.backend.kernel_counts import Array, array, tensor
-from tinygrad import GlobalCounters, Tensor, dtypes
+from tinygrad import GlobalCounters, Sharding, Tensor, dtypes
 
 SHAPE = (4, 1, 5, 3)
 INDEX_SHAPES = ((), (2,), (3, 1), (1, 2), (3, 2), (0, 1))
@@ -281,3 +281,36 @@ def test_slice_assignment_costs_the_slice(table: Tensor) -> None:
     GlobalCounters.reset()
     table[100:110] = 0
     assert GlobalCounters.global_mem <= 10 * WIDTH * 4
+
+
+# ---- writing to slices with steps ----
+
+STEPPED = [
+    slice(None, -3, -2),
+    slice(None, None, -1),
+    slice(6, 1, -2),
+    slice(1, 7, 3),
+    slice(None, None, 2),
+    slice(-1, None, 3),
+    slice(5, 5, -1),
+]
+
+
+@pytest.mark.parametrize("index", STEPPED, ids=str)
+@pytest.mark.parametrize(
+    "place", ["CPU", Sharding(("CPU", "CPU:1")), Sharding(("CPU", "CPU:1"), 0)], ids=str
+)
+def test_slices_with_any_step_are_written(index: slice, place: Any) -> None:
+    for is_realized in (False, True):
+        x, expected = Tensor(list(range(8)), device=place), np.arange(8)
+        x = x.realize() if is_realized else x + 0
+        x[index] += 3
+        expected[index] += 3
+        view, numpy_view = x[index], expected[index]
+        view *= 2
+        numpy_view *= 2
+        assert x.tolist() == expected.tolist()
+        x[index] = 50
+        expected[index] = 50
+        assert x.tolist() == expected.tolist()
+        assert view.tolist() == numpy_view.tolist()

@@ -227,3 +227,60 @@ def test_ops_that_need_a_known_size_raise(run: Callable[[Tensor], object], messa
     x = Tensor.arange(10)[: Variable("n", 1, 10).bind(5)]
     with pytest.raises(ValueError, match=message):
         run(x)
+
+
+# ---- positions out of range ----
+
+
+def position(value: int) -> UOp:
+    return Variable("pos", -2, 20).bind(value)
+
+
+OUT_OF_RANGE: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda x: x[:, position(16)], r"elements 16 to 17 .* axis 1 of size 16: .* with pos = 16"),
+    (lambda x: x[:, position(-1)], r"elements -1 to 0 .* axis 1 of size 16: .* with pos = -1"),
+    (lambda x: x[position(3), 0], r"elements 3 to 4 .* axis 0 of size 3: .* pos = 3; the shape is"),
+    (lambda x: x[:, : position(17)], r"elements 0 to 17 .* of size 16: .* with pos = 17"),
+    (lambda x: x[:, position(15) : position(15) + 2], r"elements 15 to 17 .* with pos = 15"),
+    (lambda x: x[:, position(5) : 4], r"elements 5 to 4 .* with pos = 5"),
+    (lambda x: x[:, : bound(3)][:, position(3)], r"of size 3: .* with pos = 3, length = 3; .*gth"),
+    (lambda x: x[:, : bound(3) + 16], r"elements 0 to 19 .* \(0, \(length\+16\)\) with length = 3"),
+    (lambda x: x.__setitem__((0, position(16)), 1), "elements 16 to 17 .* with pos = 16"),
+    (lambda x: x.shrink((None, (position(16), position(16) + 1), None)), "elements 16 to 17"),
+]
+
+
+@pytest.mark.parametrize(("use", "message"), OUT_OF_RANGE)
+def test_a_position_out_of_range_is_an_error(use: Callable[[Any], Any], message: str) -> None:
+    x = Tensor(DATA).realize()
+    with pytest.raises(IndexError, match=message):
+        use(x)
+    np.testing.assert_array_equal(x.numpy(), DATA)
+
+
+def test_positions_are_checked_in_every_call_of_a_captured_function() -> None:
+    cache = Tensor.zeros(4).contiguous().realize()
+
+    @TinyJit
+    def write(x: Tensor, at: UOp) -> Tensor:
+        cache[at] = x[0]
+        return (cache + 0).realize()
+
+    expected = np.zeros(4)
+    for i in (0, 1, 2, 3):
+        expected[i] = i + 1
+        found = write(Tensor([float(i + 1)]).realize(), position(i))
+        assert found.tolist() == expected.tolist()
+    for i in (4, 20, -1):
+        with pytest.raises(IndexError, match=rf"axis 0 of size 4: .* with pos = {i}"):
+            write(Tensor([9.0]).realize(), position(i))
+    assert cache.tolist() == expected.tolist()
+
+
+def test_positions_that_no_value_puts_out_of_range_are_not_checked_in_every_call() -> None:
+    cache = Tensor.zeros(4).contiguous().realize()
+    read = TinyJit(lambda x, at: (cache[at] + x).realize())
+    for i in range(4):
+        read(Tensor([1.0]).realize(), Variable("in_range", 0, 3).bind(i))
+    assert read.captured is not None
+    assert not read.captured._ranges

@@ -7,7 +7,7 @@ results, assignments, drawn random numbers, counters and traces.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.execution.capture import JitError
@@ -32,7 +32,7 @@ class CapturedJit(Generic[R]):
     """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
 
     `closure` is what the function uses besides, `kept` what it creates besides its result, and
-    `written` the memory that items write.
+    `written` the memory that items write. `ranges` are those of an axis that each call checks.
     """
 
     def __init__(
@@ -44,12 +44,14 @@ class CapturedJit(Generic[R]):
         closure: Closure,
         kept: KeptTensors,
         written: WrittenMemory,
+        ranges: dict[Any, dict[str, int]],
     ) -> None:
         self._draws = ReplayedDraws(drawn, items)
         self.jit_cache = items = self._draws.items
         self._results = Results(result, inputs)
         self._inputs = inputs
         self._written = written
+        self._ranges = ranges
         launches = [[item] for item in items]
         self._lifetimes: list[Lifetimes] = [input_lifetimes(launches, inputs)]
         self._native: NativeReplay | None = None
@@ -72,6 +74,8 @@ class CapturedJit(Generic[R]):
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self._inputs.signature:
             raise JitError(difference(self._inputs.signature, inputs.signature))
+        for symbolic, values in self._ranges.items():
+            symbolic.check(values | inputs.values)
         self._written.realize_readers(inputs, self._results.latest)
         self._copy_overwritten_inputs(inputs)
         self._kept.make_room(inputs)

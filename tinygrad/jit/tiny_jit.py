@@ -162,7 +162,14 @@ class TinyJit(Followed, Generic[P, R]):
                 inputs,
             )
             self.captured = CapturedJit(
-                result, capture.items, inputs, drawn, closure, kept, self._written
+                result,
+                capture.items,
+                inputs,
+                drawn,
+                closure,
+                kept,
+                self._written,
+                capture.ranges,
             )
         return result
 

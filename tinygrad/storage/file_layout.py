@@ -28,7 +28,7 @@ class ByteRanges(NamedTuple):
 
 
 def byte_ranges(view: UOp) -> tuple[UOp, ByteRanges]:
-    """The BUFFER that a view reads, and where. Raises ValueError for a view of which elements
+    """The BUFFER that a view reads, and where. Raises RuntimeError for a view of which elements
     share bytes, or are no bytes of the file.
     """
     import numpy as np
@@ -78,7 +78,7 @@ class _Layout:
         first = self._positions().reshape(-1)
         ordered = np.sort(first)
         if ordered[0] < 0 or (np.diff(ordered) < itemsize).any():
-            raise ValueError(
+            raise RuntimeError(
                 "a view that pads or repeats the bytes of a file cannot be written; write to the "
                 "bytes themselves"
             )
@@ -127,7 +127,7 @@ def _moved_positions(first: Array, move: UOp) -> Array:
     if move.op is Ops.BITCAST and move.dtype.itemsize == move.src[0].dtype.itemsize:
         return first
     if move.op in {Ops.BITCAST, Ops.WINDOW, Ops.UNWINDOW}:
-        raise ValueError(
+        raise RuntimeError(
             f"a {move.op.name} of reordered elements of a file cannot be written; write to the "
             "bytes themselves"
         )

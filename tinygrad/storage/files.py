@@ -85,7 +85,7 @@ def replace(tensor: TensorBase, device: str) -> UOp:
 def write(tensor: TensorBase, value: UOp) -> None:
     """Writes `value` to the part of a file that `tensor` is, at once.
 
-    Raises ValueError for a view that repeats bytes, FileError if the file cannot be written.
+    Raises RuntimeError for a view that repeats bytes, FileError if the file cannot be written.
     """
     device = tensor.uop.device
     assert is_file(device), f"{device} is no file"
@@ -189,3 +189,5 @@ def _renew(written: Iterable[UOp]) -> None:
     for x in live_tensors:
         if is_file(x.uop.device):
             x.uop = x.uop.substitute(table)
+            if x._aliases is not None:
+                x._aliases.uop = x._aliases.uop.substitute(table)

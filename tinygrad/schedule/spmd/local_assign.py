@@ -22,6 +22,8 @@ def lower_slice_assign(node: UOp, target: UOp, value: UOp, part: SliceAssign) ->
     layout = node.device
     split_axes = layout.split_axes if isinstance(layout, Sharding) else ()
     is_sharded_alike = part.value.device == layout
+    # the array that the slice is of: the written memory, maybe reshaped
+    shape = part.array.shape
     window = target
     offsets: list[tuple[int, sint]] = []
     for axis, (before, _) in enumerate(part.padding):
@@ -32,12 +34,12 @@ def lower_slice_assign(node: UOp, target: UOp, value: UOp, part: SliceAssign) ->
         assert isinstance(layout, Sharding)
         if is_sharded_alike:
             continue
-        if size == node.shape[axis]:
-            start = block_start(layout, axis, node.shape)
+        if size == shape[axis]:
+            start = block_start(layout, axis, shape)
             block = cast(int, target.shape[axis])
             value = slice_axis(pad_axis(value, axis, 0, block), axis, start, start + block)
             continue
-        first, offset, length = _window(layout, axis, node.shape, before, size)
+        first, offset, length = _window(layout, axis, shape, before, size)
         window = slice_axis(window, axis, first, first + length)
         value = pad_axis(value, axis, length, length)
         low = smin(smax(offset, -length), size) + length
