@@ -31,11 +31,15 @@ class Canonical:
     lines: tuple[str, ...]
 
 
+class BindingConflict(ValueError):
+    """One Variable has two values in a graph."""
+
+
 def canonicalize(sink: UOp) -> Canonical:
     """Number the buffers of a graph and remove its bindings.
 
     Raises:
-        ValueError: one Variable is bound to two values.
+        BindingConflict: one Variable is bound to two values.
     """
     done: dict[UOp, UOp] = {}
     found: list[UOp] = []
@@ -84,7 +88,9 @@ def _unbind(node: UOp, values: dict[str, int]) -> UOp:
     variable, value = node.unbind()
     name = variable.arg[0]
     if values.setdefault(name, value) != value:
-        raise ValueError(f"Variable {name} is bound to {values[name]} and to {value} in one graph")
+        raise BindingConflict(
+            f"Variable {name} is bound to {values[name]} and to {value} in one graph"
+        )
     return variable
 
 

@@ -8,17 +8,19 @@ whether it was computed or not, and no other tensor does.
 
 from __future__ import annotations
 
+from tinygrad.helpers import all_int
 from tinygrad.storage.aliases import set_whole, updated_whole, whole_tensor, whole_value
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.pending_writes import note_write
-from tinygrad.storage.realization import realize_all, realize_readers
+from tinygrad.storage.realization import realize_all, realize_readers, store_constant
 from tinygrad.storage.shards import check_writable, with_stored_shard
-from tinygrad.storage.views import is_whole_memory, selected_shard, view_base
+from tinygrad.storage.views import is_uniform, is_whole_memory, selected_shard, view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_for_assign
+from tinygrad.uop.slice_assign import sink_expand
 
 
 def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
@@ -32,6 +34,12 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     if any(op is Ops.MSELECT for op, _ in tensor._steps):
         _assign_shard(tensor, value)
         return
+    if _is_symbolic(tensor):
+        # another view may be at another value of the Variable; in memory, both can be computed
+        stored = whole_tensor(tensor)
+        if is_uniform(stored.uop):
+            store_constant(stored)
+        realize_all((stored,))
     whole = whole_value(tensor)
     new = updated_whole(tensor, value) if tensor._steps else value
     if is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole):
@@ -66,8 +74,17 @@ def _assign_shard(tensor: TensorBase, value: UOp) -> None:
     tensor.uop = before
 
 
+def _is_symbolic(tensor: TensorBase) -> bool:
+    """Whether the place of a view in a value that is not in memory depends on a Variable."""
+    if view_base(whole_value(tensor)).op in {Ops.BUFFER, Ops.ASSIGN}:
+        return False
+    return any(op is Ops.SHRINK and not all_int(sum(arg, ())) for op, arg in tensor._steps)
+
+
 def _check_distinct(tensor: TensorBase) -> None:
     """Raises RuntimeError if several elements of a view are one element of memory."""
+    if any(op is Ops.EXPAND for op, _ in tensor._steps):
+        tensor._steps = sink_expand(tensor._steps, whole_value(tensor).shape)
     for op, arg in tensor._steps:
         if op is Ops.EXPAND:
             raise RuntimeError(

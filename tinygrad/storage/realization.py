@@ -12,6 +12,7 @@ from typing import Any
 from tinygrad.execution import realize_tensors
 from tinygrad.execution.buffers import storage_of
 from tinygrad.gradient import carry_over
+from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.storage.aliases import set_whole
 from tinygrad.storage.copy_on_write import RealizedAliases
 from tinygrad.storage.dependents import dependents
@@ -56,13 +57,19 @@ def realize_all(tensors: Any) -> None:
     if shards:
         replace_nodes(shards)
         roots = nodes_to_compute(tensors)
-    try:
-        _compute(roots)
-        return
-    except Exception:
-        if not _settle_readers(tensors):
-            raise
-    _compute(nodes_to_compute(tensors))
+    is_settled = False
+    while roots:
+        try:
+            _compute(roots)
+            return
+        except BindingConflict:
+            if not _compute_first_write(roots):
+                raise
+        except Exception:
+            if is_settled or not _settle_readers(tensors):
+                raise
+            is_settled = True
+        roots = nodes_to_compute(tensors)
 
 
 def _compute(nodes: list[UOp]) -> None:
@@ -77,6 +84,19 @@ def _compute(nodes: list[UOp]) -> None:
         replace_nodes(computed | {node: lost_value(node) for node in lost})
         raise
     replace_nodes(computed)
+
+
+def _compute_first_write(nodes: list[UOp]) -> bool:
+    """Compute the first pending write below `nodes` by itself, since they bind one Variable to
+    several values. Returns whether there is one that is not all of `nodes`.
+    """
+    write = next((x for x in UOp.sink(*nodes).toposort() if x.op is Ops.ASSIGN), None)
+    if write is None or nodes == [write]:
+        return False
+    readers = with_readers_of_overwritten([write])[1:]
+    for node in (*readers, write):
+        _compute([node])
+    return True
 
 
 def _settle_readers(tensors: Any) -> bool:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 from tinygrad.dtype import dtypes
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import broadcast_node
+from tinygrad.uop.broadcast import SymbolicShape, broadcast_node
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.shape import movement_shape
 
 ViewStep: TypeAlias = tuple[Ops, Any]
 """A step from an array to a view of it: a movement op, DETACH, BITCAST or MSELECT, and its
@@ -65,6 +66,41 @@ def apply_steps(node: UOp, steps: Sequence[ViewStep]) -> UOp:
     for step in steps:
         node = apply_step(node, step)
     return node
+
+
+def sink_expand(steps: Sequence[ViewStep], shape: SymbolicShape) -> tuple[ViewStep, ...]:
+    """Equal steps from an array of `shape`, where an axis is expanded after it is sliced; an axis
+    that is sliced to one element is not expanded at all.
+    """
+    found: list[ViewStep] = []
+    # the shapes before and after the expansions that are left out of `found`
+    old = new = shape
+    for number, (op, arg) in enumerate(steps):
+        if op is Ops.EXPAND:
+            if len(arg) > len(old):
+                old = (1,) * (len(arg) - len(old)) + old
+                found.append((Ops.RESHAPE, old))
+            new = arg
+            continue
+        if op in {Ops.SHRINK, Ops.FLIP, Ops.PERMUTE}:
+            new = movement_shape(op, new, arg)
+            arg = _on_unexpanded_axes(op, arg, old)
+        elif old != new or op is not Ops.RESHAPE:
+            expanded = [(Ops.EXPAND, new)] if old != new else []
+            return (*found, *expanded, *steps[number:])
+        old = movement_shape(op, old, arg)
+        new = old if op is Ops.RESHAPE else new
+        found.append((op, arg))
+    return (*found, (Ops.EXPAND, new)) if old != new else tuple(found)
+
+
+def _on_unexpanded_axes(op: Ops, arg: Any, shape: SymbolicShape) -> Any:
+    """The argument of a SHRINK, FLIP or PERMUTE where axes of size 1 are not expanded yet."""
+    if op is Ops.SHRINK:
+        return tuple((0, 1) if size == 1 else b for size, b in zip(shape, arg, strict=True))
+    if op is Ops.FLIP:
+        return tuple(flip and size != 1 for size, flip in zip(shape, arg, strict=True))
+    return arg
 
 
 def update_view(array: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
