@@ -186,7 +186,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         x: Self = self
         if count * stride != size:
             pairs = tuple((0, count * stride - size if i == axis else 0) for i in range(self.ndim))
-            x = self._view(self.uop.pad(pairs), Ops.PAD, pairs)
+            x = self._padded_view(pairs)
         return x.unflatten(axis, (count, stride))._slice_axis(axis + 1, 0, 1).squeeze(axis + 1)
 
     def _index_select(self, tensors: dict[int, Any]) -> Self:

@@ -198,7 +198,7 @@ class JoiningMixin(CreationMixin):
         )
 
     def diagonal(self) -> Self:
-        """The diagonal of a square matrix, as a vector. Raises ValueError for other shapes.
+        """The diagonal of a square matrix, a view. Raises ValueError for other shapes.
 
         >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
         [1, 4]
@@ -206,7 +206,8 @@ class JoiningMixin(CreationMixin):
         if self.ndim != 2 or self.shape[0] != self.shape[1]:
             raise ValueError(f"diagonal takes a square matrix, not shape {self.shape}")
         n = self.shape[0]
-        return self.flatten().pad(((0, n),)).reshape(n, n + 1).shrink(((0, n), (0, 1))).flatten()
+        rows = self.flatten()._padded_view(((0, n),)).reshape(n, n + 1)
+        return rows.shrink(((0, n), (0, 1))).flatten()
 
 
 def _add_disjoint(a: UOp, b: UOp, dtype: Any) -> UOp:

@@ -257,6 +257,10 @@ class MovementMixin(TensorCore):
             pairs = tuple((smax(before, 0), smax(after, 0)) for before, after in pairs)
         return self._derive(node.pad(pairs))
 
+    def _padded_view(self, pairs: Padding) -> Self:
+        """Pad with zeros that no view of the result selects, so that it is a view itself."""
+        return self._view(self.uop.pad(pairs), Ops.PAD, pairs)
+
     def repeat(self, repeats: Any, *args: Any) -> Self:
         """Repeat the whole tensor along each axis; extra counts add leading axes.
 

@@ -159,7 +159,10 @@ def _reads_older(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> 
             known[node] = any(known[x] for x in sources)
         elif node not in known:
             memory = movement_base(node.src[0]) if node.op is Ops.ASSIGN else node
-            if memory in buffers:
+            is_later = (
+                node.op is Ops.ASSIGN and memory in buffers and node.arg > buffers[memory].arg
+            )
+            if memory in buffers and not is_later:
                 known[node] = True
                 continue
             stack.append((node, True))

@@ -93,8 +93,7 @@ def _compute_first_write(nodes: list[UOp]) -> bool:
     write = next((x for x in UOp.sink(*nodes).toposort() if x.op is Ops.ASSIGN), None)
     if write is None or nodes == [write]:
         return False
-    readers = with_readers_of_overwritten([write])[1:]
-    for node in (*readers, write):
+    for node in with_readers_of_overwritten([write]):
         _compute([node])
     return True
 

@@ -82,6 +82,9 @@ def sink_expand(steps: Sequence[ViewStep], shape: SymbolicShape) -> tuple[ViewSt
                 found.append((Ops.RESHAPE, old))
             new = arg
             continue
+        if op is Ops.DETACH:
+            found.append((op, arg))
+            continue
         if op in {Ops.SHRINK, Ops.FLIP, Ops.PERMUTE}:
             new = movement_shape(op, new, arg)
             arg = _on_unexpanded_axes(op, arg, old)
