@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.fetch import fetch
-from tinygrad.gradient import compute_gradient
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
@@ -32,7 +31,9 @@ from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.shards import ShardsMixin
 from tinygrad.mixin.visualization import VisualizationMixin
 from tinygrad.sharding.drawing import where
+from tinygrad.storage.backward import gradients
 from tinygrad.storage.files import placed_anew
+from tinygrad.storage.grad_mode import Derived, enter_no_grad, exit_no_grad
 from tinygrad.storage.host_arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.partial_gradients import keep_partial_gradients
@@ -159,7 +160,8 @@ class Tensor(
         >>> (x * x).sum().gradient(x)[0].tolist()
         [2.0, 4.0]
         """
-        found = compute_gradient(self.uop, self._root_gradient(gradient), [x.uop for x in targets])
+        found = gradients(self.uop, self._root_gradient(gradient), targets)
+        state = True if self._requires_grad else None
         results = []
         for i, x in enumerate(targets):
             node = found.get(x.uop)
@@ -168,7 +170,7 @@ class Tensor(
                     f"gradient: the tensor does not depend on target {i}, {x!r}; leave it out, "
                     "or pass materialize_grads=True for zeros"
                 )
-            results.append(x.zeros_like() if node is None else self._new(node))
+            results.append(x.zeros_like() if node is None else self._new(node, state))
         return results
 
     def _root_gradient(self, gradient: Self | None) -> UOp:
@@ -190,25 +192,34 @@ class Tensor(
             )
         return gradient.uop.cast(self.dtype)
 
-    def backward(self, gradient: Self | None = None) -> Self:
+    def backward(self, gradient: Self | None = None, retain_graph: bool = False) -> Self:
         """Accumulate the gradients of this tensor in `grad` of all tensors that require one.
 
-        `gradient` is the upstream gradient. Raises RuntimeError for a tensor of several elements
-        without it, and for a tensor of integers or bools.
+        `gradient` is the upstream gradient. What was stored on the way loses its history: a second
+        `backward()` through it needs `retain_graph=True` in the first. Raises RuntimeError for a
+        tensor of several elements without `gradient`, for a tensor of integers or bools, if it
+        depends on no tensor that requires a gradient, and if a gradient needs a history that was
+        not kept, or a value that was modified in place.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
-        wanted = [x for x in live_tensors if isinstance(x, Tensor) and x.requires_grad]
-        targets = list(dict.fromkeys(x.uop for x in wanted))
-        found = compute_gradient(self.uop, self._root_gradient(gradient), targets)
+        wanted = [x for x in live_tensors if isinstance(x, Tensor) and x._requires_grad]
+        found = gradients(self.uop, self._root_gradient(gradient), wanted, not retain_graph)
+        if not found:
+            raise RuntimeError(
+                f"backward: {self!r} depends on no tensor that requires a gradient; set "
+                "requires_grad=True on those to differentiate by, before computing with them"
+            )
         for x in wanted:
             node = found.get(x.uop)
             if node is not None:
-                new = self._new(node)
+                new = self._new(node.detach(), False)
                 x.grad = new if x.grad is None else x.grad + new
+                if x._requires_grad is True and not retain_graph:
+                    x._requires_grad = Derived.DIFFERENTIATED
         return self
 
     # ---- modes ----
@@ -233,6 +244,22 @@ class Tensor(
         [12.0, 12.0, 12.0]
         """
         return keep_partial_gradients()
+
+    class no_grad(ContextDecorator):
+        """A `with` block, or a function decorator, whose results require no gradient and keep no
+        history. It belongs to the thread.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> with Tensor.no_grad():
+        ...     (x * 2).requires_grad
+        False
+        """
+
+        def __enter__(self) -> None:
+            enter_no_grad()
+
+        def __exit__(self, *exception: object) -> None:
+            exit_no_grad()
 
     class train(ContextDecorator):
         """Set `Tensor.training` for a `with` block, or as a decorator for a function.

@@ -122,7 +122,7 @@ def assigned_view(node: UOp) -> UOp:
     """
     while node.op in {Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL}:
         node = node.src[node.arg.output if node.op is Ops.CUSTOM_KERNEL else 0]
-    if node.op in GroupOp.Movement or node.op is Ops.MSELECT:
+    if node.op in GroupOp.Movement or node.op in {Ops.MSELECT, Ops.DETACH}:
         return node.replace(src=(assigned_view(node.src[0]),))
     return node
 

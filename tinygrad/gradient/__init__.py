@@ -6,7 +6,23 @@
 | `custom` | rules attached to single nodes |
 """
 
-from tinygrad.gradient.custom import CustomRule, carry_over, with_gradient
-from tinygrad.gradient.differentiate import compute_gradient, cosine
+from tinygrad.gradient.custom import CustomRule, carry_over, carry_over_to, with_gradient
+from tinygrad.gradient.differentiate import (
+    Paths,
+    compute_gradient,
+    cosine,
+    find_paths,
+    gradient_along,
+)
 
-__all__ = ["CustomRule", "carry_over", "compute_gradient", "cosine", "with_gradient"]
+__all__ = [
+    "CustomRule",
+    "Paths",
+    "carry_over",
+    "carry_over_to",
+    "compute_gradient",
+    "cosine",
+    "find_paths",
+    "gradient_along",
+    "with_gradient",
+]

@@ -40,12 +40,16 @@ def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:
 def carry_over(replaced: dict[UOp, UOp]) -> None:
     """Carry custom gradients over to nodes (values) rebuilt from others (keys)."""
     for old, new in replaced.items():
-        if old is new or old.op is not new.op:
-            continue
-        custom = _custom.get(old)
-        if custom is not None:
-            sources = tuple(replaced.get(x, x) for x in custom.sources)
-            with_gradient(new, custom.rule, *sources)
+        if old is not new and old.op is new.op:
+            carry_over_to(new, old, replaced)
+
+
+def carry_over_to(new: UOp, old: UOp, replaced: dict[UOp, UOp]) -> None:
+    """Carry the custom gradient of `old` over to `new`, whose sources are rebuilt."""
+    custom = _custom.get(old)
+    if custom is not None:
+        sources = tuple(replaced.get(x, x) for x in custom.sources)
+        with_gradient(new, custom.rule, *sources)
 
 
 def custom_gradient(node: UOp) -> CustomGradient | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
@@ -31,44 +32,81 @@ GradientRule = Callable[[UOp, UOp], Gradients]
 # ---- the walk ----
 
 
+@dataclass(frozen=True)
+class Paths:
+    """The way from a root to targets: `order` are the nodes on some path, sources first. A BUFFER
+    among `definitions` has its definition as its source.
+    """
+
+    targets: set[UOp]
+    order: dict[UOp, None]
+    definitions: dict[UOp, UOp]
+
+
 def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
     """The gradient by each of `targets` that `root` depends on.
 
     `root_gradient` has the shape of `root`; each result the shape, dtype and layout of its target.
     """
+    return gradient_along(find_paths(root, targets), root, root_gradient)
+
+
+def find_paths(
+    root: UOp, targets: Iterable[UOp], definition_of: Callable[[UOp], UOp | None] | None = None
+) -> Paths:
+    """The paths from `root` to `targets`. `definition_of` is asked for the node that was stored in
+    each BUFFER below `root`.
+    """
     wanted = set(targets)
-    order = _order_to(root, wanted)
-    gradients: dict[UOp, UOp] = {root: root_gradient}
-    for node in reversed(order):
-        gradient = gradients.get(node)
-        if gradient is None or not _sources(node):
-            continue
-        for source, part in zip(_sources(node), _gradients_by_sources(node, gradient)):
-            if part is None or source not in order:
-                continue
-            known = gradients.get(source)
-            gradients[source] = part if known is None else _add(known, part)
-    return {x: gradient_like(gradients[x], x) for x in wanted if x in gradients}
-
-
-def _sources(node: UOp) -> tuple[UOp, ...]:
-    custom = custom_gradient(node)
-    return node.src if custom is None else custom.sources
-
-
-def _order_to(root: UOp, targets: set[UOp]) -> dict[UOp, None]:
-    """The nodes on some path from `root` to a target, sources first."""
+    definitions: dict[UOp, UOp] = {}
     leads: dict[UOp, bool] = {}
     stack: list[tuple[UOp, bool]] = [(root, False)]
     while stack:
         node, ready = stack.pop()
         if ready:
-            leads[node] = node in targets or any(leads[x] for x in _sources(node))
+            leads[node] = node in wanted or any(leads[x] for x in _sources(node, definitions))
         elif node not in leads:
+            if node.op is Ops.BUFFER and definition_of is not None:
+                definition = definition_of(node)
+                if definition is not None:
+                    definitions[node] = definition
             # graphs are acyclic: a node on the stack cannot be reached again below itself
             stack.append((node, True))
-            stack.extend((x, False) for x in _sources(node) if x not in leads)
-    return {node: None for node, does in leads.items() if does}
+            stack.extend((x, False) for x in _sources(node, definitions) if x not in leads)
+    return Paths(wanted, {node: None for node, does in leads.items() if does}, definitions)
+
+
+def gradient_along(paths: Paths, root: UOp, root_gradient: UOp) -> dict[UOp, UOp]:
+    """The gradient by each target of `paths` that `root` depends on."""
+    order, definitions = paths.order, paths.definitions
+    gradients: dict[UOp, UOp] = {root: root_gradient}
+    for node in reversed(order):
+        gradient = gradients.get(node)
+        sources = _sources(node, definitions)
+        if gradient is None or not sources:
+            continue
+        is_stored = node in definitions
+        parts = (gradient,) if is_stored else _gradients_by_sources(node, gradient)
+        for source, part in zip(sources, parts):
+            if part is None or source not in order:
+                continue
+            known = gradients.get(source)
+            gradients[source] = part if known is None else _add(known, part)
+    return {x: gradient_like(gradients[x], x) for x in paths.targets if x in gradients}
+
+
+def _sources(node: UOp, definitions: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """The nodes that the gradient of `node` may go to."""
+    if not node.src:
+        definition = definitions.get(node)
+        return () if definition is None else (definition,)
+    custom = custom_gradient(node)
+    if custom is not None:
+        return custom.sources
+    op = node.op
+    if op in _STOPS or (op is Ops.CAST and not dtypes.is_float(node.dtype)):
+        return ()
+    return node.src
 
 
 def _gradients_by_sources(node: UOp, gradient: UOp) -> Sequence[UOp | None]:
@@ -375,10 +413,14 @@ def _scatter_max(g: UOp, y: UOp) -> Gradients:
     return is_max * share, None
 
 
+# ops that no gradient passes
+_STOPS = GroupOp.Comparison | {
+    *(Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
+    *(Ops.THREEFRY, Ops.TRUNC, Ops.BITCAST, Ops.DETACH),
+}
+
 RULES: dict[Ops, GradientRule] = {
-    **dict.fromkeys(GroupOp.Comparison, _none),
-    **dict.fromkeys((Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR), _none),
-    **dict.fromkeys((Ops.THREEFRY, Ops.TRUNC, Ops.BITCAST, Ops.DETACH), _none),
+    **dict.fromkeys(_STOPS, _none),
     Ops.CAST: _cast,
     Ops.RECIPROCAL: _reciprocal,
     Ops.SIN: _sin,

@@ -1,7 +1,7 @@
 """Base of all mixins: the properties of a tensor, and results derived from its node.
 
 Input: tensors. Output: new tensors of derived nodes. Invariant: a result requires a gradient if one
-of its operands does. Mutation of tensors is in `tinygrad.storage`.
+of its operands does, unless gradients are disabled. Mutation of tensors is in `tinygrad.storage`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tinygrad.device import Device
 from tinygrad.dtype import DType, dtypes, to_dtype
 from tinygrad.helpers import prod
 from tinygrad.storage.copy_on_write import mark_shared
+from tinygrad.storage.grad_mode import gradients_disabled, open_blocks
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
@@ -33,15 +34,17 @@ class TensorCore(TensorBase):
         """The result of an operation on this tensor and `others`, as a tensor."""
         wanted = self._requires_grad
         for other in others:
-            if wanted is True:
+            if wanted:
                 break
             theirs = other._requires_grad
-            if theirs is not False and wanted is not theirs:
+            if theirs is not False:
                 wanted = theirs
         if uop is self.uop or uop.op in VIEW_OPS:
             # the same memory in another tensor that is no view of this one
             mark_shared(uop)
-        return self._new(uop, wanted)
+        if open_blocks.count and gradients_disabled():
+            return self._new(uop if wanted is False else uop.detach(), False)
+        return self._new(uop, wanted and True)
 
     def _unshard_axis(self, axis: int, by: str | None) -> Self:
         """The same value with `axis` unsharded.

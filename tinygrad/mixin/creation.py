@@ -15,6 +15,8 @@ from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
 from tinygrad.storage.files import open_file, placed_anew
+from tinygrad.storage.grad_mode import Leaf
+from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
 from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_constant
@@ -53,13 +55,20 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         Setting it to True gives a tensor of constants memory of its own, since equal constants are
         one node, and the gradient is that of this tensor alone.
         """
-        return self._requires_grad
+        state = self._requires_grad
+        return None if state is None else bool(state)
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
-        if wanted and self._requires_grad is not True and is_constant(self.uop):
-            store_constant(self)
-        self._requires_grad = wanted
+        state = self._requires_grad
+        if not wanted:
+            if wanted is False and state and not isinstance(state, Leaf):
+                self._alias(self.detach())
+            self._requires_grad = wanted
+        elif not state:
+            if is_constant(self.uop):
+                store_constant(self)
+            self._requires_grad = Leaf(live_tensors.now())
 
     def requires_grad_(self, requires_grad: bool | None = True) -> Self:
         """Set `requires_grad`; returns the tensor itself.

@@ -70,8 +70,9 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         """The gradient rule: each result's gradient goes to the last occurrence of its maximum."""
 
         def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
-            nodes = (gradient, node, source)
-            g, values, x = (cls._new(y, False).transpose(axis, -1) for y in nodes)
+            g, x = (cls._new(y, False).transpose(axis, -1) for y in (gradient, source))
+            # `node` may have been stored by a kernel that rounded otherwise
+            values = x._scan(-1, Ops.MAX)
             position = cls.arange(x.shape[-1], dtype=dtypes.int32)
             last = (x.eq(values) | x.isnan()).where(position, 0)._scan(-1, Ops.MAX)
             wide = g.cast(sum_acc_dtype(g.dtype)).uop

@@ -14,11 +14,12 @@ from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.storage.assignment import assign
 from tinygrad.storage.files import write
+from tinygrad.storage.history import assigned_value, is_leaf
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
-from tinygrad.storage.views import is_constant
+from tinygrad.storage.views import is_constant, is_in_memory
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.ops import UOp
@@ -120,8 +121,9 @@ class StorageMixin(CreationMixin):
 
         This tensor, its views, the tensor that it is a view of, and the views of that see the new
         content, and no other tensors do. Memory is written when one of them is realized; a file at
-        once, with a value on any device. Raises ValueError if shape or dtype differ, ShardingError
-        if the devices do, RuntimeError for an expanded view.
+        once, with a value on any device. The gradient of `x` is kept, unless this tensor is a leaf
+        or never requires one: `requires_grad` was set to True, or is False. Raises ValueError if
+        shape or dtype differ, ShardingError if the devices do, RuntimeError for an expanded view.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
         [3, 4]
@@ -142,6 +144,10 @@ class StorageMixin(CreationMixin):
             return self
         value = off_file(value, self.device)
         self._check_same_devices(value)
+        if self._requires_grad is not None or x._requires_grad:
+            if not is_in_memory(self.uop) and is_leaf(self):
+                realize_all((self,))  # values that were computed from it have its gradient
+            value = assigned_value(self, value, x._requires_grad)
         assign(self, value, self.device)
         return self
 

@@ -21,7 +21,7 @@ def whole_tensor(tensor: TensorBase) -> TensorBase:
     """The tensor that this one is a view of, or another that stands for it."""
     if not tensor._steps or tensor._aliases is None:
         return tensor
-    whole = TensorBase._new(tensor._aliases.uop, False)
+    whole = TensorBase._new(tensor._aliases.uop, tensor._requires_grad and True)
     whole._aliases = tensor._aliases
     tensor._aliases.add(whole._number)
     return whole

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Self, cast
 
+from tinygrad.storage.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
@@ -46,6 +47,10 @@ class LiveTensors:
         """The tensor with a number, if it exists."""
         ref = self._refs.get(number)
         return None if ref is None else ref()
+
+    def now(self) -> int:
+        """A number above those of all tensors so far, and below those of later ones."""
+        return next(self._numbers)
 
     def __iter__(self) -> Iterator[TensorBase]:
         found = (ref() for ref in list(self._refs.values()))
@@ -124,7 +129,8 @@ class AliasGroup:
 class TensorBase:
     """A reference to a node of the graph, with a gradient and the tensors that it aliases.
 
-    `_requires_grad` is True, False, or None, which an optimizer makes True.
+    `_requires_grad` is the state of `grad_mode`: None, which an optimizer makes a leaf, False, or
+    one of those that require a gradient.
     """
 
     __slots__ = ("__weakref__", "_aliases", "_number", "_requires_grad", "_steps", "grad", "uop")
@@ -139,13 +145,13 @@ class TensorBase:
     """The tensors that share memory with this one; None if it has no views and is none."""
     _steps: tuple[ViewStep, ...]
     """The steps from the value of `aliases` to this view of it."""
-    _requires_grad: bool | None
+    _requires_grad: GradState
 
     # `==` is elementwise, so identity tells tensors apart
     __hash__ = object.__hash__
 
     @classmethod
-    def _new(cls, uop: UOp, requires_grad: bool | None = None) -> Self:
+    def _new(cls, uop: UOp, requires_grad: GradState = None) -> Self:
         self = object.__new__(cls)
         self.uop = uop
         self._requires_grad = requires_grad
@@ -155,13 +161,17 @@ class TensorBase:
 
     def _view(self, uop: UOp, *step: Any) -> Self:
         """A view with the value `uop`, by one step, an op and its argument, or by none."""
-        new = self._new(uop, self._requires_grad)
+        state = self._requires_grad
+        new = self._new(uop, state and True)
         group = self._aliases
         if group is None:
             group = self._aliases = AliasGroup(self.uop, self._number)
         group.add(new._number)
         new._aliases = group
         new._steps = (*self._steps, cast(ViewStep, step)) if step else self._steps
+        if open_blocks.count and state is not False and gradients_disabled():
+            new.uop, new._requires_grad = uop.detach(), False
+            new._steps = (*new._steps, (Ops.DETACH, None))
         return new
 
     def _alias(self, other: TensorBase) -> None:

@@ -40,12 +40,12 @@ def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
     gradients = _gradients_among(tensors) if _depth.get() else {}
     found = [x.uop for x in tensors if x not in gradients]
     if gradients:
-        exact = [_sum(map(_without_rounding, x.uop.split_uop(Ops.ADD))) for x in gradients]
+        exact = [_sum(map(_without_rounding, _split(x.uop))) for x in gradients]
         # sinks reductions over devices to the root
         nodes = optimize_communication(UOp.sink(*exact)).src
         for x, node in zip(gradients, nodes, strict=True):
             addends = _addends(node)
-            x.uop = _sum(addends)
+            x.uop = _sum(addends).detach()
             found += [addend.src[0] if _is_kept(addend) else addend for addend in addends]
     return found
 
@@ -55,6 +55,17 @@ def _gradients_among(tensors: Iterable[TensorBase]) -> dict[TensorBase, None]:
     sharded = {x: None for x in tensors if isinstance(x.uop.device, Sharding)}
     gradients = {x.grad for x in live_tensors} if sharded else set()
     return {x: None for x in sharded if x in gradients}
+
+
+def _split(gradient: UOp) -> Iterator[UOp]:
+    """The addends of a gradient, whose addends are detached gradients themselves."""
+    stack = [gradient]
+    while stack:
+        node = stack.pop()
+        if node.op is Ops.ADD or node.op is Ops.DETACH:
+            stack.extend(reversed(node.src))
+        else:
+            yield node
 
 
 def _without_rounding(node: UOp) -> UOp:

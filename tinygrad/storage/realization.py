@@ -16,6 +16,7 @@ from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.storage.aliases import set_whole
 from tinygrad.storage.copy_on_write import RealizedAliases
 from tinygrad.storage.dependents import dependents
+from tinygrad.storage.history import histories
 from tinygrad.storage.host_shards import shard_on_host
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.lock import exclusive
@@ -29,10 +30,10 @@ from tinygrad.storage.partial_gradients import values_to_compute
 from tinygrad.storage.pending_writes import (
     find_readers,
     readers_of_overwritten,
-    renote_write,
     with_readers_of_overwritten,
 )
 from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.rebuild import rebuilt
 from tinygrad.storage.shards import with_stored_shard
 from tinygrad.storage.views import (
     is_constant,
@@ -125,6 +126,7 @@ def realize_readers(memory: Collection[UOp]) -> None:
     readers = dict.fromkeys(find_readers(memory))
     if readers:
         _compute(with_readers_of_overwritten(list(readers)))
+    histories.overwritten(memory)
 
 
 def nodes_to_compute(tensors: Any) -> list[UOp]:
@@ -192,34 +194,15 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     # most tensors are views of a realized node: their other dependents need not be registered
     dependents.register(x.uop for x, path in paths if not path)
     changed = dependents.of(table).union(*(path for _, path in paths))
+    kept = histories.to_keep(table, paths)
     done = dict(table)
     aliases = RealizedAliases()
     for x, _ in paths:
         if x.uop in changed:
-            new = _rebuilt(x.uop, changed, done)
+            new = rebuilt(x.uop, changed, done)
             if new is not x.uop:
                 x.uop = new
                 if isinstance(x, TensorBase):
                     aliases.add(x)
     carry_over(done)
-
-
-def _rebuilt(root: UOp, changed: set[UOp], done: dict[UOp, UOp]) -> UOp:
-    """`root` with the keys of `done` replaced. Only nodes in `changed` are above a key; their
-    rebuilt forms are added to `done`.
-    """
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        pending = [x for x in node.src if x in changed and x not in done]
-        if pending:
-            stack.extend(pending)
-            continue
-        stack.pop()
-        src = tuple([done.get(x, x) for x in node.src])
-        done[node] = node.with_sources(src)
-        renote_write(node, done[node])
-    return done[root]
+    histories.stored(table, kept)

@@ -129,7 +129,7 @@ class TensorGraphMixin(NodeMovementMixin):
 
     def detach(self) -> Self:
         """The value; no gradient flows through."""
-        return type(self)(Ops.DETACH, self.dtype, (self,))
+        return self if self.op is Ops.DETACH else type(self)(Ops.DETACH, self.dtype, (self,))
 
     def assign(self, value: Self) -> Self:
         """Store `value` into the buffer that this node is a view of.

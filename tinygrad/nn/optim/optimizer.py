@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.sharding import Sharding
+from tinygrad.storage.history import make_leaf
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import TensorDevice, device_names
 
@@ -63,6 +64,8 @@ class Optimizer(ABC):
                 "pass nn.state.get_parameters(model), with requires_grad left None or True"
             )
         _give_memory(self.params + self.buffers)
+        for param in self.params:
+            make_leaf(param)
         self.devices = [param.device for param in self.params]
         self.fused = bool(FUSE_OPTIM.value if fused is None else fused) and self.elementwise
         self.groups = self._split([list(range(len(self.params)))])

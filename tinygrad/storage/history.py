@@ -1,0 +1,427 @@
+"""Histories: what was computed into a BUFFER, for gradients to go back through it.
+
+Input: nodes that were just stored, and BUFFERs that are overwritten. Output: for a BUFFER, its
+definition: the node that was stored there, over the BUFFERs below it. Invariant: a definition reads
+the content that its value was computed from. So a BUFFER that is overwritten is replaced in
+definitions by a placeholder, which has no memory and takes over the history.
+
+Values that require a gradient keep their history until `backward()` went through it. So do
+undecided ones (`requires_grad` None) if a live tensor is below that may be differentiated by; of
+these, at most `MAX_DEPTH` above each other and `MAX_UNDECIDED` in all. The history of the others is
+cut, and a gradient that would need it raises. Nothing else keeps a history.
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from tinygrad.device import Buffer, copy_buffer
+from tinygrad.dtype import dtypes
+from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.gradient import carry_over, carry_over_to
+from tinygrad.storage.dependents import dependents
+from tinygrad.storage.grad_mode import Derived, GradState, Leaf, gradients_disabled
+from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
+from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
+from tinygrad.storage.views import selected_shard, view_base
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import ViewStep, update_view
+
+MAX_DEPTH = 16
+"""The undecided values above each other that keep their history."""
+MAX_UNDECIDED = 64
+"""The undecided values that keep their history."""
+
+_IN_PLACE = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
+_REORDERED = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
+
+
+class Reason(enum.Enum):
+    """Why a BUFFER has no history although a gradient may want to go through it."""
+
+    RELEASED = enum.auto()
+    """`backward()` went through it."""
+    CUT = enum.auto()
+    """It was undecided, above too many others."""
+    CAPTURED = enum.auto()
+    """A captured function computed it, and replays overwrite it."""
+
+
+class Lost(NamedTuple):
+    """A lost history. `first` and `last` bound the time, as in `live_tensors.now`, at which it was
+    lost: the first for the values below, the last for the value itself.
+    """
+
+    reason: Reason
+    first: int
+    last: int
+
+
+class Keep(enum.Enum):
+    """What becomes of the history of a value."""
+
+    ALWAYS = enum.auto()
+    BOUNDED = enum.auto()
+    RELEASED = enum.auto()
+    NEVER = enum.auto()
+    CUT = enum.auto()
+
+
+class Histories:
+    """The definitions of BUFFERs, all in weak tables: a definition lives as long as its BUFFER."""
+
+    def __init__(self) -> None:
+        self.definitions: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+        self.lost: weakref.WeakKeyDictionary[UOp, Lost] = weakref.WeakKeyDictionary()
+        # the undecided values among `definitions`, oldest first, and how many are above each other
+        self._depths: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+        self.placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()
+        # the leaf that a placeholder is the older content of
+        self._leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
+
+    def __bool__(self) -> bool:
+        """Whether a gradient may meet a history, or the lack of one."""
+        return bool(len(self.definitions) or len(self.lost))
+
+    # ---- reading ----
+
+    def definition(self, buffer: UOp) -> UOp | None:
+        """The node that a gradient continues at from a BUFFER: its definition, or the leaf that it
+        is the older content of.
+        """
+        found = self.definitions.get(buffer)
+        if found is None and buffer in self._leaves:
+            found = self._leaves[buffer]()
+        return found
+
+    def older_views(self, nodes: Iterable[UOp]) -> dict[UOp, UOp]:
+        """The views (values) of leaves among `nodes`, by the same views of older content."""
+        if not len(self._leaves):
+            return {}
+        leaves = [(old, ref()) for old, ref in self._leaves.items()]
+        return {
+            node.substitute({leaf: old}): node
+            for node in nodes
+            if node.op is not Ops.BUFFER
+            for old, leaf in leaves
+            if leaf is not None and view_base(node) is leaf
+        }
+
+    # ---- values that were stored ----
+
+    def to_keep(
+        self, table: dict[UOp, UOp], paths: Sequence[tuple[TensorBase | AliasGroup, list[UOp]]]
+    ) -> dict[UOp, Keep]:
+        """What becomes of the history of each computed node that has one (keys of `table`; values
+        are where it is stored). `paths` lead from tensors to the nodes.
+
+        Nodes of different histories that share a BUFFER get one each; those without, a detached
+        view.
+        """
+        states: dict[UOp, list[GradState]] = {}
+        for x, path in paths:
+            if path and not any(node.op is Ops.DETACH for node in path):
+                found = states.setdefault(path[-1], [])
+                if isinstance(x, TensorBase):
+                    found.append(x._requires_grad)
+        kept: dict[UOp, Keep] = {}
+        owners: dict[UOp, UOp] = {}
+        for key, place in table.items():
+            keep = _keep(key, states.get(key))
+            if keep is not Keep.NEVER and (key.op in _IN_PLACE or place.op is Ops.BUFFER):
+                kept[key] = keep
+                if key.op not in _IN_PLACE and owners.setdefault(place, key) is not key:
+                    table[key] = _copy_of(place)
+        if len(owners) < len(table):
+            for key, place in table.items():
+                if place in owners and key not in kept and key.op not in _IN_PLACE:
+                    table[key] = place.detach()
+        return kept
+
+    def stored(self, table: dict[UOp, UOp], kept: dict[UOp, Keep]) -> None:
+        """Record the histories of nodes (keys of `table`) that were stored, and over what others
+        are now.
+        """
+        writes = [key for key in table if key.op in _IN_PLACE]
+        if not (kept or len(self.definitions) or (writes and len(self.lost))):
+            return
+        new = {
+            table[key]: key
+            for key in kept
+            if key.op not in _IN_PLACE and _is_moved(key, table[key])
+        }
+        outcome = {buffer: kept[key] for buffer, key in new.items()}
+        if writes or len(table) > 1 or len(self.definitions):
+            contents, older = _contents(writes, table)
+            seeds = {key: place for key, place in table.items() if key not in older}
+            for memory, (write, value) in contents.items():
+                keep = outcome[memory] = kept.get(write, Keep.NEVER)
+                if keep in {Keep.ALWAYS, Keep.BOUNDED}:
+                    if value is None:
+                        outcome[memory] = Keep.CUT
+                    else:
+                        new[memory] = value
+            self._replace(seeds, older, new, contents)
+        else:
+            self.definitions.update(new)
+        for buffer, keep in outcome.items():
+            if keep is Keep.RELEASED:
+                self._lose(buffer, Reason.RELEASED)
+            elif keep is Keep.CUT:
+                self._lose(buffer, Reason.CUT)
+        bounded = [buffer for buffer, keep in outcome.items() if keep is Keep.BOUNDED]
+        if bounded:
+            self._bound(bounded)
+
+    def overwritten(self, memory: Iterable[UOp]) -> None:
+        """Note that code outside of the graph overwrites these BUFFERs with data."""
+        if len(self.definitions) or len(self.lost):
+            self._replace({}, {}, {}, dict.fromkeys(memory))
+
+    def _replace(
+        self,
+        seeds: dict[UOp, UOp],
+        older: dict[UOp, UOp],
+        new: dict[UOp, UOp],
+        written: Collection[UOp],
+    ) -> None:
+        """Add definitions, and rebuild all over the values of `seeds`, with placeholders for the
+        older contents of the BUFFERs `written`. The writes `older` (keys), which were followed by
+        others, become the values that they wrote.
+        """
+        known = dict(self.definitions)
+        dependents.register([*known.values(), *new.values()])
+        above = dependents.of([*seeds, *older, *written])
+        affected = [d for d in (*known.values(), *new.values()) if d in above]
+        if written and affected:
+            seeds |= self._placeholders_for(written, affected, {*seeds, *older}, new)
+        done = dict(seeds)
+        for node, value in older.items():
+            done[node] = rebuilt(value, above, done)
+        owned = {seeds.get(b) if b in written else b: d for b, d in known.items()}
+        for memory in written:
+            self.forget(memory)
+        for buffer, definition in (*owned.items(), *new.items()):
+            if buffer is None:
+                continue
+            changed = definition
+            if definition in above:
+                for x in definition.src:
+                    if x in above:
+                        rebuilt(x, above, done)
+                changed = with_rebuilt_sources(definition, done)
+                carry_over_to(changed, definition, done)
+            self.definitions[buffer] = changed
+        carry_over(done)
+
+    def _placeholders_for(
+        self,
+        written: Collection[UOp],
+        definitions: list[UOp],
+        replaced: Collection[UOp],
+        new: Collection[UOp],
+    ) -> dict[UOp, UOp]:
+        """A placeholder for each BUFFER of `written` that some definition reads. It takes over the
+        history of the BUFFER; that of a leaf leads to the leaf. Nothing below `replaced` is read.
+        """
+        sources = dict.fromkeys(x for d in definitions for x in d.src)
+        below = UOp.sink(*sources).toposort(gate=lambda node: node not in replaced)
+        found = {}
+        for memory in written:
+            if memory not in below:
+                continue
+            old = UOp.new_buffer(memory.device, memory.arg.shape, memory.dtype)
+            found[memory] = old
+            self.placeholders.add(old)
+            if memory in self._depths:
+                self._depths[old] = self._depths[memory]
+            if memory in self.lost:
+                self.lost[old] = self.lost[memory]
+            elif memory not in self.definitions and memory not in new:
+                self._leaves[old] = weakref.ref(memory)
+        return found
+
+    # ---- undecided values ----
+
+    def _bound(self, buffers: list[UOp]) -> None:
+        """Keep the histories of undecided values within the limits."""
+        live = {x.uop for x in live_tensors if x._requires_grad is not False}
+        for buffer in buffers:
+            definition = self.definitions[buffer]
+            order = definition.toposort(gate=lambda node: node.op is not Ops.DETACH)
+            below = [node for node in order if node.op is Ops.BUFFER]
+            lost = [found for node in below if (found := self.lost.get(node)) is not None]
+            depth = 1 + max((self._depths.get(node, 0) for node in below), default=0)
+            if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
+                self._cut(buffer, lost)
+            elif self._is_useful(definition, live):
+                self._depths[buffer] = depth
+            else:
+                del self.definitions[buffer]
+        while len(self._depths) > MAX_UNDECIDED:
+            self._cut(next(iter(self._depths)), ())
+
+    def _is_useful(self, definition: UOp, live: set[UOp]) -> bool:
+        """Whether a gradient may be wanted by a node below an undecided value. If not, the
+        histories below it are dropped too.
+        """
+        seen: set[UOp] = set()
+        stack = list(definition.src)
+        while stack:
+            node = stack.pop()
+            if node in seen or not dtypes.is_float(node.dtype):
+                continue
+            seen.add(node)
+            if node in live:
+                return True
+            if node.op is Ops.BUFFER:
+                below = self.definitions.get(node)
+                if node in self.lost or (below is not None and node not in self._depths):
+                    return True
+                if below is not None:
+                    stack.append(below)
+            elif node.op is not Ops.DETACH:
+                stack.extend(node.src)
+        for node in seen:
+            if self._depths.pop(node, None) is not None:
+                del self.definitions[node]
+        return False
+
+    def _cut(self, buffer: UOp, below: Iterable[Lost]) -> None:
+        first = min((x.first if x.reason is Reason.CUT else 0 for x in below), default=None)
+        now = live_tensors.now()
+        self._lose(buffer, Reason.CUT, now if first is None else first)
+
+    # ---- histories that end ----
+
+    def release(self, buffers: Iterable[UOp]) -> None:
+        """Drop the histories of values that `backward()` went through."""
+        for buffer in buffers:
+            if self.definitions.get(buffer) is not None:
+                self._lose(buffer, Reason.RELEASED)
+
+    def captured(self, nodes: Iterable[UOp]) -> None:
+        """Drop the histories of results of a captured function, which replays overwrite."""
+        for buffer in {view_base(node) for node in nodes}:
+            if buffer.op is Ops.BUFFER and dtypes.is_float(buffer.dtype):
+                self._lose(buffer, Reason.CAPTURED)
+
+    def forget(self, node: UOp) -> None:
+        """Drop the history of what has become a leaf."""
+        buffer = view_base(node)
+        self.definitions.pop(buffer, None)
+        self._depths.pop(buffer, None)
+        self.lost.pop(buffer, None)
+
+    def _lose(self, buffer: UOp, reason: Reason, first: int = 0) -> None:
+        self.definitions.pop(buffer, None)
+        self._depths.pop(buffer, None)
+        self.lost[buffer] = Lost(reason, first, live_tensors.now())
+
+
+histories = Histories()
+
+
+def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
+    """The node to write for `value`, whose state is `wanted`, to `tensor`, which requires a
+    gradient from now on if the value does. Leaves, and tensors that never require a gradient, are
+    written as data.
+    """
+    state = tensor._requires_grad
+    if wanted is not False and (state is False or is_leaf(tensor) or gradients_disabled()):
+        return value.detach()
+    if state is None and wanted:
+        tensor._requires_grad = Derived.ASSIGNED
+    elif state is Derived.DIFFERENTIATED:
+        tensor._requires_grad = True
+    return value
+
+
+def is_leaf(tensor: TensorBase) -> bool:
+    """Whether a tensor is a leaf that requires a gradient, or a view of one."""
+    aliases = () if tensor._aliases is None else tensor._aliases.live()
+    return any(isinstance(x._requires_grad, Leaf) for x in (tensor, *aliases))
+
+
+def make_leaf(tensor: TensorBase) -> None:
+    """Make a stored tensor that requires a gradient a leaf, whose history ends here."""
+    if not isinstance(tensor._requires_grad, Leaf):
+        tensor._requires_grad = Leaf(live_tensors.now())
+    histories.forget(tensor.uop)
+
+
+def _keep(key: UOp, states: list[GradState] | None) -> Keep:
+    """What becomes of the history of a node that tensors of these states refer to."""
+    if not dtypes.is_float(key.dtype):
+        return Keep.NEVER
+    in_place = key.op in _IN_PLACE
+    if not states:
+        # only values above it refer to it
+        return Keep.BOUNDED if in_place else Keep.NEVER
+    if in_place and any(isinstance(x, Leaf) for x in states):
+        return Keep.NEVER
+    if True in states:
+        return Keep.ALWAYS
+    if any(x is not False and x is not Derived.DIFFERENTIATED for x in states):
+        return Keep.BOUNDED
+    return Keep.RELEASED if Derived.DIFFERENTIATED in states else Keep.NEVER
+
+
+def _is_moved(key: UOp, place: UOp) -> bool:
+    """Whether a value was computed into `place`, and not found there."""
+    while key.op in {Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD} | _REORDERED:
+        key = key.src[0]
+    return key is not place and key.op not in _IN_PLACE
+
+
+def _copy_of(place: UOp) -> UOp:
+    """A BUFFER with the content of another."""
+    parts = device_buffers(place)
+    copies = [Buffer(part.device, part.size, part.dtype).allocate() for part in parts]
+    for copy, part in zip(copies, parts, strict=True):
+        copy_buffer(copy, part)
+    new = UOp.new_buffer(place.device, place.arg.shape, place.dtype)
+    return bind_buffers(new, copies)
+
+
+def _contents(
+    writes: list[UOp], table: dict[UOp, UOp]
+) -> tuple[dict[UOp, tuple[UOp, UOp | None]], dict[UOp, UOp]]:
+    """For each BUFFER that was written, the last write, and its content as a node over the older
+    content, or None if that is unknown; and the writes that others followed, with their values.
+    """
+    covered = {node.src[1] for node in writes if node.op is Ops.ASSIGN}
+    by_memory: dict[UOp, list[UOp]] = {}
+    for node in writes:
+        memory = view_base(table[node])
+        if node not in covered and memory.op is Ops.BUFFER:
+            by_memory.setdefault(memory, []).append(node)
+    contents: dict[UOp, tuple[UOp, UOp | None]] = {}
+    older: dict[UOp, UOp] = {}
+    for memory, nodes in by_memory.items():
+        *before, last = sorted(nodes, key=lambda node: node.arg if node.op is Ops.ASSIGN else -1)
+        older |= {node: node.src[1] for node in before if node.op is Ops.ASSIGN}
+        value = last.src[1] if last.op is Ops.ASSIGN else last
+        view = table[last]
+        if view is memory:
+            contents[memory] = last, value
+        elif before or selected_shard(view) is not None:
+            contents[memory] = last, None
+        else:
+            contents[memory] = last, update_view(memory, _steps_to(view), value)
+    # a kernel's value is no longer in the memory that another write followed into
+    older |= {value: value for value in older.values() if value.op is Ops.CUSTOM_KERNEL}
+    return contents, older
+
+
+def _steps_to(view: UOp) -> list[ViewStep]:
+    """The steps from a BUFFER to a view of it."""
+    steps: list[ViewStep] = []
+    while view.op is not Ops.BUFFER:
+        steps.append((view.op, view.dtype if view.op is Ops.BITCAST else view.arg))
+        view = view.src[0]
+    return steps[::-1]
