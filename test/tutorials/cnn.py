@@ -38,6 +38,7 @@ def train(devices: tuple[str, ...], jit: bool) -> list[float]:
         return loss
 
     @Tensor.train(mode=False)
+    @Tensor.no_grad()
     def evaluate(x: Tensor, y: Tensor) -> Tensor:
         return model(x).sparse_categorical_crossentropy(y)
 

@@ -43,10 +43,12 @@ def train(devices: tuple[str, ...], jit: bool) -> list[float]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        for shadow, parameter in zip(get_parameters(average), get_parameters(model), strict=True):
-            shadow.assign(DECAY * shadow + (1 - DECAY) * parameter.detach())
+        with Tensor.no_grad():
+            for shadow, weight in zip(get_parameters(average), get_parameters(model), strict=True):
+                shadow.assign(DECAY * shadow + (1 - DECAY) * weight)
         return loss
 
+    @Tensor.no_grad()
     def sample(network: Denoiser) -> Tensor:
         x = shard(START, devices)
         for t in reversed(range(TIMES)):

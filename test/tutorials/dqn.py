@@ -59,7 +59,8 @@ def train(devices: tuple[str, ...], jit: bool) -> list[float]:
 
     def step(state: Tensor, after: Tensor, action: Tensor, reward: Tensor, done: Tensor) -> Tensor:
         value = network(state).gather(1, action.unsqueeze(1)).squeeze(1)
-        goal = (reward + GAMMA * (1 - done) * target(after).max(1)).detach()
+        with Tensor.no_grad():
+            goal = reward + GAMMA * (1 - done) * target(after).max(1)
         loss = huber(value - goal)
         if not jit:
             print("loss", loss.item(), "largest value", value.max().item(), goal.tolist())

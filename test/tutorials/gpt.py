@@ -85,7 +85,7 @@ class GPT:
 def generate(model: GPT, prompts: Tensor, jit: bool) -> tuple[list[list[int]], list[float]]:
     """The tokens after the prompts, each the likeliest, and the largest logit of each step."""
 
-    @Tensor.train(mode=False)
+    @Tensor.no_grad()
     def decode(token: Tensor, start: UOp | int) -> tuple[Tensor, Tensor]:
         logits = model(token, start)[:, -1]
         return logits.argmax(-1, keepdim=True), logits.max()

@@ -22,7 +22,8 @@ class LoRALinear:
         return self.base(x) + ALPHA / RANK * (x @ self.a.T @ self.b.T)
 
     def merge(self) -> nn.Linear:
-        self.base.weight += ALPHA / RANK * (self.b @ self.a)
+        with Tensor.no_grad():
+            self.base.weight += ALPHA / RANK * (self.b @ self.a)
         return self.base
 
 

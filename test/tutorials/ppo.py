@@ -49,15 +49,15 @@ def train(devices: tuple[str, ...], jit: bool) -> list[float]:
     model = initialize(ActorCritic(), devices)
     optimizer = nn.optim.Adam(get_parameters(model), lr=0.02, eps=1e-5)
 
+    @Tensor.no_grad()
     def collect(round_: int) -> list[Tensor]:
         """The steps of a round: state, action, log probability, advantage, return."""
         state, action = Tensor(STATES[round_]).to(devices), Tensor(ACTION[round_]).to(devices)
         reward, done = Tensor(REWARD[round_]).to(devices), Tensor(DONE[round_]).to(devices)
         probability, value = model(state)
-        probability = probability.gather(2, action.unsqueeze(2)).squeeze(2).detach()
-        value = value.detach()
+        probability = probability.gather(2, action.unsqueeze(2)).squeeze(2)
         _, last_value = model(Tensor(LAST[round_]).to(devices))
-        advantage = advantages_of(reward, done, value, last_value.detach())
+        advantage = advantages_of(reward, done, value, last_value)
         return [state, action, probability, advantage, advantage + value]
 
     def step(state: Tensor, action: Tensor, old: Tensor, advantage: Tensor, goal: Tensor) -> Tensor:

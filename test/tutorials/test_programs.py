@@ -65,23 +65,17 @@ FITTED = [char_lstm, cnn, ctc, gpt]
 # the quick suite runs the programs that keep the most state, and those that compile fast
 QUICK = [p for p in PROGRAMS if p not in {clipping, contrastive, ctc, gan, ppo, vae, wgan_gp}]
 
-LOOKED_AT = "a loss that was read before backward() has no history"
-EAGER_FAILS = {program: LOOKED_AT for program in PROGRAMS if program is not clipping}
-
 
 def name_of(program: ModuleType) -> str:
     return program.__name__.rpartition(".")[2]
 
 
-def cases(*fails: dict[ModuleType, str], quick: Sequence[ModuleType] = ()) -> list[Any]:
-    """The programs as parameters: slow unless `quick`, and expected to fail for a reason."""
-    found = []
-    for program in PROGRAMS:
-        marks = [] if program in quick else [pytest.mark.slow]
-        reasons = [reason[program] for reason in fails if program in reason]
-        marks += [pytest.mark.xfail(reason=reason, strict=False) for reason in reasons]
-        found.append(pytest.param(program, marks=marks, id=name_of(program)))
-    return found
+def cases(quick: Sequence[ModuleType] = ()) -> list[Any]:
+    """The programs as parameters, slow unless they are in `quick`."""
+    return [
+        pytest.param(p, marks=[] if p in quick else pytest.mark.slow, id=name_of(p))
+        for p in PROGRAMS
+    ]
 
 
 def assert_numbers_agree(
@@ -94,7 +88,7 @@ def assert_numbers_agree(
         np.testing.assert_allclose(one, other, tolerance, tolerance / 10, err_msg=f"at {number}")
 
 
-@pytest.mark.parametrize("program", cases(EAGER_FAILS, quick=QUICK))
+@pytest.mark.parametrize("program", cases(QUICK))
 def test_captured_steps_on_two_devices_print_the_numbers_of_one_device(program):
     expected = program.train(ONE, jit=False)
     assert np.isfinite(expected).all()
@@ -103,7 +97,7 @@ def test_captured_steps_on_two_devices_print_the_numbers_of_one_device(program):
     assert_numbers_agree(program, program.train(TWO, jit=True), expected)
 
 
-@pytest.mark.parametrize("program", cases(EAGER_FAILS))
+@pytest.mark.parametrize("program", cases())
 def test_steps_print_the_numbers_of_torch(program):
     pytest.importorskip("torch", reason="the reference is torch")
     assert_numbers_agree(program, program.train(ONE, jit=False), program.train_torch())
