@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Sharding, Tensor, TinyJit, UOp, dtypes
+from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.execution.capture import JitError
+from tinygrad.nn.optim import SGD
 from tinygrad.nn.state import load_state_dict, safe_load, safe_save
 from tinygrad.runtime.disk import DiskFile, FileError
 from tinygrad.schedule.kernel.custom_kernel import CustomKernelError
@@ -111,6 +112,7 @@ def test_views_of_a_file_are_in_the_file_and_read_only_what_they_show(
         lambda x: x.sum(),
         lambda x: x.reshape(2, 5).max(1),
         lambda x: x.reshape(2, 5).permute(1, 0).contiguous(),
+        lambda x: x.contiguous(),
         lambda x: x.clone(),
         lambda x: x.int() @ x.int(),
         lambda x: x.pad((1, 2)) + 0,
@@ -524,6 +526,28 @@ def test_values_of_another_shape_or_dtype_and_views_without_bytes_are_not_writte
     with pytest.raises(RuntimeError, match="pads or repeats the bytes of a file"):
         x.pad((1, 0)).assign(Tensor.zeros(11, dtype=dtypes.uint8))
     assert content(path) == list(range(10))
+
+
+def test_values_of_symbolic_shape_are_not_written(path: Path) -> None:
+    x, n = opened(path, 10), Variable("n", 1, 8).bind(2)
+    assert x[:n].sum().item() == 1
+    for write in (lambda: x[:n].assign(x[:n] + 1), lambda: x[:n].to(on(path.with_name("new")))):
+        with pytest.raises(ValueError, match=r"symbolic shape \(n\[2\],\) has no known size in"):
+            write()
+    x[n : n + 2].assign(Tensor([8, 9], dtype=dtypes.uint8))
+    assert content(path) == [0, 1, 8, 9, *range(4, 10)]
+
+
+def test_parameters_in_files_are_not_trained(path: Path) -> None:
+    x = opened(path, 2, dtype=dtypes.float)
+    with pytest.raises(ValueError, match="parameter number 0, .* on DISK:.* is in a file"):
+        SGD([x])
+    moved = x.to(None)
+    optimizer = SGD([moved])
+    moved.to_(on(path))
+    moved.grad = Tensor.ones(2)
+    with Tensor.train(), pytest.raises(ValueError, match="is in a file"):
+        optimizer.step()
 
 
 def test_a_captured_function_does_not_write_to_files(path: Path) -> None:

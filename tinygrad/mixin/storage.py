@@ -80,7 +80,7 @@ class StorageMixin(CreationMixin):
         base = self.uop
         while base.op is Ops.RESHAPE:
             base = base.src[0]
-        stored = base.op in {Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN}
+        stored = base.op in {Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN} and not is_file(base.device)
         return self._derive(self.uop if stored else self.uop.contiguous())
 
     def contiguous_backward(self) -> Self:

@@ -33,6 +33,7 @@ from tinygrad.storage.placement import canonical_device, in_own_memory, placed
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import SymbolicShape, format_shape
 from tinygrad.uop.device_value import DeviceLike, is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard.move import find_user_line
@@ -69,17 +70,13 @@ def replace(tensor: TensorBase, device: str) -> UOp:
     Tensors in the file that was there keep it. Raises FileError.
     """
     shape = tensor.uop.shape
-    if not all_int(shape):
-        raise ValueError(
-            f"a tensor of symbolic shape {shape} has no size in {path_of(device)}; pad it to the "
-            "maximum sizes first"
-        )
+    _check_known(device, shape)
     _check_not_captured(device)
     content = stored_bytes(tensor)
     for buffer in _buffers_at(device):
         _file_of(buffer).keep()
     replace_file(path_of(device), content)
-    return open_file(device, shape, tensor.uop.dtype)
+    return open_file(device, cast(tuple[int, ...], shape), tensor.uop.dtype)
 
 
 def write(tensor: TensorBase, value: UOp) -> None:
@@ -89,6 +86,7 @@ def write(tensor: TensorBase, value: UOp) -> None:
     """
     device = tensor.uop.device
     assert is_file(device), f"{device} is no file"
+    _check_known(device, value.shape)
     _check_not_captured(device)
     node, ranges = byte_ranges(tensor.uop)
     content = stored_bytes(tensor._new(value, False))
@@ -137,6 +135,14 @@ def stored_range(node: UOp) -> Buffer | None:
     base, offset = found
     size = prod(cast(tuple[int, ...], node.shape))
     return cast(Buffer, base.buffer).view(size, node.dtype, offset * node.dtype.itemsize)
+
+
+def _check_known(device: str, shape: SymbolicShape) -> None:
+    if not all_int(shape):
+        raise ValueError(
+            f"a value of symbolic shape {format_shape(shape)} has no known size in "
+            f"{path_of(device)}; write one of int sizes"
+        )
 
 
 def _check_not_captured(device: str) -> None:

@@ -119,9 +119,10 @@ class TensorGraphMixin(NodeMovementMixin):
 
     def contiguous(self) -> Self:
         """The value, stored."""
-        if self.op in {Ops.CONTIGUOUS, Ops.BUFFER, Ops.ASSIGN}:
-            return self
-        return type(self)(Ops.CONTIGUOUS, self.dtype, (reshard.off_file(self),))
+        source = reshard.off_file(self)
+        if source.op in {Ops.CONTIGUOUS, Ops.BUFFER, Ops.ASSIGN}:
+            return source
+        return type(self)(Ops.CONTIGUOUS, self.dtype, (source,))
 
     def contiguous_backward(self) -> Self:
         """The value; its gradient is stored."""

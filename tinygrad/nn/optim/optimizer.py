@@ -19,7 +19,7 @@ from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.sharding import Sharding
 from tinygrad.storage.history import make_leaf
 from tinygrad.tensor import Tensor
-from tinygrad.uop.device_value import TensorDevice, device_names
+from tinygrad.uop.device_value import TensorDevice, device_names, is_file
 
 
 class Optimizer(ABC):
@@ -63,10 +63,10 @@ class Optimizer(ABC):
                 f"{type(self).__name__} got no parameter to train among {len(params)} tensors; "
                 "pass nn.state.get_parameters(model), with requires_grad left None or True"
             )
+        self.devices = _training_devices(self.params)
         _give_memory(self.params + self.buffers)
         for param in self.params:
             make_leaf(param)
-        self.devices = [param.device for param in self.params]
         self.fused = bool(FUSE_OPTIM.value if fused is None else fused) and self.elementwise
         self.groups = self._split([list(range(len(self.params)))])
         self.lr = self._scalar(lr)
@@ -195,7 +195,7 @@ class Optimizer(ABC):
 
     def _follow_parameters(self) -> None:
         """Move state to parameters that were moved, unless it had been placed elsewhere."""
-        before, self.devices = self.devices, [param.device for param in self.params]
+        before, self.devices = self.devices, _training_devices(self.params)
         if before == self.devices:
             return
         lists = self._state_lists()
@@ -328,6 +328,17 @@ class OptimizerGroup:
         5.0
         """
         return [tensor for optimizer in self.optimizers for tensor in optimizer.schedule_step()]
+
+
+def _training_devices(params: Sequence[Tensor]) -> list[TensorDevice]:
+    """The device of each parameter. Raises ValueError for one in a file."""
+    for index, param in enumerate(params):
+        if is_file(param.device):
+            raise ValueError(
+                f"parameter number {index}, {describe(param)}, is in a file, where nothing is "
+                "computed; move it to a device first: param.to_(None)"
+            )
+    return [param.device for param in params]
 
 
 def describe(param: Tensor) -> str:
