@@ -678,12 +678,6 @@ def test_another_number_of_tensors_is_an_error() -> None:
         step([tensor(0), tensor(1), tensor(2)])
 
 
-def test_one_tensor_passed_twice_is_an_error() -> None:
-    x = tensor(0)
-    with pytest.raises(JitError, match=r"\.clone\(\)"):
-        TinyJit(lambda a, b: (a + b).realize())(x, x)
-
-
 def test_rebound_state_is_never_stale() -> None:
     weight = Tensor([1.0, 2.0], requires_grad=True).realize()
     state = [Tensor([0.0]).realize()]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, TinyJit, Variable, nn
-from tinygrad.jit import JitError
+from tinygrad.jit import JitError, written
 
 CALLS = 5
 
@@ -610,3 +610,94 @@ def test_new_objects_that_hold_tensors_cannot_be_repeated() -> None:
     step(numbers(1))
     with pytest.raises(JitError, match="new object of type Box"):
         step(numbers(1))
+
+
+# ---- arguments that share memory ----
+
+
+def one_tensor_twice(wrap: Wrap) -> list[Any]:
+    step = wrap(lambda x, y: x + y * 2)
+    a, b = numbers(1), numbers(5)
+    pairs = ((a, b), (a, b), (b, a), (a, a), (b, b), (a, b))
+    return [step(x, y).tolist() for x, y in pairs]
+
+
+def one_tensor_twice_that_is_written(wrap: Wrap) -> list[Any]:
+    step = wrap(lambda x, y: (x.assign(x + 1) + y).realize())
+    a, b = numbers(1), numbers(5)
+    pairs = ((a, b), (a, b), (b, a), (a, a), (b, b), (b, b), (a, b))
+    return [(step(x, y).tolist(), a.tolist(), b.tolist()) for x, y in pairs]
+
+
+def views_of_one_tensor(wrap: Wrap) -> list[Any]:
+    step = wrap(lambda x, y: x + y * 2)
+    whole = numbers(1, 2, 3, 4)
+    return [step(whole[:2], whole[2:]).tolist() for _ in range(CALLS)]
+
+
+def shards_of_one_tensor(wrap: Wrap) -> list[Any]:
+    step = wrap(lambda x, y: (x + 1, y * 2))
+    found = []
+    for i in range(CALLS):
+        shards = numbers(i, 2, 3, 4).shard(("CPU", "CPU:1"), axis=0).realize().shards
+        found.append([x.tolist() for x in step(*shards)])
+    return found
+
+
+def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
+    step = wrap(lambda x: (x.assign(x + 1), x[:1], x * 2))
+    x = numbers(1, 2)
+    return [[y.tolist() for y in (*step(x), x)] for _ in range(CALLS)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        one_tensor_twice,
+        one_tensor_twice_that_is_written,
+        views_of_one_tensor,
+        shards_of_one_tensor,
+        results_in_the_memory_of_inputs,
+    ],
+)
+def test_arguments_may_share_memory(program: Callable[[Wrap], list[Any]]) -> None:
+    assert program(TinyJit) == program(lambda function: function)
+
+
+def test_one_variable_with_two_values_is_an_error() -> None:
+    size = Variable("size", 1, 4)
+    whole = numbers(1, 2, 3, 4)
+    step = TinyJit(lambda x, y: x.sum() + y.sum())
+    with pytest.raises(JitError, match="size is bound to 2 and to 3"):
+        step(whole[: size.bind(2)], whole[: size.bind(3)])
+
+
+def test_replays_search_for_lazy_values_only_when_something_reads_what_they_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches: list[Any] = []
+    search = written.realize_readers
+    monkeypatch.setattr(written, "realize_readers", lambda x: (searches.append(x), search(x)))
+    layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    optimizer = nn.optim.Adam(nn.state.get_parameters(layers))
+
+    @TinyJit
+    @Tensor.train()
+    def train(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = layers[1](layers[0](x).relu()).sum().backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(4):
+        train(numbers(1, 2))
+    searches.clear()
+    train(numbers(1, 2))
+    assert not searches
+    weight, loss = layers[0].weight, train(numbers(3, 4))
+    expected = weight.numpy() * 2, loss.numpy() + 1, weight.numpy().T + 3
+    waiting = weight * 2, loss + 1, weight.T + 3
+    train(numbers(5, 6))
+    assert searches
+    for found, values in zip(waiting, expected, strict=True):
+        np.testing.assert_array_equal(found.numpy(), values)

@@ -12,6 +12,7 @@
 | `survey` | the places that a function reaches by these names, and what is there |
 | `paths` | the check that these places hold what they held |
 | `recording` | a call seen from outside: what was there before, and what it left behind |
+| `written` | lazy values that read memory which a replay overwrites |
 | `kept` | tensors that the function creates and leaves in attributes and other places |
 | `closure` | tensors and values that the function uses without taking them as arguments |
 | `launches` | captured items that may run at the same time |

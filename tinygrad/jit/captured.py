@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
-from tinygrad.jit.closure import Closure, WrittenMemory
+from tinygrad.jit.closure import Closure
 from tinygrad.jit.counters import ReplayCounters
 from tinygrad.jit.inputs import Inputs, difference
 from tinygrad.jit.kept import KeptTensors
@@ -22,6 +22,7 @@ from tinygrad.jit.native_replay import NativeReplay, is_native
 from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.results import Results
 from tinygrad.jit.substitution import Substitution
+from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import DEBUG
 from tinygrad.storage.random_generator import DrawRecord
 
@@ -69,7 +70,11 @@ class CapturedJit(Generic[R]):
         """Whether the function would run the captured items: it sees the same Python values, and
         the tensors that it does not take as arguments are in the same memory.
         """
-        return self._inputs.fixed == inputs.fixed and self._closure.is_unchanged(inputs)
+        known = self._inputs
+        if known.fixed != inputs.fixed or not self._closure.is_unchanged(inputs):
+            return False
+        # another signature is an error, but the same tensors in other memory are not
+        return known.shared == inputs.shared or known.signature != inputs.signature
 
     def __call__(self, inputs: Inputs) -> R:
         if inputs.signature != self._inputs.signature:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from operator import attrgetter, is_
 from typing import Any
@@ -19,9 +19,9 @@ from tinygrad.device import Buffer
 from tinygrad.execution.capture import JitError
 from tinygrad.jit.inputs import Inputs, tensors_in
 from tinygrad.jit.paths import Paths
-from tinygrad.jit.recording import Recording, StoredTensor, has_pending_write, memory_of
+from tinygrad.jit.recording import Recording, has_pending_write, is_within, memory_of
 from tinygrad.jit.survey import SCALARS, Link, Survey
-from tinygrad.storage.realization import realize_all, realize_readers
+from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -30,38 +30,6 @@ from tinygrad.uop.ops import UOp
 _node_of = attrgetter("uop")
 # the objects that are searched for a tensor that no path leads to
 _MAX_SEARCHED = 100_000
-
-
-class WrittenMemory:
-    """The memory that items write. Lazy values that read it must be realized before the items run.
-
-    `stored` are the tensors in memory before the capture, `written` are the buffers that its items
-    write, `results` the tensors that the function returned.
-    """
-
-    def __init__(
-        self,
-        stored: Iterable[StoredTensor],
-        written: set[Buffer],
-        inputs: Inputs,
-        results: Iterable[Tensor],
-    ) -> None:
-        nodes = [node for _, before, _ in stored if (node := before()) is not None]
-        nodes += [x.uop for x in results if is_in_memory(x.uop)]
-        bases = dict.fromkeys(view_base(node) for node in nodes)
-        self._memory = [base for base in bases if _is_in(base, written)]
-        self._inputs = [i for i, node in enumerate(inputs.nodes) if _is_in(node, written)]
-        self._signature = inputs.signature
-
-    def realize_readers(self, inputs: Inputs, results: Iterable[UOp] = ()) -> None:
-        """Realize the lazy values that read the memory that the next call writes; `results` are the
-        results of the last call that were made for it.
-        """
-        memory = [*self._memory]
-        memory += [base for node in results if (base := view_base(node)).op is Ops.BUFFER]
-        if inputs.signature == self._signature:
-            memory += [inputs.nodes[i] for i in self._inputs]
-        realize_readers(frozenset(memory))
 
 
 class Closure:
@@ -103,8 +71,10 @@ class Closure:
         self._hidden = [(weakref.ref(x), found.node(x)) for x in hidden.values()]
         bases = {view_base(node) for node in [*self._nodes, *(node for _, node in self._hidden)]}
         self._bases = {node for node in bases if node.op is Ops.BUFFER}
-        self._written = {node for node in self._bases if _is_in(node, written)}
-        self._assigned = {i for i, node in enumerate(inputs.nodes) if _is_in(node, written)}
+        self._written = {node for node in self._bases if is_within(node, written)}
+        self.written = [x for x in self._tensors if view_base(x.uop) in self._written]
+        """The tensors that the function wrote to."""
+        self._assigned = {i for i, node in enumerate(inputs.nodes) if is_within(node, written)}
         self._aliases = self._aliases_of(inputs)
         sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
         self._paths = Paths(links, sizes, survey.arrays, set(named))
@@ -122,6 +92,14 @@ class Closure:
         if not self._aliases and self._bases.isdisjoint(inputs.nodes):
             return True
         return self._fits(inputs)
+
+    def references(self) -> Counter[UOp]:
+        """How often this object refers to each BUFFER."""
+        found = Counter(self._nodes)
+        found.update(node for _, node in self._hidden)
+        found.update(self._bases)
+        found.update(self._written)
+        return found
 
     def _aliases_of(self, inputs: Inputs) -> dict[int, UOp]:
         """The inputs that are in the memory of these tensors, by number."""
@@ -171,7 +149,7 @@ class _Used:
         self._before: dict[int, weakref.ref[UOp]] = {}
         self._memory: dict[int, bool] = {}
         # the function dropped a tensor that it used: the next call uses another in its place
-        self.is_rebound = any(link.is_lost() for link in recording.lazy_links)
+        self.is_rebound = recording.lazy_was_lost()
         self._alive: list[Tensor] = []
         for ref, node, buffers in recording.stored:
             is_used = any(b() in used for b in buffers)
@@ -236,7 +214,3 @@ def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
                 if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
                     seen.add(id(x))
                     queue.append(x)
-
-
-def _is_in(base: UOp, buffers: set[Buffer]) -> bool:
-    return base.op is Ops.BUFFER and not buffers.isdisjoint(memory_of(base))

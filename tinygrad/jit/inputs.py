@@ -7,13 +7,15 @@ function runs the same kernels for two calls with equal `signature` and `fixed`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from tinygrad.device import Buffer, Device
+from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import device_buffers
 from tinygrad.execution.capture import JitError
+from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant
@@ -27,65 +29,92 @@ class Inputs:
     """The arguments of a call.
 
     `nodes` are BUFFERs and `buffers` their memory, in order; `values` are those of the bound
-    Variables. `signature` is what a replay requires of tensors and Variables; `fixed` are the
-    Python values that the function depends on, and `objects` the arguments among them.
+    Variables. `signature` is what a replay requires of tensors and Variables; `shared` says which
+    tensors are in the memory of which of `nodes`. `fixed` are the Python values that the function
+    depends on, and `objects` the arguments among them.
     """
 
-    nodes: list[UOp]
-    buffers: list[Buffer]
-    values: dict[str, int]
-    signature: tuple[Any, ...]
-    fixed: tuple[tuple[str, Any], ...]
-    objects: list[Any]
+    nodes: list[UOp] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    values: dict[str, int] = field(default_factory=dict)
+    signature: list[Any] = field(default_factory=list)
+    shared: list[int] = field(default_factory=list)
+    fixed: list[Any] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list)
 
     @cached_property
     def numbers(self) -> dict[Buffer, int]:
         """The number of each input, by its base buffer."""
         return {b.base or b: i for i, b in enumerate(self.buffers)}
 
+    def add_tensor(self, name: str, node: UOp) -> None:
+        """Add a tensor in memory. A view is added as the BUFFER below it."""
+        if node.op is Ops.BUFFER and all_int(node.arg.shape):
+            self._add_memory(node)
+            self.signature.append((name, (node.dtype, node.arg.shape, node.arg.device)))
+            return
+        canonical = canonicalize(node)
+        for memory in canonical.buffers:
+            self._add_memory(memory)
+        for variable, value in canonical.values.items():
+            self.add_value(variable, value)
+        self.signature.append((name, canonical.sink))
+
+    def _add_memory(self, node: UOp) -> None:
+        if node in self.nodes:
+            self.shared.append(self.nodes.index(node))
+            return
+        self.shared.append(len(self.nodes))
+        self.nodes.append(node)
+        self.buffers.extend(device_buffers(node))
+
+    def add_value(self, name: str, value: int) -> None:
+        """Add the value of a Variable. Raises JitError if it has another one."""
+        if self.values.setdefault(name, value) != value:
+            raise JitError(
+                f"Variable {name} is bound to {self.values[name]} and to {value} in one call; "
+                "give one of them another name"
+            )
+
+    def add_object(self, name: str, x: Any) -> None:
+        """Add a Python value."""
+        self.fixed.append((name, comparable(x)))
+        self.objects.append(x)
+
 
 def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Collect the tensors, Variables and Python values of a call; tensors are realized.
 
     Raises:
-        JitError: two tensors share a buffer, so a replay could not tell them apart.
+        JitError: two tensors share memory other than as views of one tensor, or one Variable is
+            bound to two values.
     """
-    named = [(str(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
-    nodes: list[UOp] = []
-    objects: list[Any] = []
-    buffers: list[Buffer] = []
-    values: dict[str, int] = {}
-    signature: list[Any] = []
-    fixed: list[tuple[str, Any]] = [
-        ("Tensor.training", Tensor.training),
-        ("Device.DEFAULT", Device.DEFAULT),
-    ]
-    found = [(name, leaf) for name, x in named for leaf in leaves(x)]
-    tensors = [x for _, x in found if isinstance(x, Tensor)]
+    named = [*enumerate(args), *sorted(kwargs.items())]
+    found = [(str(name), leaf) for name, x in named for leaf in leaves(x)]
+    _realize([x for _, x in found if isinstance(x, Tensor) and x.uop.op is not Ops.BUFFER])
+    inputs = Inputs()
+    inputs.fixed += (Tensor.training, Device.DEFAULT, dtypes.default_float)
+    for name, leaf in found:
+        if isinstance(leaf, Tensor):
+            inputs.add_tensor(name, leaf.uop)
+        elif _is_bound(leaf):
+            variable, value = leaf.unbind()
+            inputs.add_value(variable.arg[0], value)
+            inputs.signature.append((name, variable))
+        else:
+            inputs.add_object(name, leaf)
+    if len(inputs.nodes) > 1 and len(inputs.numbers) < len(inputs.buffers):
+        raise JitError("two arguments share one buffer; pass a .clone() of one of them")
+    return inputs
+
+
+def _realize(tensors: list[Tensor]) -> None:
     for x in tensors:
         if is_constant(x.uop):
             # a constant is stored, so that another call may pass another value
             x.replace(x.contiguous())
-    realize_all(tensors)
-    for name, leaf in found:
-        if isinstance(leaf, Tensor):
-            canonical = canonicalize(leaf.uop)
-            values |= canonical.values
-            signature.append((name, canonical.sink))
-            nodes.extend(canonical.buffers)
-            for node in canonical.buffers:
-                buffers.extend(device_buffers(node))
-        elif _is_bound(leaf):
-            variable, value = leaf.unbind()
-            values[variable.arg[0]] = value
-            signature.append((name, variable))
-        else:
-            fixed.append((name, comparable(leaf)))
-            objects.append(leaf)
-    inputs = Inputs(nodes, buffers, values, tuple(signature), tuple(fixed), objects)
-    if len(inputs.numbers) < len(buffers):
-        raise JitError("two arguments share one buffer; pass a .clone() of one of them")
-    return inputs
+    if tensors:
+        realize_all(tensors)
 
 
 def leaves(x: Any) -> list[Any]:
@@ -143,7 +172,7 @@ def comparable(x: Any) -> Any:
     return type(x), content.format, content.shape, content.tobytes()
 
 
-def difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+def difference(old: list[Any], new: list[Any]) -> str:
     """An error text that says how two unequal signatures differ."""
     if len(old) != len(new):
         return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
@@ -156,9 +185,10 @@ def difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
     return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
 
 
-def _describe(node: UOp) -> str:
-    return (
-        f"{node.dtype} {node.shape} on {node.device}"
-        if node.op is not Ops.DEFINE_VAR
-        else node.expr
-    )
+def _describe(found: Any) -> str:
+    if isinstance(found, UOp):
+        if found.op is Ops.DEFINE_VAR:
+            return str(found.expr)
+        found = (found.dtype, found.shape, found.device)
+    dtype, shape, device = found
+    return f"{dtype} {shape} on {device}"

@@ -82,7 +82,7 @@ def _holds(value: Any, fresh: set[int], before: Survey) -> bool:
     """Whether a value is a new tensor, or a new container of new tensors."""
     if id(value) in before.known:
         return False
-    if any(id(x) in fresh and not is_uniform(x.uop) for x in tensors_in(value)):
+    if any(id(x) in fresh for x in tensors_in(value)):
         return True
     if isinstance(value, (Tensor, list, tuple, dict)) or not hasattr(value, "__dict__"):
         return False
@@ -119,7 +119,7 @@ class KeptTensors:
         for place in places:
             tensors = tensors_in(place.value)
             moves = any(substitution.changes(x.uop) for x in tensors)
-            if moves or any(map(self._below, tensors)):
+            if moves or any(is_uniform(x.uop) or self._below(x) for x in tensors):
                 self._may_stay &= isinstance(place.value, Tensor) and not moves
                 self._may_stay &= not place.is_appended
                 self._templates.append((place, self._template(place.value)))

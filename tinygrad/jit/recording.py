@@ -8,7 +8,7 @@ on memory has run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 from tinygrad.device import Buffer
@@ -34,8 +34,8 @@ class Recording:
     def __init__(self, roots: Iterable[Any]) -> None:
         self.roots = tuple(roots)
         self.before = Survey(self.roots)
-        self.lazy_links = [x for x in self.before.links if x.is_tensor and not _is_stored(x)]
-        """Where tensors were that are not in memory."""
+        lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
+        self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
         self.stored: list[StoredTensor] = []
         self._lazy: list[tuple[weakref.ref[Tensor], weakref.ref[UOp]]] = []
         for x in live_tensors:
@@ -68,10 +68,7 @@ class Recording:
         """Whether the function put a tensor that it created, or a container of some, in a place."""
         if any(place.link.place == link.place for place in self.places):
             return True
-        try:
-            return id(link.get()) in self._created
-        except (LookupError, AttributeError, ValueError):
-            return False
+        return id(link.get_or_none()) in self._created
 
     def created(self, results: Iterable[Tensor]) -> list[Tensor]:
         """The live tensors that were created since the start of the call, other than `results`."""
@@ -84,6 +81,12 @@ class Recording:
         known = {b for _, _, refs in self.stored for ref in refs if (b := ref()) is not None}
         nodes = [view_base(x.uop) for x in results if is_in_memory(x.uop)]
         return known.union(*map(memory_of, nodes))
+
+    def lazy_was_lost(self) -> bool:
+        """Whether the function dropped a lazy tensor, other than for an equal one."""
+        return any(
+            link.is_lost() and not _is_equal(link, node()) for link, node in self._lazy_links
+        )
 
     def lazy_was_realized(self) -> bool:
         """Whether one of the lazy tensors is in memory by now.
@@ -114,8 +117,10 @@ def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
             x.replace(x.clone())
 
 
-def _is_stored(link: Link) -> bool:
-    return is_in_memory(link.value.uop)
+def _is_equal(link: Link, node: UOp | None) -> bool:
+    """Whether a place holds a tensor of this node."""
+    found = link.get_or_none()
+    return isinstance(found, Tensor) and found.uop is node
 
 
 def has_pending_write(node: UOp) -> bool:
@@ -127,3 +132,8 @@ def has_pending_write(node: UOp) -> bool:
 def memory_of(base: UOp) -> list[Buffer]:
     """The memory of a BUFFER, or of a shard of one."""
     return [b.base or b for b in device_buffers(base)]
+
+
+def is_within(base: UOp, buffers: Collection[Buffer]) -> bool:
+    """Whether a BUFFER is in one of these buffers."""
+    return base.op is Ops.BUFFER and any(b in buffers for b in memory_of(base))

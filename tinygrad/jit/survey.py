@@ -97,10 +97,7 @@ class Link:
 
     def is_unchanged(self) -> bool:
         """Whether the value is still there."""
-        try:
-            return self.get() is self.value and not self.is_lost()
-        except (LookupError, AttributeError, ValueError):
-            return False
+        return self.get_or_none() is self.value and not self.is_lost()
 
     def is_lost(self) -> bool:
         """Whether the value was a tensor that is gone."""
@@ -115,6 +112,13 @@ class Link:
         if self.kind is Kind.ITEM:
             return self.holder[self.key]
         return getattr(self.holder, self.key)
+
+    def get_or_none(self) -> Any:
+        """The value that is there now, or None."""
+        try:
+            return self.get()
+        except (LookupError, AttributeError, ValueError):
+            return None
 
     def set(self, value: Any) -> None:
         """Put a value there."""

@@ -16,11 +16,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from tinygrad.execution.capture import Capture, JitError, capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
-from tinygrad.jit.closure import Closure, WrittenMemory
+from tinygrad.jit.closure import Closure
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.jit.kept import KeptTensors
 from tinygrad.jit.recording import Recording
 from tinygrad.jit.survey import Followed
+from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import JIT
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all
@@ -161,6 +162,7 @@ class TinyJit(Followed, Generic[P, R]):
                 written - recording.known_memory(results) - inputs.numbers.keys(),
                 inputs,
             )
+            self._written.watch([*closure.written, *results], closure.references)
             self.captured = CapturedJit(
                 result,
                 capture.items,

@@ -7,6 +7,9 @@ or an equal value that was computed by itself.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import apply_steps, update_view
@@ -41,3 +44,10 @@ def set_whole(tensor: TensorBase, whole: UOp) -> None:
     group.uop = whole
     for member in group.live():
         member.uop = apply_steps(whole, member._steps)
+
+
+def count_references(tensors: Collection[TensorBase]) -> Counter[UOp]:
+    """How often these tensors and their alias groups refer to each node."""
+    found = Counter(x.uop for x in tensors)
+    found.update({x._aliases: x._aliases.uop for x in tensors if x._aliases is not None}.values())
+    return found
