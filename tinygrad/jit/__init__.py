@@ -13,6 +13,7 @@
 | `paths` | the check that these places hold what they held |
 | `recording` | a call seen from outside: what was there before, and what it left behind |
 | `written` | lazy values that read memory which a replay overwrites |
+| `references` | whether anything but known tensors refers to some memory |
 | `kept` | tensors that the function creates and leaves in attributes and other places |
 | `closure` | tensors and values that the function uses without taking them as arguments |
 | `launches` | captured items that may run at the same time |

@@ -19,9 +19,10 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.capture import JitError, capturing
 from tinygrad.jit.inputs import Inputs, map_leaves, tensors_in
 from tinygrad.jit.paths import Places
+from tinygrad.jit.references import FROM_A_LIST, KnownReferences
 from tinygrad.jit.substitution import Substitution
 from tinygrad.jit.survey import Kind, Link, Survey
-from tinygrad.storage.views import is_uniform
+from tinygrad.storage.views import is_uniform, movement_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -155,8 +156,7 @@ class KeptTensors:
         if self._templates or self._earlier:
             self._earlier = self._refilled(inputs)
         if self._may_stay and self._templates:
-            self._latest = _Latest([place for place, _ in self._templates], self._earlier)
-            self._latest.count()
+            self._latest = _Latest([place for place, _ in self._templates])
 
     def _refilled(self, inputs: Inputs) -> list[weakref.ref[UOp]]:
         """Put new tensors into all places, and copy what is in the memory of earlier ones that are
@@ -164,15 +164,8 @@ class KeptTensors:
         """
         nodes = {node: _in_same_memory(node) for node in self._stand_ins}
         substitution = Substitution(self._captured, inputs)
-
-        def fill(template: Any) -> Any:
-            if isinstance(template, _Leaf):
-                node = substitution.node(template.node, nodes)
-                return Tensor(node, requires_grad=template.requires_grad)
-            return map_leaves(fill, template)
-
         for place, template in self._templates:
-            place.put(fill(template))
+            place.put(_filled(template, substitution, nodes))
         for ref in self._earlier:
             node = ref()
             if node is not None:
@@ -188,21 +181,31 @@ class _Leaf:
     requires_grad: bool | None
 
 
+def _filled(template: Any, substitution: Substitution, nodes: dict[UOp, UOp]) -> Any:
+    if isinstance(template, _Leaf):
+        node = substitution.node(template.node, nodes)
+        return Tensor(node, requires_grad=template.requires_grad)
+    return map_leaves(lambda x: _filled(x, substitution, nodes), template)
+
+
 class _Latest:
-    """The tensors that the last call left, and how often they and their nodes are referred to."""
+    """The tensors that the last call left in `places`."""
 
-    def __init__(self, places: list[Place], nodes: list[weakref.ref[UOp]]) -> None:
+    def __init__(self, places: list[Place]) -> None:
         self._places = Places([place.link.renewed() for place in places])
-        self._objects = [*(place.value for place in places), *(ref() for ref in nodes)]
-        self._counts: list[int] = []
-
-    def count(self) -> None:
-        """Count the references, at a time when only the places have any."""
-        self._counts = list(map(getrefcount, self._objects))
+        self._tensors: list[Tensor] = [place.value for place in places]
+        memory = [movement_base(x.uop) for x in self._tensors if not is_uniform(x.uop)]
+        self._known = KnownReferences(self._tensors, memory)
+        # those of its place, of this object, of `KnownReferences` and of `Places`
+        self._count = FROM_A_LIST + 3
 
     def is_unused(self) -> bool:
         """Whether nothing but the places refers to them."""
-        return self._places.hold_same() and list(map(getrefcount, self._objects)) == self._counts
+        return (
+            self._places.hold_same()
+            and all(count == self._count for count in map(getrefcount, self._tensors))
+            and self._known.are_all()
+        )
 
 
 def _in_same_memory(node: UOp) -> UOp:
