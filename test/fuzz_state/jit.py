@@ -119,9 +119,9 @@ def body_line(g: Generator, function: Function) -> str:
         options = ["if a.sum().item() > 3:\n    a = a * 2"]
     elif g.maybe(0.05):
         sizes = ", ".join(map(str, function.shape))
-        options = [f"a = a + Tensor.randint({sizes}, high=4).cast(dtypes.{function.dtype})"]
-        if function.dtype == "int":
-            options = [f"a = a + Tensor.randint({sizes}, high=4)"]
+        drawn = f"Tensor.randint({sizes}, high=4, device={function.layout})"
+        cast = "" if function.dtype == "int" else f".cast(dtypes.{function.dtype})"
+        options = [f"a = a + {drawn}{cast}"]
     place = g.choose(function.tensor_places()).inside if function.tensor_places() else ""
     return str(g.choose(options)).format(
         op=g.choose(["+", "+", "-", "*"]),
