@@ -57,10 +57,16 @@ class Statement:
     drawn: str = ""
     is_call: bool = False
 
-    def names(self, context: type[ast.expr_context]) -> set[str]:
-        """The names that it binds, `ast.Store`, reads, `ast.Load`, or deletes, `ast.Del`."""
-        nodes = ast.walk(ast.parse(self.text))
-        return {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, context)}
+    def names(self) -> tuple[set[str], set[str]]:
+        """The names that it needs, and those that it binds."""
+        nodes = list(ast.walk(ast.parse(self.text)))
+        changed = {id(x.target) for x in nodes if isinstance(x, ast.AugAssign)}
+        needed, bound = set(), set()
+        for x in nodes:
+            if isinstance(x, ast.Name):
+                is_bound = isinstance(x.ctx, ast.Store) and id(x) not in changed
+                (bound if is_bound else needed).add(x.id)
+        return needed, bound
 
 
 @dataclass
@@ -162,8 +168,8 @@ def run(
     missing: set[str] = set()
     for number, statement in enumerate(program.statements):
         names["see"] = lambda value, number=number: outcome.seen.append((number, plain(value)))
-        bound = statement.names(ast.Store)
-        if number in skipped or statement.names(ast.Load) & missing:
+        needed, bound = statement.names()
+        if number in skipped or needed & missing:
             outcome.skipped.add(number)
         else:
             try:
