@@ -18,7 +18,7 @@ from test.fuzz_state.generate import GROUPS, random_program
 from test.fuzz_state.program import run
 
 # each group with the groups that its programs draw from
-DRAWN = {"views": ["views", "reads"]}
+DRAWN = {"gradients": ["gradients", "views", "writes", "reads"], "reads": ["views", "reads"]}
 SLOW_SEEDS = [range(start, start + 100) for start in range(100, 500, 100)]
 
 

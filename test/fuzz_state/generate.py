@@ -138,7 +138,8 @@ class Generator:
         """The name of a layout that fits `shape`."""
         drawn = random_layout(self.rng, shape, self.devices)
         for name, known in self.layouts.items():
-            if known == drawn or len(self.layouts) >= MAX_LAYOUTS:
+            is_enough = len(self.layouts) >= MAX_LAYOUTS and _fits(known, shape)
+            if known == drawn or is_enough:
                 return name
         name = f"L{len(self.layouts)}"
         self.layouts[name] = drawn
@@ -221,6 +222,11 @@ class Generator:
             self.add(f"see({text}.numpy())")
         settings = (("JIT_VERIFY", 1),) if self.functions and self.maybe(0.3) else ()
         return Program(tuple(self.statements), self.layouts, settings)
+
+
+def _fits(layout: Layout | None, shape: Shape) -> bool:
+    """Whether a value of `shape` may have the layout."""
+    return layout is not None and all(axis is None or axis < len(shape) for axis in layout.axes)
 
 
 def random_program(rng: random.Random, groups: Sequence[str]) -> Program:

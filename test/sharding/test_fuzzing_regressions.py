@@ -155,3 +155,17 @@ def test_a_flip_that_was_realized_is_read_by_other_halo_exchanges(count: int) ->
     flipped.realize()
     np.testing.assert_array_equal(padded.numpy(), np.pad(integers(5)[::-1], 1))
     np.testing.assert_array_equal(moved_on.numpy(), integers(5)[::-1][1:] + 1)
+
+
+@pytest.mark.parametrize(("size", "count"), [(3, 3), (4, 2), (5, 4)])
+def test_a_write_to_some_rows_of_a_sharded_axis_leaves_the_others(size: int, count: int) -> None:
+    """The shards of the new rows are not those of the rows that they go to."""
+    layout = on(0, devices=DEVICES[:count])
+    for start, end in ((0, size - 1), (1, size), (1, size - 1)):
+        x, expected = placed(integers(size, 2), layout), integers(size, 2)
+        x[start:end] += 1
+        expected[start:end] += 1
+        np.testing.assert_array_equal(x.numpy(), expected)
+        x[start:end] = placed(integers(end - start, 2, seed=1), layout)
+        expected[start:end] = integers(end - start, 2, seed=1)
+        np.testing.assert_array_equal(x.numpy(), expected)

@@ -167,7 +167,7 @@ def match_slice_assign(node: UOp) -> SliceAssign | None:
     if mask.op is not Ops.PAD or written.op is not Ops.PAD or mask.arg != written.arg:
         return None
     part = written.src[0]
-    is_alike = _is_placed_alike(part, node) and array.device == node.device
+    is_alike = _is_placed_alike(part, array) and array.device == node.device
     return SliceAssign(part, written.arg, array) if _is_true(mask.src[0]) and is_alike else None
 
 
@@ -186,11 +186,12 @@ def _is_content(node: UOp, target: UOp) -> bool:
     return node is target or (node.op is Ops.ASSIGN and _is_content(node.src[0], target))
 
 
-def _is_placed_alike(part: UOp, node: UOp) -> bool:
+def _is_placed_alike(part: UOp, array: UOp) -> bool:
     """Whether each device has the new elements of its own shard."""
     layout = part.device
-    if layout is None or layout == node.device:
-        return True
+    if layout is None or layout == array.device:
+        split_axes = layout.split_axes if isinstance(layout, Sharding) else ()
+        return all(part.shape[axis] == array.shape[axis] for axis in split_axes)
     return (
         isinstance(layout, Sharding)
         and layout.is_replicated
