@@ -194,6 +194,24 @@ def test_the_gradient_of_a_value_in_a_file_is_on_the_default_device(tmp_path: Pa
     assert content(tmp_path / "x", np.float32) == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_gradient_that_needs_overwritten_bytes_is_an_error(tmp_path: Path, is_read: bool) -> None:
+    x = Tensor([1.0, 2.0]).to(on(tmp_path / "x"))
+    weight = Tensor([3.0, 4.0], requires_grad=True)
+    for needs_old in (False, True):
+        loss = ((weight + x) if not needs_old else (weight * x)).sum()
+        if is_read:
+            assert loss.item() > 0
+        x.assign(x + 1)
+        if needs_old:
+            with pytest.raises(RuntimeError, match="was modified in place after it was used"):
+                loss.backward()
+        else:
+            loss.backward()
+            assert weight.grad is not None
+            assert weight.grad.tolist() == [1.0, 1.0]
+
+
 # ---- writing to a part of a file ----
 
 

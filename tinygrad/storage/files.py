@@ -26,6 +26,7 @@ from tinygrad.runtime.disk import (
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
 from tinygrad.storage.file_layout import ByteRanges, byte_ranges
+from tinygrad.storage.history import histories
 from tinygrad.storage.host_arrays import file_buffer, file_buffers
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.pending_writes import find_readers
@@ -96,6 +97,7 @@ def write(tensor: TensorBase, value: UOp) -> None:
     buffer = cast(Buffer, node.buffer)
     changed = _overlapping(buffer, ranges)
     _compute_readers(tensor, changed)
+    histories.overwritten(changed)
     allocator = Device[device].allocator
     assert isinstance(allocator, DiskAllocator), "files are on DISK"
     allocator.copyin_ranges(buffer.handle, *ranges, content)
