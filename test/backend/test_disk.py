@@ -383,6 +383,24 @@ def test_a_file_that_is_replaced_stays_for_the_tensors_in_it(path: Path) -> None
     assert content(path) == [7, 8, 9]
 
 
+def test_a_truncated_file_is_replaced(path: Path) -> None:
+    old = opened(path, 10)
+    os.truncate(path, 3)
+    assert Tensor([5, 6]).to(on(path)).tolist() == [5, 6]
+    with pytest.raises(FileError, match="removed or replaced"):
+        old.tolist()
+
+
+def test_a_value_that_waits_to_be_written_is_written(path: Path) -> None:
+    x, value = opened(path, 10), Tensor(TEN).realize()
+    value[2:4] = 0
+    value.assign(value + 1)
+    x.assign(value)
+    assert content(path) == [1, 2, 1, 1, 5, 6, 7, 8, 9, 10]
+    value.assign(value + 1)
+    assert value.to(on(path)).tolist() == [2, 3, 2, 2, 6, 7, 8, 9, 10, 11]
+
+
 def test_a_moved_tensor_is_in_the_file_without_its_gradient(tmp_path: Path) -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     (x * 3).sum().backward()
@@ -396,11 +414,13 @@ def test_a_moved_tensor_is_in_the_file_without_its_gradient(tmp_path: Path) -> N
 def test_an_open_safe_load_does_not_change_when_its_file_is_saved_again(tmp_path: Path) -> None:
     file = tmp_path / "model"
     safe_save({"a": Tensor([1.0, 2.0]), "b": Tensor([[1, 2], [3, 4]])}, file)
-    old = safe_load(file)
+    old, unread = safe_load(file), Tensor(file)
+    expected = file.read_bytes()
     lazy = old["a"] + 1
     # the new file has the tensors at other places
     safe_save({"b": Tensor([[5, 6], [7, 8]]), "c": Tensor.zeros(9), "a": Tensor([9.0, 9.0])}, file)
     new = safe_load(file)
+    assert bytes(unread.data()) == expected
     for found in (old["a"], old["a"].to("CPU"), old["a"].to("CPU:1"), lazy - 1):
         assert found.tolist() == [1.0, 2.0]
     for axis in (None, 0, 1):

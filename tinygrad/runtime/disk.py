@@ -132,9 +132,13 @@ class DiskFile:
         return self._map
 
     def keep(self) -> None:
-        """Keeps the content for the tensors in it, before another file is renamed to the path."""
+        """Keeps the content for the tensors in it, before another file is renamed to the path.
+
+        The content of a file that was truncated is lost already.
+        """
         if self.nbytes:
-            self.mapped()
+            with contextlib.suppress(FileError):
+                self.mapped()
 
     def open(self, mode: str) -> Any:
         """Opens the file, unbuffered. Raises FileError if it is missing, replaced or too short."""

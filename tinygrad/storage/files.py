@@ -9,6 +9,7 @@ see writes; the ops that compute with it do so elsewhere (`uop/reshard/files.py`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import cast
 
 from tinygrad.device import Buffer, Device
@@ -74,10 +75,20 @@ def replace(tensor: TensorBase, device: str) -> UOp:
     _check_known(device, shape)
     _check_not_captured(device)
     content = stored_bytes(tensor)
-    for buffer in _buffers_at(device):
-        _file_of(buffer).keep()
+    keep_replaced(path_of(device))
     replace_file(path_of(device), content)
     return open_file(device, cast(tuple[int, ...], shape), tensor.uop.dtype)
+
+
+def keep_replaced(path: Path) -> None:
+    """Keep the content of a file for the tensors in it, before another is renamed to its path."""
+    status = check_file(path)
+    if status is None:
+        return
+    for node in file_buffers():
+        file = _file_of(node.buffer)
+        if file.identity == (status.st_dev, status.st_ino):
+            file.keep()
 
 
 def write(tensor: TensorBase, value: UOp) -> None:
@@ -158,14 +169,6 @@ def _check_not_captured(device: str) -> None:
 def _file_of(buffer: Buffer) -> DiskFile:
     file: DiskFile = buffer.allocation.handle.file
     return file
-
-
-def _buffers_at(device: str) -> list[Buffer]:
-    """The buffers in the file that is at the path of a device."""
-    status = check_file(path_of(device))
-    identity = None if status is None else (status.st_dev, status.st_ino)
-    buffers = [cast(Buffer, node.buffer) for node in file_buffers()]
-    return [x for x in buffers if _file_of(x).identity == identity]
 
 
 def _overlapping(written: Buffer, ranges: ByteRanges) -> list[UOp]:

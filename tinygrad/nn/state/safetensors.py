@@ -32,6 +32,7 @@ from tinygrad.nn.state.file_bytes import (
 )
 from tinygrad.nn.state.shard_io import write_shards
 from tinygrad.sharding import Sharding
+from tinygrad.storage.files import keep_replaced
 from tinygrad.tensor import Tensor
 
 LENGTH_BYTES = 8
@@ -144,6 +145,7 @@ def safe_save(
     """
     path = pathlib.Path(fn)
     header = _header(tensors, metadata)
+    keep_replaced(path)
     with atomic_write(path, durable=True) as file:
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
