@@ -83,7 +83,8 @@ class JoiningMixin(CreationMixin):
             cut = size - shift % size if size else 0
             if cut != size:
                 x = x._slice_axis(axis, cut, size).cat(x._slice_axis(axis, 0, cut), dim=axis)
-        return x
+        # a new value, also where nothing moves
+        return self._derive(self.uop) if x is self else x
 
     def _slice_axis(self, axis: int, start: sint, end: sint) -> Self:
         """Elements `start` to `end` along one axis."""

@@ -86,12 +86,10 @@ class LiveTensors:
             if x.uop.op is not stored:
                 found.append(x)
             group = x._aliases
-            if group is not None and group.uop.op is not stored:
-                if x.uop.op is stored and x._steps and group.live() == [x]:
-                    # nothing else needs the value that this was a view of
-                    x._aliases, x._steps = None, ()
-                else:
-                    groups[group] = None
+            if group is None or group.uop.op is stored:
+                continue
+            if x.uop.op is not stored or not group.leave(x):
+                groups[group] = None
         found.extend(groups)
         return found
 
@@ -119,6 +117,18 @@ class AliasGroup:
         count = len(members)
         if count >= _FIRST_CLEARED and count & (count - 1) == 0:
             members[:] = [n for n in members if live_tensors.find(n) is not None]
+
+    def leave(self, view: TensorBase) -> bool:
+        """Let the only member, if it is a view of distinct elements, be a tensor of its own.
+
+        Nothing else needs the value that it was a view of.
+        """
+        if not view._steps or self.live() != [view]:
+            return False
+        if any(op is Ops.EXPAND for op, _ in view._steps):
+            return False
+        view._aliases, view._steps = None, ()
+        return True
 
     def live(self) -> list[TensorBase]:
         """The members that exist and have not left the group."""

@@ -142,10 +142,7 @@ def _is_unused(holder: TensorBase | AliasGroup) -> bool:
     if not isinstance(holder, AliasGroup):
         return False
     members = holder.live()
-    if len(members) == 1 and members[0]._steps:
-        members[0]._aliases, members[0]._steps = None, ()
-        return True
-    return not members
+    return not members or (len(members) == 1 and holder.leave(members[0]))
 
 
 def _reads_older(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> bool:
@@ -159,10 +156,8 @@ def _reads_older(root: UOp, buffers: dict[UOp, UOp], known: dict[UOp, bool]) -> 
             known[node] = any(known[x] for x in sources)
         elif node not in known:
             memory = movement_base(node.src[0]) if node.op is Ops.ASSIGN else node
-            is_later = (
-                node.op is Ops.ASSIGN and memory in buffers and node.arg > buffers[memory].arg
-            )
-            if memory in buffers and not is_later:
+            latest = buffers.get(memory)
+            if latest is not None and (node is memory or node.arg <= latest.arg):
                 known[node] = True
                 continue
             stack.append((node, True))

@@ -166,9 +166,9 @@ def match_slice_assign(node: UOp) -> SliceAssign | None:
         written = written.src[0]
     if mask.op is not Ops.PAD or written.op is not Ops.PAD or mask.arg != written.arg:
         return None
-    part = written.src[0]
-    is_alike = _is_placed_alike(part, array) and array.device == node.device
-    return SliceAssign(part, written.arg, array) if _is_true(mask.src[0]) and is_alike else None
+    found = SliceAssign(written.src[0], written.arg, array)
+    is_view = _moved_base(array) is _moved_base(value.src[2])
+    return found if is_view and _is_true(mask.src[0]) and _is_placed_alike(found) else None
 
 
 def _view_before(array: UOp, moved: UOp) -> UOp:
@@ -186,17 +186,23 @@ def _is_content(node: UOp, target: UOp) -> bool:
     return node is target or (node.op is Ops.ASSIGN and _is_content(node.src[0], target))
 
 
-def _is_placed_alike(part: UOp, array: UOp) -> bool:
-    """Whether each device has the new elements of its own shard."""
-    layout = part.device
-    if layout is None or layout == array.device:
-        split_axes = layout.split_axes if isinstance(layout, Sharding) else ()
-        return all(part.shape[axis] == array.shape[axis] for axis in split_axes)
-    return (
-        isinstance(layout, Sharding)
-        and layout.is_replicated
-        and all(isinstance(size, int) for size in part.shape)
-    )
+def _moved_base(node: UOp) -> UOp:
+    while node.op in _MOVED_BACK:
+        node = node.src[0]
+    return node
+
+
+def _is_placed_alike(part: SliceAssign) -> bool:
+    """Whether each device has the new elements of its own shard: all are on every device, or they
+    are sharded along axes that are not sliced.
+    """
+    layout = part.value.device
+    if layout is None or not isinstance(layout, Sharding):
+        return True
+    if layout.is_replicated:
+        return all(isinstance(size, int) for size in part.value.shape)
+    whole = all(part.padding[axis] == (0, 0) for axis in layout.split_axes)
+    return whole and layout == part.array.device
 
 
 def _is_true(node: UOp) -> bool:

@@ -19,7 +19,7 @@ from tinygrad.uop.slice_assign import SliceAssign
 
 def lower_slice_assign(node: UOp, target: UOp, value: UOp, part: SliceAssign) -> UOp:
     """The ASSIGN `node` in local form. `value` is the local value of `part`, the written slice."""
-    layout = node.device
+    layout = part.array.device
     split_axes = layout.split_axes if isinstance(layout, Sharding) else ()
     is_sharded_alike = part.value.device == layout
     # the array that the slice is of: the written memory, maybe reshaped
