@@ -73,6 +73,13 @@ def restore_settings() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def verified_replays() -> Iterator[None]:
+    """Compares every replay of a captured function with the function."""
+    with Context(JIT_VERIFY=1):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def freeze_survivors() -> Iterator[None]:
     """Excludes objects that outlive a file, such as compiled kernels, from garbage collection."""

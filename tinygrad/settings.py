@@ -212,6 +212,11 @@ CPU_LLVM = ContextVar(
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "The dtype of Python floats and of `rand`.")
 
 JIT = ContextVar("JIT", 1, "0 turns `TinyJit` off, 1 replays a captured step as one call.")
+JIT_VERIFY = ContextVar(
+    "JIT_VERIFY",
+    0,
+    "1 runs a function beside each replay of `TinyJit`, and raises JitError if anything differs.",
+)
 BEAM = ContextVar("BEAM", 0, NO_EFFECT)
 NOOPT = ContextVar("NOOPT", 0, "1 leaves kernels as plain loops.")
 WINO = ContextVar("WINO", 0, "1 computes 3x3 convolutions by Winograd's algorithm.")

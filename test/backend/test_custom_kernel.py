@@ -34,6 +34,8 @@ from tinygrad.renderer import find_renderer
 from tinygrad.schedule.kernel.custom_kernel import CustomKernelError, lower_custom_kernel
 from tinygrad.uop.ops import Ops
 
+pytestmark = pytest.mark.usefixtures("verified_replays")
+
 # ---- the kernel language ----
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, TinyJit, Variable, nn
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, nn
 from tinygrad.jit import JitError, written
+from tinygrad.settings import Context
 
 CALLS = 5
 
@@ -543,7 +545,10 @@ KEPT: list[Callable[[Wrap], list[Any]]] = [
     + [pytest.param(p, id=name) for name, p in CHANGED.items()],
 )
 def test_captured_programs_equal_plain_ones(program: Callable[[Wrap], list[Any]]) -> None:
-    assert program(TinyJit) == program(lambda function: function)
+    expected = program(lambda function: function)
+    assert program(TinyJit) == expected
+    with Context(JIT_VERIFY=1):
+        assert program(TinyJit) == expected
 
 
 def test_a_tensor_of_an_iterator_cannot_be_followed() -> None:
@@ -661,7 +666,10 @@ def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
     ],
 )
 def test_arguments_may_share_memory(program: Callable[[Wrap], list[Any]]) -> None:
-    assert program(TinyJit) == program(lambda function: function)
+    expected = program(lambda function: function)
+    assert program(TinyJit) == expected
+    with Context(JIT_VERIFY=1):
+        assert program(TinyJit) == expected
 
 
 def test_one_variable_with_two_values_is_an_error() -> None:
@@ -701,3 +709,74 @@ def test_replays_search_for_lazy_values_only_when_something_reads_what_they_writ
     assert searches
     for found, values in zip(waiting, expected, strict=True):
         np.testing.assert_array_equal(found.numpy(), values)
+
+
+# ---- verification ----
+
+
+def hidden_in_the_result(count: Callable[[], int]) -> Callable[[Tensor], Any]:
+    return lambda x: [x + 1, x * count()]
+
+
+def hidden_in_a_write(count: Callable[[], int]) -> Callable[[Tensor], Any]:
+    total = numbers(0)
+
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x * count())
+        return x + 1
+
+    return add
+
+
+def hidden_in_an_argument(count: Callable[[], int]) -> Callable[[Tensor], Any]:
+    return lambda x: x.assign(x * count()) * 0
+
+
+def hidden_in_what_is_kept(count: Callable[[], int]) -> Callable[[Tensor], Any]:
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x * count())
+        return x + 1
+
+    return keep
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (hidden_in_the_result, "leaf 1 of the result is .3.* and .2.* in a replay"),
+        (hidden_in_a_write, "tensor 0 of those that the function writes, <Tensor"),
+        (hidden_in_an_argument, "tensor 0 of the arguments that the function writes"),
+        (hidden_in_what_is_kept, "0 of 'kept'.*|of a list, which the function keeps"),
+    ],
+)
+def test_verification_finds_what_was_not_noticed(
+    make: Callable[[Callable[[], int]], Any], message: str
+) -> None:
+    step = TinyJit(make(functools.partial(next, itertools.count(1))))
+    with Context(JIT_VERIFY=1):
+        for _ in range(2):
+            step(numbers(1))
+        with pytest.raises(JitError, match=message):
+            step(numbers(1))
+
+
+def test_verification_leaves_no_trace() -> None:
+    def draws(verify: int) -> list[Any]:
+        Tensor.manual_seed(7)
+        total, step, found = numbers(0), None, []
+
+        def add(x: Tensor) -> Tensor:
+            noise = Tensor.rand(1)
+            total.assign(total + x * noise)
+            return noise + x
+
+        step = TinyJit(add)
+        with Context(JIT_VERIFY=verify):
+            for i in range(CALLS):
+                GlobalCounters.reset()
+                found += [step(numbers(i)).tolist(), GlobalCounters.kernel_count]
+        return [*found, total.tolist(), Tensor.rand(2).tolist()]
+
+    assert draws(1) == draws(0)

@@ -11,6 +11,8 @@ import pytest
 from tinygrad import Tensor, TinyJit, UOp, Variable
 from tinygrad.execution.realize import compiled_kernels
 
+pytestmark = pytest.mark.usefixtures("verified_replays")
+
 DATA = np.random.default_rng(0).normal(size=(3, 16, 4)).astype(np.float32)
 LENGTHS = (1, 3, 16)
 

@@ -14,6 +14,8 @@ import pytest
 from test.sharding.common import TWO, Array, integers, on
 from tinygrad import Sharding, Tensor, TinyJit
 
+pytestmark = pytest.mark.usefixtures("verified_replays")
+
 LAYOUTS = [on(0), on(1), on((0, 1), (2, 2)), Sharding(TWO, 0)]
 SHAPES = [(8, 4), (5, 3), (10, 6), (6, 7)]
 

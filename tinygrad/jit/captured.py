@@ -56,7 +56,7 @@ class CapturedJit(Generic[R]):
         launches = [[item] for item in items]
         self._lifetimes: list[Lifetimes] = [input_lifetimes(launches, inputs)]
         self._native: NativeReplay | None = None
-        if is_native(items):
+        if items and is_native(items):
             launches = group_launches(split_messages(items))
             self._lifetimes.append(input_lifetimes(launches, inputs))
             self._native = NativeReplay(launches, inputs)
@@ -64,6 +64,12 @@ class CapturedJit(Generic[R]):
         """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
         self._kept = kept
+        self.written_tensors = closure.written
+        """The tensors that the function writes without taking them as arguments."""
+        self.written_inputs = written.inputs
+        """The numbers of the arguments that the function writes."""
+        self.places = kept.places
+        """The places where the function leaves tensors."""
         self._counters = ReplayCounters(items)
 
     def can_replay(self, inputs: Inputs) -> bool:
@@ -76,9 +82,13 @@ class CapturedJit(Generic[R]):
         # another signature is an error, but the same tensors in other memory are not
         return known.shared == inputs.shared or known.signature != inputs.signature
 
-    def __call__(self, inputs: Inputs) -> R:
+    def check(self, inputs: Inputs) -> None:
+        """Raise JitError if tensors or Variables differ from the captured ones in kind."""
         if inputs.signature != self._inputs.signature:
             raise JitError(difference(self._inputs.signature, inputs.signature))
+
+    def __call__(self, inputs: Inputs) -> R:
+        self.check(inputs)
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
         self._written.realize_readers(inputs, self._results.latest)

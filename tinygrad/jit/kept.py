@@ -22,7 +22,7 @@ from tinygrad.jit.paths import Places
 from tinygrad.jit.references import FROM_A_LIST, KnownReferences
 from tinygrad.jit.substitution import Substitution
 from tinygrad.jit.survey import Kind, Link, Survey
-from tinygrad.storage.views import is_uniform, movement_base
+from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -41,6 +41,14 @@ class Place:
     def value(self) -> Any:
         """What is there now."""
         return self.link.get()
+
+    @property
+    def latest(self) -> Any:
+        """What the last call left there."""
+        return self.link.holder[-1] if self.is_appended else self.link.get()
+
+    def __str__(self) -> str:
+        return f"{self.link.key!r} of a {type(self.link.holder).__name__}"
 
     def put(self, value: Any) -> None:
         """Leave a value there, as the function does."""
@@ -121,10 +129,11 @@ class KeptTensors:
             tensors = tensors_in(place.value)
             moves = any(substitution.changes(x.uop) for x in tensors)
             if moves or any(is_uniform(x.uop) or self._below(x) for x in tensors):
-                self._may_stay &= isinstance(place.value, Tensor) and not moves
-                self._may_stay &= not place.is_appended
+                self._may_stay &= not moves and not place.is_appended and _is_stored(place.value)
                 self._templates.append((place, self._template(place.value)))
             # else a view of a result, or of a tensor that was there before
+        self.places = [place for place, _ in self._templates]
+        """The places that each call fills."""
         nodes = [node for x in others for node in self._below(x)]
         # the nodes of earlier calls in the memory that the next one writes
         self._earlier = [weakref.ref(x) for x in dict.fromkeys([*self._memory, *nodes])]
@@ -156,7 +165,7 @@ class KeptTensors:
         if self._templates or self._earlier:
             self._earlier = self._refilled(inputs)
         if self._may_stay and self._templates:
-            self._latest = _Latest([place for place, _ in self._templates])
+            self._latest = _Latest(self.places)
 
     def _refilled(self, inputs: Inputs) -> list[weakref.ref[UOp]]:
         """Put new tensors into all places, and copy what is in the memory of earlier ones that are
@@ -171,6 +180,12 @@ class KeptTensors:
             if node is not None:
                 _move_to_copy(node)
         return [weakref.ref(node) for node in nodes.values()]
+
+
+def _is_stored(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return is_uniform(value.uop) or view_base(value.uop).op is Ops.BUFFER
 
 
 @dataclass(frozen=True)
@@ -194,7 +209,7 @@ class _Latest:
     def __init__(self, places: list[Place]) -> None:
         self._places = Places([place.link.renewed() for place in places])
         self._tensors: list[Tensor] = [place.value for place in places]
-        memory = [movement_base(x.uop) for x in self._tensors if not is_uniform(x.uop)]
+        memory = [view_base(x.uop) for x in self._tensors if not is_uniform(x.uop)]
         self._known = KnownReferences(self._tensors, memory)
         # those of its place, of this object, of `KnownReferences` and of `Places`
         self._count = FROM_A_LIST + 3

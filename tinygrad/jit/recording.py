@@ -18,6 +18,7 @@ from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.survey import Link, Survey
 from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.partial_gradients import keep_partial_gradients
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
 from tinygrad.tensor import Tensor
@@ -58,7 +59,10 @@ class Recording:
         left = self.left()
         if capturing():
             _separate(left, results)
-        realize_all([*results, *self._written(), *left])
+        # a gradient that the function stored as partial sums stays that, unless it is returned
+        with keep_partial_gradients():
+            realize_all([*results, *self._written(), *left])
+        realize_all(results)
 
     def left(self) -> list[Tensor]:
         """The tensors in `places`."""

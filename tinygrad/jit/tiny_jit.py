@@ -21,8 +21,10 @@ from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.jit.kept import KeptTensors
 from tinygrad.jit.recording import Recording
 from tinygrad.jit.survey import Followed
+from tinygrad.jit.verify import verified
 from tinygrad.jit.written import WrittenMemory
-from tinygrad.settings import JIT
+from tinygrad.settings import JIT, JIT_VERIFY
+from tinygrad.storage.history import histories
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all
 
@@ -54,9 +56,9 @@ class TinyJit(Followed, Generic[P, R]):
     `cnt` counts calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
-        JitError: tensors differ from the captured ones, one tensor is passed twice, no kernel was
-            captured, or the function reads the value of a tensor, finds one in an object that
-            cannot be followed, such as an iterator, or calls `manual_seed`.
+        JitError: tensors differ from the captured ones, or the function reads the value of a
+            tensor, finds one in an object that cannot be followed, such as an iterator, keeps one
+            in a way that a replay cannot repeat, or calls `manual_seed`.
 
     >>> scale = TinyJit(lambda x, factor: (x * factor).realize())
     >>> [scale(Tensor([1, 2]), 3).tolist() for _ in range(4)][-1]
@@ -122,7 +124,9 @@ class TinyJit(Followed, Generic[P, R]):
         inputs = find_inputs(args, kwargs)
         self.cnt += 1
         if self.captured is not None and self.captured.can_replay(inputs):
-            return self.captured(inputs)
+            if not JIT_VERIFY or self.fxn is None:
+                return self.captured(inputs)
+            return verified(self.captured, inputs, lambda: self._call(*args, **kwargs), self)
         if self.cnt == 1:
             recording = Recording([self, *inputs.objects])
             result = self._call(*args, **kwargs)
@@ -145,13 +149,12 @@ class TinyJit(Followed, Generic[P, R]):
                 recording.settle(result)
         finally:
             capturing().pop()
-        if not capture.items:
-            raise JitError(f"{self.fxn} ran no kernel, so there is nothing to capture")
         if drawn.is_seeded:
             raise JitError("manual_seed was called inside a captured function; call it outside")
         written = {b.base or b for item in capture.items for b in item.written}
         touched = {b.base or b for item in capture.items for b in item.bufs}
         results = tensors_in(result)
+        histories.captured(x.uop for x in [*results, *recording.left()])
         self._written = WrittenMemory(recording.stored, written, inputs, results)
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)

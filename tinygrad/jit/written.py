@@ -14,6 +14,7 @@ from tinygrad.device import Buffer
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.recording import StoredTensor, is_within
 from tinygrad.jit.references import KnownReferences
+from tinygrad.storage.history import histories
 from tinygrad.storage.realization import realize_readers
 from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
@@ -35,7 +36,8 @@ class WrittenMemory:
         inputs: Inputs,
         results: Iterable[Tensor],
     ) -> None:
-        self._inputs = [i for i, node in enumerate(inputs.nodes) if is_within(node, written)]
+        self.inputs = [i for i, node in enumerate(inputs.nodes) if is_within(node, written)]
+        """The numbers of the inputs that items write."""
         self._signature = inputs.signature
         nodes = [node for _, before, _ in stored if (node := before()) is not None]
         nodes += [x.uop for x in results if is_in_memory(x.uop)]
@@ -60,13 +62,15 @@ class WrittenMemory:
         results of the last call that were made for it.
         """
         known = self._known
-        writes_inputs = self._inputs and inputs.signature == self._signature
+        writes_inputs = self.inputs and inputs.signature == self._signature
         if known is not None and known.are_all() and not writes_inputs and not results:
+            if len(histories.definitions) and any(x in histories.definitions for x in self._bases):
+                histories.overwritten(self._bases)
             return
         memory = [*self._bases]
         memory += [base for node in results if (base := view_base(node)).op is Ops.BUFFER]
         if writes_inputs:
-            memory += [inputs.nodes[i] for i in self._inputs]
+            memory += [inputs.nodes[i] for i in self.inputs]
         realize_readers(frozenset(memory))
         if known is not None:
             known.count()

@@ -1,0 +1,142 @@
+"""Verification of replays, `JIT_VERIFY=1`: the function runs beside each replay.
+
+Input: a capture, and a call that it may serve. Output: the result of the replay. Invariant: the
+function's own run leaves nothing behind: memory, places, counters and random numbers are as before,
+so that the replay starts where the function did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tinygrad.device import Buffer, copy_buffer
+from tinygrad.dtype import dtypes
+from tinygrad.execution.capture import JitError
+from tinygrad.helpers import GlobalCounters
+from tinygrad.jit.captured import CapturedJit
+from tinygrad.jit.inputs import Inputs, comparable, leaves
+from tinygrad.jit.recording import Recording
+from tinygrad.jit.survey import Link, Survey
+from tinygrad.storage.random_generator import random_generator
+from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp
+
+R = TypeVar("R")
+ROUNDING_STEPS = 64
+"""By how many steps of its dtype, relative to the largest element, a float may differ."""
+
+
+def verified(captured: CapturedJit[R], inputs: Inputs, run: Callable[[], R], root: Any) -> R:
+    """Replay, and compare with what `run`, the call of the function, does to the same state.
+
+    `root` is what the function is followed from.
+
+    Raises:
+        JitError: a result, a tensor that the function writes, or one that it keeps differs.
+    """
+    captured.check(inputs)
+    roots = [root, *inputs.objects]
+    tensors = [Tensor(inputs.nodes[i]) for i in captured.written_inputs]
+    with _undone(captured, inputs, roots):
+        recording = Recording(roots)
+        result = run()
+        recording.settle(result)
+        expected = _values(captured, result, tensors)
+        del result, recording
+    replayed = captured(inputs)
+    found = _values(captured, replayed, tensors)
+    for name, value in expected.items():
+        _compare(name, value, found.get(name))
+    return replayed
+
+
+@contextmanager
+def _undone(captured: CapturedJit[Any], inputs: Inputs, roots: list[Any]) -> Iterator[None]:
+    """Restore memory, places, counters and random numbers after this block."""
+    memory = {b.base or b for item in captured.jit_cache for b in item.written}
+    memory |= {b.base or b for b in inputs.buffers}
+    saved = [(b, _copy(b)) for b in memory if b.is_allocated()]
+    places = _Saved(roots)
+    counters = {k: v for k, v in vars(GlobalCounters).items() if isinstance(v, (int, float))}
+    try:
+        with random_generator.unchanged():
+            yield
+    finally:
+        for buffer, content in saved:
+            copy_buffer(buffer, content)
+        places.restore()
+        for name, value in counters.items():
+            if not name.startswith("mem_"):
+                setattr(GlobalCounters, name, value)
+
+
+def _copy(buffer: Buffer) -> Buffer:
+    copy = Buffer(buffer.device, buffer.size, buffer.dtype)
+    copy_buffer(copy, buffer)
+    return copy
+
+
+class _Saved:
+    """What is in the places that `roots` reach."""
+
+    def __init__(self, roots: Iterable[Any]) -> None:
+        survey = Survey(roots)
+        self._links: list[tuple[Link, Any]] = [(link, link.value) for link in survey.links]
+        containers = [x for x, _ in survey.sizes]
+        self._dicts = [(x, dict(x)) for x in containers if isinstance(x, dict)]
+        self._lists = [(x, list(x)) for x in containers if not isinstance(x, dict)]
+
+    def restore(self) -> None:
+        """Put back what was there."""
+        for container, items in self._dicts:
+            if container.keys() != items.keys():
+                container.clear()
+                container.update(items)
+        for container, values in self._lists:
+            if len(container) != len(values):
+                container.clear()
+                container.extend(values)
+        for link, value in self._links:
+            if link.get_or_none() is not value:
+                link.set(value)
+
+
+def _values(captured: CapturedJit[Any], result: Any, tensors: list[Tensor]) -> dict[str, Any]:
+    """What a call gave and left, by name; the content of tensors."""
+    found: dict[str, Any] = {}
+    for i, x in enumerate(leaves(result)):
+        found[f"leaf {i} of the result"] = _content(x)
+    for i, x in enumerate(tensors):
+        found[f"tensor {i} of the arguments that the function writes"] = _content(x)
+    for i, x in enumerate(captured.written_tensors):
+        found[f"tensor {i} of those that the function writes, {x!r},"] = _content(x)
+    for place in captured.places:
+        for i, x in enumerate(leaves(place.latest)):
+            found[f"leaf {i} of {place}, which the function keeps,"] = _content(x)
+    return found
+
+
+def _content(x: Any) -> Any:
+    return (x.dtype, x.numpy()) if isinstance(x, Tensor) else x
+
+
+def _compare(name: str, expected: Any, found: Any) -> None:
+    """Raise JitError unless two values are equal, up to rounding for floats."""
+    import numpy as np
+
+    if not isinstance(expected, tuple) or not isinstance(found, tuple):
+        if comparable(expected) != comparable(found) and not isinstance(expected, UOp):
+            raise JitError(f"{name} is {expected!r} if the function runs, not {found!r}")
+        return
+    (dtype, wanted), (_, other) = expected, found
+    if wanted.shape != other.shape:
+        raise JitError(f"{name} has shape {wanted.shape} if the function runs, not {other.shape}")
+    rounding = ROUNDING_STEPS * 2.0 ** -dtypes.finfo(dtype)[1] if dtypes.is_float(dtype) else 0.0
+    scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0)) if rounding else 0.0
+    if not np.allclose(other, wanted, rtol=rounding, atol=rounding * scale, equal_nan=True):
+        raise JitError(
+            f"{name} is {np.ravel(wanted)[:8]} if the function runs, and {np.ravel(other)[:8]} in "
+            "a replay; something that it depends on was not noticed: pass it as an argument"
+        )
