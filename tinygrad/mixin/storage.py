@@ -12,14 +12,14 @@ from tinygrad.execution import schedule_uops
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
-from tinygrad.storage.assignment import assign
+from tinygrad.storage.assignment import assign, prepare_write
 from tinygrad.storage.files import write
-from tinygrad.storage.history import assigned_value, is_leaf
+from tinygrad.storage.history import assigned_value
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
-from tinygrad.storage.views import is_constant, is_in_memory
+from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.ops import UOp
@@ -131,6 +131,7 @@ class StorageMixin(CreationMixin):
         if not isinstance(x, TensorBase):
             device = computing_device(self.device)
             x = type(self)(x, device=device, dtype=self.dtype)  # type: ignore[call-arg]
+        prepare_write(self)
         value: UOp = x.uop
         if value is self.uop:
             return self
@@ -145,8 +146,6 @@ class StorageMixin(CreationMixin):
         value = off_file(value, self.device)
         self._check_same_devices(value)
         if self._requires_grad is not None or x._requires_grad:
-            if not is_in_memory(self.uop) and is_leaf(self):
-                realize_all((self,))  # values that were computed from it have its gradient
             value = assigned_value(self, value, x._requires_grad)
         assign(self, value, self.device)
         return self

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tinygrad.helpers import all_int
 from tinygrad.storage.aliases import set_whole, updated_whole, whole_tensor, whole_value
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
+from tinygrad.storage.history import is_leaf
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.realization import realize_all, realize_readers, store_constant
@@ -23,8 +24,21 @@ from tinygrad.uop.reshard import reshard_for_assign
 from tinygrad.uop.slice_assign import sink_expand
 
 
+def prepare_write(tensor: TensorBase) -> None:
+    """Store what a write to `tensor` needs in memory, before the value to write is looked at."""
+    is_shard = any(op is Ops.MSELECT for op, _ in tensor._steps)
+    is_stored = view_base(whole_value(tensor)).op in {Ops.BUFFER, Ops.ASSIGN}
+    if is_shard or (not is_stored and (_is_symbolic(tensor) or is_leaf(tensor))):
+        # views may be at several values of a Variable: in memory, all can be computed; values that
+        # were computed from a leaf have its gradient
+        whole = whole_tensor(tensor)
+        if is_uniform(whole.uop):
+            store_constant(whole)
+        realize_all((whole,))
+
+
 def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
-    """Write `value` to `tensor`, which is on `device`.
+    """Write `value` to `tensor`, which is on `device`, after `prepare_write`.
 
     Memory is written when the tensor, or an alias of it, is realized; that of a shard at once. A
     tensor without memory, and its aliases, refer to the new value from now on. Raises RuntimeError
@@ -34,12 +48,6 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     if any(op is Ops.MSELECT for op, _ in tensor._steps):
         _assign_shard(tensor, value)
         return
-    if _is_symbolic(tensor):
-        # another view may be at another value of the Variable; in memory, both can be computed
-        stored = whole_tensor(tensor)
-        if is_uniform(stored.uop):
-            store_constant(stored)
-        realize_all((stored,))
     whole = whole_value(tensor)
     new = updated_whole(tensor, value) if tensor._steps else value
     if is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole):
@@ -61,7 +69,6 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
 
 def _assign_shard(tensor: TensorBase, value: UOp) -> None:
     """Write to a shard, or a view of one, at once: its memory is that of its device."""
-    realize_all((whole_tensor(tensor),))
     tensor.uop = with_stored_shard(tensor.uop)
     shard = selected_shard(tensor.uop)
     assert shard is not None, "a shard of a value in memory is a view of it"
@@ -75,9 +82,7 @@ def _assign_shard(tensor: TensorBase, value: UOp) -> None:
 
 
 def _is_symbolic(tensor: TensorBase) -> bool:
-    """Whether the place of a view in a value that is not in memory depends on a Variable."""
-    if view_base(whole_value(tensor)).op in {Ops.BUFFER, Ops.ASSIGN}:
-        return False
+    """Whether the place of a view depends on a Variable."""
     return any(op is Ops.SHRINK and not all_int(sum(arg, ())) for op, arg in tensor._steps)
 
 
