@@ -285,6 +285,36 @@ def test_values_of_a_leaf_before_a_write_have_its_gradient(is_realized: bool) ->
     assert w.grad.tolist() == [6.0, 6.0]
 
 
+def test_a_leaf_that_is_written_through_a_view_stays_a_leaf() -> None:
+    w = Tensor.ones(2, 2).requires_grad_()
+    before = (w * 3).sum()
+    w[0] = 5
+    (before + w.square().sum()).backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[13.0, 13.0], [5.0, 5.0]]
+
+
+def test_a_leaf_stays_in_its_memory_when_a_tensor_that_shares_it_is_written() -> None:
+    w = Tensor([[2.0, 3.0]]).realize().requires_grad_()
+    before = w.square().sum()
+    total = w.sum(0)
+    total -= 1
+    assert total.tolist() == [1.0, 2.0]
+    assert w.tolist() == [[2.0, 3.0]]
+    (before + total.sum()).backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[5.0, 7.0]]
+
+
+def test_two_writes_of_a_leaf_before_it_is_realized() -> None:
+    w = Tensor([1.0, 2.0]).realize().requires_grad_()
+    w.square().sum().backward()
+    for _ in range(2):
+        assert w.grad is not None
+        w.assign(w.detach() - w.grad)
+    assert w.tolist() == [-3.0, -6.0]
+
+
 def test_no_grad_is_a_block_and_a_decorator() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
 

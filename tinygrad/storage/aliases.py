@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
+from tinygrad.storage.grad_mode import Leaf
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import apply_steps, update_view
@@ -51,3 +52,9 @@ def count_references(tensors: Collection[TensorBase]) -> Counter[UOp]:
     found = Counter(x.uop for x in tensors)
     found.update({x._aliases: x._aliases.uop for x in tensors if x._aliases is not None}.values())
     return found
+
+
+def is_leaf(tensor: TensorBase) -> bool:
+    """Whether a tensor is a leaf that requires a gradient, or a view of one."""
+    aliases = () if tensor._aliases is None else tensor._aliases.live()
+    return any(isinstance(x._requires_grad, Leaf) for x in (tensor, *aliases))

@@ -9,9 +9,14 @@ whether it was computed or not, and no other tensor does.
 from __future__ import annotations
 
 from tinygrad.helpers import all_int
-from tinygrad.storage.aliases import set_whole, updated_whole, whole_tensor, whole_value
+from tinygrad.storage.aliases import (
+    is_leaf,
+    set_whole,
+    updated_whole,
+    whole_tensor,
+    whole_value,
+)
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
-from tinygrad.storage.history import is_leaf
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.realization import realize_all, realize_readers, store_constant
@@ -27,7 +32,8 @@ from tinygrad.uop.slice_assign import sink_expand
 def prepare_write(tensor: TensorBase) -> None:
     """Store what a write to `tensor` needs in memory, before the value to write is looked at."""
     is_shard = any(op is Ops.MSELECT for op, _ in tensor._steps)
-    is_stored = view_base(whole_value(tensor)).op in {Ops.BUFFER, Ops.ASSIGN}
+    base = view_base(whole_value(tensor))
+    is_stored = view_base(base.src[0] if base.op is Ops.ASSIGN else base).is_realized
     if is_shard or (not is_stored and (_is_symbolic(tensor) or is_leaf(tensor))):
         # views may be at several values of a Variable: in memory, all can be computed; values that
         # were computed from a leaf have its gradient
@@ -52,13 +58,14 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     new = updated_whole(tensor, value) if tensor._steps else value
     if is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole):
         copy_on_write(tensor)
-        written = whole.assign(new)
-        note_write(written)
-        set_whole(tensor, written)
-        if view_base(tensor.uop) is not written and value.device is not None:
-            # the new elements are known; reading them from the memory would reshard them
-            tensor.uop = value
-        return
+        if whole_value(tensor) is whole:
+            written = whole.assign(new)
+            note_write(written)
+            set_whole(tensor, written)
+            if view_base(tensor.uop) is not written and value.device is not None:
+                # the new elements are known; reading them from the memory would reshard them
+                tensor.uop = value
+            return
     if new.device is None:
         new = new.copy_to_device(device)
     elif whole.device is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 
-from tinygrad.storage.aliases import set_whole, whole_tensor, whole_value
+from tinygrad.storage.aliases import is_leaf, set_whole, whole_tensor, whole_value
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.views import view_base
@@ -47,17 +47,24 @@ def mark_shared(node: UOp) -> None:
 
 
 def copy_on_write(tensor: TensorBase) -> None:
-    """Copy the memory of `tensor`, if it is shared, for all tensors that are no aliases."""
+    """Copy the memory of `tensor`, if it is shared, for all tensors that are no aliases.
+
+    If one of these is a leaf that requires a gradient, `tensor` gets the copy instead: values that
+    were computed from a leaf have its gradient, so it stays in its memory.
+    """
     base = view_base(whole_value(tensor))
     if base not in _shared:
         return
-    _shared.discard(base)
-    copies: dict[TensorBase | AliasGroup, UOp] = {}
+    mine = tensor._aliases or tensor
+    others: dict[TensorBase | AliasGroup, TensorBase] = {}
     for other in live_tensors:
-        if view_base(other.uop) is not base:
-            continue
         own = other._aliases or other
-        if own is not (tensor._aliases or tensor) and own not in copies:
-            copies[own] = in_own_memory(base)
-            whole = whole_tensor(other)
-            set_whole(whole, whole.uop.substitute({base: copies[own]}))
+        if view_base(other.uop) is base and own is not mine:
+            others.setdefault(own, other)
+    if not is_leaf(tensor) and any(map(is_leaf, others.values())):
+        others = {mine: tensor}
+    else:
+        _shared.discard(base)
+    for other in others.values():
+        whole = whole_tensor(other)
+        set_whole(whole, whole.uop.substitute({base: in_own_memory(base)}))

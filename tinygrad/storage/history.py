@@ -22,6 +22,7 @@ from tinygrad.device import Buffer, copy_buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.gradient import carry_over, carry_over_to
+from tinygrad.storage.aliases import is_leaf
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.grad_mode import Derived, GradState, Leaf, gradients_disabled
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
@@ -339,12 +340,6 @@ def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
     elif state is Derived.DIFFERENTIATED:
         tensor._requires_grad = True
     return value
-
-
-def is_leaf(tensor: TensorBase) -> bool:
-    """Whether a tensor is a leaf that requires a gradient, or a view of one."""
-    aliases = () if tensor._aliases is None else tensor._aliases.live()
-    return any(isinstance(x._requires_grad, Leaf) for x in (tensor, *aliases))
 
 
 def make_leaf(tensor: TensorBase) -> None:
