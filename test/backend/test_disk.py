@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.execution.capture import JitError
@@ -258,6 +260,49 @@ def test_a_write_to_reordered_elements_is_in_the_file(path: Path) -> None:
     x[:6].reshape(2, 3).T.flatten()[1:4].assign(Tensor([20, 21, 22], dtype=dtypes.uint8))
     # 0 3 1 4 2 5: of these 3, 1 and 4 are written
     assert content(path) == [0, 21, 2, 20, 22, 5, 6, 7, 8, 9]
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> list[Callable[[Any], Any]]:
+    """Functions of a tensor or an array that give views, one after the other."""
+    found: list[Callable[[Any], Any]] = []
+    shape: tuple[int, ...] = (2, 3, 4)
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["slice", "permute", "reshape"]))
+        if kind == "slice":
+            bound = st.none() | st.integers(-4, 4)
+            steps = st.sampled_from([1, 2, 3, -1, -2])
+            index = tuple(slice(draw(bound), draw(bound), draw(steps)) for _ in shape)
+            found.append(lambda x, index=index: x[index])
+        elif kind == "permute":
+            order = tuple(draw(st.permutations(range(len(shape)))))
+            found.append(
+                lambda x, order=order: (
+                    x.permute(order) if isinstance(x, Tensor) else x.transpose(order)
+                )
+            )
+        else:
+            new = draw(st.sampled_from([(-1,), (shape[0], -1), (1, -1, shape[-1])]))
+            if 0 not in shape:
+                found.append(lambda x, new=new: x.reshape(new))
+        shape = found[-1](np.empty(shape)).shape if found else shape
+    return found
+
+
+@settings(deadline=None)
+@given(moves=moves())
+def test_any_view_is_written_where_it_is_read(moves: list[Callable[[Any], Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stored = np.arange(24, dtype=np.int32)
+        view = Tensor(stored.reshape(2, 3, 4)).to(f"disk:{folder}/x")
+        # the positions of the elements, which numpy may copy
+        positions = np.arange(24).reshape(2, 3, 4)
+        for move in moves:
+            view, positions = move(view), move(positions)
+        np.testing.assert_array_equal(view.numpy(), stored[positions])
+        view.assign(Tensor(positions.astype(np.int32)) + 100)
+        stored[positions.reshape(-1)] = positions.reshape(-1) + 100
+        assert content(Path(folder) / "x", np.int32) == stored.tolist()
 
 
 def test_items_and_operators_write_to_the_file(path: Path) -> None:

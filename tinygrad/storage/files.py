@@ -74,7 +74,7 @@ def replace(tensor: TensorBase, device: str) -> UOp:
     shape = tensor.uop.shape
     _check_known(device, shape)
     _check_not_captured(device)
-    content = stored_bytes(tensor)
+    content = _stored_elements(tensor).as_memoryview()
     keep_replaced(path_of(device))
     replace_file(path_of(device), content)
     return open_file(device, cast(tuple[int, ...], shape), tensor.uop.dtype)
@@ -101,9 +101,10 @@ def write(tensor: TensorBase, value: UOp) -> None:
     _check_known(device, value.shape)
     _check_not_captured(device)
     node, ranges = byte_ranges(tensor.uop)
-    content = stored_bytes(tensor._new(value, False))
-    if is_file(value.device):
-        # it may be the bytes that are overwritten
+    stored = _stored_elements(tensor._new(value, False))
+    content = stored.as_memoryview()
+    if is_file(stored.device):
+        # they may be the bytes that are overwritten
         content = memoryview(bytes(content))
     buffer = cast(Buffer, node.buffer)
     changed = _overlapping(buffer, ranges)
@@ -123,11 +124,16 @@ def as_range_of_file(node: UOp) -> UOp:
     return file_buffer(part, cast(tuple[int, ...], node.shape))
 
 
-def stored_bytes(tensor: TensorBase) -> memoryview:
-    """The row-major bytes of a value, in memory or in a file; it is computed if necessary."""
+def _stored_elements(tensor: TensorBase) -> Buffer:
+    """The memory or the part of a file that holds the elements of a value, in row-major order; it
+    is computed if necessary.
+    """
     node = tensor.uop
     if 0 in node.shape:
-        return memoryview(b"")
+        return Buffer(Device.DEFAULT, 0, node.dtype).allocate()
+    while node.op is Ops.COPY and isinstance(node.src[0].device, str):
+        # what is copied to a device only to be written need not go there
+        node = node.src[0]
     is_scattered = is_file(node.device) and contiguous_range(node) is None
     if is_scattered or isinstance(node.device, Sharding):
         node = node.copy_to_device(Device.DEFAULT)
@@ -137,7 +143,7 @@ def stored_bytes(tensor: TensorBase) -> memoryview:
         realize_all((computed,))
         part = stored_range(computed.uop)
     assert part is not None, "what was stored as contiguous is one range of memory"
-    return part.as_memoryview()
+    return part
 
 
 def stored_range(node: UOp) -> Buffer | None:
