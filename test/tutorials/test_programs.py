@@ -17,6 +17,7 @@ import pytest
 from test.tutorials import (
     accumulation,
     char_lstm,
+    checkpoints,
     clipping,
     cnn,
     contrastive,
@@ -24,13 +25,16 @@ from test.tutorials import (
     diffusion,
     dqn,
     freezing,
+    from_scratch,
     gan,
     gpt,
     lora,
+    meta_learning,
     mixed_precision,
     mlp,
     ppo,
     schedulers,
+    sharpness,
     vae,
     weight_tying,
     wgan_gp,
@@ -39,6 +43,7 @@ from test.tutorials import (
 PROGRAMS = [
     accumulation,
     char_lstm,
+    checkpoints,
     clipping,
     cnn,
     contrastive,
@@ -46,13 +51,16 @@ PROGRAMS = [
     diffusion,
     dqn,
     freezing,
+    from_scratch,
     gan,
     gpt,
     lora,
+    meta_learning,
     mixed_precision,
     mlp,
     ppo,
     schedulers,
+    sharpness,
     vae,
     weight_tying,
     wgan_gp,
@@ -63,7 +71,11 @@ FLOAT32_RTOL = 2e-5
 # programs whose first `STEPS` numbers are losses of a model that sees the same data again
 FITTED = [char_lstm, cnn, ctc, gpt]
 # the quick suite runs the programs that keep the most state, and those that compile fast
-QUICK = [p for p in PROGRAMS if p not in {clipping, contrastive, ctc, gan, ppo, vae, wgan_gp}]
+QUICK = [
+    p
+    for p in PROGRAMS
+    if p not in {clipping, contrastive, ctc, gan, meta_learning, ppo, sharpness, vae, wgan_gp}
+]
 
 
 def name_of(program: ModuleType) -> str:
