@@ -167,14 +167,15 @@ def _is_pairs(shape: tuple[Any, ...], arg: Any) -> bool:
 
 
 def _pad_fits(shape: tuple[Any, ...], arg: Any) -> bool:
-    return _is_pairs(shape, arg) and all(_lower_bound(n) >= 0 for pair in arg for n in pair)
+    # some values of a Variable may not fit; indexing checks those that it is bound to
+    return _is_pairs(shape, arg) and all(_upper_bound(n) >= 0 for pair in arg for n in pair)
 
 
 def _shrink_fits(shape: tuple[Any, ...], arg: Any) -> bool:
     if not _is_pairs(shape, arg):
         return False
     for (start, end), size in zip(arg, shape):
-        if _lower_bound(start) < 0 or (all_int((start, end, size)) and not start <= end <= size):
+        if _upper_bound(start) < 0 or (all_int((start, end, size)) and not start <= end <= size):
             return False
     return True
 
@@ -199,9 +200,9 @@ _MOVEMENT: dict[Ops, Callable[[tuple[Any, ...], Any], bool]] = {
 }
 
 
-def _lower_bound(size: Any) -> int:
-    """The lower bound of a size, simplified first."""
-    return size if isinstance(size, int) else int(size.simplify().vmin)
+def _upper_bound(size: Any) -> int:
+    """The upper bound of a size, simplified first."""
+    return size if isinstance(size, int) else int(size.simplify().vmax)
 
 
 def reduce_axes(node: Node) -> str | None:
