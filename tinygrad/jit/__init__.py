@@ -19,6 +19,9 @@
 | `launches` | captured items that may run at the same time |
 | `random_draws` | the memory of random draws, which the host fills before each replay |
 | `native_replay` | the native call that runs all launches |
+| `prune` | the items that a replay need not run |
+| `pickling` | captures as bytes |
+| `verify` | the function run beside each replay |
 | `counters` | what a replay adds to `GlobalCounters` and traces |
 """
 

@@ -7,6 +7,7 @@ results, assignments, drawn random numbers, counters and traces.
 
 from __future__ import annotations
 
+import pickle
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer, copy_buffer
@@ -14,17 +15,17 @@ from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.counters import ReplayCounters
-from tinygrad.jit.inputs import Inputs, difference
+from tinygrad.jit.inputs import Inputs, difference, tensors_in
 from tinygrad.jit.kept import KeptTensors
 from tinygrad.jit.launches import group_launches, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
 from tinygrad.jit.native_replay import NativeReplay, is_native
+from tinygrad.jit.pickling import dumped
 from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.results import Results
 from tinygrad.jit.substitution import Substitution
 from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import DEBUG
-from tinygrad.storage.random_generator import DrawRecord
 
 R = TypeVar("R")
 
@@ -33,7 +34,8 @@ class CapturedJit(Generic[R]):
     """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
 
     `closure` is what the function uses besides, `kept` what it creates besides its result, and
-    `written` the memory that items write. `ranges` are those of an axis that each call checks.
+    `written` the memory that items write. `ranges` are those of an axis that each call checks. The
+    content of `intermediates` does not outlive a replay.
     """
 
     def __init__(
@@ -41,14 +43,16 @@ class CapturedJit(Generic[R]):
         result: R,
         items: list[ScheduleItem],
         inputs: Inputs,
-        drawn: DrawRecord,
-        closure: Closure,
+        draws: ReplayedDraws,
+        closure: Closure | None,
         kept: KeptTensors,
         written: WrittenMemory,
         ranges: dict[Any, dict[str, int]],
+        intermediates: set[Buffer],
     ) -> None:
-        self._draws = ReplayedDraws(drawn, items)
-        self.jit_cache = items = self._draws.items
+        self._draws = draws
+        self.jit_cache = items
+        self._intermediates = intermediates
         self._results = Results(result, inputs)
         self._inputs = inputs
         self._written = written
@@ -64,20 +68,29 @@ class CapturedJit(Generic[R]):
         """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
         self._kept = kept
-        self.written_tensors = closure.written
+        self.written_tensors = closure.written if closure is not None else []
         """The tensors that the function writes without taking them as arguments."""
         self.written_inputs = written.inputs
         """The numbers of the arguments that the function writes."""
         self.places = kept.places
         """The places where the function leaves tensors."""
+        self._is_freed = False
         self._counters = ReplayCounters(items)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What a replay needs, without the function. What it keeps aside is left out."""
+        parts = (self._results.result, self.jit_cache, self._inputs, self._draws, self._ranges)
+        unneeded = self._intermediates | self._inputs.numbers.keys()
+        return _loaded, (dumped((*parts, self._intermediates), unneeded),)
 
     def can_replay(self, inputs: Inputs) -> bool:
         """Whether the function would run the captured items: it sees the same Python values, and
         the tensors that it does not take as arguments are in the same memory.
         """
         known = self._inputs
-        if known.fixed != inputs.fixed or not self._closure.is_unchanged(inputs):
+        if known.fixed != inputs.fixed:
+            return False
+        if self._closure is not None and not self._closure.is_unchanged(inputs):
             return False
         # another signature is an error, but the same tensors in other memory are not
         return known.shared == inputs.shared or known.signature != inputs.signature
@@ -101,9 +114,25 @@ class CapturedJit(Generic[R]):
             for item in self.jit_cache:
                 substitution.item(item).run()
         else:
+            if self._is_freed:
+                self._native.find_memory(self._intermediates)
+                self._is_freed = False
             self._native.run(inputs)
             self._counters.count_replay()
         return self._results.of(inputs)
+
+    def free_intermediates(self) -> None:
+        """Free the memory of values that no replay leaves behind; the next one allocates it.
+
+        >>> step = TinyJit(lambda x: (x.sum() + x).contiguous().sum())
+        >>> found = [step(Tensor([1, 2])).item() for _ in range(2)]
+        >>> step.captured.free_intermediates()
+        >>> step(Tensor([1, 2])).item()
+        9
+        """
+        for buffer in self._intermediates:
+            buffer.deallocate()
+        self._is_freed = True
 
     def _copy_overwritten_inputs(self, inputs: Inputs) -> None:
         """Copy inputs that are results of an earlier replay and would be overwritten before their
@@ -116,3 +145,11 @@ class CapturedJit(Generic[R]):
                 raise JitError("a result of the function is assigned to inside it; pass a .clone()")
             inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)
             copy_buffer(inputs.buffers[i].ensure_allocated(), buffer)
+
+
+def _loaded(content: bytes) -> CapturedJit[Any]:
+    result, items, inputs, draws, ranges, intermediates = pickle.loads(content)
+    written = {b.base or b for item in items for b in item.written}
+    memory = WrittenMemory([], written, inputs, tensors_in(result))
+    kept = KeptTensors([], [], set(), inputs)
+    return CapturedJit(result, items, inputs, draws, None, kept, memory, ranges, intermediates)

@@ -137,6 +137,9 @@ class KeptTensors:
         nodes = [node for x in others for node in self._below(x)]
         # the nodes of earlier calls in the memory that the next one writes
         self._earlier = [weakref.ref(x) for x in dict.fromkeys([*self._memory, *nodes])]
+        found = [b for node in dict.fromkeys([*self._memory, *nodes]) for b in device_buffers(node)]
+        self.memory = {b.base or b for b in found}
+        """The memory that these tensors are in."""
         self._stand_ins = list(self._memory.values())
         self._memory.clear()
         self._latest: _Latest | None = None

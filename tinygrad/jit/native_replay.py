@@ -92,6 +92,11 @@ class NativeReplay:
         grid = item.lower().spec.grid
         return None if isinstance(grid, UOp) else grid
 
+    def find_memory(self, buffers: Iterable[Buffer]) -> None:
+        """Allocate buffers that were freed, for all launches."""
+        for buffer in buffers:
+            self._native.set_buffer(self._native.get_slot(buffer), buffer.address)
+
     def run(self, inputs: Inputs) -> None:
         """Run all launches with the buffers and values of these inputs."""
         for (slot, offset), buffer in zip(self._slots, inputs.buffers, strict=True):

@@ -43,6 +43,11 @@ class ReplayedDraws:
                 places[buffer] = (whole, number * buffer.nbytes)
         self.items = [_moved_item(item, places) for item in items]
 
+    @property
+    def memory(self) -> set[Buffer]:
+        """The memory that is filled before each replay."""
+        return {buffer for buffers in self._memory.values() for buffer in buffers}
+
     def advance(self) -> None:
         """Draw the numbers of a replay."""
         key, start = random_generator.advance(self.count)

@@ -21,7 +21,7 @@ class Results(Generic[R]):
     """The `result` of the captured call, and those of later calls."""
 
     def __init__(self, result: R, captured: Inputs) -> None:
-        self._result = result
+        self.result = result
         self._captured = captured
         substitution = Substitution(captured, captured)
         found = [leaf for leaf in leaves(result) if isinstance(leaf, (Tensor, UOp))]
@@ -37,11 +37,11 @@ class Results(Generic[R]):
     def of(self, inputs: Inputs) -> R:
         """The result of a call."""
         if not self._nodes:
-            return self._result
+            return self.result
         substitution = Substitution(self._captured, inputs)
         nodes = {key: substitution.node(node) for key, node in self._nodes.items()}
         self._latest = list(nodes.values())
-        return cast(R, _replaced(self._result, nodes))
+        return cast(R, _replaced(self.result, nodes))
 
 
 def _node_of(leaf: Tensor | UOp) -> UOp:

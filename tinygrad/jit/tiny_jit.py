@@ -8,6 +8,7 @@ layout is an error that names the difference.
 
 from __future__ import annotations
 
+import copy
 import functools
 import weakref
 from collections.abc import Callable
@@ -19,11 +20,13 @@ from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.jit.kept import KeptTensors
+from tinygrad.jit.prune import varying_items
+from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.recording import Recording
 from tinygrad.jit.survey import Followed
 from tinygrad.jit.verify import verified
 from tinygrad.jit.written import WrittenMemory
-from tinygrad.settings import JIT, JIT_VERIFY
+from tinygrad.settings import JIT, JIT_VERIFY, MEMORY_PLANNER, Context
 from tinygrad.storage.history import histories
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all
@@ -53,6 +56,10 @@ class TinyJit(Followed, Generic[P, R]):
     Values that other code computes, as random numbers of Python, stay those of the captured call.
     Writes to tensors, also those that nothing realizes in the function, are part of each call.
 
+    With `prune`, kernels that depend on no argument, on no random number, and on nothing that the
+    function writes, run once, at the capture: weights must not be assigned to later. Temporaries
+    then share no memory. `optimize` is accepted; replays are always optimized.
+
     `cnt` counts calls, `captured` is the capture or None, `captured.jit_cache` its items.
 
     Raises:
@@ -67,8 +74,15 @@ class TinyJit(Followed, Generic[P, R]):
     [5, 10]
     """
 
-    def __init__(self, fxn: Callable[P, R] | None, captured: CapturedJit[R] | None = None) -> None:
+    def __init__(
+        self,
+        fxn: Callable[P, R] | None,
+        captured: CapturedJit[R] | None = None,
+        prune: bool = False,
+        optimize: bool = False,
+    ) -> None:
         self.fxn = fxn
+        self._prune = prune
         self.captured = captured
         self.cnt = 0 if captured is None else 2
         # by the items of the last capture, even if that could not be replayed
@@ -87,11 +101,19 @@ class TinyJit(Followed, Generic[P, R]):
         found = self._bound.get(key)
         if found is None:
             ref = weakref.ref(instance)
-            bound: TinyJit[..., R] = TinyJit(_bind_weakly(self.fxn, ref))
+            bound: TinyJit[..., R] = TinyJit(_bind_weakly(self.fxn, ref), prune=self._prune)
             bound.roots = lambda: [self.fxn, ref()]
             weakref.finalize(instance, self._bound.pop, key, None)
             found = self._bound[key] = bound
         return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle replays the capture, without the function; one without a capture has that."""
+        return TinyJit, ((self.fxn,) if self.captured is None else (None, self.captured))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TinyJit[P, R]:
+        """A copy captures its copy of the function anew, since it has tensors of its own."""
+        return TinyJit(copy.deepcopy(self.fxn, memo), prune=self._prune)
 
     def reset(self) -> None:
         """Drop the capture: the next call runs as the first one did.
@@ -127,12 +149,24 @@ class TinyJit(Followed, Generic[P, R]):
             if not JIT_VERIFY or self.fxn is None:
                 return self.captured(inputs)
             return verified(self.captured, inputs, lambda: self._call(*args, **kwargs), self)
+        if self.fxn is None:
+            raise JitError(self._refusal(inputs))
         if self.cnt == 1:
             recording = Recording([self, *inputs.objects])
             result = self._call(*args, **kwargs)
             recording.settle(result)
             return result
         return self._capture(inputs, *args, **kwargs)
+
+    def _refusal(self, inputs: Inputs) -> str:
+        """Why a loaded capture cannot serve a call."""
+        if self.captured is None:
+            return "this TinyJit has neither a function nor a capture"
+        self.captured.check(inputs)
+        return (
+            "Python values, Tensor.training or the default device differ from those of the "
+            "capture, which was loaded without its function"
+        )
 
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert self.fxn is not None
@@ -143,8 +177,10 @@ class TinyJit(Followed, Generic[P, R]):
             self._written.realize_readers(inputs)
         capture, recording = Capture(), Recording([self, *inputs.objects])
         capturing().append(capture)
+        # what is pruned keeps its memory, which no other temporary may use
+        planner = 0 if self._prune else MEMORY_PLANNER.value
         try:
-            with random_generator.record() as drawn:
+            with random_generator.record() as drawn, Context(MEMORY_PLANNER=planner):
                 result = self._call(*args, **kwargs)
                 recording.settle(result)
         finally:
@@ -159,22 +195,28 @@ class TinyJit(Followed, Generic[P, R]):
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)
         if not recording.lazy_was_realized():
-            kept = KeptTensors(
-                recording.places,
-                recording.created([*results, *recording.left()]),
-                written - recording.known_memory(results) - inputs.numbers.keys(),
-                inputs,
-            )
+            own = written - recording.known_memory(results) - inputs.numbers.keys()
+            others = recording.created([*results, *recording.left()])
+            kept = KeptTensors(recording.places, others, own, inputs)
             self._written.watch([*closure.written, *results], closure.references)
+            draws = ReplayedDraws(drawn, capture.items)
+            items = draws.items
+            intermediates = own - kept.memory
+            if self._prune:
+                varying = {*inputs.numbers, *draws.memory, *(written - intermediates)}
+                items = varying_items(items, varying, inputs.values)
+                used = {b.base or b for item in items for b in item.written}
+                intermediates &= used
             self.captured = CapturedJit(
                 result,
-                capture.items,
+                items,
                 inputs,
-                drawn,
+                draws,
                 closure,
                 kept,
                 self._written,
                 capture.ranges,
+                intermediates,
             )
         return result
 

@@ -1,0 +1,37 @@
+"""Pruning: items of a capture whose work is the same in every replay.
+
+Input: captured items, and the memory that differs between replays. Output: the items that a replay
+must run. Invariant: the others were run by the capture, and no item overwrites what they wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tinygrad.device import Buffer
+from tinygrad.execution.realize import ExecItem, ScheduleItem
+
+
+def varying_items(
+    items: Sequence[ScheduleItem], varying: Collection[Buffer], variables: Collection[str]
+) -> list[ScheduleItem]:
+    """The items that use `varying` memory or one of `variables`, or what such items write.
+
+    Each temporary must have memory of its own.
+    """
+    memory = set(varying)
+    found: set[int] = set()
+    before = -1
+    # an item before one that updates the same memory is needed too
+    while before != len(found):
+        before = len(found)
+        for number, item in enumerate(items):
+            used = {b.base or b for b in item.bufs}
+            if number not in found and (used & memory or _uses(item, variables)):
+                found.add(number)
+                memory |= {b.base or b for b in item.written}
+    return [item for number, item in enumerate(items) if number in found]
+
+
+def _uses(item: ScheduleItem, variables: Collection[str]) -> bool:
+    return isinstance(item, ExecItem) and any(name in variables for name in item.values)
