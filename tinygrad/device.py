@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tinygrad.allocator import DEFAULT_SPEC, Allocation, Allocator, BufferSpec, OutOfMemoryError
-from tinygrad.dtype import DType
+from tinygrad.dtype import DType, dtypes
 from tinygrad.measure import GlobalCounters
 from tinygrad.settings import requested_device
 from tinygrad.sharding import Sharding
-from tinygrad.uop.device_value import use_default_device
+from tinygrad.uop.device_value import is_file, use_default_device
 
 if TYPE_CHECKING:
     import numpy
@@ -291,6 +291,10 @@ class Buffer:
         return f"<Buffer {self.device} {self.size} {self.dtype}{view}{state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if is_file(self.device):
+            # the content stays in the file
+            nbytes = (self.base or self).nbytes
+            return _open_buffer, (self.device, nbytes, self.size, self.dtype, self.offset)
         data = bytes(self.as_memoryview()) if self.is_allocated() else None
         return _unpickle_buffer, (self.device, self.size, self.dtype, data)
 
@@ -392,6 +396,11 @@ class Buffer:
 def _unpickle_buffer(device: str, size: int, dtype: DType, data: bytes | None) -> Buffer:
     buffer = Buffer(device, size, dtype)
     return buffer if data is None else buffer.allocate().copyin(memoryview(data))
+
+
+def _open_buffer(device: str, nbytes: int, size: int, dtype: DType, offset: int) -> Buffer:
+    whole = Buffer(device, nbytes, dtypes.uint8).allocate()
+    return whole.view(size, dtype, offset)
 
 
 class MultiBuffer:

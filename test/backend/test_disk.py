@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
+from tinygrad.device import Buffer
 from tinygrad.execution.capture import JitError
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.state import load_state_dict, safe_load, safe_save
@@ -491,6 +492,14 @@ def test_a_state_is_loaded_into_tensors_in_a_file(tmp_path: Path) -> None:
     load_state_dict(model, {"a": Tensor([5.0, 6.0]), "b": Tensor([7, 8])}, verbose=False)
     found = {name: x.tolist() for name, x in safe_load(tmp_path / "model").items()}
     assert found == {"a": [5.0, 6.0], "b": [7, 8]}
+
+
+def test_a_pickled_buffer_is_opened_again(path: Path) -> None:
+    buffer = Buffer(f"DISK:{path}", 10, dtypes.uint8).allocate().view(2, dtypes.int16, 3)
+    data = pickle.dumps(buffer)
+    path.write_bytes(bytes(range(10, 20)))
+    assert bytes(pickle.loads(data).as_memoryview()) == bytes([13, 14, 15, 16])
+    assert content(path) == list(range(10, 20))
 
 
 # ---- crashes ----
