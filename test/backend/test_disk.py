@@ -685,6 +685,7 @@ def test_a_full_disk_is_an_error_and_keeps_the_old_file(path: Path) -> None:
         with pytest.raises(FileError, match=r"old: cannot write 1000 bytes at 1000"):
             old[1000:].assign(Tensor.ones(1000, dtype=dtypes.uint8))
     assert content(path) == list(range(10))
+    assert {file.name for file in path.parent.iterdir()} == {path.name, "old"}
 
 
 @contextlib.contextmanager

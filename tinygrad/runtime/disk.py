@@ -89,7 +89,7 @@ class DiskFile:
         self._map: mmap.mmap | None = None
         status = check_file(path)
         if status is None or (status.st_size == 0 and nbytes):
-            self._create()
+            self._create(is_missing=status is None)
             status = path.stat()
         if status.st_size < nbytes:
             raise FileError(
@@ -98,11 +98,16 @@ class DiskFile:
             )
         self.identity = (status.st_dev, status.st_ino)
 
-    def _create(self) -> None:
+    def _create(self, is_missing: bool) -> None:
         with _described(self.path, f"create it with {self.nbytes} bytes"):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             with os.fdopen(descriptor, "r+b", buffering=0) as file:
-                file.truncate(self.nbytes)
+                try:
+                    file.truncate(self.nbytes)
+                except OSError:
+                    if is_missing:
+                        self.path.unlink(missing_ok=True)
+                    raise
 
     def is_replaced(self) -> bool:
         """Whether the path is missing or another file by now. Raises FileError if it is this file
