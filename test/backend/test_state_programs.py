@@ -121,6 +121,7 @@ def test_the_reference_agrees_with_pytorch() -> None:
         if found is None:
             continue
         expected = run(program.on_one_device(), is_reference=True)
+        assert expected.failure is None
         for (number, value), (_, right) in zip(found, expected.seen, strict=True):
             message = difference(value, right)
             assert message is None, f"{program}\n# {program.statements[number].text}: {message}"

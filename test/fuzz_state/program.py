@@ -79,6 +79,8 @@ class Outcome:
     skipped: set[int] = field(default_factory=set)
     # the statement after which nothing was run
     end: int | None = None
+    # the error that no statement may raise
+    failure: Exception | None = None
 
 
 class NotRefused(Exception):
@@ -159,8 +161,9 @@ def run(
     """Runs the statements one by one.
 
     A statement of the library that raises a documented error is skipped, and so are those that use
-    what it would have bound; an error inside a captured function ends the run. Other errors are
-    raised. The reference leaves out the statements in `skipped`, and ends after `end`.
+    what it would have bound. An error inside a captured function ends the run, and so does any
+    other error, and any error of the reference. The reference leaves out the statements in
+    `skipped`, and ends after `end`.
     """
     names, outcome = program.namespace(is_reference), Outcome()
     reference.LEAVES.clear()
@@ -174,9 +177,11 @@ def run(
         else:
             try:
                 execute(statement.text, names)
-            except DOCUMENTED as error:
-                if is_reference or not is_deliberate(error):
-                    raise
+            except Exception as error:
+                is_expected = isinstance(error, DOCUMENTED) and is_deliberate(error)
+                if is_reference or not is_expected:
+                    outcome.failure, outcome.end = error, number
+                    return outcome
                 outcome.raised.append((number, error))
                 outcome.skipped.add(number)
                 if statement.is_call:
