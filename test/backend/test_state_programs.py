@@ -16,9 +16,12 @@ from test.fuzz_state import reference
 from test.fuzz_state.check import Finding, Invalid, compare, difference
 from test.fuzz_state.generate import GROUPS, random_program
 from test.fuzz_state.program import run
+from test.fuzz_state.shrink import shrink
+from tinygrad import Tensor
 
 # each group with the groups that its programs draw from
-DRAWN = {"gradients": ["gradients", "views", "writes", "reads"], "reads": ["views", "reads"]}
+STATE = ["views", "writes", "reads"]
+DRAWN = {"state": STATE, "gradients": ["gradients", *STATE]}
 SLOW_SEEDS = [range(start, start + 100) for start in range(100, 500, 100)]
 
 
@@ -59,6 +62,18 @@ def test_every_statement_is_drawn() -> None:
         program = random_program(random.Random(seed), groups)
         missing -= {x.drawn for x in program.statements}
     assert not missing
+
+
+def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "detach", Tensor.clone)
+    finding = search(STATE, range(200))
+    assert finding is not None
+    found = shrink(finding, compare, limit_s=10)
+    assert found.kind == "wrong value"
+    drawn = [x.drawn for x in found.program.statements]
+    assert "detached" in drawn
+    # a tensor, a view, a write, and a read
+    assert len(drawn) <= 5
 
 
 # ---- the reference ----

@@ -19,7 +19,7 @@ from test.sharding.common import (
     on,
     placed,
 )
-from tinygrad import Tensor, dtypes
+from tinygrad import Tensor, Variable, dtypes
 from tinygrad.device import Sharding
 
 
@@ -169,3 +169,11 @@ def test_a_write_to_some_rows_of_a_sharded_axis_leaves_the_others(size: int, cou
         x[start:end] = placed(integers(end - start, 2, seed=1), layout)
         expected[start:end] = integers(end - start, 2, seed=1)
         np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_a_row_at_a_position_of_fewer_rows_than_devices() -> None:
+    """Its columns are sharded if it is gathered."""
+    x = placed(integers(2, 5), on(0))
+    row = Variable("row", 0, 1).bind(1)
+    found = x.reshape(2, 5, 1)[row : row + 1] * 2
+    np.testing.assert_array_equal(found.numpy(), integers(2, 5)[1:].reshape(1, 5, 1) * 2)

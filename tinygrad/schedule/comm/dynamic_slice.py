@@ -31,4 +31,6 @@ def gather_dynamic_slice(node: UOp, copy: UOp, x: UOp) -> UOp | None:
             found = found.permute(order).gather(rows)
             found = found.permute(tuple(order.index(i) for i in range(x.ndim)))
     pairs = zip(node.arg, found.shape, node.shape, strict=True)
-    return found.shrink(tuple((0, n) if n == kept else bound for bound, n, kept in pairs))
+    found = found.shrink(tuple((0, n) if n == kept else bound for bound, n, kept in pairs))
+    # a table of fewer rows than devices may be gathered along another axis
+    return found if found.device == node.device else None
