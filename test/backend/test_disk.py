@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, DeviceError
 from tinygrad.execution.capture import JitError
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.state import load_state_dict, safe_load, safe_save
@@ -429,6 +429,19 @@ def test_a_file_that_is_replaced_stays_for_the_tensors_in_it(path: Path) -> None
     assert content(path) == [7, 8, 9]
 
 
+def test_links_and_empty_files(path: Path, tmp_path: Path) -> None:
+    link, empty = tmp_path / "link", tmp_path / "empty"
+    link.symlink_to(path)
+    assert Tensor([5, 6]).to(on(link)).tolist() == [5, 6]
+    assert link.is_symlink()
+    assert content(path, np.int32) == [5, 6]
+    empty.touch()
+    x = Tensor(empty)
+    for found in (x, x.to("CPU"), x + 1, x.assign(x + 1)):
+        assert found.tolist() == []
+    assert x.sum().item() == 0
+
+
 def test_a_truncated_file_is_replaced(path: Path) -> None:
     old = opened(path, 10)
     os.truncate(path, 3)
@@ -564,6 +577,9 @@ def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
             make()
     with pytest.raises(FileError, match="/dev/null is no regular file"):
         Tensor([1]).to("disk:/dev/null")
+    for make in (lambda: Tensor([1]).to("disk:"), lambda: Tensor.empty(1, device="disk:")):
+        with pytest.raises(DeviceError, match="DISK needs a path"):
+            make()
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(FileError, match="file/below: cannot open it: Not a directory"):
         opened(tmp_path / "file" / "below", 4)

@@ -245,12 +245,13 @@ class DiskAllocator(Allocator):
 
 
 def path_of(device: str) -> Path:
-    """The path of a device "DISK:path"."""
-    return Path(device.partition(":")[2])
+    """The path of a device "DISK:path". Raises DeviceError if the name has no path."""
+    path = device.partition(":")[2]
+    if not path:
+        raise DeviceError("DISK needs a path: DISK:/path/to/file")
+    return Path(path)
 
 
 def open_device(name: str) -> Compiled:
     """Opens the device of one file. Raises DeviceError if the name has no path."""
-    if not name.partition(":")[2]:
-        raise DeviceError("DISK needs a path: DISK:/path/to/file")
     return Compiled(name, DiskAllocator(name), is_host_source=True)
