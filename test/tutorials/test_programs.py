@@ -39,6 +39,7 @@ from test.tutorials import (
     weight_tying,
     wgan_gp,
 )
+from tinygrad import Context
 
 PROGRAMS = [
     accumulation,
@@ -126,3 +127,9 @@ def test_steps_on_two_devices_print_the_numbers_of_torch(program):
 def test_captured_steps_print_the_numbers_of_torch(program, devices):
     pytest.importorskip("torch", reason="the reference is torch")
     assert_numbers_agree(program, program.train(devices, jit=True), program.train_torch())
+
+
+@pytest.mark.parametrize("program", cases())
+def test_replays_do_what_the_function_does(program):
+    with Context(JIT_VERIFY=1):
+        assert np.isfinite(program.train(TWO, jit=True)).all()
