@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import copy
+import dataclasses
+import enum
 import functools
 import itertools
+import logging
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -854,3 +859,66 @@ def test_a_deep_copy_captures_its_own_tensors() -> None:
     other.w.assign(numbers(5)).realize()
     for _ in range(3):
         assert (model.step(numbers(1)).item(), other.step(numbers(1)).item()) == (2, 5)
+
+
+# ---- objects of every kind ----
+
+
+class Slotted:
+    __slots__ = ("unset", "w")
+
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name} has no value")
+
+
+class Mode(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+@dataclasses.dataclass
+class Config:
+    rate: float = 2.0
+    mode: Mode = Mode.ONE
+
+    @property
+    def never_read(self) -> float:
+        raise RuntimeError("a property is not called to find what it reads")
+
+
+class NamedTensors(dict[str, Tensor]):
+    scale = 1
+
+
+def test_tensors_and_numbers_are_found_in_objects_of_every_kind() -> None:
+    slotted, config, named = Slotted(numbers(2)), Config(), NamedTensors(w=numbers(3))
+    options, recent = argparse.Namespace(depth=2), collections.deque([numbers(4)], maxlen=2)
+    hits = collections.defaultdict(int, inside=1)
+
+    def multiply(x: Tensor) -> Tensor:
+        logging.debug("multiply")
+        x = x * slotted.w * named["w"] * recent[-1] * named.scale
+        return x * (config.rate * config.mode.value * options.depth * hits["inside"])
+
+    step = TinyJit(multiply)
+    for _ in range(3):
+        assert step(numbers(1)).tolist() == multiply(numbers(1)).tolist()
+    captured = step.captured
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: setattr(slotted, "w", numbers(5)),
+        lambda: setattr(config, "rate", 3.0),
+        lambda: setattr(config, "mode", Mode.TWO),
+        lambda: named.update(w=numbers(6)),
+        lambda: setattr(named, "scale", 7),
+        lambda: setattr(options, "depth", 3),
+        lambda: recent.append(numbers(8)),
+        lambda: hits.update(inside=2),
+    ]
+    for change in changes:
+        change()
+        assert step(numbers(1)).tolist() == multiply(numbers(1)).tolist()
+        assert (step.captured is captured) == (change is changes[0])

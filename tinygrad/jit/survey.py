@@ -18,9 +18,9 @@ from types import (
     BuiltinFunctionType,
     CellType,
     FunctionType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
-    SimpleNamespace,
 )
 from typing import Any
 
@@ -50,8 +50,11 @@ MAX_ITEMS = 1024
 """The numbers in a list or dict are followed up to this count."""
 MAX_ARRAY_BYTES = 1 << 12
 """The content of an array is followed up to this size."""
+# packages that hold no tensors of this library; with Python's own, their code is not followed
+_FOREIGN = frozenset(
+    {"numpy", "torch", "jax", "scipy", "pandas", "matplotlib", "PIL", "tqdm", "pytest"}
+)
 _OWN_PACKAGES = ("tinygrad.nn", "tinygrad.apps")
-_NAMESPACES = (SimpleNamespace,)
 # the names by which code reads or writes gradients
 _GRADIENTS = frozenset({"backward", "grad"})
 # methods that no operator calls while a function runs
@@ -184,11 +187,10 @@ class Survey:
         if _is_library(value):
             return
         self.links.append(Link(holder, key, kind, value))
-        if not isinstance(value, SCALARS):
-            self._queue.append(value)
+        self._queue.append(value)
 
     def _visit(self, x: Any) -> None:
-        if isinstance(x, SCALARS) or id(x) in self._seen:
+        if type(x) in weakref.ProxyTypes or isinstance(x, SCALARS) or id(x) in self._seen:
             return
         self._seen[id(x)] = x
         if isinstance(x, Tensor):
@@ -207,7 +209,7 @@ class Survey:
             self._instances.append(_Instance(vars(x), None))
         elif isinstance(x, type):
             self._classes.setdefault(x, _Class(x))
-        elif type(x).__module__.partition(".")[0] == "numpy":
+        elif _root_of(type(x)) == "numpy":
             if getattr(x, "nbytes", 0) <= MAX_ARRAY_BYTES:
                 self.arrays.append((x, comparable(x)))
         elif isinstance(x, Followed):
@@ -244,36 +246,36 @@ class Survey:
 
     def _visit_instance(self, x: Any) -> None:
         kind = type(x)
-        slots = [name for name in _slots(kind) if hasattr(x, name)]
-        attributes = getattr(x, "__dict__", None)
-        if _is_library_name(kind.__module__) and not isinstance(x, _NAMESPACES):
-            if attributes is None and not isinstance(x, (list, tuple, deque, dict)):
+        attributes = _attributes_of(x)
+        if _is_library_name(_module_of(kind)):
+            if attributes is not None and _root_of(kind) in sys.stdlib_module_names:
+                # such as a namespace of options
+                self._seen[id(attributes)] = attributes
+                self._instances.append(_Instance(attributes, None))
+            elif attributes is None and not isinstance(x, (list, tuple, deque, dict)):
                 self.opaque.append(x)
             return
         found = self._classes.setdefault(kind, _Class(kind))
         if attributes is not None:
             self._seen[id(attributes)] = attributes
             self._instances.append(_Instance(attributes, found))
-        for name in slots:
-            self._link(x, name, Kind.ATTRIBUTE, getattr(x, name))
+        for name, value in _slots_of(x):
+            self._link(x, name, Kind.ATTRIBUTE, value)
 
     def _name_attributes(self, x: _Instance) -> None:
-        known = self._names | x.owner.names if x.owner is not None else self._names
-        names = (
-            x.attributes.keys()
-            if self._all and x.owner is not None
-            else known & x.attributes.keys()
-        )
-        for name in sorted(names - x.done):
-            x.done.add(name)
-            self._link(x.attributes, name, Kind.ITEM, x.attributes[name])
+        names = self._names | x.owner.names if x.owner is not None else self._names
+        follows_all = self._all and x.owner is not None
+        for name, value in list(x.attributes.items()):
+            if name not in x.done and (follows_all or name in names):
+                x.done.add(name)
+                self._link(x.attributes, name, Kind.ITEM, value)
 
     def _name_methods(self, x: _Class) -> None:
         """Follow the methods and attributes of a class that are named by now."""
         for kind in x.kind.__mro__:
-            if _is_library_name(kind.__module__) or kind.__module__ == "builtins":
+            if _is_library_name(_module_of(kind)) or _module_of(kind) == "builtins":
                 continue
-            own = kind.__module__.startswith(_OWN_PACKAGES)
+            own = _module_of(kind).startswith(_OWN_PACKAGES)
             for name, member in list(vars(kind).items()):
                 named = name in self._names or name in x.names
                 if (kind, name) in x.done or not (named or _is_operator(name)):
@@ -339,20 +341,43 @@ def _is_empty(cell: CellType) -> bool:
 _EMPTY = object()
 
 
-def _slots(kind: type) -> Iterator[str]:
-    for base in kind.__mro__:
-        if not _is_library_name(base.__module__):
-            names = base.__dict__.get("__slots__", ())
-            yield from (names,) if isinstance(names, str) else names
+def _attributes_of(x: Any) -> dict[str, Any] | None:
+    """The dict of an object's attributes, without calling code of its class."""
+    try:
+        found = object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _slots_of(x: Any) -> Iterator[tuple[str, Any]]:
+    """The slots of an object that are set, and their values."""
+    for base in type(x).__mro__:
+        members = {} if _is_library_name(_module_of(base)) else vars(base)
+        for name, member in members.items():
+            if isinstance(member, MemberDescriptorType):
+                try:
+                    yield name, member.__get__(x)
+                except AttributeError:
+                    continue
+
+
+def _module_of(kind: type) -> str:
+    """The module of a class, which some classes replace by other objects."""
+    return kind.__module__ if isinstance(kind.__module__, str) else "builtins"
+
+
+def _root_of(kind: type) -> str:
+    return _module_of(kind).partition(".")[0]
 
 
 @functools.cache
 def _is_library_name(module: str) -> bool:
-    """Whether a module's code is not followed: Python's own, numpy's, and most of this library."""
+    """Whether a module's code is not followed: Python's own, foreign, and most of this library."""
     root = module.partition(".")[0]
     if root == "tinygrad":
         return not module.startswith(_OWN_PACKAGES)
-    return root in sys.stdlib_module_names or root == "numpy"
+    return root in sys.stdlib_module_names or root in _FOREIGN
 
 
 def _is_library(x: Any) -> bool:
