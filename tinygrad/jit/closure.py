@@ -77,7 +77,8 @@ class Closure:
         self._assigned = {i for i, node in enumerate(inputs.nodes) if is_within(node, written)}
         self._aliases = self._aliases_of(inputs)
         sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
-        self._paths = Paths(links, sizes, survey.arrays, set(named))
+        absent = [(x, name) for x, name in survey.absent if name not in x]
+        self._paths = Paths(links, sizes, survey.arrays, set(named), absent)
 
     def is_unchanged(self, inputs: Inputs) -> bool:
         """Whether the function would use the same tensors and values, and arguments are in the

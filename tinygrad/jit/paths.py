@@ -21,7 +21,8 @@ _MANY = 4
 
 
 class Paths:
-    """The `links` to check, the lengths of containers, and the content of arrays.
+    """The `links` to check, the lengths of containers, the content of arrays, and attributes that
+    must be `absent`.
 
     Of a tensor that is not among `used`, by id, only shape, dtype and device matter.
     """
@@ -32,8 +33,10 @@ class Paths:
         sizes: Sequence[tuple[Any, int]],
         arrays: Sequence[tuple[Any, Any]],
         used: set[int],
+        absent: Sequence[tuple[dict[str, Any], str]] = (),
     ) -> None:
         self._used = used
+        self._absent = absent
         self._places = Places(links)
         self._containers = [x for x, _ in sizes]
         self._sizes = [size for _, size in sizes]
@@ -44,6 +47,8 @@ class Paths:
         if list(map(len, self._containers)) != self._sizes:
             return False
         if not self._places.hold_same(self._is_alike):
+            return False
+        if any(name in attributes for attributes, name in self._absent):
             return False
         return all(comparable(x) == content for x, content in self._arrays)
 

@@ -155,6 +155,13 @@ class Survey:
         self._classes: dict[type, _Class] = {}
         self._queue = deque(roots)
         self._run()
+        self.absent: list[tuple[dict[str, Any], str]] = [
+            (x.attributes, name)
+            for x in self._instances
+            for name in (x.owner.attributes if x.owner is not None else ())
+            if name not in x.attributes
+        ]
+        """The attributes that objects have of their classes alone, by the dict of the object."""
         # keep no tensor alive, but all other objects, so that no id is used twice
         self.known = {key: x for key, x in self._seen.items() if not isinstance(x, Tensor)}
         self._seen, self._fresh, self._instances, self._classes = {}, [], [], {}
@@ -289,6 +296,7 @@ class Survey:
                         self._queue.append(function)
                 if named and not functions and not _is_descriptor(member):
                     self._link(kind, name, Kind.ATTRIBUTE, member)
+                    x.attributes.append(name)
 
 
 class _Instance:
@@ -306,6 +314,7 @@ class _Class:
     def __init__(self, kind: type) -> None:
         self.kind = kind
         self.names: set[str] = set()
+        self.attributes: list[str] = []
         self.done: set[tuple[type, str]] = set()
 
 
