@@ -170,6 +170,22 @@ def test_a_pending_write_to_a_slice_costs_the_slice(place: str) -> None:
     np.testing.assert_array_equal(big.numpy().sum(1)[9:13], [0, 64, 64, 0])
 
 
+@pytest.mark.parametrize("place", ["one device", "rows", "columns"])
+def test_slices_of_memory_in_another_order_are_written(place: str) -> None:
+    x = Tensor.zeros(6, 4, device=PLACES[place]) + 1
+    expected = np.ones((6, 4), np.float32)
+    # the memory has the rows from the last to the first
+    x.assign(x.flip(0))
+    x.realize()
+    x /= 2
+    x[:-1] += 1
+    x[::2] *= 3
+    expected /= 2
+    expected[:-1] += 1
+    expected[::2] *= 3
+    check(x, expected)
+
+
 def test_views_at_a_symbolic_place() -> None:
     place = Variable("place", 0, 4)
     for make in (lambda: Tensor.zeros(6, 2), lambda: Tensor.zeros(6, 2).contiguous().realize()):

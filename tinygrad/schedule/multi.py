@@ -221,11 +221,16 @@ def lower_assign(node: UOp, ctx: LayoutLowering) -> UOp | None:
     part = match_slice_assign(node)
     if part is None:
         return None
-    before = ctx.lowered(part.array)
-    written = lower_slice_assign(node, before, ctx.done[part.value], part)
-    memory = movement_base(before)
-    after = UOp(Ops.AFTER, node.dtype, (memory, written))
-    return ctx.done[node.src[1].src[2]].substitute({memory: after})
+    before, target = ctx.done[node.src[1].src[2]], ctx.done[node.src[0]]
+    memory, content = movement_base(target), movement_base(before)
+    if content.op is Ops.ASSIGN and content.src[0] is not memory:
+        # what was assigned to the memory in another order is read in that of the memory
+        content = UOp(Ops.AFTER, node.dtype, (memory, content))
+    target = target.substitute({memory: content})
+    array = ctx.lowered(part.array).substitute({before: target})
+    written = lower_slice_assign(node, array, ctx.done[part.value], part)
+    after = UOp(Ops.AFTER, node.dtype, (content, written))
+    return target.substitute({content: after})
 
 
 def _leading_axes(layout: Sharding, rank: int) -> Sharding:
