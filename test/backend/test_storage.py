@@ -142,6 +142,12 @@ def test_assign_of_the_content_in_another_order(place: Any) -> None:
     assert x.tolist() == [4, 3, 2, 1]
 
 
+def test_assign_of_a_value_that_reads_each_element_twice(place: Any) -> None:
+    x = stored([[1.0], [2.0]], place).reshape(1, 2, 1)
+    x.assign(x + x.flip(2))
+    assert x.realize().tolist() == [[[2], [4]]]
+
+
 def test_a_lazy_value_from_before_an_assign_keeps_its_value(place: Any) -> None:
     x = stored([1.0, 2.0], place)
     y = x + 1

@@ -51,7 +51,8 @@ def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
             if is_memory_of(node, memory):
                 if index is None:
                     return True
-                written = written or _position(target, own, memory)
+                if written is None:
+                    written = _position(target, own, memory)
                 if written is None or _position(node, index, memory) is not written:
                     return True
         elif node.op in GroupOp.Elementwise:
