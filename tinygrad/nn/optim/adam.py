@@ -45,14 +45,15 @@ class LAMB(Optimizer):
     ) -> tuple[list[Tensor], list[Tensor]]:
         self.b1_t.assign(self.b1_t * self.b1)
         self.b2_t.assign(self.b2_t * self.b2)
+        mean_scale, square_scale = 1 - self.b1_t, 1 - self.b2_t
         updated = []
         for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
             # if the state is sharded, the all-reduce of the gradient becomes a reduce-scatter
             grad = grad.to(m.device)
             m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
             v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
-            mean = m / (1 - self._beside(self.b1_t, m))
-            mean_square = v / (1 - self._beside(self.b2_t, v))
+            mean = m / self._beside(mean_scale, m)
+            mean_square = v / self._beside(square_scale, v)
             direction = self._brought(mean / (mean_square.sqrt() + self.eps), param)
             if self.wd:
                 direction = direction + self.wd * param
