@@ -8,7 +8,7 @@ value. Layouts are brought together where gradients meet other values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -35,12 +35,17 @@ GradientRule = Callable[[UOp, UOp], Gradients]
 @dataclass(frozen=True)
 class Paths:
     """The way from a root to targets: `order` are the nodes on some path, sources first. A BUFFER
-    among `definitions` has its definition as its source.
+    among `definitions` has its definition as its source, and `leaves` have no sources.
     """
 
     targets: set[UOp]
     order: dict[UOp, None]
     definitions: dict[UOp, UOp]
+    leaves: Collection[UOp]
+
+    def sources(self, node: UOp) -> tuple[UOp, ...]:
+        """The nodes that the gradient of `node` may go to."""
+        return () if node in self.leaves else _sources(node, self.definitions)
 
 
 def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
@@ -52,28 +57,31 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> d
 
 
 def find_paths(
-    root: UOp, targets: Iterable[UOp], definition_of: Callable[[UOp], UOp | None] | None = None
+    root: UOp,
+    targets: Iterable[UOp],
+    definition_of: Callable[[UOp], UOp | None] | None = None,
+    leaves: Collection[UOp] = (),
 ) -> Paths:
-    """The paths from `root` to `targets`. `definition_of` is asked for the node that was stored in
-    each BUFFER below `root`.
+    """The paths from `root` to `targets`, none of which goes on below `leaves`. `definition_of` is
+    asked for the node that was stored in each BUFFER below `root`.
     """
-    wanted = set(targets)
-    definitions: dict[UOp, UOp] = {}
+    paths = Paths(set(targets), {}, {}, leaves)
     leads: dict[UOp, bool] = {}
     stack: list[tuple[UOp, bool]] = [(root, False)]
     while stack:
         node, ready = stack.pop()
         if ready:
-            leads[node] = node in wanted or any(leads[x] for x in _sources(node, definitions))
+            leads[node] = node in paths.targets or any(leads[x] for x in paths.sources(node))
         elif node not in leads:
             if node.op is Ops.BUFFER and definition_of is not None:
                 definition = definition_of(node)
                 if definition is not None:
-                    definitions[node] = definition
+                    paths.definitions[node] = definition
             # graphs are acyclic: a node on the stack cannot be reached again below itself
             stack.append((node, True))
-            stack.extend((x, False) for x in _sources(node, definitions) if x not in leads)
-    return Paths(wanted, {node: None for node, does in leads.items() if does}, definitions)
+            stack.extend((x, False) for x in paths.sources(node) if x not in leads)
+    paths.order.update((node, None) for node, does in leads.items() if does)
+    return paths
 
 
 def gradient_along(paths: Paths, root: UOp, root_gradient: UOp) -> dict[UOp, UOp]:
@@ -82,7 +90,7 @@ def gradient_along(paths: Paths, root: UOp, root_gradient: UOp) -> dict[UOp, UOp
     gradients: dict[UOp, UOp] = {root: root_gradient}
     for node in reversed(order):
         gradient = gradients.get(node)
-        sources = _sources(node, definitions)
+        sources = paths.sources(node)
         if gradient is None or not sources:
             continue
         is_stored = node in definitions
@@ -96,7 +104,6 @@ def gradient_along(paths: Paths, root: UOp, root_gradient: UOp) -> dict[UOp, UOp
 
 
 def _sources(node: UOp, definitions: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """The nodes that the gradient of `node` may go to."""
     if not node.src:
         definition = definitions.get(node)
         return () if definition is None else (definition,)

@@ -55,6 +55,12 @@ values are read back as numpy arrays. An array that goes to several devices is s
 it are carried out at once, after the lazy values that read the older content are computed. What is
 computed from it is on another device.
 
+**Histories** (`history`, `backward`, `grad_mode`). A BUFFER that holds a value that requires a
+gradient has a definition beside the graph, the node that was stored there. Gradients go through it,
+so that storing a value changes none. A definition reads the content that its value was computed
+from: BUFFERs that are overwritten are replaced in it by placeholders without memory. Leaves, and
+values that require no gradient, keep no history; `backward()` ends those that it goes through.
+
 **Partial gradients** (`partial_gradients`). In `Tensor.accumulate_gradients()`, a gradient that is
 an all-reduce is stored as its partial sums; the all-reduce runs where the gradient is read.
 
@@ -68,7 +74,7 @@ its memory.
 
 Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
 `live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
-`dependents.dependents` and `host_arrays._host_buffers` hold weak references. They change under the
+`dependents.dependents`, `history.histories` and `host_arrays._host_buffers` hold weak references. They change under the
 lock, but for the registration of live tensors and host arrays, which are single insertions and
 deletions, atomic under the GIL; iteration is over snapshots. `random_generator.random_generator`
 has a lock of its own, and its records belong to a thread. `partial_gradients._depth` is a context

@@ -47,12 +47,11 @@ def gradients(
     """
     nodes = dict.fromkeys(x.uop for x in targets)
     # what was computed from a leaf before a pending write has its gradient
-    older = {
-        x.uop.src[0]: x.uop
-        for x in targets
-        if x.uop.op is Ops.ASSIGN and isinstance(x._requires_grad, Leaf)
+    leaves = {
+        x.uop for x in targets if x.uop.op is not Ops.BUFFER and isinstance(x._requires_grad, Leaf)
     }
-    if not older and not histories:
+    older = {leaf.src[0]: leaf for leaf in leaves if leaf.op is Ops.ASSIGN}
+    if not leaves and not histories:
         return compute_gradient(root, root_gradient, nodes)
     older |= histories.older_views(nodes)
     lost: list[UOp] = []
@@ -63,7 +62,7 @@ def gradients(
             lost.append(buffer)
         return found
 
-    paths = find_paths(root, (*nodes, *older), definition_of)
+    paths = find_paths(root, (*nodes, *older), definition_of, leaves)
     for buffer in lost:
         _check_lost(buffer, histories.lost[buffer], targets)
     results = gradient_along(paths, root, root_gradient)

@@ -25,6 +25,7 @@ from tinygrad.gradient import carry_over, carry_over_to
 from tinygrad.storage.aliases import is_leaf
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.grad_mode import Derived, GradState, Leaf, gradients_disabled
+from tinygrad.storage.host_arrays import is_on_host
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
 from tinygrad.storage.views import selected_shard, view_base
@@ -34,8 +35,10 @@ from tinygrad.uop.slice_assign import ViewStep, update_view
 
 MAX_DEPTH = 16
 """The undecided values above each other that keep their history."""
-MAX_UNDECIDED = 64
+MAX_UNDECIDED = 32
 """The undecided values that keep their history."""
+SMALL = 1 << 18
+"""Bytes below an undecided value up to which it is not asked whether its history is useful."""
 
 _IN_PLACE = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
 _REORDERED = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
@@ -80,6 +83,8 @@ class Histories:
         self.lost: weakref.WeakKeyDictionary[UOp, Lost] = weakref.WeakKeyDictionary()
         # the undecided values among `definitions`, oldest first, and how many are above each other
         self._depths: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+        # definitions whose dependents are not known yet
+        self._unregistered: list[weakref.ref[UOp]] = []
         self.placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()
         # the leaf that a placeholder is the older content of
         self._leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
@@ -168,7 +173,7 @@ class Histories:
                         new[memory] = value
             self._replace(seeds, older, new, contents)
         else:
-            self.definitions.update(new)
+            self._add(new)
         for buffer, keep in outcome.items():
             if keep is Keep.RELEASED:
                 self._lose(buffer, Reason.RELEASED)
@@ -183,6 +188,11 @@ class Histories:
         if len(self.definitions) or len(self.lost):
             self._replace({}, {}, {}, dict.fromkeys(memory))
 
+    def _add(self, new: dict[UOp, UOp]) -> None:
+        """Add definitions that read what their values were computed from."""
+        self.definitions.update(new)
+        self._unregistered.extend(map(weakref.ref, new.values()))
+
     def _replace(
         self,
         seeds: dict[UOp, UOp],
@@ -194,8 +204,14 @@ class Histories:
         older contents of the BUFFERs `written`. The writes `older` (keys), which were followed by
         others, become the values that they wrote.
         """
-        known = dict(self.definitions)
-        dependents.register([*known.values(), *new.values()])
+        dependents.register(d for ref in self._unregistered if (d := ref()) is not None)
+        self._unregistered.clear()
+        above = dependents.of([*seeds, *older, *written])
+        known = {b: d for b, d in self.definitions.items() if d in above or b in written}
+        if not known and not written and len(seeds) == 1:
+            self._add(new)
+            return
+        dependents.register(new.values())
         above = dependents.of([*seeds, *older, *written])
         affected = [d for d in (*known.values(), *new.values()) if d in above]
         if written and affected:
@@ -217,6 +233,7 @@ class Histories:
                 changed = with_rebuilt_sources(definition, done)
                 carry_over_to(changed, definition, done)
             self.definitions[buffer] = changed
+            self._unregistered.append(weakref.ref(changed))
         carry_over(done)
 
     def _placeholders_for(
@@ -250,19 +267,26 @@ class Histories:
 
     def _bound(self, buffers: list[UOp]) -> None:
         """Keep the histories of undecided values within the limits."""
-        live = {x.uop for x in live_tensors if x._requires_grad is not False}
+        live: set[UOp] | None = None
         for buffer in buffers:
             definition = self.definitions[buffer]
+            if definition.op is Ops.COPY and is_on_host(definition.src[0]):
+                del self.definitions[buffer]  # new data
+                continue
             order = definition.toposort(gate=lambda node: node.op is not Ops.DETACH)
-            below = [node for node in order if node.op is Ops.BUFFER]
-            lost = [found for node in below if (found := self.lost.get(node)) is not None]
+            below = [x for x in order if x.op is Ops.BUFFER and not is_on_host(x)]
             depth = 1 + max((self._depths.get(node, 0) for node in below), default=0)
+            lost = [self.lost[node] for node in below if node in self.lost]
             if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
                 self._cut(buffer, lost)
-            elif self._is_useful(definition, live):
-                self._depths[buffer] = depth
-            else:
-                del self.definitions[buffer]
+                continue
+            if not below or sum(node.nbytes for node in below) > SMALL:
+                if live is None:
+                    live = {x.uop for x in live_tensors if x._requires_grad is not False}
+                if not self._is_useful(definition, live):
+                    del self.definitions[buffer]
+                    continue
+            self._depths[buffer] = depth
         while len(self._depths) > MAX_UNDECIDED:
             self._cut(next(iter(self._depths)), ())
 
@@ -353,11 +377,10 @@ def _keep(key: UOp, states: list[GradState] | None) -> Keep:
     """What becomes of the history of a node that tensors of these states refer to."""
     if not dtypes.is_float(key.dtype):
         return Keep.NEVER
-    in_place = key.op in _IN_PLACE
     if not states:
         # only values above it refer to it
-        return Keep.BOUNDED if in_place else Keep.NEVER
-    if in_place and any(isinstance(x, Leaf) for x in states):
+        return Keep.BOUNDED if key.op in _IN_PLACE else Keep.NEVER
+    if any(isinstance(x, Leaf) for x in states):
         return Keep.NEVER
     if True in states:
         return Keep.ALWAYS
