@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, dtypes, nn
+from tinygrad import Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer
 from tinygrad.helpers import prod
 from tinygrad.storage.history import MAX_DEPTH, SMALL, histories
@@ -488,3 +488,35 @@ def test_values_that_require_no_gradient_keep_no_history() -> None:
 def test_loaded_values_do_not_keep_what_they_were_made_from() -> None:
     x = Tensor(values(SMALL // 4 + 1)).cast(dtypes.half).realize()
     assert x.uop not in histories.definitions
+
+
+# ---- captured functions ----
+
+
+def test_replays_overwrite_what_histories_read() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True).realize()
+
+    @TinyJit
+    def double() -> None:
+        w.assign(w * 2).realize()
+
+    for number in range(5):
+        square, triple = w.square().sum().realize(), (w * 3).sum().realize()
+        double()
+        with pytest.raises(RuntimeError, match="modified in place"):
+            square.backward()
+        w.grad = None
+        triple.backward()
+        assert w.grad is not None
+        assert w.grad.tolist() == [3.0, 3.0]
+        assert square.item() == 5.0 * 4**number
+
+
+def test_results_of_a_captured_function_have_no_history() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True).realize()
+    step = TinyJit(lambda x: (x * w).sum().realize())
+    for number in range(4):
+        loss = step(Tensor([3.0, 4.0]).realize())
+        if number > 0:
+            with pytest.raises(RuntimeError, match="TinyJit"):
+                (loss * 2).backward()

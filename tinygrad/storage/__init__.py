@@ -74,9 +74,9 @@ its memory.
 
 Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
 `live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
-`dependents.dependents`, `history.histories` and `host_arrays._host_buffers` hold weak references. They change under the
-lock, but for the registration of live tensors and host arrays, which are single insertions and
-deletions, atomic under the GIL; iteration is over snapshots. `random_generator.random_generator`
-has a lock of its own, and its records belong to a thread. `partial_gradients._depth` is a context
-variable.
+`dependents.dependents`, `history.histories` and `host_arrays._host_buffers` hold weak references.
+They change under the lock, but for the registration of live tensors and host arrays, which are
+single insertions and deletions, atomic under the GIL; iteration is over snapshots.
+`random_generator.random_generator` has a lock of its own, and its records belong to a thread.
+`partial_gradients._depth` is a context variable.
 """
