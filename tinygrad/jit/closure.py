@@ -26,6 +26,7 @@ from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard.move import find_user_line
 
 _node_of = attrgetter("uop")
 # the objects that are searched for a tensor that no path leads to
@@ -208,9 +209,9 @@ def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
             for x in gc.get_referents(queue.popleft()):
                 if id(x) in hidden:
                     raise JitError(
-                        f"{x!r} is used by a captured function, which finds it in an object of "
-                        f"type {type(holder).__name__}; another tensor there would not be noticed. "
-                        "Pass it as an argument, or keep it in a list, a dict or an attribute"
+                        f"{find_user_line()}: {x!r} is used by a captured function, in an object "
+                        f"of type {type(holder).__name__}; another tensor there would not be "
+                        "noticed: pass it as an argument, or keep it in a list, dict or attribute"
                     )
                 if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
                     seen.add(id(x))

@@ -26,6 +26,7 @@ from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard.move import find_user_line
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ def find_places(before: Survey, roots: Iterable[Any], fresh: set[int]) -> list[P
     for link in before.links if capturing() else ():
         if id(link.holder) in lists and link.place not in places and not link.is_unchanged():
             raise JitError(
-                f"a captured function keeps tensors in a {type(link.holder).__name__}, of which it "
-                "moves or removes items; a replay cannot repeat that: return the tensors"
+                f"{find_user_line()}: a captured function keeps tensors in a "
+                f"{type(link.holder).__name__}, of which it moves or removes items; a replay "
+                "cannot repeat that: return the tensors"
             )
     return found
 
@@ -97,9 +99,9 @@ def _holds(value: Any, fresh: set[int], before: Survey) -> bool:
         return False
     if capturing() and any(id(x) in fresh for x in Survey([value], all_attributes=True).tensors()):
         raise JitError(
-            f"a captured function keeps tensors in a new object of type {type(value).__name__}; "
-            "a replay cannot make another: keep them in a list, tuple, dict, or in attributes of "
-            "an object that exists before"
+            f"{find_user_line()}: a captured function keeps tensors in a new object of type "
+            f"{type(value).__name__}; a replay cannot make another: keep them in a list, tuple or "
+            "dict, or in attributes of an object that exists before"
         )
     return False
 
