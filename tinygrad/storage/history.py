@@ -155,6 +155,8 @@ class Histories:
         writes = [key for key in table if key.op in _IN_PLACE]
         if not (kept or len(self.definitions) or (writes and len(self.lost))):
             return
+        if not len(self.definitions) and self._stay_cut(table, kept):
+            return
         new = {
             table[key]: key
             for key in kept
@@ -182,6 +184,18 @@ class Histories:
         bounded = [buffer for buffer, keep in outcome.items() if keep is Keep.BOUNDED]
         if bounded:
             self._bound(bounded)
+
+    def _stay_cut(self, table: dict[UOp, UOp], kept: dict[UOp, Keep]) -> bool:
+        """Whether all that was stored are undecided writes to what is cut, and so stays cut."""
+        for key, place in table.items():
+            lost = self.lost.get(place)
+            if key.op not in _IN_PLACE or kept.get(key) is not Keep.BOUNDED:
+                return False
+            if lost is None or lost.reason is not Reason.CUT:
+                return False
+        for place in table.values():
+            self._lose(place, Reason.CUT, self.lost[place].first)
+        return True
 
     def overwritten(self, memory: Iterable[UOp]) -> None:
         """Note that code outside of the graph overwrites these BUFFERs with data."""
