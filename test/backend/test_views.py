@@ -198,6 +198,15 @@ def test_views_at_a_symbolic_place() -> None:
         check(x, expected)
 
 
+def test_a_value_at_another_place_of_the_same_variable_is_written() -> None:
+    place = Variable("place", 0, 4)
+    for x in (Tensor.arange(5).clone(), Tensor.arange(5).realize(), Tensor.arange(5) + 0):
+        last = x[place.bind(4)]
+        x[place.bind(1) : place.bind(1) + 1] = last
+        x[place.bind(0)] = x[place.bind(3)]
+        assert x.tolist() == [3, 4, 2, 3, 4]
+
+
 def test_detached_and_copied_tensors() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     shared, copied = x.detach(), x.clone().detach()

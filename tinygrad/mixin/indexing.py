@@ -17,7 +17,7 @@ from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.index_axes import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
-from tinygrad.storage.aliases import whole_tensor
+from tinygrad.storage.aliases import whole_tensor, whole_value
 from tinygrad.storage.realization import realize_all
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
@@ -106,7 +106,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
             v = type(self)(v, device=device, dtype=self.dtype)  # type: ignore[call-arg]
         value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
         is_immediate = self._requires_grad is not True and v._requires_grad is not True
-        if is_immediate:
+        if is_immediate and whole_value(self).op is not Ops.BUFFER:
             realize_all((whole_tensor(self),))
         if view.tensors:
             written, mask = self._scatter_value(view, value)

@@ -12,7 +12,7 @@ from tinygrad.execution import schedule_uops
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
-from tinygrad.storage.assignment import assign, prepare_write
+from tinygrad.storage.assignment import assign, value_to_write
 from tinygrad.storage.files import write
 from tinygrad.storage.history import assigned_value
 from tinygrad.storage.live_tensors import TensorBase
@@ -131,8 +131,7 @@ class StorageMixin(CreationMixin):
         if not isinstance(x, TensorBase):
             device = computing_device(self.device)
             x = type(self)(x, device=device, dtype=self.dtype)  # type: ignore[call-arg]
-        prepare_write(self)
-        value: UOp = x.uop
+        value = value_to_write(self, x)
         if value is self.uop:
             return self
         if value.shape != self.shape or value.dtype != self.dtype:

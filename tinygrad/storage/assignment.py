@@ -9,6 +9,7 @@ whether it was computed or not, and no other tensor does.
 from __future__ import annotations
 
 from tinygrad.helpers import all_int
+from tinygrad.schedule.canonical import BindingConflict, canonicalize
 from tinygrad.storage.aliases import (
     is_leaf,
     set_whole,
@@ -19,6 +20,7 @@ from tinygrad.storage.aliases import (
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.pending_writes import note_write
+from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import realize_all, realize_readers, store_constant
 from tinygrad.storage.shards import check_writable, with_stored_shard
 from tinygrad.storage.views import is_uniform, is_whole_memory, selected_shard, view_base
@@ -29,8 +31,8 @@ from tinygrad.uop.reshard import reshard_for_assign
 from tinygrad.uop.slice_assign import sink_expand
 
 
-def prepare_write(tensor: TensorBase) -> None:
-    """Store what a write to `tensor` needs in memory, before the value to write is looked at."""
+def value_to_write(tensor: TensorBase, x: TensorBase) -> UOp:
+    """The value of `x`, to be written to `tensor`; what that needs in memory is stored first."""
     is_shard = any(op is Ops.MSELECT for op, _ in tensor._steps)
     base = view_base(whole_value(tensor))
     is_stored = view_base(base.src[0] if base.op is Ops.ASSIGN else base).is_realized
@@ -41,10 +43,17 @@ def prepare_write(tensor: TensorBase) -> None:
         if is_uniform(whole.uop):
             store_constant(whole)
         realize_all((whole,))
+    if _is_symbolic(tensor):
+        try:
+            canonicalize(UOp.sink(tensor.uop, x.uop))
+        except BindingConflict:
+            x = TensorBase._new(in_own_memory(x.uop), x._requires_grad)
+            realize_all((x,))
+    return x.uop
 
 
 def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
-    """Write `value` to `tensor`, which is on `device`, after `prepare_write`.
+    """Write `value`, a `value_to_write`, to `tensor`, which is on `device`.
 
     Memory is written when the tensor, or an alias of it, is realized; that of a shard at once. A
     tensor without memory, and its aliases, refer to the new value from now on. Raises RuntimeError
