@@ -68,7 +68,9 @@ def compare(program: Program, errors: Errors | None = None) -> Finding | None:
         message = difference(value, right)
         if message is not None:
             text = program.statements[number].text
-            return Finding("wrong value", f"{text}: {message}", program)
+            word = message.split()[0]
+            kind = f"wrong {word}" if word in ("shape", "dtype") else "wrong value"
+            return Finding(kind, f"{text}: {message}", program)
     if found.failure is None or expected.failure is not None:
         # without what was skipped, the reference may not go on either
         return None

@@ -206,6 +206,8 @@ class Tensor(Values):
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
         if self.shape != () and gradient is None:
             raise Refusal("no upstream gradient")
+        if gradient is not None and gradient.dtype != self.dtype:
+            raise Invalid("an upstream gradient of another dtype")
         seed = np.ones((), self.dtype) if gradient is None else gradient.value()
         found = adjoints(self.node(), seed)
         for x in targets:
