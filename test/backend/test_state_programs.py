@@ -21,7 +21,7 @@ from tinygrad import Tensor
 
 # each group with the groups that its programs draw from
 STATE = ["views", "writes", "reads"]
-DRAWN = {"state": STATE, "gradients": ["gradients", *STATE]}
+DRAWN = {"state": STATE, "gradients": ["gradients", *STATE], "jit": ["jit", *STATE]}
 SLOW_SEEDS = [range(start, start + 100) for start in range(100, 500, 100)]
 
 
