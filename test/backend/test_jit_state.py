@@ -637,7 +637,14 @@ def one_tensor_twice(wrap: Wrap) -> list[Any]:
 def one_tensor_twice_that_is_written(wrap: Wrap) -> list[Any]:
     step = wrap(lambda x, y: (x.assign(x + 1) + y).realize())
     a, b = numbers(1), numbers(5)
-    pairs = ((a, b), (a, b), (b, a), (a, a), (b, b), (b, b), (a, b))
+    pairs = ((a, b), (b, a), (a, a), (b, b), (b, b), (a, b), (a, b), (a, a))
+    return [(step(x, y).tolist(), a.tolist(), b.tolist()) for x, y in pairs]
+
+
+def the_second_of_two_tensors_is_written(wrap: Wrap) -> list[Any]:
+    step = wrap(lambda x, y: (y.assign(y + 1) + x).realize())
+    a, b = numbers(1), numbers(5)
+    pairs = ((a, b), (b, a), (a, a), (b, b), (b, b), (a, b), (a, b), (a, a))
     return [(step(x, y).tolist(), a.tolist(), b.tolist()) for x, y in pairs]
 
 
@@ -667,6 +674,7 @@ def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
     [
         one_tensor_twice,
         one_tensor_twice_that_is_written,
+        the_second_of_two_tensors_is_written,
         views_of_one_tensor,
         shards_of_one_tensor,
         results_in_the_memory_of_inputs,

@@ -38,7 +38,7 @@ class WrittenMemory:
     ) -> None:
         self.inputs = [i for i, node in enumerate(inputs.nodes) if is_within(node, written)]
         """The numbers of the inputs that items write."""
-        self._signature = inputs.signature
+        self._kind = inputs.signature, inputs.shared
         nodes = [node for _, before, _ in stored if (node := before()) is not None]
         nodes += [x.uop for x in results if is_in_memory(x.uop)]
         bases = dict.fromkeys(view_base(node) for node in nodes)
@@ -62,7 +62,7 @@ class WrittenMemory:
         results of the last call that were made for it.
         """
         known = self._known
-        writes_inputs = self.inputs and inputs.signature == self._signature
+        writes_inputs = self.inputs and (inputs.signature, inputs.shared) == self._kind
         if known is not None and known.are_all() and not writes_inputs and not results:
             if len(histories.definitions) and any(x in histories.definitions for x in self._bases):
                 histories.overwritten(self._bases)
