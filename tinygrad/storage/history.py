@@ -37,8 +37,6 @@ MAX_DEPTH = 16
 """The undecided values above each other that keep their history."""
 MAX_UNDECIDED = 32
 """The undecided values that keep their history."""
-SMALL = 1 << 18
-"""Bytes below an undecided value up to which it is not asked whether its history is useful."""
 
 _IN_PLACE = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
 _REORDERED = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
@@ -281,7 +279,6 @@ class Histories:
 
     def _bound(self, buffers: list[UOp]) -> None:
         """Keep the histories of undecided values within the limits."""
-        live: set[UOp] | None = None
         for buffer in buffers:
             definition = self.definitions[buffer]
             if definition.op is Ops.COPY and is_on_host(definition.src[0]):
@@ -294,17 +291,14 @@ class Histories:
             if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
                 self._cut(buffer, lost)
                 continue
-            if not below or sum(node.nbytes for node in below) > SMALL:
-                if live is None:
-                    live = {x.uop for x in live_tensors if x._requires_grad is not False}
-                if not self._is_useful(definition, live):
-                    del self.definitions[buffer]
-                    continue
-            self._depths[buffer] = depth
+            if self._is_useful(definition):
+                self._depths[buffer] = depth
+            else:
+                del self.definitions[buffer]
         while len(self._depths) > MAX_UNDECIDED:
             self._cut(next(iter(self._depths)), ())
 
-    def _is_useful(self, definition: UOp, live: set[UOp]) -> bool:
+    def _is_useful(self, definition: UOp) -> bool:
         """Whether a gradient may be wanted by a node below an undecided value. If not, the
         histories below it are dropped too.
         """
@@ -315,8 +309,6 @@ class Histories:
             if node in seen or not dtypes.is_float(node.dtype):
                 continue
             seen.add(node)
-            if node in live:
-                return True
             if node.op is Ops.BUFFER:
                 below = self.definitions.get(node)
                 if node in self.lost or (below is not None and node not in self._depths):
@@ -325,6 +317,8 @@ class Histories:
                     stack.append(below)
             elif node.op is not Ops.DETACH:
                 stack.extend(node.src)
+        if any(x.uop in seen and x._requires_grad is not False for x in live_tensors.one_by_one()):
+            return True
         for node in seen:
             if self._depths.pop(node, None) is not None:
                 del self.definitions[node]

@@ -56,6 +56,10 @@ class LiveTensors:
         found = (ref() for ref in list(self._refs.values()))
         return iter([tensor for tensor in found if tensor is not None])
 
+    def one_by_one(self) -> Iterator[TensorBase]:
+        """The tensors, for a search that may end early."""
+        return (x for ref in list(self._refs.values()) if (x := ref()) is not None)
+
     def __len__(self) -> int:
         return len(self._refs)
 
