@@ -700,7 +700,9 @@ def test_replays_search_for_lazy_values_only_when_something_reads_what_they_writ
 ) -> None:
     searches: list[Any] = []
     search = written.realize_readers
-    monkeypatch.setattr(written, "realize_readers", lambda x: (searches.append(x), search(x)))
+    monkeypatch.setattr(
+        written, "realize_readers", lambda x, owners: (searches.append(x), search(x, owners))
+    )
     layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
     optimizer = nn.optim.Adam(nn.state.get_parameters(layers))
 

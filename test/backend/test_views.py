@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import GlobalCounters, Sharding, Tensor, Variable, dtypes, nn
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.sharding import ShardingError
 
 TWO = ("CPU", "CPU:1")
@@ -227,6 +227,26 @@ def test_the_bits_of_a_tensor_are_a_view() -> None:
         assert x.tolist() == [1, 2]
         x *= 2
         assert bits.bitcast(dtypes.float32).tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("place", ["one device", "rows", "columns"])
+def test_views_see_what_replays_write(place: str) -> None:
+    x = Tensor(VALUES, device=PLACES[place]).realize()
+    step = TinyJit(lambda: x.assign(x + 1))
+    for _ in range(3):
+        step()
+    views = [x[1:3], x[:, 1:3], x.flip(0), x.T, x.bitcast(dtypes.uint32), x.expand(2, 6, 4)]
+    values = [x.repeat(2, 1), x.pad((1, 1)), x.contiguous(), x * 2]
+    Tensor.realize(*views)
+    before = [value.numpy() for value in values]
+    for _ in range(2):
+        step()
+    final = Tensor(VALUES + 5)
+    again = [final[1:3], final[:, 1:3], final.flip(0), final.T, final.bitcast(dtypes.uint32)]
+    for view, expected in zip(views, [*again, final.expand(2, 6, 4)], strict=True):
+        check(view, expected.numpy())
+    for value, expected in zip(values, before, strict=True):
+        check(value, expected)
 
 
 @pytest.mark.parametrize("place", ["one device", "rows"])

@@ -7,6 +7,7 @@ refers to that memory, no search is needed.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,6 +15,7 @@ from tinygrad.device import Buffer
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.recording import StoredTensor, is_within
 from tinygrad.jit.references import KnownReferences
+from tinygrad.storage.aliases import views_apart
 from tinygrad.storage.history import histories
 from tinygrad.storage.realization import realize_readers
 from tinygrad.storage.views import is_in_memory, view_base
@@ -39,10 +41,15 @@ class WrittenMemory:
         self.inputs = [i for i, node in enumerate(inputs.nodes) if is_within(node, written)]
         """The numbers of the inputs that items write."""
         self._kind = inputs.signature, inputs.shared
+        results = [x for x in results if is_in_memory(x.uop)]
         nodes = [node for _, before, _ in stored if (node := before()) is not None]
-        nodes += [x.uop for x in results if is_in_memory(x.uop)]
+        nodes += [x.uop for x in results]
+        tensors = [ref for ref, _, _ in stored] + [weakref.ref(x) for x in results]
         bases = dict.fromkeys(view_base(node) for node in nodes)
         self._bases = [base for base in bases if is_within(base, written)]
+        self._tensors = [
+            ref for ref in tensors if (x := ref()) is not None and view_base(x.uop) in self._bases
+        ]
         self._known: KnownReferences | None = None
 
     def watch(self, tensors: Iterable[Tensor], holders: Callable[[], Counter[UOp]]) -> None:
@@ -63,7 +70,8 @@ class WrittenMemory:
         """
         known = self._known
         writes_inputs = self.inputs and (inputs.signature, inputs.shared) == self._kind
-        if known is not None and known.are_all() and not writes_inputs and not results:
+        is_alone = known is not None and known.are_all() and not views_apart(self._bases)
+        if is_alone and not writes_inputs and not results:
             if len(histories.definitions) and any(x in histories.definitions for x in self._bases):
                 histories.overwritten(self._bases)
             return
@@ -71,6 +79,6 @@ class WrittenMemory:
         memory += [base for node in results if (base := view_base(node)).op is Ops.BUFFER]
         if writes_inputs:
             memory += [inputs.nodes[i] for i in self.inputs]
-        realize_readers(frozenset(memory))
+        realize_readers(frozenset(memory), [x for ref in self._tensors if (x := ref()) is not None])
         if known is not None:
             known.count()

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Collection
 
 from tinygrad.storage.grad_mode import Leaf
-from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.views import view_base
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import apply_steps, update_view
 
@@ -34,6 +36,44 @@ def whole_tensor(tensor: TensorBase) -> TensorBase:
 def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
     """The whole value after `value` was written to a view of it."""
     return update_view(whole_value(tensor), tensor._steps, value)
+
+
+# the numbers of views in memory of their own, as slices of a sharded axis may be
+_apart: set[int] = set()
+
+
+def note_stored(tensor: TensorBase) -> None:
+    """Note where a tensor was stored."""
+    if _is_apart(tensor):
+        _apart.add(tensor._number)
+
+
+def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
+    """The views of these BUFFERs that are in memory of their own, and see no write to them."""
+    found = []
+    for number in [*_apart]:
+        view = live_tensors.find(number)
+        if view is None or not _is_apart(view):
+            _apart.discard(number)
+        elif view_base(whole_value(view)) in memory:
+            found.append(view)
+    return found
+
+
+def _is_apart(tensor: TensorBase) -> bool:
+    """Whether a view and the tensor that it is a view of are in memory, but not in the same."""
+    if tensor._aliases is None or not tensor._steps:
+        return False
+    own, whole = view_base(tensor.uop), view_base(tensor._aliases.uop)
+    return own is not whole and own.op is whole.op is Ops.BUFFER
+
+
+def derive_again(memory: Collection[UOp]) -> None:
+    """Let the views of these BUFFERs read them, since their content changes."""
+    for view in views_apart(memory):
+        assert view._aliases is not None
+        view.uop = apply_steps(view._aliases.uop, view._steps)
+        _apart.discard(view._number)
 
 
 def set_whole(tensor: TensorBase, whole: UOp) -> None:

@@ -6,15 +6,15 @@ Invariant: a value that reads a buffer about to be overwritten is realized toget
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tinygrad.execution import realize_tensors
 from tinygrad.execution.buffers import storage_of
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
-from tinygrad.storage.aliases import set_whole
-from tinygrad.storage.copy_on_write import RealizedAliases
+from tinygrad.storage.aliases import derive_again, note_stored, set_whole
+from tinygrad.storage.copy_on_write import RealizedAliases, copy_on_write
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.history import histories
 from tinygrad.storage.host_shards import shard_on_host
@@ -119,10 +119,13 @@ def _settle_readers(tensors: Any) -> bool:
 
 
 @exclusive
-def realize_readers(memory: Collection[UOp]) -> None:
+def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) -> None:
     """Compute the lazy values that read these BUFFERs, and pending writes to them, before code
-    outside of the graph overwrites them. Views see the new content.
+    outside of the graph overwrites them. Views of their `owners` see the new content.
     """
+    for owner in owners:
+        copy_on_write(owner)
+    derive_again(memory)
     readers = dict.fromkeys(find_readers(memory))
     if readers:
         _compute(with_readers_of_overwritten(list(readers)))
@@ -204,5 +207,9 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
                 x.uop = new
                 if isinstance(x, TensorBase):
                     aliases.add(x)
+                    note_stored(x)
+                else:
+                    for member in x.live():
+                        note_stored(member)
     carry_over(done)
     histories.stored(table, kept)
