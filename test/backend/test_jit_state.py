@@ -932,3 +932,17 @@ def test_tensors_and_numbers_are_found_in_objects_of_every_kind() -> None:
         change()
         assert step(numbers(1)).tolist() == multiply(numbers(1)).tolist()
         assert (step.captured is captured) == (change is changes[0])
+
+
+def test_a_replay_puts_its_result_where_the_function_does() -> None:
+    places = {"latest": Tensor([0.0])}
+
+    @TinyJit
+    def square(x: Tensor) -> Tensor:
+        places["latest"] = x * x
+        return places["latest"]
+
+    for i in range(6):
+        result = square(Tensor([float(i)]))
+        assert places["latest"].item() == result.item() == i * i
+        places["latest"] = Tensor([100.0])

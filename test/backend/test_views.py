@@ -59,7 +59,7 @@ def check(x: Tensor, expected: Any) -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(36)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("place", PLACES)
@@ -84,7 +84,7 @@ def test_writes_are_seen_both_ways(view: str, maker: str, place: str) -> None:
     check(doubled, VALUES * 2)
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("place", PLACES)
 def test_elements_are_written_in_place(view: str, place: str) -> None:

@@ -125,6 +125,7 @@ class KeptTensors:
         # stand-ins for nodes of the captured call, in the same memory
         self._memory: dict[UOp, UOp] = {}
         self._templates: list[tuple[Place, Any]] = []
+        self._same: list[tuple[Place, Any]] = []
         self._may_stay = True
         substitution = Substitution(captured, captured)
         for place in places:
@@ -133,7 +134,9 @@ class KeptTensors:
             if moves or any(is_uniform(x.uop) or self._below(x) for x in tensors):
                 self._may_stay &= not moves and not place.is_appended and _is_stored(place.value)
                 self._templates.append((place, self._template(place.value)))
-            # else a view of a result, or of a tensor that was there before
+            else:
+                # results, views of them, and tensors that were there before: the same in each call
+                self._same.append((place, place.value))
         self.places = [place for place, _ in self._templates]
         """The places that each call fills."""
         nodes = [node for x in others for node in self._below(x)]
@@ -164,6 +167,8 @@ class KeptTensors:
         """Put tensors into all places for the next call to fill. What earlier calls left there, and
         anything still refers to, is copied.
         """
+        for place, value in self._same:
+            place.put(value)
         if self._latest is not None and self._latest.is_unused():
             return
         self._latest = None

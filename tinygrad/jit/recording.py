@@ -48,14 +48,16 @@ class Recording:
                     self._lazy.append((weakref.ref(x), weakref.ref(x.uop)))
         self._mark = live_tensors.mark()
         self.places: list[Place] = []
-        """Where the function left tensors that it created, other than its results."""
+        """Where the function left tensors that it created, its results too."""
+        self._results: set[int] = set()
 
     def settle(self, result: Any) -> None:
         """Realize the results, the writes to tensors that outlive the call, and what is kept."""
         results = tensors_in(result)
         self._created = {id(x) for x in live_tensors.since(self._mark)}
-        fresh = self._created - {id(x) for x in results}
-        self.places = find_places(self.before, self.roots, fresh) if fresh else []
+        self._results = {id(x) for x in results}
+        if self._created:
+            self.places = find_places(self.before, self.roots, self._created)
         left = self.left()
         if capturing():
             _separate(left, results)
@@ -65,8 +67,9 @@ class Recording:
         realize_all(results)
 
     def left(self) -> list[Tensor]:
-        """The tensors in `places`."""
-        return [x for place in self.places for x in tensors_in(place.value)]
+        """The tensors in `places` that are not results."""
+        found = [x for place in self.places for x in tensors_in(place.value)]
+        return [x for x in found if id(x) not in self._results]
 
     def is_replaced(self, link: Link) -> bool:
         """Whether the function put a tensor that it created, or a container of some, in a place."""
