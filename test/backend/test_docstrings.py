@@ -21,20 +21,23 @@ NAMES: dict[str, Any] = {
 }
 # methods without a result to show: they need a network, or raise
 WITHOUT_EXAMPLE = frozenset({"from_url", "size", "uop", "grad", "requires_grad", "device"})
+# methods whose kernels take seconds to compile
+SLOW = frozenset({"hash"})
 
 
-def documented() -> list[tuple[str, str]]:
+def documented() -> list[Any]:
     found = []
     for name, member in inspect.getmembers(Tensor):
         if name.startswith("_") and name not in ("__getitem__", "__setitem__"):
             continue
         text = inspect.getdoc(member)
         if text and (callable(member) or isinstance(member, property)):
-            found.append((name, text))
+            marks = [pytest.mark.slow] if name in SLOW else []
+            found.append(pytest.param(name, text, id=name, marks=marks))
     return found
 
 
-@pytest.mark.parametrize(("name", "text"), documented(), ids=[name for name, _ in documented()])
+@pytest.mark.parametrize(("name", "text"), documented())
 def test_the_examples_of_a_method_are_correct(name: str, text: str) -> None:
     examples = doctest.DocTestParser().get_doctest(text, dict(NAMES), name, None, 0)
     if name not in WITHOUT_EXAMPLE:

@@ -123,7 +123,14 @@ def check_all(cases: list[Any]) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("operator", SUPPORTED)
+# every other operator in the quick suite
+CASES = [
+    pytest.param(name, marks=[pytest.mark.slow] if number % 2 else [])
+    for number, name in enumerate(SUPPORTED)
+]
+
+
+@pytest.mark.parametrize("operator", CASES)
 def test_cases_of_an_operator_are_right(operator):
     cases = [case for case in all_cases().get(operator, ()) if "_expanded" not in case.name]
     if not cases:

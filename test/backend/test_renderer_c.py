@@ -111,6 +111,7 @@ def test_binary_operations(dtype: DType) -> None:
         np.testing.assert_array_equal(arrays[True][n], arrays[False][n], err_msg=op.name)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16], ids=str)
 @pytest.mark.parametrize(
     "op", [Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.TRUNC, Ops.NEG, Ops.RECIPROCAL]

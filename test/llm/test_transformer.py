@@ -56,7 +56,15 @@ def expected(path: Path) -> Any:
 # ---- families ----
 
 
-@pytest.mark.parametrize("architecture", RECIPES)
+# families whose kernels take long to compile, and have much in common with others
+SLOW_FAMILIES = {"qwen3moe", "gemma3", "olmoe"}
+FAMILIES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_FAMILIES else [])
+    for name in RECIPES
+]
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_every_family_has_the_logits_of_the_reference(architecture: str, folder: Path):
     path = write_model(folder / f"{architecture}.gguf", architecture)
     model, metadata = Transformer.from_gguf(path)

@@ -138,6 +138,7 @@ def test_a_communication_node_costs_the_bytes_of_its_messages(shape: tuple[int, 
 # ---- plans that run ----
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize(
     ("batch", "fixed"), [(32, {}), (512, {"x": P("dp")})], ids=["free", "fixed batch"]
@@ -172,6 +173,7 @@ def test_memory_is_predicted_to_the_byte() -> None:
     assert peak == before + found.cost.working_nbytes == found.cost.memory_nbytes
 
 
+@pytest.mark.slow
 def test_uneven_sizes_are_sharded() -> None:
     inputs = filled({"model": Perceptron(63, 127, 65), "x": Tensor.empty(129, 63)})
     whole = plan(step, inputs, MESHES["two"], fixed=dict.fromkeys(weights(inputs), P()))
@@ -380,6 +382,7 @@ def test_with_a_sharded_batch_a_plan_moves_no_more_than_manual_layouts(mesh: str
 # ---- limits, names, errors ----
 
 
+@pytest.mark.slow
 def test_a_memory_limit_is_respected() -> None:
     inputs = perceptron(512)
     whole = plan(step, inputs, MESHES["four"], fixed={"model.layers.0.weight": P()})
