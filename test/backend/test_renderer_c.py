@@ -88,7 +88,14 @@ def operations_of(dtype: DType) -> list[Ops]:
     return BOOL_OPS if dtypes.is_bool(dtype) else INTEGER_OPS
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+# programs of narrow floats compile long
+BINARY_CASES = [
+    pytest.param(x, marks=[pytest.mark.slow] if x in {dtypes.half, dtypes.bfloat16} else [])
+    for x in TYPES
+]
+
+
+@pytest.mark.parametrize("dtype", BINARY_CASES, ids=str)
 def test_binary_operations(dtype: DType) -> None:
     """One kernel with a store for each operation, so that the compiler starts only once."""
     operations = operations_of(dtype)
@@ -123,6 +130,7 @@ def test_unary_operations(op: Ops, dtype: DType) -> None:
     check(elementwise(lambda v: v.alu(op), dtype), empty(dtype), x)
 
 
+@pytest.mark.slow
 def test_casts_between_all_types() -> None:
     """One kernel for each source, with a store for each target."""
     for source in TYPES:

@@ -41,7 +41,7 @@ def search(groups: list[str], seeds: range) -> Finding | None:
 
 @pytest.mark.parametrize("group", DRAWN)
 def test_random_programs(group: str) -> None:
-    finding = search(DRAWN[group], range(20))
+    finding = search(DRAWN[group], range(12))
     assert finding is None, str(finding)
 
 

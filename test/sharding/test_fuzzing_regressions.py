@@ -115,6 +115,7 @@ def test_an_axis_with_padding_is_sharded_into_more_blocks(size: int, padded: int
     np.testing.assert_array_equal(found.numpy(), np.pad(integers(size), (0, padded - size)))
 
 
+@pytest.mark.slow
 def test_singular_values_of_a_matrix_on_several_devices() -> None:
     for layout in (REPLICATED, on(0), on(1)):
         x = placed(integers(4, 3).astype(np.float64), layout)

@@ -495,6 +495,7 @@ def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
     assert len(inputs["model"].layers) == 5
 
 
+@pytest.mark.slow
 def test_a_language_model_runs_as_planned() -> None:
     inputs = language_model(3, "CPU")
     random = np.random.default_rng(0)
