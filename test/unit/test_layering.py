@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -68,11 +68,12 @@ PACKAGES = {module_name(path) for path in SOURCE.rglob("__init__.py")}
 
 
 @functools.cache
-def tree_of(module: str) -> ast.Module:
-    """The syntax tree of a module."""
-    return ast.parse(MODULES[module].read_text())
+def nodes_of(module: str) -> list[ast.AST]:
+    """The nodes of the syntax tree of a module."""
+    return list(ast.walk(ast.parse(MODULES[module].read_text())))
 
 
+@functools.cache
 def layer(module: str) -> int:
     """The number of the layer of a module, by the longest name in the table."""
     inside = module.removeprefix("tinygrad").removeprefix(".")
@@ -86,16 +87,19 @@ def layer(module: str) -> int:
     raise AssertionError(f"{module} is in no layer: add it to LAYERS in this test")
 
 
-def imported_modules(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
+@functools.cache
+def imports_of(module: str) -> list[tuple[str, int]]:
     """The modules of this package that `module` imports, each with the line."""
-    for node in ast.walk(tree):
+    found = []
+    for node in nodes_of(module):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = from_names(module, node)
         else:
             continue
-        yield from ((name, node.lineno) for name in names if name in MODULES)
+        found += [(name, node.lineno) for name in names if name in MODULES]
+    return found
 
 
 def from_names(module: str, node: ast.ImportFrom) -> list[str]:
@@ -110,14 +114,19 @@ def from_names(module: str, node: ast.ImportFrom) -> list[str]:
     return [name if name in MODULES else base for name in names]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_imports_nothing_from_above(module):
-    wrong = [
-        f"line {line} imports {name}"
-        for name, line in imported_modules(module, tree_of(module))
-        if layer(name) > layer(module)
-    ]
-    assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
+def wrong_imports(is_wrong: Callable[[str, str], bool]) -> str:
+    """The imports (module, imported) for which `is_wrong` holds, one on each line."""
+    return "\n".join(
+        f"{module}, line {line}, imports {name}"
+        for module in MODULES
+        for name, line in imports_of(module)
+        if is_wrong(module, name)
+    )
+
+
+def test_modules_import_nothing_from_above():
+    wrong = wrong_imports(lambda module, name: layer(name) > layer(module))
+    assert not wrong, wrong
 
 
 def schedule_layer(module: str) -> int | None:
@@ -132,15 +141,13 @@ def schedule_layer(module: str) -> int | None:
     raise AssertionError(f"{module} is in no layer: add it to SCHEDULE_LAYERS in this test")
 
 
-@pytest.mark.parametrize("module", [x for x in MODULES if schedule_layer(x) is not None])
-def test_stages_of_scheduling_import_no_later_ones(module):
-    own = schedule_layer(module)
-    wrong = [
-        f"line {line} imports {name}"
-        for name, line in imported_modules(module, tree_of(module))
-        if (other := schedule_layer(name)) is not None and other > own
-    ]
-    assert not wrong, f"{module} is below what it imports: {'; '.join(wrong)}"
+def test_stages_of_scheduling_import_no_later_ones():
+    def is_later(module: str, name: str) -> bool:
+        own, other = schedule_layer(module), schedule_layer(name)
+        return own is not None and other is not None and other > own
+
+    wrong = wrong_imports(is_later)
+    assert not wrong, wrong
 
 
 def codegen_stage(module: str) -> str:
@@ -149,21 +156,18 @@ def codegen_stage(module: str) -> str:
     return parts[2] if parts[:2] == ["tinygrad", "codegen"] and len(parts) > 2 else ""
 
 
-@pytest.mark.parametrize("module", [x for x in MODULES if codegen_stage(x)])
-def test_stages_of_code_generation_share_analyses_alone(module):
-    allowed = {"", "analysis", codegen_stage(module)}
-    wrong = [
-        f"line {line} imports {name}"
-        for name, line in imported_modules(module, tree_of(module))
-        if codegen_stage(name) not in allowed
-    ]
-    assert not wrong, f"{module} depends on another stage: {'; '.join(wrong)}"
+def test_stages_of_code_generation_share_analyses_alone():
+    def is_other_stage(module: str, name: str) -> bool:
+        own = codegen_stage(module)
+        return bool(own) and codegen_stage(name) not in ("", "analysis", own)
+
+    wrong = wrong_imports(is_other_stage)
+    assert not wrong, wrong
 
 
 def test_no_modules_import_each_other_in_a_circle():
     graph = {
-        module: {name for name, _ in imported_modules(module, tree_of(module)) if name != module}
-        for module in MODULES
+        module: {name for name, _ in imports_of(module) if name != module} for module in MODULES
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -171,67 +175,71 @@ def test_no_modules_import_each_other_in_a_circle():
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-def dynamic_imports(tree: ast.AST) -> Iterator[ast.Call]:
-    """Calls of `import_module` or `__import__`, except with the name of an external package."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        function = ast.unparse(node.func).rpartition(".")[2]
-        if function not in ("import_module", "__import__"):
-            continue
-        name = node.args[0]
-        if isinstance(name, ast.Constant) and str(name.value).partition(".")[0] != "tinygrad":
-            continue
-        yield node
+def wrong_nodes(is_wrong: Callable[[ast.AST], bool], modules: Iterable[str]) -> str:
+    """The nodes of the modules' syntax trees for which `is_wrong` holds, one on each line."""
+    return "\n".join(
+        f"{module}, line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+        for module in modules
+        for node in nodes_of(module)
+        if is_wrong(node)
+    )
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_the_device_registry_imports_by_computed_name(module):
-    if module == REGISTRY[0]:
-        for call in dynamic_imports(tree_of(module)):
-            assert f"{REGISTRY[1]}." in ast.unparse(call), f"line {call.lineno}"
-        return
-    lines = [call.lineno for call in dynamic_imports(tree_of(module))]
-    assert not lines, f"{module} hides imports from this test in lines {lines}"
+def is_dynamic_import(node: ast.AST) -> bool:
+    """If a node calls `import_module` or `__import__`, except by the name of another package."""
+    if not isinstance(node, ast.Call):
+        return False
+    if ast.unparse(node.func).rpartition(".")[2] not in ("import_module", "__import__"):
+        return False
+    name = node.args[0]
+    is_other = isinstance(name, ast.Constant) and str(name.value).partition(".")[0] != "tinygrad"
+    return not is_other
+
+
+def test_only_the_device_registry_imports_by_computed_name():
+    registry, package = REGISTRY
+    wrong = wrong_nodes(is_dynamic_import, MODULES.keys() - {registry})
+    assert not wrong, wrong
+    for call in filter(is_dynamic_import, nodes_of(registry)):
+        assert f"{package}." in ast.unparse(call)
 
 
 ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv")
 
 
-@pytest.mark.parametrize("module", sorted(MODULES.keys() - {"tinygrad.settings"}))
-def test_only_settings_reads_the_environment(module):
-    wrong = []
-    for node in ast.walk(tree_of(module)):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ENVIRONMENT:
-            wrong.append(f"line {node.lineno} uses {ast.unparse(node)}")
-        if isinstance(node, ast.ImportFrom) and node.module == "os":
-            names = {f"os.{alias.name}" for alias in node.names} & set(ENVIRONMENT)
-            wrong += [f"line {node.lineno} imports {name}" for name in names]
-    assert not wrong, f"{module} must declare a setting instead: {'; '.join(wrong)}"
+def reads_environment(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom) and node.module == "os":
+        return any(f"os.{alias.name}" in ENVIRONMENT for alias in node.names)
+    return isinstance(node, ast.Attribute) and ast.unparse(node) in ENVIRONMENT
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_storage_writes_the_table_of_buffers(module):
-    if module in ("tinygrad.uop.ops", "tinygrad.execution.buffers"):
-        return
-    lines = [
-        node.lineno
-        for node in ast.walk(tree_of(module))
-        if isinstance(node, ast.ImportFrom) and any(x.name == "buffers" for x in node.names)
-    ]
-    assert not lines, f"{module} reaches for the table in lines {lines}: ask execution.buffers"
+def test_only_settings_reads_the_environment():
+    wrong = wrong_nodes(reads_environment, MODULES.keys() - {"tinygrad.settings"})
+    assert not wrong, f"declare a setting instead:\n{wrong}"
+
+
+def imports_any(names: set[str]) -> Callable[[ast.AST], bool]:
+    """If a node is `from module import name` with one of these names."""
+    return lambda node: (
+        isinstance(node, ast.ImportFrom) and not names.isdisjoint(x.name for x in node.names)
+    )
+
+
+def test_only_storage_writes_the_table_of_buffers():
+    own = {"tinygrad.uop.ops", "tinygrad.execution.buffers"}
+    wrong = wrong_nodes(imports_any({"buffers"}), MODULES.keys() - own)
+    assert not wrong, f"ask execution.buffers:\n{wrong}"
 
 
 DECIDING = {"common_layout", "moved_elements", "rule_layouts", "allreduce_bytes"}
 
 
-@pytest.mark.parametrize("module", [x for x in MODULES if layer(x) >= layer("tinygrad.storage")])
-def test_tensor_methods_leave_layout_decisions_to_reshard(module):
-    if module.startswith("tinygrad.planner"):
-        return  # the planner chooses the layouts of a program
-    lines = [
-        node.lineno
-        for node in ast.walk(tree_of(module))
-        if isinstance(node, ast.ImportFrom) and DECIDING & {x.name for x in node.names}
+def test_tensor_methods_leave_layout_decisions_to_reshard():
+    modules = [
+        module
+        for module in MODULES
+        # the planner chooses the layouts of a program
+        if layer(module) >= layer("tinygrad.storage") and not module.startswith("tinygrad.planner")
     ]
-    assert not lines, f"{module} decides on a layout in lines {lines}: ask uop.reshard"
+    wrong = wrong_nodes(imports_any(DECIDING), modules)
+    assert not wrong, f"ask uop.reshard:\n{wrong}"
