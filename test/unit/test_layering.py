@@ -23,6 +23,7 @@ LAYERS = (
         "settings",
         "atomic_file",
         "diskcache",
+        "fast_enum",
         "fetch",
         "measure",
         "text",

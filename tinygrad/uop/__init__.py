@@ -21,7 +21,7 @@ From the bottom up:
     broadcast, slice_assign          functions of `UOp`s
 """
 
-from enum import Enum, auto
+from tinygrad.fast_enum import Enum, auto
 
 
 class Ops(Enum):
@@ -132,9 +132,6 @@ class Ops(Enum):
     def __lt__(self, other: "Ops") -> bool:
         """Order of declaration, which makes sorting nodes deterministic."""
         return int(self.value) < int(other.value)
-
-    # members are singletons: identity is equality
-    __hash__ = object.__hash__
 
 
 class GroupOp:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any, cast
 
 from tinygrad.dtype import AddrSpace
+from tinygrad.fast_enum import Enum, auto
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import DeviceValue, Spmd
 from tinygrad.uop.node import Node
