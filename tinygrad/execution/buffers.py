@@ -1,8 +1,7 @@
-"""The memory of BUFFER nodes: the one writer of the table `uop.ops.buffers`.
+"""The memory of BUFFER nodes: the one writer of `UOp.memory`.
 
 Input: BUFFER nodes. Output: their `Buffer` or `MultiBuffer`. Invariant: a node keeps its memory for
-its whole life, and the memory is freed with the node. A node has memory once it is in the table;
-the memory is allocated when it is first used.
+its whole life, and the memory is freed with the node. It is allocated when it is first used.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Any
 
 from tinygrad.device import Buffer, MultiBuffer
 from tinygrad.sharding import Sharding
-from tinygrad.uop.ops import UOp, buffers
+from tinygrad.uop.ops import UOp
 
 
 def storage_of(node: UOp) -> Any:
     """The `Buffer` or `MultiBuffer` of a BUFFER node, created at the first request."""
-    found = buffers.get(node)
+    found = node.memory
     if found is None:
         device, shape = node.arg.device, node.arg.shape
         if isinstance(device, Sharding):
@@ -26,7 +25,7 @@ def storage_of(node: UOp) -> Any:
             found = MultiBuffer(tuple(Buffer(name, size, node.dtype) for name in device.devices))
         else:
             found = Buffer(device, prod(shape), node.dtype)
-        buffers[node] = found
+        node.memory = found
     return found
 
 
@@ -38,5 +37,5 @@ def device_buffers(node: UOp) -> tuple[Buffer, ...]:
 
 def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
     """Make existing buffers, one per device, the memory of a BUFFER node; returns the node."""
-    buffers[node] = MultiBuffer(tuple(parts)) if isinstance(node.device, Sharding) else parts[0]
+    node.memory = MultiBuffer(tuple(parts)) if isinstance(node.device, Sharding) else parts[0]
     return node

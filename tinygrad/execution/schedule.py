@@ -34,6 +34,8 @@ from tinygrad.uop.ops import UOp
 # materialised in their place
 _WHOLE_VIEWS = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.MSELECT})
 _VIEWS = _WHOLE_VIEWS | {Ops.SHRINK}
+_IN_PLACE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL})
+_SEEN_THROUGH = GroupOp.Movement | {Ops.MSELECT, Ops.DETACH}
 
 
 @dataclass
@@ -97,10 +99,12 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         return Schedule([], {}, {})
     canonical = canonicalize(UOp.sink(*wanted))
     plan = get_plan(canonical.sink, len(canonical.buffers))
-    storage: list[tuple[Buffer, ...]] = [device_buffers(b) for b in canonical.buffers]
+    storage = [device_buffers(b) for b in canonical.buffers]
     storage += allocate_temporaries(plan)
     collectives: dict[CommInfo, Collective] = {}
-    items = [_bind(item, storage, canonical, collectives) for item in plan.items]
+    items: list[ScheduleItem] = []
+    for item in plan.items:
+        items += _bind(item, storage, canonical, collectives)
     # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     results: dict[tuple[Any, ...], UOp] = {}
@@ -113,16 +117,16 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         if key not in results:
             results[key] = _output(node, parts, storage)
         outputs[node] = results[key]
-    return Schedule([x for group in items for x in group], outputs, canonical.values)
+    return Schedule(items, outputs, canonical.values)
 
 
 def assigned_view(node: UOp) -> UOp:
     """The view of memory that holds the value of an ASSIGN, or of a kernel that writes in place,
     once it ran: its target without the assignments below.
     """
-    while node.op in {Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL}:
+    while node.op in _IN_PLACE:
         node = node.src[node.arg.output if node.op is Ops.CUSTOM_KERNEL else 0]
-    if node.op in GroupOp.Movement or node.op in {Ops.MSELECT, Ops.DETACH}:
+    if node.op in _SEEN_THROUGH:
         return node.replace(src=(assigned_view(node.src[0]),))
     return node
 

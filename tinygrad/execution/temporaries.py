@@ -91,8 +91,10 @@ def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
 def allocate_temporaries(found: ExecutionPlan) -> list[tuple[Buffer, ...]]:
     """Make the buffers of a plan's temporary entries."""
     layout = memory_layout(found, bool(MEMORY_PLANNER))
-    capture = next(reversed(capturing()), None) or Capture()
-    arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}
+    arenas: dict[str, Buffer] = {}
+    if layout.arenas:
+        capture = next(reversed(capturing()), None) or Capture()
+        arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}
 
     def allocate(place: TemporaryPlacement) -> Buffer:
         size, dtype = place.entry.size, place.entry.dtype

@@ -43,11 +43,13 @@ class StorageMixin(CreationMixin):
         >>> (Tensor([1, 2]) + 1).realize().uop.is_realized
         True
         """
+        if do_update_stats:
+            realize_all((self, *lst))
+            return self
         counted = {name: getattr(GlobalCounters, name) for name in _COUNTED}
         realize_all((self, *lst))
-        if not do_update_stats:
-            for name, value in counted.items():
-                setattr(GlobalCounters, name, value)
+        for name, value in counted.items():
+            setattr(GlobalCounters, name, value)
         return self
 
     def schedule(self, *lst: Self) -> list[Any]:

@@ -54,7 +54,7 @@ class CPUProgram:
     ) -> float | None:
         """Runs the kernel over [0, grid). Returns its time in seconds if `wait`."""
         pointers = (ctypes.c_uint64 * len(buffers))(*[buffer.address for buffer in buffers])
-        integers = (ctypes.c_int64 * len(values))(*values)
+        integers = (ctypes.c_int64 * len(values))(*values) if values else None
         start = time.perf_counter()
         self._pool.launch(self.address, pointers, integers, grid)
         return time.perf_counter() - start if wait else None

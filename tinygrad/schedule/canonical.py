@@ -8,18 +8,17 @@ as one object.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
+_WRITES = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
 
 
-@dataclass(frozen=True)
-class Canonical:
+class Canonical(NamedTuple):
     """A canonical graph, and what it leaves out: the real `buffers`, the `values` of Variables, the
     real ASSIGNs and CUSTOM_KERNELs, and the user's `lines` that caused communication.
     """
@@ -44,41 +43,51 @@ def canonicalize(sink: UOp) -> Canonical:
     done: dict[UOp, UOp] = {}
     found: list[UOp] = []
     values: dict[str, int] = {}
-    assignments: list[UOp] = []
     lines: list[str] = []
     order = sink.toposort()
-    ranks = _ranks([node for node in order if node.op is Ops.ASSIGN])
+    writes = [node for node in order if node.op in _WRITES]
+    ranks = _ranks(writes) if writes else {}
     for node in order:
-        op = node.op
-        if op is Ops.BUFFER:
-            shape = node.arg.shape
-            shape = shape if _is_known(shape) else _without_bindings(shape, values)
-            numbered = BufferArg(-1 - len(found), shape, node.arg.device)
-            new = UOp(Ops.BUFFER, node.dtype, (), numbered)
-            found.append(node)
-        elif op is Ops.BIND:
-            new = _unbind(node, values)
-        else:
-            src = tuple([done[x] for x in node.src])
-            arg = node.arg
+        op, arg, src = node.op, node.arg, node.src
+        if src and op is not Ops.BIND:
+            src = tuple([done[x] for x in src])
             if op in _HAS_SIZES and not _is_known(arg):
                 arg = _without_bindings(arg, values)
             elif op is Ops.ASSIGN:
                 arg = ranks[node]
-            same = src == node.src and arg is node.arg
-            new = node if same else UOp(op, node.dtype, src, arg)
-        if op in {Ops.ASSIGN, Ops.CUSTOM_KERNEL}:
-            assignments.append(node)
-        elif op in {Ops.COPY, Ops.ALLREDUCE} and new is not node:
-            new.user_line = len(lines)
-            lines.append("?" if node.user_line is None else str(node.user_line))
+            if src == node.src and arg is node.arg:
+                new = node
+            else:
+                new = UOp(op, node.dtype, src, arg)
+                if op in GroupOp.Communication:
+                    new.user_line = len(lines)
+                    lines.append("?" if node.user_line is None else str(node.user_line))
+        else:
+            new = _canonical_leaf(node, found, values)
         done[node] = new
-    return Canonical(done[sink], tuple(found), values, tuple(assignments), tuple(lines))
+    return Canonical(done[sink], tuple(found), values, tuple(writes), tuple(lines))
 
 
-def _ranks(assignments: list[UOp]) -> dict[UOp, int]:
+def _canonical_leaf(node: UOp, buffers: list[UOp], values: dict[str, int]) -> UOp:
+    """A node without sources, or a binding. Buffers are added to `buffers`."""
+    op, arg = node.op, node.arg
+    if op is Ops.BUFFER:
+        shape = arg.shape
+        if not _is_known(shape):
+            shape = _without_bindings(shape, values)
+        buffers.append(node)
+        return UOp(op, node.dtype, (), BufferArg(-len(buffers), shape, arg.device))
+    if op is Ops.BIND:
+        return _unbind(node, values)
+    if op in _HAS_SIZES and not _is_known(arg):
+        return UOp(op, node.dtype, (), _without_bindings(arg, values))
+    return node
+
+
+def _ranks(writes: list[UOp]) -> dict[UOp, int]:
     """The numbers of the assignments to each buffer, from 0, however many were made before."""
     numbers: dict[UOp, set[int]] = {}
+    assignments = [node for node in writes if node.op is Ops.ASSIGN]
     for node in assignments:
         numbers.setdefault(node.src[0].base, set()).add(node.arg)
     return {node: sorted(numbers[node.src[0].base]).index(node.arg) for node in assignments}

@@ -4,9 +4,8 @@ A tensor is a mutable reference to an immutable node of the graph. It refers to 
 after it was realized, assigned, replaced, or moved in place. The rules:
 
 **Ownership** (`execution/buffers.py`). A `BUFFER` node owns memory: one `Buffer`, or a
-`MultiBuffer` with one `Buffer` per device of its `Sharding`. The table from node to memory is
-weak, so memory is freed with the last reference to its node. Memory is allocated when it is first
-used.
+`MultiBuffer` with one `Buffer` per device of its `Sharding`. Memory is freed with the last
+reference to its node, and allocated when it is first used.
 
 **Views** (`views`). A view is a chain of movement ops that reads the memory of a `BUFFER` in
 place: RESHAPE, PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and
@@ -72,8 +71,7 @@ may build, realize and assign tensors of their own, and read tensors that they s
 one thread writes in place must not be used by others meanwhile, nor an equal value, which may share
 its memory.
 
-Module-level state: `uop.ops.buffers` (written by `execution.buffers` alone),
-`live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
+Module-level state: `live_tensors.live_tensors`, `copy_on_write._shared`, `pending_writes._pending`,
 `dependents.dependents`, `history.histories` and `host_arrays._host_buffers` hold weak references.
 They change under the lock, but for the registration of live tensors and host arrays, which are
 single insertions and deletions, atomic under the GIL; iteration is over snapshots.

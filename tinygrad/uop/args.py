@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tinygrad.dtype import AddrSpace
 from tinygrad.fast_enum import Enum, auto
@@ -26,8 +26,7 @@ class AxisType(Enum):
         return int(self.value) < int(other.value)
 
 
-@dataclass(frozen=True)
-class BufferArg:
+class BufferArg(NamedTuple):
     """An array in memory: a unique number `slot`, its global `shape` and its `device`."""
 
     slot: int

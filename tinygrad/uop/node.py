@@ -44,6 +44,7 @@ class Node(MathMixin):
         "_verified",
         "arg",
         "dtype",
+        "memory",
         "op",
         "src",
         "user_line",
@@ -56,6 +57,9 @@ class Node(MathMixin):
     # no part of the node's identity: `file:line` of the user's program that caused a COPY or an
     # ALLREDUCE, or its number in `Canonical.lines`; whatever rewrites the node carries it over
     user_line: str | int | None
+    # the memory of a BUFFER that has some, a Buffer or a MultiBuffer, which lives as long as the
+    # node does; written by `execution.buffers` alone
+    memory: Any
     # cached properties
     _bounds: Any
     _device: Any
@@ -79,7 +83,7 @@ class Node(MathMixin):
         self.dtype = dtype
         self.src = src
         self.arg = arg
-        self.user_line = None
+        self.user_line = self.memory = None
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
         self._verified = ()
         new = NodeRef(self, node_died)

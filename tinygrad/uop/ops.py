@@ -6,7 +6,6 @@ it lives.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, TypeAlias
 
 from tinygrad.dtype import dtypes
@@ -34,14 +33,10 @@ from tinygrad.uop.upat import UPat
 # fmt: off
 __all__ = [
     "AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
-    "RangeArg", "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "buffers", "graph_rewrite",
+    "RangeArg", "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "graph_rewrite",
     "resolve", "sint", "smax", "smin", "sym_infer", "symbolic_args",
 ]
 # fmt: on
-
-
-# the storage of realized BUFFER nodes (a Buffer, or a MultiBuffer), for as long as the node lives
-buffers: weakref.WeakKeyDictionary[UOp, Any] = weakref.WeakKeyDictionary()
 
 
 class UOp(PropertiesMixin, ExpressionMixin, TensorGraphMixin, KernelMixin):
@@ -67,9 +62,9 @@ class UOp(PropertiesMixin, ExpressionMixin, TensorGraphMixin, KernelMixin):
         """The storage of a stored value (`Buffer` or `MultiBuffer`), or None."""
         base = self.base
         if base.op is Ops.MSELECT and base.src[0].op is Ops.BUFFER:
-            shards = buffers.get(base.src[0])
+            shards = base.src[0].memory
             return None if shards is None else shards[base.arg]
-        return buffers.get(base) if base.op is Ops.BUFFER else None
+        return base.memory
 
     @property
     def is_realized(self) -> bool:
