@@ -24,6 +24,9 @@ from tinygrad.nn.onnx.values import HostValue
 
 onnx = pytest.importorskip("onnx", reason="the cases are in the package onnx")
 
+# generating the cases takes seconds; the quick suite compares operators with onnxruntime
+pytestmark = pytest.mark.slow
+
 # patterns of names, each with the reason why the cases fail
 EXCEPTIONS = {
     r"bernoulli.*|training_dropout(_default)?(_mask)?": "random numbers of another generator",
@@ -123,14 +126,7 @@ def check_all(cases: list[Any]) -> None:
     assert not failed, "\n".join(failed)
 
 
-# every other operator in the quick suite, without the one of most cases
-CASES = [
-    pytest.param(name, marks=[pytest.mark.slow] if number % 2 or name == "Attention" else [])
-    for number, name in enumerate(SUPPORTED)
-]
-
-
-@pytest.mark.parametrize("operator", CASES)
+@pytest.mark.parametrize("operator", SUPPORTED)
 def test_cases_of_an_operator_are_right(operator):
     cases = [case for case in all_cases().get(operator, ()) if "_expanded" not in case.name]
     if not cases:
@@ -138,7 +134,6 @@ def test_cases_of_an_operator_are_right(operator):
     check_all(cases)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("operator", SUPPORTED)
 def test_expanded_cases_of_an_operator_pass(operator):
     cases = [case for case in all_cases().get(operator, ()) if "_expanded" in case.name]
@@ -197,7 +192,6 @@ def test_models_with_other_operators_are_refused_when_they_are_loaded():
     assert not wrong
 
 
-@pytest.mark.slow
 def test_exceptions_still_fail():
     Tensor.manual_seed(0)
     cases = [case for name in SUPPORTED for case in all_cases().get(name, ())]
