@@ -132,8 +132,7 @@ def test_each_device_has_its_shard_of_the_weights_and_the_cache(folder: Path):
         assert isinstance(tensor.device, Sharding) and tensor.device.split_axes, name
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
+@pytest.mark.parametrize("shape", [(2, 2), pytest.param((2, 3), marks=pytest.mark.slow)])
 def test_a_mesh_shards_batches_and_the_model(folder: Path, shape: tuple[int, int]):
     path, _ = model_of(folder, "qwen3")
     mesh = Mesh(shape, ("dp", "tp"), DEVICES[: shape[0] * shape[1]])

@@ -57,7 +57,7 @@ def expected(path: Path) -> Any:
 
 
 # families whose kernels take long to compile, and have much in common with others
-SLOW_FAMILIES = {"qwen2", "qwen3moe", "gemma3", "olmoe", "phi3"}
+SLOW_FAMILIES = {"qwen2", "qwen3moe", "gemma", "gemma3", "olmoe", "phi3", "phi3, long"}
 FAMILIES = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_FAMILIES else [])
     for name in RECIPES

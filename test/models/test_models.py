@@ -27,8 +27,8 @@ MODELS: dict[str, tuple[Callable[[], Model], np.ndarray]] = {
     ),
 }
 
-# the residual network compiles hundreds of kernels
-QUICK = [pytest.param(x, marks=[pytest.mark.slow] if x == "resnet" else []) for x in MODELS]
+# the others compile hundreds of kernels; MNIST's network is also trained by the examples
+QUICK = [pytest.param(x, marks=[] if x == "transformer" else [pytest.mark.slow]) for x in MODELS]
 
 
 def labels_for(name: str) -> np.ndarray:

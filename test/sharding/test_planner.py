@@ -141,7 +141,11 @@ def test_a_communication_node_costs_the_bytes_of_its_messages(shape: tuple[int, 
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize(
-    ("batch", "fixed"), [(32, {}), (512, {"x": P("dp")})], ids=["free", "fixed batch"]
+    ("batch", "fixed"),
+    [
+        pytest.param(32, {}, id="free"),
+        pytest.param(512, {"x": P("dp")}, id="fixed batch", marks=pytest.mark.slow),
+    ],
 )
 def test_a_plan_of_a_perceptron_runs_as_predicted(
     mesh: str, batch: int, fixed: dict[str, P]
@@ -475,7 +479,9 @@ def test_equal_layers_share_layouts() -> None:
     assert [group.name for group in pair][:2] == ["model.layers.0.weight", "model.layers.0.bias"]
 
 
-@pytest.mark.parametrize("spec", [P(), P("dp"), P(None, "tp")])
+@pytest.mark.parametrize(
+    "spec", [P(), pytest.param(P("dp"), marks=pytest.mark.slow), P(None, "tp")]
+)
 def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
     inputs = language_model(5)
     groups = group_tensors(inputs)

@@ -110,7 +110,7 @@ ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
-@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize("rows", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_interpolation_along_a_sharded_axis_exchanges_the_halo_rows_of_its_block(
     mode: str, rows: int
 ) -> None:
