@@ -229,6 +229,28 @@ def test_the_bits_of_a_tensor_are_a_view() -> None:
         assert bits.bitcast(dtypes.float32).tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("place", ["one device", "rows"])
+def test_lazy_values_of_bits_keep_what_they_were_built_on(place: str) -> None:
+    x = Tensor(VALUES, device=PLACES[place]).realize()
+    bits = x.bitcast(dtypes.uint16).realize()
+    lazy = bits * 1
+    x += 1
+    x.realize()
+    check(lazy, VALUES.view(np.uint16))
+    check(bits, (VALUES + 1).view(np.uint16))
+    # a tensor, and the bits of equal ones that are no aliases, computed together
+    value = (x * 3).contiguous()
+    others = [(x * 3).contiguous().bitcast(dtype) for dtype in (dtypes.uint16, dtypes.uint8)]
+    Tensor.realize(value, *others)
+    value += 1
+    others[0] += 1
+    Tensor.realize(value, others[0])
+    expected = (VALUES + 1) * 3
+    check(value, expected + 1)
+    check(others[0], expected.view(np.uint16) + 1)
+    check(others[1], expected.view(np.uint8))
+
+
 @pytest.mark.parametrize("place", ["one device", "rows", "columns"])
 def test_views_see_what_replays_write(place: str) -> None:
     x = Tensor(VALUES, device=PLACES[place]).realize()

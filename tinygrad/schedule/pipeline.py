@@ -26,6 +26,7 @@ from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communica
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
 from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan
 from tinygrad.schedule.grouping.make_plan import make_plan
+from tinygrad.schedule.grouping.own_outputs import copy_shared_outputs
 from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.preserve import preserve_overwritten
@@ -74,6 +75,7 @@ GROUPING: tuple[Pass[PlanOptions], ...] = (
         PER_DEVICE,
     ),
     Pass("prepare grouping", lambda sink, _: prepare_grouping(sink), PER_DEVICE, PER_DEVICE),
+    Pass("copy shared outputs", lambda sink, _: copy_shared_outputs(sink), PER_DEVICE, PER_DEVICE),
     Pass("place constants", lambda sink, _: place_constants(sink), PER_DEVICE, PER_DEVICE),
     Pass(
         "group into kernels",

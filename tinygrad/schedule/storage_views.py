@@ -13,8 +13,10 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, ViewArg
 
+# nodes that name the memory of shards
+SHARD_NAMES = frozenset({Ops.MSTACK, Ops.MSELECT})
 # nodes that are the memory of their sources under another name
-NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.MSTACK, Ops.MSELECT, Ops.AFTER})
+NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.AFTER, *SHARD_NAMES})
 # nodes whose value is in memory by their nature
 STORAGE = frozenset(
     {
@@ -40,6 +42,13 @@ def movement_base(node: UOp) -> UOp:
 def below_reshapes(node: UOp) -> UOp:
     """The value whose memory is that of `node`, element for element."""
     while node.op is Ops.RESHAPE and node.src[0].device is not None:
+        node = node.src[0]
+    return node
+
+
+def below_views(node: UOp) -> UOp:
+    """The stored value that a view of memory with another shape, offset or dtype reads."""
+    while node.op is Ops.BUFFER_VIEW:
         node = node.src[0]
     return node
 

@@ -28,11 +28,13 @@ class RealizedAliases:
     def __init__(self) -> None:
         self._owners: dict[UOp, TensorBase | AliasGroup] = {}
 
-    def add(self, tensor: TensorBase) -> None:
-        """Mark the buffer of `tensor` as shared if a tensor refers to it that is no alias."""
-        base = view_base(tensor.uop)
+    def add(self, holder: TensorBase | AliasGroup) -> None:
+        """Mark the buffer of a tensor, or of the whole value of a view, as shared if a tensor
+        refers to it that is no alias.
+        """
+        base = view_base(holder.uop)
         if base.op is Ops.BUFFER:
-            own = tensor._aliases or tensor
+            own = holder if isinstance(holder, AliasGroup) else holder._aliases or holder
             if self._owners.setdefault(base, own) is not own:
                 _shared.add(base)
 
@@ -59,7 +61,7 @@ def copy_on_write(tensor: TensorBase) -> None:
     others: dict[TensorBase | AliasGroup, TensorBase] = {}
     for other in live_tensors:
         own = other._aliases or other
-        if view_base(other.uop) is base and own is not mine:
+        if own is not mine and base in {view_base(other.uop), view_base(whole_value(other))}:
             others.setdefault(own, other)
     if not is_leaf(tensor) and any(map(is_leaf, others.values())):
         others = {mine: tensor}

@@ -205,11 +205,8 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
             new = rebuilt(x.uop, changed, done)
             if new is not x.uop:
                 x.uop = new
-                if isinstance(x, TensorBase):
-                    aliases.add(x)
-                    note_stored(x)
-                else:
-                    for member in x.live():
-                        note_stored(member)
+                aliases.add(x)
+                for member in (x,) if isinstance(x, TensorBase) else x.live():
+                    note_stored(member)
     carry_over(done)
     histories.stored(table, kept)

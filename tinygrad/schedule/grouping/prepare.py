@@ -1,8 +1,8 @@
 """Rewrite rules of the per-device graph that prepare it for grouping.
 
 Input and output: a per-device graph. Invariant: afterwards every source of an op that reads memory
-is materialised, no output is memory that something else owns, and a large reduction to few
-elements is split in two, so that its first step keeps all cores busy.
+is materialised, and a large reduction to few elements is split in two, so that its first step keeps
+all cores busy.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.grouping.phases import split_phases
 from tinygrad.schedule.spmd.local import broadcast_scalar, depends_on_device
-from tinygrad.schedule.storage_views import as_memory, below_reshapes, is_slice_assign, is_storage
+from tinygrad.schedule.storage_views import (
+    SHARD_NAMES,
+    as_memory,
+    below_views,
+    is_slice_assign,
+    is_storage,
+)
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
 from tinygrad.uop.reduction import identity
 from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.upat import UPat
-
-# nodes that name the memory of other values
-_NAMES = frozenset({Ops.MSTACK, Ops.MSELECT})
-# nodes that own their memory
-_OWN_MEMORY = frozenset({Ops.CONTIGUOUS, Ops.TRANSFER, *GroupOp.Scatter})
 
 MAX_SPLIT_OUTPUTS = 16
 MIN_SPLIT_INPUTS = 1 << 18
@@ -37,36 +38,9 @@ def drop_redundant_contiguous(x: UOp) -> UOp | None:
     """`contiguous(x) -> x` for a value in memory, which is contiguous, and for constants, which
     need no memory.
     """
-    if _named(x).op in _NAMES:
+    if below_views(x).op in SHARD_NAMES:
         return None  # memory that something else owns
     return x if (is_storage(x) and not is_slice_assign(x)) or x.device is None else None
-
-
-def copy_named_outputs(node: UOp) -> UOp | None:
-    """An output gets memory of its own: one that names the memory of an input, or of another
-    output, is copied.
-    """
-    outputs = [below_reshapes(x) for x in node.src]
-    src = tuple(
-        UOp(Ops.CONTIGUOUS, x.dtype, (x,)) if _names_owned(below, outputs) else x
-        for x, below in zip(node.src, outputs, strict=True)
-    )
-    return None if src == node.src else node.replace(src=src)
-
-
-def _names_owned(node: UOp, outputs: list[UOp]) -> bool:
-    """Whether an output is the memory of a value that outlives the plan."""
-    named = _named(node)
-    if named.op not in _NAMES:
-        return False
-    return any(x.op not in _OWN_MEMORY or x in outputs for x in named.src)
-
-
-def _named(node: UOp) -> UOp:
-    """The stored value that a view of memory with another shape or dtype reads."""
-    while node.op is Ops.BUFFER_VIEW:
-        node = node.src[0]
-    return node
 
 
 def fold_empty_reduction(node: UOp) -> UOp | None:
@@ -158,7 +132,6 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
 rules = PatternMatcher(
     [
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_redundant_contiguous),
-        (UPat(Ops.SINK, name="node"), copy_named_outputs),
         (UPat(Ops.REDUCE_AXIS, name="node"), fold_empty_reduction),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), fold_padding_of_empty),
         (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),
