@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -660,14 +661,18 @@ def test_another_layout_is_an_error() -> None:
         captured()(x, tensor(1).shard(("CPU", "CPU:1"), 0))
 
 
-def test_another_view_is_an_error() -> None:
+def test_another_view_is_captured_anew() -> None:
     step = TinyJit(lambda x: (x + 1).realize())
     whole = tensor(0, (4, 4, 6))
-    step(whole[0])
-    step(whole[1])
+    views = [whole[0], whole[1], whole[2], whole[2], whole[0].flip(0), tensor(1), tensor(2)]
+    for view in views:
+        close(step(view), view.numpy() + 1)
+    captured = step.captured
+    close(step(tensor(3)), array(3) + 1)
+    assert step.captured is captured
+    loaded = pickle.loads(pickle.dumps(step))
     with pytest.raises(JitError, match=r"another view .*\.contiguous\(\)"):
-        step(whole[2])
-    close(step(whole[1]), array(0, (4, 4, 6))[1] + 1)
+        loaded(whole[1])
 
 
 def test_another_number_of_tensors_is_an_error() -> None:

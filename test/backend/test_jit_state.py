@@ -558,6 +558,122 @@ def test_captured_programs_equal_plain_ones(program: Callable[[Wrap], list[Any]]
         assert program(TinyJit) == expected
 
 
+# ---- results and kept tensors that are views of one value, or of an argument ----
+
+
+def of_one_value(returned: Callable[[Tensor], Any], is_stored: bool) -> Callable[[Wrap], list[Any]]:
+    """A function that returns views of what it keeps; both are written, and old ones are read."""
+
+    def program(wrap: Wrap) -> list[Any]:
+        kept = {"w": numbers(0)}
+
+        @wrap
+        def step(x: Tensor) -> Any:
+            y = (x * x).realize() if is_stored else x * x
+            kept["w"] = y
+            return returned(y)
+
+        found, old = [], []
+        for i in range(CALLS):
+            result = step(numbers(i, i + 1))
+            kept["w"] += 10
+            result *= 2
+            found.append((result.tolist(), kept["w"].tolist()))
+            old.append(kept["w"])
+        return [*found, [x.tolist() for x in old]]
+
+    return program
+
+
+def of_an_argument(wrap: Wrap) -> list[Any]:
+    """Each function returns or keeps its argument, or a view of it."""
+    kept = {"w": numbers(0)}
+
+    def keep(x: Tensor) -> Tensor:
+        kept["w"] = x
+        return kept["w"]
+
+    def keep_a_view(x: Tensor) -> Tensor:
+        kept["w"] = x[:1]
+        (x + 1).realize()
+        return kept["w"]
+
+    found = []
+    for function in (keep, keep_a_view, lambda x: x, lambda x: x[1:], lambda x: (x + 1, x[:1])[1]):
+        step = wrap(function)
+        for i in range(CALLS):
+            x = numbers(i, i + 1)
+            result = step(x[:] if i % 2 else x)
+            result += 10
+            found.append((x.tolist(), result.tolist(), kept["w"].tolist()))
+            x += 100
+            found.append((x.tolist(), result.tolist(), kept["w"].tolist()))
+    return found
+
+
+def several_views_as_results(wrap: Wrap) -> list[Any]:
+    found = []
+    for views in (
+        lambda y: (y[:1],),
+        lambda y: (y[:1], y[1:]),
+        lambda y: (y, y[1:]),
+        lambda y: (y[1:], y.flip(0), Tensor([5.0])),
+        lambda y: (y[:1], Tensor.ones(2)),
+    ):
+        step = wrap(lambda x, views=views: views(x * x))
+        for i in range(CALLS):
+            results = step(numbers(i, i + 1))
+            for x in results:
+                x += 10
+            found.append([x.tolist() for x in results])
+    return found
+
+
+def results_passed_back_and_written(wrap: Wrap) -> list[Any]:
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        x += 1
+        return x[:1], x * 2 + x.sum()
+
+    grow, found = wrap(step), []
+    x = numbers(1, 2)
+    for _ in range(2 * CALLS):
+        view, x = grow(x)
+        found.append((view.tolist(), x.tolist()))
+    return found
+
+
+def views_of_arguments_change(wrap: Wrap) -> list[Any]:
+    step, found = wrap(lambda x, y: x.assign(x + y)), []
+    x, y = numbers(1, 2, 3, 4), numbers(5, 6)
+    for view in (x[:2], x[:2], x[2:], x[2:], y, y, x.flip(0)[1:3]):
+        found.append((step(view, numbers(7, 8)).tolist(), x.tolist(), y.tolist()))
+    return found
+
+
+ALIASES = {
+    "a view": lambda y: y[:1],
+    "itself": lambda y: y,
+    "detached": lambda y: y.detach(),
+    "an equal value": lambda y: y * 1,
+}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [of_one_value(returned, stored) for returned in ALIASES.values() for stored in (False, True)]
+    + [
+        of_an_argument,
+        several_views_as_results,
+        results_passed_back_and_written,
+        views_of_arguments_change,
+    ],
+    ids=[f"{name}{stored}" for name in ALIASES for stored in ("", ", stored")]
+    + ["of an argument", "several results", "passed back", "other views"],
+)
+def test_aliases_are_those_of_the_function(program: Callable[[Wrap], list[Any]]) -> None:
+    test_captured_programs_equal_plain_ones(program)
+
+
 def test_a_tensor_of_an_iterator_cannot_be_followed() -> None:
     weights = iter([numbers(i) for i in range(4)])
     step = TinyJit(lambda x: x * next(weights))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tinygrad.device import Buffer, MultiBuffer
+from tinygrad.device import Buffer, MultiBuffer, copy_buffer
 from tinygrad.sharding import Sharding
 from tinygrad.uop.ops import UOp
 
@@ -39,3 +39,12 @@ def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
     """Make existing buffers, one per device, the memory of a BUFFER node; returns the node."""
     node.memory = MultiBuffer(tuple(parts)) if isinstance(node.device, Sharding) else parts[0]
     return node
+
+
+def copy_of(node: UOp) -> UOp:
+    """A new BUFFER node with the content of another."""
+    parts = device_buffers(node)
+    copies = [Buffer(part.device, part.size, part.dtype).allocate() for part in parts]
+    for copy, part in zip(copies, parts, strict=True):
+        copy_buffer(copy, part)
+    return bind_buffers(UOp.new_buffer(node.device, node.arg.shape, node.dtype), copies)

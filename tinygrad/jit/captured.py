@@ -10,19 +10,19 @@ from __future__ import annotations
 import pickle
 from typing import Any, Generic, TypeVar
 
-from tinygrad.device import Buffer, copy_buffer
+from tinygrad.device import Buffer
+from tinygrad.execution.buffers import device_buffers
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.counters import ReplayCounters
-from tinygrad.jit.inputs import Inputs, difference, tensors_in
-from tinygrad.jit.kept import KeptTensors
+from tinygrad.jit.inputs import Inputs, difference, differs_in_views, tensors_in
 from tinygrad.jit.launches import group_launches, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
 from tinygrad.jit.native_replay import NativeReplay, is_native
 from tinygrad.jit.pickling import dumped
 from tinygrad.jit.random_draws import ReplayedDraws
-from tinygrad.jit.results import Results
+from tinygrad.jit.results import Outcome
 from tinygrad.jit.substitution import Substitution
 from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import DEBUG
@@ -33,19 +33,18 @@ R = TypeVar("R")
 class CapturedJit(Generic[R]):
     """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
 
-    `closure` is what the function uses besides, `kept` what it creates besides its result, and
-    `written` the memory that items write. `ranges` are those of an axis that each call checks. The
+    `closure` is what the function uses besides, `outcome` what it leaves behind, and `written` the
+    memory that items write. `ranges` are those of an axis that each call checks. The
     content of `intermediates` does not outlive a replay.
     """
 
     def __init__(
         self,
-        result: R,
         items: list[ScheduleItem],
         inputs: Inputs,
         draws: ReplayedDraws,
         closure: Closure | None,
-        kept: KeptTensors,
+        outcome: Outcome[R],
         written: WrittenMemory,
         ranges: dict[Any, dict[str, int]],
         intermediates: set[Buffer],
@@ -53,7 +52,7 @@ class CapturedJit(Generic[R]):
         self._draws = draws
         self.jit_cache = items
         self._intermediates = intermediates
-        self._results = Results(result, inputs)
+        self._outcome = outcome
         self._inputs = inputs
         self._written = written
         self._ranges = ranges
@@ -67,33 +66,40 @@ class CapturedJit(Generic[R]):
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
-        self._kept = kept
         self.written_tensors = closure.written if closure is not None else []
         """The tensors that the function writes without taking them as arguments."""
         self.written_inputs = written.inputs
         """The numbers of the arguments that the function writes."""
-        self.places = kept.places
+        self.places = outcome.places
         """The places where the function leaves tensors."""
         self._is_freed = False
         self._counters = ReplayCounters(items)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a replay needs, without the function. What it keeps aside is left out."""
-        parts = (self._results.result, self.jit_cache, self._inputs, self._draws, self._ranges)
+        parts = (
+            self._outcome.captured_result(),
+            self.jit_cache,
+            self._inputs,
+            self._draws,
+            self._ranges,
+        )
         unneeded = self._intermediates | self._inputs.numbers.keys()
         return _loaded, (dumped((*parts, self._intermediates), unneeded),)
 
     def can_replay(self, inputs: Inputs) -> bool:
-        """Whether the function would run the captured items: it sees the same Python values, and
-        the tensors that it does not take as arguments are in the same memory.
+        """Whether the function would run the captured items: it sees the same Python values and
+        views, and the tensors that it does not take as arguments are in the same memory.
         """
         known = self._inputs
         if known.fixed != inputs.fixed:
             return False
         if self._closure is not None and not self._closure.is_unchanged(inputs):
             return False
-        # another signature is an error, but the same tensors in other memory are not
-        return known.shared == inputs.shared or known.signature != inputs.signature
+        if known.signature != inputs.signature:
+            # other kinds of tensors are an error
+            return not differs_in_views(known.signature, inputs.signature)
+        return known.shared == inputs.shared
 
     def check(self, inputs: Inputs) -> None:
         """Raise JitError if tensors or Variables differ from the captured ones in kind."""
@@ -104,9 +110,9 @@ class CapturedJit(Generic[R]):
         self.check(inputs)
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
-        self._written.realize_readers(inputs, self._results.latest)
+        self._written.realize_readers(inputs, self._outcome.overwritten)
         self._copy_overwritten_inputs(inputs)
-        self._kept.make_room(inputs)
+        result = self._outcome.of(inputs)
         if self._draws.count:
             self._draws.advance()
         if self._native is None or DEBUG >= 2:
@@ -119,7 +125,7 @@ class CapturedJit(Generic[R]):
                 self._is_freed = False
             self._native.run(inputs)
             self._counters.count_replay()
-        return self._results.of(inputs)
+        return result
 
     def free_intermediates(self) -> None:
         """Free the memory of values that no replay leaves behind; the next one allocates it.
@@ -138,18 +144,26 @@ class CapturedJit(Generic[R]):
         """Copy inputs that are results of an earlier replay and would be overwritten before their
         last use.
         """
-        for i, buffer in enumerate(inputs.buffers):
-            if all(lifetimes.end_before_write(i, buffer) for lifetimes in self._lifetimes):
-                continue
-            if i in self._lifetimes[0].assigned:
-                raise JitError("a result of the function is assigned to inside it; pass a .clone()")
-            inputs.buffers[i] = Buffer(buffer.device, buffer.size, buffer.dtype)
-            copy_buffer(inputs.buffers[i].ensure_allocated(), buffer)
+        buffers = 0
+        for number, node in enumerate([*inputs.nodes]):
+            parts = device_buffers(node)
+            numbers = range(buffers, buffers := buffers + len(parts))
+            is_left = number in self._outcome.inputs
+            if any(self._overwrites(i, b, is_left) for i, b in zip(numbers, parts, strict=True)):
+                inputs.copy_memory(number)
+
+    def _overwrites(self, number: int, buffer: Buffer, is_left: bool) -> bool:
+        """Whether items overwrite an input, if in `buffer`, before its last use. Results use what
+        is left behind.
+        """
+        if is_left and any((buffer.base or buffer) in x.first_write for x in self._lifetimes):
+            return True
+        return not all(x.end_before_write(number, buffer) for x in self._lifetimes)
 
 
 def _loaded(content: bytes) -> CapturedJit[Any]:
     result, items, inputs, draws, ranges, intermediates = pickle.loads(content)
     written = {b.base or b for item in items for b in item.written}
     memory = WrittenMemory([], written, inputs, tensors_in(result))
-    kept = KeptTensors([], [], set(), inputs)
-    return CapturedJit(result, items, inputs, draws, None, kept, memory, ranges, intermediates)
+    outcome = Outcome(result, [], [], set(), inputs)
+    return CapturedJit(items, inputs, draws, None, outcome, memory, ranges, intermediates)

@@ -13,12 +13,12 @@ from typing import Any
 
 from tinygrad.device import Buffer, Device
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import device_buffers
+from tinygrad.execution.buffers import copy_of, device_buffers
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.realization import realize_all
-from tinygrad.storage.views import is_constant
+from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -28,12 +28,13 @@ from tinygrad.uop.ops import UOp
 class Inputs:
     """The arguments of a call.
 
-    `nodes` are BUFFERs and `buffers` their memory, in order; `values` are those of the bound
-    Variables. `signature` is what a replay requires of tensors and Variables; `shared` says which
-    tensors are in the memory of which of `nodes`. `fixed` are the Python values that the function
-    depends on, and `objects` the arguments among them.
+    `tensors` are the tensors among them, `nodes` are BUFFERs and `buffers` their memory, in order;
+    `values` are those of the bound Variables. `signature` is what a replay requires of tensors and
+    Variables; `shared` says which tensors are in the memory of which of `nodes`. `fixed` are the
+    Python values that the function depends on, and `objects` the arguments among them.
     """
 
+    tensors: list[Tensor] = field(default_factory=list)
     nodes: list[UOp] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     values: dict[str, int] = field(default_factory=dict)
@@ -47,8 +48,10 @@ class Inputs:
         """The number of each input, by its base buffer."""
         return {b.base or b: i for i, b in enumerate(self.buffers)}
 
-    def add_tensor(self, name: str, node: UOp) -> None:
+    def add_tensor(self, name: str, x: Tensor) -> None:
         """Add a tensor in memory. A view is added as the BUFFER below it."""
+        node = x.uop
+        self.tensors.append(x)
         if node.op is Ops.BUFFER and all_int(node.arg.shape):
             self._add_memory(node)
             self.signature.append((name, (node.dtype, node.arg.shape, node.arg.device)))
@@ -59,6 +62,15 @@ class Inputs:
         for variable, value in canonical.values.items():
             self.add_value(variable, value)
         self.signature.append((name, canonical.sink))
+
+    def copy_memory(self, number: int) -> None:
+        """Let this call read, and write, a copy of node `number`."""
+        node = self.nodes[number]
+        new = self.nodes[number] = copy_of(node)
+        self.buffers = [b for node in self.nodes for b in device_buffers(node)]
+        for i, x in enumerate(self.tensors):
+            if view_base(x.uop) is node:
+                self.tensors[i] = Tensor(x.uop.substitute({node: new}))
 
     def _add_memory(self, node: UOp) -> None:
         if node in self.nodes:
@@ -96,7 +108,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     inputs.fixed += (Tensor.training, Device.DEFAULT, dtypes.default_float)
     for name, leaf in found:
         if isinstance(leaf, Tensor):
-            inputs.add_tensor(name, leaf.uop)
+            inputs.add_tensor(name, leaf)
         elif _is_bound(leaf):
             variable, value = leaf.unbind()
             inputs.add_value(variable.arg[0], value)
@@ -172,12 +184,18 @@ def comparable(x: Any) -> Any:
     return type(x), content.format, content.shape, content.tobytes()
 
 
+def differs_in_views(old: list[Any], new: list[Any]) -> bool:
+    """Whether two signatures differ only in which view of its memory a tensor is."""
+    kinds = [[(name, _kind(found)) for name, found in signature] for signature in (old, new)]
+    return old != new and kinds[0] == kinds[1]
+
+
 def difference(old: list[Any], new: list[Any]) -> str:
     """An error text that says how two unequal signatures differ."""
     if len(old) != len(new):
         return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
     name, a, b = next((x[0], x[1], y[1]) for x, y in zip(old, new, strict=True) if x != y)
-    if _describe(a) == _describe(b):
+    if _kind(a) == _kind(b):
         return (
             f"argument {name} is {_describe(a)}, but another view of its memory than the captured "
             "one; pass .contiguous() of it"
@@ -185,10 +203,16 @@ def difference(old: list[Any], new: list[Any]) -> str:
     return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
 
 
+def _kind(found: Any) -> Any:
+    """A Variable, or the dtype, shape and device of a tensor."""
+    if isinstance(found, UOp) and found.op is not Ops.DEFINE_VAR:
+        return found.dtype, found.shape, found.device
+    return found
+
+
 def _describe(found: Any) -> str:
-    if isinstance(found, UOp):
-        if found.op is Ops.DEFINE_VAR:
-            return str(found.expr)
-        found = (found.dtype, found.shape, found.device)
-    dtype, shape, device = found
+    kind = _kind(found)
+    if isinstance(kind, UOp):
+        return str(kind.expr)
+    dtype, shape, device = kind
     return f"{dtype} {shape} on {device}"

@@ -19,12 +19,10 @@ class Lifetimes:
     """The uses of memory, by the number of the launch.
 
     `first_write` is by memory that is not an input, `last_use` by the number of the input.
-    `assigned` are the numbers of the inputs that are written.
     """
 
     first_write: dict[Buffer, int]
     last_use: list[int]
-    assigned: set[int]
 
     def end_before_write(self, number: int, buffer: Buffer) -> bool:
         """Whether the last use of input `number`, if in `buffer`, is before the first write to
@@ -37,14 +35,13 @@ class Lifetimes:
 def input_lifetimes(launches: list[list[ScheduleItem]], inputs: Inputs) -> Lifetimes:
     """The lifetimes of `inputs` in these launches."""
     numbers = inputs.numbers
-    found = Lifetimes({}, [-1] * len(inputs.buffers), set())
+    found = Lifetimes({}, [-1] * len(inputs.buffers))
     for position, launch in enumerate(launches):
         for item in launch:
             written = {b.base or b for b in item.written}
             for root in {b.base or b for b in item.bufs}:
                 if root in numbers:
                     found.last_use[numbers[root]] = position
-                    found.assigned |= {numbers[root]} if root in written else set()
                 elif root in written:
                     found.first_write.setdefault(root, position)
     return found

@@ -17,7 +17,8 @@ from tinygrad.execution.capture import capturing
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.survey import Link, Survey
-from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.aliases import whole_tensor
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.partial_gradients import keep_partial_gradients
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
@@ -30,10 +31,14 @@ StoredTensor: TypeAlias = tuple[weakref.ref[Tensor], weakref.ref[UOp], list[weak
 
 
 class Recording:
-    """All live tensors at the start of a call, none kept alive, and what `roots` reach by name."""
+    """All live tensors at the start of a call, none kept alive, and what `roots` reach by name.
 
-    def __init__(self, roots: Iterable[Any]) -> None:
+    `arguments` are the tensors that the function is given.
+    """
+
+    def __init__(self, roots: Iterable[Any], arguments: Iterable[Tensor]) -> None:
         self.roots = tuple(roots)
+        self._arguments = {id(x) for x in arguments}
         self.before = Survey(self.roots)
         lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
         self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
@@ -48,7 +53,7 @@ class Recording:
                     self._lazy.append((weakref.ref(x), weakref.ref(x.uop)))
         self._mark = live_tensors.mark()
         self.places: list[Place] = []
-        """Where the function left tensors that it created, its results too."""
+        """Where the function left tensors that it created or was given, its results too."""
         self._results: set[int] = set()
 
     def settle(self, result: Any) -> None:
@@ -56,14 +61,16 @@ class Recording:
         results = tensors_in(result)
         self._created = {id(x) for x in live_tensors.since(self._mark)}
         self._results = {id(x) for x in results}
-        if self._created:
-            self.places = find_places(self.before, self.roots, self._created)
+        if self._created or self._arguments:
+            self.places = find_places(self.before, self.roots, self._created, self._arguments)
         left = self.left()
+        wholes: list[TensorBase] = []
         if capturing():
             _separate(left, results)
+            wholes = _wholes([*results, *left])
         # a gradient that the function stored as partial sums stays that, unless it is returned
         with keep_partial_gradients():
-            realize_all([*results, *self._written(), *left])
+            realize_all([*results, *self._written(), *left, *wholes])
         realize_all(results)
 
     def left(self) -> list[Tensor]:
@@ -117,11 +124,21 @@ class Recording:
 
 
 def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
-    """Give tensors that share the value of a result memory of their own."""
-    bases = {view_base(x.uop) for x in results}
+    """Give tensors that have the value of a result, and are no aliases of it, their own memory."""
+    values = {view_base(x.uop): x._aliases for x in results}
     for x in left:
-        if view_base(x.uop) in bases and not is_in_memory(x.uop):
+        base = view_base(x.uop)
+        is_alias = x._aliases is not None and x._aliases is values.get(base)
+        if base in values and not is_alias and not is_in_memory(x.uop):
             x.replace(x.clone())
+
+
+def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:
+    """The values that several tensors are views of. Replays compute these, so that the views see
+    each other's writes. The only view of a value becomes a tensor of its own.
+    """
+    groups = {x._aliases: x for x in tensors if x._aliases is not None and x._steps}
+    return [whole_tensor(x) for group, x in groups.items() if not group.leave(x)]
 
 
 def _is_equal(link: Link, node: UOp | None) -> bool:

@@ -1,58 +1,202 @@
-"""Results of a captured function: which of them depend on the inputs of a call.
+"""What a call leaves behind: its result, and the tensors that the function keeps elsewhere.
 
-Input: the result of the captured call, and its inputs. Output: the result for the inputs of another
-call. Invariant: a tensor that is a view of an input, or has a size that depends on a bound
-Variable, is a new tensor in each call; all others are the same objects, overwritten by each call.
+Input: the result and the places of the captured call. Output: those of another call, before its
+replay, which computes their content. Invariant: a tensor that the function keeps, and its aliases,
+have the content that the call that made them gave them, as long as anything but their place refers
+to them. Tensors that are views of an argument, or have a size that depends on a bound Variable, are
+new in each call. All others are the same objects, overwritten by each call.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, cast
+import weakref
+from collections.abc import Iterable, Sequence
+from sys import getrefcount
+from typing import Any, Generic, TypeVar
 
-from tinygrad.jit.inputs import Inputs, leaves, map_leaves
+from tinygrad.device import Buffer, copy_buffer
+from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.jit.inputs import Inputs, tensors_in
+from tinygrad.jit.kept import Place
+from tinygrad.jit.made import CallTensors, Made, Templates, is_anew, value_key
+from tinygrad.jit.paths import Places
+from tinygrad.jit.recording import Recording
+from tinygrad.jit.references import FROM_A_LIST, KnownReferences
 from tinygrad.jit.substitution import Substitution
+from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 R = TypeVar("R")
 
 
-class Results(Generic[R]):
-    """The `result` of the captured call, and those of later calls."""
+class Outcome(Generic[R]):
+    """The result of a captured call, its `places`, and `others` that it created and that live.
 
-    def __init__(self, result: R, captured: Inputs) -> None:
-        self.result = result
+    `written` is the memory that its items write, without that of tensors that were there before,
+    and of results that are not kept.
+    """
+
+    def __init__(
+        self,
+        result: R,
+        places: Iterable[Place],
+        others: Iterable[Tensor],
+        written: set[Buffer],
+        captured: Inputs,
+    ) -> None:
         self._captured = captured
+        self._written = written
+        results = tensors_in(result)
+        kept = {id(x): x for place in places for x in tensors_in(place.value)}
         substitution = Substitution(captured, captured)
-        found = [leaf for leaf in leaves(result) if isinstance(leaf, (Tensor, UOp))]
-        nodes = {id(leaf): _node_of(leaf) for leaf in found}
-        self._nodes = {key: node for key, node in nodes.items() if substitution.changes(node)}
-        self._latest: list[UOp] = []
 
-    @property
-    def latest(self) -> list[UOp]:
-        """The nodes of the last call's tensors that were made for that call."""
-        return self._latest
+        def is_made(x: Tensor) -> bool:
+            is_filled = id(x) in kept and bool(self._below(x))
+            return is_uniform(x.uop) or is_filled or substitution.changes(x.uop)
+
+        self._templates = Templates(captured, results, kept.values(), is_made)
+        self._result: R = self._templates.of(result)
+        self._is_anew = is_anew(self._result)
+        self._filled: list[tuple[Place, Any]] = []
+        # tensors that were there before, and results that are the same in each call
+        self._same: list[tuple[Place, Any]] = []
+        for place in places:
+            template = self._templates.of(place.value)
+            (self._filled if is_anew(template) else self._same).append((place, template))
+        self.places = [place for place, _ in self._filled]
+        """The places that each call fills."""
+        self._may_stay = all(
+            not place.is_appended
+            and _is_stored(place.value)
+            and not substitution.changes(place.value.uop)
+            for place in self.places
+        )
+        # stand-ins for nodes of the captured call, in the same memory
+        made = [x for x in (*results, *kept.values()) if isinstance(self._templates.of(x), Made)]
+        memory = {node: _in_same_memory(node) for x in made for node in self._below(x)}
+        self._templates.replace(lambda node: node.substitute(memory))
+        # the nodes of earlier calls in the memory that the next one writes
+        nodes = dict.fromkeys([*memory, *(node for x in others for node in self._below(x))])
+        self._earlier = [weakref.ref(node) for node in nodes]
+        self.memory = {b.base or b for node in nodes for b in device_buffers(node)}
+        """The memory that these tensors are in."""
+        self._stand_ins = list(memory.values())
+        self._latest: _Latest | None = None
+        self.temporaries = written - self.memory
+        """The memory whose content does not outlive a replay."""
+        self.inputs = {
+            number
+            for number, node in enumerate(captured.nodes)
+            if any(node in x.uop.toposort() for x in made)
+        }
+        """The numbers of the inputs that tensors left behind read."""
+        self.overwritten: list[UOp] = []
+        """The nodes of results of the last call that the next one overwrites, and that were made
+        for it.
+        """
+
+    def _below(self, x: Tensor) -> list[UOp]:
+        """The BUFFERs that a tensor reads and that a replay overwrites."""
+        stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
+        return [x for x in stored if any((b.base or b) in self._written for b in device_buffers(x))]
+
+    def is_same(self, x: Tensor) -> bool:
+        """Whether a tensor of the captured call is overwritten by replays, as far as it has memory
+        of its own.
+        """
+        made = self._templates.of(x)
+        return made is x or (made not in self._templates.staying and not made.is_of_argument)
+
+    def captured_result(self) -> R:
+        """The result with tensors over the memory of the captured call."""
+        substitution = Substitution(self._captured, self._captured)
+        result: R = CallTensors(substitution).fill(self._result)
+        return result
 
     def of(self, inputs: Inputs) -> R:
-        """The result of a call."""
-        if not self._nodes:
-            return self.result
-        substitution = Substitution(self._captured, inputs)
-        nodes = {key: substitution.node(node) for key, node in self._nodes.items()}
-        self._latest = list(nodes.values())
-        return cast(R, _replaced(self.result, nodes))
+        """The result of the next call, and tensors in all places for it to fill. What earlier calls
+        left there, and anything still refers to, is copied.
+        """
+        for place, value in self._same:
+            place.put(value)
+        stays = self._latest is not None and self._latest.is_unused()
+        if not self._is_anew and (stays or not (self._filled or self._earlier)):
+            return self._result
+        nodes = {} if stays else {node: _in_same_memory(node) for node in self._stand_ins}
+        call = CallTensors(Substitution(self._captured, inputs, nodes), inputs.tensors)
+        if stays and self._latest is not None:
+            call.made.update(self._latest.made)
+            return self._filled_result(call)
+        self._latest = None
+        for place, template in self._filled:
+            place.put(call.fill(template))
+        for ref in self._earlier:
+            node = ref()
+            if node is not None:
+                _move_to_copy(node)
+        self._earlier = [weakref.ref(node) for node in nodes.values()]
+        result = self._filled_result(call)
+        if self._may_stay and self._filled:
+            made = {x: call.made[x] for x in self._templates.staying if x in call.made}
+            self._latest = _Latest(self.places, made)
+        return result
+
+    def _filled_result(self, call: CallTensors) -> R:
+        if not self._is_anew:
+            return self._result
+        result: R = call.fill(self._result)
+        self.overwritten = call.nodes_without(self._templates.staying)
+        return result
 
 
-def _node_of(leaf: Tensor | UOp) -> UOp:
-    return leaf.uop if isinstance(leaf, Tensor) else leaf
+def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: Inputs) -> Outcome[R]:
+    """What a recorded call left behind; `written` is the memory that its items write."""
+    results = tensors_in(result)
+    kept = {value_key(x) for place in recording.places for x in tensors_in(place.value)}
+    apart = [x for x in results if value_key(x) not in kept]
+    own = written - recording.known_memory(apart) - inputs.numbers.keys()
+    others = recording.created([*results, *recording.left()])
+    return Outcome(result, recording.places, others, own, inputs)
 
 
-def _replaced(result: Any, nodes: dict[int, UOp]) -> Any:
-    """A result in which the tensors and Variables with these ids are new ones of these nodes."""
-    if isinstance(result, (Tensor, UOp)):
-        node = nodes.get(id(result))
-        if node is None:
-            return result
-        return Tensor(node) if isinstance(result, Tensor) else node
-    return map_leaves(lambda x: _replaced(x, nodes), result)
+def _is_stored(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return is_uniform(value.uop) or view_base(value.uop).op is Ops.BUFFER
+
+
+class _Latest:
+    """The tensors that the last call left in `places`, and those `made` with them."""
+
+    def __init__(self, places: Sequence[Place], made: dict[Made, Tensor]) -> None:
+        self.made = made
+        self._places = Places([place.link.renewed() for place in places])
+        self._tensors: list[Tensor] = [place.value for place in places]
+        tensors = [*self._tensors, *made.values()]
+        memory = [view_base(x.uop) for x in tensors if not is_uniform(x.uop)]
+        self._known = KnownReferences(tensors, memory)
+        # those of its place, of this object and its `made`, of `KnownReferences` and of `Places`
+        self._count = FROM_A_LIST + 4
+
+    def is_unused(self) -> bool:
+        """Whether nothing but the places refers to them."""
+        return (
+            self._places.hold_same()
+            and all(count == self._count for count in map(getrefcount, self._tensors))
+            and self._known.are_all()
+        )
+
+
+def _in_same_memory(node: UOp) -> UOp:
+    new = UOp.new_buffer(node.device, node.arg.shape, node.dtype)
+    return bind_buffers(new, device_buffers(node))
+
+
+def _move_to_copy(node: UOp) -> None:
+    """Give a BUFFER memory of its own, with the same content."""
+    copies = [Buffer(b.device, b.size, b.dtype) for b in device_buffers(node)]
+    for copy, buffer in zip(copies, device_buffers(node), strict=True):
+        copy_buffer(copy, buffer)
+    bind_buffers(node, copies)

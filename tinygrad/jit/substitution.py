@@ -17,17 +17,20 @@ from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.jit.inputs import Inputs
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-
-_NONE: Mapping[UOp, UOp] = MappingProxyType({})
+from tinygrad.uop.slice_assign import ViewStep
 
 
 class Substitution:
-    """The `inputs` of a call in the place of the `captured` ones."""
+    """The `inputs` of a call in the place of the `captured` ones; `known` nodes replaced too."""
 
-    def __init__(self, captured: Inputs, inputs: Inputs) -> None:
+    def __init__(
+        self, captured: Inputs, inputs: Inputs, known: Mapping[UOp, UOp] = MappingProxyType({})
+    ) -> None:
         self._captured = captured
         self._inputs = inputs
         self._numbers = captured.numbers
+        self._done: dict[UOp, UOp] = dict(zip(captured.nodes, inputs.nodes, strict=True))
+        self._done.update(known)
 
     def item(self, item: ScheduleItem) -> ScheduleItem:
         """An item over the call's buffers, with the call's values of Variables."""
@@ -38,14 +41,17 @@ class Substitution:
         bufs = tuple(self._buffer(b) for b in item.bufs)
         return ExecItem(item.ast, bufs, item.device, values, item.runner)
 
-    def node(self, root: UOp, known: Mapping[UOp, UOp] = _NONE) -> UOp:
-        """A node over the call's buffers, with the sizes of the call; `known` nodes replaced."""
-        done: dict[UOp, UOp] = dict(zip(self._captured.nodes, self._inputs.nodes, strict=True))
-        done.update(known)
-        for node in root.toposort():
+    def node(self, root: UOp) -> UOp:
+        """A node over the call's buffers, with the sizes of the call."""
+        done = self._done
+        for node in root.toposort(gate=lambda node: node not in done):
             if node not in done:
                 done[node] = self._rebuilt(node, tuple(done[x] for x in node.src))
         return done[root]
+
+    def steps(self, steps: tuple[ViewStep, ...]) -> tuple[ViewStep, ...]:
+        """The steps to a view, with the sizes of the call."""
+        return tuple((op, self._sizes(arg)) for op, arg in steps)
 
     def changes(self, root: UOp) -> bool:
         """Whether a node reads an input, or has a size that depends on a Variable of the call."""

@@ -19,10 +19,10 @@ from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
-from tinygrad.jit.kept import KeptTensors
 from tinygrad.jit.prune import varying_items
 from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.recording import Recording
+from tinygrad.jit.results import outcome_of
 from tinygrad.jit.survey import Followed
 from tinygrad.jit.verify import verified
 from tinygrad.jit.written import WrittenMemory
@@ -152,7 +152,7 @@ class TinyJit(Followed, Generic[P, R]):
         if self.fxn is None:
             raise JitError(self._refusal(inputs))
         if self.cnt == 1:
-            recording = Recording([self, *inputs.objects])
+            recording = Recording([self, *inputs.objects], inputs.tensors)
             result = self._call(*args, **kwargs)
             recording.settle(result)
             return result
@@ -175,7 +175,7 @@ class TinyJit(Followed, Generic[P, R]):
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._written is not None:
             self._written.realize_readers(inputs)
-        capture, recording = Capture(), Recording([self, *inputs.objects])
+        capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
         capturing().append(capture)
         # what is pruned keeps its memory, which no other temporary may use
         planner = 0 if self._prune else MEMORY_PLANNER.value
@@ -191,29 +191,28 @@ class TinyJit(Followed, Generic[P, R]):
         touched = {b.base or b for item in capture.items for b in item.bufs}
         results = tensors_in(result)
         histories.captured(x.uop for x in [*results, *recording.left()])
+        outcome = outcome_of(result, recording, written, inputs)
+        inputs.tensors.clear()
+        results = [x for x in results if outcome.is_same(x)]
         self._written = WrittenMemory(recording.stored, written, inputs, results)
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)
         if not recording.lazy_was_realized():
-            own = written - recording.known_memory(results) - inputs.numbers.keys()
-            others = recording.created([*results, *recording.left()])
-            kept = KeptTensors(recording.places, others, own, inputs)
             self._written.watch([*closure.written, *results], closure.references)
             draws = ReplayedDraws(drawn, capture.items)
             items = draws.items
-            intermediates = own - kept.memory
+            intermediates = outcome.temporaries
             if self._prune:
                 varying = {*inputs.numbers, *draws.memory, *(written - intermediates)}
                 items = varying_items(items, varying, inputs.values)
                 used = {b.base or b for item in items for b in item.written}
                 intermediates &= used
             self.captured = CapturedJit(
-                result,
                 items,
                 inputs,
                 draws,
                 closure,
-                kept,
+                outcome,
                 self._written,
                 capture.ranges,
                 intermediates,

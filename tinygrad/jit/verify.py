@@ -38,15 +38,14 @@ def verified(captured: CapturedJit[R], inputs: Inputs, run: Callable[[], R], roo
     """
     captured.check(inputs)
     roots = [root, *inputs.objects]
-    tensors = [Tensor(inputs.nodes[i]) for i in captured.written_inputs]
     with _undone(captured, inputs, roots):
-        recording = Recording(roots)
+        recording = Recording(roots, inputs.tensors)
         result = run()
         recording.settle(result)
-        expected = _values(captured, result, tensors)
+        expected = _values(captured, result, inputs)
         del result, recording
     replayed = captured(inputs)
-    found = _values(captured, replayed, tensors)
+    found = _values(captured, replayed, inputs)
     for name, value in expected.items():
         _compare(name, value, found.get(name))
     return replayed
@@ -103,13 +102,15 @@ class _Saved:
                 link.set(value)
 
 
-def _values(captured: CapturedJit[Any], result: Any, tensors: list[Tensor]) -> dict[str, Any]:
+def _values(captured: CapturedJit[Any], result: Any, inputs: Inputs) -> dict[str, Any]:
     """What a call gave and left, by name; the content of tensors."""
     found: dict[str, Any] = {}
     for i, x in enumerate(leaves(result)):
         found[f"leaf {i} of the result"] = _content(x)
-    for i, x in enumerate(tensors):
-        found[f"tensor {i} of the arguments that the function writes"] = _content(x)
+    for i in captured.written_inputs:
+        # a replay may write a copy of what it overwrites with a result
+        content = _content(Tensor(inputs.nodes[i]))
+        found[f"tensor {i} of the arguments that the function writes"] = content
     for i, x in enumerate(captured.written_tensors):
         found[f"tensor {i} of those that the function writes, {x!r},"] = _content(x)
     for place in captured.places:

@@ -8,14 +8,17 @@ or an equal value that was computed by itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 from tinygrad.storage.grad_mode import Leaf
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.slice_assign import apply_steps, update_view
+from tinygrad.uop.slice_assign import ViewStep, apply_steps, update_view
+
+T = TypeVar("T", bound=TensorBase)
 
 
 def whole_value(tensor: TensorBase) -> UOp:
@@ -31,6 +34,13 @@ def whole_tensor(tensor: TensorBase) -> TensorBase:
     whole._aliases = tensor._aliases
     tensor._aliases.add(whole._number)
     return whole
+
+
+def view_of(tensor: T, uop: UOp, steps: Sequence[ViewStep]) -> T:
+    """A view with the value `uop`, by `steps` from `tensor`."""
+    new = tensor._view(uop)
+    new._steps = (*tensor._steps, *steps)
+    return new
 
 
 def updated_whole(tensor: TensorBase, value: UOp) -> UOp:

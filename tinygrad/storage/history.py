@@ -18,9 +18,8 @@ import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from tinygrad.device import Buffer, copy_buffer
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.execution.buffers import copy_of
 from tinygrad.gradient import carry_over, carry_over_to
 from tinygrad.storage.aliases import is_leaf
 from tinygrad.storage.dependents import dependents
@@ -139,7 +138,7 @@ class Histories:
             if keep is not Keep.NEVER and (key.op in _IN_PLACE or place.op is Ops.BUFFER):
                 kept[key] = keep
                 if key.op not in _IN_PLACE and owners.setdefault(place, key) is not key:
-                    table[key] = _copy_of(place)
+                    table[key] = copy_of(place)
         if len(owners) < len(table):
             for key, place in table.items():
                 if place in owners and key not in kept and key.op not in _IN_PLACE:
@@ -402,16 +401,6 @@ def _is_moved(key: UOp, place: UOp) -> bool:
     while key.op in {Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD} | _REORDERED:
         key = key.src[0]
     return key is not place and key.op not in _IN_PLACE
-
-
-def _copy_of(place: UOp) -> UOp:
-    """A BUFFER with the content of another."""
-    parts = device_buffers(place)
-    copies = [Buffer(part.device, part.size, part.dtype).allocate() for part in parts]
-    for copy, part in zip(copies, parts, strict=True):
-        copy_buffer(copy, part)
-    new = UOp.new_buffer(place.device, place.arg.shape, place.dtype)
-    return bind_buffers(new, copies)
 
 
 def _contents(
