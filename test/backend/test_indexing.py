@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.backend.kernel_counts import Array, array, tensor
-from tinygrad import GlobalCounters, Sharding, Tensor, dtypes
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 
 SHAPE = (4, 1, 5, 3)
 INDEX_SHAPES = ((), (2,), (3, 1), (1, 2), (3, 2), (0, 1))
@@ -157,12 +157,104 @@ def test_indices_out_of_range_are_not_written() -> None:
     assert x.tolist() == [1, 9, 3]
 
 
-@pytest.mark.parametrize("index", [True, [True, False], np.array([True, False])])
-def test_bool_indices_are_refused(index: Any) -> None:
-    with pytest.raises(IndexError, match="bool"):
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (True, "bool"),
+        (Tensor(True), "a bool without axes"),
+        ([True, False, True], "does not fit axis 0"),
+        ((slice(None), np.ones((3, 2), bool)), "too many"),
+    ],
+)
+def test_bools_that_are_no_mask_of_an_axis_are_refused(index: Any, message: str) -> None:
+    with pytest.raises(IndexError, match=message):
         tensor(2, 3)[index]
-    with pytest.raises(IndexError, match="bool"):
+    with pytest.raises(IndexError, match=message):
         tensor(2, 3)[index] = 1
+
+
+# ---- masks ----
+
+ROWS, PAIRS = np.array([True, False, True]), np.arange(12).reshape(3, 4) % 5 < 2
+MASKS = [
+    (ROWS,),
+    (ROWS.tolist(),),
+    (slice(None), PAIRS[0]),
+    (Ellipsis, PAIRS[1], slice(1, 3)),
+    (PAIRS,),
+    (None, PAIRS, 1),
+    (0, PAIRS[2]),
+    (ROWS, [1, 2]),
+    (slice(None), PAIRS[0], 0),
+    (~PAIRS & PAIRS,),
+]
+
+
+@pytest.mark.parametrize("index", MASKS)
+@pytest.mark.parametrize("device", [None, Sharding(("CPU:1", "CPU:2"), 0)])
+def test_masks_select_and_write_as_in_numpy(index: tuple[Any, ...], device: Any) -> None:
+    data = np.arange(36, dtype=np.int32).reshape(3, 4, 3)
+    mine = tuple(Tensor(x) if device is None and is_array(x) else x for x in index)
+    found = data[index]
+    np.testing.assert_array_equal(Tensor(data).to(device).realize()[mine].numpy(), found)
+    values = [-1, -found]
+    if found.shape[-1] == 3:
+        values.append(np.arange(3, dtype=np.int32))
+    for value in values:
+        x, expected = Tensor(data).to(device).realize(), data.copy()
+        x[mine] = value
+        expected[index] = value
+        np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_a_mask_of_the_tensor_itself() -> None:
+    x = Tensor([1.0, -2.0, 3.0, -4.0]).realize()
+    view = x[1:]
+    x[x < 0] *= 10
+    assert view.tolist() == [-20, 3, -40]
+    x[x < 0] = 0
+    assert (x.tolist(), view.tolist(), x[x > 5].tolist()) == ([1, 0, 3, 0], [0, 3, 0], [])
+    with pytest.raises(ValueError, match=r"\(3,\) to \(2,\)"):
+        x[x > 0] = Tensor([1.0, 2.0, 3.0])
+
+
+def test_gradients_of_what_a_mask_selects_and_writes() -> None:
+    w = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    mask = Tensor([True, False, True])
+    assert (w * w)[mask].sum().gradient(w)[0].tolist() == [2, 0, 6]
+    x = Tensor([5.0, 6.0, 7.0])
+    x[mask] = w[:2]
+    assert (x * x).sum().gradient(w)[0].tolist() == [2, 4, 0]
+    y = w * 2
+    y[mask] = 0
+    assert y.sum().gradient(w)[0].tolist() == [0, 2, 0]
+
+
+def test_a_number_is_written_by_a_mask_in_one_kernel_that_a_capture_replays() -> None:
+    @TinyJit
+    def clip(x: Tensor) -> Tensor:
+        y = (x * 2).contiguous()
+        y[y > 4] = 4
+        return y.realize()
+
+    for start in range(4):
+        assert clip(Tensor([start, start + 1])).tolist() == [
+            min(2 * start, 4),
+            min(2 * start + 2, 4),
+        ]
+    x = Tensor.arange(8).contiguous().realize()
+    GlobalCounters.reset()
+    x[x > 3] = 0
+    assert GlobalCounters.kernel_count == 1
+
+
+def test_a_list_that_holds_tensors_or_slices_is_an_index_of_several_axes() -> None:
+    data = np.arange(12).reshape(3, 4)
+    x = Tensor(data)
+    assert x[[Tensor([2]), Tensor([1])]].tolist() == [9]
+    assert x[[Tensor([2, 0]), 1]].tolist() == [9, 1]
+    assert x[[slice(1, None), 0]].tolist() == [4, 8]
+    np.testing.assert_array_equal(x[[[0, 1], [1, 2]]].numpy(), data[[[0, 1], [1, 2]]])
 
 
 # ---- written values ----

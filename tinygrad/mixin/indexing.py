@@ -1,9 +1,10 @@
 """Indexing and assignment of elements: `x[...]` and `x[...] = v`.
 
 Input: for each axis an int, a slice, None for a new axis, `...` for all remaining axes, or integers
-as a tensor or list. Output: the elements. Index tensors broadcast against each other; their axes
-replace the first indexed axis, or come first if a slice is between them. Indexing by tensors costs
-the size of the result. Indices out of range read as 0 and are not written.
+as a tensor or list, or for several axes a mask of bools. Output: the elements. Index tensors
+broadcast against each other; their axes replace the first indexed axis, or come first if a slice is
+between them. Indexing by tensors costs the size of the result. Indices out of range read as 0 and
+are not written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import argsort, prod
+from tinygrad.helpers import argsort, flatten, prod
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.index_axes import IndexAxes
@@ -21,8 +22,8 @@ from tinygrad.storage.aliases import whole_tensor, whole_value
 from tinygrad.storage.realization import realize_all
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
-from tinygrad.uop.device_value import replicated
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import same_shape
 
 Index: TypeAlias = Any
 
@@ -70,14 +71,18 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
     __slots__ = ()
 
     def __getitem__(self, indices: Index) -> Self:
-        """Index: ints, slices, None, `...` and integer tensors. Raises IndexError out of bounds.
+        """Index: ints, slices, None, `...`, integer tensors, and masks, which are computed at once.
+        Raises IndexError out of bounds.
 
         >>> Tensor([[1, 2, 3], [4, 5, 6]])[1, ::-1].tolist()
         [6, 5, 4]
         >>> Tensor([10, 20, 30])[Tensor([2, 0, -1])].tolist()
         [30, 10, 30]
+        >>> x = Tensor([1, 2, 3])
+        >>> x[x > 1].tolist()
+        [2, 3]
         """
-        view = self._parse_index(indices)
+        view = self._parse_index(self._index_items(indices))
         x = self._apply_view(view)
         return x._index_select(view.tensors) if view.tensors else x
 
@@ -92,27 +97,31 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
 
         All aliases of this tensor see the new content, as after `assign`. Memory is written at
         once, unless a gradient flows through the write. Ints and slices of step 1 cost the slice;
-        steps and index tensors cost the whole tensor once, and the size of `v`.
+        steps and index tensors cost the whole tensor once, and the size of `v`. A mask is computed
+        at once unless `v` is the same for all of its elements.
 
         >>> x = Tensor([1, 2, 3])
         >>> x[1:] = 0
         >>> x.tolist()
         [1, 0, 0]
         """
-        view = self._parse_index(indices)
-        if not isinstance(v, TensorCore):
-            is_number = isinstance(v, (bool, int, float, UOp))
-            device = None if is_number else replicated(self.uop.device)
-            v = type(self)(v, device=device, dtype=self.dtype)  # type: ignore[call-arg]
+        if isinstance(v, (bool, int, float, UOp)):
+            v = type(self)(v, dtype=self.dtype)  # type: ignore[call-arg]
+        elif not isinstance(v, TensorCore):
+            v = self._from_host(v, self.dtype)
+        items = self._index_items(indices)
+        mask = self._mask_of_rows(items, v.ndim)
+        view = self._parse_index(items if mask is None else _without_mask(items))
         value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
         is_immediate = self._requires_grad is not True and v._requires_grad is not True
         if is_immediate and whole_value(self).op is not Ops.BUFFER:
             realize_all((whole_tensor(self),))
         if view.tensors:
-            written, mask = self._scatter_value(view, value)
-            self.assign(mask.where(written, self))
+            written, inside = self._scatter_value(view, value)
+            self.assign(inside.where(written, self))
         else:
-            self._apply_view(view).assign(value)
+            part = self._apply_view(view)
+            part.assign(value if mask is None else mask.where(value, part))
         if is_immediate:
             realize_all((whole_tensor(self),))
 
@@ -122,11 +131,14 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
 
     # ---- parsing ----
 
-    def _parse_index(self, indices: Index) -> View:
-        items = list(indices) if isinstance(indices, tuple) else [indices]
-        if isinstance(indices, list):
-            items = [indices]
-        items = self._with_all_axes(items)
+    def _index_items(self, indices: Index) -> list[Any]:
+        """The items of an index, `...` replaced by full slices, and lists and arrays by tensors."""
+        if isinstance(indices, list) and any(_is_no_number(item) for item in indices):
+            indices = tuple(indices)
+        items = indices if isinstance(indices, tuple) else (indices,)
+        return self._with_all_axes([self._index_tensor(x) if _is_array(x) else x for x in items])
+
+    def _parse_index(self, items: list[Any]) -> View:
         axes: list[AxisView] = []
         result: list[int | None] = []
         tensors: dict[int, Any] = {}
@@ -135,9 +147,12 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
                 result.append(None)
                 continue
             axis = len(axes)
-            if _is_array(item):
-                tensors[len(result)] = self._index_tensor(item)
-                item = slice(None)
+            if isinstance(item, TensorCore):
+                for index in self._positions(item, axis):
+                    tensors[len(result)] = index
+                    result.append(len(axes))
+                    axes.append(AxisView(0, self.shape[len(axes)]))
+                continue
             axes.append(_axis_view(item, self.shape[axis], axis, self.shape))
             if axes[-1].keep:
                 result.append(axis)
@@ -148,7 +163,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         dots = [i for i, item in enumerate(items) if item is Ellipsis]
         if len(dots) > 1:
             raise IndexError("an index can have only one ...")
-        used = sum(item is not None and item is not Ellipsis for item in items)
+        used = sum(_axes_used(item) for item in items)
         if used > self.ndim:
             raise IndexError(f"{used} indices are too many for shape {self.shape}")
         at = dots[0] if dots else len(items)
@@ -157,15 +172,51 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
     def _index_tensor(self, item: Any) -> Self:
         x: Any = item
         if not isinstance(x, TensorCore):
-            x = type(self)(item, device=replicated(self.uop.device))  # type: ignore[call-arg]
-            if x.numel() == 0:
+            x = self._from_host(item)
+            if x.numel() == 0 and x.dtype is not dtypes.bool:
                 x = x.cast(dtypes.default_int)
+        if x.dtype is dtypes.bool and x.ndim:
+            return x  # type: ignore[no-any-return]
         if not dtypes.is_int(x.dtype):
-            hint = "; use masked_select() or where()" if x.dtype is dtypes.bool else ""
-            raise IndexError(f"index tensors must be of integers, not {x.dtype}{hint}")
+            kind = "a bool without axes" if x.dtype is dtypes.bool else x.dtype
+            raise IndexError(f"index tensors must be of integers or masks of bools, not {kind}")
         if x.dtype.itemsize < 4:
             return x.cast(dtypes.int32)  # type: ignore[no-any-return]
         return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
+
+    def _positions(self, index: Any, axis: int) -> tuple[Self, ...]:
+        """The integer index of each axis that `index` is for: itself, or where a mask, which is
+        computed now, is true.
+        """
+        if index.dtype is not dtypes.bool:
+            return (index,)
+        import numpy as np
+
+        self._check_mask(index, axis)
+        found = np.nonzero(index.numpy())
+        is_long = max(index.shape) > dtypes.max(dtypes.int32)
+        return tuple(self._from_host(x, dtypes.int64 if is_long else dtypes.int32) for x in found)
+
+    def _check_mask(self, mask: TensorCore, axis: int) -> None:
+        sizes = self.shape[axis : axis + mask.ndim]
+        if not same_shape(mask.shape, sizes):
+            raise IndexError(
+                f"a mask of shape {mask.shape} does not fit axis {axis} of shape {self.shape}"
+            )
+
+    def _mask_of_rows(self, items: list[Any], ndim: int) -> Self | None:
+        """The mask of an index without other tensors, broadcastable to the view without it; None
+        if a value of `ndim` axes has an element for each of its true ones.
+        """
+        found = [i for i, item in enumerate(items) if isinstance(item, TensorCore)]
+        if len(found) != 1 or items[found[0]].dtype is not dtypes.bool:
+            return None
+        mask, before = items[found[0]], items[: found[0]]
+        inner = sum(x is None or isinstance(x, slice) for x in items[found[0] + 1 :])
+        if ndim > inner:
+            return None
+        self._check_mask(mask, sum(_axes_used(item) for item in before))
+        return mask.reshape((*mask.shape, *(1,) * inner))  # type: ignore[no-any-return]
 
     # ---- reading ----
 
@@ -295,6 +346,24 @@ def _is_array(item: Any) -> bool:
     if isinstance(item, (TensorCore, list, tuple)):
         return True
     return hasattr(item, "__array__") and bool(getattr(item, "shape", ()))
+
+
+def _is_no_number(item: Any) -> bool:
+    return item is None or item is Ellipsis or isinstance(item, (slice, TensorCore))
+
+
+def _axes_used(item: Any) -> int:
+    """The number of axes of the tensor that an item of an index is for."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, TensorCore) and item.dtype is dtypes.bool else 1
+
+
+def _without_mask(items: list[Any]) -> list[Any]:
+    """The items of an index with full slices in place of its mask."""
+    full = slice(None)
+    parts = [[full] * x.ndim if isinstance(x, TensorCore) else [x] for x in items]
+    return flatten(parts)
 
 
 def _adjacent(dims: list[int]) -> bool:
