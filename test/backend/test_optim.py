@@ -241,9 +241,23 @@ def test_muon_takes_orthogonal_steps():
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_muon_of_a_vector_names_the_fix():
-    with pytest.raises(ValueError, match="OptimizerGroup"):
-        Muon([Tensor.ones(3)])
+def test_muon_trains_vectors_as_adamw_does():
+    values = [np.eye(3, 2, dtype=np.float32), np.ones(2, np.float32), np.ones((), np.float32)]
+    grads = [np.full_like(x, 0.5) for x in values]
+    both = steps_in_ours(values, grads, lambda ps: Muon(ps, lr=0.02, weight_decay=0.3))
+    alone = steps_in_ours(values[:1], grads[:1], lambda ps: Muon(ps, lr=0.02, weight_decay=0.3))
+    flat = steps_in_ours(values[1:], grads[1:], lambda ps: AdamW(ps, lr=0.02, weight_decay=0.3))
+    assert_all_close(both, [*alone, *flat])
+    vector = Tensor.ones(2)
+    optimizer = Muon([Tensor.ones(2, 2), vector], lr=0.02)
+    for param in optimizer.params:
+        param.shard_(("CPU:1", "CPU:2"))
+        param.grad = param.ones_like()
+    optimizer.lr.assign(optimizer.lr * 0)
+    with Tensor.train():
+        optimizer.step()
+    assert vector.tolist() == [1, 1]
+    assert optimizer.vectors.m[0].device == vector.device == optimizer.device
 
 
 def test_a_group_steps_all_its_optimizers():

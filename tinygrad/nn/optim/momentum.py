@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinygrad.nn.optim.optimizer import Optimizer, describe, norm, trust_ratio
+from tinygrad.nn.optim.adam import AdamW
+from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
 from tinygrad.tensor import Tensor
 
 
@@ -49,24 +50,26 @@ class LARS(Optimizer):
     def _step(
         self, params: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        updated = []
-        for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
-            rate = self._beside(self.lr, param)
-            if self.tcoef:
-                size, slope = norm(param), norm(grad)
-                rate = rate * trust_ratio(size, slope, self.tcoef * size / (slope + self.wd * size))
-            if self.pre_wd and self.wd:
-                grad = grad + self.wd * param
-            if self.classic:
-                grad = grad * rate
-            if self.momentum:
-                grad = self._brought(self._with_momentum(index, grad), param)
-            if self.ns_coefficients is not None:
-                grad = _orthogonal(grad, self.ns_steps, self.ns_coefficients)
-            if not self.pre_wd and self.wd:
-                param = param * (1 - self.wd * self._beside(self.lr, param))
-            updated.append(param - (grad if self.classic else grad * rate))
-        return updated, self.b
+        pairs = enumerate(zip(params, grads, strict=True))
+        return [self._updated(index, param, grad) for index, (param, grad) in pairs], self.b
+
+    def _updated(self, index: int, param: Tensor, grad: Tensor) -> Tensor:
+        """The new value of a parameter."""
+        rate = self._beside(self.lr, param)
+        if self.tcoef:
+            size, slope = norm(param), norm(grad)
+            rate = rate * trust_ratio(size, slope, self.tcoef * size / (slope + self.wd * size))
+        if self.pre_wd and self.wd:
+            grad = grad + self.wd * param
+        if self.classic:
+            grad = grad * rate
+        if self.momentum:
+            grad = self._brought(self._with_momentum(index, grad), param)
+        if self.ns_coefficients is not None:
+            grad = _orthogonal(grad, self.ns_steps, self.ns_coefficients)
+        if not self.pre_wd and self.wd:
+            param = param * (1 - self.wd * self._beside(self.lr, param))
+        return param - (grad if self.classic else grad * rate)
 
     def _with_momentum(self, index: int, grad: Tensor) -> Tensor:
         """Update the momentum of a parameter; return the update direction."""
@@ -115,10 +118,10 @@ class SGD(LARS):
 
 
 class Muon(LARS):
-    """Orthogonalised momentum, for parameters of two axes or more.
+    """Orthogonalised momentum (https://kellerjordan.github.io/posts/muon/).
 
-    https://kellerjordan.github.io/posts/muon/. Raises ValueError for a vector, which
-    cannot be orthogonalised: train vectors with `AdamW`, and put both into an `OptimizerGroup`.
+    Vectors and numbers, which cannot be orthogonalised, are trained by `AdamW`, with the same rate
+    and weight decay. For another rate, put both optimizers into an `OptimizerGroup`.
 
     >>> weight = Tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> optimizer = nn.optim.Muon([weight], lr=0.1, weight_decay=0.0)
@@ -140,12 +143,6 @@ class Muon(LARS):
         nesterov: bool = True,
         fused: int | None = None,
     ) -> None:
-        for param in params:
-            if param.ndim < 2 and param.requires_grad is not False:
-                raise ValueError(
-                    f"Muon got {describe(param)}; it trains tensors of two axes or more. "
-                    "Use OptimizerGroup(Muon(matrices), AdamW(vectors))"
-                )
         super().__init__(
             params,
             lr,
@@ -159,6 +156,25 @@ class Muon(LARS):
             tcoef=0.0,
             fused=fused,
         )
+        vectors = [param for param in self.params if param.ndim < 2]
+        self.vectors = AdamW(vectors, lr, weight_decay=weight_decay, fused=0) if vectors else None
+        if self.vectors is not None:
+            self.vectors.lr = self.lr
+
+    def _step(
+        self, params: Sequence[Tensor], grads: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        if self.vectors is None:
+            return super()._step(params, grads)
+        self.vectors._follow_parameters()
+        flat = [index for index, param in enumerate(params) if param.ndim < 2]
+        values, state = self.vectors._step([params[i] for i in flat], [grads[i] for i in flat])
+        updated = dict(zip(flat, values, strict=True))
+        for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
+            if index not in updated:
+                updated[index] = self._updated(index, param, grad)
+                state += self.b[index : index + 1]
+        return [updated[index] for index in range(len(params))], state
 
 
 def _orthogonal(grad: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:

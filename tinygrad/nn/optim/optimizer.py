@@ -71,6 +71,11 @@ class Optimizer(ABC):
         self.groups = self._split([list(range(len(self.params)))])
         self.lr = self._scalar(lr)
 
+    @property
+    def device(self) -> TensorDevice:
+        """The device of the first parameter, and of `lr`."""
+        return self.params[0].device
+
     def zero_grad(self) -> None:
         """Drop the gradients; otherwise the next `backward()` adds to them.
 
