@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, ClassVar, Self
 
 from tinygrad.device import Device
-from tinygrad.dtype import DType, dtypes, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.fetch import fetch
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
@@ -36,7 +36,7 @@ from tinygrad.storage.files import placed_anew
 from tinygrad.storage.grad_mode import Derived, enter_no_grad, exit_no_grad
 from tinygrad.storage.host_arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
-from tinygrad.storage.partial_gradients import keep_partial_gradients
+from tinygrad.storage.partial_gradients import keep_partial_gradients, keeps_partial_gradients
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp
@@ -83,7 +83,7 @@ class Tensor(
         self,
         data: Any,
         device: DeviceLike = None,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
     ) -> None:
         wanted = None if dtype is None else to_dtype(dtype)
@@ -152,7 +152,8 @@ class Tensor(
     ) -> list[Self]:
         """The gradients of this tensor by each of `targets`, as new tensors.
 
-        A tensor of several elements needs `gradient`, the upstream gradient of its shape. With
+        A tensor of several elements needs `gradient`, the upstream gradient of its shape; that of
+        a tensor without axes may have any shape of one element. With
         `materialize_grads`, targets that it does not depend on get zeros. Raises RuntimeError for
         such a target otherwise, for a missing `gradient`, and for a tensor of integers or bools.
 
@@ -186,6 +187,8 @@ class Tensor(
                     "gradient=; or reduce it first, as with .sum()"
                 )
             return const_node(1, self.dtype)
+        if self.shape == () and gradient.numel() == 1:
+            return gradient.uop.reshape(()).cast(self.dtype)
         if gradient.shape != self.shape:
             raise RuntimeError(
                 f"the upstream gradient has shape {gradient.shape}, not {self.shape}"
@@ -195,11 +198,12 @@ class Tensor(
     def backward(self, gradient: Self | None = None, retain_graph: bool = False) -> Self:
         """Accumulate the gradients of this tensor in `grad` of all tensors that require one.
 
-        `gradient` is the upstream gradient. What was stored on the way loses its history: a second
-        `backward()` through it needs `retain_graph=True` in the first. Raises RuntimeError for a
-        tensor of several elements without `gradient`, for a tensor of integers or bools, if it
-        depends on no tensor that requires a gradient, and if a gradient needs a history that was
-        not kept, or a value that was modified in place.
+        `grad` stays one object, to which each call adds. `gradient` is the upstream gradient. What
+        was stored on the way loses its history: a second `backward()` through it needs
+        `retain_graph=True` in the first. Raises RuntimeError for a tensor of several elements
+        without `gradient`, for a tensor of integers or bools, if it depends on no tensor that
+        requires a gradient, and if a gradient needs a history that was not kept, or a value that
+        was modified in place.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> _ = (x * x).sum().backward()
@@ -217,10 +221,20 @@ class Tensor(
             node = found.get(x.uop)
             if node is not None:
                 new = self._new(node.detach(), False)
-                x.grad = new if x.grad is None else x.grad + new
+                x._add_gradient(new)
                 if x._requires_grad is True and not retain_graph:
                     x._requires_grad = Derived.DIFFERENTIATED
         return self
+
+    def _add_gradient(self, new: Self) -> None:
+        """Add to `grad` in place, so that it stays one object and keeps its memory."""
+        if self.grad is None:
+            self.grad = new
+        elif keeps_partial_gradients():
+            # the sum of partial sums is one
+            self.grad.replace(self.grad + new)
+        else:
+            self.grad.assign((self.grad + new).cast(self.grad.dtype))
 
     # ---- modes ----
 

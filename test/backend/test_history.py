@@ -520,3 +520,31 @@ def test_results_of_a_captured_function_have_no_history() -> None:
         if number > 0:
             with pytest.raises(RuntimeError, match="TinyJit"):
                 (loss * 2).backward()
+
+
+# ---- accumulation ----
+
+
+def test_grad_is_one_object_that_accumulates_in_place() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    (w * w).sum().backward()
+    grad, view = w.grad.realize(), w.grad[1:]
+    memory = grad.uop.base
+    for count in (2, 3):
+        (w * w).sum().backward()
+        assert w.grad is grad
+        assert (grad.tolist(), view.tolist()) == ([2 * count, 4 * count], [4 * count])
+    assert grad.uop.base is memory
+    before = grad.clone()
+    w.sum().backward()
+    assert (before.tolist(), grad.tolist()) == ([6, 12], [7, 13])
+
+
+def test_the_upstream_gradient_of_a_number_has_one_element_in_any_shape() -> None:
+    for upstream in (Tensor(3.0), Tensor([3.0]), Tensor([[3]])):
+        w = Tensor([1.0, 2.0], requires_grad=True)
+        (w * w).sum().backward(gradient=upstream)
+        assert w.grad.tolist() == [6, 12]
+        assert (w * w).sum().gradient(w, gradient=upstream)[0].tolist() == [6, 12]
+    with pytest.raises(RuntimeError, match=r"shape \(2,\), not \(\)"):
+        w.sum().backward(gradient=Tensor([1.0, 2.0]))

@@ -50,10 +50,13 @@ class Tensor(Values):
     def assign(self, other: Any) -> Tensor:
         if not isinstance(other, Tensor):
             other = Tensor(other, dtype=self.dtype)
-        if other.shape != self.shape or other.dtype != self.dtype:
-            raise Refusal(f"{other.shape} and {other.dtype} do not fit {self.shape}, {self.dtype}")
+        if not fits(other.shape, self.shape):
+            raise Refusal(f"{other.shape} does not fit {self.shape}")
         if self.repeats:
             raise Refusal("the view repeats elements")
+        if other.dtype != self.dtype:
+            raise Invalid("a value of another dtype")
+        other = other.expand(*self.shape)
         node, old, index = other.node(), self.memory.node, self.index
         value = old.value.copy()
         value[index] = node.value
@@ -109,6 +112,8 @@ class Tensor(Values):
 
     def _update(self, op: Callable[[Tensor, Any], Tensor], other: Any) -> Tensor:
         result = op(self, other)
+        if result.shape != self.shape or result.dtype != self.dtype:
+            raise Refusal(f"a result of shape {result.shape}, {result.dtype} in place")
         return self.assign(result)
 
     def __iadd__(self, other: Any) -> Tensor:
@@ -192,7 +197,7 @@ class Tensor(Values):
             raise Refusal("nothing requires a gradient")
         for leaf, found in self._gradients(list(LEAVES), gradient):
             if found is not None:
-                leaf.grad = found if leaf.grad is None else leaf.grad + found
+                leaf.grad = found if leaf.grad is None else leaf.grad.assign(leaf.grad + found)
         return self
 
     def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:

@@ -82,7 +82,7 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        return None if self.x.grad is None else Tensor.of(self.x.grad.clone())
+        return None if self.x.grad is None else Tensor.of(self.x.grad)
 
     @grad.setter
     def grad(self, value: None) -> None:

@@ -35,6 +35,11 @@ def keep_partial_gradients() -> Iterator[None]:
         _depth.reset(token)
 
 
+def keeps_partial_gradients() -> bool:
+    """Whether this thread is inside of such a block."""
+    return _depth.get() > 0
+
+
 def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
     """The nodes that have to be in memory for `tensors` to be: of gradients, the partial sums."""
     gradients = _gradients_among(tensors) if _depth.get() else {}

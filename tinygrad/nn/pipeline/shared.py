@@ -80,5 +80,4 @@ def add_gradients(stages: Sequence[Copies]) -> None:
     for copies in stages:
         for original, copy in copies.items():
             if copy.grad is not None:
-                found = copy.grad.to(original.device)
-                original.grad = found if original.grad is None else original.grad + found
+                original._add_gradient(copy.grad.to(original.device))
