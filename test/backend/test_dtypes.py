@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad import Tensor, dtypes
+from tinygrad import Tensor, TinyJit, dtypes
 from tinygrad.device import is_dtype_supported
 from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_numpy_dtype
 
@@ -417,6 +417,47 @@ def test_gradients_flow_through_in_place_addition() -> None:
     total += w * 3
     total *= 2
     assert total.sum().gradient(w)[0].tolist() == [6, 6]
+
+
+def test_one_element_is_a_python_number() -> None:
+    assert (float(Tensor([2.5])), int(Tensor(-2.5)), complex(Tensor(1.5))) == (2.5, -2, 1.5)
+    assert [bool(Tensor(x)) for x in (0, [3], [[-0.0]], float("nan"))] == [False, True, False, True]
+    for convert in (float, int):
+        with pytest.raises(ValueError, match=r"one element, not shape \(2,\)"):
+            convert(Tensor([1, 2]))
+    captured = TinyJit(lambda x: x + 1 if x.sum() > 0 else x)
+    captured(Tensor([1.0]))
+    with pytest.raises(RuntimeError, match="captures"):
+        captured(Tensor([1.0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (np.float32, dtypes.float32),
+        (np.dtype("uint16"), dtypes.uint16),
+        (np.bool_, dtypes.bool),
+        (np.longlong, dtypes.int64),
+        (ml_dtypes.bfloat16, dtypes.bfloat16),
+        (float, dtypes.float32),
+        (int, dtypes.int32),
+        (bool, dtypes.bool),
+        ("half", dtypes.float16),
+    ],
+)
+def test_numpy_and_python_types_are_dtypes(given: Any, expected: DType) -> None:
+    x = Tensor([1, 2])
+    results = [
+        Tensor([1, 0], dtype=given),
+        Tensor.zeros(2, dtype=given),
+        x.cast(given),
+        x.full_like(1, dtype=given),
+        x.sum(dtype=given),
+    ]
+    assert [y.dtype for y in results] == [expected] * len(results)
+    for wrong in (np.complex64, str, None, 3):
+        with pytest.raises(TypeError, match="is not a dtype"):
+            x.cast(wrong)
 
 
 def test_unsupported_python_protocols_are_errors() -> None:

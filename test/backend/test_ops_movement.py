@@ -160,6 +160,18 @@ def test_cat_of_infinities_and_of_bools() -> None:
     compare([x > 0, x < 0], lambda *x: torch.cat(x), Tensor.cat)
 
 
+def test_tensors_are_joined_one_by_one_or_in_a_sequence() -> None:
+    x, y = Tensor([1, 2]), Tensor([3, 4])
+    for found in (Tensor.stack([x, y], dim=1), Tensor.stack(x, y, dim=1), x.stack((y,), dim=1)):
+        assert found.tolist() == [[1, 3], [2, 4]]
+    for found in (Tensor.cat((x, y)), Tensor.cat(x, y), x.cat([y])):
+        assert found.tolist() == [1, 2, 3, 4]
+    assert [grid.shape for grid in Tensor.meshgrid([x, y])] == [(2, 2)] * 2
+    for wrong in ([], [x, 3], [[x], [y]]):
+        with pytest.raises(TypeError, match="cat"):
+            Tensor.cat(wrong)
+
+
 def test_cat_of_shapes_that_differ_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\) and \(3, 2\) differ elsewhere"):
         Tensor.ones(2, 3).cat(Tensor.ones(3, 2))
@@ -206,6 +218,14 @@ def test_pad_with_existing_elements(mode: str, padding: tuple[int, ...]) -> None
         lambda x: torch.nn.functional.pad(x, (*padding, 0, 0)[:4], mode=mode),
         lambda x: x.pad((*padding, 0, 0)[:4], mode=mode),
     )
+
+
+def test_a_reflection_shows_what_is_cropped_on_the_other_side() -> None:
+    x = np.arange(5)
+    for before, after in ((-3, 4), (-1, 4), (4, -3), (3, -3), (-2, 3)):
+        padded = np.pad(x, (max(before, 0), max(after, 0)), mode="reflect")
+        expected = padded[max(-before, 0) : len(padded) - max(-after, 0)]
+        assert Tensor(x).pad((before, after), mode="reflect").tolist() == expected.tolist()
 
 
 # ---- gather and scatter ----

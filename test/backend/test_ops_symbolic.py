@@ -184,7 +184,7 @@ def test_a_cache_is_filled_by_a_captured_function() -> None:
         (lambda x, n: x[:, :n].reshape(-1, n + 1), "the size for -1 is not known"),
         (lambda x, n: x[:, :n].split(2, 1), "split: axis 1 .* has no fixed size"),
         (lambda x, n: x[:, :n].unfold(1, 2, 1), "unfold: axis 1 .* has no fixed size"),
-        (lambda x, n: x[:, :n].assign(x), r"does not fit .*\(3, length\[3\], 4\)"),
+        (lambda x, n: x[:, :n].assign(x), r"not broadcast to \(3, length\[3\], 4\)"),
     ],
 )
 def test_sizes_in_messages_are_expressions(function: Callable[..., Any], message: str) -> None:

@@ -217,11 +217,18 @@ def test_a_lazy_tensor_becomes_the_assigned_value() -> None:
     assert Tensor.zeros(2).tolist() == [0, 0]
 
 
-def test_numbers_can_be_assigned() -> None:
-    x = stored([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="does not fit"):
-        x.assign(3)
-    assert x.assign(x.full_like(3)).tolist() == [[3, 3]]
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_is_assigned_is_broadcast_and_cast(is_stored: bool) -> None:
+    x = Tensor([[1, 2], [3, 4]])
+    x = x.realize() if is_stored else x + 0
+    view = x[0]
+    assert x.assign(3).tolist() == [[3, 3], [3, 3]]
+    assert x.assign(Tensor([1.7, -2.7])).tolist() == [[1, -2], [1, -2]]
+    assert x.assign(np.array([[5], [6]], dtype=np.int64)).dtype == dtypes.int
+    assert (x.tolist(), view.tolist()) == ([[5, 5], [6, 6]], [5, 5])
+    for value in (Tensor([1, 2, 3]), Tensor([[[1, 2]]])):
+        with pytest.raises(ValueError, match="does not broadcast to"):
+            x.assign(value)
 
 
 def test_assign_from_another_device_is_an_error() -> None:
@@ -400,8 +407,18 @@ def test_numpy_numbers_are_operands_on_both_sides() -> None:
     assert (x * np.int64(3)).tolist() == [3, 6]
     assert (np.float32(0.5) + x).tolist() == [1.5, 2.5]
     assert (np.int32(1) < x).tolist() == [False, True]
+    for found, expected in (
+        (np.array([2.5, 3]) - x, [1.5, 1]),
+        (x // np.array([1, 2]), [1, 1]),
+        (np.array([[1], [2]]) @ x.reshape(1, 2), [[1, 2], [2, 4]]),
+        (np.array([1, 3]) == x, [True, False]),
+        ((x > 1).where(np.array([5, 6]), x), [1, 6]),
+    ):
+        assert isinstance(found, Tensor) and found.tolist() == expected
+    two = x.to(Sharding(TWO, 0))
+    assert (np.array([10, 20]) + two).device == two.device
     with pytest.raises(TypeError, match="wrap it"):
-        x + np.ones(2)
+        x * [1, 2]
 
 
 # ---- threads ----

@@ -6,7 +6,15 @@ from tinygrad.dtype.promotion import (
     least_upper_float,
     sum_acc_dtype,
 )
-from tinygrad.dtype.types import AddrSpace, ConstType, DType, PtrDType, dtypes, to_dtype
+from tinygrad.dtype.types import (
+    AddrSpace,
+    ConstType,
+    DType,
+    DTypeLike,
+    PtrDType,
+    dtypes,
+    to_dtype,
+)
 from tinygrad.dtype.values import (
     from_float32_array,
     from_numpy_dtype,
@@ -20,6 +28,7 @@ __all__ = [
     "AddrSpace",
     "ConstType",
     "DType",
+    "DTypeLike",
     "PtrDType",
     "can_lossless_cast",
     "dtypes",

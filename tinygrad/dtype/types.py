@@ -9,11 +9,16 @@ import builtins
 import functools
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, Union
 
 from tinygrad.settings import DEFAULT_FLOAT
 
+if TYPE_CHECKING:
+    import numpy
+
 ConstType: TypeAlias = float | int | bool
+DTypeLike: TypeAlias = Union["DType", str, type[Any], "numpy.dtype[Any]"]
+"""What programs may pass as a dtype; see `to_dtype`."""
 
 
 class AddrSpace(Enum):
@@ -302,13 +307,28 @@ _FINFO = {
 }
 
 
-def to_dtype(dtype: DType | str) -> DType:
-    """A type from its name (`"float16"`, `"half"`). Raises TypeError for an unknown name."""
+def to_dtype(dtype: DTypeLike) -> DType:
+    """A type from its name (`"float16"`, `"half"`), or from that of a numpy dtype; `int` and
+    `float` are the default types. Raises TypeError for anything else.
+    """
     if isinstance(dtype, DType):
         return dtype
-    if dtype.lower() not in _FIELDS:
+    if isinstance(dtype, type) and dtype in (bool, int, float):
+        return dtypes.from_py(dtype())
+    name = dtype.lower() if isinstance(dtype, str) else _numpy_name(dtype)
+    if name not in _FIELDS:
         raise TypeError(f"{dtype!r} is not a dtype; there are {', '.join(_FIELDS)}")
-    return _FIELDS[dtype.lower()]
+    return _FIELDS[name]
+
+
+def _numpy_name(dtype: Any) -> str:
+    """The name of a numpy dtype or scalar type; empty for anything else."""
+    import numpy as np
+
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        name: str = np.dtype(dtype).name
+        return name
+    return ""
 
 
 dtypes.default_float = to_dtype(DEFAULT_FLOAT.value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tinygrad.dtype import DType, dtypes, to_dtype
+from tinygrad.dtype import DTypeLike, dtypes, to_dtype
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 
@@ -23,7 +23,7 @@ class CastMixin(TensorCore):
 
     __slots__ = ()
 
-    def bitcast(self, dtype: DType | str) -> Self:
+    def bitcast(self, dtype: DTypeLike) -> Self:
         """Reinterpret the bits as `dtype`; a different itemsize changes the size of the last axis.
 
         Raises RuntimeError if the bytes of the last axis are not a multiple of the new itemsize.

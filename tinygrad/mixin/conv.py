@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tinygrad.dtype import DType, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.helpers import ceildiv, flatten
 from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
 from tinygrad.mixin.winograd import TAPS, WinogradMixin
@@ -30,7 +30,7 @@ class ConvMixin(WinogradMixin):
         stride: Sizes = 1,
         dilation: Sizes = 1,
         padding: Sizes = 0,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
     ) -> Self:
         """Convolution over any number of spatial axes (as cross-correlation).
 

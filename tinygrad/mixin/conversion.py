@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
-    """`numpy`, `data`, `item`, `tolist`, `allclose`."""
+    """`numpy`, `data`, `item`, `tolist`, `allclose`, `float()`, `int()`, `bool()`."""
 
     __slots__ = ()
 
@@ -91,5 +91,17 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         return bool(self.isclose(other, rtol=rtol, atol=atol, equal_nan=equal_nan).all().item())
 
     def __bool__(self) -> bool:
-        """Raises TypeError: use `item`, `any` or `all`."""
-        raise TypeError("the truth value of a tensor is ambiguous; use .item(), .any() or .all()")
+        """Whether the only element is not zero. Raises TypeError for other sizes."""
+        if self.numel() != 1:
+            raise TypeError(
+                "the truth value of a tensor is ambiguous; use .item(), .any() or .all()"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        """The only element, truncated toward zero. Raises ValueError for other sizes."""
+        return int(self.item())
+
+    def __float__(self) -> float:
+        """The only element. Raises ValueError for other sizes."""
+        return float(self.item())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.dtype import DType, dtypes, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.helpers import prod
 from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.grad_mode import gradients_disabled, open_blocks
@@ -17,7 +17,7 @@ from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node, scalar_dtype
-from tinygrad.uop.device_value import TensorDevice, tensor_device
+from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, unshard_axis
 
@@ -73,10 +73,16 @@ class TensorCore(TensorBase):
             return x.cast(dtypes.default_int) if x.dtype is dtypes.index else x
         if type(x).__module__ == "numpy" and getattr(x, "shape", None) == ():
             return self._operand(x.item(), op)
+        if hasattr(x, "__array__"):
+            return self._from_host(x).uop
         raise TypeError(
             f"{op} takes a tensor or a number, not {x!r} of type {type(x).__name__}; "
             "wrap it: Tensor(...)"
         )
+
+    def _from_host(self, data: Any, dtype: DTypeLike | None = None) -> Self:
+        """A list or an array as a tensor on every device of this one."""
+        return type(self)(data, device=replicated(self.uop.device), dtype=dtype)  # type: ignore[call-arg]
 
     @property
     def dtype(self) -> DType:
@@ -183,7 +189,7 @@ class TensorCore(TensorBase):
             )
         return axis
 
-    def cast(self, dtype: DType | str) -> Self:
+    def cast(self, dtype: DTypeLike) -> Self:
         """Cast the values to `dtype`.
 
         >>> Tensor([-1, 2.5, 3], dtype=dtypes.float).cast(dtypes.int32).tolist()

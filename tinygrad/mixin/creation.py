@@ -10,7 +10,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.dtype import ConstType, DType, dtypes, to_dtype
+from tinygrad.dtype import ConstType, DTypeLike, dtypes, to_dtype
 from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
@@ -36,7 +36,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         cls,
         node: UOp,
         device: DeviceLike = None,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
         contiguous: bool = False,
     ) -> Self:
@@ -121,7 +121,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         cls,
         *shape: Any,
         device: DeviceLike = None,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
@@ -244,7 +244,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         cls,
         n: int,
         m: int | None = None,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         device: DeviceLike = None,
         requires_grad: bool | None = None,
     ) -> Self:

@@ -24,14 +24,21 @@ class JoiningMixin(CreationMixin):
 
     __slots__ = ()
 
-    def cat(self, *args: Self, dim: int = 0) -> Self:
-        """Concatenate along `dim`, in the common dtype.
+    def cat(self, *args: Self | Sequence[Self], dim: int = 0) -> Self:
+        """Concatenate along `dim`, in the common dtype. Takes tensors, or a sequence of them.
 
         Raises ValueError unless the sizes of all other axes agree.
 
         >>> Tensor([[1, 2]]).cat(Tensor([[3, 4]]), dim=1).tolist()
         [[1, 2, 3, 4]]
+        >>> Tensor.cat([Tensor([1]), Tensor([2])]).tolist()
+        [1, 2]
         """
+        first, *rest = _tensors("cat", self, args)
+        joined: Self = first._cat(rest, dim)
+        return joined
+
+    def _cat(self, args: Sequence[Self], dim: int) -> Self:
         axis = self._with_axes("cat")._axis(dim)
         for x in args:
             rest = [(a, b) for i, (a, b) in enumerate(zip(self.shape, x.shape)) if i != axis]
@@ -54,14 +61,17 @@ class JoiningMixin(CreationMixin):
         assert result is not None
         return self._derive(result, *args)
 
-    def stack(self, *args: Self, dim: int = 0) -> Self:
-        """Stack tensors of one shape along a new axis `dim`.
+    def stack(self, *args: Self | Sequence[Self], dim: int = 0) -> Self:
+        """Stack tensors of one shape along a new axis `dim`. Takes tensors, or a sequence of them.
 
         >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
         [[1, 3], [2, 4]]
+        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+        [[1, 2], [3, 4]]
         """
-        first, *rest = (x.unsqueeze(dim) for x in (self, *args))
-        return first.cat(*rest, dim=dim)
+        first, *rest = (x.unsqueeze(dim) for x in _tensors("stack", self, args))
+        joined: Self = first._cat(rest, dim)
+        return joined
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Roll along axes: elements past the end reappear at the start. None rolls the flat tensor.
@@ -90,7 +100,7 @@ class JoiningMixin(CreationMixin):
         """Elements `start` to `end` along one axis."""
         return self.shrink(tuple((start, end) if i == axis else None for i in range(self.ndim)))
 
-    def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:
+    def meshgrid(self, *args: Self | Sequence[Self], indexing: str = "ij") -> tuple[Self, ...]:
         """Coordinate grids of vectors; `indexing="xy"` swaps the first two axes.
 
         Raises RuntimeError for another `indexing`.
@@ -100,7 +110,7 @@ class JoiningMixin(CreationMixin):
         """
         if indexing not in ("ij", "xy"):
             raise RuntimeError(f'meshgrid: indexing must be "ij" or "xy", not {indexing!r}')
-        vectors = (self, *args)
+        vectors = _tensors("meshgrid", self, args)
         count = len(vectors)
         order = list(range(count))
         if indexing == "xy" and count > 1:
@@ -160,12 +170,20 @@ class JoiningMixin(CreationMixin):
         x = self
         for axis, (first, last) in enumerate(pairs):
             before, after = int(first), int(last)
-            x = x._slice_axis(axis, max(-before, 0), x.shape[axis] - max(-after, 0))
+            if mode != "reflect":
+                x = x._crop(axis, before, after)
             first_part = [x._border(axis, before, mode, True)] if before > 0 else []
             last_part = [x._border(axis, after, mode, False)] if after > 0 else []
             parts = [*first_part, x, *last_part]
-            x = parts[0].cat(*parts[1:], dim=axis)
+            x = parts[0]._cat(parts[1:], axis)
+            if mode == "reflect":
+                # as in torch, a mirror shows what is cropped on the other side
+                x = x._crop(axis, before, after)
         return x
+
+    def _crop(self, axis: int, before: int, after: int) -> Self:
+        """Without as many elements as negative padding removes."""
+        return self._slice_axis(axis, max(-before, 0), self.shape[axis] - max(-after, 0))
 
     def _border(self, axis: int, count: int, mode: str, before: bool) -> Self:
         size = self.shape[axis]
@@ -209,6 +227,20 @@ class JoiningMixin(CreationMixin):
         n = self.shape[0]
         rows = self.flatten()._padded_view(((0, n),)).reshape(n, n + 1)
         return rows.shrink(((0, n), (0, 1))).flatten()
+
+
+def _tensors(op: str, first: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
+    """The tensors of a call that takes them one by one, in a sequence, or the first before one.
+
+    Raises TypeError for anything else, and for none.
+    """
+    items = (first, *rest)
+    if len(items) < 3 and isinstance(items[-1], (list, tuple)):
+        items = (*items[:-1], *items[-1])
+    wrong = [x for x in items if not isinstance(x, JoiningMixin)]
+    if wrong or not items:
+        raise TypeError(f"{op} takes tensors, not {wrong[0]!r}" if wrong else f"{op} of no tensors")
+    return items
 
 
 def _add_disjoint(a: UOp, b: UOp, dtype: Any) -> UOp:

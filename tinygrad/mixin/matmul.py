@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_dtype
+from tinygrad.dtype import DTypeLike, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.helpers import argfix
+from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
@@ -23,7 +24,7 @@ class MatmulMixin(ReduceMixin):
 
     __slots__ = ()
 
-    def _sum_of_products(self, other: Self, axis: int, dtype: DType | str | None) -> Self:
+    def _sum_of_products(self, other: Self, axis: int, dtype: DTypeLike | None) -> Self:
         """`(self * other).sum(axis)`, computed in the accumulation dtype."""
         common = least_upper_dtype(self.dtype, other.dtype)
         wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
@@ -32,7 +33,7 @@ class MatmulMixin(ReduceMixin):
         result = product.sum(axis, dtype=wide)
         return result if dtype is not None else result.cast(common)
 
-    def dot(self, w: Self, dtype: DType | str | None = None) -> Self:
+    def dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
         """Matrix product over the last axis of `self` and the second to last (or only) of `w`.
 
         (..., n, k) and (..., k, m) to (..., n, m), with broadcast batch axes; a vector loses its
@@ -59,13 +60,14 @@ class MatmulMixin(ReduceMixin):
             x, w = x.unsqueeze(-2), w.unsqueeze(-3)
         return x._sum_of_products(w, -1, dtype)
 
-    def matmul(self, x: Self, reverse: bool = False, dtype: DType | str | None = None) -> Self:
+    def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Matrix product: `self @ x`, as `dot`; with `reverse`, `x @ self`.
 
         >>> Tensor([[1, 2], [3, 4]]).matmul(Tensor([[1, 0], [0, 1]])).tolist()
         [[1, 2], [3, 4]]
         """
-        return x.dot(self, dtype=dtype) if reverse else self.dot(x, dtype=dtype)
+        other = x if isinstance(x, TensorCore) else self._from_host(x)
+        return other.dot(self, dtype=dtype) if reverse else self.dot(other, dtype=dtype)
 
     def __matmul__(self, x: Self) -> Self:
         return self.matmul(x)
@@ -73,7 +75,9 @@ class MatmulMixin(ReduceMixin):
     def __rmatmul__(self, x: Self) -> Self:
         return self.matmul(x, True)
 
-    def linear(self, weight: Self, bias: Self | None = None, dtype: DType | None = None) -> Self:
+    def linear(
+        self, weight: Self, bias: Self | None = None, dtype: DTypeLike | None = None
+    ) -> Self:
         """Linear layer: `self @ weight + bias`; a `weight` with one axis multiplies elementwise.
 
         (..., k) with weight (k, m) and bias (m,) to (..., m), computed in `dtype` if given.
@@ -88,7 +92,7 @@ class MatmulMixin(ReduceMixin):
         return x if bias is None else x.add(bias)
 
     @classmethod
-    def einsum(cls, formula: str, *operands: Any, dtype: DType | str | None = None) -> Self:
+    def einsum(cls, formula: str, *operands: Any, dtype: DTypeLike | None = None) -> Self:
         """Einstein summation: letters name axes, and axes not in the result are summed over.
 
         Without "->", the result has the letters that occur once, in alphabetic order. "..." stands
@@ -131,7 +135,7 @@ class MatmulMixin(ReduceMixin):
         return rows.eq(columns).where(self, 0).sum(second, dtype=self.dtype)
 
     def _product_sum(
-        self, others: list[Self], axes: tuple[int, ...], dtype: DType | str | None
+        self, others: list[Self], axes: tuple[int, ...], dtype: DTypeLike | None
     ) -> Self:
         """The sum over `axes` of the product of this tensor and `others`."""
         common = least_upper_dtype(self.dtype, *(x.dtype for x in others))

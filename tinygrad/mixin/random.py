@@ -11,7 +11,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.dtype import DType, dtypes, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.helpers import argfix, prod
 from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.cumulative import CumulativeMixin
@@ -78,7 +78,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         cls,
         *shape: Any,
         device: DeviceLike = None,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         contiguous: bool = True,
         requires_grad: bool | None = None,
     ) -> Self:
@@ -109,7 +109,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     def randn(
         cls,
         *shape: Any,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
         device: DeviceLike = None,
         **kwargs: Any,
@@ -135,7 +135,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         return cls._random(normal.cast(dtype).uop, layout, True, requires_grad)
 
     def randn_like(
-        self, dtype: DType | str | None = None, requires_grad: bool | None = None, **kwargs: Any
+        self, dtype: DTypeLike | None = None, requires_grad: bool | None = None, **kwargs: Any
     ) -> Self:
         """`randn` with the shape, dtype and device of this tensor, unless given.
 
@@ -152,7 +152,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         *shape: Any,
         low: int = 0,
         high: int = 10,
-        dtype: DType | str = dtypes.int,
+        dtype: DTypeLike = dtypes.int,
         device: DeviceLike = None,
         requires_grad: bool | None = None,
         **kwargs: Any,
@@ -195,7 +195,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         *shape: Any,
         low: float = 0.0,
         high: float = 1.0,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
@@ -227,7 +227,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @classmethod
     def randperm(
-        cls, n: int, device: DeviceLike = None, dtype: DType | str = dtypes.int, **kwargs: Any
+        cls, n: int, device: DeviceLike = None, dtype: DTypeLike = dtypes.int, **kwargs: Any
     ) -> Self:
         """A random permutation of the integers below `n`.
 

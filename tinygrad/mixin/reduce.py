@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypeAlias, cast
 
-from tinygrad.dtype import DType, dtypes, least_upper_float, sum_acc_dtype, to_dtype
+from tinygrad.dtype import DTypeLike, dtypes, least_upper_float, sum_acc_dtype, to_dtype
 from tinygrad.helpers import prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
@@ -42,9 +42,7 @@ class ReduceMixin(CreationMixin):
             return result
         return result.reshape(tuple(s for i, s in enumerate(result.shape) if i not in axes))
 
-    def sum(
-        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
-    ) -> Self:
+    def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Sum. Small integers are promoted to int32 or uint32; half floats accumulate in float32.
 
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=1).tolist()
@@ -58,7 +56,7 @@ class ReduceMixin(CreationMixin):
         return self._derive(node)
 
     def prod(
-        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
+        self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None
     ) -> Self:
         """Product, in the dtype of the elements unless `dtype` is given.
 
@@ -206,7 +204,7 @@ class ReduceMixin(CreationMixin):
         exponentials = shifted.exp()
         return shifted, exponentials, exponentials.sum(axis, keepdim=True)
 
-    def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
         """Softmax: exponentials normalized to sum 1 along `axis`.
 
         >>> Tensor([0.0, 0.0]).softmax().tolist()
@@ -216,7 +214,7 @@ class ReduceMixin(CreationMixin):
         _, exponentials, total = x._shifted_exp(axis)
         return exponentials * total.reciprocal()
 
-    def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
         """Logarithm of the softmax, without underflow.
 
         >>> Tensor([0.0, -1000.0]).log_softmax().tolist()

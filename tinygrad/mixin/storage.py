@@ -21,9 +21,11 @@ from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import broadcast_node
 from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import computing_device, off_file
+from tinygrad.uop.sint import same_size
 
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
 
@@ -119,13 +121,14 @@ class StorageMixin(CreationMixin):
 
     @exclusive
     def assign(self, x: Any) -> Self:
-        """Write `x` in place; returns this tensor.
+        """Write `x`, broadcast and cast, in place; returns this tensor.
 
         This tensor, its views, the tensor that it is a view of, and the views of that see the new
         content, and no other tensors do. Memory is written when one of them is realized; a file at
         once, with a value on any device. The gradient of `x` is kept, unless this tensor is a leaf
         or never requires one: `requires_grad` was set to True, or is False. Raises ValueError if
-        shape or dtype differ, ShardingError if the devices do, RuntimeError for an expanded view.
+        it does not broadcast to the shape of this tensor, ShardingError if the devices differ,
+        RuntimeError for an expanded view.
 
         >>> Tensor([1, 2]).realize().assign(Tensor([3, 4])).tolist()
         [3, 4]
@@ -137,10 +140,7 @@ class StorageMixin(CreationMixin):
         if value is self.uop:
             return self
         if value.shape != self.shape or value.dtype != self.dtype:
-            raise ValueError(
-                f"assign: {value.dtype} of shape {value.shape} does not fit {self.dtype} of shape "
-                f"{self.shape}; cast or reshape it first"
-            )
+            value = self._fitted(value)
         if is_file(self.device):
             write(self, value)
             return self
@@ -150,6 +150,20 @@ class StorageMixin(CreationMixin):
             value = assigned_value(self, value, x._requires_grad)
         assign(self, value, self.device)
         return self
+
+    def _fitted(self, value: UOp) -> UOp:
+        """`value` with the shape and dtype of this tensor."""
+        own, given = self.shape, value.shape
+        lacking = len(own) - len(given)
+        if lacking < 0 or not all(
+            (isinstance(b, int) and b == 1) or same_size(a, b) for a, b in zip(own[lacking:], given)
+        ):
+            raise ValueError(
+                f"assign: a value of shape {given} does not broadcast to {own}; reshape it first"
+            )
+        if value.dtype != self.dtype:
+            value = off_file(value, computing_device(self.device)).cast(self.dtype)
+        return broadcast_node(value, own)
 
     def _check_same_devices(self, value: UOp) -> None:
         mine, theirs = self.device, value.device
