@@ -13,9 +13,10 @@ class GlobalCounters:
     """Counters of work since the last reset, and of allocated memory.
 
     `global_ops` counts arithmetic operations, `global_mem` the bytes that kernels read and write,
-    `bytes_moved` the bytes sent between devices, `mem_used` the bytes that are allocated, and
-    `mem_peak` their maximum since the reset. Dictionaries `*_per_device` have device names as keys;
-    messages count for their sender.
+    `bytes_moved` the bytes sent between devices, `mem_used` the bytes that are allocated,
+    `mem_peak` their maximum since the reset, and `mem_kept` the bytes that are free but kept for
+    reuse: `mem_used + mem_kept` is what the system has given. Dictionaries `*_per_device` have
+    device names as keys; messages count for their sender.
 
     >>> GlobalCounters.reset()
     >>> _ = (Tensor([1.0, 2.0]) * 2).realize()
@@ -32,6 +33,7 @@ class GlobalCounters:
     mem_used: ClassVar[int] = 0
     mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
     mem_peak: ClassVar[int] = 0
+    mem_kept: ClassVar[int] = 0
     mem_peak_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
 
     @staticmethod

@@ -248,6 +248,12 @@ PROFILE = ContextVar("PROFILE", 0, NO_EFFECT)
 VIZ = ContextVar("VIZ", 0, NO_EFFECT)
 MEMORY_PLANNER = ContextVar("MEMORY_PLANNER", 1, "1 lets buffers with disjoint lives share memory.")
 SCHEDULE_CACHE = ContextVar("SCHEDULE_CACHE", 1, "1 schedules graphs of the same structure once.")
+CACHE_MB = ContextVar(
+    "CACHE_MB",
+    256,
+    "The memory in MiB that plans and compiled kernels may keep together, by estimate; never more "
+    "than 1/16 of the memory that the process may use. The least recently used are dropped.",
+)
 CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
 CACHEDIR = ContextVar("CACHEDIR", "", "The folder of caches; empty is the user's cache folder.")
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")

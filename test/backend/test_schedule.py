@@ -204,15 +204,21 @@ def test_bound_values_are_not_part_of_the_structure() -> None:
 
 
 def test_the_plan_cache_is_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_cache, "limit", 3)
-    tensors = [tensor(size, 2).realize() for size in range(1, 6)]
+    tensors = [tensor(size, 2).realize() for size in range(2, 7)]
     plan_cache.clear()
+    for number in range(3):
+        (tensors[number] + 1).realize()
+    three, one = plan_cache.nbytes, plan_cache.nbytes // 3
+    monkeypatch.setattr(plan_cache, "limit", lambda: three + one // 2)
+    plan_cache.clear()
+    assert plan_cache.nbytes == 0
     for number in (0, 1, 2, 0, 3, 4):
         (tensors[number] + 1).realize()
     first, *others = plan_cache
     assert len(others) == 2
     (tensors[0] + 1).realize()
     assert list(plan_cache) == [*others, first]
+    assert plan_cache.nbytes == three
 
 
 def test_without_the_cache_results_are_the_same() -> None:

@@ -142,7 +142,7 @@ def test_one_kernel_is_compiled_for_all_devices():
     names = compiled_kernels.copy()
     compiled_kernels.clear()
     Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul_once, rule=RULE)[0].realize()
-    assert compiled_kernels == ["matmul_once"]
+    assert list(compiled_kernels) == ["matmul_once"]
     compiled_kernels.extend(names)
 
 

@@ -21,6 +21,8 @@ SOURCE = ROOT / "tinygrad"
 LAYERS = (
     {
         "settings",
+        "caches",
+        "memory_limit",
         "atomic_file",
         "diskcache",
         "fast_enum",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.device import Buffer, Device
 from tinygrad.execution.buffers import bind_buffers, device_buffers
-from tinygrad.execution.lru_table import LruTable
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
@@ -75,9 +75,20 @@ def _is_halo(node: UOp) -> bool:
     return isinstance(node.device, Sharding) and node.device.has_intervals
 
 
-MAX_PLANS = 1024
-"""The size of the schedule cache; the plan that was used longest ago is dropped first."""
-plan_cache: LruTable[tuple[Any, ...], ExecutionPlan] = LruTable(MAX_PLANS)
+ENTRY_BYTES = 1 << 10
+"""An estimate of the bytes of an item or an entry of a plan, with its place in memory."""
+
+
+def _plan_bytes(key: tuple[Any, ...], plan: ExecutionPlan) -> int:
+    """An estimate of the bytes that a plan keeps: its key, its kernels and its items."""
+    nodes = sum(len(ast.toposort()) for ast in plan.kernels) + len(key[0].toposort())
+    parts = len(plan.entries) + sum(item.size for item in plan.items)
+    return nodes * NODE_BYTES + parts * ENTRY_BYTES
+
+
+plan_cache: LruTable[tuple[Any, ...], ExecutionPlan] = LruTable(
+    lambda: cache_bytes() // 3, _plan_bytes
+)
 
 
 def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:

@@ -7,7 +7,6 @@ that holds an output of the plan has a buffer of its own, so that it can outlive
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tinygrad.device import Buffer
 from tinygrad.execution.capture import Capture, capturing
@@ -15,8 +14,6 @@ from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
 from tinygrad.schedule.execution_plan import ExecutionPlan, StorageEntry
 from tinygrad.settings import MEMORY_PLANNER
 
-MAX_LAYOUTS = 1024
-"""The number of plans whose memory layouts are cached."""
 SMALL_TEMPORARY_BYTES = 1 << 14
 """The memory of temporaries up to this size is reused late."""
 REUSE_DELAY_ITEMS = 8
@@ -44,9 +41,15 @@ class TemporaryLayout:
     arenas: dict[str, int]
 
 
-@lru_cache(MAX_LAYOUTS)
 def memory_layout(found: ExecutionPlan, share: bool) -> TemporaryLayout:
-    """Place temporaries. With `share`, those that hold no output share arenas by lifetime."""
+    """Place temporaries, once. With `share`, those that hold no output share arenas by lifetime."""
+    layout = found.layouts.get(share)
+    if layout is None:
+        layout = found.layouts[share] = _place_temporaries(found, share)
+    return layout
+
+
+def _place_temporaries(found: ExecutionPlan, share: bool) -> TemporaryLayout:
     kept = {p.entry for parts in found.outputs if parts is not None for p in parts}
     spans = _spans(found)
     members: dict[str, list[tuple[int, int]]] = {}

@@ -11,18 +11,15 @@ from __future__ import annotations
 import ctypes
 import time
 
-from tinygrad.allocator import Allocation, FreeLists
+from tinygrad.allocator import Allocation
 from tinygrad.device import Buffer, Compiled
 from tinygrad.dtype import dtypes
 from tinygrad.runtime.support.c_compiler import compile_c
-from tinygrad.runtime.support.host_memory import HostAllocator, physical_memory
+from tinygrad.runtime.support.host_memory import HostAllocator
 from tinygrad.runtime.support.llvm import DEFAULT_FLAGS, VECTORIZED_FLAGS, compile_llvm, link
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.runtime.support.worker_pool import worker_pool
 from tinygrad.settings import CPU_LLVM, thread_count
-
-# Shared by all CPU devices: they use the same memory.
-FREE_LISTS = FreeLists(physical_memory() // 4)
 
 
 class CPUAllocator(HostAllocator):
@@ -72,7 +69,7 @@ def open_device(name: str) -> Compiled:
     """Opens a CPU device. CPU_LLVM selects the renderer: LLVM IR, or C."""
     return Compiled(
         name,
-        CPUAllocator(name, FREE_LISTS),
+        CPUAllocator(name),
         renderer="llvm" if CPU_LLVM else "c",
         compiler=_compile_llvm if CPU_LLVM else _compile_c,
         runtime=CPUProgram,

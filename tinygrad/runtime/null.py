@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.allocator import Allocator, BufferSpec
+from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Compiled
 from tinygrad.dtype import dtypes
 from tinygrad.settings import thread_count
@@ -50,7 +50,7 @@ def open_device(name: str) -> Compiled:
     """Opens a device with the renderer of the CPU."""
     return Compiled(
         name,
-        NullAllocator(name),
+        NullAllocator(name, FreeLists(0)),
         renderer="llvm",
         compiler=lambda source, _: source.encode(),
         runtime=NullProgram,

@@ -8,9 +8,9 @@ as one object.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+from tinygrad.caches import cached_function
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 
@@ -103,7 +103,7 @@ def _unbind(node: UOp, values: dict[str, int]) -> UOp:
     return variable
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def _is_known(arg: Any) -> bool:
     """Whether the argument of a movement op has no symbolic size."""
     return all(map(_is_known, arg)) if isinstance(arg, tuple) else not isinstance(arg, UOp)

@@ -6,10 +6,11 @@ inputs` is the k-th buffer of the canonical graph; the others are allocated for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from tinygrad.dtype import DType
+from tinygrad.helpers import dedup
 from tinygrad.uop.args import CommInfo, KernelInfo
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import SpecError
@@ -50,6 +51,11 @@ class KernelItem:
         """The numbers of the entries that it uses."""
         return {piece.entry for arguments in self.arguments for piece in arguments}
 
+    @property
+    def size(self) -> int:
+        """The number of its arguments on all devices."""
+        return sum(map(len, self.arguments))
+
 
 class PlannedMessage(NamedTuple):
     """A point-to-point message: `source` is copied to `destination`, of equal size."""
@@ -70,6 +76,11 @@ class TransferItem:
         """The numbers of the entries that it uses."""
         return {piece.entry for message in self.messages for piece in message}
 
+    @property
+    def size(self) -> int:
+        """The number of its messages."""
+        return len(self.messages)
+
 
 Item = KernelItem | TransferItem
 
@@ -79,7 +90,8 @@ class ExecutionPlan:
     """Items in the order in which they run; `outputs[i]` are the slices that hold output number i,
     one a device, or None where the output is a buffer or was assigned to one.
 
-    `written` are the entries that items write, `variables` the Variables that they read.
+    `written` are the entries that items write, `variables` the Variables that they read. `layouts`
+    are the memory layouts of its temporaries, without and with shared memory, where placed already.
     """
 
     inputs: int
@@ -88,6 +100,12 @@ class ExecutionPlan:
     outputs: tuple[tuple[StorageSlice, ...] | None, ...]
     written: frozenset[int]
     variables: tuple[UOp, ...]
+    layouts: dict[bool, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def kernels(self) -> list[UOp]:
+        """The tensor forms of its kernels, each once."""
+        return dedup(item.ast for item in self.items if isinstance(item, KernelItem))
 
     @property
     def temporary(self) -> range:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from tinygrad.caches import cached_function
 from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int, max_size
 
 
@@ -23,7 +24,7 @@ class Piece:
     region: Region
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple[Piece, ...], ...]:
     """For each device of `dst`, the pieces of `src` that tile its region, its own piece first.
 

@@ -15,6 +15,7 @@ import mmap
 from typing import Any
 
 from tinygrad.allocator import OutOfMemoryError
+from tinygrad.caches import drop_caches
 
 HEADROOM_BYTES = 64 << 20
 HEADROOM_MAPPINGS = 16
@@ -25,7 +26,8 @@ def require_headroom(purpose: str) -> None:
     """Raises OutOfMemoryError unless there is address space for a call into LLVM."""
     if _has_headroom():
         return
-    # kernels in reference cycles are still mapped
+    # cached kernels, and kernels in reference cycles, are still mapped
+    drop_caches()
     gc.collect()
     if not _has_headroom():
         raise OutOfMemoryError(

@@ -1,20 +1,28 @@
 """Host memory as device memory.
 
-Handles are addresses. numpy allocates the memory, because it requests huge pages for large arrays.
-Allocations are aligned to cache lines.
+Handles are addresses. Large blocks are mappings of their own, so that freeing one gives its memory
+back to the system, and ask for huge pages. Allocations are aligned to cache lines.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import os
+import mmap
 from typing import Any
 
 import numpy as np
 
-from tinygrad.allocator import Allocation, Allocator, BufferSpec
+from tinygrad.allocator import Allocation, Allocator, BufferSpec, FreeLists
+from tinygrad.memory_limit import memory_limit
 
 ALIGNMENT = 64
+MAPPED_BYTES = 1 << 18
+"""Blocks from this size on are mappings of their own."""
+HUGE_PAGES_BYTES = 1 << 22
+"""Blocks from this size on ask for huge pages."""
+FREE_LISTS = FreeLists(memory_limit() // 4)
+"""Shared by all devices whose memory is that of the host."""
 
 
 def get_host_address(data: memoryview) -> int:
@@ -31,20 +39,34 @@ def get_host_address(data: memoryview) -> int:
 
 def allocate_host(nbytes: int) -> tuple[int, Any]:
     """Allocates aligned memory. Returns its address and the object that owns it."""
+    if nbytes >= MAPPED_BYTES:
+        return _map(nbytes)
     owner = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = owner.__array_interface__["data"][0]
     return start + -start % ALIGNMENT, owner
 
 
-def physical_memory() -> int:
-    """The size of this machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _map(nbytes: int) -> tuple[int, Any]:
+    """Maps zeroed pages. Returns their address and the object that owns them."""
+    try:
+        mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"cannot map {nbytes} bytes") from error
+    if nbytes >= HUGE_PAGES_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    # the mapping is closed with the last object that refers to its bytes
+    owner = np.frombuffer(mapping, np.uint8)
+    return owner.__array_interface__["data"][0], owner
 
 
 class HostAllocator(Allocator):
     """Allocates host memory. Existing host memory becomes a buffer without a copy."""
 
     addressable = True
+
+    def __init__(self, device: str, free_lists: FreeLists = FREE_LISTS) -> None:
+        super().__init__(device, free_lists)
 
     def wrap_host_memory(self, data: memoryview) -> Allocation | None:
         return Allocation(None, get_host_address(data), data.nbytes, data, readonly=data.readonly)

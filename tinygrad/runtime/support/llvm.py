@@ -187,7 +187,7 @@ class LinkedCode:
 
 # A linker never frees some memory per library. So a new linker replaces it after this many, and it
 # is freed with the last of its libraries.
-LIBRARIES_PER_LINKER = 256
+LIBRARIES_PER_LINKER = 64
 _library_numbers = itertools.count()
 
 

@@ -6,9 +6,9 @@ views that are called disjoint are so for all values of the Variables in them.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TypeAlias
 
+from tinygrad.caches import cached_function
 from tinygrad.dtype import dtypes
 from tinygrad.schedule.kernel.movement_index import as_index, flat_index, movement_index
 from tinygrad.uop import GroupOp, Ops
@@ -19,7 +19,7 @@ Intervals: TypeAlias = tuple[tuple[sint, sint], ...]
 """A first index and an end for each axis."""
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def are_disjoint(a: UOp, b: UOp) -> bool:
     """Whether two views of PARAMs of one shape have no element in common."""
     if a.base.shape != b.base.shape:
@@ -33,7 +33,7 @@ def _do_not_overlap(a: tuple[sint, sint], b: tuple[sint, sint]) -> bool:
     return resolve(a[1] <= b[0], False) or resolve(b[1] <= a[0], False)
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def intervals(view: UOp) -> Intervals:
     """Constant bounds of the elements of a view: for each axis, and for the row-major position."""
     index = tuple(
@@ -57,7 +57,7 @@ def slice_bounds(view: UOp) -> Intervals:
     return bounds
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def views_of(value: UOp, slot: int) -> tuple[UOp, ...]:
     """The views through which a kernel's tensor form reads PARAM number `slot`."""
     found: dict[UOp, None] = {}

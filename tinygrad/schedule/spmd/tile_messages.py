@@ -10,12 +10,12 @@ cell each, unless the array ends within a tile.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from tinygrad.caches import cached_function
 from tinygrad.helpers import prod
 from tinygrad.schedule.spmd.local import local_shape
 from tinygrad.sharding import Sharding
@@ -49,7 +49,7 @@ def tile_counts(shape: Sequence[sint], tile: Sequence[sint]) -> tuple[int, ...]:
     )
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_function(1024)
 def tile_messages(
     source: TensorDevice,
     target: TensorDevice,

@@ -8,9 +8,9 @@ nearest layout under which each device computes its shard of the result from its
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
 from typing import Any
 
+from tinygrad.caches import cached_function
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
     LAYOUT_RULES,
@@ -69,7 +69,7 @@ def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
     return best
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def _layout_for_movement(layout: Sharding, shape: tuple[Any, ...], op: Ops, arg: Any) -> Sharding:
     slid = source_layouts(op.name, layout, shape, arg) if op.name in RANGE_OPS else []
     options: list[list[Placement]] = [
