@@ -6,10 +6,10 @@ node that is rebuilt keeps its rule.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
 
 CustomRule = Callable[..., Sequence[UOp | None]]
@@ -23,7 +23,7 @@ class CustomGradient:
     rule: CustomRule
 
 
-_custom: weakref.WeakKeyDictionary[UOp, CustomGradient] = weakref.WeakKeyDictionary()
+_custom = NodeTable[CustomGradient]()
 
 
 def with_gradient(node: UOp, rule: CustomRule, *sources: UOp) -> UOp:

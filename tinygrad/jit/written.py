@@ -72,7 +72,7 @@ class WrittenMemory:
         writes_inputs = self.inputs and (inputs.signature, inputs.shared) == self._kind
         is_alone = known is not None and known.are_all() and not views_apart(self._bases)
         if is_alone and not writes_inputs and not results:
-            if len(histories.definitions) and any(x in histories.definitions for x in self._bases):
+            if any(x in histories.definitions for x in self._bases):
                 histories.overwritten(self._bases)
             return
         memory = [*self._bases]

@@ -111,7 +111,7 @@ def _with_stored_values(results: dict[UOp, UOp], paths: Paths) -> dict[UOp, UOp]
         and buffer not in placeholders
         and not _is_maximum(definition)
     }
-    if not done and not len(placeholders):
+    if not done and not placeholders:
         return results
     stack = list(results.values())
     while stack:

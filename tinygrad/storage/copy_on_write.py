@@ -9,17 +9,16 @@ and no other tensor does.
 
 from __future__ import annotations
 
-import weakref
-
 from tinygrad.storage.aliases import is_leaf, set_whole, whole_tensor, whole_value
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
+from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
 
 # the BUFFERs and ASSIGNs to BUFFERs that tensors refer to that are no aliases
-_shared: weakref.WeakSet[UOp] = weakref.WeakSet()
+_shared = NodeTable[None]()
 
 
 class RealizedAliases:
@@ -36,7 +35,7 @@ class RealizedAliases:
         if base.op is Ops.BUFFER:
             own = holder if isinstance(holder, AliasGroup) else holder._aliases or holder
             if self._owners.setdefault(base, own) is not own:
-                _shared.add(base)
+                _shared[base] = None
 
 
 def mark_shared(node: UOp) -> None:
@@ -45,7 +44,7 @@ def mark_shared(node: UOp) -> None:
     """
     base = view_base(node)
     if base.op in {Ops.BUFFER, Ops.ASSIGN}:
-        _shared.add(base)
+        _shared[base] = None
 
 
 def copy_on_write(tensor: TensorBase) -> None:
@@ -66,7 +65,7 @@ def copy_on_write(tensor: TensorBase) -> None:
     if not is_leaf(tensor) and any(map(is_leaf, others.values())):
         others = {mine: tensor}
     else:
-        _shared.discard(base)
+        _shared.pop(base)
     for other in others.values():
         whole = whole_tensor(other)
         set_whole(whole, whole.uop.substitute({base: in_own_memory(base)}))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
+from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
 
 # a list of users is cleared of dead ones at this length, at twice this length, and so on
@@ -22,9 +23,7 @@ class Dependents:
     """
 
     def __init__(self) -> None:
-        self._users: weakref.WeakKeyDictionary[UOp, list[weakref.ref[UOp]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._users = NodeTable[list[weakref.ref[UOp]]]()
 
     def register(self, roots: Iterable[UOp]) -> None:
         """Register `roots` and everything below them."""
@@ -51,7 +50,7 @@ class Dependents:
         found = set(nodes)
         stack = list(found)
         while stack:
-            for ref in self._users.get(stack.pop(), ()):
+            for ref in self._users.get(stack.pop()) or ():
                 user = ref()
                 if user is not None and user not in found:
                     found.add(user)

@@ -29,6 +29,7 @@ from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
 from tinygrad.storage.views import selected_shard, view_base
 from tinygrad.uop import Ops
+from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep, update_view
 
@@ -73,22 +74,22 @@ class Keep(enum.Enum):
 
 
 class Histories:
-    """The definitions of BUFFERs, all in weak tables: a definition lives as long as its BUFFER."""
+    """The definitions of BUFFERs: a definition lives as long as its BUFFER."""
 
     def __init__(self) -> None:
-        self.definitions: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
-        self.lost: weakref.WeakKeyDictionary[UOp, Lost] = weakref.WeakKeyDictionary()
+        self.definitions = NodeRegistry[UOp]()
+        self.lost = NodeRegistry[Lost]()
         # the undecided values among `definitions`, oldest first, and how many are above each other
-        self._depths: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+        self._depths = NodeRegistry[int]()
         # definitions whose dependents are not known yet
         self._unregistered: list[weakref.ref[UOp]] = []
-        self.placeholders: weakref.WeakSet[UOp] = weakref.WeakSet()
+        self.placeholders = NodeRegistry[None]()
         # the leaf that a placeholder is the older content of
-        self._leaves: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
+        self._leaves = NodeRegistry[weakref.ref[UOp]]()
 
     def __bool__(self) -> bool:
         """Whether a gradient may meet a history, or the lack of one."""
-        return bool(len(self.definitions) or len(self.lost))
+        return bool(self.definitions or self.lost)
 
     # ---- reading ----
 
@@ -103,7 +104,7 @@ class Histories:
 
     def older_views(self, nodes: Iterable[UOp]) -> dict[UOp, UOp]:
         """The views (values) of leaves among `nodes`, by the same views of older content."""
-        if not len(self._leaves):
+        if not self._leaves:
             return {}
         leaves = [(old, ref()) for old, ref in self._leaves.items()]
         return {
@@ -127,7 +128,7 @@ class Histories:
         """
         states: dict[UOp, list[GradState]] = {}
         for x, path in paths:
-            if path and not any(node.op is Ops.DETACH for node in path):
+            if path and not _is_detached(path):
                 found = states.setdefault(path[-1], [])
                 if isinstance(x, TensorBase):
                     found.append(x._requires_grad)
@@ -150,9 +151,10 @@ class Histories:
         are now.
         """
         writes = [key for key in table if key.op in _IN_PLACE]
-        if not (kept or len(self.definitions) or (writes and len(self.lost))):
+        has_definitions = bool(self.definitions)
+        if not (kept or has_definitions or (writes and self.lost)):
             return
-        if not len(self.definitions) and self._stay_cut(table, kept):
+        if not has_definitions and self._stay_cut(table, kept):
             return
         new = {
             table[key]: key
@@ -160,7 +162,7 @@ class Histories:
             if key.op not in _IN_PLACE and _is_moved(key, table[key])
         }
         outcome = {buffer: kept[key] for buffer, key in new.items()}
-        if writes or len(table) > 1 or len(self.definitions):
+        if writes or len(table) > 1 or has_definitions:
             contents, older = _contents(writes, table)
             seeds = {key: place for key, place in table.items() if key not in older}
             for memory, (write, value) in contents.items():
@@ -172,6 +174,7 @@ class Histories:
                         new[memory] = value
             self._replace(seeds, older, new, contents)
         else:
+            self._unregistered.clear()
             self._add(new)
         for buffer, keep in outcome.items():
             if keep is Keep.RELEASED:
@@ -196,13 +199,17 @@ class Histories:
 
     def overwritten(self, memory: Iterable[UOp]) -> None:
         """Note that code outside of the graph overwrites these BUFFERs with data."""
-        if len(self.definitions) or len(self.lost):
+        if self:
             self._replace({}, {}, {}, dict.fromkeys(memory))
 
     def _add(self, new: dict[UOp, UOp]) -> None:
         """Add definitions that read what their values were computed from."""
-        self.definitions.update(new)
-        self._unregistered.extend(map(weakref.ref, new.values()))
+        for buffer, definition in new.items():
+            self._define(buffer, definition)
+
+    def _define(self, buffer: UOp, definition: UOp) -> None:
+        self.definitions[buffer] = definition
+        self._unregistered.append(weakref.ref(definition))
 
     def _replace(
         self,
@@ -243,8 +250,7 @@ class Histories:
                         rebuilt(x, above, done)
                 changed = with_rebuilt_sources(definition, done)
                 carry_over_to(changed, definition, done)
-            self.definitions[buffer] = changed
-            self._unregistered.append(weakref.ref(changed))
+            self._define(buffer, changed)
         carry_over(done)
 
     def _placeholders_for(
@@ -265,7 +271,7 @@ class Histories:
                 continue
             old = UOp.new_buffer(memory.device, memory.arg.shape, memory.dtype)
             found[memory] = old
-            self.placeholders.add(old)
+            self.placeholders[old] = None
             if memory in self._depths:
                 self._depths[old] = self._depths[memory]
             if memory in self.lost:
@@ -281,46 +287,45 @@ class Histories:
         for buffer in buffers:
             definition = self.definitions[buffer]
             if definition.op is Ops.COPY and is_on_host(definition.src[0]):
-                del self.definitions[buffer]  # new data
+                self.definitions.pop(buffer)  # new data
                 continue
-            order = definition.toposort(gate=lambda node: node.op is not Ops.DETACH)
-            below = [x for x in order if x.op is Ops.BUFFER and not is_on_host(x)]
-            depth = 1 + max((self._depths.get(node, 0) for node in below), default=0)
-            lost = [self.lost[node] for node in below if node in self.lost]
+            known = _floats_below(definition)
+            memory = [x for x in known if x.op is Ops.BUFFER and not is_on_host(x)]
+            below = [definition] if definition.op is Ops.BUFFER else memory
+            depth = 1 + max([self._depths.get(node) or 0 for node in below], default=0)
+            lost = [found for node in below if (found := self.lost.get(node)) is not None]
             if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
                 self._cut(buffer, lost)
-                continue
-            if self._is_useful(definition):
+            elif self._is_useful(known, memory):
                 self._depths[buffer] = depth
             else:
-                del self.definitions[buffer]
-        while len(self._depths) > MAX_UNDECIDED:
-            self._cut(next(iter(self._depths)), ())
+                self.definitions.pop(buffer)
+        if self._depths.has_more_than(MAX_UNDECIDED):
+            for buffer in self._depths.nodes()[:-MAX_UNDECIDED]:
+                self._cut(buffer, ())
 
-    def _is_useful(self, definition: UOp) -> bool:
-        """Whether a gradient may be wanted by a node below an undecided value. If not, the
-        histories below it are dropped too.
+    def _is_useful(self, known: dict[UOp, None], memory: list[UOp]) -> bool:
+        """Whether a gradient may be wanted by a node below an undecided value: `known` are the
+        floats between it and stored ones, `memory` these. If not, the histories below it are
+        dropped too.
         """
-        seen: set[UOp] = set()
-        stack = list(definition.src)
-        while stack:
-            node = stack.pop()
-            if node in seen or not dtypes.is_float(node.dtype):
-                continue
-            seen.add(node)
-            if node.op is Ops.BUFFER:
-                below = self.definitions.get(node)
-                if node in self.lost or (below is not None and node not in self._depths):
-                    return True
-                if below is not None:
-                    stack.append(below)
-            elif node.op is not Ops.DETACH:
-                stack.extend(node.src)
-        if any(x.uop in seen and x._requires_grad is not False for x in live_tensors.one_by_one()):
+        if _is_wanted(known):
             return True
-        for node in seen:
-            if self._depths.pop(node, None) is not None:
-                del self.definitions[node]
+        nearest = len(known)
+        while memory:
+            node = memory.pop()
+            definition = self.definitions.get(node)
+            if node in self.lost or (definition is not None and node not in self._depths):
+                return True
+            if definition is not None:
+                found = _floats_below(definition)
+                memory += [x for x in found if x.op is Ops.BUFFER and x not in known]
+                known |= found
+        if len(known) > nearest and _is_wanted(known):
+            return True
+        for node in known:
+            if self._depths.pop(node) is not None:
+                self.definitions.pop(node)
         return False
 
     def _cut(self, buffer: UOp, below: Iterable[Lost]) -> None:
@@ -345,13 +350,13 @@ class Histories:
     def forget(self, node: UOp) -> None:
         """Drop the history of what has become a leaf."""
         buffer = view_base(node)
-        self.definitions.pop(buffer, None)
-        self._depths.pop(buffer, None)
-        self.lost.pop(buffer, None)
+        self.definitions.pop(buffer)
+        self._depths.pop(buffer)
+        self.lost.pop(buffer)
 
     def _lose(self, buffer: UOp, reason: Reason, first: int = 0) -> None:
-        self.definitions.pop(buffer, None)
-        self._depths.pop(buffer, None)
+        self.definitions.pop(buffer)
+        self._depths.pop(buffer)
         self.lost[buffer] = Lost(reason, first, live_tensors.now())
 
 
@@ -394,6 +399,30 @@ def _keep(key: UOp, states: list[GradState] | None) -> Keep:
     if any(x is not False and x is not Derived.DIFFERENTIATED for x in states):
         return Keep.BOUNDED
     return Keep.RELEASED if Derived.DIFFERENTIATED in states else Keep.NEVER
+
+
+def _floats_below(definition: UOp) -> dict[UOp, None]:
+    """What a gradient may go through below a definition, as far as stored values."""
+    found: dict[UOp, None] = {}
+    stack = list(definition.src)
+    while stack:
+        node = stack.pop()
+        if node not in found and dtypes.is_float(node.dtype):
+            found[node] = None
+            if node.src and node.op is not Ops.DETACH:
+                stack.extend(node.src)
+    return found
+
+
+def _is_wanted(nodes: Collection[UOp]) -> bool:
+    """Whether a live tensor that may require a gradient refers to one of `nodes`."""
+    return any(x.uop in nodes and x._requires_grad is not False for x in live_tensors.one_by_one())
+
+
+def _is_detached(path: list[UOp]) -> bool:
+    if len(path) == 1:
+        return path[0].op is Ops.DETACH
+    return any(node.op is Ops.DETACH for node in path)
 
 
 def _is_moved(key: UOp, place: UOp) -> bool:

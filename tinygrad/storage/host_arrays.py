@@ -8,7 +8,6 @@ share memory; writing to the array afterwards changes no other tensor.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -30,6 +29,7 @@ from tinygrad.helpers import fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import broadcast_node, const_node
 from tinygrad.uop.device_value import is_file
+from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 # the BUFFERs on "NPY", and tensors in files
-_host_buffers: weakref.WeakSet[UOp] = weakref.WeakSet()
+_host_buffers = NodeRegistry[None]()
 
 
 def is_on_host(node: UOp) -> bool:
@@ -48,7 +48,7 @@ def is_on_host(node: UOp) -> bool:
 
 def any_on_host() -> bool:
     """Whether there is any such BUFFER."""
-    return len(_host_buffers) > 0
+    return bool(_host_buffers)
 
 
 def data_node(data: Any, dtype: DType | None) -> UOp:
@@ -147,7 +147,7 @@ def memory_node(data: memoryview, shape: Sequence[int], dtype: DType, device: st
     node = UOp.new_buffer(device, tuple(shape), dtype)
     bind_buffers(node, [Buffer.from_memoryview(device, dtype, data)])
     if device == "NPY":
-        _host_buffers.add(node)
+        _host_buffers[node] = None
     return node
 
 
@@ -195,13 +195,13 @@ def file_node(path: Path) -> UOp:
 def file_buffer(buffer: Buffer, shape: tuple[int, ...]) -> UOp:
     """A BUFFER in the part of a file that `buffer` is."""
     node = bind_buffers(UOp.new_buffer(buffer.device, shape, buffer.dtype), [buffer])
-    _host_buffers.add(node)
+    _host_buffers[node] = None
     return node
 
 
 def file_buffers() -> list[UOp]:
     """The BUFFERs in files."""
-    return [node for node in list(_host_buffers) if is_file(node.device)]
+    return [node for node in _host_buffers.nodes() if is_file(node.device)]
 
 
 def host_array(data: Any) -> Array:

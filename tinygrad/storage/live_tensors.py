@@ -58,7 +58,10 @@ class LiveTensors:
 
     def one_by_one(self) -> Iterator[TensorBase]:
         """The tensors, for a search that may end early."""
-        return (x for ref in list(self._refs.values()) if (x := ref()) is not None)
+        for ref in list(self._refs.values()):
+            tensor = ref()
+            if tensor is not None:
+                yield tensor
 
     def __len__(self) -> int:
         return len(self._refs)

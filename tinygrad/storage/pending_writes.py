@@ -7,7 +7,6 @@ it meant when it was built, whatever is assigned later to the memory that it rea
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -16,21 +15,22 @@ from tinygrad.storage.dependents import dependents
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.views import movement_base, view_base
 from tinygrad.uop import Ops
+from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
 
 # ASSIGNs to buffers that other tensors may read; while there are none, no search is needed
-_pending: weakref.WeakSet[UOp] = weakref.WeakSet()
+_pending = NodeRegistry[None]()
 
 
 def note_write(node: UOp) -> None:
     """Register an ASSIGN to a buffer that other tensors may read."""
-    _pending.add(node)
+    _pending[node] = None
 
 
 def renote_write(old: UOp, new: UOp) -> None:
     """Register `new`, the rebuilt form of `old`, if `old` was registered."""
     if old.op is Ops.ASSIGN and old in _pending:
-        _pending.add(new)
+        _pending[new] = None
 
 
 def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
@@ -39,7 +39,7 @@ def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
     These come first, so that such a value is complete before the buffer is overwritten: if it
     cannot be computed, nothing is lost.
     """
-    if not len(_pending):
+    if not _pending:
         return roots
     found = dict.fromkeys(roots)
     seen: dict[UOp, None] = {}

@@ -19,6 +19,7 @@ From the bottom up:
         kernel_language
     ops                              `UOp`, composed of the families
     broadcast, slice_assign          functions of `UOp`s
+    node_table                       facts about `UOp`s beside the graph
 """
 
 from tinygrad.fast_enum import Enum, auto

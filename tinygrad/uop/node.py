@@ -44,6 +44,7 @@ class Node(MathMixin):
         "_verified",
         "arg",
         "dtype",
+        "facts",
         "memory",
         "op",
         "src",
@@ -60,6 +61,8 @@ class Node(MathMixin):
     # the memory of a BUFFER that has some, a Buffer or a MultiBuffer, which lives as long as the
     # node does; written by `execution.buffers` alone
     memory: Any
+    # what is known of the node beside the graph, by `NodeTable`
+    facts: dict[Any, Any] | None
     # cached properties
     _bounds: Any
     _device: Any
@@ -83,7 +86,7 @@ class Node(MathMixin):
         self.dtype = dtype
         self.src = src
         self.arg = arg
-        self.user_line = self.memory = None
+        self.user_line = self.memory = self.facts = None
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
         self._verified = ()
         new = NodeRef(self, node_died)
