@@ -13,10 +13,12 @@ import pytest
 
 import test.fuzz_state.statements  # noqa: F401  declares all statements
 from test.fuzz_state import reference
-from test.fuzz_state.check import Finding, Invalid, compare, difference
+from test.fuzz_state.check import compare, difference
 from test.fuzz_state.generate import GROUPS, random_program
-from test.fuzz_state.program import run
-from test.fuzz_state.shrink import shrink
+from test.fuzz_state.program import Program, run
+from test.fuzz_state.shrink import candidates
+from test.fuzzing.findings import Finding, Invalid
+from test.fuzzing.shrink import shrink
 from tinygrad import Tensor
 
 # each group with the groups that its programs draw from
@@ -25,7 +27,7 @@ DRAWN = {"state": STATE, "gradients": ["gradients", *STATE], "jit": ["jit", *STA
 SLOW_SEEDS = [range(start, start + 100) for start in range(100, 500, 100)]
 
 
-def search(groups: list[str], seeds: range) -> Finding | None:
+def search(groups: list[str], seeds: range) -> Finding[Program] | None:
     """The first finding among the programs with these seeds, on one device and in layouts."""
     for seed in seeds:
         program = random_program(random.Random(seed), groups)
@@ -68,7 +70,7 @@ def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Tensor, "detach", Tensor.clone)
     finding = search(STATE, range(200))
     assert finding is not None
-    found = shrink(finding, compare, limit_s=10)
+    found = shrink(finding, compare, candidates, limit_s=10)
     assert found.kind == "wrong value"
     drawn = [x.drawn for x in found.program.statements]
     assert "detached" in drawn

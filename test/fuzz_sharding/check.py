@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from test.fuzz_sharding.program import Array, Program, Step, execute
+from test.fuzzing.findings import Finding, Invalid, difference_in_kind, failure
 from tinygrad import Sharding, Tensor, TinyJit, UOp, dtypes
 from tinygrad.execution import CommTrace
 
@@ -21,22 +21,6 @@ TOLERANCE = {dtypes.double: 1e-9, dtypes.float: 2e-5, dtypes.half: 2e-2, dtypes.
 
 # values and their tolerance
 Result: TypeAlias = tuple[Array, float]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A mismatch, in one line, and the program that shows it."""
-
-    kind: str
-    message: str
-    program: Program
-
-    def __str__(self) -> str:
-        return f"# {self.kind}: {self.message}\n{self.program}"
-
-
-class Refused(Exception):
-    """The program does not run on one device, so there is nothing to compare."""
 
 
 def tensors(program: Program, names: dict[str, Any]) -> list[Tensor]:
@@ -101,10 +85,9 @@ def numbers(results: Iterable[Tensor]) -> list[Result]:
 
 def difference(found: Array, expected: Array, tolerance: float) -> str | None:
     """A description of the difference between two arrays; None if there is none."""
-    if found.shape != expected.shape:
-        return f"shape {found.shape} instead of {expected.shape}"
-    if found.dtype != expected.dtype:
-        return f"dtype {found.dtype} instead of {expected.dtype}"
+    message = difference_in_kind(found, expected)
+    if message is not None:
+        return message
     wide = np.float64 if tolerance else found.dtype
     a, b = found.astype(wide), expected.astype(wide)
     finite = np.abs(b[np.isfinite(b)]) if tolerance else b
@@ -116,25 +99,18 @@ def difference(found: Array, expected: Array, tolerance: float) -> str | None:
     return f"{int(wrong.sum())} of {wrong.size} differ, at {place} {a[place]} instead of {b[place]}"
 
 
-def failure(error: Exception, program: Program) -> Finding:
-    """The finding for a program that runs on one device and raises on several."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
-    return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
-
-
 def compare(
     program: Program, run: Callable[[Program, bool], list[Result]] = arrays
-) -> Finding | None:
+) -> Finding[Program] | None:
     """Checks values and gradients.
 
     Raises:
-        Refused: it fails on one device.
+        Invalid: it fails on one device.
     """
     try:
         expected = run(program, False)
     except Exception as error:
-        raise Refused(str(error)) from error
+        raise Invalid(str(error)) from error
     try:
         with program.context():
             found = run(program, True)
@@ -148,21 +124,21 @@ def compare(
     return None
 
 
-def check_replay(program: Program) -> Finding | None:
+def check_replay(program: Program) -> Finding[Program] | None:
     """Checks values under the JIT; the printed program does not use it.
 
     Raises:
-        Refused: it fails on one device.
+        Invalid: it fails on one device.
     """
     found = compare(program, replayed)
     return found and replace(found, kind=f"{found.kind} under the JIT")
 
 
-def check_twice(program: Program) -> Finding | None:
+def check_twice(program: Program) -> Finding[Program] | None:
     """Checks second-order gradients; the printed program has first-order ones only.
 
     Raises:
-        Refused: it fails on one device.
+        Invalid: it fails on one device.
     """
     found = compare(program, twice)
     return found and replace(found, kind=f"{found.kind} of second order")
@@ -171,7 +147,7 @@ def check_twice(program: Program) -> Finding | None:
 # ---- bytes sent ----
 
 
-def check_bytes(program: Program) -> Finding | None:
+def check_bytes(program: Program) -> Finding[Program] | None:
     """Checks that no step sends data that its layout has already, or more than replicating
     everything twice would.
 

@@ -14,19 +14,15 @@ from math import prod
 from typing import Any
 
 from test.fuzz_sharding.program import (
-    ONE_DEVICE,
     Input,
-    Layout,
     Program,
-    Shape,
     Step,
     evaluate,
     execute,
     random_contexts,
-    random_devices,
-    random_layout,
     surroundings,
 )
+from test.fuzzing.layouts import ONE_DEVICE, Layout, Shape, random_devices, random_layout
 from tinygrad import Tensor, dtypes
 
 MAX_ELEMENTS = 1024

@@ -7,7 +7,7 @@ from math import prod
 from test.fuzz_sharding.elementwise import is_exact, is_number
 from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
 from test.fuzz_sharding.movement import random_index
-from test.fuzz_sharding.program import Shape
+from test.fuzzing.layouts import Shape
 
 
 def indices(g: Generator, shape: Shape, size: int) -> Value:

@@ -6,7 +6,7 @@ from math import prod
 
 from test.fuzz_sharding.elementwise import is_exact, is_number
 from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
-from test.fuzz_sharding.program import Shape
+from test.fuzzing.layouts import Shape
 
 
 def factor(g: Generator, x: Value) -> Value:

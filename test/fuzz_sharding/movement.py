@@ -6,7 +6,8 @@ from math import prod
 
 from test.fuzz_sharding.elementwise import is_number
 from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
-from test.fuzz_sharding.program import LAST_TURN, Shape, random_devices
+from test.fuzz_sharding.program import LAST_TURN
+from test.fuzzing.layouts import Shape, random_devices
 
 
 def factors(g: Generator, size: int) -> Shape:

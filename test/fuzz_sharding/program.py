@@ -15,17 +15,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from test.fuzz_sharding import kernels
-from tinygrad import Context, Sharding, Tensor, Variable, dtypes, nn
+from test.fuzzing.layouts import ONE_DEVICE, Layout, Shape
+from tinygrad import Context, Tensor, Variable, dtypes, nn
 from tinygrad.helpers import temp
 from tinygrad.sharding import Link, Topology
 
-Shape: TypeAlias = tuple[int, ...]
 Array: TypeAlias = np.ndarray[Any, Any]
 
-ONE_DEVICE = "CPU"
 # methods that make a statement compute at once
 COMPUTING = (".realize()", "] =", "] +=", ".assign(", ".masked_select(")
-MAX_DEVICES = 8
 # maximum of the Variable `turn`
 LAST_TURN = 3
 NAMES = (
@@ -34,48 +32,6 @@ NAMES = (
 )
 DTYPE_NAMES = {getattr(dtypes, name): name for name in NAMES}
 CONTEXTS: dict[str, Any] = {"Context": Context, "Link": Link, "Topology": Topology}
-MESHES: dict[int, list[tuple[int, ...]]] = {
-    1: [(1,)],
-    2: [(2,)],
-    3: [(3,)],
-    4: [(4,), (2, 2)],
-    5: [(5,)],
-    6: [(6,), (2, 3), (3, 2)],
-    7: [(7,)],
-    8: [(8,), (2, 4), (4, 2), (2, 2, 2)],
-}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A `Sharding` over the devices with these numbers; its string is the expression for it."""
-
-    mesh: tuple[int, ...]
-    axes: tuple[int | None, ...]
-    numbers: tuple[int, ...]
-
-    def build(self) -> Sharding:
-        return Sharding([f"CPU:{i}" for i in self.numbers], self.axes, self.mesh)
-
-    def __str__(self) -> str:
-        count = len(self.numbers)
-        numbers = f"range({count})" if self.numbers == tuple(range(count)) else self.numbers
-        return f"Sharding([f'CPU:{{i}}' for i in {numbers}], {self.axes}, {self.mesh})"
-
-
-def random_devices(rng: random.Random, count: int) -> tuple[int, ...]:
-    """Device numbers: the first ones in order, or any in any order."""
-    if rng.random() < 0.7:
-        return tuple(range(count))
-    return tuple(rng.sample(range(MAX_DEVICES), count))
-
-
-def random_layout(rng: random.Random, shape: Shape, numbers: tuple[int, ...]) -> Layout:
-    """A random layout over these devices for an array of `shape`."""
-    mesh = rng.choice(MESHES[len(numbers)])
-    long = [axis for axis, size in enumerate(shape) if size > 1]
-    options = [*long, *long, None]
-    return Layout(mesh, tuple(rng.choice(options) for _ in mesh), numbers)
 
 
 def random_contexts(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, ...]:

@@ -1,46 +1,13 @@
-"""Minimizes a finding: removes from its program what the finding does not need."""
+"""Simpler programs than one that shows a finding: without what the finding may not need."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import replace
 
-from test.fuzz_sharding.check import Finding, Refused
-from test.fuzz_sharding.program import (
-    DTYPE_NAMES,
-    ONE_DEVICE,
-    Input,
-    Layout,
-    Program,
-    Step,
-    execute,
-)
+from test.fuzz_sharding.program import DTYPE_NAMES, Input, Program, Step, execute
+from test.fuzzing.layouts import ONE_DEVICE, Layout, plainer
 from tinygrad import Sharding, Tensor
-
-Check = Callable[[Program], Finding | None]
-
-
-def shrink(finding: Finding, check: Check, limit_s: float = 30) -> Finding:
-    """The smallest program found that shows a finding of the same kind, as a finding."""
-    end = time.monotonic() + limit_s
-    smaller: Finding | None = finding
-    while smaller is not None:
-        finding = smaller
-        smaller = next(_still_wrong(finding, check, end), None)
-    return finding
-
-
-def _still_wrong(finding: Finding, check: Check, end: float) -> Iterator[Finding]:
-    for program in candidates(finding.program):
-        if time.monotonic() > end:
-            return
-        try:
-            found = check(program)
-        except Refused:
-            continue
-        if found is not None and found.kind == finding.kind:
-            yield found
 
 
 def candidates(program: Program) -> Iterator[Program]:
@@ -110,29 +77,5 @@ def with_plainer_layouts(program: Program) -> Iterator[Program]:
         yield replace(program, inputs=tuple(replace(x, is_lazy=False) for x in program.inputs))
     if program.contexts:
         yield replace(program, contexts=())
-    counts = {len(layout.numbers) for layout in program.layouts.values()}
-    for count in range(2, max(counts)) if len(counts) == 1 else ():
-        changed = {
-            name: Layout((count,), (_first_axis(layout),), tuple(range(count)))
-            for name, layout in program.layouts.items()
-        }
-        yield replace(program, layouts=changed)
-    ordered = {
-        name: replace(layout, numbers=tuple(range(len(layout.numbers))))
-        for name, layout in program.layouts.items()
-    }
-    if ordered != program.layouts:
-        yield replace(program, layouts=ordered)
-    for name, layout in program.layouts.items():
-        for axis in (None, *dict.fromkeys(layout.axes)):
-            plain = Layout((len(layout.numbers),), (axis,), layout.numbers)
-            if _complexity(plain) < _complexity(layout):
-                yield replace(program, layouts={**program.layouts, name: plain})
-
-
-def _first_axis(layout: Layout) -> int | None:
-    return next((axis for axis in layout.axes if axis is not None), None)
-
-
-def _complexity(layout: Layout) -> tuple[int, int]:
-    return len(layout.mesh), sum(axis is not None for axis in layout.axes)
+    for layouts in plainer(program.layouts):
+        yield replace(program, layouts=layouts)

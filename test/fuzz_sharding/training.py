@@ -7,7 +7,8 @@ from math import prod
 from test.fuzz_sharding.elementwise import is_exact, is_number
 from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
 from test.fuzz_sharding.layers import factor, image
-from test.fuzz_sharding.program import LAST_TURN, Shape, evaluate
+from test.fuzz_sharding.program import LAST_TURN, evaluate
+from test.fuzzing.layouts import Shape
 from tinygrad.nn.state import get_state_dict
 
 # LAMB and Muon compute norms in float32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,22 +10,7 @@ from typing import Any
 import numpy as np
 
 from test.fuzz_state.program import NotRefused, Outcome, Program, run
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A mismatch, in one line, and the program that shows it."""
-
-    kind: str
-    message: str
-    program: Program
-
-    def __str__(self) -> str:
-        return f"# {self.kind}: {self.message}\n{self.program}"
-
-
-class Invalid(Exception):
-    """The reference does not run the program."""
+from test.fuzzing.findings import Finding, Invalid, difference_in_kind, failure
 
 
 @dataclass
@@ -51,7 +35,7 @@ class Errors:
                 self.examples[key] = program.without(set(range(len(program.statements))) - keep)
 
 
-def compare(program: Program, errors: Errors | None = None) -> Finding | None:
+def compare(program: Program, errors: Errors | None = None) -> Finding[Program] | None:
     """The first difference between the library and the reference; None if there is none.
 
     Raises:
@@ -74,10 +58,12 @@ def compare(program: Program, errors: Errors | None = None) -> Finding | None:
     if found.failure is None or expected.failure is not None:
         # without what was skipped, the reference may not go on either
         return None
-    return _failure(found.failure, program)
+    if isinstance(found.failure, NotRefused):
+        return Finding("not refused", str(found.failure), program)
+    return failure(found.failure, program)
 
 
-def compare_strictly(program: Program) -> Finding | None:
+def compare_strictly(program: Program) -> Finding[Program] | None:
     """As `compare`, with each documented error as a finding."""
     errors = Errors()
     finding = compare(program, errors)
@@ -86,23 +72,14 @@ def compare_strictly(program: Program) -> Finding | None:
     return finding
 
 
-def _failure(error: Exception, program: Program) -> Finding:
-    if isinstance(error, NotRefused):
-        return Finding("not refused", str(error), program)
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{where.filename.rpartition('/')[2]}:{where.name}"
-    return Finding(f"{type(error).__name__} at {place}", str(error)[:500], program)
-
-
 def difference(found: Any, expected: Any) -> str | None:
     """How two values that were read differ; None if they do not."""
     if found is None or expected is None:
         return None if found is expected else f"{found} instead of {expected}"
     if isinstance(expected, np.ndarray):
-        if found.shape != expected.shape:
-            return f"shape {found.shape} instead of {expected.shape}"
-        if found.dtype != expected.dtype:
-            return f"dtype {found.dtype} instead of {expected.dtype}"
+        message = difference_in_kind(found, expected)
+        if message is not None:
+            return message
     if np.array_equal(found, expected):
         return None
     return f"{_short(found)} instead of {_short(expected)}"

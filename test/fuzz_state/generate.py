@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from test.fuzz_sharding.program import Layout, random_devices, random_layout
 from test.fuzz_state import reference
 from test.fuzz_state.program import SEED, Program, Statement, execute, plain
 from test.fuzz_state.reference import Tensor
+from test.fuzzing.layouts import Layout, random_devices, random_layout
 
 MAX_ELEMENTS = 48
 SIZES = [1, 2, 2, 3, 3, 4, 5]

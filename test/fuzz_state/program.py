@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import tinygrad
-from test.fuzz_sharding.program import ONE_DEVICE, Layout
 from test.fuzz_state import reference
+from test.fuzzing.layouts import ONE_DEVICE, Layout
 from tinygrad.jit import JitError
 from tinygrad.settings import Context, ContextVar
 from tinygrad.sharding import ShardingError

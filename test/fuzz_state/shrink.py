@@ -1,17 +1,15 @@
-"""Minimizes a finding: removes statements, lines of functions, endings and layouts."""
+"""Simpler programs than one that shows a finding: without statements, lines of functions, endings
+and layouts.
+"""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from test.fuzz_sharding.program import Layout
-from test.fuzz_state.check import Finding, Invalid
 from test.fuzz_state.program import Program
-
-Check = Callable[[Program], Finding | None]
+from test.fuzzing.layouts import plainer
 
 # parts of a statement that a finding may not need, and what to put in their place
 SIMPLER = [
@@ -26,28 +24,6 @@ SIMPLER = [
     (r"\+= .*", "+= 1"),
     (r"\n +Tensor\.realize\(.*\)", ""),
 ]
-
-
-def shrink(finding: Finding, check: Check, limit_s: float = 30) -> Finding:
-    """The smallest program found that shows a finding of the same kind, as a finding."""
-    end = time.monotonic() + limit_s
-    smaller: Finding | None = finding
-    while smaller is not None:
-        finding = smaller
-        smaller = next(_still_wrong(finding, check, end), None)
-    return finding
-
-
-def _still_wrong(finding: Finding, check: Check, end: float) -> Iterator[Finding]:
-    for program in candidates(finding.program):
-        if time.monotonic() > end:
-            return
-        try:
-            found = check(program)
-        except (Invalid, SyntaxError):
-            continue
-        if found is not None and found.kind == finding.kind:
-            yield found
 
 
 def candidates(program: Program) -> Iterator[Program]:
@@ -89,24 +65,5 @@ def with_plainer_layouts(program: Program) -> Iterator[Program]:
     if not layouts:
         return
     yield program.on_one_device()
-    count = max(len(x.numbers) for x in layouts.values())
-    for fewer in range(2, count):
-        plain = {
-            name: Layout((fewer,), (_first_axis(x),), tuple(range(fewer)))
-            for name, x in layouts.items()
-        }
-        yield replace(program, layouts=plain)
-    for name, x in layouts.items():
-        for axis in (None, _first_axis(x)):
-            plain_layout = Layout((count,), (axis,), tuple(range(count)))
-            if _complexity(plain_layout) < _complexity(x):
-                yield replace(program, layouts={**layouts, name: plain_layout})
-
-
-def _first_axis(layout: Layout) -> int | None:
-    return next((axis for axis in layout.axes if axis is not None), None)
-
-
-def _complexity(layout: Layout) -> tuple[int, int, bool]:
-    axes = sum(axis is not None for axis in layout.axes)
-    return len(layout.mesh), axes, layout.numbers != tuple(range(len(layout.numbers)))
+    for plain in plainer(layouts):
+        yield replace(program, layouts={**program.layouts, **plain})

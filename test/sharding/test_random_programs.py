@@ -11,27 +11,28 @@ import pytest
 
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
 from test.fuzz_sharding.check import (
-    Finding,
-    Refused,
     check_bytes,
     check_replay,
     check_twice,
     compare,
 )
 from test.fuzz_sharding.generate import OPS, random_program
-from test.fuzz_sharding.shrink import Check, shrink
+from test.fuzz_sharding.program import Program
+from test.fuzz_sharding.shrink import candidates
+from test.fuzzing.findings import Check, Finding, Invalid
+from test.fuzzing.shrink import shrink
 from tinygrad.schedule.spmd import local_movement
 from tinygrad.settings import Context
 
 SEEDS = [range(start, start + 3) for start in range(0, 15, 3)]
 
 
-def search(check: Check, ops: list[str] | None, seeds: range) -> Finding | None:
+def search(check: Check[Program], ops: list[str] | None, seeds: range) -> Finding[Program] | None:
     """The first finding among the programs with these seeds."""
     for seed in seeds:
         try:
             finding = check(random_program(random.Random(seed), ops))
-        except Refused:
+        except Invalid:
             continue
         if finding is not None:
             return finding
@@ -41,7 +42,7 @@ def search(check: Check, ops: list[str] | None, seeds: range) -> Finding | None:
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 @pytest.mark.parametrize("check", [compare, check_replay, check_twice, check_bytes])
-def test_random_programs(check: Check, seeds: range) -> None:
+def test_random_programs(check: Check[Program], seeds: range) -> None:
     finding = search(check, None, seeds)
     assert finding is None, str(finding)
 
@@ -59,6 +60,6 @@ def test_a_missing_mask_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) ->
     with Context(SCHEDULE_CACHE=0):
         finding = search(compare, ops, range(200))
         assert finding is not None
-        found = shrink(finding, compare)
+        found = shrink(finding, compare, candidates)
     assert found.kind.startswith("wrong")
     assert [step.op for step in found.program.steps] == ["reduce"]
