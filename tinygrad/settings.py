@@ -256,6 +256,9 @@ CACHE_MB = ContextVar(
 )
 CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
 CACHEDIR = ContextVar("CACHEDIR", "", "The folder of caches; empty is the user's cache folder.")
+LLM_API_KEY = ContextVar(
+    "LLM_API_KEY", "", "The API key of the language model server; empty is none."
+)
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
 
 

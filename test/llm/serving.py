@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ import pytest
 from test.llm.fake_model import FakeModel, tokenizer
 from tinygrad.apps.language.chat.template import ChatTemplate
 from tinygrad.apps.language.generation.engine import Engine
+from tinygrad.apps.language.server.access import AccessRules
 from tinygrad.apps.language.server.application import application
+from tinygrad.apps.language.server.connections import ConnectionLimits
+from tinygrad.apps.language.server.serve import server_of
 from tinygrad.apps.language.server.service import Service
 
 TIMEOUT_S = 20
@@ -35,8 +39,14 @@ def service_of(model: FakeModel, engine: Engine, template: str | None = TEMPLATE
 class Site:
     """The address of a server, and plain requests to it."""
 
-    def __init__(self, port: int, engine: Engine, closing: contextlib.ExitStack) -> None:
-        self.port, self.engine = port, engine
+    def __init__(
+        self,
+        port: int,
+        engine: Engine,
+        closing: contextlib.ExitStack,
+        stop: Callable[[], None],
+    ) -> None:
+        self.port, self.engine, self.stop = port, engine, stop
         self.url = f"http://127.0.0.1:{port}"
         self._closing = closing
 
@@ -59,6 +69,13 @@ class Site:
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 
+    def text(self, path: str) -> str:
+        """The text of a page."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+
     def wait_until_idle(self) -> None:
         """Returns when no sequence runs or waits."""
         until = time.monotonic() + TIMEOUT_S
@@ -79,24 +96,30 @@ def served(
 
 
 @contextlib.contextmanager
-def running(service: Service, api_key: str | None = None) -> Iterator[Site]:
-    """Runs a server of `service`, and closes its engine at the end."""
-    uvicorn = pytest.importorskip("uvicorn")
+def running(
+    service: Service, api_key: str | None = None, limits: ConnectionLimits | None = None
+) -> Iterator[Site]:
+    """Runs a server of `service`, and closes it at the end."""
+    pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
-    app, engine = application(service, api_key), service.engine
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    app, engine = application(service, AccessRules(api_key)), service.engine
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = server_of(app, service, limits or ConnectionLimits())
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
+
+    def stop() -> None:
+        server.should_exit = True
+
     try:
         until = time.monotonic() + TIMEOUT_S
         while not server.started:
             assert time.monotonic() < until
             time.sleep(0.005)
-        port = server.servers[0].sockets[0].getsockname()[1]
+        port = listener.getsockname()[1]
         with contextlib.ExitStack() as closing:
-            yield Site(port, engine, closing)
+            yield Site(port, engine, closing, stop)
     finally:
-        server.should_exit = True
-        engine.close()
+        stop()
         thread.join()
+        service.close()

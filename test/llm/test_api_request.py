@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from test.llm.fake_model import tokenizer
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
 from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.server.parameters import CHAT, COMPLETION, REFUSED, WITHOUT_EFFECT
 from tinygrad.apps.language.server.request_fields import ROLES, ApiError
 from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
 
@@ -101,3 +104,15 @@ def test_each_choice_has_its_own_seed() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "seed": 5, "n": 2}
     wanted = chat_request(body, Sampling()).options
     assert [wanted.sampling_of(choice).seed for choice in range(wanted.choices)] == [5, 6]
+
+
+def test_the_page_lists_every_parameter() -> None:
+    table = (
+        (Path(__file__).parents[2] / "docs" / "llm.md").read_text().partition("| Parameter |")[2]
+    )
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    known = CHAT | COMPLETION | WITHOUT_EFFECT | REFUSED.keys()
+    # the table of folders comes later on the page
+    assert listed[: len(known)] == list(dict.fromkeys(listed))[: len(known)]
+    assert set(listed[: len(known)]) == known

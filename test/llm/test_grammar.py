@@ -115,7 +115,7 @@ def test_a_text_that_no_token_continues_is_an_error() -> None:
     for token in (0, 1):
         assert constraint.allowed().nonzero()[0].tolist() == [token]
         constraint.advance(token)
-    with pytest.raises(RuntimeError, match="cannot be followed"):
+    with pytest.raises(GrammarError, match="cannot be followed"):
         constraint.allowed()
 
 

@@ -366,7 +366,7 @@ def bad(**changes: Any) -> dict[str, Any]:
         (bad(response_format={"type": "xml"}), "response_format.type", "json_schema, not 'xml'"),
         (bad(response_format={"type": "json_schema"}),
          "response_format.json_schema.schema", "must be an object, not null"),
-        (bad(logit_bias={"1": 5}), "logit_bias", "is not supported"),
+        (bad(echo=True), "echo", "is not supported"),
         (bad(tools=[{"type": "shell"}]), "tools[0].type", "'function'"),
         (bad(tools=[{"type": "function"}]), "tools[0].function.name", "not empty"),
         (bad(tools=[TOOL], tool_choice="sometimes"), "tool_choice", "or one of the tools .add."),

@@ -14,7 +14,13 @@ from typing import Any
 
 from tinygrad.apps.language.chat.reply_parser import CALL, END_THINK, MISTRAL, THINK
 from tinygrad.apps.language.chat.template import ChatTemplate
-from tinygrad.apps.language.generation.grammar import ANY_OBJECT, json_rule, text_rule
+from tinygrad.apps.language.generation.grammar import (
+    ANY_OBJECT,
+    Rules,
+    json_rule,
+    json_rules,
+    text_rule,
+)
 
 Tool = Mapping[str, Any]
 
@@ -24,7 +30,7 @@ class ReplyFormat:
     """The start of a reply, which is appended to the prompt, and grammar rules for the rest."""
 
     start: str
-    rules: str
+    rules: Rules
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,15 @@ def tool_call_format(
     syntax = tool_call_syntax(template)
     start = f'{_after_reasoning(prompt)}{syntax.mark}{syntax.gap}{{"name":'
     if not name:
-        return ReplyFormat(start, "start: " + _calls(syntax, tools))
+        return ReplyFormat(start, Rules("start: " + _calls(syntax, tools)))
     tool = next(tool for tool in tools if tool["function"]["name"] == name)
-    return ReplyFormat(start + _named(syntax, tool), "start: " + _arguments(syntax, tool))
+    rules = Rules("start: " + _arguments(syntax, tool))
+    return ReplyFormat(start + _named(syntax, tool), rules)
+
+
+def grammar_reply_format(prompt: str, grammar: Rules) -> ReplyFormat:
+    """The format of a reply by a grammar."""
+    return ReplyFormat(_after_reasoning(prompt), grammar)
 
 
 def json_reply_format(
@@ -71,17 +83,17 @@ def json_reply_format(
     """
     start = _after_reasoning(prompt)
     if not tools:
-        return ReplyFormat(start, f"start: {json_rule(schema)}")
+        return ReplyFormat(start, json_rules(schema))
     syntax = tool_call_syntax(template)
     calls = [_call_schema(syntax, tool, number) for number, tool in enumerate(tools)]
     if not syntax.mark:
         # two rules with the same first character would be decided at that character
         either = {"anyOf": [{"$id": "reply", **schema}, *calls]}
-        return ReplyFormat(start, f"start: {json_rule(either)}")
+        return ReplyFormat(start, json_rules(either))
     mark = f"<[{control[syntax.mark]}]>" if syntax.mark in control else text_rule(syntax.mark)
     call = json_rule({"anyOf": calls}, is_lenient=True)
     rule = f"{mark} {text_rule(syntax.gap)} {call} {text_rule(syntax.end)}"
-    return ReplyFormat(start, f"start: {json_rule(schema)} | {rule}")
+    return ReplyFormat(start, Rules(f"start: {json_rule(schema)} | {rule}"))
 
 
 def _after_reasoning(prompt: str) -> str:

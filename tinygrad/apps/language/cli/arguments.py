@@ -167,13 +167,38 @@ def _add_server(found: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="listening address (default: %(default)s, this machine only; 0.0.0.0: all)",
     )
-    group.add_argument("--api-key", metavar="KEY", help="the bearer token that requests must have")
+    keys = group.add_mutually_exclusive_group()
+    keys.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="the bearer token that requests must have; other users of this machine see arguments, "
+        "so prefer a file, or the variable LLM_API_KEY",
+    )
+    keys.add_argument("--api-key-file", metavar="FILE", help="the file with the bearer token")
+    group.add_argument("--alias", metavar="NAME", help="name of the model in the API")
+    group.add_argument(
+        "--allowed-host", action="append", default=[], metavar="NAME",
+        help="a host name that requests may be sent to; may be repeated (default: this machine's, "
+        "or any with --host)",
+    )  # fmt: skip
+    group.add_argument(
+        "--cors-origin", action="append", default=[], metavar="ORIGIN",
+        help="a web site whose pages may use the server; may be repeated",
+    )  # fmt: skip
+    group.add_argument("--tls-cert", metavar="FILE", help="certificate chain, for https")
+    group.add_argument("--tls-key", metavar="FILE", help="private key of the certificate")
     group.add_argument(
         "--parallel",
         type=integer_at_least(1),
         default=DEFAULT_PARALLEL,
         metavar="N",
         help="maximum batch size of decoding (default: %(default)s)",
+    )
+    group.add_argument(
+        "--slots",
+        type=integer_at_least(1),
+        metavar="N",
+        help="sequences whose KV caches are kept, running or not (default: as --parallel)",
     )
     group.add_argument(
         "--queue",
@@ -192,6 +217,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         found.error("--raw continues a text: give it with --prompt")
     if options.raw and options.system:
         found.error("--system needs a chat template, and --raw uses none")
+    if options.tls_key and not options.tls_cert:
+        found.error("--tls-key needs --tls-cert")
     if options.serve is not None:
         for name in ("system", "json", "stop"):
             if getattr(options, name) not in (None, []):

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TypeVar
 
 from tinygrad.apps.language.generation.generate import LanguageModel, check_tokens
-from tinygrad.apps.language.generation.grammar import Grammar
+from tinygrad.apps.language.generation.grammar import Grammar, GrammarError
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generation.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
@@ -128,7 +128,7 @@ class GenerationTask:
 
     def sample(self, logits: Tensor) -> FinishReason | None:
         """Sample the next token from logits (vocab,); returns the reason if it is the last."""
-        found = self._sampler(logits, self.tokens)
+        found = self._sampler(logits, self.tokens, len(self.request.tokens))
         if found.token in self.request.end_ids:
             return FinishReason.STOP
         self.tokens.append(found.token)
@@ -209,7 +209,13 @@ class Engine:
         """The numbers of running and of waiting requests."""
         with self._changed:
             running = sum(not one.has_ended for one in self._running)
-            return running, len(self._waiting)
+            return running, sum(not one.cancelled for one in self._waiting)
+
+    @property
+    def cache_use(self) -> tuple[int, int]:
+        """The number of tokens in the KV caches, and how many they can hold."""
+        caches = [slot.cache for slot in tuple(self._slots)]
+        return sum(len(one.tokens) for one in caches), sum(one.capacity for one in caches)
 
     def close(self) -> None:
         """End the thread after its current step; unfinished requests fail."""
@@ -327,7 +333,12 @@ class Engine:
         self._guard([generation], partial(self._sample, generation, logits))
 
     def _sample(self, generation: GenerationTask, logits: Tensor) -> None:
-        reason = generation.sample(logits)
+        try:
+            reason = generation.sample(logits)
+        except GrammarError as error:
+            # a grammar from outside; the model and its cache are right
+            generation.end(FinishReason.ERROR, error)
+            return
         if reason is not None:
             generation.end(reason)
 

@@ -12,7 +12,8 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,10 +27,46 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 # a line break with indentation, or one space: small models repeat white space without end
 WHITESPACE = r" |\n[ \t]{0,32}"
 SILENT = 0
+# small models repeat digits without end
+MAX_DIGITS = 18
+# keywords that say which integers there are, and those whose values are data
+SAID_OF_INTEGERS = {
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "enum",
+    "const",
+}
+VALUES = {"enum", "const", "default", "examples"}
 
 
 class GrammarError(ValueError):
-    """A schema that is not valid, or has a keyword that cannot be enforced."""
+    """A grammar that is not valid, cannot be enforced, or leaves no token to sample."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A grammar as a text: in llguidance's Lark dialect, in GBNF, or a regular expression."""
+
+    text: str
+    syntax: Literal["lark", "gbnf", "regex"] = "lark"
+
+    def as_lark(self) -> str:
+        """The text for llguidance. Raises GrammarError."""
+        if self.syntax == "lark":
+            return self.text
+        from llguidance import grammar_from
+        from llguidance.gbnf_to_lark import gbnf_to_lark
+
+        if self.syntax == "regex":
+            return grammar_from("regex", self.text)
+        try:
+            return gbnf_to_lark(self.text)
+        except Exception as error:
+            # its parser raises whatever it meets
+            raise GrammarError(f"it is not GBNF: {error}") from error
 
 
 class Constraint:
@@ -39,12 +76,12 @@ class Constraint:
         self._matcher, self._vocab_size = matcher, vocab_size
 
     def allowed(self) -> Any:
-        """The mask of allowed tokens, bool (vocab,). Raises RuntimeError if it is empty."""
+        """The mask of allowed tokens, bool (vocab,). Raises GrammarError if it is empty."""
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         found = np.unpackbits(mask, count=self._vocab_size, bitorder="little").view(bool)
         if self._matcher.is_error() or not found.any():
             why = _error(self._matcher) or "no token of the vocabulary continues the text"
-            raise RuntimeError(f"the grammar of the reply cannot be followed: {why}")
+            raise GrammarError(f"the grammar of the reply cannot be followed: {why}")
         return found
 
     def advance(self, token: int) -> None:
@@ -85,39 +122,45 @@ class Grammars:
         """The grammar of JSON by a schema. Raises GrammarError, ImportError without llguidance."""
         if not isinstance(schema, Mapping):
             raise GrammarError(f"a JSON schema is an object, not {type(schema).__name__}")
-        return self.of_rules(f"start: {json_rule(schema)}")
+        return self.of_rules(json_rules(schema))
 
-    def of_rules(self, rules: str) -> Grammar:
-        """The grammar of rules in llguidance's Lark dialect. Raises as `of_schema`."""
-        from llguidance import LLMatcher
+    def of_rules(self, rules: Rules) -> Grammar:
+        """The grammar of rules. Raises as `of_schema`."""
+        return compiled(rules, self._tokens, self.vocab_size)
 
-        matcher = LLMatcher(self._tokens, rules, log_level=SILENT)
-        if matcher.is_error():
-            raise GrammarError(_error(matcher))
-        grammar = Grammar(matcher, self.vocab_size)
-        try:
-            grammar.start().allowed()
-        except RuntimeError as error:
-            raise GrammarError("no text satisfies it") from error
-        return grammar
+    @functools.cached_property
+    def vocabulary(self) -> VocabularyBytes:
+        """The bytes of the model's tokens."""
+        return VocabularyBytes(self.tokenizer, self.vocab_size)
 
     @functools.cached_property
     def _tokens(self) -> LLTokenizer:
-        try:
-            from llguidance import LLTokenizer, TokenizerWrapper
-        except ImportError as error:
-            raise ImportError(
-                "structured output needs the package llguidance: "
-                "pip install 'tinygrad-sharding[llm]'"
-            ) from error
-        spelled = TokenizerWrapper(_VocabularyBytes(self.tokenizer, self.vocab_size))
-        ends = sorted(self.tokenizer.end_ids)
-        return LLTokenizer(spelled, n_vocab=self.vocab_size, eos_token=ends or None)
+        return self.vocabulary.tokens_of_llguidance()
+
+
+def compiled(rules: Rules, tokens: LLTokenizer, vocab_size: int) -> Grammar:
+    """The grammar of rules. Raises GrammarError."""
+    from llguidance import LLMatcher
+
+    matcher = LLMatcher(tokens, rules.as_lark(), log_level=SILENT)
+    if matcher.is_error():
+        raise GrammarError(_error(matcher))
+    grammar = Grammar(matcher, vocab_size)
+    try:
+        grammar.start().allowed()
+    except GrammarError as error:
+        raise GrammarError("no text satisfies it") from error
+    return grammar
 
 
 def text_rule(text: str) -> str:
     """The rule of a literal text."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def json_rules(schema: Mapping[str, Any]) -> Rules:
+    """The rules of JSON by a schema."""
+    return Rules(f"start: {json_rule(schema)}")
 
 
 def json_rule(schema: Mapping[str, Any], is_lenient: bool = False) -> str:
@@ -127,7 +170,21 @@ def json_rule(schema: Mapping[str, Any], is_lenient: bool = False) -> str:
     '%json {"const": 1, "'
     """
     options = {"whitespace_pattern": WHITESPACE, "lenient": is_lenient}
-    return f"%json {json.dumps({**schema, 'x-guidance': options})}"
+    return f"%json {json.dumps({**_with_bounded_integers(schema), 'x-guidance': options})}"
+
+
+def _with_bounded_integers(schema: Any) -> Any:
+    """A schema whose integers have at most `MAX_DIGITS` digits unless it says which they are."""
+    if isinstance(schema, list):
+        return [_with_bounded_integers(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    inner = {
+        key: one if key in VALUES else _with_bounded_integers(one) for key, one in schema.items()
+    }
+    if schema.get("type") == "integer" and SAID_OF_INTEGERS.isdisjoint(schema):
+        inner |= {"minimum": 1 - 10**MAX_DIGITS, "maximum": 10**MAX_DIGITS - 1}
+    return inner
 
 
 def _error(matcher: LLMatcher) -> str:
@@ -136,22 +193,46 @@ def _error(matcher: LLMatcher) -> str:
     return " ".join(re.split(r"\n<state>|\n *\d+ \| ", text)[0].split())
 
 
-class _VocabularyBytes:
-    """The interface of tokenizers that llguidance expects."""
+class VocabularyBytes:
+    """The bytes of each token, in the interface of tokenizers that llguidance expects.
+
+    It can be pickled; then a text is encoded byte by byte.
+    """
 
     def __init__(self, tokenizer: SimpleTokenizer, vocab_size: int) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer: SimpleTokenizer | None = tokenizer
         self.bos_token_id = tokenizer.bos_id
-        self.eos_token_id = min(tokenizer.end_ids, default=tokenizer.eos_id)
+        self.end_ids = sorted(tokenizer.end_ids)
+        self.eos_token_id = self.end_ids[0] if self.end_ids else tokenizer.eos_id
         self.special_token_ids = list(tokenizer.control.values())
-        self.tokens = [self._piece(number) for number in range(vocab_size)]
+        self.tokens = [_piece(tokenizer, number) for number in range(vocab_size)]
 
-    def _piece(self, number: int) -> bytes:
+    def tokens_of_llguidance(self) -> LLTokenizer:
+        """The vocabulary as llguidance has it. Raises ImportError without llguidance."""
         try:
-            return self._tokenizer.piece(number, special=True)
-        except TokenizerError:
-            # the logits of a model may have more rows than the vocabulary has tokens
-            return b""
+            from llguidance import LLTokenizer, TokenizerWrapper
+        except ImportError as error:
+            raise ImportError(
+                "structured output needs the package llguidance: "
+                "pip install 'tinygrad-sharding[llm]'"
+            ) from error
+        ends = self.end_ids or None
+        return LLTokenizer(TokenizerWrapper(self), n_vocab=len(self.tokens), eos_token=ends)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tokenizer": None}
 
     def __call__(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, special=False, starts_text=False)
+        if self._tokenizer is not None:
+            return self._tokenizer.encode(text, special=False, starts_text=False)
+        numbers = {piece: number for number, piece in enumerate(self.tokens)}
+        pieces = (bytes([byte]) for byte in text.encode())
+        return [numbers[piece] for piece in pieces if piece in numbers]
+
+
+def _piece(tokenizer: SimpleTokenizer, number: int) -> bytes:
+    try:
+        return tokenizer.piece(number, special=True)
+    except TokenizerError:
+        # the logits of a model may have more rows than the vocabulary has tokens
+        return b""

@@ -23,9 +23,11 @@ class Sampling:
     `temperature` divides the logits; 0 is greedy. `top_k` keeps the k most likely tokens (0: all),
     `top_p` the smallest set of likeliest tokens with this total probability, `min_p` the tokens
     with at least this fraction of the largest probability, all after the temperature.
-    `repetition_penalty` above 1 makes tokens of the sequence less likely (arXiv:1909.05858). `seed`
-    makes sampling reproducible. `logprobs` is the number of likeliest tokens to return with their
-    log-probabilities. Raises ValueError for values out of range.
+    `repetition_penalty` above 1 makes tokens of the sequence less likely (arXiv:1909.05858).
+    `presence_penalty` is subtracted from the logits of tokens that were generated,
+    `frequency_penalty` once for each time. `logit_bias` has pairs of a token and the number that is
+    added to its logit. `seed` makes sampling reproducible. `logprobs` is the number of likeliest
+    tokens to return with their log-probabilities. Raises ValueError for values out of range.
     """
 
     temperature: float = 0.0
@@ -33,6 +35,9 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int | None = None
     logprobs: int = 0
 
@@ -74,13 +79,19 @@ class Sampler:
         self.sampling, self.constraint = sampling, constraint
         self.random = np.random.default_rng(sampling.seed)
 
-    def __call__(self, logits: Tensor, tokens: Sequence[int]) -> Generated:
-        """Sample a token from logits (vocab,); `tokens` is the sequence so far."""
+    def __call__(self, logits: Tensor, tokens: Sequence[int], prompt_length: int = 0) -> Generated:
+        """Sample a token from logits (vocab,); `tokens` is the sequence so far, prompt first."""
         sampling = self.sampling
         values = logits.numpy().astype(np.float64)
         logprobs = _log_softmax(values)
         if sampling.repetition_penalty != 1 and len(tokens):
             values = _penalize(values, tokens, sampling.repetition_penalty)
+        if sampling.presence_penalty or sampling.frequency_penalty:
+            values = _subtract_penalties(values, tokens[prompt_length:], sampling)
+        if sampling.logit_bias:
+            chosen, biases = zip(*sampling.logit_bias)
+            values = values.copy()
+            values[list(chosen)] += biases
         if self.constraint is not None:
             values = np.where(self.constraint.allowed(), values, -np.inf)
         token = int(values.argmax()) if sampling.temperature == 0 else self._sample(values)
@@ -119,6 +130,13 @@ def _penalize(values: Any, tokens: Sequence[int], penalty: float) -> Any:
     seen = np.unique(np.asarray(tokens))
     values = values.copy()
     values[seen] = np.where(values[seen] > 0, values[seen] / penalty, values[seen] * penalty)
+    return values
+
+
+def _subtract_penalties(values: Any, generated: Sequence[int], sampling: Sampling) -> Any:
+    seen, counts = np.unique(np.asarray(generated, np.int64), return_counts=True)
+    values = values.copy()
+    values[seen] -= sampling.presence_penalty + sampling.frequency_penalty * counts
     return values
 
 

@@ -8,14 +8,16 @@ cannot use a user's server, as host names are checked and bodies must be JSON.
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
+import dataclasses
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tinygrad.apps.language.server.access import AccessRules
+from tinygrad.apps.language.server.metrics import Metrics
 from tinygrad.apps.language.server.page import page, security_policy
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
@@ -33,15 +35,14 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 MAX_BODY_BYTES = 4 << 20
 BODY_TIMEOUT_S = 30
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
-# these need no API key: they reveal nothing
-OPEN_PATHS = ("/", "/health")
+SEND_TIMEOUT_S = 60
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/props")
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ log = logging.getLogger(__name__)
 class RequestHandlers:
     """The HTTP handlers of one service; `application` routes to them."""
 
-    def __init__(self, service: Service, api_key: str | None, any_host: bool) -> None:
+    def __init__(self, service: Service, rules: AccessRules) -> None:
         self.service = service
-        self.api_key = api_key
-        self.any_host = any_host
+        self.rules = rules
+        self.metrics = Metrics(service.engine)
         self.created = int(time.time())
 
     # ---- endpoints ----
@@ -67,6 +68,26 @@ class RequestHandlers:
         """The state of the server, and the numbers of running and waiting requests."""
         running, waiting = self.service.engine.load
         return _json({"status": "ok", "running": running, "waiting": waiting})
+
+    async def numbers(self, request: Request) -> Response:
+        """The metrics, for Prometheus."""
+        from starlette.responses import Response
+
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def properties(self, request: Request) -> Response:
+        """The model's context, defaults and template, under the names of llama.cpp's server."""
+        service, engine = self.service, self.service.engine
+        return _json(
+            {
+                "model_alias": service.name,
+                "n_ctx": engine.model.max_context,
+                "total_slots": engine.max_slots,
+                "default_generation_settings": {"n_predict": service.max_tokens}
+                | dataclasses.asdict(service.defaults),
+                "chat_template": service.template.source if service.template else None,
+            }
+        )
 
     async def models(self, request: Request) -> Response:
         """The list of models, which is one."""
@@ -83,12 +104,14 @@ class RequestHandlers:
         """Chat completions."""
         parsed = chat_request(await _body(request), self.service.defaults)
         prepared = await asyncio.to_thread(self.service.prepare_chat, parsed)
+        prepared = await self.service.with_grammar(prepared)
         return await self._respond(request, prepared, ChatResponse)
 
     async def complete(self, request: Request) -> ASGIApp:
         """Text completions."""
         parsed = completion_request(await _body(request), self.service.defaults)
         prepared = await asyncio.to_thread(self.service.prepare_completion, parsed)
+        prepared = await self.service.with_grammar(prepared)
         return await self._respond(request, prepared, CompletionResponse)
 
     async def _respond(
@@ -98,79 +121,72 @@ class RequestHandlers:
         response = kind(self.service.name, self.service.tokenizer, shows_logprobs)
         choices = self.service.start(prepared)
         if prepared.options.stream:
-            return EventStream(choices, _chunks(choices, response, prepared.options.include_usage))
-        return await _whole(request, choices, response)
-
-    # ---- access ----
-
-    def check(self, request: Request) -> None:
-        """Raise ApiError for a request of another host name, or without the API key."""
-        if not (self.any_host or is_loopback(request.url.hostname or "")):
-            host = request.url.hostname
-            raise ApiError(
-                403, f"this server is for its own machine, not for the host {host!r:.80}"
-            )
-        if self.api_key is None or request.url.path in OPEN_PATHS:
-            return
-        kind, _, key = request.headers.get("authorization", "").partition(" ")
-        # headers are decoded as latin-1, whatever was sent
-        matches = hmac.compare_digest(key.strip().encode("latin-1"), self.api_key.encode())
-        if kind.lower() != "bearer" or not matches:
-            raise ApiError(
-                401, "the API key is missing or wrong", code="invalid_api_key", kind="auth_error"
-            )
+            chunks = _chunks(choices, response, prepared.options.include_usage)
+            return EventStream(choices, chunks, partial(self.metrics.count_reply, choices))
+        try:
+            return await _whole(request, choices, response)
+        finally:
+            self.metrics.count_reply(choices)
 
     def wrap(self, handler: Handler) -> Handler:
         """A handler whose errors become responses."""
 
         async def handling(request: Request) -> ASGIApp:
+            status = 200
             try:
-                self.check(request)
+                self.rules.check(request)
                 return await handler(request)
             except ApiError as error:
-                return _json(error_json(error), error.status)
+                status = error.status
+                return _failed_by(error)
+            except Exception:
+                status = 500
+                raise
+            finally:
+                self.metrics.count_response(request.scope["route"].path, status)
 
         return handling
 
 
-def application(service: Service, api_key: str | None = None, any_host: bool = False) -> Starlette:
+def application(
+    service: Service, rules: AccessRules | None = None, origins: Sequence[str] = ()
+) -> Starlette:
     """The ASGI application of a service.
 
-    With `api_key`, requests must have it as a bearer token. `any_host` accepts requests to host
-    names other than those of this machine. Raises ImportError without starlette.
+    Web pages of `origins` may use it, besides its own. Raises ImportError without starlette.
     """
     try:
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
+        from starlette.middleware import Middleware
+        from starlette.middleware.cors import CORSMiddleware
         from starlette.routing import Route
     except ImportError as error:
         raise ImportError(
             "the server needs starlette and uvicorn: pip install 'tinygrad-sharding[llm]'"
         ) from error
-    handlers = RequestHandlers(service, api_key, any_host)
+    handlers = RequestHandlers(service, rules or AccessRules())
     routes = [
         Route("/", handlers.wrap(handlers.page)),
         Route("/health", handlers.wrap(handlers.health)),
+        Route("/metrics", handlers.wrap(handlers.numbers)),
+        Route("/props", handlers.wrap(handlers.properties)),
         Route("/v1/models", handlers.wrap(handlers.models)),
         Route("/v1/models/{name:path}", handlers.wrap(handlers.model)),
         Route("/v1/chat/completions", handlers.wrap(handlers.chat), methods=["POST"]),
         Route("/v1/completions", handlers.wrap(handlers.complete), methods=["POST"]),
     ]
-    return Starlette(
-        routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed}
+    shared = Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type"],
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is a loopback one.
-
-    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("example.com")
-    (True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return Starlette(
+        routes=routes,
+        middleware=[shared] if origins else [],
+        exception_handlers={HTTPException: _not_found, Exception: _failed},
+    )
 
 
 async def _body(request: Request) -> Json:
@@ -242,8 +258,10 @@ class EventStream:
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
-    def __init__(self, choices: ChoiceStream, chunks: AsyncIterator[Json]) -> None:
-        self._choices, self._chunks = choices, chunks
+    def __init__(
+        self, choices: ChoiceStream, chunks: AsyncIterator[Json], ended: Callable[[], None]
+    ) -> None:
+        self._choices, self._chunks, self._ended = choices, chunks, ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI interface."""
@@ -252,10 +270,19 @@ class EventStream:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         kind = "text/event-stream"
         response = StreamingResponse(self._events(), media_type=kind, headers=headers)
+
+        async def send_in_time(message: Message) -> None:
+            # a client that does not read would keep its connection for ever
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await send(message)
+
         try:
-            await response(scope, receive, send)
+            await response(scope, receive, send_in_time)
+        except TimeoutError:
+            log.warning("a client did not read its stream for %d s", SEND_TIMEOUT_S)
         finally:
             self._choices.cancel()
+            self._ended()
 
     async def _events(self) -> AsyncIterator[str]:
         async for chunk in self._chunks:
@@ -269,12 +296,19 @@ def _json(content: Json, status: int = 200) -> Response:
     return JSONResponse(content, status)
 
 
+def _failed_by(error: ApiError) -> Response:
+    response = _json(error_json(error), error.status)
+    if error.retry_after_s is not None:
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
+
+
 async def _not_found(request: Request, error: Exception) -> Response:
     """The response to unknown paths and methods."""
     from starlette.exceptions import HTTPException
 
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path[:80]}: {error.detail}"
+    message = f"{request.method} {request.scope['path'][:80]}: {error.detail}"
     if error.status_code == 404:
         message += f"; there are {', '.join(PATHS)}"
     return _json(error_json(ApiError(error.status_code, message)), error.status_code)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from tinygrad.apps.language.generation.grammar import ANY_OBJECT
+from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Rules, text_rule
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_TOOLS = 128
+# levels of objects and lists in a request: schemas and templates are read recursively
+MAX_DEPTH = 64
 JSON_TYPES = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 
 
@@ -28,8 +30,10 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         kind: str = "invalid_request_error",
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.retry_after_s = retry_after_s
         self.status, self.message = status, message
         self.param, self.code, self.kind = param, code, kind
 
@@ -110,6 +114,30 @@ class Fields:
         return found
 
 
+def nested_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one nested deeper than `MAX_DEPTH`.
+
+    >>> nested_json('{"a": [1]}')
+    {'a': [1]}
+    """
+    too_deep = ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    try:
+        parsed = json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise too_deep from error
+    level = [parsed]
+    for _ in range(MAX_DEPTH):
+        nested = [one for one in level if isinstance(one, dict | list)]
+        level = [x for one in nested for x in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return parsed
+    raise too_deep
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
 def json_type(value: object) -> str:
     """The JSON type of a value, for messages.
 
@@ -168,8 +196,20 @@ def _call(fields: Fields) -> dict[str, Any]:
         arguments = json.dumps(arguments)
     if not isinstance(arguments, str):
         raise function.wrong("arguments", "a text with JSON")
+    if arguments.count("{") + arguments.count("[") > MAX_DEPTH:
+        _check_depth(arguments, f"{function.where}arguments")
     called = {"name": function.required_text("name"), "arguments": arguments}
     return {"id": fields.text("id") or "", "type": "function", "function": called}
+
+
+def _check_depth(arguments: str, place: str) -> None:
+    """Raise ApiError for arguments nested too deeply; a model may have generated invalid ones."""
+    try:
+        nested_json(arguments)
+    except json.JSONDecodeError:
+        return
+    except ValueError as error:
+        raise ApiError(400, f"{place}: {error}", place) from error
 
 
 def tools_of(fields: Fields) -> list[dict[str, Any]]:
@@ -211,6 +251,66 @@ def schema_of(fields: Fields) -> Mapping[str, Any] | None:
     if not isinstance(described.body.get("schema"), dict):
         raise described.wrong("schema", "an object")
     return described.object("schema")
+
+
+def structure_of(fields: Fields) -> tuple[Mapping[str, Any] | None, Rules | None]:
+    """The JSON schema of a reply, or the rules of one that is no JSON. Raises ApiError.
+
+    The names beside OpenAI's `response_format` are those of llama.cpp and of vLLM.
+    """
+    nested = Fields(fields.object("structured_outputs"), "structured_outputs.")
+    unknown = nested.body.keys() - {"json", "regex", "choice", "grammar"}
+    if unknown:
+        raise nested.wrong(min(unknown), "json, regex, choice or grammar, the parts there are")
+    schemas = [
+        schema_of(fields),
+        *(_schema(one, name) for one, name in _named("json", fields, nested)),
+        _schema(fields, "json_schema"),
+    ]
+    rules = [
+        *(_pattern(one, name) for one, name in _named("regex", fields, nested)),
+        *(_choice(one, name) for one, name in _named("choice", fields, nested)),
+        *(_grammar(one, name) for one, name in _named("grammar", fields, nested)),
+        _grammar(fields, "grammar"),
+    ]
+    schema = next((one for one in schemas if one is not None), None)
+    grammar = next((one for one in rules if one is not None), None)
+    if sum(one is not None for one in [*schemas, *rules]) > 1:
+        raise ApiError(
+            400, "a reply can have one schema or grammar, not several", "response_format"
+        )
+    if grammar is not None and fields.list_of_objects("tools"):
+        raise ApiError(400, "a reply with a grammar cannot have tools", "tools")
+    return schema, grammar
+
+
+def _named(kind: str, fields: Fields, nested: Fields) -> tuple[tuple[Fields, str], ...]:
+    return (fields, f"guided_{kind}"), (nested, kind)
+
+
+def _schema(fields: Fields, name: str) -> Mapping[str, Any] | None:
+    return None if fields.body.get(name) is None else fields.object(name)
+
+
+def _pattern(fields: Fields, name: str) -> Rules | None:
+    text = fields.text(name)
+    return None if text is None else Rules(text, "regex")
+
+
+def _choice(fields: Fields, name: str) -> Rules | None:
+    texts = fields.body.get(name)
+    if texts is None:
+        return None
+    if not isinstance(texts, list) or not all(isinstance(x, str) and x for x in texts) or not texts:
+        raise fields.wrong(name, "a list of texts that are not empty")
+    return Rules("start: " + " | ".join(map(text_rule, texts)))
+
+
+def _grammar(fields: Fields, name: str) -> Rules | None:
+    text = fields.text(name)
+    if not text:
+        return None
+    return Rules(text, "gbnf" if "::=" in text else "lark")
 
 
 def _tool(fields: Fields) -> dict[str, Any]:

@@ -1,27 +1,28 @@
 """Requests of OpenAI's API, parsed and validated.
 
 Input: the body of a request. Output: a `ChatRequest` or a `CompletionRequest`. Invariant: any body
-gives one of these or an `ApiError` that names the parameter. Unsupported parameters that would
-change the response are errors; unknown ones are ignored.
+gives one of these or an `ApiError` that names the parameter; see `parameters`.
 The API: https://platform.openai.com/docs/api-reference
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
+from tinygrad.apps.language.generation.grammar import Rules
 from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.server.parameters import CHAT, COMPLETION, check_names
 from tinygrad.apps.language.server.request_fields import (
     ApiError,
     Fields,
     forced_call_of,
     json_type,
     messages_of,
-    schema_of,
+    nested_json,
+    structure_of,
     tools_of,
 )
 
@@ -29,25 +30,20 @@ MAX_CHOICES = 8
 MAX_STOPS = 16
 MAX_LOGPROBS = 20
 MAX_TEMPERATURE = 2
-# unsupported parameters, and the values that would not change the response
-UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "functions": ([],),
-}
+MAX_BIASES = 1024
+MAX_BIAS = 100
+MAX_PENALTY = 2
+# what the server itself gives to chat templates, or to the function that renders them
+RESERVED_VARIABLES = {"self", "messages", "tools", "add_generation_prompt"}
 
 
 @dataclass(frozen=True)
 class RequestOptions:
     """The parameters that both kinds of requests have.
 
-    `max_tokens` is None for the rest of the context. `schema` is the JSON schema of the reply, None
-    for plain text. `logprobs` is the number of likeliest tokens to return for each token, None for
-    no log-probabilities.
+    `max_tokens` is None for the rest of the context. `schema` is the JSON schema of the reply, and
+    `grammar` are the rules of one that is no JSON; both are None for plain text. `logprobs` is the
+    number of likeliest tokens to return for each token, None for no log-probabilities.
     """
 
     model: str | None
@@ -59,6 +55,7 @@ class RequestOptions:
     include_usage: bool
     logprobs: int | None
     schema: Mapping[str, Any] | None = None
+    grammar: Rules | None = None
 
     def sampling_of(self, choice: int) -> Sampling:
         """The sampling parameters of one choice, which has a seed of its own."""
@@ -96,20 +93,17 @@ def parse_json(body: bytes) -> Mapping[str, Any]:
     {'stream': True}
     """
     try:
-        parsed = json.loads(body, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+        parsed = nested_json(body)
+    except ValueError as error:
         raise ApiError(400, f"the body is no JSON that can be read: {error}") from error
     if not isinstance(parsed, dict):
         raise ApiError(400, f"the body must be a JSON object, not {json_type(parsed)}")
     return parsed
 
 
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
-
-
 def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     """The request of a body for `/v1/chat/completions`. Raises ApiError."""
+    check_names(body, CHAT)
     fields = Fields(body)
     flag = fields.boolean("logprobs", False)
     top = fields.integer("top_logprobs", 0, MAX_LOGPROBS)
@@ -117,7 +111,7 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
         raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     options = _request_options(fields, defaults, limit, None, (top or 0) if flag else None)
-    variables = dict(fields.object("chat_template_kwargs"))
+    variables = _template_variables(fields)
     if effort := fields.text("reasoning_effort"):
         variables["reasoning_effort"] = effort
     tools = tools_of(fields)
@@ -125,8 +119,18 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     return ChatRequest(options, messages_of(fields), tools, variables, forced_call)
 
 
+def _template_variables(fields: Fields) -> dict[str, Any]:
+    variables = dict(fields.object("chat_template_kwargs"))
+    for name in variables:
+        if name in RESERVED_VARIABLES or not name.isidentifier():
+            path = f"chat_template_kwargs.{name:.80}"
+            raise ApiError(400, f"{path} is not a variable that can be set", path)
+    return variables
+
+
 def completion_request(body: Mapping[str, Any], defaults: Sampling) -> CompletionRequest:
     """The request of a body for `/v1/completions`. Raises ApiError."""
+    check_names(body, COMPLETION)
     fields = Fields(body)
     logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
     options = _request_options(fields, defaults, "max_tokens", 16, logprobs)
@@ -139,12 +143,9 @@ def completion_request(body: Mapping[str, Any], defaults: Sampling) -> Completio
 def _request_options(
     fields: Fields, defaults: Sampling, limit: str, default: int | None, logprobs: int | None
 ) -> RequestOptions:
-    for name, neutral in UNSUPPORTED.items():
-        value = fields.body.get(name)
-        if value is not None and value not in neutral:
-            raise ApiError(400, f"{name} is not supported", name, "unsupported_parameter")
     stream_options = Fields(fields.object("stream_options"), "stream_options.")
     found_limit = fields.integer(limit, 1, 2**31)
+    schema, grammar = structure_of(fields)
     return RequestOptions(
         model=fields.text("model"),
         sampling=_sampling(fields, defaults, logprobs or 0),
@@ -154,24 +155,42 @@ def _request_options(
         stream=fields.boolean("stream", False),
         include_usage=stream_options.boolean("include_usage", False),
         logprobs=logprobs,
-        schema=schema_of(fields),
+        schema=schema,
+        grammar=grammar,
     )
 
 
 def _sampling(fields: Fields, defaults: Sampling, logprobs: int) -> Sampling:
+    seed = fields.integer("seed", -(2**63), 2**63)
     given = {
         "temperature": fields.number("temperature", 0, MAX_TEMPERATURE),
         "top_k": fields.integer("top_k", 0, 2**31),
         "top_p": fields.number("top_p", math.ulp(0.0), 1),
         "min_p": fields.number("min_p", 0, 1),
         "repetition_penalty": fields.number("repetition_penalty", math.ulp(0.0), 100),
-        "seed": fields.integer("seed", -(2**63), 2**63),
-    }
-    if given["seed"] is not None:
+        "presence_penalty": fields.number("presence_penalty", -MAX_PENALTY, MAX_PENALTY),
+        "frequency_penalty": fields.number("frequency_penalty", -MAX_PENALTY, MAX_PENALTY),
         # generators take no negative seeds
-        given["seed"] %= 2**64
+        "seed": None if seed is None else seed % 2**64,
+    }
     found = {name: value for name, value in given.items() if value is not None}
-    return replace(defaults, **found, logprobs=logprobs)  # type: ignore[arg-type]
+    biases = _logit_bias(fields)
+    return replace(defaults, **found, logit_bias=biases, logprobs=logprobs)  # type: ignore[arg-type]
+
+
+def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
+    """Pairs of a token and the number that is added to its logit."""
+    given = fields.object("logit_bias")
+    if len(given) > MAX_BIASES:
+        raise ApiError(400, f"logit_bias has more than {MAX_BIASES} tokens", "logit_bias")
+    values = Fields(given, "logit_bias.")
+    biases = []
+    for name in given:
+        if not (name.isascii() and name.isdigit() and len(name) < 10):
+            raise ApiError(400, f"{name!r:.80} in logit_bias is not a token number", "logit_bias")
+        bias = values.number(name, -MAX_BIAS, MAX_BIAS)
+        biases.append((int(name), 0.0 if bias is None else float(bias)))
+    return tuple(biases)
 
 
 def _stops(fields: Fields) -> tuple[str, ...]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import errno
 import socket
 import sys
-from types import ModuleType
+from pathlib import Path
+from typing import Any
 
 from tinygrad.apps.language.chat.conversation import LoadedModel
 from tinygrad.apps.language.generation.engine import Engine
 from tinygrad.apps.language.generation.sampling import Sampling
-from tinygrad.apps.language.server.application import application, is_loopback
+from tinygrad.apps.language.server.access import AccessRules, is_loopback
+from tinygrad.apps.language.server.application import application
+from tinygrad.apps.language.server.connections import (
+    ConnectionLimits,
+    available_connections,
+    limited_protocol,
+)
 from tinygrad.apps.language.server.service import Service
+from tinygrad.settings import LLM_API_KEY
 
 SHUTDOWN_S = 5
 KEEP_ALIVE_S = 30
@@ -20,40 +30,69 @@ KEEP_ALIVE_S = 30
 
 def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) -> None:
     """Run the server. Raises ImportError without uvicorn, OSError if the port is taken."""
-    engine = Engine(loaded.model, max_running=options.parallel, max_waiting=options.queue)
-    try:
-        service = Service(
-            loaded.name, engine, loaded.tokenizer, loaded.template, sampling, options.max_tokens
-        )
+    api_key = api_key_of(options)
+    name = options.alias or loaded.name
+    engine = Engine(
+        loaded.model,
+        max_running=options.parallel,
+        max_waiting=options.queue,
+        slots=options.slots,
+    )
+    service = Service(name, engine, loaded.tokenizer, loaded.template, sampling, options.max_tokens)
+    with contextlib.closing(service), _listen(options.host, options.serve) as listener:
         is_private = is_loopback(options.host)
-        app = application(service, options.api_key, any_host=not is_private)
-        uvicorn = _uvicorn()
-        with _listen(options.host, options.serve) as listener:
-            port = listener.getsockname()[1]
-            shown = f"[{options.host}]" if ":" in options.host else options.host
-            print(f"{loaded.name} is at http://{shown}:{port}/", file=sys.stderr, flush=True)
-            if not (is_private or options.api_key):
-                print("anybody who reaches this machine may use it; see --api-key", file=sys.stderr)
-            config = uvicorn.Config(
-                app,
-                log_level="warning",
-                ws="none",
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=SHUTDOWN_S,
-            )
-            uvicorn.Server(config).run(sockets=[listener])
-    finally:
-        engine.close()
+        hosts = frozenset(options.allowed_host) if is_private or options.allowed_host else None
+        app = application(service, AccessRules(api_key, hosts), options.cors_origin)
+        server = server_of(app, service, ConnectionLimits(available_connections()), options)
+        port = listener.getsockname()[1]
+        shown = f"[{options.host}]" if ":" in options.host else options.host
+        scheme = "https" if options.tls_cert else "http"
+        print(f"{name} is at {scheme}://{shown}:{port}/", file=sys.stderr, flush=True)
+        if not (is_private or api_key):
+            print("anybody who reaches this machine may use it; see --api-key", file=sys.stderr)
+        server.run(sockets=[listener])
 
 
-def _uvicorn() -> ModuleType:
+def api_key_of(options: argparse.Namespace) -> str | None:
+    """The API key, of an argument, a file, or the environment. Raises OSError, ValueError."""
+    key: str = options.api_key or LLM_API_KEY.value
+    if options.api_key_file:
+        key = Path(options.api_key_file).read_text().strip()
+        if not key:
+            raise ValueError(f"{options.api_key_file} has no API key in it")
+    return key or None
+
+
+def server_of(
+    app: Any, service: Service, limits: ConnectionLimits, options: argparse.Namespace | None = None
+) -> Any:
+    """The `uvicorn.Server` of an application. Raises ImportError without uvicorn."""
     try:
         import uvicorn
     except ImportError as error:
         raise ImportError(
             "the server needs uvicorn: pip install 'tinygrad-sharding[llm]'"
         ) from error
-    return uvicorn
+
+    class Server(uvicorn.Server):
+        """Ends the engine first, so that streams end with an error and are sent to the end."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await asyncio.to_thread(service.close)
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app,
+        http=limited_protocol(limits),
+        # a warning for each bad request would let a client fill the log
+        log_level="error",
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        ssl_certfile=options.tls_cert if options else None,
+        ssl_keyfile=options.tls_key if options else None,
+    )
+    return Server(config)
 
 
 def _listen(host: str, port: int) -> socket.socket:

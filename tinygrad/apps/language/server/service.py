@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
-from tinygrad.apps.language.chat.structured_output import json_reply_format, tool_call_format
+from tinygrad.apps.language.chat.structured_output import (
+    grammar_reply_format,
+    json_reply_format,
+    tool_call_format,
+)
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
 from tinygrad.apps.language.generation.engine import (
     Engine,
@@ -24,7 +29,14 @@ from tinygrad.apps.language.generation.engine import (
     GenerationTask,
     QueueFullError,
 )
-from tinygrad.apps.language.generation.grammar import Grammar, GrammarError, Grammars, json_rule
+from tinygrad.apps.language.generation.grammar import (
+    Grammar,
+    GrammarError,
+    Rules,
+    VocabularyBytes,
+    json_rules,
+)
+from tinygrad.apps.language.generation.grammar_compiler import GrammarCompiler
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 from tinygrad.apps.language.server.request_fields import ApiError
@@ -32,18 +44,23 @@ from tinygrad.apps.language.server.requests import ChatRequest, CompletionReques
 from tinygrad.apps.language.server.responses import ChoiceUpdate, Usage
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
-FORMAT = "response_format"
+SCHEMA, GRAMMAR = "response_format", "grammar"
 Event = tuple[int, Generated | Finished]
 
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """The prompts of a request, and how replies are parsed. `param` is the field of the prompts."""
+    """The prompts of a request, and how replies are parsed. `param` is the field of the prompts.
+
+    `rules`, of the field `rules_param`, are to be compiled to the `grammar` of the replies.
+    """
 
     param: str
     options: RequestOptions
     tokens: list[list[int]]
     reader: Callable[[], ReplyReader]
+    rules: Rules | None = None
+    rules_param: str | None = None
     grammar: Grammar | None = None
 
 
@@ -76,7 +93,8 @@ class Service:
             )
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
-        start, grammar = self._reply_format(request, template, text)
+        self._check_length(text, "messages")
+        start, rules, source = self._reply_format(request, template, text)
         tokens = self.tokenizer.encode_template(text + start, add_bos=self.tokenizer.adds_bos)
 
         def reader() -> ReplyReader:
@@ -84,43 +102,82 @@ class Service:
             parser.push(start)
             return ReplyReader(self.tokenizer, request.options.stops, parser)
 
-        return PreparedRequest("messages", request.options, [tokens], reader, grammar)
+        return PreparedRequest("messages", request.options, [tokens], reader, rules, source)
 
     def _reply_format(
         self, request: ChatRequest, template: ChatTemplate, prompt: str
-    ) -> tuple[str, Grammar | None]:
-        """The forced start of the reply to a prompt, and the grammar of the rest."""
+    ) -> tuple[str, Rules | None, str | None]:
+        """The forced start of the reply to a prompt, the rules of the rest, and their field."""
         name, schema = request.forced_call, request.options.schema
         if name is not None:
-            reply_format, param = tool_call_format(template, prompt, request.tools, name), "tools"
+            found, source = tool_call_format(template, prompt, request.tools, name), "tools"
         elif schema is not None:
-            control, param = self.tokenizer.control, FORMAT
-            reply_format = json_reply_format(template, prompt, request.tools, schema, control)
+            control, source = self.tokenizer.control, SCHEMA
+            found = json_reply_format(template, prompt, request.tools, schema, control)
+        elif request.options.grammar is not None:
+            found, source = grammar_reply_format(prompt, request.options.grammar), GRAMMAR
         else:
-            return "", None
-        return reply_format.start, self._grammar(reply_format.rules, param)
+            return "", None, None
+        return found.start, found.rules, source
 
-    def _grammar(self, rules: str, param: str) -> Grammar:
+    async def with_grammar(self, prepared: PreparedRequest) -> PreparedRequest:
+        """The request with its rules compiled, while others are served. Raises ApiError."""
+        if prepared.rules is None:
+            return prepared
+        loop = asyncio.get_running_loop()
         try:
-            return self._grammars.of_rules(rules)
+            grammar = await loop.run_in_executor(
+                self.compiler.thread, self.compiler.compile, prepared.rules
+            )
         except GrammarError as error:
-            raise ApiError(400, f"the schema cannot be followed: {error}", param) from error
+            message = f"the schema or grammar cannot be followed: {error}"
+            raise ApiError(400, message, prepared.rules_param) from error
         except ImportError as error:
-            raise ApiError(501, str(error), param, kind="server_error") from error
+            raise ApiError(501, str(error), prepared.rules_param, kind="server_error") from error
+        return replace(prepared, grammar=grammar)
 
     @functools.cached_property
-    def _grammars(self) -> Grammars:
-        return Grammars(self.tokenizer, self.engine.model.vocab_size)
+    def compiler(self) -> GrammarCompiler:
+        """Compiles the grammars of requests."""
+        return GrammarCompiler(self.tokenizer, self.engine.model.vocab_size)
+
+    def _check_length(self, text: str, param: str) -> None:
+        """Raise ApiError for a text that is longer than any that fits, before it is encoded."""
+        limit = self.engine.model.max_context * self._longest_token
+        if len(text) > limit:
+            raise ApiError(
+                400,
+                f"the prompt has {len(text)} characters; shorten it, as the context of the model "
+                f"has {self.engine.model.max_context} tokens",
+                param,
+                "context_length_exceeded",
+            )
+
+    @functools.cached_property
+    def _longest_token(self) -> int:
+        """The number of bytes of the longest token."""
+        return max(map(len, VocabularyBytes(self.tokenizer, self.engine.model.vocab_size).tokens))
+
+    def close(self) -> None:
+        """End the engine, and the thread that compiles grammars."""
+        self.engine.close()
+        if "compiler" in vars(self):
+            self.compiler.close()
 
     def prepare_completion(self, request: CompletionRequest) -> PreparedRequest:
         """The prompts of a completion. Raises ApiError."""
         self._check_model(request.options)
+        for one in request.prompts:
+            if isinstance(one, str):
+                self._check_length(one, "prompt")
         encode = partial(self.tokenizer.encode, add_bos=self.tokenizer.adds_bos)
         tokens = [encode(one) if isinstance(one, str) else one for one in request.prompts]
         reader = partial(ReplyReader, self.tokenizer, request.options.stops)
-        schema = request.options.schema
-        grammar = None if schema is None else self._grammar(f"start: {json_rule(schema)}", FORMAT)
-        return PreparedRequest("prompt", request.options, tokens, reader, grammar)
+        options = request.options
+        rules, source = options.grammar, GRAMMAR
+        if options.schema is not None:
+            rules, source = json_rules(options.schema), SCHEMA
+        return PreparedRequest("prompt", options, tokens, reader, rules, source)
 
     def _check_model(self, options: RequestOptions) -> None:
         if options.model not in (None, self.name):
@@ -131,11 +188,17 @@ class Service:
                 "model_not_found",
             )
 
+    def _check_biases(self, sampling: Sampling) -> None:
+        for token, _ in sampling.logit_bias:
+            if token >= self.engine.model.vocab_size:
+                raise ApiError(400, f"{token} in logit_bias is not a token", "logit_bias")
+
     def start(self, prepared: PreparedRequest) -> ChoiceStream:
         """Submit all choices; called in an event loop. Raises ApiError."""
         limits = [self.engine.model.max_context, self.max_tokens, prepared.options.max_tokens]
         max_tokens = min(limit for limit in limits if limit is not None)
         end_ids = self.tokenizer.end_ids
+        self._check_biases(prepared.options.sampling)
         requests = [
             GenerationRequest(
                 tokens, prepared.options.sampling_of(choice), max_tokens, end_ids, prepared.grammar
@@ -150,13 +213,18 @@ class Service:
             code = "context_length_exceeded" if too_long else None
             raise ApiError(400, str(error), prepared.param, code) from error
         except QueueFullError as error:
-            raise ApiError(429, str(error), code="queue_full", kind="rate_limit_error") from error
+            raise ApiError(
+                429, str(error), code="queue_full", kind="rate_limit_error", retry_after_s=1
+            ) from error
         except EngineClosedError as error:
             raise ApiError(503, str(error), kind="server_error") from error
 
 
 class ChoiceStream:
-    """The choices of a request while they are generated; `updates` yields, `cancel` ends them."""
+    """The choices of a request while they are generated; `updates` yields, `cancel` ends them.
+
+    `started` and `first_token` are times of the monotonic clock, in seconds.
+    """
 
     def __init__(
         self, engine: Engine, requests: Sequence[GenerationRequest], prepared: PreparedRequest
@@ -168,6 +236,8 @@ class ChoiceStream:
         self._generations: list[GenerationTask] = []
         self._prompt_tokens = sum(map(len, prepared.tokens))
         self._tokens = 0
+        self.started = time.monotonic()
+        self.first_token: float | None = None
         try:
             for choice, request in enumerate(requests):
                 self._generations.append(engine.submit(request, partial(self._deliver, choice)))
@@ -216,6 +286,7 @@ class ChoiceStream:
         reader = self._readers[choice]
         if isinstance(event, Generated):
             self._tokens += 1
+            self.first_token = self.first_token or time.monotonic()
             update = ChoiceUpdate(choice, reader.push(event), [event])
             if reader.stopped:
                 update.deltas += reader.finish()
@@ -230,4 +301,6 @@ class ChoiceStream:
 def _failure(event: Finished) -> ApiError:
     if isinstance(event.error, EngineClosedError):
         return ApiError(503, str(event.error), kind="server_error")
+    if isinstance(event.error, GrammarError):
+        return ApiError(400, str(event.error))
     return ApiError(500, f"the model failed: {event.error}", kind="server_error")

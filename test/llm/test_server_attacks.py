@@ -1,0 +1,318 @@
+"""The server holds against requests that are made to break it, and serves others meanwhile."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from test.llm.fake_model import FakeModel, always_replies
+from test.llm.serving import TIMEOUT_S, Site, running, served, service_of
+from tinygrad.apps.language.generation.engine import Engine
+from tinygrad.apps.language.server.connections import ConnectionLimits
+
+pytest.importorskip("starlette")
+pytest.importorskip("llguidance")
+
+USER = {"role": "user", "content": "Hi"}
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with served(FakeModel()) as site:
+        yield site
+
+
+def nested(depth: int) -> Any:
+    value: Any = {}
+    for _ in range(depth):
+        value = {"type": "object", "properties": {"a": value}}
+    return value
+
+
+def with_schema(schema: Any) -> dict[str, Any]:
+    described = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return {"messages": [USER], "response_format": described}
+
+
+def with_variables(**variables: Any) -> dict[str, Any]:
+    return {"messages": [USER], "chat_template_kwargs": variables}
+
+
+def called_with(arguments: str) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"messages": [USER, {"role": "assistant", "tool_calls": [call]}]}
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": nested(450)}}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (with_variables(messages=[]), "chat_template_kwargs.messages is not a variable"),
+        (with_variables(self=1), "chat_template_kwargs.self is not a variable"),
+        (with_variables(**{"a b": 1}), "chat_template_kwargs.a b is not a variable"),
+        (with_variables(x=nested(450)), "nested deeper than 64 levels"),
+        ({"messages": [USER], "tools": [TOOL]}, "nested deeper than 64 levels"),
+        (with_schema(nested(450)), "nested deeper than 64 levels"),
+        (called_with("[" * 100_000), "nested deeper than 64 levels"),
+        (called_with("[" * 100 + "]" * 100), "nested deeper than 64 levels"),
+        ({"messages": [{**USER, "content": "a" * 4_000_000}]}, "has 40000"),
+        ({"messages": [USER], "guided_regex": "("}, "unclosed group"),
+        ({"messages": [USER], "grammar": 'root ::= ("a" | '}, "it is not GBNF"),
+        ({"messages": [USER], "grammar": "start: /a/", "guided_regex": "a"}, "not several"),
+        ({"messages": [USER], "guided_choice": []}, "a list of texts"),
+        ({"messages": [USER], "structured_outputs": {"xml": 1}}, "structured_outputs.xml must be"),
+        ({"messages": [USER], "repeat_penalty": 1.2}, "is repetition_penalty meant"),
+        ({"messages": [USER], "mirostat": 2}, "mirostat is not supported"),
+        ({"messages": [USER], "logit_bias": {"9999": 1}}, "9999 in logit_bias is not a token"),
+        ({"messages": [USER], "logit_bias": {"x": 1}}, "'x' in logit_bias is not a token number"),
+        ({"messages": [USER], "presence_penalty": 3}, "from -2 to 2, not 3"),
+    ],
+)
+def test_a_bad_request_is_an_error_in_one_line(site: Site, body: Any, said: str) -> None:
+    status, answer = site.ask("POST", CHAT, body)
+    message = answer["error"]["message"]
+    assert (status, "\n" in message, len(message) < 500) == (400, False, True)
+    assert said in message
+
+
+def test_a_call_whose_arguments_are_not_json_is_passed_on(site: Site) -> None:
+    assert site.ask("POST", CHAT, called_with("no { JSON"))[0] == 200
+    assert site.ask("POST", CHAT, called_with("[" * 64))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost/health?", 400),
+        ("localhost/health#", 400),
+        ("user@localhost", 400),
+        ("localhost:1:2", 400),
+        ("localhost", 401),
+        ("LOCALHOST:80", 401),
+        ("[::1]:80", 401),
+        ("evil.example", 403),
+    ],
+)
+def test_no_host_field_passes_for_another_path(host: str, status: int) -> None:
+    with served(FakeModel(), api_key="secret") as site:
+        for path in ("/v1/models", CHAT):
+            body = {"messages": [USER]} if path == CHAT else None
+            assert site.ask("POST" if body else "GET", path, body, {"Host": host})[0] == status
+
+
+def test_a_schema_that_explodes_is_refused_while_others_are_served() -> None:
+    with served(FakeModel(), max_running=4) as site:
+        done = threading.Event()
+        latencies: list[float] = []
+
+        def other() -> None:
+            while not done.is_set():
+                started = time.monotonic()
+                assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
+                latencies.append(time.monotonic() - started)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            serving = pool.submit(other)
+            status, answer = site.ask(
+                "POST", CHAT, with_schema({"type": "integer", "multipleOf": 99999999})
+            )
+            count = len(latencies)
+            done.set()
+            serving.result(TIMEOUT_S)
+        assert (status, "to compile" in answer["error"]["message"]) == (400, True)
+        # compiling takes seconds until it is stopped; the others are answered meanwhile
+        assert count >= 10
+        assert site.ask("POST", CHAT, with_schema({"type": "integer"}))[0] == 200
+
+
+def test_a_grammar_that_fails_while_it_generates_is_the_error_of_its_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with served(FakeModel(always_replies("a" * 1500))) as site:
+        body = {"messages": [USER], "guided_regex": "(a?){500}a{500}"}
+        status, answer = site.ask("POST", CHAT, body)
+        assert status in (200, 400)
+        if status == 400:
+            assert "grammar" in answer["error"]["message"]
+        assert site.ask("POST", CHAT, {"messages": [USER], "max_tokens": 3})[0] == 200
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "reply", "expected"),
+    [
+        ({"guided_regex": "[0-9]{3}"}, "123456", "123"),
+        ({"guided_choice": ["yes", "no"]}, "maybe no", "no"),
+        ({"structured_outputs": {"choice": ["yes"]}}, "no", "yes"),
+        ({"grammar": 'root ::= "a" "b"+ "c"'}, "abbc", "abbc"),
+        ({"guided_grammar": 'start: "q" /[rs]/'}, "qs", "qs"),
+        ({"json_schema": {"const": 5}}, "7", "5"),
+        ({"guided_json": {"const": [1]}}, "[1]", "[1]"),
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+def test_a_reply_follows_its_grammar(
+    path: str, parameter: dict[str, Any], reply: str, expected: str
+) -> None:
+    with served(FakeModel(always_replies(reply))) as site:
+        asked = {"messages": [USER]} if path == CHAT else {"prompt": "Hi", "max_tokens": 50}
+        status, answer = site.ask("POST", path, asked | parameter)
+        assert status == 200, answer
+        choice = answer["choices"][0]
+        assert (choice["message"]["content"] if path == CHAT else choice["text"]) == expected
+
+
+def test_penalties_and_biases_change_the_reply() -> None:
+    with served(FakeModel(always_replies("aaaa"))) as site:
+        ask = {"messages": [USER], "temperature": 0, "max_tokens": 4}
+
+        def reply(**changes: Any) -> str:
+            answer = site.ask("POST", CHAT, ask | changes)[1]
+            return str(answer["choices"][0]["message"]["content"])
+
+        assert reply() == "aaaa"
+        # the logits of the script are 20, all others 0
+        assert reply(logit_bias={str(ord("b")): 100}) == "bbbb"
+        assert reply(frequency_penalty=2, presence_penalty=2, logit_bias={"98": 17}) == "abaa"
+
+
+def held(site: Site, sent: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", site.port), timeout=TIMEOUT_S)
+    connection.sendall(sent)
+    return connection
+
+
+def test_half_sent_headers_end_and_free_their_descriptors() -> None:
+    model = FakeModel()
+    limits = ConnectionLimits(most=40, header_timeout_s=1.0)
+    with running(service_of(model, Engine(model)), limits=limits) as site:
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+        with contextlib.ExitStack() as closing:
+            for number in range(39):
+                part = b"GET / HTTP/1.1\r\nHost: local"[: number % 28]
+                closing.enter_context(held(site, part))
+            # there is room for one more
+            assert site.ask("GET", "/health")[0] == 200
+            extra = [closing.enter_context(held(site, b"")) for _ in range(5)]
+            # those beyond the limit are refused at once
+            answers = [one.recv(4096) for one in extra[1:]]
+            assert all(b"503" in one and b"Retry-After" in one for one in answers)
+            until = time.monotonic() + TIMEOUT_S
+            while limits.open:
+                assert time.monotonic() < until, f"{len(limits.open)} connections stay"
+                time.sleep(0.05)
+            assert site.ask("GET", "/health")[0] == 200
+        if before is not None:
+            assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_a_slow_header_ends_on_a_connection_that_was_used_before() -> None:
+    model = FakeModel()
+    limits = ConnectionLimits(header_timeout_s=0.5)
+    with (
+        running(service_of(model, Engine(model)), limits=limits) as site,
+        held(site, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection,
+    ):
+        assert b"200" in connection.recv(4096)
+        connection.sendall(b"GET /health")
+        received = b"x"
+        while received:
+            received = connection.recv(4096)
+        assert not limits.open
+
+
+def test_a_server_that_stops_ends_its_streams_with_an_error() -> None:
+    model = FakeModel(always_replies("x" * 2000), step_s=0.005)
+    service = service_of(model, Engine(model))
+    with running(service) as site:
+        body = json.dumps({"messages": [USER], "stream": True}).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        with held(site, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body) as stream:
+            assert b"200 OK" in stream.recv(4096)
+            site.stop()
+            received = b""
+            while part := stream.recv(65536):
+                received += part
+        assert b"the server is shutting down" in received
+
+
+def test_metrics_and_properties() -> None:
+    with served(FakeModel(always_replies("abc"))) as site:
+        assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
+        assert site.ask("POST", CHAT, {"messages": []})[0] == 400
+        text = site.text("/metrics")
+        for line in (
+            f'llm_responses_total{{path="{CHAT}",status="200"}} 1.0',
+            f'llm_responses_total{{path="{CHAT}",status="400"}} 1.0',
+            'llm_tokens_total{kind="reply"} 3.0',
+            "llm_running 0.0",
+            "llm_waiting 0.0",
+            "llm_request_seconds_count 1.0",
+            "llm_first_token_seconds_count 1.0",
+        ):
+            assert line in text.splitlines()
+        found = site.ask("GET", "/props")[1]
+        assert (found["model_alias"], found["n_ctx"], found["total_slots"]) == ("fake", 2048, 4)
+
+
+def junk(random: Random, depth: int = 0) -> Any:
+    """A random JSON value, with names and values that mean something among others."""
+    kinds = [
+        lambda: random.choice([None, True, False, 0, -1, 2**70, 1e308, 0.5, "", "a", "\x00", "💥"]),
+        lambda: [junk(random, depth + 1) for _ in range(random.randrange(3))],
+        lambda: {random.choice(NAMES): junk(random, depth + 1) for _ in range(random.randrange(4))},
+    ]
+    return random.choice(kinds if depth < 4 else kinds[:1])()
+
+
+NAMES = [
+    *("messages", "role", "content", "type", "text", "tools", "function", "name", "parameters"),
+    *(
+        "response_format",
+        "json_schema",
+        "schema",
+        "properties",
+        "items",
+        "anyOf",
+        "pattern",
+        "$ref",
+    ),
+    *("tool_choice", "tool_calls", "arguments", "stop", "n", "stream", "logprobs", "logit_bias"),
+    *("temperature", "top_p", "seed", "max_tokens", "chat_template_kwargs", "guided_choice"),
+]
+
+
+def test_random_requests_are_answered_without_a_failure(site: Site) -> None:
+    random = Random(0)
+    seen = set()
+    for number in range(500):
+        body = {"messages": [USER], "max_tokens": 2}
+        for _ in range(random.randrange(1, 4)):
+            body[random.choice(NAMES)] = junk(random)
+        if number % 7 == 0:
+            body = junk(random)
+        data = json.dumps(body).encode()
+        if number % 11 == 0:
+            data = bytes(random.choices(data or b"{", k=len(data)))
+        # a stream is not one JSON value
+        if isinstance(body, dict):
+            body.pop("stream", None)
+        path = random.choice([CHAT, CHAT, "/v1/completions"])
+        status, _ = site.ask("POST", path, data if number % 11 == 0 else body)
+        seen.add(status)
+        assert status in (200, 400, 404, 413), (status, body)
+    assert {200, 400} <= seen

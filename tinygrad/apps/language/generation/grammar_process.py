@@ -1,0 +1,132 @@
+"""Compiles grammars on trial, in a process that can be killed.
+
+Input: rules from outside. Output: nothing, or a `GrammarError` if they are wrong, or take too much
+time or memory. Invariant: rules that pass compile in this process within the same limits.
+
+The size of what a schema compiles to cannot be seen in it: `multipleOf` alone takes as many states
+as its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import resource
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import TYPE_CHECKING
+
+from tinygrad.apps.language.generation.grammar import (
+    GrammarError,
+    Rules,
+    VocabularyBytes,
+    compiled,
+)
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+COMPILE_TIMEOUT_S = 2.0
+# a process that starts imports this package, and reads a vocabulary
+START_TIMEOUT_S = 60.0
+MEMORY_BYTES = 1 << 30
+
+
+class GrammarProcess:
+    """A process that compiles grammars; it starts when needed, and again after it was killed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+        # the one that the process has
+        self._vocabulary: VocabularyBytes | None = None
+
+    def check(self, rules: Rules, vocabulary: VocabularyBytes) -> None:
+        """Raise GrammarError unless rules compile within the limits; ImportError as `Grammars`."""
+        with self._lock:
+            if self._process is None or not self._process.is_alive():
+                self._start()
+            if self._vocabulary is not vocabulary:
+                error = self._ask(vocabulary, START_TIMEOUT_S)
+                if error is not None:
+                    raise ImportError(error)
+                self._vocabulary = vocabulary
+            error = self._ask(rules, COMPILE_TIMEOUT_S)
+        if error is not None:
+            raise GrammarError(error)
+
+    def _ask(self, question: Rules | VocabularyBytes, timeout_s: float) -> str | None:
+        """The error that the process finds in `question`."""
+        assert self._connection is not None
+        try:
+            self._connection.send(question)
+            if not self._connection.poll(timeout_s):
+                self._kill()
+                return f"it takes longer than {timeout_s:g} s to compile"
+            error: str | None = self._connection.recv()
+        except (EOFError, ConnectionError):
+            self._kill()
+            return "it takes too much memory to compile"
+        return error
+
+    def _start(self) -> None:
+        self._kill()
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        # it ends with this process, however that ends: its end of the pipe is closed
+        self._process = context.Process(target=_serve, args=(theirs,), name="grammars", daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def _kill(self) -> None:
+        self._vocabulary = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+# models share it: it is needed for moments only
+PROCESS = GrammarProcess()
+
+
+def _serve(connection: Connection) -> None:
+    """The process: an error or None for each vocabulary and each text of rules."""
+    # an interrupt of the server reaches all processes of its terminal
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tokens: LLTokenizer | None = None
+    size = 0
+    with contextlib.suppress(EOFError):
+        while True:
+            question = connection.recv()
+            error = None
+            try:
+                if isinstance(question, VocabularyBytes):
+                    tokens, size = question.tokens_of_llguidance(), len(question.tokens)
+                    _limit_memory()
+                else:
+                    assert tokens is not None
+                    compiled(question, tokens, size)
+            except (ImportError, GrammarError) as caught:
+                error = str(caught)
+            connection.send(error)
+
+
+def _limit_memory() -> None:
+    """Let the process map `MEMORY_BYTES` more than it has now; Linux alone enforces this."""
+    if sys.platform != "linux":
+        return
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + MEMORY_BYTES
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -1,0 +1,89 @@
+"""Limits of connections: how many there are, and how long one may take to send its header.
+
+Input: limits. Output: a protocol class for uvicorn. Invariant: a connection that waits for the
+rest of a header ends after the limit, so half-sent requests do not use up the descriptors of the
+process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from dataclasses import dataclass, field
+from typing import Any
+
+# a client that has started a request must complete the header within this time
+HEADER_TIMEOUT_S = 10.0
+MAX_CONNECTIONS = 1024
+# descriptors that files, pipes and the rest of the process need
+RESERVED_DESCRIPTORS = 64
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+
+
+@dataclass
+class ConnectionLimits:
+    """The limits, and the connections that are open."""
+
+    most: int = MAX_CONNECTIONS
+    header_timeout_s: float = HEADER_TIMEOUT_S
+    open: set[object] = field(default_factory=set)
+
+
+def available_connections() -> int:
+    """How many connections the limit of open files allows, after raising it as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + RESERVED_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, soft - RESERVED_DESCRIPTORS))
+
+
+def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with limits."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class LimitedProtocol(H11Protocol):
+        """One connection."""
+
+        deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            limits.open.add(self)
+            if len(limits.open) > limits.most:
+                transport.write(BUSY)
+                transport.close()
+                return
+            self._start_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            limits.open.discard(self)
+            self._end_deadline()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is not h11.IDLE:
+                self._end_deadline()
+            elif self.deadline is None:
+                self._start_deadline()
+
+        def _start_deadline(self) -> None:
+            self.deadline = self.loop.call_later(limits.header_timeout_s, self._expire)
+
+        def _end_deadline(self) -> None:
+            if self.deadline is not None:
+                self.deadline.cancel()
+                self.deadline = None
+
+        def _expire(self) -> None:
+            self.transport.close()
+
+    return LimitedProtocol
