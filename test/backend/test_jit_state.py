@@ -650,6 +650,30 @@ def views_of_arguments_change(wrap: Wrap) -> list[Any]:
     return found
 
 
+def views_in_memory_of_their_own(wrap: Wrap) -> list[Any]:
+    """A reversed shard is stored on its own device, but sees writes to its base, and its base its
+    own.
+    """
+    found, names = [], [f"CPU:{i}" for i in range(4)]
+
+    def sharded(first: float) -> Tensor:
+        return numbers(first, *range(7)).shard(names, axis=0).realize()
+
+    for is_argument in (True, False):
+        base, other = sharded(8), sharded(9)
+
+        def function(x: Tensor, is_argument: bool = is_argument, base: Tensor = base) -> Tensor:
+            y = x * 3
+            written = x if is_argument else base
+            written += 1
+            return y + base
+
+        step = wrap(function)
+        for x in (base, sharded(1), base.flip(0), other.flip(0), sharded(2), sharded(3)):
+            found.append([y.tolist() for y in (step(x), x, base, other)])
+    return found
+
+
 ALIASES = {
     "a view": lambda y: y[:1],
     "itself": lambda y: y,
@@ -666,9 +690,10 @@ ALIASES = {
         several_views_as_results,
         results_passed_back_and_written,
         views_of_arguments_change,
+        views_in_memory_of_their_own,
     ],
     ids=[f"{name}{stored}" for name in ALIASES for stored in ("", ", stored")]
-    + ["of an argument", "several results", "passed back", "other views"],
+    + ["of an argument", "several results", "passed back", "other views", "sharded views"],
 )
 def test_aliases_are_those_of_the_function(program: Callable[[Wrap], list[Any]]) -> None:
     test_captured_programs_equal_plain_ones(program)

@@ -340,6 +340,16 @@ def read_a_place(g: Generator) -> None:
 
 
 @statement("jit", 2)
+def write_a_result(g: Generator) -> None:
+    """What the last call returned is written, which its aliases see."""
+    name = g.choose([x for x in g.tensors() if x in g.borrowed])
+    g.add(
+        g.choose([f"{name} += 1", f"{name}.assign({name} * 2)", f"{name} *= 2\n{name}.realize()"])
+    )
+    call_function(g, next(x for x in g.functions if x.name == g.borrowed[name]))
+
+
+@statement("jit", 2)
 def take_what_was_kept(g: Generator) -> None:
     function = g.choose([x for x in g.functions if x.kept and not x.is_symbolic])
     if g.maybe():

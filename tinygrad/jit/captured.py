@@ -96,6 +96,8 @@ class CapturedJit(Generic[R]):
             return False
         if self._closure is not None and not self._closure.is_unchanged(inputs):
             return False
+        if any(i in self.written_inputs or self._written.holds(x, inputs) for i, x in inputs.apart):
+            return False
         if known.signature != inputs.signature:
             # other kinds of tensors are an error
             return not differs_in_views(known.signature, inputs.signature)

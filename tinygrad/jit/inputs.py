@@ -17,6 +17,7 @@ from tinygrad.execution.buffers import copy_of, device_buffers
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import canonicalize
+from tinygrad.storage.aliases import is_apart, whole_value
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
@@ -30,8 +31,10 @@ class Inputs:
 
     `tensors` are the tensors among them, `nodes` are BUFFERs and `buffers` their memory, in order;
     `values` are those of the bound Variables. `signature` is what a replay requires of tensors and
-    Variables; `shared` says which tensors are in the memory of which of `nodes`. `fixed` are the
-    Python values that the function depends on, and `objects` the arguments among them.
+    Variables; `shared` says which tensors are in the memory of which of `nodes`. `apart` are
+    views in memory of their own, by the number of that, with the BUFFERs that they are views of.
+    `fixed` are the Python values that the function depends on, and `objects` the arguments among
+    them.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
@@ -40,6 +43,7 @@ class Inputs:
     values: dict[str, int] = field(default_factory=dict)
     signature: list[Any] = field(default_factory=list)
     shared: list[int] = field(default_factory=list)
+    apart: list[tuple[int, UOp]] = field(default_factory=list)
     fixed: list[Any] = field(default_factory=list)
     objects: list[Any] = field(default_factory=list)
 
@@ -52,6 +56,8 @@ class Inputs:
         """Add a tensor in memory. A view is added as the BUFFER below it."""
         node = x.uop
         self.tensors.append(x)
+        if is_apart(x):
+            self.apart.append((len(self.nodes), view_base(whole_value(x))))
         if node.op is Ops.BUFFER and all_int(node.arg.shape):
             self._add_memory(node)
             self.signature.append((name, (node.dtype, node.arg.shape, node.arg.device)))

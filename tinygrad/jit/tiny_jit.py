@@ -21,7 +21,7 @@ from tinygrad.jit.closure import Closure
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.jit.prune import varying_items
 from tinygrad.jit.random_draws import ReplayedDraws
-from tinygrad.jit.recording import Recording
+from tinygrad.jit.recording import Recording, is_within
 from tinygrad.jit.results import outcome_of
 from tinygrad.jit.survey import Followed
 from tinygrad.jit.verify import verified
@@ -197,7 +197,9 @@ class TinyJit(Followed, Generic[P, R]):
         self._written = WrittenMemory(recording.stored, written, inputs, results)
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)
-        if not recording.lazy_was_realized():
+        # writes to a view in memory of its own run in what it is a view of, which is no input
+        is_apart = any(is_within(whole, written) for _, whole in inputs.apart)
+        if not is_apart and not recording.lazy_was_realized():
             self._written.watch([*closure.written, *results], closure.references)
             draws = ReplayedDraws(drawn, capture.items)
             items = draws.items

@@ -52,6 +52,10 @@ class WrittenMemory:
         ]
         self._known: KnownReferences | None = None
 
+    def holds(self, memory: UOp, inputs: Inputs) -> bool:
+        """Whether items write a BUFFER, when they run with these inputs."""
+        return memory in self._bases or any(inputs.nodes[i] is memory for i in self.inputs)
+
     def watch(self, tensors: Iterable[Tensor], holders: Callable[[], Counter[UOp]]) -> None:
         """Search for readers only when something else than these tensors, and `holders`, which it
         counts, refers to the memory.

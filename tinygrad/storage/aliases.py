@@ -54,7 +54,7 @@ _apart: set[int] = set()
 
 def note_stored(tensor: TensorBase) -> None:
     """Note where a tensor was stored."""
-    if _is_apart(tensor):
+    if is_apart(tensor):
         _apart.add(tensor._number)
 
 
@@ -63,14 +63,14 @@ def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
     found = []
     for number in [*_apart]:
         view = live_tensors.find(number)
-        if view is None or not _is_apart(view):
+        if view is None or not is_apart(view):
             _apart.discard(number)
         elif view_base(whole_value(view)) in memory:
             found.append(view)
     return found
 
 
-def _is_apart(tensor: TensorBase) -> bool:
+def is_apart(tensor: TensorBase) -> bool:
     """Whether a view and the tensor that it is a view of are in memory, but not in the same."""
     if tensor._aliases is None or not tensor._steps:
         return False
