@@ -619,6 +619,7 @@ def several_views_as_results(wrap: Wrap) -> list[Any]:
         lambda y: (y, y[1:]),
         lambda y: (y[1:], y.flip(0), Tensor([5.0])),
         lambda y: (y[:1], Tensor.ones(2)),
+        lambda y: (y.realize()[:1],),
     ):
         step = wrap(lambda x, views=views: views(x * x))
         for i in range(CALLS):
@@ -671,7 +672,9 @@ def views_in_memory_of_their_own(wrap: Wrap) -> list[Any]:
         step = wrap(function)
         for x in (base, sharded(1), base.flip(0), other.flip(0), sharded(2), sharded(3)):
             found.append([y.tolist() for y in (step(x), x, base, other)])
-    return found
+    scale = wrap(lambda x: x * x)
+    result = [scale(sharded(i)) for i in range(2)][-1]
+    return [*found, scale(result.flip(0)).tolist(), scale(sharded(4)).tolist()]
 
 
 ALIASES = {

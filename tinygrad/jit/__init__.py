@@ -6,7 +6,8 @@
 | `captured` | one capture: its items, its result, and a replay of it |
 | `inputs` | the arguments of a call, and its signature |
 | `substitution` | the buffers of captured inputs replaced by those of a call |
-| `results` | the result of each call |
+| `results` | what each call leaves behind: its result, and kept tensors |
+| `made` | tensors that each call makes anew, and the values that they are views of |
 | `lifetimes` | when captured items use each input, so that no result overwrites one too early |
 | `code_names` | the names of globals, attributes and keys in a function's code |
 | `survey` | the places that a function reaches by these names, and what is there |
@@ -14,7 +15,7 @@
 | `recording` | a call seen from outside: what was there before, and what it left behind |
 | `written` | lazy values that read memory which a replay overwrites |
 | `references` | whether anything but known tensors refers to some memory |
-| `kept` | tensors that the function creates and leaves in attributes and other places |
+| `kept` | the places, such as attributes, in which the function leaves tensors |
 | `closure` | tensors and values that the function uses without taking them as arguments |
 | `launches` | captured items that may run at the same time |
 | `random_draws` | the memory of random draws, which the host fills before each replay |

@@ -84,6 +84,10 @@ class Recording:
             return True
         return id(link.get_or_none()) in self._created
 
+    def has_created(self, x: Tensor) -> bool:
+        """Whether the function created a tensor."""
+        return id(x) in self._created
+
     def created(self, results: Iterable[Tensor]) -> list[Tensor]:
         """The live tensors that were created since the start of the call, other than `results`."""
         returned = {id(x) for x in results}

@@ -10,7 +10,8 @@ new in each call. All others are the same objects, overwritten by each call.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from sys import getrefcount
 from typing import Any, Generic, TypeVar
 
@@ -35,7 +36,7 @@ class Outcome(Generic[R]):
     """The result of a captured call, its `places`, and `others` that it created and that live.
 
     `written` is the memory that its items write, without that of tensors that were there before,
-    and of results that are not kept.
+    and of results that are not kept. `before` are the ids of results that were there before.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Outcome(Generic[R]):
         others: Iterable[Tensor],
         written: set[Buffer],
         captured: Inputs,
+        before: Collection[int] = (),
     ) -> None:
         self._captured = captured
         self._written = written
@@ -83,6 +85,9 @@ class Outcome(Generic[R]):
         self.memory = {b.base or b for node in nodes for b in device_buffers(node)}
         """The memory that these tensors are in."""
         self._stand_ins = list(memory.values())
+        self._lasting = [
+            (x, x.uop) for x in results if self._templates.of(x) is x and id(x) not in before
+        ]
         self._latest: _Latest | None = None
         self.temporaries = written - self.memory
         """The memory whose content does not outlive a replay."""
@@ -102,6 +107,10 @@ class Outcome(Generic[R]):
         stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
         return [x for x in stored if any((b.base or b) in self._written for b in device_buffers(x))]
 
+    def references(self) -> Counter[UOp]:
+        """How often this object refers to nodes of results."""
+        return Counter(node for _, node in self._lasting)
+
     def is_same(self, x: Tensor) -> bool:
         """Whether a tensor of the captured call is overwritten by replays, as far as it has memory
         of its own.
@@ -119,6 +128,10 @@ class Outcome(Generic[R]):
         """The result of the next call, and tensors in all places for it to fill. What earlier calls
         left there, and anything still refers to, is copied.
         """
+        for x, node in self._lasting:
+            if x.uop is not node:
+                # it was written, which the next call overwrites
+                x._refer_to(node)
         for place, value in self._same:
             place.put(value)
         stays = self._latest is not None and self._latest.is_unused()
@@ -158,7 +171,8 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     apart = [x for x in results if value_key(x) not in kept]
     own = written - recording.known_memory(apart) - inputs.numbers.keys()
     others = recording.created([*results, *recording.left()])
-    return Outcome(result, recording.places, others, own, inputs)
+    before = {id(x) for x in results if not recording.has_created(x)}
+    return Outcome(result, recording.places, others, own, inputs, before)
 
 
 def _is_stored(value: Any) -> bool:

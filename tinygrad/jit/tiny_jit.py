@@ -175,6 +175,8 @@ class TinyJit(Followed, Generic[P, R]):
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._written is not None:
             self._written.realize_readers(inputs)
+            # arguments may be views of what is written
+            inputs = find_inputs(args, kwargs)
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
         capturing().append(capture)
         # what is pruned keeps its memory, which no other temporary may use
@@ -200,7 +202,8 @@ class TinyJit(Followed, Generic[P, R]):
         # writes to a view in memory of its own run in what it is a view of, which is no input
         is_apart = any(is_within(whole, written) for _, whole in inputs.apart)
         if not is_apart and not recording.lazy_was_realized():
-            self._written.watch([*closure.written, *results], closure.references)
+            holders = (closure, outcome)
+            self._written.watch([*closure.written, *results], holders)
             draws = ReplayedDraws(drawn, capture.items)
             items = draws.items
             intermediates = outcome.temporaries

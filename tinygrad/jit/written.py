@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from tinygrad.device import Buffer
 from tinygrad.jit.inputs import Inputs
@@ -22,6 +23,13 @@ from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+
+
+class Holder(Protocol):
+    """An object that refers to BUFFERs."""
+
+    def references(self) -> Counter[UOp]:
+        """How often it refers to each of them."""
 
 
 class WrittenMemory:
@@ -56,15 +64,13 @@ class WrittenMemory:
         """Whether items write a BUFFER, when they run with these inputs."""
         return memory in self._bases or any(inputs.nodes[i] is memory for i in self.inputs)
 
-    def watch(self, tensors: Iterable[Tensor], holders: Callable[[], Counter[UOp]]) -> None:
-        """Search for readers only when something else than these tensors, and `holders`, which it
-        counts, refers to the memory.
+    def watch(self, tensors: Iterable[Tensor], holders: Iterable[Holder]) -> None:
+        """Search for readers only when something else than these tensors, and `holders`, refers to
+        the memory.
         """
 
         def count() -> Counter[UOp]:
-            found = holders()
-            found.update(self._bases)
-            return found
+            return sum((x.references() for x in holders), Counter(self._bases))
 
         self._known = KnownReferences(tensors, self._bases, count)
 
