@@ -51,6 +51,9 @@ class FakeCache(KVCache):
     planned: list[int] = field(default_factory=list)
     planned_from: int = 0
 
+    def copy_prefix(self, source: KVCache, count: int) -> None:
+        self.tokens = source.tokens[:count]
+
 
 class FakeModel:
     """Follows `script`, then emits END. A step takes `step_s`; `fails` is raised once, if set."""

@@ -117,6 +117,31 @@ def test_a_shared_system_prompt_does_not_replace_a_conversation(
     assert finished.cached_tokens == 109
 
 
+def test_conversations_that_share_a_system_prompt_read_it_once(
+    start: Callable[..., Engine],
+) -> None:
+    model = FakeModel()
+    engine = start(model, max_running=2, slots=3)
+    conversations = [f"{'be brief. ' * 20}{name * 20}" for name in "abc"]
+    for turn in range(3):
+        for number, conversation in enumerate(conversations):
+            model.read.clear()
+            text, _ = Asked(engine, conversation).result()
+            assert text == checksum(conversation.encode())
+            if turn or number:
+                assert sum(model.read) <= 31
+            conversations[number] = conversation + text + str(turn) * 20
+
+
+def test_several_replies_read_their_prompt_once(start: Callable[..., Engine]) -> None:
+    model = FakeModel(step_s=0.001)
+    engine = start(model, max_running=4)
+    prompt = "a long prompt " * 20
+    asked = [Asked(engine, prompt) for _ in range(4)]
+    assert {one.result()[0] for one in asked} == {checksum(prompt.encode())}
+    assert sum(model.read) == len(prompt) + 3
+
+
 def test_replicas_have_equal_load(start: Callable[..., Engine]) -> None:
     groups: list[list[int]] = []
 

@@ -149,6 +149,17 @@ def test_a_mesh_shards_batches_and_the_model(folder: Path, shape: tuple[int, int
     np.testing.assert_allclose(model.prefill(batch[0], cache).numpy(), expected[0][-1], **CLOSE)
 
 
+def test_a_prefix_of_a_sharded_cache_is_copied_without_communication(folder: Path):
+    path, _ = model_of(folder, "llama")
+    model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])
+    source, cache = model.new_cache(), model.new_cache()
+    expected = model.prefill(TOKENS, source).numpy()
+    with CommTrace() as trace:
+        cache.copy_prefix(source, 5)
+    assert not trace.records
+    np.testing.assert_allclose(model.prefill(TOKENS, cache).numpy(), expected, **CLOSE)
+
+
 def test_groups_of_devices_share_the_sequences(folder: Path):
     path, _ = model_of(folder, "llama")
     model, _ = load_model(path, devices=Mesh((2, 2), ("dp", "tp"), DEVICES[:4]))

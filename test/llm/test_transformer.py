@@ -214,6 +214,18 @@ def test_a_cache_is_reused_after_its_iterator_was_dropped(loaded: Transformer):
     assert [x.token for x in itertools.islice(later, 5)] == whole[4:]
 
 
+def test_a_prefix_is_copied_from_another_cache(loaded: Transformer):
+    tokens, source, cache = tokens_of(LONG), loaded.new_cache(), loaded.new_cache()
+    expected = loaded.prefill(tokens, source).numpy()
+    for count in (LONG - 1, 20):
+        cache.copy_prefix(source, count)
+        assert cache.tokens == tokens[:count]
+        np.testing.assert_allclose(loaded.prefill(tokens, cache).numpy(), expected, **CLOSE)
+    # the source is as it was
+    assert source.tokens == tokens
+    np.testing.assert_allclose(loaded.prefill(tokens, source).numpy(), expected, **CLOSE)
+
+
 def test_a_full_context_is_an_error(path: Path):
     model, _ = Transformer.from_gguf(path, max_context=20)
     cache = model.new_cache()

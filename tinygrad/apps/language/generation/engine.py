@@ -3,8 +3,8 @@
 Input: `GenerationRequest`s from any thread, in a bounded queue. Output: for each, tokens as they
 are generated, then one `Finished`, passed to the callback of the request. Invariants: only this
 thread touches the model; a request gets the tokens of its own sequence; one that is cancelled, or
-fails, frees its slot; and a prefix of a prompt that a slot has in its KV cache is not computed
-again.
+fails, frees its slot; a prefix of a prompt that a slot has in its KV cache is not computed again;
+and a cache is overwritten only if its sequence is continued, or no unused one is left.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tinygrad.tensor import Tensor
 
 # tokens of a prompt that are prefilled before the other sequences get their next token
 PREFILL_TOKENS = 64
+# fewer tokens are computed again rather than copied from the cache of another sequence
+COPIED_TOKENS = 16
 
 T = TypeVar("T")
 
@@ -107,7 +109,7 @@ class GenerationTask:
         self.generated = 0
         self.cached_tokens = 0
         self.slot: Slot | None = None
-        self.has_ended = False
+        self.has_started = self.has_ended = False
 
     def cancel(self) -> None:
         """End the sequence at the next step; may be called from any thread, and more than once."""
@@ -258,21 +260,19 @@ class Engine:
         slot = self._slot_for(generation.tokens)
         slot.is_free = False
         generation.slot = slot
-        # the last token is always computed, for its logits
-        generation.cached_tokens = slot.common_prefix(generation.tokens[:-1])
 
     def _slot_for(self, tokens: Sequence[int]) -> Slot:
-        """The slot with the longest prefix of a prompt, or a new or least recently used one."""
+        """The slot whose sequence a prompt continues, or a new or least recently used one."""
         free = [slot for slot in self._slots if slot.is_free]
         # of equal slots, one of the replica with the lower load
         busy = Counter(slot.cache.replica for slot in self._slots if not slot.is_free)
         best = max(
-            free,
-            key=lambda slot: (slot.common_prefix(tokens), -busy[slot.cache.replica]),
+            (slot for slot in free if slot.common_prefix(tokens) == len(slot.cache.tokens)),
+            key=lambda slot: (len(slot.cache.tokens), -busy[slot.cache.replica]),
             default=None,
         )
-        # a sequence that shares only its start, as a system prompt, may be continued later
-        if best is None or 2 * best.common_prefix(tokens) < len(best.cache.tokens):
+        if best is None or not best.cache.tokens:
+            # any other sequence, as one that shares its system prompt, may be continued later
             if len(self._slots) < self.max_slots:
                 self._slots.append(Slot(self.model.new_cache()))
                 return self._slots[-1]
@@ -280,6 +280,17 @@ class Engine:
         self._slots.remove(best)
         self._slots.append(best)
         return best
+
+    def _take_prefix(self, generation: GenerationTask, slot: Slot) -> None:
+        """Copy the longest prefix of a prompt that another slot has, before it is prefilled."""
+        # the last token is always computed, for its logits
+        prompt = generation.tokens[:-1]
+        others = [other for other in self._slots if other.cache.replica == slot.cache.replica]
+        source = max(others, key=lambda other: other.common_prefix(prompt))
+        count = source.common_prefix(prompt)
+        if count >= slot.common_prefix(prompt) + COPIED_TOKENS:
+            slot.cache.copy_prefix(source.cache, count)
+        generation.cached_tokens = slot.common_prefix(prompt)
 
     def _step(self) -> None:
         """Prefill one chunk in each replica, and decode one token for each other sequence."""
@@ -310,6 +321,9 @@ class Engine:
         """The logits after the prompt if this chunk is its last, else None."""
         slot, tokens = generation.slot, generation.tokens
         assert slot is not None
+        if not generation.has_started:
+            generation.has_started = True
+            self._take_prefix(generation, slot)
         end = min(slot.common_prefix(tokens[:-1]) + PREFILL_TOKENS, len(tokens))
         logits = self.model.prefill(tokens[:end], slot.cache)
         return logits if end == len(tokens) else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from tinygrad.tensor import Tensor
+from tinygrad.uop.ops import UOp
 
 
 class ContextOverflowError(ValueError):
@@ -39,6 +40,12 @@ class KVCache:
         kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         del self.tokens[kept:]
         return kept
+
+    def copy_prefix(self, source: KVCache, count: int) -> None:
+        """Take the first `count` tokens of another cache of the same shape, and drop the rest."""
+        positions = UOp.variable("copied", 1, int(self.memory.shape[3])).bind(count)
+        self.memory[:, :, :, :positions].assign(source.memory[:, :, :, :positions]).realize()
+        self.tokens = source.tokens[:count]
 
     def check_fits(self, length: int) -> None:
         """Raise ContextOverflowError if a sequence of `length` tokens is too long."""
