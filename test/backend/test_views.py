@@ -135,6 +135,33 @@ def test_the_value_written_may_read_the_same_memory(maker: str, place: str) -> N
     check(x, np.concatenate([array[3:], array[:3]]))
 
 
+def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("tinygrad.storage.assignment.updated_whole")
+    array, x = VALUES.copy(), Tensor(VALUES).realize()
+    same = Tensor(VALUES).realize()
+    memory, view, lazy = x.uop, x.T[1:3], x * 2
+    flipped, twin = x[::-1, 1:], x + 0
+    twin.realize()
+    for target, base in ((x, array), (view, array.T[1:3]), (flipped, array[::-1, 1:])):
+        target[0] = 7
+        base[0] = 7
+        target[-1, 1:2] = target[0, 0] * 3
+        base[-1, 1:2] = base[0, 0] * 3
+        target[1:, None, :1] = target[:-1, None, 1:2]
+        base[1:, None, :1] = base[:-1, None, 1:2].copy()
+        assert x.uop is memory
+        check(target, base)
+    check(x, array)
+    check(view, array.T[1:3])
+    for other, expected in ((lazy, VALUES * 2), (same, VALUES), (twin, VALUES)):
+        check(other, expected)
+    GlobalCounters.reset()
+    x[2:4, 1] = 0
+    assert (GlobalCounters.kernel_count, GlobalCounters.global_mem) == (1, 2 * 4)
+
+
 def test_a_value_may_be_read_from_before_and_after_a_write() -> None:
     x = Tensor([1.0, 2.0]).realize()
     doubled = x * 2

@@ -121,7 +121,8 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     results: dict[tuple[Any, ...], UOp] = {}
     for node, parts in zip(wanted, plan.outputs, strict=True):
         if parts is None:
-            outputs[node] = assigned_view(node)
+            if node not in outputs:
+                outputs[node] = assigned_view(node)
             continue
         # nodes that were optimized to one value share a BUFFER until one of them is written
         key = (parts, node.device, node.shape)
@@ -138,7 +139,7 @@ def assigned_view(node: UOp) -> UOp:
     while node.op in _IN_PLACE:
         node = node.src[node.arg.output if node.op is Ops.CUSTOM_KERNEL else 0]
     if node.op in _SEEN_THROUGH:
-        return node.replace(src=(assigned_view(node.src[0]),))
+        return node.with_sources((assigned_view(node.src[0]),))
     return node
 
 

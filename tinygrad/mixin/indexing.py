@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
-from tinygrad.helpers import argsort, flatten, prod
+from tinygrad.helpers import all_int, argsort, flatten, prod
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.index_axes import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.storage.aliases import whole_tensor, whole_value
+from tinygrad.storage.assignment import write_now
 from tinygrad.storage.realization import realize_all
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_shape
+from tinygrad.uop.slice_assign import ViewStep
 
 Index: TypeAlias = Any
 
@@ -63,6 +65,16 @@ class View:
     def shape(self) -> tuple[sint, ...]:
         """The shape of the view, before it is indexed by tensors."""
         return tuple(1 if axis is None else self.axes[axis].count for axis in self.result)
+
+    @property
+    def steps(self) -> tuple[ViewStep, ...] | None:
+        """The movement to the view, of elements at known places; None for any other."""
+        axes = self.axes
+        if self.tensors or not all(a.stride == 1 and all_int((a.start, a.end)) for a in axes):
+            return None
+        bounds = tuple((a.start, a.end) for a in axes)
+        flips = tuple(a.flip for a in axes)
+        return (Ops.SHRINK, bounds), (Ops.FLIP, flips), (Ops.RESHAPE, self.shape)
 
 
 class IndexingMixin(JoiningMixin, ConversionMixin):
@@ -106,13 +118,17 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         [1, 0, 0]
         """
         if isinstance(v, (bool, int, float, UOp)):
-            v = type(self)(v, dtype=self.dtype)  # type: ignore[call-arg]
+            v = type(self)(v, dtype=self.dtype, requires_grad=False)  # type: ignore[call-arg]
         elif not isinstance(v, TensorCore):
             v = self._from_host(v, self.dtype)
         items = self._index_items(indices)
         mask = self._mask_of_rows(items, v.ndim)
         view = self._parse_index(items if mask is None else _without_mask(items))
         value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
+        if self._requires_grad is None and not v._requires_grad and mask is None:
+            steps = view.steps
+            if steps is not None and write_now(self, steps, value.uop):
+                return
         is_immediate = self._requires_grad is not True and v._requires_grad is not True
         if is_immediate and whole_value(self).op is not Ops.BUFFER:
             realize_all((whole_tensor(self),))

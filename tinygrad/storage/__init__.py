@@ -27,6 +27,7 @@ tensor that is no alias a copy. Without sharing, a write costs nothing.
 **Pending writes** (`assignment`, `pending_writes`). `assign` builds `ASSIGN(target, value)` and
 runs nothing. `target` is a whole buffer; a slice is written as a new value of the whole. The write
 runs when an alias of the tensor, or a tensor that reads the new content, is realized.
+`write_now` runs an ASSIGN to a slice of memory at once, which no tensor ever refers to.
 Live tensors that read older content of the same buffer are realized together with the write, so
 each tensor keeps the value that it had when it was built.
 

@@ -8,6 +8,8 @@ whether it was computed or not, and no other tensor does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import BindingConflict, canonicalize
 from tinygrad.storage.aliases import (
@@ -19,16 +21,25 @@ from tinygrad.storage.aliases import (
 )
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
 from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.lock import exclusive
 from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.placement import in_own_memory
-from tinygrad.storage.realization import realize_all, realize_readers, store_constant
+from tinygrad.storage.realization import (
+    realize_all,
+    realize_readers,
+    realize_write,
+    store_constant,
+)
 from tinygrad.storage.shards import check_writable, with_stored_shard
 from tinygrad.storage.views import is_uniform, is_whole_memory, selected_shard, view_base
 from tinygrad.uop import Ops
-from tinygrad.uop.device_value import TensorDevice
+from tinygrad.uop.device_value import TensorDevice, is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_for_assign
-from tinygrad.uop.slice_assign import sink_expand
+from tinygrad.uop.slice_assign import ViewStep, apply_steps, sink_expand
+
+# the steps to a view of distinct elements, on one device
+_WRITTEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.DETACH})
 
 
 def value_to_write(tensor: TensorBase, x: TensorBase) -> UOp:
@@ -81,6 +92,36 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
         new = reshard_for_assign(new, whole.device)
     set_whole(tensor, new)
     mark_shared(new)
+
+
+@exclusive
+def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool:
+    """Write `value`, through which no gradient flows, at once to the view of a tensor by `steps`.
+
+    Returns whether that was possible, as it is for a slice of memory on one device. If not, nothing
+    has changed, and `assign` writes the view, or says why it cannot be written.
+    """
+    whole = whole_value(tensor)
+    path = (*tensor._steps, *steps)
+    if not whole.is_realized or not isinstance(whole.device, str) or is_file(whole.device):
+        return False
+    if whole.op is not Ops.BUFFER or any(op not in _WRITTEN_THROUGH for op, _ in path):
+        return False
+    if value.device is not None and value.device != whole.device:
+        return False
+    copy_on_write(tensor)
+    if whole_value(tensor) is not whole:
+        return False
+    target = apply_steps(whole, path)
+    if target is value:
+        return True
+    write = target.assign(value)
+    note_write(write)
+    try:
+        realize_write(write)
+    except Exception:
+        return False
+    return True
 
 
 def _assign_shard(tensor: TensorBase, value: UOp) -> None:

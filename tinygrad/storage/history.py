@@ -136,6 +136,8 @@ class Histories:
         owners: dict[UOp, UOp] = {}
         for key, place in table.items():
             keep = _keep(key, states.get(key))
+            if keep is Keep.BOUNDED and key.op is Ops.ASSIGN and self._is_data(key, place):
+                keep = Keep.NEVER
             if keep is not Keep.NEVER and (key.op in _IN_PLACE or place.op is Ops.BUFFER):
                 kept[key] = keep
                 if key.op not in _IN_PLACE and owners.setdefault(place, key) is not key:
@@ -163,7 +165,7 @@ class Histories:
         }
         outcome = {buffer: kept[key] for buffer, key in new.items()}
         if writes or len(table) > 1 or has_definitions:
-            contents, older = _contents(writes, table)
+            contents, older = _contents(writes, table, kept)
             seeds = {key: place for key, place in table.items() if key not in older}
             for memory, (write, value) in contents.items():
                 keep = outcome[memory] = kept.get(write, Keep.NEVER)
@@ -304,11 +306,24 @@ class Histories:
             for buffer in self._depths.nodes()[:-MAX_UNDECIDED]:
                 self._cut(buffer, ())
 
+    def _is_data(self, write: UOp, view: UOp) -> bool:
+        """Whether no gradient may be wanted through an undecided write: its value is of nothing
+        that may require one, and the memory has no history.
+        """
+        memory = view_base(view)
+        if memory in self.definitions or memory in self.lost:
+            return False
+        known = _floats_below(write.src[1])
+        known.pop(memory, None)
+        return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER])
+
     def _is_useful(self, known: dict[UOp, None], memory: list[UOp]) -> bool:
         """Whether a gradient may be wanted by a node below an undecided value: `known` are the
         floats between it and stored ones, `memory` these. If not, the histories below it are
         dropped too.
         """
+        if not known:
+            return False
         if _is_wanted(known):
             return True
         nearest = len(known)
@@ -433,10 +448,11 @@ def _is_moved(key: UOp, place: UOp) -> bool:
 
 
 def _contents(
-    writes: list[UOp], table: dict[UOp, UOp]
+    writes: list[UOp], table: dict[UOp, UOp], kept: Collection[UOp]
 ) -> tuple[dict[UOp, tuple[UOp, UOp | None]], dict[UOp, UOp]]:
     """For each BUFFER that was written, the last write, and its content as a node over the older
-    content, or None if that is unknown; and the writes that others followed, with their values.
+    content, None if that is unknown or the write not `kept`; and the writes that others followed,
+    with their values.
     """
     covered = {node.src[1] for node in writes if node.op is Ops.ASSIGN}
     by_memory: dict[UOp, list[UOp]] = {}
@@ -453,7 +469,7 @@ def _contents(
         view = table[last]
         if view is memory:
             contents[memory] = last, value
-        elif before or selected_shard(view) is not None:
+        elif before or last not in kept or selected_shard(view) is not None:
             contents[memory] = last, None
         else:
             contents[memory] = last, update_view(memory, _steps_to(view), value)

@@ -118,6 +118,12 @@ def _settle_readers(tensors: Any) -> bool:
     return True
 
 
+def realize_write(write: UOp) -> None:
+    """Run an ASSIGN to a view of a BUFFER, which tensors refer to before and after it."""
+    derive_again({view_base(write.src[0])})
+    _compute(with_readers_of_overwritten([write]))
+
+
 @exclusive
 def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) -> None:
     """Compute the lazy values that read these BUFFERs, and pending writes to them, before code

@@ -127,21 +127,22 @@ class Node(MathMixin):
         descent.
         """
         done: dict[Self, None] = {}
-        # nodes whose sources are on the stack above them: met again, their sources are done
-        opened: set[Self] = set()
-        stack = [self]
+        if gate is not None and not gate(self):
+            return {self: None}
+        # nodes with their sources that were not visited yet
+        stack = [(self, iter(self.src))]
         while stack:
-            node = stack.pop()
-            if node in done:
-                continue
-            if not node.src or node in opened or (gate is not None and not gate(node)):
+            node, sources = stack[-1]
+            for x in sources:
+                if x in done:
+                    continue
+                if x.src and (gate is None or gate(x)):
+                    stack.append((x, iter(x.src)))
+                    break
+                done[x] = None
+            else:
                 done[node] = None
-                continue
-            opened.add(node)
-            stack.append(node)
-            for x in reversed(node.src):
-                if x not in done:
-                    stack.append(x)
+                stack.pop()
         return done
 
     def substitute(self, table: dict[Self, Self]) -> Self:
