@@ -792,6 +792,13 @@ def the_second_of_two_tensors_is_written(wrap: Wrap) -> list[Any]:
     return [(step(x, y).tolist(), a.tolist(), b.tolist()) for x, y in pairs]
 
 
+def a_leaf_and_an_argument(wrap: Wrap) -> list[Any]:
+    w = Tensor([1.0, 2.0], requires_grad=True).realize()
+    step = wrap(lambda x: ((x * w * x).sum().backward(), x * 1)[1])
+    arguments = [*(numbers(i, 2) for i in range(4)), w, w, numbers(5, 6), w.detach()]
+    return [(step(x).tolist(), w.grad.tolist()) for x in arguments]
+
+
 def views_of_one_tensor(wrap: Wrap) -> list[Any]:
     step = wrap(lambda x, y: x + y * 2)
     whole = numbers(1, 2, 3, 4)
@@ -819,6 +826,7 @@ def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
         one_tensor_twice,
         one_tensor_twice_that_is_written,
         the_second_of_two_tensors_is_written,
+        a_leaf_and_an_argument,
         views_of_one_tensor,
         shards_of_one_tensor,
         results_in_the_memory_of_inputs,

@@ -114,7 +114,7 @@ def body_line(g: Generator, function: Function) -> str:
     if numbers:
         options += [f"if {numbers[0]} > 1:\n    a = a + 5"]
     if function.kept:
-        options += [f"{function.kept} = a"] * 2
+        options += [f"{function.kept} = {x}" for x in ("a", "a", function.parameters[0])]
     if g.maybe(0.03):
         options = ["if a.sum().item() > 3:\n    a = a * 2"]
     elif g.maybe(0.05):
@@ -138,6 +138,8 @@ def results(g: Generator, function: Function) -> tuple[str, str]:
         ("a, a + 1", "RESULT, RESULT = CALL"),
         ("a.sum()", "RESULT = CALL"),
         ("a[:1]", "RESULT = CALL"),
+        ("a, a[:1]", "RESULT, RESULT = CALL"),
+        (f"{function.parameters[0]}[:1]", "RESULT = CALL"),
         ('{"y": [a]}', 'RESULT = CALL["y"][0]'),
         (function.parameters[0], "RESULT = CALL"),
         ("None", "CALL"),

@@ -76,6 +76,11 @@ class Closure:
         self.written = [x for x in self._tensors if view_base(x.uop) in self._written]
         """The tensors that the function wrote to."""
         self._assigned = {i for i, node in enumerate(inputs.nodes) if is_within(node, written)}
+        # with these as an argument, the gradient by both is that of one tensor
+        leaves = {view_base(x.uop) for x in survey.tensors() if x.requires_grad}
+        self._known = self._bases | leaves
+        # the memory that no other input may be in
+        self._apart = self._written | leaves
         self._aliases = self._aliases_of(inputs)
         sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
         absent = [(x, name) for x, name in survey.absent if name not in x]
@@ -91,7 +96,7 @@ class Closure:
             return False
         if not self._hidden_are_in_place():
             return False
-        if not self._aliases and self._bases.isdisjoint(inputs.nodes):
+        if not self._aliases and self._known.isdisjoint(inputs.nodes):
             return True
         return self._fits(inputs)
 
@@ -99,21 +104,21 @@ class Closure:
         """How often this object refers to each BUFFER."""
         found = Counter(self._nodes)
         found.update(node for _, node in self._hidden)
-        found.update(self._bases)
-        found.update(self._written)
+        for nodes in (self._bases, self._written, self._known, self._apart):
+            found.update(nodes)
         return found
 
     def _aliases_of(self, inputs: Inputs) -> dict[int, UOp]:
         """The inputs that are in the memory of these tensors, by number."""
-        return {i: node for i, node in enumerate(inputs.nodes) if node in self._bases}
+        return {i: node for i, node in enumerate(inputs.nodes) if node in self._known}
 
     def _fits(self, inputs: Inputs) -> bool:
         """Whether inputs are in the memory of these tensors where they were. Others may be only if
-        neither the input nor the tensor is written.
+        neither the input nor the tensor is written, and the tensor requires no gradient.
         """
         found = self._aliases_of(inputs)
         more = found.keys() - self._aliases.keys()
-        if any(i in self._assigned or found[i] in self._written for i in more):
+        if any(i in self._assigned or found[i] in self._apart for i in more):
             return False
         return all(found.get(i) is node for i, node in self._aliases.items())
 
