@@ -11,6 +11,8 @@
 | `lifetimes` | when captured items use each input, so that no result overwrites one too early |
 | `code_names` | the names of globals, attributes and keys in a function's code |
 | `survey` | the places that a function reaches by these names, and what is there |
+| `links` | one such place, and its value |
+| `inspection` | attributes and functions of objects, without running their code |
 | `paths` | the check that these places hold what they held |
 | `recording` | a call seen from outside: what was there before, and what it left behind |
 | `written` | lazy values that read memory which a replay overwrites |

@@ -18,9 +18,10 @@ from typing import Any
 from tinygrad.device import Buffer
 from tinygrad.execution.capture import JitError
 from tinygrad.jit.inputs import Inputs, tensors_in
+from tinygrad.jit.links import Link
 from tinygrad.jit.paths import Paths
 from tinygrad.jit.recording import Recording, has_pending_write, is_within, memory_of
-from tinygrad.jit.survey import SCALARS, Link, Survey
+from tinygrad.jit.survey import SCALARS, Survey
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor

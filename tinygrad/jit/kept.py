@@ -12,7 +12,8 @@ from typing import Any
 
 from tinygrad.execution.capture import JitError, capturing
 from tinygrad.jit.inputs import tensors_in
-from tinygrad.jit.survey import Kind, Link, Survey
+from tinygrad.jit.links import Kind, Link
+from tinygrad.jit.survey import Survey
 from tinygrad.tensor import Tensor
 from tinygrad.uop.reshard.move import find_user_line
 

@@ -13,7 +13,7 @@ from operator import attrgetter, is_, itemgetter
 from typing import Any, Self
 
 from tinygrad.jit.inputs import comparable
-from tinygrad.jit.survey import Kind, Link
+from tinygrad.jit.links import Kind, Link
 from tinygrad.tensor import Tensor
 
 # with at least this many places, a container is read at once

@@ -16,7 +16,8 @@ from tinygrad.execution.buffers import device_buffers
 from tinygrad.execution.capture import capturing
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
-from tinygrad.jit.survey import Link, Survey
+from tinygrad.jit.links import Link
+from tinygrad.jit.survey import Survey
 from tinygrad.storage.aliases import whole_tensor
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.partial_gradients import keep_partial_gradients

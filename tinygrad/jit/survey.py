@@ -12,13 +12,12 @@ import functools
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum
 from types import (
     BuiltinFunctionType,
-    CellType,
     FunctionType,
-    MemberDescriptorType,
     MethodType,
     ModuleType,
 )
@@ -27,6 +26,20 @@ from typing import Any
 from tinygrad.dtype import DType
 from tinygrad.jit.code_names import names_of
 from tinygrad.jit.inputs import comparable
+from tinygrad.jit.inspection import (
+    OWN_PACKAGES,
+    Followed,
+    attributes_of,
+    functions_of,
+    is_descriptor,
+    is_library,
+    is_library_name,
+    is_operator,
+    module_of,
+    root_of,
+    slots_of,
+)
+from tinygrad.jit.links import Kind, Link
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
@@ -50,85 +63,8 @@ MAX_ITEMS = 1024
 """The numbers in a list or dict are followed up to this count."""
 MAX_ARRAY_BYTES = 1 << 12
 """The content of an array is followed up to this size."""
-# packages that hold no tensors of this library; with Python's own, their code is not followed
-_FOREIGN = frozenset(
-    {"numpy", "torch", "jax", "scipy", "pandas", "matplotlib", "PIL", "tqdm", "pytest"}
-)
-_OWN_PACKAGES = ("tinygrad.nn", "tinygrad.apps")
 # the names by which code reads or writes gradients
 _GRADIENTS = frozenset({"backward", "grad"})
-# methods that no operator calls while a function runs
-_NOT_CALLED = frozenset(
-    {"__init__", "__new__", "__del__", "__repr__", "__str__", "__reduce__", "__getstate__"}
-)
-
-
-class Followed:
-    """An object that stands for others, its `roots`, which a survey follows in its place."""
-
-    roots: Callable[[], list[Any]]
-
-
-class Kind(Enum):
-    """How a container gives the value of a key."""
-
-    ITEM = 0
-    ATTRIBUTE = 1
-
-
-class Link:
-    """`holder[key]`, or the attribute `key` of `holder`, was `value`. Keeps no tensor alive."""
-
-    __slots__ = ("_held", "holder", "is_tensor", "key", "kind")
-
-    def __init__(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
-        self.holder = holder
-        self.key = key
-        self.kind = kind
-        self.is_tensor = isinstance(value, Tensor)
-        self._held = weakref.ref(value) if self.is_tensor else value
-
-    @property
-    def value(self) -> Any:
-        """The value that was there; None for a tensor that is gone."""
-        return self._held() if self.is_tensor else self._held
-
-    @property
-    def place(self) -> tuple[int, Any]:
-        """A key for the place, whatever its value."""
-        return id(self.holder), self.key
-
-    def is_unchanged(self) -> bool:
-        """Whether the value is still there."""
-        return self.get_or_none() is self.value and not self.is_lost()
-
-    def is_lost(self) -> bool:
-        """Whether the value was a tensor that is gone."""
-        return self.is_tensor and self._held() is None
-
-    def renewed(self) -> Link:
-        """The same place, with the value that is there now."""
-        return Link(self.holder, self.key, self.kind, self.get())
-
-    def get(self) -> Any:
-        """The value that is there now. Raises an exception if there is none."""
-        if self.kind is Kind.ITEM:
-            return self.holder[self.key]
-        return getattr(self.holder, self.key)
-
-    def get_or_none(self) -> Any:
-        """The value that is there now, or None."""
-        try:
-            return self.get()
-        except (LookupError, AttributeError, ValueError):
-            return None
-
-    def set(self, value: Any) -> None:
-        """Put a value there."""
-        if self.kind is Kind.ITEM:
-            self.holder[self.key] = value
-        else:
-            setattr(self.holder, self.key, value)
 
 
 class Survey:
@@ -191,7 +127,7 @@ class Survey:
         return before != (len(self.links), len(self._queue), len(self._names))
 
     def _link(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
-        if _is_library(value):
+        if is_library(value):
             return
         self.links.append(Link(holder, key, kind, value))
         self._queue.append(value)
@@ -216,7 +152,7 @@ class Survey:
             self._instances.append(_Instance(vars(x), None))
         elif isinstance(x, type):
             self._classes.setdefault(x, _Class(x))
-        elif _root_of(type(x)) == "numpy":
+        elif root_of(type(x)) == "numpy":
             if getattr(x, "nbytes", 0) <= MAX_ARRAY_BYTES:
                 self.arrays.append((x, comparable(x)))
         elif isinstance(x, Followed):
@@ -234,7 +170,7 @@ class Survey:
             self._link(x.__globals__, name, Kind.ITEM, x.__globals__[name])
         for cell in x.__closure__ or ():
             self._seen[id(cell)] = cell
-            if not _is_empty(cell):
+            with suppress(ValueError):  # it may be empty
                 self._link(cell, "cell_contents", Kind.ATTRIBUTE, cell.cell_contents)
         for name in ("__defaults__", "__kwdefaults__"):
             if getattr(x, name) is not None:
@@ -253,9 +189,9 @@ class Survey:
 
     def _visit_instance(self, x: Any) -> None:
         kind = type(x)
-        attributes = _attributes_of(x)
-        if _is_library_name(_module_of(kind)):
-            if attributes is not None and _root_of(kind) in sys.stdlib_module_names:
+        attributes = attributes_of(x)
+        if is_library_name(module_of(kind)):
+            if attributes is not None and root_of(kind) in sys.stdlib_module_names:
                 # such as a namespace of options
                 self._seen[id(attributes)] = attributes
                 self._instances.append(_Instance(attributes, None))
@@ -266,7 +202,7 @@ class Survey:
         if attributes is not None:
             self._seen[id(attributes)] = attributes
             self._instances.append(_Instance(attributes, found))
-        for name, value in _slots_of(x):
+        for name, value in slots_of(x):
             self._link(x, name, Kind.ATTRIBUTE, value)
 
     def _name_attributes(self, x: _Instance) -> None:
@@ -280,21 +216,21 @@ class Survey:
     def _name_methods(self, x: _Class) -> None:
         """Follow the methods and attributes of a class that are named by now."""
         for kind in x.kind.__mro__:
-            if _is_library_name(_module_of(kind)) or _module_of(kind) == "builtins":
+            if is_library_name(module_of(kind)) or module_of(kind) == "builtins":
                 continue
-            own = _module_of(kind).startswith(_OWN_PACKAGES)
+            own = module_of(kind).startswith(OWN_PACKAGES)
             for name, member in list(vars(kind).items()):
                 named = name in self._names or name in x.names
-                if (kind, name) in x.done or not (named or _is_operator(name)):
+                if (kind, name) in x.done or not (named or is_operator(name)):
                     continue
                 x.done.add((kind, name))
-                functions = list(_functions_of(member))
+                functions = list(functions_of(member))
                 for function in functions:
                     if own:
                         x.names |= names_of(function.__code__).attributes
                     else:
                         self._queue.append(function)
-                if named and not functions and not _is_descriptor(member):
+                if named and not functions and not is_descriptor(member):
                     self._link(kind, name, Kind.ATTRIBUTE, member)
                     x.attributes.append(name)
 
@@ -316,84 +252,3 @@ class _Class:
         self.names: set[str] = set()
         self.attributes: list[str] = []
         self.done: set[tuple[type, str]] = set()
-
-
-def _functions_of(member: Any) -> Iterator[FunctionType]:
-    """The functions of a member of a class: of a method, a property or a wrapped method."""
-    if isinstance(member, FunctionType):
-        yield member
-    elif isinstance(member, (staticmethod, classmethod)):
-        yield from _functions_of(member.__func__)
-    elif isinstance(member, property):
-        yield from _functions_of(member.fget)
-    elif isinstance(member, functools.cached_property):
-        yield from _functions_of(member.func)
-    elif isinstance(member, Followed):
-        yield from (x for x in member.roots() if isinstance(x, FunctionType))
-
-
-def _is_operator(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") and name not in _NOT_CALLED
-
-
-def _is_descriptor(member: Any) -> bool:
-    return hasattr(type(member), "__get__")
-
-
-def _is_empty(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is _EMPTY
-    except ValueError:
-        return True
-
-
-_EMPTY = object()
-
-
-def _attributes_of(x: Any) -> dict[str, Any] | None:
-    """The dict of an object's attributes, without calling code of its class."""
-    try:
-        found = object.__getattribute__(x, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _slots_of(x: Any) -> Iterator[tuple[str, Any]]:
-    """The slots of an object that are set, and their values."""
-    for base in type(x).__mro__:
-        members = {} if _is_library_name(_module_of(base)) else vars(base)
-        for name, member in members.items():
-            if isinstance(member, MemberDescriptorType):
-                try:
-                    yield name, member.__get__(x)
-                except AttributeError:
-                    continue
-
-
-def _module_of(kind: type) -> str:
-    """The module of a class, which some classes replace by other objects."""
-    return kind.__module__ if isinstance(kind.__module__, str) else "builtins"
-
-
-def _root_of(kind: type) -> str:
-    return _module_of(kind).partition(".")[0]
-
-
-@functools.cache
-def _is_library_name(module: str) -> bool:
-    """Whether a module's code is not followed: Python's own, foreign, and most of this library."""
-    root = module.partition(".")[0]
-    if root == "tinygrad":
-        return not module.startswith(_OWN_PACKAGES)
-    return root in sys.stdlib_module_names or root in _FOREIGN
-
-
-def _is_library(x: Any) -> bool:
-    """Whether a value is a function, class or module that is not followed."""
-    if isinstance(x, ModuleType):
-        return _is_library_name(x.__name__) or x.__name__.partition(".")[0] == "tinygrad"
-    if isinstance(x, (FunctionType, type, BuiltinFunctionType)):
-        module = getattr(x, "__module__", None) or "builtins"
-        return _is_library_name(module) or module.partition(".")[0] == "tinygrad"
-    return False

@@ -19,11 +19,11 @@ from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
+from tinygrad.jit.inspection import Followed
 from tinygrad.jit.prune import varying_items
 from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.recording import Recording, is_within
 from tinygrad.jit.results import outcome_of
-from tinygrad.jit.survey import Followed
 from tinygrad.jit.verify import verified
 from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import JIT, JIT_VERIFY, MEMORY_PLANNER, Context

@@ -17,8 +17,9 @@ from tinygrad.execution.capture import JitError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.inputs import Inputs, comparable, leaves
+from tinygrad.jit.links import Link
 from tinygrad.jit.recording import Recording
-from tinygrad.jit.survey import Link, Survey
+from tinygrad.jit.survey import Survey
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
