@@ -6,6 +6,7 @@ downloads have files of their own.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
 import os
@@ -20,12 +21,15 @@ from tinygrad.settings import (
     ALL2ALL,
     BEAM,
     CACHELEVEL,
+    CI,
+    COMPATIBLE,
     CPU_LLVM,
     DEBUG,
     FUSE_OPTIM,
     IMAGE,
     JIT,
     NOOPT,
+    OSX,
     PROFILE,
     RING,
     SPEC,
@@ -48,12 +52,14 @@ __all__ = [
     "ALL2ALL",
     "BEAM",
     "CACHELEVEL",
+    "CI",
     "CPU_LLVM",
     "DEBUG",
     "FUSE_OPTIM",
     "IMAGE",
     "JIT",
     "NOOPT",
+    "OSX",
     "PROFILE",
     "RING",
     "SPEC",
@@ -92,11 +98,13 @@ __all__ = [
     "partition",
     "polyN",
     "prod",
+    "profile_marker",
     "round_down",
     "round_up",
     "strip_parens",
     "temp",
     "to_function_name",
+    "to_mv",
     "tqdm",
     "trange",
     "unwrap",
@@ -109,7 +117,9 @@ V = TypeVar("V")
 
 
 def __getattr__(name: str) -> Any:
-    """Downloads and progress bars, imported only by the programs that use them."""
+    """Downloads and progress bars, imported only by the programs that use them; and the settings of
+    tinygrad 0.12 that mean nothing here.
+    """
     if name in ("tqdm", "trange"):
         import tqdm as package
 
@@ -118,6 +128,8 @@ def __getattr__(name: str) -> Any:
         from tinygrad.fetch import fetch as function
 
         return function
+    if name in COMPATIBLE:
+        return ContextVar.declared[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -351,6 +363,27 @@ def polyN(x: Any, coefficients: Iterable[float]) -> Any:
     13.0
     """
     return functools.reduce(lambda total, coefficient: total * x + coefficient, coefficients, 0.0)
+
+
+# ---- memory and profiles ----
+
+
+def to_mv(ptr: int, sz: int) -> memoryview:
+    """The `sz` bytes of memory at address `ptr`, which must stay allocated meanwhile.
+
+    >>> import ctypes
+    >>> data = ctypes.create_string_buffer(b"abc")
+    >>> bytes(to_mv(ctypes.addressof(data), 3))
+    b'abc'
+    """
+    return memoryview((ctypes.c_uint8 * sz).from_address(ptr)).cast("B")
+
+
+def profile_marker(name: str, color: str = "gray") -> None:
+    """A mark in the profile, of which there is none here: no effect.
+
+    >>> profile_marker("step")
+    """
 
 
 # ---- files ----

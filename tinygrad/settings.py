@@ -13,6 +13,8 @@ import contextvars
 import difflib
 import functools
 import os
+import platform
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
@@ -261,6 +263,29 @@ LLM_API_KEY = ContextVar(
 )
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
 
+_OFF = """
+ALLOW_TF32 ALLREDUCE_CAST AMD_LLVM AMX ASM_GEMM ASSERT_MIN_STEP_TIME BEAM_DEBUG BEAM_ESTIMATE
+CAPTURE_PROCESS_REPLAY CHECK_OOB CPU_CC CPU_LVP CUDA_CC CUDA_PTX DEBUG_LINEARIZE DEBUG_RANGEIFY
+DISABLE_COMPILER_CACHE DISABLE_FAST_IDIV DISALLOW_BROADCAST DONT_GROUP_REDUCES DONT_REALIZE_EXPAND
+FLOAT16 FUSE_ARANGE FUSE_ATTENTION FUSE_CONV_BW GRAPH_ONE_KERNEL IGNORE_BEAM_CACHE IGNORE_OOB
+JITBEAM JIT_DEVICE_ONLY NO_MEMORY_PLANNER NV_CC NV_PTX PCONTIG
+PICKLE_BUFFERS PMC PRINT_MATCH_STATS QUANTIZE RANGEIFY REAL_SUBSTITUTE SQTT TC_OPT
+TRACK_MATCH_STATS TUPLE_ORDER USE_ATOMICS VALIDATE_WITH_CPU
+"""
+_ON = "CAPTURING DEVECTORIZE LRU SCACHE TC TRACEMETA USE_TC"
+
+COMPATIBLE: dict[str, int | str] = {
+    **dict.fromkeys(_OFF.split(), 0),
+    **dict.fromkeys(_ON.split(), 1),
+    "EMULATE": "",
+    "EMULATED_DTYPES": "",
+    "JIT_BATCH_SIZE": 32,
+    "TC_SELECT": -1,
+}
+"""Settings of tinygrad 0.12 that mean nothing here, and their defaults: programs may set them."""
+for _name, _default in COMPATIBLE.items():
+    ContextVar[Any](_name, _default)
+
 
 def cache_directory() -> Path:
     """The folder of all caches; not created here."""
@@ -269,6 +294,12 @@ def cache_directory() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tinygrad-sharding", appauthor=False))
+
+
+CI = bool(os.environ.get("CI"))
+"""Whether this runs in continuous integration: its services set CI."""
+OSX = platform.system() == "Darwin"
+"""Whether this machine runs macOS."""
 
 
 def thread_count() -> int:
@@ -313,4 +344,9 @@ Each is an environment variable, read when the library is imported, and a name i
 thread, except `DEV`, `CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
 This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
 
-{settings_table()}"""
+{settings_table()}
+These settings of tinygrad 0.12 mean nothing here. Programs may set them, in the environment and by
+`Context`, without effect:
+
+{textwrap.fill(", ".join(f"`{name}`" for name in sorted(COMPATIBLE)), 100)}.
+"""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ContextDecorator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
+from tinygrad.dtype import to_numpy_dtype as _to_np_dtype
 from tinygrad.fetch import fetch
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
@@ -42,7 +43,8 @@ from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import computing_device
 
-__all__ = ["Tensor"]
+# `cast` and `_to_np_dtype` are names that programs for tinygrad 0.12 import from here
+__all__ = ["Tensor", "_to_np_dtype", "cast"]
 
 
 class Tensor(

@@ -238,3 +238,21 @@ def test_table_has_a_row_for_every_setting_of_the_library():
 def test_settings_page_of_the_documentation_is_up_to_date():
     page = (ROOT / "docs" / "settings.md").read_text()
     assert page == settings_page(), "run python docs/generate_settings.py"
+
+
+def test_settings_that_mean_nothing_here_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad import helpers
+    from tinygrad.settings import COMPATIBLE
+
+    assert {"LRU", "DEVECTORIZE", "TC_OPT", "FUSE_ARANGE"} <= COMPATIBLE.keys()
+    with Context(LRU=0, EMULATE="AMD"):
+        assert (helpers.LRU.value, helpers.EMULATE.value) == (0, "AMD")
+    assert helpers.LRU.value == COMPATIBLE["LRU"]
+    page = settings_page()
+    assert all(f"`{name}`" in page for name in COMPATIBLE)
+    code = "from tinygrad.helpers import TC, CI, OSX; print(TC.value, CI)"
+    environment = {**os.environ, "TC": "2", "CI": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True
+    )
+    assert found.stdout.split() == [b"2", b"True"]

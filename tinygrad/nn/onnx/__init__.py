@@ -8,4 +8,7 @@ from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.graph import ValueSpec
 from tinygrad.nn.onnx.runner import OnnxRunner
 
-__all__ = ["OnnxError", "OnnxRunner", "OnnxUnsupportedError", "ValueSpec"]
+# as tinygrad 0.12 calls it
+OnnxValue = ValueSpec
+
+__all__ = ["OnnxError", "OnnxRunner", "OnnxUnsupportedError", "OnnxValue", "ValueSpec"]
