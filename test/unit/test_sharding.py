@@ -648,3 +648,15 @@ def test_meshes_and_specs_are_values() -> None:
 def test_an_invalid_mesh_or_spec_names_the_fix(build: Any, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         build()
+
+
+def test_a_layout_has_the_protocol_of_its_names() -> None:
+    names = ("CPU", "CPU:1")
+    layout = Sharding(names, axis=0)
+    assert layout == names and names == layout and layout == ("CPU:0", "CPU:1")
+    assert layout != names[::-1] and layout != names[0] and layout != list(names)
+    assert layout != Sharding(names) and layout is Sharding(names, axis=0)
+    assert "CPU:0" in layout and "CPU" in layout and "CPU:2" not in layout
+    assert (len(layout), layout[-1], layout[:1], tuple(layout)) == (2, "CPU:1", ("CPU",), names)
+    # as a key, a layout is not its names
+    assert {layout: 1}.get(names) is None and {names: 1}.get(layout) is None

@@ -97,7 +97,7 @@ class Sharding:
     dimension, else a tuple with one placement per mesh dimension. Two dimensions may shard the same
     tensor axis (nested, outer first). The form is canonical: mesh dimensions of size 1 are dropped
     and neighbours with equal placements are merged, so `axis` and `mesh` may differ from what was
-    passed. Instances are interned: `==` and `hash` are identity.
+    passed. Instances are interned: `==` is identity, but a tuple of the device names is equal too.
 
         Sharding(("CPU:0", "CPU:1"), axis=0)            # each device holds half of the rows
         Sharding(eight, axis=(0, 1), mesh=(2, 4))       # rows over 2, columns over 4
@@ -133,6 +133,20 @@ class Sharding:
     def __reduce__(self) -> tuple[type[Sharding], tuple[Any, ...]]:
         """Copies and unpickled values go through the constructor, so that they are interned too."""
         return Sharding, (self.devices, self.axis, self.mesh)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same layout; of a tuple, whether it has the same names in order."""
+        if self is other:
+            return True
+        if isinstance(other, tuple):
+            return tuple(map(_full_name, self.devices)) == tuple(map(_full_name, other))
+        return False
+
+    # as a key, a layout is no tuple of names
+    __hash__ = object.__hash__
+
+    def __contains__(self, device: object) -> bool:
+        return _full_name(device) in map(_full_name, self.devices)
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -306,6 +320,11 @@ def is_int(value: object) -> bool:
 def max_size(size: Size) -> int:
     """The size of an axis; of a symbolic one, its upper bound."""
     return int(size) if is_int(size) else int(size.vmax)
+
+
+def _full_name(device: object) -> object:
+    """A device name with its number: a name without one is number 0."""
+    return f"{device}:0" if isinstance(device, str) and ":" not in device else device
 
 
 def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:

@@ -135,8 +135,8 @@ def padded_reshapes(
     """
     found: list[tuple[Shape, Shape]] = []
     for (old_start, new_start), (old_end, new_end) in pairwise(_boundaries(old_shape, new_shape)):
-        old = next((i for i in range(old_start, old_end) if old_shape[i] != 1), None)
-        new = next((i for i in range(new_start, new_end) if new_shape[i] != 1), None)
+        old = next((i for i in range(old_start, old_end) if not _is_one(old_shape[i])), None)
+        new = next((i for i in range(new_start, new_end) if not _is_one(new_shape[i])), None)
         sizes = (*old_shape[old_start:old_end], *new_shape[new_start:new_end])
         if old not in layout.split_axes or new is None or not all(map(is_int, sizes)):
             continue
