@@ -466,3 +466,10 @@ def test_an_index_whose_condition_always_holds_loses_it() -> None:
         UOp.const(dtypes.index, 1), inside.simplify()
     )
     assert graph_rewrite(pointer.index(row, row < 30), symbolic_valid) is pointer.index(row)
+
+
+def test_a_number_that_divides_numerator_and_symbolic_denominator_cancels() -> None:
+    d = UOp.variable("d", 1, 9)
+    assert ((b * 9 + a * 3) // (d * 3)).render() == "(((b*3)+a)//d)"
+    assert ((b * 9 + a * 3 + 6) % (d * 6)).render() == "(((((b*3)+a)+2)%(d*2))*3)"
+    assert ((b * 4 + 1) // (d * 4)).simplify().op is Ops.IDIV

@@ -276,3 +276,13 @@ def test_a_pass_may_change_the_properties_it_declares(monkeypatch: pytest.Monkey
     assert lowered.dtype is dtypes.int32
     with pytest.raises(ValueError, match="no properties"):
         may_change("lower", "size")
+
+
+def test_any_of_several_patterns_matches() -> None:
+    pattern = UPat.any(UPat.var("x") * 2, UPat.cvar("x") + UPat(Ops.DEFINE_VAR))
+    rules = PatternMatcher([(UPat(Ops.SQRT, src=(pattern,)), lambda x: x)])
+    assert rules.rewrite((a * b * 2).sqrt()) is a * b
+    assert rules.rewrite((a + 5).sqrt()) is a.const_like(5)
+    assert rules.rewrite((a * 3).sqrt()) is None
+    named = PatternMatcher([(UPat.any(UPat(Ops.ADD), UPat(Ops.MUL), name="u"), lambda u: u.src[0])])
+    assert [named.rewrite(x) for x in (a + b, b * a, a.sqrt())] == [a, b, None]

@@ -24,6 +24,7 @@ from tinygrad.uop.reshard import (
     gradient_of_allreduce,
     gradient_of_copy,
 )
+from tinygrad.uop.sint import same_size
 
 Gradients = tuple[UOp | None, ...]
 GradientRule = Callable[[UOp, UOp], Gradients]
@@ -357,7 +358,7 @@ def _reshape(g: UOp, y: UOp) -> Gradients:
 
 def _expand(g: UOp, y: UOp) -> Gradients:
     pairs = enumerate(zip(y.src[0].shape, y.shape, strict=True))
-    return (_sum(g, tuple(i for i, (old, new) in pairs if old is not new and old != new)),)
+    return (_sum(g, tuple(i for i, (old, new) in pairs if not same_size(old, new))),)
 
 
 def _permute(g: UOp, y: UOp) -> Gradients:

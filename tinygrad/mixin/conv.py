@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
-from tinygrad.helpers import ceildiv, flatten
+from tinygrad.helpers import all_int, ceildiv, flatten
 from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
 from tinygrad.mixin.winograd import TAPS, WinogradMixin
 from tinygrad.settings import WINO
-from tinygrad.uop.ops import WindowArg
+from tinygrad.uop.ops import WindowArg, resolve
+from tinygrad.uop.sint import same_size
 
 
 class ConvMixin(WinogradMixin):
@@ -46,7 +47,7 @@ class ConvMixin(WinogradMixin):
         [[[[8.0, 12.0], [20.0, 24.0]]]]
         """
         count = self._check_conv("conv2d", weight, groups)
-        if self.shape[1] != groups * weight.shape[1]:
+        if not same_size(self.shape[1], groups * weight.shape[1]):
             raise ValueError(
                 f"conv2d: input {self.shape} has {self.shape[1]} channels, and weight "
                 f"{weight.shape} with groups={groups} takes {groups * weight.shape[1]}"
@@ -56,7 +57,8 @@ class ConvMixin(WinogradMixin):
         dilations = spatial_tuple(dilation, count, "dilation")
         padded = self._padded(((0, 0), (0, 0), *spatial_pairs(padding, count)))
         spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
-        if any(span > size for span, size in zip(spans, padded.shape[2:], strict=True)):
+        fits = (resolve(k <= n, True) for k, n in zip(spans, padded.shape[2:], strict=True))
+        if not all(fits):
             raise ValueError(
                 f"conv2d: the kernel of weight {weight.shape} spans {spans}, more than "
                 f"input {self.shape} with padding {padding}"
@@ -68,7 +70,7 @@ class ConvMixin(WinogradMixin):
         padded, weight = padded._beside(weight)
         x = padded.cast(wide).reshape((batch, groups, channels // groups, *sizes))
         w = weight.cast(wide).unflatten(0, (groups, weight.shape[0] // groups))
-        unit = all(s == 1 for s in (*strides, *dilations))
+        unit = all(s == 1 for s in (*strides, *dilations)) and all_int(sizes)
         if WINO and kernel == (TAPS, TAPS) and unit and dtypes.is_float(wide):
             result = x._winograd_conv2d(w)
         else:
@@ -122,7 +124,7 @@ class ConvMixin(WinogradMixin):
         [[[[1, 10, 2, 20]]]]
         """
         count = self._check_conv("conv_transpose2d", weight, groups)
-        if self.shape[1] != weight.shape[0]:
+        if not same_size(self.shape[1], weight.shape[0]):
             raise ValueError(
                 f"conv_transpose2d: input {self.shape} has {self.shape[1]} channels, and weight "
                 f"{weight.shape} takes {weight.shape[0]}"

@@ -17,6 +17,7 @@ from tinygrad.storage.files import as_range_of_file
 from tinygrad.storage.host_values import bound_size, read_array
 from tinygrad.storage.views import is_constant
 from tinygrad.uop.device_value import is_file
+from tinygrad.uop.sint import same_size
 
 if TYPE_CHECKING:
     import numpy
@@ -68,7 +69,7 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         >>> Tensor(42).item()
         42
         """
-        if self.numel() != 1:
+        if not same_size(self.numel(), 1):
             raise ValueError(f"item() needs a tensor of one element, not shape {self.shape}")
         return self.numpy().item()
 
@@ -92,7 +93,7 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
 
     def __bool__(self) -> bool:
         """Whether the only element is not zero. Raises TypeError for other sizes."""
-        if self.numel() != 1:
+        if not same_size(self.numel(), 1):
             raise TypeError(
                 "the truth value of a tensor is ambiguous; use .item(), .any() or .all()"
             )

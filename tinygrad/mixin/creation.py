@@ -125,7 +125,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """An uninitialized tensor in new memory.
+        """An uninitialized tensor in new memory; that of a symbolic size is for its maximum.
 
         On `"disk:/path"`, a tensor in that file, which keeps its content, or is created with zeros.
         Raises FileError, an OSError, if it is too short or cannot be created.
@@ -133,7 +133,11 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor.empty(2, 3).shape
         (2, 3)
         """
-        sizes = known_sizes(shape)
+        symbolic = sizes_of(shape)
+        sizes = tuple(size if isinstance(size, int) else int(size.vmax) for size in symbolic)
+        if sizes != symbolic:
+            whole = cls.empty(sizes, device=device, dtype=dtype, requires_grad=requires_grad)
+            return whole.shrink(tuple((0, size) for size in symbolic))
         layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if is_file(layout):

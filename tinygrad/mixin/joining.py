@@ -91,7 +91,7 @@ class JoiningMixin(CreationMixin):
         for shift, axis in zip(by, axes):
             size = x.shape[axis]
             cut = size - shift % size if size else 0
-            if cut != size:
+            if not same_size(cut, size):
                 x = x._slice_axis(axis, cut, size).cat(x._slice_axis(axis, 0, cut), dim=axis)
         # a new value, also where nothing moves
         return self._derive(self.uop) if x is self else x
@@ -222,7 +222,7 @@ class JoiningMixin(CreationMixin):
         >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
         [1, 4]
         """
-        if self.ndim != 2 or self.shape[0] != self.shape[1]:
+        if self.ndim != 2 or not same_size(*self.shape):
             raise ValueError(f"diagonal takes a square matrix, not shape {self.shape}")
         n = self.shape[0]
         rows = self.flatten()._padded_view(((0, n),)).reshape(n, n + 1)

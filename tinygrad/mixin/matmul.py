@@ -15,6 +15,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
+from tinygrad.uop.sint import is_one, same_size
 
 _FIRST_SPARE = ord("\u0100")
 
@@ -49,7 +50,7 @@ class MatmulMixin(ReduceMixin):
         if not (dx and dw):
             raise RuntimeError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
         axis_w = -min(dw, 2)
-        if x.shape[-1] != w.shape[axis_w]:
+        if not same_size(x.shape[-1], w.shape[axis_w]):
             raise RuntimeError(
                 f"dot of shapes {x.shape} and {w.shape}: axis -1 of the first has size "
                 f"{x.shape[-1]}, axis {axis_w} of the second {w.shape[axis_w]}; they must agree"
@@ -157,8 +158,8 @@ def _einsum_sizes(formula: str, inputs: list[str], shapes: list[SymbolicShape]) 
         for letter, size in zip(letters, shape):
             known = sizes.setdefault(letter, size)
             # size 1 broadcasts between operands, but not within a diagonal
-            differs_within = size != shape[letters.index(letter)]
-            if differs_within or (size != known and 1 not in (size, known)):
+            differs_within = not same_size(size, shape[letters.index(letter)])
+            if differs_within or not (same_size(size, known) or is_one(size) or is_one(known)):
                 raise ValueError(f"einsum {formula!r}: axis {letter} has sizes {known} and {size}")
             sizes[letter] = size if known == 1 else known
     return sizes

@@ -13,6 +13,7 @@ from typing import Any, Self
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.symbolic_range import check_range
+from tinygrad.storage.host_values import bound_size
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, WindowArg, sint, smax
@@ -54,12 +55,22 @@ class MovementMixin(TensorCore):
         if new == old:
             return self._view(self.uop)
         if not same_size(prod(old), prod(new)):
+            bound = all_int(old) and all(isinstance(s, int) or _is_bound(s) for s in new)
+            sizes = tuple(bound_size(s) for s in new) if bound else ()
+            if bound and prod(old) == prod(sizes):
+                return self.reshape(sizes)._up_to(new)
             raise ValueError(
                 f"reshape {format_shape(old)} -> {format_shape(new)}: "
                 f"{format_shape((prod(old),))[1:-2]} elements are not "
                 f"{format_shape((prod(new),))[1:-2]}"
             )
         return self._view(self.uop.reshape(new), Ops.RESHAPE, new)
+
+    def _up_to(self, sizes: SymbolicShape) -> Self:
+        """This tensor with symbolic sizes, which are bound to its own."""
+        upper = (s if isinstance(s, int) else s.vmax for s in sizes)
+        widest = self._padded_view(tuple((0, u - own) for u, own in zip(upper, self.shape)))
+        return widest.shrink(tuple((0, size) for size in sizes))
 
     def view(self, shape: Any, *args: Any) -> Self:
         """Alias of `reshape`.
@@ -370,6 +381,8 @@ class MovementMixin(TensorCore):
         dilations: tuple[int, ...],
     ) -> Self:
         """Sliding windows over `axes`, whose sizes become the counts; windows are the last axes."""
+        if not all_int(tuple(self.shape[axis] for axis in axes)):
+            return self._symbolic_windows(axes, sizes, strides, dilations)
         if all(k <= s and (d == 1 or k == 1) for k, s, d in zip(sizes, strides, dilations)):
             return self._disjoint_windows(axes, sizes, strides)
         shape, count = self.shape, self.ndim
@@ -379,6 +392,23 @@ class MovementMixin(TensorCore):
             for i, (axis, k, s, d) in enumerate(zip(axes, sizes, strides, dilations))
         )
         return self._derive(wide.uop.window(WindowArg(windows)))
+
+    def _symbolic_windows(
+        self,
+        axes: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+        dilations: tuple[int, ...],
+    ) -> Self:
+        """The windows of axes of symbolic size: of all in their maximum, those within the size."""
+        upper = [size if isinstance(size, int) else int(size.vmax) for size in self.shape]
+        wide = [upper[i] if i in axes else size for i, size in enumerate(self.shape)]
+        padded = self._padded(tuple((0, w - size) for w, size in zip(wide, self.shape)))
+        found = padded._windows(axes, sizes, strides, dilations)
+        kept = list(found.shape)
+        for axis, k, s, d in zip(axes, sizes, strides, dilations):
+            kept[axis] = (self.shape[axis] - d * (k - 1) - 1) // s + 1
+        return found.shrink_to(tuple(kept))
 
     def _disjoint_windows(
         self, axes: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]
@@ -423,6 +453,11 @@ def _kept_size(old: SymbolicShape, new: tuple[Any, ...], axis: int) -> sint:
 
 def _is_one(size: sint) -> bool:
     return isinstance(size, int) and size == 1
+
+
+def _is_bound(size: UOp) -> bool:
+    """Whether all Variables of a size have values."""
+    return all(variable.op is Ops.BIND for variable in size.vars())
 
 
 def _with_inferred_size(old: SymbolicShape, new: SymbolicShape, unknown: int) -> SymbolicShape:

@@ -10,6 +10,7 @@ from typing import Self
 from tinygrad.helpers import prod
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.reduce import Axis
+from tinygrad.uop.sint import same_size
 
 
 class NormalizationMixin(MatmulMixin):
@@ -47,7 +48,7 @@ class NormalizationMixin(MatmulMixin):
         axes = self._axes(axis)
         shape = tuple(s if i in axes else 1 for i, s in enumerate(self.shape))
         for x in (weight, bias, mean):
-            if x is not None and x.numel() != prod(shape):
+            if x is not None and not same_size(x.numel(), prod(shape)):
                 raise ValueError(
                     f"batchnorm: {x.shape} does not fit axes {axes} of shape {self.shape}; weight, "
                     f"bias and mean have {prod(shape)} elements"

@@ -12,6 +12,7 @@ from tinygrad.helpers import all_int
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, ViewArg
+from tinygrad.uop.sint import same_size
 
 # nodes that name the memory of shards
 SHARD_NAMES = frozenset({Ops.MSTACK, Ops.MSELECT})
@@ -88,7 +89,7 @@ def _slice_start(shape: tuple[int, ...], bounds: tuple[tuple[int, int], ...]) ->
     """The offset in elements of a slice, or None if the slice is not contiguous."""
     start, stride, whole = 0, 1, True
     for size, (low, high) in zip(reversed(shape), reversed(bounds), strict=True):
-        if not whole and high - low != 1:
+        if not whole and not same_size(high - low, 1):
             return None
         whole = whole and high - low == size
         start += low * stride

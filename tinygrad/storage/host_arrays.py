@@ -27,7 +27,7 @@ from tinygrad.dtype import (
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
-from tinygrad.uop.broadcast import broadcast_node, const_node
+from tinygrad.uop.broadcast import broadcast_node, check_integer_variables, const_node
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
@@ -64,6 +64,7 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
     if isinstance(data, Path):
         return file_node(data) if dtype is None else file_node(data).bitcast(dtype)
     if isinstance(data, UOp):
+        check_integer_variables(data)
         node = data.cast(dtypes.default_int) if data.dtype is dtypes.index else data
         return node if dtype is None else node.cast(dtype)
     if hasattr(data, "__array__") or isinstance(data, memoryview):

@@ -250,6 +250,9 @@ def _divide_symbolic(u: Node) -> Node | None:
     if x is divisor:
         low, high = x.bounds
         return u.const_like(1) if low > 0 or high < 0 else None
+    reduced = _without_shared_factor(u)
+    if reduced is not None:
+        return binary(Ops.IDIV, *reduced[:2])
     parts = _split_by_divisor(u)
     if parts is None:
         return None
@@ -265,6 +268,9 @@ def _remainder_symbolic(u: Node) -> Node | None:
     x, divisor = u.src
     if x is divisor:
         return u.const_like(0)
+    reduced = _without_shared_factor(u)
+    if reduced is not None:
+        return multiply(binary(Ops.MOD, *reduced[:2]), reduced[2])
     parts = _split_by_divisor(u)
     if parts is None:
         return None
@@ -272,6 +278,18 @@ def _remainder_symbolic(u: Node) -> Node | None:
     if is_always_less(rest, divisor):
         return rest
     return binary(Ops.MOD, rest, divisor) if changed else None
+
+
+def _without_shared_factor(u: Node) -> tuple[Node, Node, int] | None:
+    """The operands divided by the number that divides both, and that number; None if it is 1."""
+    sums = [split_sum(operand) for operand in u.src]
+    shared = math.gcd(*(common_factor(*found) for found in sums))
+    if shared == 1 or not all(fits_dtype(u.dtype, sum_bounds(*found)) for found in sums):
+        return None
+    x, divisor = (
+        build_sum(u, _divide_factors(addends, shared), offset // shared) for addends, offset in sums
+    )
+    return x, divisor, shared
 
 
 def _split_by_divisor(u: Node) -> tuple[Node, Node, Node, bool] | None:

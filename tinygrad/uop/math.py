@@ -59,6 +59,15 @@ class MathMixin:
     def __truediv__(self, x: Any) -> Self:
         return self * self.ufix(x).alu(Ops.RECIPROCAL)
 
+    def __rtruediv__(self, x: Any) -> Self:
+        return self.ufix(x) * self.reciprocal()
+
+    def __pow__(self, x: Any) -> Self:
+        return self._binop(Ops.POW, x)
+
+    def __rpow__(self, x: Any) -> Self:
+        return self._binop(Ops.POW, x, True)
+
     def __mod__(self, x: Any) -> Self:
         return self._binop(Ops.MOD, x)
 

@@ -48,6 +48,7 @@ class Node(MathMixin):
         "memory",
         "op",
         "src",
+        "tag",
         "user_line",
     )
 
@@ -55,6 +56,8 @@ class Node(MathMixin):
     dtype: DType
     src: tuple[Self, ...]
     arg: Any
+    # a mark that tells the node from one without it, for passes of a program; None in ours
+    tag: Any
     # no part of the node's identity: `file:line` of the user's program that caused a COPY or an
     # ALLREDUCE, or its number in `Canonical.lines`; whatever rewrites the node carries it over
     user_line: str | int | None
@@ -73,9 +76,16 @@ class Node(MathMixin):
     _verified: tuple[str, ...]
 
     def __new__(
-        cls, op: Ops, dtype: DType = dtypes.void, src: tuple[Self, ...] = (), arg: Any = None
+        cls,
+        op: Ops,
+        dtype: DType = dtypes.void,
+        src: tuple[Self, ...] = (),
+        arg: Any = None,
+        tag: Any = None,
     ) -> Self:
-        key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
+        key: tuple[Any, ...] = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
+        if tag is not None:
+            key = (*key, tag)
         ref = table.get(key)
         if ref is not None:
             found: Self | None = ref()
@@ -86,6 +96,7 @@ class Node(MathMixin):
         self.dtype = dtype
         self.src = src
         self.arg = arg
+        self.tag = tag
         self.user_line = self.memory = self.facts = None
         self._shape = self._device = self._bounds = self._key = self._settled = UNSET
         self._verified = ()
@@ -98,8 +109,12 @@ class Node(MathMixin):
 
     __hash__ = object.__hash__
 
+    def __ne__(self, x: object) -> Self:  # type: ignore[override]
+        # `==` is identity, as nodes are keys
+        return self.ne(x) if isinstance(x, (Node, int, float)) else NotImplemented
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.op, self.dtype, self.src, self.arg)
+        return type(self), (self.op, self.dtype, self.src, self.arg, self.tag)
 
     @classmethod
     def const(cls, dtype: DType, value: ConstType | Self) -> Self:
@@ -111,12 +126,17 @@ class Node(MathMixin):
     # ---- structure ----
 
     def replace(self, **kwargs: Any) -> Self:
-        """Return this node with some of `op`, `dtype`, `src`, `arg` changed."""
+        """Return this node with some of `op`, `dtype`, `src`, `arg`, `tag` changed."""
         fields = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg} | kwargs
-        new = type(self)(fields["op"], fields["dtype"], fields["src"], fields["arg"])
+        tag = fields.get("tag", self.tag)
+        new = type(self)(fields["op"], fields["dtype"], fields["src"], fields["arg"], tag)
         if self.user_line is not None:
             new.user_line = self.user_line
         return new
+
+    def rtag(self, tag: Any = True) -> Self:
+        """Return this node with another tag."""
+        return self.replace(tag=tag)
 
     def with_sources(self, src: tuple[Self, ...]) -> Self:
         """Return this node on other sources."""
@@ -154,7 +174,9 @@ class Node(MathMixin):
             found = table.get(node)
             if found is None:
                 src = tuple(done[x] for x in node.src)
-                found = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+                found = (
+                    node if src == node.src else make(node.op, node.dtype, src, node.arg, node.tag)
+                )
                 if node.user_line is not None:
                     found.user_line = node.user_line
             done[node] = found
@@ -258,9 +280,10 @@ class Node(MathMixin):
     def __bool__(self) -> bool:
         if self.op is Ops.CONST:
             return bool(self.arg)
-        low, high = self.vmin, self.vmax
-        if low == high:
-            return bool(low)
+        for node in (self, self.simplify()):
+            low, high = node.bounds
+            if low == high:
+                return bool(low)
         raise ValueError(f"the truth of a symbolic expression is not known: {self.render()}")
 
     def __int__(self) -> int:
@@ -289,8 +312,8 @@ class Node(MathMixin):
         simple = self.simplify()
         return cast(int, simple.arg) if simple.op is Ops.CONST else simple
 
-    def render(self) -> str:
-        """The expression in infix form."""
+    def render(self, simplify: bool = True) -> str:
+        """The expression in infix form, simplified first."""
         raise NotImplementedError
 
     def cast(self, dtype: DType) -> Self:

@@ -128,7 +128,7 @@ def _rewrite_sources_first(
         if not ready:
             continue
         src = tuple([done[x] for x in node.src])
-        new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg)
+        new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg, node.tag)
         if node.user_line is not None:
             new.user_line = node.user_line
         replacement = None

@@ -29,8 +29,15 @@ def same_size(a: int | Node, b: int | Node) -> bool:
     """Whether two sizes are equal; symbolic ones, for all values of their Variables."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
+    if a is b:
+        return True
     difference: Any = a - b
-    return a is b or bool(difference.ssimplify() == 0)
+    return bool(difference.ssimplify() == 0)
+
+
+def is_one(size: int | Node) -> bool:
+    """Whether a size is known to be 1."""
+    return isinstance(size, int) and size == 1
 
 
 def same_shape(a: Sequence[int | Node], b: Sequence[int | Node]) -> bool:

@@ -17,6 +17,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.shape import movement_shape
+from tinygrad.uop.sint import is_one
 
 ViewStep: TypeAlias = tuple[Ops, Any]
 """A step from an array to a view of it: a movement op, DETACH, BITCAST or MSELECT, and its
@@ -102,7 +103,7 @@ def _on_unexpanded_axes(op: Ops, arg: Any, shape: SymbolicShape) -> Any:
     if op is Ops.SHRINK:
         return tuple((0, 1) if size == 1 else b for size, b in zip(shape, arg, strict=True))
     if op is Ops.FLIP:
-        return tuple(flip and size != 1 for size, flip in zip(shape, arg, strict=True))
+        return tuple(flip and not is_one(size) for size, flip in zip(shape, arg, strict=True))
     return arg
 
 

@@ -35,7 +35,17 @@ class UPat(MathMixin):
         allow_any_len: whether further sources may follow `src`.
     """
 
-    __slots__ = ("allow_any_len", "arg", "dtypes", "name", "ops", "order_free", "repeat", "src")
+    __slots__ = (
+        "allow_any_len",
+        "arg",
+        "dtypes",
+        "either",
+        "name",
+        "ops",
+        "order_free",
+        "repeat",
+        "src",
+    )
 
     def __init__(
         self,
@@ -49,6 +59,7 @@ class UPat(MathMixin):
         self.ops = None if op is None else frozenset({op} if isinstance(op, Ops) else op)
         self.dtypes = (dtype,) if isinstance(dtype, DType) else dtype
         self.arg = arg
+        self.either: tuple[UPat, ...] = ()
         self.name = name
         self.allow_any_len = allow_any_len
         self.order_free = isinstance(src, list)
@@ -63,6 +74,15 @@ class UPat(MathMixin):
     def var(name: str | None = None, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
         """Any node."""
         return UPat(dtype=dtype, name=name)
+
+    @staticmethod
+    def any(*patterns: UPat, name: str | None = None) -> UPat:
+        """Whichever of `patterns` matches first."""
+        new = UPat(name=name)
+        ops = [pattern.ops for pattern in patterns]
+        new.ops = None if None in ops else frozenset().union(*(x for x in ops if x is not None))
+        new.either = patterns
+        return new
 
     @staticmethod
     def cvar(name: str | None = None, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
@@ -131,7 +151,10 @@ class _Compiler:
         if conditions:
             self.emit(depth, f"if {' and '.join(conditions)}:")
             depth += 1
-        if not pattern.src or pattern.src is None:
+        if pattern.either:
+            for one in pattern.either:
+                self.test(one, node, depth, rest)
+        elif not pattern.src or pattern.src is None:
             rest(depth)
         elif pattern.repeat:
             self._test_repeat(pattern, node, depth, rest)

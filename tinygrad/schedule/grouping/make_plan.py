@@ -17,6 +17,7 @@ from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import KernelInfo, UOp
+from tinygrad.uop.sint import is_one
 
 
 def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
@@ -79,5 +80,5 @@ def kernel_name(store: UOp) -> str:
     """`r_64_128` for a kernel with a reduction, else `e_64_128`; numbers are the output shape."""
     value = store.src[1]
     kind = "r" if any(n.op is Ops.REDUCE_AXIS for n in value.toposort()) else "e"
-    sizes = [str(d if isinstance(d, int) else d.vmax) for d in value.shape if d != 1]
+    sizes = [str(d if isinstance(d, int) else d.vmax) for d in value.shape if not is_one(d)]
     return "_".join([kind, *sizes]) if sizes else f"{kind}_1"

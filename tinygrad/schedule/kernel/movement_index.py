@@ -14,6 +14,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import is_one
 
 Index: TypeAlias = tuple[UOp, ...]
 """One index expression for each axis."""
@@ -148,7 +149,7 @@ def _regroup(index: Index, new: Sequence[sint], old: Sequence[sint]) -> list[UOp
             result.append(ZERO)
         else:
             here = flat // as_index(rest)
-            result.append(here % as_index(d) if any(x != 1 for x in old[:k]) else here)
+            result.append(here % as_index(d) if not all(map(is_one, old[:k])) else here)
         if k + 1 < len(old):
             rest = prod(old[k + 2 :])
     return result

@@ -19,6 +19,7 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import Spmd, TensorDevice, device_names
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import is_one
 
 
 def is_host_source(layout: TensorDevice) -> bool:
@@ -130,7 +131,7 @@ def deinterleave(value: UOp, *levels: Sequence[sint]) -> UOp:
 def permute_axes(value: UOp, order: tuple[int, ...]) -> UOp:
     """A PERMUTE, or a RESHAPE where only axes of size 1 are permuted."""
     shape = value.shape
-    real = [i for i in order if shape[i] != 1]
+    real = [i for i in order if not is_one(shape[i])]
     if real == sorted(real):
         return value.reshape(tuple(shape[i] for i in order))
     return value.permute(order)

@@ -15,6 +15,7 @@ from tinygrad.sharding import Sharding, moved_elements
 from tinygrad.uop import Ops
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.reshard.move import can_shard, reshard
+from tinygrad.uop.sint import same_size
 
 
 def shard_count(node: Node, axis: int) -> int:
@@ -46,7 +47,9 @@ def slices_shards(node: Node, counts: Sequence[Any], flips: Sequence[bool]) -> b
     layout = node.device
     axes = layout.split_axes if isinstance(layout, Sharding) else ()
     return any(
-        flips[axis] or not isinstance(counts[axis], int) or counts[axis] != node.shape[axis]
+        flips[axis]
+        or not isinstance(counts[axis], int)
+        or not same_size(counts[axis], node.shape[axis])
         for axis in axes
     )
 

@@ -18,6 +18,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_index_axis, is_placement
 from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
+from tinygrad.uop.sint import is_one, same_size
 
 # the ops by which an elementwise op broadcasts its operands
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
@@ -134,7 +135,7 @@ class ImplicitReshard(NamedTuple):
 
 
 def _squeezed_shape(node: Node) -> list[Any]:
-    return [size for size in node.shape if size != 1]
+    return [size for size in node.shape if not is_one(size)]
 
 
 def reshard(
@@ -200,7 +201,11 @@ def _source_layout(node: Node, layout: Sharding) -> Sharding | None:
     if node.op is Ops.PERMUTE:
         return layout.with_axes([node.arg[p] if isinstance(p, int) else p for p in layout.axes])
     if node.op is Ops.EXPAND:
-        grown = {i for i, (a, b) in enumerate(zip(source.shape, node.shape, strict=True)) if a != b}
+        grown = {
+            i
+            for i, (a, b) in enumerate(zip(source.shape, node.shape, strict=True))
+            if not same_size(a, b)
+        }
         return layout.with_axes([None if p in grown else p for p in layout.axes])
     if node.op is Ops.RESHAPE:
         # along a sharded axis that the source does not have, the source is replicated
