@@ -108,7 +108,7 @@ def test_a_conversation(run: Run, model: FakeModel) -> None:
     status, out, err = talking(run, model, counts, stdin="\n".join(lines))
     assert (status, out.splitlines()) == (0, ["1", "2", "1", "1 brief"])
     assert err.splitlines() == ["brief", "there is no /what; /help shows what there is"]
-    status, out, err = talking(run, model, counts, stdin="/help\n/quit\nunread")
+    status, out, err = talking(run, model, counts, stdin="/help\n/bye\nunread")
     assert (status, out) == (0, "")
     assert "/new         starts" in err
 
@@ -124,11 +124,38 @@ def test_an_interrupt_ends_the_reply_and_not_the_conversation(run: Run, model: F
 def test_a_full_context_is_reported(run: Run, model: FakeModel) -> None:
     model.max_context = 50
     status, out, err = talking(run, model, counts, stdin="x" * 60 + "\nshort")
-    assert (status, out) == (0, "1\n")
+    assert (status, out) == (1, "1\n")
+    assert "1 of the messages got no whole reply" in err
     assert "longer than the context of the model, 50" in err
-    assert "/new starts again" in err
+    assert "/new starts again, --max-context makes room, --drop-oldest forgets" in err
     # a reply may end there
     assert talking(run, model, always_replies("y" * 99), "--raw", "--prompt", "x" * 49)[1] == "yy\n"
+
+
+def test_the_oldest_messages_are_dropped_and_the_system_prompt_stays(
+    run: Run, model: FakeModel
+) -> None:
+    model.max_context = 64
+    lines = "\n".join("abcdef")
+    status, out, _ = talking(
+        run, model, counts, "--drop-oldest", "--system", "brief", "--max-tokens", "8", stdin=lines
+    )
+    # two messages with a reply take 59 tokens
+    assert (status, out.splitlines()) == (0, ["1 brief", "2 brief", *["2 brief"] * 4])
+    assert talking(run, model, counts, "--system", "brief", stdin=lines)[0] == 1
+
+
+def test_json_that_is_cut_off_is_a_failure(run: Run, model: FakeModel) -> None:
+    pytest.importorskip("llguidance")
+    reply = always_replies('{"a": 1}')
+    asked = ["--prompt", "Hi", "--json"]
+    assert talking(run, model, reply, *asked)[:2] == (0, '{"a": 1}\n')
+    assert talking(run, model, reply, *asked, "--max-tokens", "8")[0] == 0
+    status, out, err = talking(run, model, reply, *asked, "--max-tokens", "5")
+    assert (status, out) == (1, '{"a":')
+    assert "cut off after 5 tokens" in err and "raise --max-tokens" in err
+    # other replies may be cut
+    assert talking(run, model, reply, "--prompt", "Hi", "--max-tokens", "5")[:2] == (0, '{"a":\n')
 
 
 def test_benchmark_figures(run: Run, model: FakeModel) -> None:

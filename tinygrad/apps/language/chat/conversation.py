@@ -22,12 +22,13 @@ from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its tokenizer and chat template; None for a model without one."""
+    """A model with its tokenizer, chat template (None for a model without one), and sampling."""
 
     name: str
     model: LanguageModel
     tokenizer: SimpleTokenizer
     template: ChatTemplate | None
+    sampling: Sampling = field(default_factory=Sampling)
 
     def required_template(self) -> ChatTemplate:
         """The template. Raises ChatError if there is none."""
@@ -40,12 +41,16 @@ class LoadedModel:
 
 @dataclass
 class ReplyOptions:
-    """Sampling parameters, and when replies end: at a stop string, a length, or a grammar's end."""
+    """Sampling parameters, and when replies end: at a stop string, a length, or a grammar's end.
+
+    With `drops_oldest`, a conversation goes on without its oldest messages when it is too long.
+    """
 
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
+    drops_oldest: bool = False
 
 
 class Conversation:
@@ -60,12 +65,13 @@ class Conversation:
 
     def reply(self, text: str) -> Iterator[Delta]:
         """The reply to a message. Raises ChatError, ContextOverflowError."""
-        template = self.loaded.required_template()
-        system = [{"role": "system", "content": self.system}] if self.system else []
+        template, tokenizer = self.loaded.required_template(), self.loaded.tokenizer
         question = {"role": "user", "content": text}
-        prompt = template.render([*system, *self.messages, question])
-        tokenizer = self.loaded.tokenizer
-        tokens = tokenizer.encode_template(prompt, add_bos=tokenizer.adds_bos)
+        prompt, tokens = self._prompt(question)
+        while self.options.drops_oldest and self.messages and not self._has_room(tokens):
+            # a message and its reply
+            del self.messages[:2]
+            prompt, tokens = self._prompt(question)
         parser = reply_parser_for(template, prompt, has_tools=False)
         content: list[str] = []
         try:
@@ -75,6 +81,21 @@ class Conversation:
         finally:
             if content:
                 self.messages += [question, {"role": "assistant", "content": "".join(content)}]
+
+    def _prompt(self, question: dict[str, Any]) -> tuple[str, list[int]]:
+        """The text and tokens of the conversation with another message."""
+        tokenizer = self.loaded.tokenizer
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        prompt = self.loaded.required_template().render([*system, *self.messages, question])
+        return prompt, tokenizer.encode_template(prompt, add_bos=tokenizer.adds_bos)
+
+    def _has_room(self, tokens: list[int]) -> bool:
+        """Whether a reply fits after a prompt: its maximum length, or a quarter of the context."""
+        context = self.loaded.model.max_context
+        reply = context // 4
+        if self.options.max_tokens is not None:
+            reply = min(reply, self.options.max_tokens)
+        return len(tokens) + reply <= context
 
     def continuation(self, text: str) -> Iterator[Delta]:
         """The continuation of a text."""
@@ -89,16 +110,27 @@ class Conversation:
         generated = generate(
             self.loaded.model, tokens, options.sampling, self._cache, options.grammar
         )
+        cut = False
         try:
             for found in generated:
                 if found.token in ends:
                     break
+                # of a token beyond the limit it only matters that there is one
+                cut = count == options.max_tokens
+                if cut:
+                    break
                 yield from reader.push(found)
                 count += 1
-                if reader.stopped or count == options.max_tokens:
+                if reader.stopped or (count == options.max_tokens and options.grammar is None):
                     break
         except ContextOverflowError:
             # a reply ends at a full context; a prompt that is too long is an error
             if not count:
                 raise
+            cut = True
         yield from reader.finish()
+        if cut and options.grammar is not None:
+            raise ChatError(
+                f"the reply was cut off after {count} tokens, so it is not complete; "
+                "raise --max-tokens or --max-context"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from typing import NoReturn
 
@@ -44,11 +45,20 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    found.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     _add_model(found)
     _add_actions(found)
     _add_sampling(found)
     _add_server(found)
     return found
+
+
+def _version() -> str:
+    """The version of the installed package."""
+    try:
+        return version("tinygrad-sharding")
+    except PackageNotFoundError:
+        return "of a source folder that is not installed"
 
 
 def _add_model(found: argparse.ArgumentParser) -> None:
@@ -111,10 +121,19 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
         "--raw", action="store_true", help="continue --prompt without a chat template"
     )
     group.add_argument("--system", metavar="TEXT", help="system prompt")
+    group.add_argument(
+        "--drop-oldest",
+        action="store_true",
+        help="when the context is full, go on without the oldest messages (default: an error)",
+    )
 
 
 def _add_sampling(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("sampling parameters (requests to a server can override them)")
+    group = found.add_argument_group(
+        "sampling parameters",
+        "Those not given are the ones that the file, or else the catalogue, recommends for the "
+        "model. Requests to a server can override them.",
+    )
     group.add_argument(
         "--max-tokens",
         type=integer_at_least(1),
@@ -128,32 +147,28 @@ def _add_sampling(found: argparse.ArgumentParser) -> None:
         "--json", nargs="?", const="", metavar="FILE",
         help="structured output: JSON, by the JSON schema in FILE if one is given",
     )  # fmt: skip
+    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
     group.add_argument(
-        "--temperature",
+        "--top-k", type=integer, metavar="K", help="sample from the K likeliest tokens; 0: from all"
+    )
+    group.add_argument(
+        "--top-p",
         type=float,
-        default=0.7,
-        metavar="T",
-        help="0 is greedy (default: %(default)s)",
+        metavar="P",
+        help="sample from the likeliest tokens of this total probability",
     )
     group.add_argument(
-        "--top-k",
-        type=integer,
-        default=0,
-        metavar="K",
-        help="sample from the K likeliest tokens; 0: from all",
-    )
-    group.add_argument(
-        "--top-p", type=float, default=0.95, metavar="P",
-        help="sample from the likeliest tokens of this total probability (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--min-p", type=float, default=0.0, metavar="P",
+        "--min-p",
+        type=float,
+        metavar="P",
         help="sample from tokens with at least this fraction of the largest probability",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--repetition-penalty", type=float, default=1.0, metavar="R",
+        "--repetition-penalty",
+        type=float,
+        metavar="R",
         help="above 1, tokens of the sequence are less likely",
-    )  # fmt: skip
+    )
     group.add_argument(
         "--seed", type=integer_at_least(0), metavar="N", help="makes sampling reproducible"
     )

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tinygrad.apps.language.cli.benchmark import benchmark
 from tinygrad.apps.language.cli.terminal import talk, write
 from tinygrad.apps.language.files.catalogue import CATALOGUE, locate, short_name
 from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
+from tinygrad.apps.language.generation.recommended import recommended_sampling
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.model.replicas import load_model
 from tinygrad.apps.language.server.serve import serve
@@ -31,6 +33,7 @@ from tinygrad.dtype import to_dtype
 from tinygrad.settings import DEBUG
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 # errors of the user or the machine; ShardingError and TokenizerError are ValueErrors
 ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
 
@@ -75,15 +78,13 @@ def run(options: argparse.Namespace) -> None:
         for name, source in CATALOGUE.items():
             print(f"{name:18} {source.shown}")
         return
-    sampling = Sampling(
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        repetition_penalty=options.repetition_penalty,
-        seed=options.seed,
-    )
+    given = {
+        name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None
+    }
+    # wrong ones fail before a large file is read
+    Sampling(**given)
     loaded = load(options)
+    sampling = replace(loaded.sampling, **given)
     if options.benchmark is not None:
         batches = tuple(sorted({1, options.parallel}))
         for line in benchmark(loaded.model, options.benchmark, batches):
@@ -92,7 +93,9 @@ def run(options: argparse.Namespace) -> None:
         serve(loaded, options, sampling)
     else:
         grammar = None if options.json is None else _grammar(options.json, loaded)
-        reply_options = ReplyOptions(sampling, options.max_tokens, tuple(options.stop), grammar)
+        reply_options = ReplyOptions(
+            sampling, options.max_tokens, tuple(options.stop), grammar, options.drop_oldest
+        )
         _talk(Conversation(loaded, reply_options, options.system), options)
 
 
@@ -110,7 +113,8 @@ def load(options: argparse.Namespace) -> LoadedModel:
     elapsed_s = time.perf_counter() - started
     if sys.stderr.isatty():
         print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
-    return LoadedModel(name, model, tokenizer, template)
+    sampling = Sampling(**recommended_sampling(metadata, name))  # type: ignore[arg-type]
+    return LoadedModel(name, model, tokenizer, template, sampling)
 
 
 def _template(
@@ -138,7 +142,9 @@ def _grammar(path: str, loaded: LoadedModel) -> Grammar:
 def _talk(conversation: Conversation, options: argparse.Namespace) -> None:
     if options.prompt is None:
         conversation.loaded.required_template()
-        talk(conversation)
+        failed = talk(conversation)
+        if failed and not sys.stdin.isatty():
+            raise ChatError(f"{failed} of the messages got no whole reply")
         return
     text = sys.stdin.read() if options.prompt == "-" else options.prompt
     write(conversation.continuation(text) if options.raw else conversation.reply(text))

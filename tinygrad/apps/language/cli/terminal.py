@@ -20,22 +20,24 @@ from tinygrad.text import colored
 HELP = """/new         starts a new conversation
 /system TEXT sets the system prompt and starts a new conversation; without TEXT, shows it
 /help        shows this
-/quit        exits, as Control-D does; Control-C stops a reply
+/bye         exits, as /quit and Control-D do; Control-C stops a reply
 A line that ends with a backslash continues on the next."""
 HISTORY_LINES = 1000
 
 
-def talk(conversation: Conversation) -> None:
-    """Read messages and write replies until the input ends."""
+def talk(conversation: Conversation) -> int:
+    """Read messages and write replies until the input ends; how many got no whole reply."""
+    failed = 0
     with _history():
         if sys.stdin.isatty():
             print(f"{conversation.loaded.name}; /help shows what else there is", file=sys.stderr)
         while (line := _read()) is not None:
             if line.startswith("/"):
                 if not _command(conversation, line):
-                    return
-            elif line.strip():
-                _reply(conversation, line)
+                    break
+            elif line.strip() and not _reply(conversation, line):
+                failed += 1
+    return failed
 
 
 def write(deltas: Iterable[Delta]) -> None:
@@ -52,22 +54,30 @@ def write(deltas: Iterable[Delta]) -> None:
     print(flush=True)
 
 
-def _reply(conversation: Conversation, line: str) -> None:
+def _reply(conversation: Conversation, line: str) -> bool:
+    """Write the reply to a message; whether it is whole."""
     try:
         write(conversation.reply(line))
     except KeyboardInterrupt:
         print(colored(" (stopped)", "BLACK") if sys.stdout.isatty() else "")
+        return True
     except ContextOverflowError as error:
-        print(f"{error}; /new starts again", file=sys.stderr)
+        print(
+            f"{error}; /new starts again, --max-context makes room, --drop-oldest forgets",
+            file=sys.stderr,
+        )
     except ChatError as error:
         print(error, file=sys.stderr)
+    else:
+        return True
+    return False
 
 
 def _command(conversation: Conversation, line: str) -> bool:
     """Execute a command; False for the one that exits."""
     name, _, rest = line.partition(" ")
     match name:
-        case "/quit" | "/exit":
+        case "/bye" | "/quit" | "/exit":
             return False
         case "/new":
             conversation.messages.clear()
