@@ -55,11 +55,12 @@ values are read back as numpy arrays. An array that goes to several devices is s
 it are carried out at once, after the lazy values that read the older content are computed. What is
 computed from it is on another device.
 
-**Histories** (`history`, `backward`, `grad_mode`). A BUFFER that holds a value that requires a
-gradient has a definition beside the graph, the node that was stored there. Gradients go through it,
-so that storing a value changes none. A definition reads the content that its value was computed
-from: BUFFERs that are overwritten are replaced in it by placeholders without memory. Leaves, and
-values that require no gradient, keep no history; `backward()` ends those that it goes through.
+**Histories** (`history`, `stored_values`, `backward`, `grad_mode`). A BUFFER that holds a value that
+requires a gradient has a definition beside the graph, the node that was stored there. Gradients go
+through it, so that storing a value changes none. A definition reads the content that its value was
+computed from: BUFFERs that are overwritten are replaced in it by placeholders without memory.
+Leaves, and values that require no gradient, keep no history; `backward()` ends those that it goes
+through.
 
 **Partial gradients** (`partial_gradients`). In `Tensor.accumulate_gradients()`, a gradient that is
 an all-reduce is stored as its partial sums; the all-reduce runs where the gradient is read.

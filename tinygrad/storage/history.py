@@ -27,19 +27,24 @@ from tinygrad.storage.grad_mode import Derived, GradState, Leaf, gradients_disab
 from tinygrad.storage.host_arrays import is_on_host
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
-from tinygrad.storage.views import selected_shard, view_base
+from tinygrad.storage.stored_values import (
+    IN_PLACE,
+    Keep,
+    contents_of,
+    floats_below,
+    is_detached,
+    is_moved,
+    keep_of,
+)
+from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.slice_assign import ViewStep, update_view
 
 MAX_DEPTH = 16
 """The undecided values above each other that keep their history."""
 MAX_UNDECIDED = 32
 """The undecided values that keep their history."""
-
-_IN_PLACE = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
-_REORDERED = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
 
 
 class Reason(enum.Enum):
@@ -61,16 +66,6 @@ class Lost(NamedTuple):
     reason: Reason
     first: int
     last: int
-
-
-class Keep(enum.Enum):
-    """What becomes of the history of a value."""
-
-    ALWAYS = enum.auto()
-    BOUNDED = enum.auto()
-    RELEASED = enum.auto()
-    NEVER = enum.auto()
-    CUT = enum.auto()
 
 
 class Histories:
@@ -128,23 +123,23 @@ class Histories:
         """
         states: dict[UOp, list[GradState]] = {}
         for x, path in paths:
-            if path and not _is_detached(path):
+            if path and not is_detached(path):
                 found = states.setdefault(path[-1], [])
                 if isinstance(x, TensorBase):
                     found.append(x._requires_grad)
         kept: dict[UOp, Keep] = {}
         owners: dict[UOp, UOp] = {}
         for key, place in table.items():
-            keep = _keep(key, states.get(key))
+            keep = keep_of(key, states.get(key))
             if keep is Keep.BOUNDED and key.op is Ops.ASSIGN and self._is_data(key, place):
                 keep = Keep.NEVER
-            if keep is not Keep.NEVER and (key.op in _IN_PLACE or place.op is Ops.BUFFER):
+            if keep is not Keep.NEVER and (key.op in IN_PLACE or place.op is Ops.BUFFER):
                 kept[key] = keep
-                if key.op not in _IN_PLACE and owners.setdefault(place, key) is not key:
+                if key.op not in IN_PLACE and owners.setdefault(place, key) is not key:
                     table[key] = copy_of(place)
         if len(owners) < len(table):
             for key, place in table.items():
-                if place in owners and key not in kept and key.op not in _IN_PLACE:
+                if place in owners and key not in kept and key.op not in IN_PLACE:
                     table[key] = place.detach()
         return kept
 
@@ -152,20 +147,18 @@ class Histories:
         """Record the histories of nodes (keys of `table`) that were stored, and over what others
         are now.
         """
-        writes = [key for key in table if key.op in _IN_PLACE]
+        writes = [key for key in table if key.op in IN_PLACE]
         has_definitions = bool(self.definitions)
         if not (kept or has_definitions or (writes and self.lost)):
             return
         if not has_definitions and self._stay_cut(table, kept):
             return
         new = {
-            table[key]: key
-            for key in kept
-            if key.op not in _IN_PLACE and _is_moved(key, table[key])
+            table[key]: key for key in kept if key.op not in IN_PLACE and is_moved(key, table[key])
         }
         outcome = {buffer: kept[key] for buffer, key in new.items()}
         if writes or len(table) > 1 or has_definitions:
-            contents, older = _contents(writes, table, kept)
+            contents, older = contents_of(writes, table, kept)
             seeds = {key: place for key, place in table.items() if key not in older}
             for memory, (write, value) in contents.items():
                 keep = outcome[memory] = kept.get(write, Keep.NEVER)
@@ -191,7 +184,7 @@ class Histories:
         """Whether all that was stored are undecided writes to what is cut, and so stays cut."""
         for key, place in table.items():
             lost = self.lost.get(place)
-            if key.op not in _IN_PLACE or kept.get(key) is not Keep.BOUNDED:
+            if key.op not in IN_PLACE or kept.get(key) is not Keep.BOUNDED:
                 return False
             if lost is None or lost.reason is not Reason.CUT:
                 return False
@@ -291,7 +284,7 @@ class Histories:
             if definition.op is Ops.COPY and is_on_host(definition.src[0]):
                 self.definitions.pop(buffer)  # new data
                 continue
-            known = _floats_below(definition)
+            known = floats_below(definition)
             memory = [x for x in known if x.op is Ops.BUFFER and not is_on_host(x)]
             below = [definition] if definition.op is Ops.BUFFER else memory
             depth = 1 + max([self._depths.get(node) or 0 for node in below], default=0)
@@ -313,7 +306,7 @@ class Histories:
         memory = view_base(view)
         if memory in self.definitions or memory in self.lost:
             return False
-        known = _floats_below(write.src[1])
+        known = floats_below(write.src[1])
         known.pop(memory, None)
         return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER])
 
@@ -333,7 +326,7 @@ class Histories:
             if node in self.lost or (definition is not None and node not in self._depths):
                 return True
             if definition is not None:
-                found = _floats_below(definition)
+                found = floats_below(definition)
                 memory += [x for x in found if x.op is Ops.BUFFER and x not in known]
                 known |= found
         if len(known) > nearest and _is_wanted(known):
@@ -400,88 +393,6 @@ def make_leaf(tensor: TensorBase) -> None:
     histories.forget(tensor.uop)
 
 
-def _keep(key: UOp, states: list[GradState] | None) -> Keep:
-    """What becomes of the history of a node that tensors of these states refer to."""
-    if not dtypes.is_float(key.dtype):
-        return Keep.NEVER
-    if not states:
-        # only values above it refer to it
-        return Keep.BOUNDED if key.op in _IN_PLACE else Keep.NEVER
-    if any(isinstance(x, Leaf) for x in states):
-        return Keep.NEVER
-    if True in states:
-        return Keep.ALWAYS
-    if any(x is not False and x is not Derived.DIFFERENTIATED for x in states):
-        return Keep.BOUNDED
-    return Keep.RELEASED if Derived.DIFFERENTIATED in states else Keep.NEVER
-
-
-def _floats_below(definition: UOp) -> dict[UOp, None]:
-    """What a gradient may go through below a definition, as far as stored values."""
-    found: dict[UOp, None] = {}
-    stack = list(definition.src)
-    while stack:
-        node = stack.pop()
-        if node not in found and dtypes.is_float(node.dtype):
-            found[node] = None
-            if node.src and node.op is not Ops.DETACH:
-                stack.extend(node.src)
-    return found
-
-
 def _is_wanted(nodes: Collection[UOp]) -> bool:
     """Whether a live tensor that may require a gradient refers to one of `nodes`."""
     return any(x.uop in nodes and x._requires_grad is not False for x in live_tensors.one_by_one())
-
-
-def _is_detached(path: list[UOp]) -> bool:
-    if len(path) == 1:
-        return path[0].op is Ops.DETACH
-    return any(node.op is Ops.DETACH for node in path)
-
-
-def _is_moved(key: UOp, place: UOp) -> bool:
-    """Whether a value was computed into `place`, and not found there."""
-    while key.op in {Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD} | _REORDERED:
-        key = key.src[0]
-    return key is not place and key.op not in _IN_PLACE
-
-
-def _contents(
-    writes: list[UOp], table: dict[UOp, UOp], kept: Collection[UOp]
-) -> tuple[dict[UOp, tuple[UOp, UOp | None]], dict[UOp, UOp]]:
-    """For each BUFFER that was written, the last write, and its content as a node over the older
-    content, None if that is unknown or the write not `kept`; and the writes that others followed,
-    with their values.
-    """
-    covered = {node.src[1] for node in writes if node.op is Ops.ASSIGN}
-    by_memory: dict[UOp, list[UOp]] = {}
-    for node in writes:
-        memory = view_base(table[node])
-        if node not in covered and memory.op is Ops.BUFFER:
-            by_memory.setdefault(memory, []).append(node)
-    contents: dict[UOp, tuple[UOp, UOp | None]] = {}
-    older: dict[UOp, UOp] = {}
-    for memory, nodes in by_memory.items():
-        *before, last = sorted(nodes, key=lambda node: node.arg if node.op is Ops.ASSIGN else -1)
-        older |= {node: node.src[1] for node in before if node.op is Ops.ASSIGN}
-        value = last.src[1] if last.op is Ops.ASSIGN else last
-        view = table[last]
-        if view is memory:
-            contents[memory] = last, value
-        elif before or last not in kept or selected_shard(view) is not None:
-            contents[memory] = last, None
-        else:
-            contents[memory] = last, update_view(memory, _steps_to(view), value)
-    # a kernel's value is no longer in the memory that another write followed into
-    older |= {value: value for value in older.values() if value.op is Ops.CUSTOM_KERNEL}
-    return contents, older
-
-
-def _steps_to(view: UOp) -> list[ViewStep]:
-    """The steps from a BUFFER to a view of it."""
-    steps: list[ViewStep] = []
-    while view.op is not Ops.BUFFER:
-        steps.append((view.op, view.dtype if view.op is Ops.BITCAST else view.arg))
-        view = view.src[0]
-    return steps[::-1]

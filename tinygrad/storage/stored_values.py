@@ -1,0 +1,119 @@
+"""Stored values as gradients see them: which keep a history, and what writes left in memory.
+
+Input: nodes that were just computed, and where they are stored. Output: for each, what becomes of
+its history; and the content of written memory, as a value over the older content. Invariant: no
+history changes here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+
+from tinygrad.dtype import dtypes
+from tinygrad.storage.grad_mode import Derived, GradState, Leaf
+from tinygrad.storage.views import selected_shard, view_base
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import ViewStep, update_view
+
+IN_PLACE = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
+_REORDERED = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
+
+
+class Keep(enum.Enum):
+    """What becomes of the history of a value."""
+
+    ALWAYS = enum.auto()
+    """It is kept until `backward()` went through it."""
+    BOUNDED = enum.auto()
+    """It is undecided, and kept within limits."""
+    RELEASED = enum.auto()
+    """`backward()` went through it before it was stored."""
+    NEVER = enum.auto()
+    """No gradient goes through it."""
+    CUT = enum.auto()
+    """It is unknown."""
+
+
+def keep_of(key: UOp, states: list[GradState] | None) -> Keep:
+    """What becomes of the history of a node that tensors of these states refer to."""
+    if not dtypes.is_float(key.dtype):
+        return Keep.NEVER
+    if not states:
+        # only values above it refer to it
+        return Keep.BOUNDED if key.op in IN_PLACE else Keep.NEVER
+    if any(isinstance(x, Leaf) for x in states):
+        return Keep.NEVER
+    if True in states:
+        return Keep.ALWAYS
+    if any(x is not False and x is not Derived.DIFFERENTIATED for x in states):
+        return Keep.BOUNDED
+    return Keep.RELEASED if Derived.DIFFERENTIATED in states else Keep.NEVER
+
+
+def is_detached(path: list[UOp]) -> bool:
+    """Whether no gradient goes along a path of nodes."""
+    if len(path) == 1:
+        return path[0].op is Ops.DETACH
+    return any(node.op is Ops.DETACH for node in path)
+
+
+def is_moved(key: UOp, place: UOp) -> bool:
+    """Whether a value was computed into `place`, and not found there."""
+    while key.op in {Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD} | _REORDERED:
+        key = key.src[0]
+    return key is not place and key.op not in IN_PLACE
+
+
+def floats_below(definition: UOp) -> dict[UOp, None]:
+    """What a gradient may go through below a definition, as far as stored values."""
+    found: dict[UOp, None] = {}
+    stack = list(definition.src)
+    while stack:
+        node = stack.pop()
+        if node not in found and dtypes.is_float(node.dtype):
+            found[node] = None
+            if node.src and node.op is not Ops.DETACH:
+                stack.extend(node.src)
+    return found
+
+
+def contents_of(
+    writes: list[UOp], table: dict[UOp, UOp], kept: Collection[UOp]
+) -> tuple[dict[UOp, tuple[UOp, UOp | None]], dict[UOp, UOp]]:
+    """For each BUFFER that was written, the last write, and its content as a node over the older
+    content, None if that is unknown or the write not `kept`; and the writes that others followed,
+    with their values.
+    """
+    covered = {node.src[1] for node in writes if node.op is Ops.ASSIGN}
+    by_memory: dict[UOp, list[UOp]] = {}
+    for node in writes:
+        memory = view_base(table[node])
+        if node not in covered and memory.op is Ops.BUFFER:
+            by_memory.setdefault(memory, []).append(node)
+    contents: dict[UOp, tuple[UOp, UOp | None]] = {}
+    older: dict[UOp, UOp] = {}
+    for memory, nodes in by_memory.items():
+        *before, last = sorted(nodes, key=lambda node: node.arg if node.op is Ops.ASSIGN else -1)
+        older |= {node: node.src[1] for node in before if node.op is Ops.ASSIGN}
+        value = last.src[1] if last.op is Ops.ASSIGN else last
+        view = table[last]
+        if view is memory:
+            contents[memory] = last, value
+        elif before or last not in kept or selected_shard(view) is not None:
+            contents[memory] = last, None
+        else:
+            contents[memory] = last, update_view(memory, _steps_to(view), value)
+    # a kernel's value is no longer in the memory that another write followed into
+    older |= {value: value for value in older.values() if value.op is Ops.CUSTOM_KERNEL}
+    return contents, older
+
+
+def _steps_to(view: UOp) -> list[ViewStep]:
+    """The steps from a BUFFER to a view of it."""
+    steps: list[ViewStep] = []
+    while view.op is not Ops.BUFFER:
+        steps.append((view.op, view.dtype if view.op is Ops.BITCAST else view.arg))
+        view = view.src[0]
+    return steps[::-1]
