@@ -55,7 +55,7 @@ values are read back as numpy arrays. An array that goes to several devices is s
 it are carried out at once, after the lazy values that read the older content are computed. What is
 computed from it is on another device.
 
-**Histories** (`history`, `stored_values`, `backward`, `grad_mode`). A BUFFER that holds a value that
+**Histories** (`history`, `stored_values`, `backward`, `grad_mode`). A BUFFER with a value that
 requires a gradient has a definition beside the graph, the node that was stored there. Gradients go
 through it, so that storing a value changes none. A definition reads the content that its value was
 computed from: BUFFERs that are overwritten are replaced in it by placeholders without memory.
