@@ -89,6 +89,7 @@ def test_any_part_names_the_model_if_all_parts_exist(tmp_path: Path) -> None:
     [
         ("smolm2:135m", "did you mean smollm2:135m"),
         ("gemma3", "did you mean gemma3:1b or gemma3:4b"),
+        ("smollm", "did you mean smollm2:135m or smollm2:360m"),
         ("/", "/ is a folder; give the path of a GGUF file in it"),
         ("/nowhere/x.gguf", "neither a file nor the name of a model; --list"),
     ],

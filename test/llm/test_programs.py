@@ -99,6 +99,13 @@ def test_chat_on_a_terminal() -> None:
     read_until(b"you> ")
     os.write(terminal, b"What is the capital of France?\n")
     assert b"Paris" in read_until(b"you> ")
+    # lines that are pasted together are one message
+    os.write(terminal, b"\x1b[200~/system be brief\nand polite\x1b[201~\n")
+    read_until(b"you> ")
+    os.write(terminal, b"/system\n")
+    assert b"be brief\r\nand polite" in read_until(b"you> ")
+    os.write(terminal, b"What is the capital of France?\n")
+    read_until(b"you> ")
     os.write(terminal, b"\x1b[A")  # the previous line, by the arrow key
     read_until(b"capital of France?")
     os.write(terminal, b"\x15\x04")

@@ -121,6 +121,8 @@ def _history() -> Iterator[None]:
         # Python for Windows has none
         yield
         return
+    # text that is pasted is one message, also if it has several lines
+    readline.parse_and_bind("set enable-bracketed-paste on")
     path = cache_directory() / "language" / "history"
     with contextlib.suppress(OSError):
         readline.read_history_file(path)

@@ -181,7 +181,7 @@ def short_name(name: str) -> str:
 def _unknown(name: str) -> str:
     if Path(name).is_dir() and name:
         return f"{name} is a folder; give the path of a GGUF file in it"
-    family = [known for known in CATALOGUE if known.partition(":")[0] == name.lower()]
+    family = [known for known in CATALOGUE if name and known.startswith(name.lower())]
     close = family or difflib.get_close_matches(name.lower(), CATALOGUE, n=1)
     hint = f"; did you mean {' or '.join(close)}?" if close else "; --list shows the names"
     return f"{name!r} is neither a file nor the name of a model{hint}"
