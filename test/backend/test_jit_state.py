@@ -682,6 +682,7 @@ ALIASES = {
     "itself": lambda y: y,
     "detached": lambda y: y.detach(),
     "an equal value": lambda y: y * 1,
+    "a contiguous one": lambda y: y.contiguous(),
 }
 
 

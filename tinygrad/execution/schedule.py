@@ -30,9 +30,9 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
 
-# movement that neither drops nor repeats elements, and shards of a value: the source can be
-# materialised in their place
-_WHOLE_VIEWS = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.MSELECT})
+# movement that drops no elements, and shards of a value: the source can be materialised in their
+# place
+_WHOLE_VIEWS = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.EXPAND, Ops.MSELECT})
 _VIEWS = _WHOLE_VIEWS | {Ops.SHRINK}
 _IN_PLACE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL})
 _SEEN_THROUGH = GroupOp.Movement | {Ops.MSELECT, Ops.DETACH}

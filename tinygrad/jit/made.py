@@ -14,6 +14,8 @@ from typing import Any
 from tinygrad.jit.inputs import Inputs, leaves, map_leaves
 from tinygrad.jit.substitution import Substitution
 from tinygrad.storage.aliases import view_of
+from tinygrad.storage.copy_on_write import mark_shared
+from tinygrad.storage.views import view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
@@ -109,6 +111,7 @@ class CallTensors:
         self._substitution = substitution
         self._arguments = arguments
         self._wholes: dict[_Whole, Tensor] = {}
+        self._memory: set[UOp] = set()
         self.made: dict[Made, Tensor] = {}
 
     def fill(self, template: Any) -> Any:
@@ -134,7 +137,7 @@ class CallTensors:
         node, whole = self._substitution.node(template.node), template.whole
         base = None if whole is None else self._base(whole)
         if whole is None or base is None:
-            return Tensor(node, requires_grad=template.requires_grad)
+            return self._over(node, template.requires_grad)
         if template.is_of_argument and not template.steps:
             return base
         new = view_of(base, node, self._substitution.steps(template.steps))
@@ -146,8 +149,16 @@ class CallTensors:
         if whole.argument is not None:
             return self._arguments[whole.argument] if self._arguments else None
         if whole not in self._wholes:
-            self._wholes[whole] = Tensor(self._substitution.node(whole.node))
+            self._wholes[whole] = self._over(self._substitution.node(whole.node), None)
         return self._wholes[whole]
+
+    def _over(self, node: UOp, requires_grad: bool | None) -> Tensor:
+        """A tensor that is no alias of others of this call, but may share memory with some."""
+        memory = view_base(node)
+        if memory in self._memory:
+            mark_shared(memory)
+        self._memory.add(memory)
+        return Tensor(node, requires_grad=requires_grad)
 
 
 def value_key(tensor: Tensor) -> Any:

@@ -54,8 +54,11 @@ class Outcome(Generic[R]):
         kept = {id(x): x for place in places for x in tensors_in(place.value)}
         substitution = Substitution(captured, captured)
 
+        # a result may share memory with a tensor that is kept, of which it is no alias
+        kept_memory = {node for x in kept.values() for node in self._below(x)}
+
         def is_made(x: Tensor) -> bool:
-            is_filled = id(x) in kept and bool(self._below(x))
+            is_filled = not kept_memory.isdisjoint(self._below(x))
             return is_uniform(x.uop) or is_filled or substitution.changes(x.uop)
 
         self._templates = Templates(captured, results, kept.values(), is_made)
@@ -167,8 +170,9 @@ class Outcome(Generic[R]):
 def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: Inputs) -> Outcome[R]:
     """What a recorded call left behind; `written` is the memory that its items write."""
     results = tensors_in(result)
-    kept = {value_key(x) for place in recording.places for x in tensors_in(place.value)}
-    apart = [x for x in results if value_key(x) not in kept]
+    kept = [x for place in recording.places for x in tensors_in(place.value)]
+    keys, memory = {value_key(x) for x in kept}, {view_base(x.uop) for x in kept}
+    apart = [x for x in results if value_key(x) not in keys and view_base(x.uop) not in memory]
     own = written - recording.known_memory(apart) - inputs.numbers.keys()
     others = recording.created([*results, *recording.left()])
     before = {id(x) for x in results if not recording.has_created(x)}

@@ -14,11 +14,14 @@ from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
+from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, reshard_for_product
 
 # exponents up to this are expanded to multiplications
 MAX_EXPANDED_EXPONENT = 32
+# numbers that change nothing, on either side
+NEUTRAL = {Ops.ADD: 0, Ops.MUL: 1}
 
 
 class ArithmeticMixin(TensorCore):
@@ -44,7 +47,21 @@ class ArithmeticMixin(TensorCore):
     def _result(self, node: UOp, x: Any) -> Self:
         return self._derive(node, x) if isinstance(x, TensorCore) else self._derive(node)
 
+    def _is_unchanged_by(self, x: Any, neutral: int) -> bool:
+        """Whether `x` is the number that is `neutral` to an operation, which keeps this dtype.
+
+        The result is this value then, in the same memory. A negative zero stays one: `-0.0 + 0`.
+        """
+        if x.__class__ is not int and x.__class__ is not float:
+            return False
+        dtype = self.uop.dtype
+        keeps = dtypes.is_float(dtype) or (x.__class__ is int and dtype is not dtypes.bool)
+        return bool(x == neutral and keeps and not is_file(self.uop.device))
+
     def _binary(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+        neutral = NEUTRAL.get(op)
+        if neutral is not None and self._is_unchanged_by(x, neutral):
+            return self._derive(self.uop)
         a, b = self._operands(x, reverse, op.name)
         return self._result(a.alu(op, b), x)
 
@@ -99,6 +116,8 @@ class ArithmeticMixin(TensorCore):
         >>> Tensor([1, 2]).sub(3).tolist()
         [-2, -1]
         """
+        if not reverse and self._is_unchanged_by(x, 0):
+            return self._derive(self.uop)
         a, b = self._operands(x, reverse, "SUB")
         if b.op is Ops.CONST and b.dtype is not dtypes.bool:
             return self._result(a.alu(Ops.ADD, const_node(-b.arg, b.dtype)), x)
@@ -125,6 +144,9 @@ class ArithmeticMixin(TensorCore):
         """
         if rounding_mode not in (None, "trunc", "floor"):
             raise RuntimeError(f'rounding_mode={rounding_mode!r} is not None, "trunc" or "floor"')
+        is_float = rounding_mode is None and dtypes.is_float(self.uop.dtype)
+        if is_float and not reverse and self._is_unchanged_by(x, 1):
+            return self._derive(self.uop)
         a, b = self._operands(x, reverse, "DIV")
         if rounding_mode is not None and not dtypes.is_float(a.dtype):
             quotient = _floor_division(a, b) if rounding_mode == "floor" else a.alu(Ops.IDIV, b)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import (
+    DType,
     from_float32_array,
     is_stored_as_bits,
     to_float32_array,
     to_numpy_dtype,
 )
-from tinygrad.storage.views import IDENTITY_OPS
+from tinygrad.storage.views import IDENTITY_OPS, folded_value
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sym_infer
 
@@ -30,9 +31,13 @@ _APPLIED = GroupOp.Movement | IDENTITY_OPS | {Ops.COPY}
 
 def read_array(node: UOp) -> Array:
     """A copy of a realized value; bfloat16 and fp8 are converted to float32."""
+    import numpy as np
+
     base = _base(node)
     if base.op in {Ops.CONST, Ops.BIND}:
         stored = _const_array(base if base.op is Ops.CONST else base.src[1])
+    elif (value := folded_value(base)) is not None:
+        stored = np.broadcast_to(_number_array(value, base.dtype), _bound_sizes(base.shape))
     else:
         stored = _shaped(cast(Buffer, base.buffer).numpy(), base)
     values = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
@@ -85,11 +90,16 @@ def _shaped(content: Array, buffer: UOp) -> Array:
 
 def _const_array(node: UOp) -> Array:
     """A CONST as an array of its stored dtype."""
+    return _number_array(node.arg, node.dtype)
+
+
+def _number_array(value: Any, dtype: DType) -> Array:
+    """A number as an array of the stored dtype."""
     import numpy as np
 
-    if is_stored_as_bits(node.dtype):
-        return from_float32_array(np.asarray(node.arg, np.float32), node.dtype)
-    return np.asarray(node.arg, to_numpy_dtype(node.dtype))
+    if is_stored_as_bits(dtype):
+        return from_float32_array(np.asarray(value, np.float32), dtype)
+    return np.asarray(value, to_numpy_dtype(dtype))
 
 
 def _with_movement(array: Array, node: UOp) -> Array:

@@ -6,11 +6,22 @@ memory of its base in place; a chain of views has one base.
 
 from __future__ import annotations
 
+from typing import Any
+
+from tinygrad.dtype import dtypes
+from tinygrad.helpers import all_int, prod
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.fold import constant_value, exec_alu, fold_cast
 from tinygrad.uop.ops import UOp
 
 # ops whose value is their source's
 IDENTITY_OPS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
+
+# what is folded where all operands are constants
+_FOLDED = GroupOp.Comparison | {
+    *(Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.IDIV, Ops.MOD, Ops.RECIPROCAL, Ops.NEG, Ops.MAX),
+    *(Ops.WHERE, Ops.AND, Ops.OR, Ops.XOR, Ops.CAST, Ops.REDUCE_AXIS),
+}
 
 _MOVEMENT = GroupOp.Movement | IDENTITY_OPS | {Ops.MSELECT}
 
@@ -64,10 +75,80 @@ def is_whole_memory(node: UOp) -> bool:
 
 
 def is_uniform(node: UOp) -> bool:
-    """Whether every element is one known number, which needs no memory."""
+    """Whether every element is one known number, which needs no memory and no kernel."""
+    node = uniform_base(node)
+    return node.op in {Ops.CONST, Ops.BIND} or folded_value(node) is not None
+
+
+def uniform_base(node: UOp) -> UOp:
+    """The node below all that keeps a uniform value uniform: movement without padding, and COPY."""
     while (node.op in _MOVEMENT and node.op is not Ops.PAD) or node.op is Ops.COPY:
         node = node.src[0]
-    return node.op in {Ops.CONST, Ops.BIND}
+    return node
+
+
+MAX_FOLDED = 64
+"""The number of nodes that are folded on the host: a value that is updated again and again is
+stored after so many, and so its graph does not grow."""
+
+
+def folded_value(node: UOp) -> Any:
+    """The number that every element of a computed value is known to be, or None if none is.
+
+    Known are a few operations on constants, and zero times integers in memory. Zero times floats
+    is not: it is NaN for NaN and infinities. It is what a kernel would compute, but for the
+    rounding of sums.
+    """
+    if node.device is not None:
+        if node.op is not Ops.MUL or dtypes.is_float(node.dtype):
+            return None
+        x, y = node.src
+        y = uniform_base(y)
+        return 0 if y.op is Ops.CONST and y.arg == 0 and is_in_memory(x) else None
+    return _fold(node, {}) if node.op in _FOLDED else None
+
+
+def _fold(node: UOp, done: dict[UOp, Any]) -> Any:
+    """The number that every element of a node is, None if unknown; `done` has those visited."""
+    if node in done:
+        return done[node]
+    done[node] = None
+    if node.op is Ops.CONST and node.dtype.count == 1:
+        done[node] = constant_value(node)
+    elif node.op in _FOLDED or (node.op in _MOVEMENT and node.op is not Ops.PAD):
+        values: list[Any] = []
+        for x in node.src:
+            value = _fold(x, done) if len(done) < MAX_FOLDED else None
+            if value is None:
+                return None
+            values.append(value)
+        done[node] = _applied(node, values)
+    return done[node]
+
+
+def _applied(node: UOp, values: list[Any]) -> Any:
+    """An op on values that each have one number for all elements."""
+    if node.op in _MOVEMENT:
+        return values[0]
+    if node.op is Ops.REDUCE_AXIS:
+        return _reduced(node, values[0])
+    if node.op is Ops.CAST:
+        constant = UOp.const(node.src[0].dtype, values[0])
+        folded = fold_cast(UOp(Ops.CAST, node.dtype, (constant,)))
+        return None if folded is None else folded.arg
+    return exec_alu(node.op, node.src[-1].dtype, tuple(values))
+
+
+def _reduced(node: UOp, value: Any) -> Any:
+    """A reduction of equal numbers."""
+    sizes = [node.src[0].shape[axis] for axis in node.arg.axes]
+    if not all_int(sizes) or 0 in sizes or dtypes.is_bool(node.dtype):
+        return None
+    if node.arg.op is Ops.MAX:
+        return value
+    if node.arg.op is not Ops.ADD:
+        return None
+    return exec_alu(Ops.MUL, node.dtype, (value, prod(sizes)))
 
 
 def is_constant(node: UOp) -> bool:
