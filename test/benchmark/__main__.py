@@ -20,7 +20,9 @@ def all_benchmarks() -> Iterator[Benchmark]:
 
 
 def line(benchmark: Benchmark) -> str:
-    """Runs a benchmark; returns its name, our time, torch's, the ratio of the two, and our rate."""
+    """Runs a benchmark; returns its name, our time, torch's, the ratio of the two, and our rate
+    and memory.
+    """
     ours = benchmark.ours()
     cells = [f"{benchmark.name:44}", f"{ours:12.2f}"]
     if benchmark.torch is None or not HAS_TORCH:
@@ -30,6 +32,8 @@ def line(benchmark: Benchmark) -> str:
         cells += [f"{theirs:12.2f}", f"{ours / theirs:8.2f}"]
     if benchmark.work is not None:
         cells.append(f"{benchmark.work / ours * 1e3:8.1f} GFLOP/s")
+    if benchmark.memory is not None:
+        cells.append(f"{benchmark.memory():8.1f} MB")
     return " ".join(cells).rstrip()
 
 

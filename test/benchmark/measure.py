@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad import Device, Tensor, TinyJit
+from tinygrad import Device, GlobalCounters, Tensor, TinyJit
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -18,13 +18,14 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 class Benchmark:
     """One line of the table. `ours` and `torch` return measured milliseconds.
 
-    With `work`, in GFLOP, the table shows rates too.
+    With `work`, in GFLOP, the table shows rates too, with `memory` the megabytes that it returns.
     """
 
     name: str
     ours: Callable[[], float]
     torch: Callable[[], float] | None = None
     work: float | None = None
+    memory: Callable[[], float] | None = None
 
 
 def median_ms(function: Callable[[], object], repeats: int = 7, warmup: int = 3) -> float:
@@ -49,6 +50,15 @@ def jitted_ms(function: Callable[..., Tensor], *inputs: Tensor, repeats: int = 7
     """The median time of a replayed step in ms."""
     step = TinyJit(lambda *tensors: function(*tensors).realize())
     return median_ms(lambda: synchronize(step(*inputs)), repeats=repeats)
+
+
+def peak_mb(function: Callable[..., list[Tensor]], *inputs: Tensor) -> float:
+    """The megabytes in use at the same time while the results are realized, besides the inputs."""
+    results = function(*inputs)
+    GlobalCounters.reset()
+    before = GlobalCounters.mem_used
+    Tensor.realize(*results)
+    return (GlobalCounters.mem_peak - before) / 1e6
 
 
 def torch_ms(function: Callable[..., Any], *shapes: tuple[int, ...], repeats: int = 7) -> float:

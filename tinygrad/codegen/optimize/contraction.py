@@ -30,6 +30,8 @@ class Contraction:
     free: FreeRanges
     untiled: frozenset[UOp] = frozenset()
     """Output axes that stay plain loops."""
+    is_inner: bool = False
+    """Whether the nest is inside of other loops."""
 
     def reduction_size(self) -> int:
         """The size of the reduction axes together."""
@@ -37,7 +39,8 @@ class Contraction:
 
     def products(self) -> int:
         """The number of products of all outputs."""
-        return points(self.free[self.reduce].union(self.reduce.src[1:]))
+        own = self.free[self.reduce].difference(self.free[self.store])
+        return points(own.union(self.reduce.src[1:]))
 
 
 def find_contraction(nest: Nest) -> Contraction | None:
@@ -58,7 +61,8 @@ def find_contraction(nest: Nest) -> Contraction | None:
     if not dtypes.is_float(product.dtype):
         return None
     free = FreeRanges()
-    outputs = free[reduce]
+    outside = free[store]
+    outputs = free[reduce].difference(outside)
     if not outputs.issubset(own) or points(outputs.union(reduce.src[1:])) < MIN_PRODUCTS:
         return None
     left, right = product.src
@@ -67,4 +71,12 @@ def find_contraction(nest: Nest) -> Contraction | None:
     if not only_left or not only_right:
         return None
     shared = [r for r in own if r not in only_left and r not in only_right]
-    return Contraction(store, reduce, (left, right), (only_left, only_right), shared, free)
+    return Contraction(
+        store,
+        reduce,
+        (left, right),
+        (only_left, only_right),
+        shared,
+        free,
+        is_inner=bool(outside),
+    )

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory
+from tinygrad.codegen.optimize.chain import join_statistics
 from tinygrad.codegen.optimize.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.online_softmax import tile_chain
 from tinygrad.codegen.optimize.streaming import stream_rows
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
@@ -31,6 +33,7 @@ def vectorize_and_parallelize(nest: Nest) -> bool:
 
 
 STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
+    tile_chain,
     tile_contraction,
     stream_rows,
     vectorize_and_parallelize,
@@ -48,7 +51,7 @@ def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
     factory = RangeFactory(sink.toposort())
     stores: list[UOp] = []
     applied: list[str] = []
-    for group in group_stores(sink):
+    for group in join_statistics(group_stores(sink)):
         nest = Nest(UOp.sink(*group), renderer, factory)
         next(apply for apply in STRATEGIES if apply(nest))
         stores += nest.stores

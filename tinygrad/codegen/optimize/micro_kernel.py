@@ -64,6 +64,18 @@ def tile_contraction(nest: Nest) -> bool:
     return True
 
 
+def tile_inner(nest: Nest, lanes: UOp | None) -> bool:
+    """Tile a nest inside of other loops if it is a contraction, with lanes along a loop if one is
+    given; returns whether it is tiled.
+    """
+    found = find_contraction(nest)
+    tiling = None if found is None else choose_tiling(found, nest.renderer, lanes)
+    if found is None or tiling is None:
+        return False
+    _MicroKernel(nest, found, tiling).build()
+    return True
+
+
 def stage_windows(nest: Nest, found: Contraction) -> Contraction:
     """Stage operands that sliding windows read under a condition; staged reads need none."""
     untiled: frozenset[UOp] = frozenset()
@@ -233,7 +245,7 @@ class _MicroKernel:
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
         """The loops of the grid, outermost first; rows may be split to get enough work items."""
-        if self.nest.work() < 4 * self.nest.renderer.parallel_work:
+        if self.found.is_inner or self.nest.work() < 4 * self.nest.renderer.parallel_work:
             return []
         threads = self.nest.renderer.threads
         wanted = threads * (2 if self.outer_reduction else ITEMS_PER_THREAD)
@@ -279,7 +291,7 @@ class _MicroKernel:
         outer = [r for r in columns if r.arg.kind is AxisType.LOOP]
         inner = [r for r in columns if r.arg.kind is not AxisType.LOOP]
         axes = [r for r in (*outer, *reduction, *inner) if r in free]
-        staged = stage(operand, axes, self.factory, PANEL)
+        staged = stage(operand, axes, self.factory, self.nest.scratch + PANEL)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def stage_rows(self, tile: list[UOp]) -> None:
@@ -291,18 +303,20 @@ class _MicroKernel:
         rows = [r for r in tile if r in free]
         if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > MAX_ROW_BYTES:
             return
+        number = self.nest.scratch + ROWS
         if is_contiguous(operand, own[-1], FreeRanges()):
             # stored in the order of computation, padded so that rows map to different cache sets
-            staged = stage(operand, [*rows, *own], self.factory, ROWS, packed_lanes(operand))
+            staged = stage(operand, [*rows, *own], self.factory, number, packed_lanes(operand))
         else:
-            staged = stage(operand, [*own, *rows], self.factory, ROWS)
+            staged = stage(operand, [*own, *rows], self.factory, number)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def accumulate_in_scratch(self, outputs: list[UOp]) -> None:
         """Move the outer reduction loops outside of `outputs`, with accumulators in memory."""
         block = points(frozenset(self.reduce().src[1:]).difference(self.outer_reduction))
+        number = self.nest.scratch + ACCUMULATORS
         store = accumulate_in_memory(
-            self.store, self.reduce(), self.outer_reduction, outputs, self.factory, ACCUMULATORS
+            self.store, self.reduce(), self.outer_reduction, outputs, self.factory, number
         )
         self.nest.root = self.nest.root.substitute({self.store: store})
         self.nest.note(f"reduction in blocks of {block}")

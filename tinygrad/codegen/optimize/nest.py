@@ -21,13 +21,16 @@ MIN_ITEMS_PER_THREAD = 4
 
 
 class Nest:
-    """A loop nest under transformation; `root` is its current SINK."""
+    """A loop nest under transformation; `root` is its current SINK, `scratch` the number of its
+    first scratch array.
+    """
 
     def __init__(self, root: UOp, renderer: Renderer, factory: RangeFactory) -> None:
         self.root = root
         self.renderer = renderer
         self.factory = factory
         self.applied: list[str] = []
+        self.scratch = 0
 
     @property
     def stores(self) -> tuple[UOp, ...]:

@@ -94,13 +94,17 @@ class _Panel:
         return not self.is_contiguous or (self.is_scattered and uses >= min_uses)
 
 
-def choose_tiling(found: Contraction, renderer: Renderer) -> Tiling | None:
-    """The tiling of least cost, or None if none applies."""
+def choose_tiling(
+    found: Contraction, renderer: Renderer, lanes: UOp | None = None
+) -> Tiling | None:
+    """The tiling of least cost, with lanes along one axis if given, or None if none applies."""
     best: Tiling | None = None
     for side in (0, 1):
         search = _Search(found, side, renderer)
         for axis in found.axes[side]:
             if not is_static(axis) or extent(axis) < 2 or axis in found.untiled:
+                continue
+            if lanes is not None and axis is not lanes:
                 continue
             tiling = search.along(axis)
             if tiling is not None and (best is None or tiling.cost < best.cost):
@@ -168,6 +172,8 @@ class _Search:
         for i, first in enumerate(axes):
             n = extent(first)
             for f in range(1, min(max_rows, n) + 1):
+                if self.found.is_inner and n % f:
+                    continue
                 blocks = ceildiv(n, f)
                 found.append(_RowTile(((first, f),), f, blocks * (total // n)))
                 if f == 1 or f * 2 > max_rows:

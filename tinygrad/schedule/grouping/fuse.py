@@ -10,9 +10,10 @@ node with one context is fused. A reduction with two is materialised, cheap arit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
 from tinygrad.schedule.storage_views import NAMES_MEMORY, is_storage, movement_base
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -72,12 +73,20 @@ class _Fusion:
     def __init__(self, order: list[UOp]) -> None:
         self.order = order
         self.materialized: set[UOp] = {n for n in order if is_storage(n)}
+        # never materialised: kernels compute them again, block by block
+        self.recomputed: set[UOp] = set()
         # the fused reductions that a node is computed from
         self.reduced: dict[UOp, frozenset[UOp]] = {}
         # the nodes that read these through padding
         self.padded: set[UOp] = set()
         self.paths: dict[tuple[Any, ...], int] = {}
         self.leaf_counts: dict[UOp, int] = {}
+
+    def add_chains(self, chains: Sequence[SoftmaxChain]) -> None:
+        """Give each reduction of the scores of a softmax a kernel that recomputes the scores."""
+        for chain in chains:
+            self.recomputed |= chain.inside()
+            self.materialized |= chain.results
 
     def materialize(self, node: UOp) -> None:
         """Materialise the value that `node` moves."""
@@ -107,7 +116,8 @@ class _Fusion:
                 base = movement_base(x)
                 if base.op is not Ops.REDUCE_AXIS or base.arg.op is not node.arg.op:
                     self.materialize(x)
-            self.reduced[node] = frozenset({node})
+            if node not in self.recomputed:
+                self.reduced[node] = frozenset({node})
             return
         if not sources:
             return
@@ -180,6 +190,8 @@ class _Fusion:
     def _must_materialize(self, node: UOp, contexts: set[ReadContext]) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
             return False
+        if node in self.recomputed:
+            return False
         if node.op is Ops.REDUCE_AXIS or node in self.reduced:
             return True
         if node.op in GroupOp.ALU:
@@ -191,6 +203,7 @@ class _Fusion:
         base = movement_base(node.src[0])
         if (
             base in self.materialized
+            or base in self.recomputed
             or base.device is None
             or base.op not in GroupOp.Elementwise | {Ops.GATHER}
         ):
@@ -226,11 +239,14 @@ class _Fusion:
         return self.leaf_counts[root]
 
 
-def choose_materialized(order: list[UOp], outputs: list[UOp]) -> set[UOp]:
+def choose_materialized(
+    order: list[UOp], outputs: list[UOp], chains: Sequence[SoftmaxChain] = ()
+) -> set[UOp]:
     """The nodes of a per-device graph that are materialised. `order` is topological."""
     assert not any(isinstance(n.device, Sharding) for n in outputs), "layouts are lowered first"
     fusion = _Fusion(order)
     fusion.materialized.update(outputs)
+    fusion.add_chains(chains)
     fusion.mark_barriers()
     # reductions that the first pass materialised are no longer fused in the second
     fusion.mark_barriers()

@@ -12,6 +12,7 @@ from tinygrad.schedule.grouping.hazards import find_hazards
 from tinygrad.schedule.grouping.make_units import UnitBuilder
 from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.order import OverwriteConflict, order_units
+from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain, find_softmax_chains
 from tinygrad.schedule.grouping.storage_map import Slices, StorageMap
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.storage_views import below_reshapes
@@ -27,16 +28,17 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
     order = list(sink.toposort())
     order.pop()
     outputs = [below_reshapes(x) for x in sink.src]
-    chosen = choose_materialized(order, outputs)
+    chains = find_softmax_chains(order, outputs)
+    chosen = choose_materialized(order, outputs, chains)
     chosen |= find_hazards(order, chosen)
-    storage, builder = _build_units(order, chosen, inputs, default_device)
+    storage, builder = _build_units(order, chosen, chains, inputs, default_device)
     try:
         ordered, dependencies = order_units(builder.units, builder.writer, storage)
     except OverwriteConflict as conflict:
         # what these units write is computed before any of them overwrites anything
         writes = {x for unit in conflict.units for x in unit.overwrites.values()}
         chosen |= {below_reshapes(x.src[1]) for x in writes}
-        storage, builder = _build_units(order, chosen, inputs, default_device)
+        storage, builder = _build_units(order, chosen, chains, inputs, default_device)
         ordered, dependencies = order_units(builder.units, builder.writer, storage)
     units = merge_kernels(ordered, dependencies, storage.devices)
     return ExecutionPlan(
@@ -50,14 +52,18 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
 
 
 def _build_units(
-    order: list[UOp], chosen: set[UOp], inputs: int, default_device: str
+    order: list[UOp],
+    chosen: set[UOp],
+    chains: list[SoftmaxChain],
+    inputs: int,
+    default_device: str,
 ) -> tuple[StorageMap, UnitBuilder]:
     """The storage of the `chosen` nodes, and the units that compute them."""
     materialized = [node for node in order if node in chosen]
     storage = StorageMap(inputs, default_device)
     for node in materialized:
         storage.add(node)
-    builder = UnitBuilder(chosen, storage)
+    builder = UnitBuilder(chosen, storage, chains)
     for node in materialized:
         builder.add(node)
     return storage, builder

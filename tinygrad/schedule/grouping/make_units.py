@@ -8,6 +8,7 @@ as a PARAM; everything else that it depends on is computed within it.
 from __future__ import annotations
 
 from tinygrad.schedule.execution_plan import PlannedMessage, StorageSlice, TransferItem
+from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
 from tinygrad.schedule.grouping.storage_map import Slices, StorageMap, max_elements
 from tinygrad.schedule.grouping.unit import Unit, memory_of
 from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes
@@ -19,8 +20,18 @@ from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
 class UnitBuilder:
     """Builds `units`; `writer[node]` is the one that writes a materialised node."""
 
-    def __init__(self, materialized: set[UOp], storage: StorageMap) -> None:
+    def __init__(
+        self, materialized: set[UOp], storage: StorageMap, chains: list[SoftmaxChain]
+    ) -> None:
         self.materialized = materialized
+        # values that the kernel of another one computes, and stores if `also_stored` says so
+        self.inlined: dict[UOp, set[UOp]] = {}
+        self.also_stored: dict[UOp, list[UOp]] = {}
+        for chain in chains:
+            for result, inside in chain.inlined.items():
+                self.inlined[result] = inside
+                self.also_stored[result] = [x for x in chain.stored if x in materialized]
+        self.stored_elsewhere = {x for found in self.also_stored.values() for x in found}
         self.storage = storage
         self.units: list[Unit] = []
         self.writer: dict[UOp, Unit] = {}
@@ -32,7 +43,7 @@ class UnitBuilder:
         op = node.op
         if op is Ops.BUFFER or op in NAMES_MEMORY:
             return
-        if 0 in node.shape:
+        if 0 in node.shape or node in self.stored_elsewhere:
             return
         if op is Ops.CUSTOM_KERNEL:
             self.writer[node] = self.custom_unit(node)
@@ -49,6 +60,8 @@ class UnitBuilder:
             self.units.append(unit.after)
         self.units.append(unit)
         self.writer[node] = unit
+        for other in self.also_stored.get(node, ()):
+            self.writer[other] = unit
 
     def transfer_unit(self, node: UOp) -> Unit:
         """The unit of a TRANSFER."""
@@ -86,10 +99,15 @@ class UnitBuilder:
         else:
             address = self.view(target, 0)
         body = self.body(value, node, params, reads)
+        stores = [UOp(Ops.STORE, value.dtype, (address, body))]
+        for other in self.also_stored.get(node, ()):
+            slot = params.setdefault(self.storage.slices[other], len(params))
+            body = self.body(other, node, params, reads)
+            stores.append(UOp(Ops.STORE, other.dtype, (self.param(other, slot), body)))
         return Unit(
             node,
             reads=reads,
-            stores=[UOp(Ops.STORE, value.dtype, (address, body))],
+            stores=stores,
             params=list(params),
             overwrites={memory_of(target): node} if node.op is Ops.ASSIGN else {},
         )
@@ -113,8 +131,9 @@ class UnitBuilder:
     def body(self, value: UOp, root: UOp, params: dict[Slices, int], reads: list[UOp]) -> UOp:
         """The tensor form of an expression: materialised values below it become PARAMs."""
         done: dict[UOp, UOp] = {}
-        for node in value.toposort(gate=lambda u: u is root or u not in self.materialized):
-            if node in self.materialized and node is not root:
+        computed = {root, *self.inlined.get(root, ())}
+        for node in value.toposort(gate=lambda u: u in computed or u not in self.materialized):
+            if node in self.materialized and node not in computed:
                 done[node] = self.leaf(node, params)
                 reads.append(node)
             elif node.op is Ops.COPY:

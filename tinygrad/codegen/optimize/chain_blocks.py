@@ -1,0 +1,260 @@
+"""Compute a chain in blocks: the weights of one block alone are stored, in scratch memory.
+
+Before: a nest that is one `Chain`. After, for blocks of rows in a grid:
+
+    for block of keys:
+        weight[key, row] = ...          the products of the block, and what is computed from them
+        acc[row, column] += sum over key of weight[key, row] * value[key, column]
+    out[row, column] = acc[row, column]
+
+Rows are lanes of the weights, columns those of the accumulators, so that neither is transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tinygrad.codegen.analysis.identity import identity_element
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, substitute
+from tinygrad.codegen.optimize.chain import Chain
+from tinygrad.codegen.optimize.chain_bounds import key_bounds
+from tinygrad.codegen.optimize.micro_kernel import tile_inner
+from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.staging import row_major_index
+from tinygrad.codegen.optimize.vectorize import vectorize_nest
+from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.helpers import ceildiv
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+# the largest blocks of rows and keys, which together stay in a core's second-level cache
+MAX_ROWS = 128
+MAX_KEYS = 128
+MIN_ROWS = 16
+ITEMS_PER_THREAD = 4
+# numbers of the scratch arrays: those of each nest inside, then those that nests share
+PER_NEST = 8
+SHARED = 1 << 10
+
+
+class Array:
+    """Scratch memory that several nests use. `after` are the stores and loops that come before what
+    is read now.
+    """
+
+    def __init__(self, number: int, dtype: DType, size: int, after: Iterable[UOp] = ()) -> None:
+        pointer = dtype.ptr(size, AddrSpace.LOCAL)
+        self.memory = UOp(Ops.DEFINE_LOCAL, pointer, (), SHARED + number)
+        self.dtype = dtype
+        self.after = tuple(after)
+
+    def at(self, index: UOp) -> UOp:
+        """The address of an element."""
+        return self.memory.index(index)
+
+    def load(self, index: UOp) -> UOp:
+        """An element."""
+        return self.at(index).load(dtype=self.dtype)
+
+
+class Blocks:
+    """The blocks of a chain: their loops, and the nests inside them."""
+
+    def __init__(self, nest: Nest, chain: Chain) -> None:
+        self.nest = nest
+        self.chain = chain
+        self.factory = nest.factory
+        self.arrays: list[Array] = []
+        self.nests = 0
+        self.grid = [r for r in chain.store.src[2:] if r not in (chain.row, *chain.columns)]
+        rows, keys = extent(chain.row), extent(chain.key)
+        self.rows = self.rows_of_block(rows)
+        self.keys = min(MAX_KEYS, keys)
+        self.row_block = self.factory.new(ceildiv(rows, self.rows), AxisType.LOOP)
+        self.row_start = start_of(self.row_block, rows, self.rows)
+        first, count = self.needed_blocks(ceildiv(keys, self.keys))
+        loop = self.factory.new(count, AxisType.REDUCE)
+        self.key_block = loop if first is None else first + loop
+        self.key_start = start_of(self.key_block, keys, self.keys)
+        self.grid.append(self.row_block)
+        self.inside = [*chain.reduce.src[1:-1], loop]
+
+    def needed_blocks(self, blocks: int) -> tuple[UOp | None, UOp | int]:
+        """The first block of keys that a block of rows needs, None for block 0, and their number:
+        at least one of all `blocks`.
+        """
+        chain, rows = self.chain, (self.row_start, self.row_start + (self.rows - 1))
+        if chain.softmax is not None:
+            expression, excluded = chain.softmax.scores, -math.inf
+        else:
+            expression = chain.weight
+            excluded = identity_element(chain.reduce.arg, expression.dtype).arg
+        bounds = key_bounds(expression, excluded, chain.key, chain.row, rows)
+        size = UOp.const(dtypes.index, self.keys)
+        first: UOp | None = None
+        for lower in bounds.lower:
+            block = lower.alu(Ops.IDIV, size).minimum(blocks - 1)
+            first = block if first is None else first.maximum(block)
+        end: UOp | int = blocks
+        for upper in bounds.upper:
+            end = (upper + (self.keys - 1)).alu(Ops.IDIV, size).minimum(end)
+        if first is not None:
+            end = end - first
+        return first, end.maximum(1).simplify() if isinstance(end, UOp) else end
+
+    def rows_of_block(self, rows: int) -> int:
+        """The rows of a block, fewer where there would be too few work items."""
+        block = min(MAX_ROWS, rows)
+        items = math.prod(map(extent, self.grid))
+        wanted = ITEMS_PER_THREAD * self.nest.renderer.threads
+        while block >= 2 * MIN_ROWS and items * ceildiv(rows, block) < wanted:
+            block //= 2
+        return block
+
+    # ---- expressions ----
+
+    def at(self, node: UOp, row: UOp, key: UOp | None = None) -> UOp:
+        """An expression for one row and one key of the blocks."""
+        table = {self.chain.row: self.row_start + row}
+        if key is not None:
+            table[self.chain.key] = self.key_start + key
+        return substitute(node, table)
+
+    def only_new(self, value: UOp, key: UOp, other: UOp) -> UOp:
+        """`value`, or `other` for a key that an earlier block had too."""
+        if extent(self.chain.key) % self.keys == 0:
+            return value
+        is_old = key < self.key_block * self.keys - self.key_start
+        return UOp(Ops.WHERE, value.dtype, (is_old, other, value))
+
+    # ---- nests ----
+
+    def loops(self, *sizes: int) -> list[UOp]:
+        """New loops."""
+        return [self.factory.new(n, AxisType.LOOP) for n in sizes]
+
+    def array(self, dtype: DType, size: int) -> Array:
+        """New scratch memory."""
+        array = Array(len(self.arrays), dtype, size)
+        self.arrays.append(array)
+        return array
+
+    def store(self, address: UOp, value: UOp, *own: UOp, lanes: UOp | None = None) -> UOp:
+        """The store of a nest inside the blocks, after all that it reads was stored."""
+        inner = Nest(UOp.sink(address.store(value, *own)), self.nest.renderer, self.factory)
+        self.nests += 1
+        inner.scratch = PER_NEST * self.nests
+        if not tile_inner(inner, lanes):
+            vectorize_nest(inner)
+        self.nest.applied += inner.applied
+        return inner.root.substitute(
+            {
+                array.memory: UOp(Ops.AFTER, array.memory.dtype, (array.memory, *array.after))
+                for array in self.arrays
+                if array.after
+            }
+        ).src[0]
+
+    def filled(self, size: int, value: UOp) -> Array:
+        """Scratch memory that holds `value` before the first block of keys."""
+        array = self.array(value.dtype, size)
+        array.after = tuple(self.grid)
+        (step,) = self.loops(size)
+        array.after = (self.store(array.at(step), value, step), *self.inside)
+        return array
+
+    def update(self, array: Array, index: UOp, value: UOp, *own: UOp) -> UOp:
+        """The store to an array that was filled before, once for each block of keys."""
+        store = self.store(array.at(index), value, *own)
+        return store.replace(src=(*store.src[:2], *self.inside, *store.src[2:]))
+
+    def weights(self, expression: UOp, other: UOp) -> Array:
+        """Scratch memory with an expression of each key and row of a block; `other` for keys that
+        an earlier block had too.
+        """
+        *first, _ = self.chain.products
+        stored = {product: self.block_of(product, {}) for product in first}
+        return self.block_of(expression, stored, other)
+
+    def block_of(
+        self, expression: UOp, stored: dict[UOp, Array], other: UOp | None = None
+    ) -> Array:
+        """Scratch memory with an expression of each key and row of a block. Parts of it are read
+        from where they are `stored`.
+        """
+        key, row = self.loops(self.keys, self.rows)
+        array = self.array(expression.dtype, self.keys * self.rows)
+        place = key * self.rows + row
+        holes = {part: UOp(Ops.NOOP, part.dtype, (), i) for i, part in enumerate(stored)}
+        value = self.at(expression.substitute(holes), row, key)
+        value = value.substitute({holes[part]: a.load(place) for part, a in stored.items()})
+        if other is not None:
+            value = self.only_new(value, key, other)
+        array.after = (self.store(array.at(place), value, key, row, lanes=row),)
+        return array
+
+    def accumulate(
+        self, weight: UOp, block: Array, scale: Array | None = None
+    ) -> tuple[Array, UOp]:
+        """The accumulators, and the store that adds a block of keys to them, where `block` holds
+        `weight`. They are multiplied with `scale`, which has an element for each row.
+        """
+        chain, reduce = self.chain, self.chain.reduce
+        columns = self.loops(*map(extent, chain.columns))
+        (row,) = self.loops(self.rows)
+        key = self.factory.new(self.keys, AxisType.REDUCE)
+        sums = self.filled(
+            self.rows * math.prod(map(extent, columns)), identity_element(reduce.arg, reduce.dtype)
+        )
+        hole = UOp(Ops.NOOP, weight.dtype, (), 0)
+        value = self.at(reduce.src[0].substitute({chain.weight: hole}), row, key)
+        value = value.substitute({hole: block.load(key * self.rows + row)})
+        value = substitute(value, dict(zip(chain.columns, columns, strict=True)))
+        index = row_major_index([row, *columns])
+        old = sums.load(index)
+        if scale is not None:
+            old = old * scale.load(row).cast(old.dtype)
+        new = UOp(reduce.arg, reduce.dtype, (old, value.reduce(key, arg=reduce.arg)))
+        return sums, self.update(sums, index, new, row, *columns)
+
+    def result(self, sums: Array, total: Array | None = None) -> UOp:
+        """The store of the result, from the accumulators, which are divided by `total`."""
+        chain = self.chain
+        (row,) = self.loops(self.rows)
+        hole = UOp(Ops.NOOP, chain.reduce.dtype, (), 0)
+        address, value = (
+            self.at(x.substitute({chain.reduce: hole}), row) for x in chain.store.src[:2]
+        )
+        found = sums.load(row_major_index([row, *chain.columns]))
+        if total is not None:
+            found = found * total.load(row).reciprocal().cast(found.dtype)
+        store = self.store(address, value.substitute({hole: found}), row, *chain.columns)
+        return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
+
+    def statistic(self, store: UOp, found: Array) -> UOp:
+        """A store of a statistic of each row, which is in scratch memory."""
+        (row,) = self.loops(self.rows)
+        store = self.store(self.at(store.src[0], row), found.load(row), row)
+        return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
+
+
+def start_of(block: UOp, size: int, step: int) -> UOp:
+    """The first element of a block; the last block ends at `size`."""
+    if size % step == 0:
+        return block * step
+    last = UOp.const(dtypes.index, size - step)
+    return (block < UOp.const(dtypes.index, size // step)).where(block * step, last)
+
+
+def blocked_reduction(blocks: Blocks) -> list[UOp]:
+    """The store of a chain without softmax."""
+    chain = blocks.chain
+    other = identity_element(chain.reduce.arg, chain.weight.dtype)
+    block = blocks.weights(chain.weight, other)
+    sums, update = blocks.accumulate(chain.weight, block)
+    sums.after = (update,)
+    return [blocks.result(sums)]
+
+
+__all__ = ["Array", "Blocks", "FreeRanges", "blocked_reduction"]

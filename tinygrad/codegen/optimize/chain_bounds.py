@@ -1,0 +1,141 @@
+"""Bounds of the keys that a block of rows needs: blocks that a mask excludes whole are skipped.
+
+Input: the weights of a chain, or its scores, and the value that excludes an element: 0 for weights,
+-inf for scores. Output: the first key that any row of a block needs, and the end of the keys. A
+mask is known by its condition: `where(key > row, -inf, score)` excludes keys beyond the last row of
+the block. Conditions that are no affine inequality, or that depend on stored values, bound nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+@dataclass
+class KeyBounds:
+    """Lower bounds of the keys of a block, and upper bounds, which are exclusive."""
+
+    lower: list[UOp] = field(default_factory=list)
+    upper: list[UOp] = field(default_factory=list)
+
+
+def key_bounds(
+    expression: UOp, excluded: float, key: UOp, row: UOp, rows: tuple[UOp, UOp]
+) -> KeyBounds:
+    """The bounds of the keys for which `expression` is not `excluded` in all of `rows`, the first
+    and the last one of a block.
+    """
+    bounds = KeyBounds()
+    for condition, holds in excluding(expression, excluded):
+        for small, large in inequalities(condition, holds):
+            form = difference(large, small)
+            if form is not None:
+                _add_bound(bounds, form, key, row, rows)
+    return bounds
+
+
+def _add_bound(
+    bounds: KeyBounds, form: dict[UOp, int], key: UOp, row: UOp, rows: tuple[UOp, UOp]
+) -> None:
+    """Add the bound of the keys for which `form > 0`, which excludes a key, fails in some row."""
+    form = dict(form)
+    step, slope = form.pop(key, 0), form.pop(row, 0)
+    rest: UOp = UOp.const(dtypes.index, 0)
+    for node, factor in form.items():
+        if any(u.op in {Ops.LOAD, Ops.RANGE} for u in node.toposort()):
+            return
+        rest = rest + node * factor
+    if not step:
+        return
+    # a key is needed if `step * key + lowest <= 0`, where `lowest` is the minimum over the rows
+    lowest = rest + rows[0 if slope > 0 else 1] * slope
+    if step > 0:
+        bounds.upper.append((lowest * -1).maximum(-step).alu(Ops.IDIV, _number(step)) + 1)
+    else:
+        bounds.lower.append((lowest + (-step - 1)).maximum(0).alu(Ops.IDIV, _number(-step)))
+
+
+def _number(value: int) -> UOp:
+    return UOp.const(dtypes.index, value)
+
+
+def excluding(node: UOp, excluded: float) -> Iterator[tuple[UOp, bool]]:
+    """Conditions, and the value for which each makes an expression `excluded`."""
+    if node.op is Ops.WHERE:
+        condition, yes, no = node.src
+        if _is_constant(yes, excluded):
+            yield condition, True
+            yield from excluding(no, excluded)
+        elif _is_constant(no, excluded):
+            yield condition, False
+            yield from excluding(yes, excluded)
+    elif node.op is Ops.CAST:
+        yield from excluding(node.src[0], excluded)
+    elif node.op is Ops.EXP2 and excluded == 0:
+        yield from excluding(node.src[0], -math.inf)
+    elif node.op is Ops.MUL and excluded == 0:
+        for x in node.src:
+            yield from excluding(x, 0)
+    elif node.op is Ops.MUL and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
+        yield from excluding(node.src[0], excluded)
+    elif node.op is Ops.ADD and math.isinf(excluded):
+        for x in node.src:
+            yield from excluding(x, excluded)
+
+
+def _is_constant(node: UOp, value: float) -> bool:
+    return node.op is Ops.CONST and node.arg == value
+
+
+def inequalities(condition: UOp, holds: bool) -> Iterator[tuple[UOp, UOp]]:
+    """Pairs `(a, b)` of integers such that each `a < b` alone makes `condition` have the value
+    `holds`.
+    """
+    if condition.op is Ops.CMPNE and _is_constant(condition.src[1], True):
+        if dtypes.is_bool(condition.src[0].dtype):
+            yield from inequalities(condition.src[0], not holds)
+    elif condition.op is (Ops.OR if holds else Ops.AND):
+        for x in condition.src:
+            yield from inequalities(x, holds)
+    elif condition.op is Ops.CMPLT:
+        a, b = condition.src
+        if holds:
+            yield a, b
+        else:
+            # not a < b is b < a + 1
+            yield b, a.alu(Ops.ADD, UOp.const(a.dtype, 1))
+
+
+def difference(a: UOp, b: UOp) -> dict[UOp, int] | None:
+    """`a - b` as integer factors of nodes, with the constant as a factor of 1; None if either is
+    no integer.
+    """
+    form: dict[UOp, int] = {}
+    stack = [(a, 1), (b, -1)]
+    while stack:
+        node, factor = stack.pop()
+        if node.dtype is not dtypes.index and not dtypes.is_int(node.dtype):
+            return None
+        if node.op is Ops.CAST:
+            stack.append((node.src[0], factor))
+        elif node.op is Ops.ADD:
+            stack += [(x, factor) for x in node.src]
+        elif node.op is Ops.SUB:
+            stack += [(node.src[0], factor), (node.src[1], -factor)]
+        elif node.op is Ops.NEG:
+            stack.append((node.src[0], -factor))
+        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
+            stack.append((node.src[0], factor * int(node.src[1].arg)))
+        elif node.op is Ops.CONST:
+            one = UOp.const(dtypes.index, 1)
+            form[one] = form.get(one, 0) + factor * int(node.arg)
+        else:
+            leaf = node if node.dtype is dtypes.index else node.cast(dtypes.index)
+            form[leaf] = form.get(leaf, 0) + factor
+    return form

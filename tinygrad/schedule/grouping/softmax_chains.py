@@ -1,0 +1,330 @@
+"""Softmax between products: find the scores that kernels recompute in blocks instead of storing.
+
+Input: the nodes of a per-device graph, sources first. Output: chains. In attention, scores are a
+product of queries and keys, and each use of them, after a softmax, is a reduction: a row maximum, a
+row sum, a product with the values, or, in its gradient, with queries and keys. These reductions are
+far smaller than the scores, so each is one kernel that computes scores again, block by block
+(`codegen/optimize/chain_blocks.py`). Invariant: a node of a chain has no other use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tinygrad.helpers import all_int, prod
+from tinygrad.schedule.grouping.linear_steps import linear_steps
+from tinygrad.schedule.grouping.score_axes import (
+    KEEPS_ORDER,
+    Roles,
+    broadcast_axes,
+    factors,
+    moved,
+    roles_of_product,
+)
+from tinygrad.schedule.storage_views import below_reshapes, is_storage
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+MIN_ROWS = 16
+"""The least number of rows and of keys of scores; smaller ones are stored."""
+MIN_SCORES = 1 << 17
+MIN_SCORES_OF_HEAD = 1 << 14
+"""The least number of all scores, and of those of one pair of matrices; fewer stay in a cache."""
+MAX_DEPTH = 512
+"""The largest reduction that is computed again."""
+
+
+# ops by which row statistics become factors of scores
+_FACTORS = KEEPS_ORDER | {Ops.EXPAND, Ops.CAST, Ops.RECIPROCAL, Ops.NEG, Ops.MUL}
+
+
+@dataclass
+class SoftmaxChain:
+    """Scores with all of their uses. `wide` nodes, computed from scores, are never materialised;
+    `ends` are the reductions of these, and `results` the nodes that the kernels of the ends store.
+    """
+
+    wide: dict[UOp, Roles] = field(default_factory=dict)
+    expanded: set[UOp] = field(default_factory=set)
+    ends: dict[UOp, int] = field(default_factory=dict)
+    """Each reduction with the role of the axis that it reduces."""
+    statistics: set[UOp] = field(default_factory=set)
+    """The maximum and the sum of a softmax that one kernel alone needs, and computes itself."""
+    results: set[UOp] = field(default_factory=set)
+    inlined: dict[UOp, set[UOp]] = field(default_factory=dict)
+    """The result whose kernel computes the maximum and the sum itself, and all nodes from these to
+    the scores."""
+    stored: tuple[UOp, ...] = ()
+    """The maximum and the sum, if that kernel stores them for others."""
+
+    masks: set[UOp] = field(default_factory=set)
+    """What scores are masked with or added to, where it is computed from far smaller arrays."""
+
+    def inside(self) -> set[UOp]:
+        """The nodes that are never materialised."""
+        return {*self.wide, *self.expanded, *self.statistics, *self.masks}
+
+
+def find_softmax_chains(order: list[UOp], outputs: Iterable[UOp]) -> list[SoftmaxChain]:
+    """The chains of a graph; no two of them have a node in common."""
+    if not any(u.op is Ops.EXP2 for u in order):
+        return []
+    search = _Search(order, set(outputs))
+    chains: list[SoftmaxChain] = []
+    taken: set[UOp] = set()
+    for node in order:
+        if node.op is not Ops.EXP2 or node in taken:
+            continue
+        chain = search.chain_of(node)
+        if chain is not None and taken.isdisjoint(chain.wide):
+            chains.append(chain)
+            taken.update(chain.wide)
+    return chains
+
+
+def row_maximum(exponential: UOp) -> UOp | None:
+    """The maximum over one axis that is subtracted in the argument of an exponential."""
+    for node in elementwise_below(exponential.src[0]):
+        if broadcast_axes(node):
+            base = node.src[0]
+            while base.op in KEEPS_ORDER:
+                base = base.src[0]
+            if base.op is Ops.REDUCE_AXIS and base.arg.op is Ops.MAX:
+                return base if len(base.arg.axes) == 1 else None
+    return None
+
+
+def elementwise_below(root: UOp) -> list[UOp]:
+    """The nodes that an elementwise expression is made of, with its leaves."""
+    found: dict[UOp, None] = {}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found[node] = None
+        if (node.op in GroupOp.Elementwise or node.op in KEEPS_ORDER) and not is_storage(node):
+            stack += node.src
+    return list(found)
+
+
+class _Search:
+    """The search of one graph."""
+
+    def __init__(self, order: list[UOp], outputs: set[UOp]) -> None:
+        self.outputs = outputs
+        self.position = {node: i for i, node in enumerate(order)}
+        self.users: dict[UOp, list[UOp]] = {}
+        for node in order:
+            for x in dict.fromkeys(node.src):
+                self.users.setdefault(x, []).append(node)
+
+    def chain_of(self, exponential: UOp) -> SoftmaxChain | None:
+        """The chain of the scores of an exponential, if it is that of a softmax."""
+        shape = exponential.shape
+        if not all_int(shape) or len(shape) < 2 or prod(shape) < MIN_SCORES:
+            return None
+        maximum = row_maximum(exponential)
+        if maximum is None:
+            return None
+        chain = SoftmaxChain()
+        products = self.products_below(maximum.src[0])
+        if not products or not all(self.add_uses(p, chain) for p in products):
+            return None
+        if maximum not in chain.ends or exponential not in chain.wide:
+            return None
+        self.find_statistics(chain, exponential, maximum)
+        self.find_masks(chain)
+        chain.results = {self.result_of(x) for x in chain.ends if x not in chain.statistics}
+        return chain
+
+    def products_below(self, scores: UOp) -> list[UOp]:
+        """The products that are cheap to compute again, from which scores are computed."""
+        return [x for x in elementwise_below(scores) if is_recomputed(x)]
+
+    # ---- uses ----
+
+    def add_uses(self, product: UOp, chain: SoftmaxChain) -> bool:
+        """Add a product and all that is computed from it to a chain; returns whether all of it ends
+        in reductions that a kernel computes in blocks.
+        """
+        roles = roles_of_product(product)
+        stack = [(product, roles)]
+        while stack:
+            node, roles = stack.pop()
+            if node in chain.wide:
+                if chain.wide[node] != roles:
+                    return False
+                continue
+            if roles is None or node in self.outputs or is_storage(node):
+                return False
+            chain.wide[node] = roles
+            for user in self.users.get(node, ()):
+                if user.op is Ops.REDUCE_AXIS:
+                    if len(user.arg.axes) != 1 or not roles[user.arg.axes[0]]:
+                        return False
+                    chain.ends[user] = roles[user.arg.axes[0]]
+                elif user.op is Ops.EXPAND:
+                    if not self.add_products(user, roles, chain):
+                        return False
+                elif user.op in GroupOp.Elementwise or user.op in KEEPS_ORDER:
+                    stack.append((user, moved(roles, node, user)))
+                else:
+                    return False
+            if node.op in GroupOp.Elementwise:
+                others = (p for x in node.src for p in self.products_below(x))
+                stack += [(p, roles_of_product(p)) for p in others]
+        return True
+
+    def add_products(self, broadcast: UOp, roles: Roles, chain: SoftmaxChain) -> bool:
+        """Add the products of a broadcast value to the ends of a chain."""
+        stack = [broadcast]
+        while stack:
+            node = stack.pop()
+            if node in self.outputs or node not in self.users:
+                return False
+            chain.expanded.add(node)
+            for user in self.users[node]:
+                if user.op is Ops.REDUCE_AXIS:
+                    role = role_of_sum(user, roles, broadcast)
+                    if not role:
+                        return False
+                    chain.ends[user] = role
+                elif user.op in {Ops.MUL, Ops.CAST}:
+                    stack.append(user)
+                else:
+                    return False
+        return True
+
+    def find_masks(self, chain: SoftmaxChain) -> None:
+        """Find the nodes that are not worth storing."""
+        limit = max(prod(x.shape) for x in chain.wide) // MIN_ROWS
+        for wide in chain.wide:
+            stack = [x for x in wide.src if wide.op in GroupOp.Elementwise]
+            while stack:
+                node = stack.pop()
+                if node in chain.wide or node in chain.masks or not is_computed(node):
+                    continue
+                leaves = [x for x in node.toposort(gate=is_computed) if not is_computed(x)]
+                if all(all_int(x.shape) and prod(x.shape) <= limit for x in leaves):
+                    chain.masks.add(node)
+                    stack += node.src
+
+    def result_of(self, end: UOp) -> UOp:
+        """The node that the kernel of a reduction stores: it moves and casts what it computes."""
+        node = end
+        while node not in self.outputs and len(self.users.get(node, ())) == 1:
+            user = self.users[node][0]
+            if user.op is not Ops.CAST and user.op not in KEEPS_ORDER:
+                break
+            node = user
+        return below_reshapes(node)
+
+    # ---- statistics ----
+
+    def find_statistics(self, chain: SoftmaxChain, exponential: UOp, maximum: UOp) -> None:
+        """Find the product whose kernel computes the maximum and the sum on the way, and whether
+        any other kernel reads these.
+        """
+        totals = [x for x in chain.ends if x.arg.op is Ops.ADD and x.src[0] is exponential]
+        if len(totals) != 1:
+            return
+        total = totals[0]
+        if chain.ends[total] != chain.ends[maximum]:
+            return
+        for end, role in chain.ends.items():
+            if role != chain.ends[total]:
+                continue
+            if end in {maximum, total} or not is_multiple(end, exponential, total):
+                continue
+            found = self.between((maximum, total), end, chain)
+            if found is None:
+                continue
+            chain.inlined[self.result_of(end)] = found
+            if len(chain.ends) == 3 and self.are_private(found, chain):
+                chain.statistics = found
+            else:
+                chain.stored = (maximum, total)
+            return
+
+    def between(
+        self, statistics: tuple[UOp, UOp], end: UOp, chain: SoftmaxChain
+    ) -> set[UOp] | None:
+        """The statistics and what is computed from them on the way to the scores of a product;
+        None if it depends on them in another way.
+        """
+        # what comes before both does not depend on them
+        first = min(self.position[x] for x in statistics)
+        region = end.toposort(gate=lambda u: self.position[u] > first and u not in statistics)
+        if any(x in region and x is not end for x in chain.ends if x not in statistics):
+            return None
+        found: set[UOp] = set()
+        stack = list(statistics)
+        while stack:
+            node = stack.pop()
+            if node in found or node in chain.wide:
+                continue
+            found.add(node)
+            for user in self.users.get(node, ()):
+                if user not in region or user in statistics:
+                    continue
+                if user not in chain.wide and (is_storage(user) or user.op not in _FACTORS):
+                    return None
+                stack.append(user)
+        return found
+
+    def are_private(self, found: set[UOp], chain: SoftmaxChain) -> bool:
+        """Whether nothing else uses some nodes."""
+        return not any(
+            x in self.outputs or any(u not in found and u not in chain.wide for u in self.users[x])
+            for x in found
+        )
+
+
+def is_computed(node: UOp) -> bool:
+    """Whether a node is arithmetic or movement of values with a shape."""
+    if is_storage(node) or not node.src or not all_int(node.shape):
+        return False
+    return node.op in GroupOp.Elementwise or node.op in GroupOp.Movement
+
+
+def is_recomputed(node: UOp) -> bool:
+    """Whether a node is a product that is cheap to compute again."""
+    if factors(node) is None or not all_int(node.src[0].shape):
+        return False
+    depth = prod(node.src[0].shape[a] for a in node.arg.axes)
+    roles = roles_of_product(node)
+    if roles is None or depth > MAX_DEPTH:
+        return False
+    sizes = [prod(d for d, x in zip(node.shape, roles, strict=True) if x == i) for i in (1, 2)]
+    return bool(min(sizes) >= MIN_ROWS and prod(sizes) >= MIN_SCORES_OF_HEAD)
+
+
+def role_of_sum(reduce: UOp, roles: Roles, broadcast: UOp) -> int:
+    """The role of the axis of a sum of a broadcast value times another one; 0 if it is no product
+    over rows or keys.
+    """
+    pair = factors(reduce)
+    if pair is None:
+        return 0
+    mine, other = pair if pair[0] is broadcast else pair[::-1]
+    here = moved(roles, broadcast.src[0], broadcast)
+    axis = reduce.arg.axes[0]
+    if mine is not broadcast or here is None or not here[axis]:
+        return 0
+    # the axes of the other role are those of the result that the other value lacks
+    repeated = broadcast_axes(other)
+    rows = [i for i, x in enumerate(here) if x and x != here[axis]]
+    sums = [i for i, x in enumerate(here) if x == here[axis] and broadcast.shape[i] != 1]
+    fits = all(i in repeated or broadcast.shape[i] == 1 for i in rows)
+    fits = fits and sums == list(reduce.arg.axes)
+    return here[axis] if fits else 0
+
+
+def is_multiple(end: UOp, exponential: UOp, total: UOp) -> bool:
+    """Whether the weights of a product are a multiple of an exponential, divided by `total` at most
+    once.
+    """
+    found = [linear_steps(weight, exponential, total) for weight in factors(end) or ()]
+    return any(steps is not None and steps.count(None) <= 1 for steps in found)

@@ -1,0 +1,116 @@
+"""The sum in the gradient of a softmax, from the product that the softmax was multiplied in.
+
+Before: for weights `w = exp / total`, `out[i, d] = sum over j of w[i, j] * v[j, d]`; the gradient
+of the softmax has `sum over j of exp[i, j] * (sum over d of g[i, d] * v[j, d])`. After: that is
+`total[i] * sum over d of g[i, d] * out[i, d]`, which has no element for each score.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tinygrad.schedule.grouping.linear_steps import Step, linear_path, linear_steps
+from tinygrad.schedule.grouping.score_axes import factors, moved, roles_of_product
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+def reuse_products(sink: UOp) -> UOp:
+    """Rewrite all such sums below `sink`."""
+    nodes = sink.toposort()
+    if not any(u.op is Ops.EXP2 for u in nodes):
+        return sink
+    users: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        for x in dict.fromkeys(node.src):
+            users.setdefault(x, []).append(node)
+    table: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is Ops.EXP2:
+            for total in _row_sums(node, users):
+                for product in (x for x in users[node] if x.op is Ops.MUL):
+                    _add_sum(product, node, total, users, table)
+    return sink.substitute(table) if table else sink
+
+
+def _row_sums(node: UOp, users: dict[UOp, list[UOp]]) -> list[UOp]:
+    """The sums of a node over one axis."""
+    found = (x for x in users.get(node, ()) if x.op is Ops.REDUCE_AXIS)
+    return [x for x in found if x.arg.op is Ops.ADD and len(x.arg.axes) == 1]
+
+
+def _add_sum(
+    product: UOp,
+    exponential: UOp,
+    total: UOp,
+    users: dict[UOp, list[UOp]],
+    table: dict[UOp, UOp],
+) -> None:
+    """Add the replacement of the sum of an exponential times a gradient, if there is one."""
+    sums = [x for x in _row_sums(product, users) if x.arg == total.arg]
+    if not sums:
+        return
+    other = product.src[1] if product.src[0] is exponential else product.src[0]
+    for gradient in _products_below(other):
+        steps = linear_steps(other, gradient)
+        key = None if steps is None else _reduced_axis(gradient, other, total)
+        if steps is None or key is None:
+            continue
+        found = _output(gradient, exponential, total, steps, key, users)
+        if found is not None:
+            output, upstream = found
+            row_sum = (upstream * output).r(Ops.ADD, gradient.arg.axes)
+            value = total * row_sum.reshape(total.shape).cast(total.dtype)
+            table.update((x, value.reshape(x.shape)) for x in sums)
+
+
+def _products_below(root: UOp) -> Iterator[UOp]:
+    """The sums of products in an expression, outside of other reductions."""
+    for node in root.toposort(gate=lambda u: u.op is not Ops.REDUCE_AXIS):
+        if factors(node) is not None:
+            yield node
+
+
+def _reduced_axis(gradient: UOp, other: UOp, total: UOp) -> int | None:
+    """The axis of `gradient`, from which `other` is computed, that `total` reduces."""
+    roles = found = roles_of_product(gradient)
+    path = linear_path(other, gradient)
+    for below, node in itertools.pairwise(path):
+        found = moved(found, below, node)
+    if roles is None or found is None:
+        return None
+    role = found[total.arg.axes[0]]
+    axes = [i for i, x in enumerate(roles) if x == role]
+    return axes[0] if role and len(axes) == 1 else None
+
+
+def _output(
+    gradient: UOp,
+    exponential: UOp,
+    total: UOp,
+    steps: list[Step],
+    key: int,
+    users: dict[UOp, list[UOp]],
+) -> tuple[UOp, UOp] | None:
+    """The product of the weights with the values of `gradient`, and the gradient of it."""
+    pair = factors(gradient)
+    assert pair is not None, "the gradient of the weights is a product"
+    for values, upstream in (pair, pair[::-1]):
+        for product in users[values]:
+            for output in users.get(product, ()):
+                both = factors(output)
+                if both is None or values not in both or output.arg.axes != (key,):
+                    continue
+                weight = both[0] if both[1] is values else both[1]
+                mine = linear_steps(weight, exponential, total)
+                if mine is None or mine.count(None) != 1 or output.shape != upstream.src[0].shape:
+                    continue
+                if sorted(map(id, _operands(mine))) == sorted(map(id, _operands(steps))):
+                    return output, upstream.src[0]
+    return None
+
+
+def _operands(steps: list[Step]) -> list[object]:
+    """What identifies the steps: interned nodes, and one that names the op of each."""
+    return [x for step in steps if step is not None for x in step]
