@@ -25,6 +25,7 @@ LAYERS = (
         "memory_limit",
         "atomic_file",
         "diskcache",
+        "fast_dataclass",
         "fast_enum",
         "fetch",
         "measure",

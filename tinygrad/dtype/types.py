@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import builtins
 import functools
-from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, Union
 
+from tinygrad.fast_dataclass import dataclass
 from tinygrad.settings import DEFAULT_FLOAT
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class DType(metaclass=_Interned):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # copying and unpickling go through the constructor, which interns
-        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
 
     def __repr__(self) -> str:
         scalar = _NAMES.get(self.scalar(), self.scalar().name)

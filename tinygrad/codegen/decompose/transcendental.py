@@ -9,7 +9,6 @@ degree up, with the others fitted again after each.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinygrad.codegen.decompose.float_math import (
     absolute,
@@ -20,6 +19,7 @@ from tinygrad.codegen.decompose.float_math import (
     subtract,
 )
 from tinygrad.dtype import dtypes
+from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
