@@ -793,6 +793,16 @@ def the_second_of_two_tensors_is_written(wrap: Wrap) -> list[Any]:
     return [(step(x, y).tolist(), a.tolist(), b.tolist()) for x, y in pairs]
 
 
+def a_lazy_value_of_an_argument(wrap: Wrap) -> list[Any]:
+    x = numbers(4)
+    held = {"w": x}
+    step = wrap(lambda x: x + held["w"])
+    found = [step(x).tolist()]
+    held["w"] = x * 2
+    arguments = [x, x, numbers(5), x, numbers(6), numbers(7)]
+    return [*found, *(step(x).tolist() for x in arguments)]
+
+
 def a_leaf_and_an_argument(wrap: Wrap) -> list[Any]:
     w = Tensor([1.0, 2.0], requires_grad=True).realize()
     step = wrap(lambda x: ((x * w * x).sum().backward(), x * 1)[1])
@@ -827,6 +837,7 @@ def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
         one_tensor_twice,
         one_tensor_twice_that_is_written,
         the_second_of_two_tensors_is_written,
+        a_lazy_value_of_an_argument,
         a_leaf_and_an_argument,
         views_of_one_tensor,
         shards_of_one_tensor,

@@ -79,7 +79,7 @@ class Closure:
         self._assigned = {i for i, node in enumerate(inputs.nodes) if is_within(node, written)}
         # with these as an argument, the gradient by both is that of one tensor
         leaves = {view_base(x.uop) for x in survey.tensors() if x.requires_grad}
-        self._known = self._bases | leaves
+        self._known = self._bases | leaves | _memory_below(self._tensors)
         # the memory that no other input may be in
         self._apart = self._written | leaves
         self._aliases = self._aliases_of(inputs)
@@ -193,6 +193,12 @@ class _Used:
 
 def _nothing() -> None:
     return None
+
+
+def _memory_below(tensors: Iterable[Tensor]) -> set[UOp]:
+    """The BUFFERs that lazy tensors read; each call computes such tensors."""
+    lazy = [x.uop for x in tensors if not is_in_memory(x.uop)]
+    return {node for node in UOp.sink(*lazy).toposort() if node.op is Ops.BUFFER}
 
 
 def _is_followed(link: Link, named: dict[int, Tensor], recording: Recording) -> bool:
