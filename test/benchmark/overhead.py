@@ -1,13 +1,17 @@
-"""Python overhead: ops on Tensors, and building and scheduling a transformer's training step."""
+"""Python overhead: ops on small Tensors, realizing and writing them, replaying a captured function,
+and building and scheduling a transformer's training step.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 from test.benchmark.measure import Benchmark, median_ms, random_tensors
 from test.models.transformer import Transformer
-from tinygrad import Tensor, nn
+from tinygrad import Tensor, TinyJit, nn
 
 OPS = 1000
 BATCH, SEQ, VOCAB = 2, 64, 512
@@ -38,6 +42,58 @@ def torch_add_ops() -> float:
         return y
 
     return median_ms(chain)
+
+
+def repeated(statement: Callable[[], object]) -> float:
+    """Milliseconds for 1000 runs of a statement, so microseconds for one."""
+
+    def run() -> None:
+        for _ in range(OPS):
+            statement()
+
+    return median_ms(run)
+
+
+def realize_computed() -> float:
+    (x,) = random_tensors((4, 4))
+
+    def realize() -> None:
+        (x + 1).realize()
+
+    return repeated(realize)
+
+
+def realize_again() -> float:
+    (x,) = random_tensors((4, 4))
+    return repeated(x.realize)
+
+
+def assign() -> float:
+    x, y = random_tensors((4, 4), (4, 4))
+    return repeated(lambda: x.assign(y).realize())
+
+
+def set_item() -> float:
+    (x,) = random_tensors((64,))
+    return repeated(lambda: x.__setitem__(5, 1))
+
+
+def replay() -> float:
+    (x,) = random_tensors((4, 4))
+    function = TinyJit(lambda x: (x + 1).realize())
+    return repeated(lambda: function(x))
+
+
+def torch_statement(run: Callable[[Any, Any], object]) -> Callable[[], float]:
+    """The same with two torch tensors."""
+
+    def measure() -> float:
+        import torch
+
+        x, y = torch.randn(8, 8), torch.randn(8, 8)
+        return repeated(lambda: run(x, y))
+
+    return measure
 
 
 class Step:
@@ -73,6 +129,11 @@ def schedule_again() -> float:
 
 BENCHMARKS = [
     Benchmark("1000 Tensor ops", add_ops, torch_add_ops),
+    Benchmark("1000 small realizes", realize_computed, torch_statement(lambda x, y: x + 1)),
+    Benchmark("1000 realizes of stored", realize_again),
+    Benchmark("1000 small assigns", assign, torch_statement(lambda x, y: x.copy_(y))),
+    Benchmark("1000 x[5] = 1", set_item, torch_statement(lambda x, y: x.__setitem__(5, 1))),
+    Benchmark("1000 small replays", replay),
     Benchmark("transformer fwd+bwd, build", lambda: median_ms(Step().build, repeats=3, warmup=1)),
     Benchmark("transformer fwd+bwd, schedule", lambda: Step().schedule_ms()),
     Benchmark("transformer fwd+bwd, again", schedule_again),
