@@ -1,8 +1,7 @@
 """Dtypes on the device: conversions, bitcasts, arithmetic, promotion, in-place operators.
 
-The oracles are numpy and ml_dtypes. Unlike ml_dtypes', 8-bit floats saturate. A float whose integer
-part does not fit the integer type wraps around if int32 holds it, or int64 for wider types; results
-for larger floats, infinities and NaN depend on the device.
+The oracles are numpy and ml_dtypes. Unlike ml_dtypes', 8-bit floats saturate, and so do floats that
+are cast to integers; NaN becomes 0.
 """
 
 from __future__ import annotations
@@ -57,26 +56,20 @@ def values_of(dtype: DType) -> Array:
         return np.concatenate([bits, np.array(EDGES).astype(kind)])
 
 
-def converted(values: Array, target: DType) -> tuple[Array, Array]:
-    """Values in another type, and a mask of defined conversions."""
+def converted(values: Array, target: DType) -> Array:
+    """Values in another type."""
     kind = numpy_dtype(target)
-    defined = np.ones(values.shape, bool)
     is_float = values.dtype.kind not in "biu"
     with np.errstate(all="ignore"):
         if is_float and dtypes.is_int(target):
-            whole = values.astype(np.float64)
-            narrow = kind.itemsize < 4 or target is dtypes.int32
-            limit = 2.0**31 if narrow else 2.0**63
-            above = 2 * limit if target is dtypes.uint64 else limit
-            defined = (whole > -limit - narrow) & (whole < above)
-            modulus = 1 << (8 * kind.itemsize)
-            wrapped = [int(x) % modulus for x in np.where(defined, whole, 0)]
-            return np.array(wrapped, f"u{kind.itemsize}").view(kind), defined
+            low, high = int(dtypes.min(target)), int(dtypes.max(target))
+            limited = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=high, neginf=low)
+            return np.array([max(low, min(int(x), high)) for x in limited.tolist()], kind)
         if target in dtypes.fp8s:
             limit = float(ml_dtypes.finfo(kind).max)
             values = values.astype(np.float32)
             values = np.where(np.isinf(values), values, np.clip(values, -limit, limit))
-        return values.astype(kind), defined
+        return values.astype(kind)
 
 
 def assert_same(found: Array, expected: Array) -> None:
@@ -101,18 +94,27 @@ def test_conversions_to_every_dtype(source: DType) -> None:
     values = values_of(source)
     x = Tensor(values).realize()
     for target in dtypes.all:
-        expected, defined = converted(values, target)
         found = x.cast(target)
         assert found.dtype is target
-        assert_same(found.numpy()[defined], expected[defined])
+        assert_same(found.numpy(), converted(values, target))
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("target", dtypes.all, ids=repr)
 def test_conversions_of_constants_equal_those_of_memory(target: DType) -> None:
-    for value in (0, -1, 300, 2.5, -2.5, -0.0, 1e-8, 464.5, 1e5):
+    values = (0, -1, 300, 2.5, -2.5, -0.0, 1e-8, 464.5, 1e5, 1e10, -1e30, math.inf, -math.inf)
+    for value in (*values, math.nan):
         stored = Tensor([value]).realize().cast(target)
         assert_same(Tensor(value).cast(target).numpy(), stored.numpy()[0])
+        assert_same(Tensor.full((2,), value).cast(target).numpy()[1], stored.numpy()[0])
+
+
+def test_integers_in_floats_saturate_when_they_are_cast_to_narrow_integers() -> None:
+    # two casts must not become one, which would wrap around
+    x = Tensor([-1, 127, 200, 300, -300], dtype=dtypes.int16).realize()
+    assert x.float().cast(dtypes.uint8).tolist() == [0, 127, 200, 255, 0]
+    assert x.float().cast(dtypes.int8).tolist() == [-1, 127, 127, 127, -128]
+    assert x.cast(dtypes.uint8).tolist() == [255, 127, 200, 44, 212]
 
 
 @pytest.mark.parametrize("source", [d for d in dtypes.all if d is not dtypes.bool], ids=repr)
@@ -147,7 +149,7 @@ def test_arithmetic_of_floats_is_rounded_to_the_dtype(dtype: DType) -> None:
     x, y = Tensor(a).realize(), Tensor(b).realize()
     wide = np.float64 if dtype is dtypes.float64 else np.float32
     for function in (operator.add, operator.sub, operator.mul, operator.truediv):
-        expected, _ = converted(function(a.astype(wide), b.astype(wide)), dtype)
+        expected = converted(function(a.astype(wide), b.astype(wide)), dtype)
         found = function(x, y)
         assert found.dtype is dtype
         assert_same(found.numpy(), expected)
@@ -164,7 +166,7 @@ def test_sums_are_accumulated_in_the_wide_type(dtype: DType) -> None:
     kind = wide if dtypes.is_bool(dtype) or dtypes.is_int(dtype) else dtype
     found = x.sum(axis=1)
     assert found.dtype is kind
-    expected, _ = converted(np.full(3, 600.0), kind)
+    expected = converted(np.full(3, 600), kind)
     assert_same(found.numpy(), expected)
     assert x.sum(axis=1, dtype=dtypes.float32).tolist() == [600] * 3
     assert x.max(axis=1).tolist() == [1] * 3
@@ -178,7 +180,7 @@ def test_matrix_products(dtype: DType) -> None:
         a, b = a > 1, b > 1
     x, y = Tensor(a).cast(dtype).realize(), Tensor(b).cast(dtype).realize()
     # sums of small integers are exact before they are rounded
-    expected, _ = converted(a @ b, dtype)
+    expected = converted(a @ b, dtype)
     found = x @ y
     assert found.dtype is dtype
     assert_same(found.numpy(), expected)
@@ -227,6 +229,39 @@ def test_floor_division_and_the_sign_of_the_remainder(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
+def test_shifts_by_the_width_or_more_shift_all_bits_out(dtype: DType) -> None:
+    width, is_signed = dtype.itemsize * 8, dtype in dtypes.sints
+    numbers = [1, 77, int(dtypes.max(dtype)), int(dtypes.min(dtype))]
+    counts = [0, 1, width - 1, width, width + 1, 100, *([-1, -width] if is_signed else [])]
+    x, n = Tensor(numbers, dtype=dtype).realize(), Tensor(counts, dtype=dtype).realize()
+    left = [[(a << b) % (1 << width) if 0 <= b < width else 0 for b in counts] for a in numbers]
+    right = [[a >> (b if 0 <= b < width else width) for b in counts] for a in numbers]
+    modulus = np.array(left, np.uint64).astype(numpy_dtype(dtype))
+    rows = x.reshape(-1, 1)
+    np.testing.assert_array_equal((rows << n).numpy(), modulus)
+    np.testing.assert_array_equal((rows >> n).numpy(), np.array(right, numpy_dtype(dtype)))
+    # a constant count, and constants
+    for column, count in enumerate(counts[:6]):
+        for found in (x << count, Tensor.full((4,), 1, dtype=dtype) * x << count):
+            np.testing.assert_array_equal(found.numpy(), modulus[:, column])
+        assert (x >> count).tolist() == [row[column] for row in right]
+        assert (Tensor.full((2,), 77, dtype=dtype) >> count).tolist() == [right[1][column]] * 2
+
+
+def test_the_sign_of_zero_is_that_of_ieee_arithmetic() -> None:
+    x = Tensor([-0.0, 0.0]).realize()
+    for found, expected in (
+        (x + 0.0, [0.0, 0.0]),
+        (x - 0.0, [-0.0, 0.0]),
+        (0.0 - x, [0.0, 0.0]),
+        (-x, [0.0, -0.0]),
+        (x * -1 + 0.0, [0.0, 0.0]),
+        (1 / (x + 0.0), [math.inf, math.inf]),
+    ):
+        assert_same(found.numpy(), np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
 def test_division_by_zero_is_not_an_exception(dtype: DType) -> None:
     x, zero = Tensor([7, 0], dtype=dtype).realize(), Tensor([0, 0], dtype=dtype).realize()
     assert x.idiv(zero).tolist() == (x // zero).tolist() == [0, 0]
@@ -238,13 +273,36 @@ def test_division_by_zero_is_not_an_exception(dtype: DType) -> None:
         assert (Tensor([least], dtype=dtype).realize() % Tensor([-1], dtype=dtype)).item() == 0
 
 
-def test_floor_division_of_floats_rounds_like_pythons() -> None:
-    a, b = np.array(list(itertools.product((-7.5, -1.0, 2.0, 7.5), (-2.0, 0.5, 3.0)))).T
-    x, y = Tensor(a).realize(), Tensor(b).realize()
-    assert_same((x // y).numpy(), np.floor(a / b))
-    np.testing.assert_allclose((x % y).numpy(), a % b, atol=0)
+REMAINDER_EDGES = [0.0, -0.0, 5, 6, -7.5, 0.1, -0.1, 1e7, 3, -2, 0.5, 1e30, 3e38, 1e-30, 1e-45]
+REMAINDER_EDGES += [-1e-45, 2.0**24 + 1, math.inf, -math.inf, math.nan]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64], ids=repr)
+def test_floor_division_and_remainder_of_floats_are_those_of_numpy(dtype: DType) -> None:
+    kind = numpy_dtype(dtype)
+    rng = np.random.default_rng(2)
+    with np.errstate(all="ignore"):
+        edges = np.array(REMAINDER_EDGES + [1e300] * (dtype is dtypes.float64)).astype(kind)
+        a, b = (x.ravel() for x in np.meshgrid(edges, edges))
+        a = np.concatenate([a, (rng.standard_normal(500) * 1000).astype(kind)])
+        b = np.concatenate([b, rng.standard_normal(500).astype(kind)])
+        x, y = Tensor(a).realize(), Tensor(b).realize()
+        assert_same((x % y).numpy(), a % b)
+        assert_same((x // y).numpy(), a // b)
+        for divisor in (0.1, 2.0, -0.25, 6.2831853, math.inf, 0.0):
+            assert_same((x % divisor).numpy(), a % kind.type(divisor))
+            assert_same((x // divisor).numpy(), a // kind.type(divisor))
     with pytest.raises(TypeError, match="idiv takes integers"):
         x.idiv(y)
+
+
+def test_remainders_of_constants_are_those_of_memory() -> None:
+    for a, b in itertools.product((1e7, 6.0, -5.0, -0.0, math.inf), (0.1, math.inf, 0.0, -3.0)):
+        x, y = Tensor([a]).realize(), Tensor([b]).realize()
+        assert_same((Tensor(a) % b).numpy(), (x % y).numpy()[0])
+        assert_same((Tensor(a) // b).numpy(), (x // y).numpy()[0])
+    assert (5 % Tensor([math.inf])).tolist() == [5]
+    assert (6 // Tensor([0.1])).tolist() == [59]
 
 
 @pytest.mark.parametrize("signed", dtypes.sints, ids=repr)

@@ -16,7 +16,7 @@ loop2:
   %v11 = load <16 x float>, ptr %v10, align 4
   %v12 = getelementptr float, ptr %data2, i64 %v8
   %v13 = load <16 x float>, ptr %v12, align 4
-  %v14 = fadd nsz contract <16 x float> %v11, %v13
+  %v14 = fadd contract <16 x float> %v11, %v13
   store <16 x float> %v14, ptr %v9, align 4
   br label %next3
 next3:

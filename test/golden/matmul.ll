@@ -126,7 +126,7 @@ loop76:
   %v83 = add i64 %v63, %v82
   %v84 = getelementptr float, ptr %scratch0, i64 %v83
   %v85 = load <16 x float>, ptr %v84, align 4
-  %v86 = fmul nsz contract <16 x float> %v74, %v85
+  %v86 = fmul contract <16 x float> %v74, %v85
   %v87 = fadd reassoc nsz contract <16 x float> %v81, %v86
   store <16 x float> %v87, ptr %v80, align 64
   br label %next77

@@ -205,7 +205,7 @@ loop138:
   %v145 = add i64 %v103, %v144
   %v146 = getelementptr float, ptr %scratch0, i64 %v145
   %v147 = load <16 x float>, ptr %v146, align 4
-  %v148 = fmul nsz contract <16 x float> %v136, %v147
+  %v148 = fmul contract <16 x float> %v136, %v147
   %v149 = fadd reassoc nsz contract <16 x float> %v143, %v148
   store <16 x float> %v149, ptr %v142, align 64
   br label %next139

@@ -291,7 +291,9 @@ def test_inexact_rewrites_are_not_applied(expression: UOp) -> None:
         (Ops.IDIV, dtypes.int32, (-(2**31), -1), -(2**31)),
         (Ops.SHL, dtypes.int32, (1, 31), -(2**31)),
         (Ops.SHR, dtypes.int32, (-8, 1), -4),
-        (Ops.SHL, dtypes.int32, (1, 32), None),
+        (Ops.SHL, dtypes.int32, (1, 32), 0),
+        (Ops.SHR, dtypes.int32, (-8, 32), -1),
+        (Ops.SHR, dtypes.uint32, (8, 40), 0),
         (Ops.POW, dtypes.int32, (3, 4), 81),
         (Ops.POW, dtypes.int32, (3, -1), None),
         (Ops.POW, dtypes.int32, (3, 10**9), pow(3, 10**9, 2**32)),
@@ -350,6 +352,10 @@ def test_constants_are_computed_as_the_dtype_does(
         (1e300, dtypes.float64, dtypes.float32, math.inf),
         (0.5, dtypes.float32, dtypes.bool, True),
         (7, dtypes.index, dtypes.int32, 7),
+        (math.nan, dtypes.float32, dtypes.int32, 0),
+        (math.inf, dtypes.float32, dtypes.int64, 2**63 - 1),
+        (3e9, dtypes.float32, dtypes.int32, 2**31 - 1),
+        (-1.0, dtypes.float32, dtypes.uint8, 0),
     ],
 )
 def test_a_cast_constant_is_a_constant(
@@ -360,10 +366,12 @@ def test_a_cast_constant_is_a_constant(
     assert found.arg == expected
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 3e9])
-def test_a_cast_out_of_range_is_left_to_the_device(value: float) -> None:
-    target = dtypes.uint8 if value < 0 else dtypes.int32
-    assert UOp.const(dtypes.float32, value).cast(target).simplify().op is Ops.CAST
+def test_a_cast_of_an_integer_in_a_float_saturates() -> None:
+    x = UOp.variable("x", -5, 300, dtypes.int16).cast(dtypes.float32)
+    assert x.cast(dtypes.uint8).simplify().src[0].op is Ops.CAST
+    assert x.cast(dtypes.int32).simplify().src[0].op is Ops.DEFINE_VAR
+    assert x.cast(dtypes.uint8).bounds == (0, 255)
+    assert x.cast(dtypes.int8).bounds == (-5, 127)
 
 
 def test_a_bitcast_constant_is_a_constant() -> None:

@@ -39,6 +39,16 @@ truncate: dict[DType, Callable[[Any], Any]] = {
 integers wrap around, floats round to nearest, ties to even."""
 
 
+def saturate(value: float, dtype: DType) -> int:
+    """A float as an integer of `dtype`: rounded toward zero, the nearest limit if it is out of
+    range, 0 for NaN.
+    """
+    if value != value:
+        return 0
+    low, high = dtypes.min(dtype), dtypes.max(dtype)
+    return int(min(max(value, low), high))
+
+
 def is_stored_as_bits(dtype: DType) -> bool:
     """Whether arrays hold the bits as unsigned integers, as numpy has no such type."""
     return dtypes.is_float(dtype) and dtype.fmt is None

@@ -112,7 +112,7 @@ def _sources(node: UOp, definitions: dict[UOp, UOp]) -> tuple[UOp, ...]:
     if custom is not None:
         return custom.sources
     op = node.op
-    if op in _STOPS or (op is Ops.CAST and not dtypes.is_float(node.dtype)):
+    if op in _STOPS or (op in _STOPS_OF_INTEGERS and not dtypes.is_float(node.dtype)):
         return ()
     return node.src
 
@@ -199,6 +199,11 @@ def _fdiv(g: UOp, y: UOp) -> Gradients:
     b = y.src[1]
     by_a = g.alu(Ops.FDIV, b)
     return by_a, by_a * y * _number(y, -1)
+
+
+def _mod(g: UOp, y: UOp) -> Gradients:
+    a, b = y.src
+    return g, g * a.alu(Ops.FDIV, b).alu(Ops.TRUNC) * _number(y, -1)
 
 
 def _pow(g: UOp, y: UOp) -> Gradients:
@@ -423,9 +428,10 @@ def _scatter_max(g: UOp, y: UOp) -> Gradients:
 
 # ops that no gradient passes
 _STOPS = GroupOp.Comparison | {
-    *(Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
+    *(Ops.IDIV, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
     *(Ops.THREEFRY, Ops.TRUNC, Ops.BITCAST, Ops.DETACH),
 }
+_STOPS_OF_INTEGERS = {Ops.CAST, Ops.MOD}
 
 RULES: dict[Ops, GradientRule] = {
     **dict.fromkeys(_STOPS, _none),
@@ -440,6 +446,7 @@ RULES: dict[Ops, GradientRule] = {
     Ops.SUB: lambda g, y: (g, g * _number(g, -1)),
     Ops.MUL: _mul,
     Ops.FDIV: _fdiv,
+    Ops.MOD: _mod,
     Ops.POW: _pow,
     Ops.MAX: _max,
     Ops.WHERE: _where,

@@ -152,12 +152,11 @@ class ArithmeticMixin(TensorCore):
             quotient = _floor_division(a, b) if rounding_mode == "floor" else a.alu(Ops.IDIV, b)
             return self._result(quotient, x)
         dtype = least_upper_float(a.dtype)
-        quotient = _quotient(a.cast(dtype), b.cast(dtype))
+        a, b = a.cast(dtype), b.cast(dtype)
         if rounding_mode == "floor":
-            quotient = floor_of(quotient)
-        elif rounding_mode == "trunc":
-            quotient = quotient.alu(Ops.TRUNC)
-        return self._result(quotient, x)
+            return self._result(_floor_division_of_floats(a, b), x)
+        quotient = _quotient(a, b)
+        return self._result(quotient.alu(Ops.TRUNC) if rounding_mode else quotient, x)
 
     def idiv(self, x: Any, reverse: bool = False) -> Self:
         """Integer division, rounded toward zero. Raises TypeError for floats.
@@ -173,19 +172,23 @@ class ArithmeticMixin(TensorCore):
     def mod(self, x: Any, reverse: bool = False) -> Self:
         """Remainder of floor division, with the sign of `x`: `self - floor(self / x) * x`.
 
+        That of floats is exact, as Python's and numpy's.
+
         >>> Tensor([-4, 7, 5, -7]).mod(Tensor([2, -3, 8, 3])).tolist()
         [0, -2, 5, 2]
         """
         a, b = self._operands(x, reverse, "MOD")
-        if dtypes.is_float(a.dtype):
-            whole = floor_of(_quotient(a, b))
-            return self._result(a + whole * b * const_node(-1, b.dtype), x)
         rest = a.alu(Ops.MOD, b)
         if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
             return self._result(rest, x)
         zero = const_node(0, b.dtype)
         differs = rest.ne(zero) & (rest < zero).ne(b < zero)
-        return self._result(rest + differs.where(b, zero), x)
+        if not dtypes.is_float(a.dtype):
+            return self._result(rest + differs.where(b, zero), x)
+        # a remainder of zero has the sign of the divisor
+        signed_zero = (b < zero).where(const_node(-0.0, b.dtype), zero)
+        rest = rest.eq(zero).where(signed_zero, rest)
+        return self._result(differs.where(rest + b, rest), x)
 
     def pow(self, x: Any, reverse: bool = False) -> Self:
         """Power: `self ** x`. Integers to an integer power are integers, and wrap around.
@@ -260,7 +263,7 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.XOR, ones, False)
 
     def lshift(self, x: Any, reverse: bool = False) -> Self:
-        """Left shift: `self << x`.
+        """Left shift: `self << x`. By the width of the dtype or more, or a negative number, it is 0.
 
         >>> Tensor([1, 3, 31], dtype=dtypes.uint8).lshift(2).tolist()
         [4, 12, 124]
@@ -268,7 +271,10 @@ class ArithmeticMixin(TensorCore):
         return self._bits(Ops.SHL, x, reverse)
 
     def rshift(self, x: Any, reverse: bool = False) -> Self:
-        """Right shift: `self >> x`.
+        """Right shift: `self >> x`, which keeps the sign.
+
+        By the width of the dtype or more, or by a negative number, it is 0 or, if `self` is
+        negative, -1.
 
         >>> Tensor([4, 13, 125], dtype=dtypes.uint8).rshift(2).tolist()
         [1, 3, 31]
@@ -320,6 +326,27 @@ def _floor_division(a: UOp, b: UOp) -> UOp:
     differs = (a < zero).ne(b < zero)
     lower = inexact & differs & b.ne(zero)
     return quotient + lower.where(const_node(-1, a.dtype), zero)
+
+
+def _floor_division_of_floats(a: UOp, b: UOp) -> UOp:
+    """Floats divided and rounded down, as in Python: exact, by the remainder. NaN if `a` is
+    infinite; division by zero gives an infinity or NaN. There is no gradient.
+    """
+    if a.dtype.itemsize < dtypes.float32.itemsize:
+        wide = dtypes.float32
+        return _floor_division_of_floats(a.cast(wide), b.cast(wide)).cast(a.dtype)
+    a, b = a.detach(), b.detach()
+    zero, one = const_node(0, a.dtype), const_node(1, a.dtype)
+    rest, quotient = a.alu(Ops.MOD, b), _quotient(a, b)
+    differs = rest.ne(zero) & (rest < zero).ne(b < zero)
+    minus = const_node(-1, a.dtype)
+    # an integer but for rounding
+    nearly = (a + rest * minus).alu(Ops.FDIV, b) + differs.where(minus, zero)
+    below = floor_of(nearly)
+    whole = (const_node(0.5, a.dtype) < nearly + below * minus).where(below + one, below)
+    # zero has the sign of the quotient
+    whole = whole.eq(zero).where(quotient * zero, whole)
+    return b.eq(zero).where(quotient, whole)
 
 
 def _constant_power(base: UOp, exponent: float) -> UOp:

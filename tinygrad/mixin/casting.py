@@ -2,8 +2,8 @@
 
 Floats round to nearest, ties to even, and keep subnormals. Overflow gives infinity, in 8-bit floats
 the maximum. float64 is cast to bfloat16 and to 8-bit floats by way of float32. Floats are cast to
-integers toward zero. Integers out of range wrap around as long as int32 holds the value, or int64
-for uint32 and wider dtypes; other values, infinities and NaN depend on the device.
+integers toward zero; values out of range saturate, and NaN becomes 0, on every device. Integers are
+cast to narrower ones modulo their range.
 
 The methods have the names of the dtypes, and would hide Python's in other methods of the class:
 nothing else is in it.

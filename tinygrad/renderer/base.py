@@ -20,8 +20,11 @@ renderer walks it once and names every node that has a value.
 - `VECTORIZE` with one source is a splat, with several it builds a vector of them. `GEP` (arg: lane)
   extracts a lane, or shuffles several into a new vector. `REDUCE(vector)` without ranges reduces
   the lanes by its arg.
-- All operands of an ALU op have the same number of lanes. IDIV and MOD truncate toward zero.
-  `MULACC(a, b, c)` is `a * b + c`.
+- All operands of an ALU op have the same number of lanes. IDIV and MOD truncate toward zero;
+  MOD of floats, which are float64, is exact. `MULACC(a, b, c)` is `a * b + c`. A shift is by less
+  than the width.
+- A CAST of a float to an integer rounds toward zero, saturates, and is 0 for NaN; `cast_is_exact`
+  tells where the bounds of the float prove that nothing has to be saturated.
 """
 
 from __future__ import annotations
@@ -114,6 +117,11 @@ LOOP_NAMES = {
 def memory_dtype(dtype: DType) -> DType:
     """The dtype of a value in memory, where a bool is a byte."""
     return dtypes.uint8.vec(dtype.count) if dtypes.is_bool(dtype) else dtype
+
+
+def cast_is_exact(source: UOp, target: DType) -> bool:
+    """Whether a CAST of a float to an integer type needs no saturation, by the float's bounds."""
+    return bool(dtypes.min(target) <= source.vmin and source.vmax <= dtypes.max(target))
 
 
 def pointer_of(address: UOp) -> UOp:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tinygrad.dtype import DType, dtypes, truncate
+from tinygrad.dtype import DType, dtypes, saturate, truncate
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
@@ -139,7 +139,7 @@ def _idiv(node: Node) -> Bounds | None:
 
 def _mod(node: Node) -> Bounds | None:
     a, b, c, d = _operand_bounds(node)
-    if c <= 0 <= d:
+    if c <= 0 <= d or not _is_exact(node):
         return None
     if c == d and cdiv(a, c) == cdiv(b, c):
         return cmod(a, c), cmod(b, c)
@@ -249,6 +249,8 @@ def _cast(node: Node) -> Bounds | None:
         return (low > 0 or high < 0), not low == high == 0
     if dtypes.is_float(target):
         return truncate[target](float(low)), truncate[target](float(high))
+    if low.__class__ is float:
+        return saturate(low, target), saturate(high, target)
     return int(low), int(high)
 
 

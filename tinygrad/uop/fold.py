@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from tinygrad.dtype import ConstType, DType, dtypes, truncate
+from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
@@ -22,8 +22,8 @@ _INFINITY = float("inf")
 def exec_alu(op: Ops, dtype: DType, operands: tuple[Any, ...]) -> ConstType | None:
     """`op` on Python numbers, in the scalar `dtype`; of a comparison, the dtype of the operands.
 
-    An integer divided by zero is 0, as with `cdiv`. The result is None where it is undefined: for a
-    shift by more than the width, or an integer to a negative power.
+    An integer divided by zero is 0, as with `cdiv`. A shift by the width or more, or by a negative
+    number, shifts all bits out. The result is None for an integer to a negative power.
     """
     if op in _COMPARISONS:
         return _COMPARISONS[op](*operands)
@@ -53,15 +53,13 @@ def fold_constants(u: Node) -> Node | None:
 
 
 def fold_cast(u: Node) -> Node | None:
-    """A CAST of a CONST is a CONST, unless a float is out of range of an integer type."""
+    """A CAST of a CONST is a CONST; a float saturates in an integer type."""
     value = constant_value(u.src[0])
     target = u.dtype
     if target.count > 1:
         return None
     if isinstance(value, float) and dtypes.is_int(target):
-        if not dtypes.min(target) <= value <= dtypes.max(target):
-            return None
-        value = int(value)
+        value = saturate(value, target)
     convert = truncate.get(target)
     return u.const_like(value if convert is None else convert(value))
 
@@ -125,6 +123,12 @@ def _power(x: float, y: float) -> float:
         return math.copysign(_INFINITY, x) if odd else _INFINITY
 
 
+def _remainder(x: float, y: float) -> float:
+    if math.isinf(x) or y == 0:
+        return math.nan
+    return math.fmod(x, y)
+
+
 def _maximum(x: float, y: float) -> float:
     """The larger; NaN if either is."""
     if x != x or y != y:
@@ -140,9 +144,10 @@ def _integer_power(dtype: DType, x: int, y: int) -> int | None:
     return None if y < 0 else pow(x, y, 1 << dtype.itemsize * 8)
 
 
-def _shift(dtype: DType, x: int, y: int, left: bool) -> int | None:
-    if not 0 <= y < dtype.itemsize * 8:
-        return None
+def _shift(dtype: DType, x: int, y: int, left: bool) -> int:
+    width = dtype.itemsize * 8
+    if not 0 <= y < width:
+        return -1 if x < 0 and not left else 0
     return x << y if left else x >> y
 
 
@@ -169,6 +174,7 @@ _FLOAT: dict[Ops, Callable[..., Any]] = _SHARED | {
     Ops.RECIPROCAL: lambda dtype, x: _divide(1.0, x),
     Ops.TRUNC: lambda dtype, x: _truncate_float(x),
     Ops.FDIV: lambda dtype, x, y: _divide(x, y),
+    Ops.MOD: lambda dtype, x, y: _remainder(x, y),
     Ops.MAX: lambda dtype, x, y: _maximum(x, y),
     Ops.POW: lambda dtype, x, y: _power(x, y),
 }

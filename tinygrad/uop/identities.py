@@ -102,7 +102,7 @@ def _is_normal(value: float, dtype: DType) -> bool:
 
 def divide_integer(u: Node, x: Node, y: Node) -> Node | None:
     """`x // 1` is `x`, `x // -1` is `-x`, `0 // y` is 0, and `x // x` is 1 where `x` is not 0."""
-    if y.op is Ops.CONST and y.arg in (1, -1):
+    if _is_unit(y):
         return x if y.arg == 1 else u.replace(op=Ops.MUL)
     if x.op is Ops.CONST and x.arg == 0:
         return u.const_like(0)
@@ -110,9 +110,16 @@ def divide_integer(u: Node, x: Node, y: Node) -> Node | None:
     return u.const_like(1) if x is y and (low > 0 or high < 0) else None
 
 
+def _is_unit(y: Node) -> bool:
+    """Whether `y` is the constant 1 or -1; an unsigned -1 is the maximum."""
+    return y.op is Ops.CONST and constant_value(y) in (1, -1)
+
+
 def remainder_integer(u: Node, x: Node, y: Node) -> Node | None:
-    """`x % 1`, `x % -1`, `x % x` and `0 % y` are 0."""
-    if x is y or (y.op is Ops.CONST and y.arg in (1, -1)) or (x.op is Ops.CONST and x.arg == 0):
+    """`x % 1`, `x % -1`, `x % x` and `0 % y` of integers are 0."""
+    if dtypes.is_float(u.dtype):
+        return None
+    if x is y or _is_unit(y) or (x.op is Ops.CONST and x.arg == 0):
         return u.const_like(0)
     return None
 

@@ -102,6 +102,9 @@ def cast_twice(u: Node, inner: Node, x: Node) -> Node | None:
     lossless = can_lossless_cast(source, middle) or (
         integers and fits_dtype(middle, x.bounds) and middle.count == 1
     )
+    if not integers and dtypes.is_int(source) and dtypes.is_int(target):
+        # a cast of a float saturates, one of an integer wraps around
+        lossless = lossless and fits_dtype(target, x.bounds)
     # two narrowing casts of integers drop the same bits as one
     narrowing = integers and dtypes.is_int(target) and target.itemsize <= middle.itemsize
     if not lossless and not (narrowing and dtypes.index not in (source, middle, target)):

@@ -21,7 +21,7 @@ Check = Callable[[Node], str | None]
 FLOAT_OPS = frozenset(
     {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV},
 )
-INTEGER_OPS = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR, Ops.THREEFRY})
+INTEGER_OPS = frozenset({Ops.IDIV, Ops.SHL, Ops.SHR, Ops.THREEFRY})
 BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 
 

@@ -12,6 +12,11 @@ from collections.abc import Callable
 
 from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, wide_arithmetic
+from tinygrad.codegen.decompose.remainder import (
+    is_power_of_two,
+    remainder,
+    remainder_by_power_of_two,
+)
 from tinygrad.codegen.decompose.sine import sin
 from tinygrad.codegen.decompose.threefry import threefry
 from tinygrad.codegen.decompose.transcendental import exp2, log2, power
@@ -40,13 +45,13 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
 
 @functools.cache
 def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
-    rules = constant_powers + wide_arithmetic + _replacements(operations)
+    rules = constant_powers + wide_arithmetic + remainders + _replacements(operations)
     if Ops.POW not in operations:
         float32_power = _power_in_float64 if dtypes.float64 in known else power
         rules += PatternMatcher([(_binary(Ops.POW, dtypes.float32), float32_power)])
     if Ops.FDIV in operations:
         rules += divisions
-    return rules + conversions + bool_arithmetic + power_of_two_divisions
+    return rules + bool_arithmetic + power_of_two_divisions + shifts
 
 
 @functools.cache
@@ -140,17 +145,6 @@ constant_powers = PatternMatcher(
 # ---- conversions, rounding, comparisons ----
 
 
-def _float_to_uint64(x: UOp, u: UOp) -> UOp:
-    """A conversion through int64, so that negative numbers wrap; targets differ in that.
-
-    A number of 2**63 or more is converted without its highest bit.
-    """
-    wide = x if x.dtype.scalar() in WIDE_FLOATS else x.cast(dtypes.float32)
-    fits = wide < 2.0**63
-    low = fits.where(wide, wide - 2.0**63).cast(dtypes.int64).cast(u.dtype)
-    return low ^ fits.where(u.const_like(0), u.const_like(1 << 63))
-
-
 def _trunc(x: UOp) -> UOp:
     """Truncation through an integer; a float too large to have a fraction is unchanged."""
     integer = dtypes.int32 if x.dtype.scalar() is dtypes.float32 else dtypes.int64
@@ -159,6 +153,14 @@ def _trunc(x: UOp) -> UOp:
     # converting a number out of range is undefined, so it is replaced by 0
     safe = has_fraction.where(x, x.const_like(0))
     return has_fraction.where(safe.cast(integer).cast(x.dtype), x)
+
+
+def _float_remainder(x: UOp, y: UOp) -> UOp | None:
+    """A remainder of float32, or by a power of two; targets have that of float64."""
+    divisor = splat_value(y)
+    if divisor is not None and is_power_of_two(divisor):
+        return remainder_by_power_of_two(x, float(divisor))
+    return remainder(x, y, divisor) if x.dtype.scalar() is dtypes.float32 else None
 
 
 def _float_maximum(x: UOp, y: UOp) -> UOp:
@@ -212,14 +214,7 @@ def _divide(x: UOp, y: UOp) -> UOp | None:
     return x.alu(Ops.FDIV, y) if free[x] <= free[y] else None
 
 
-conversions = PatternMatcher(
-    [
-        (
-            UPat(Ops.CAST, dtype=dtypes.uint64, src=(UPat.var("x", dtypes.floats),), name="u"),
-            _float_to_uint64,
-        )
-    ]
-)
+remainders = PatternMatcher([(_binary(Ops.MOD, WIDE_FLOATS), _float_remainder)])
 
 divisions = PatternMatcher(
     [
@@ -244,6 +239,23 @@ bool_arithmetic = PatternMatcher(
 )
 
 
+def _shift(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """A shift by any number as one by less than the width; the bits shifted in fill the rest."""
+    width = x.dtype.itemsize * 8 // x.dtype.count
+    if 0 <= y.vmin and y.vmax < width:
+        return None
+    within = y & (width - 1)
+    fits = y.eq(within)
+    if u.op is Ops.SHR and not dtypes.is_unsigned(x.dtype):
+        return u.replace(src=(x, fits.where(within, y.const_like(width - 1))))
+    return fits.where(u.replace(src=(x, within)), u.const_like(0))
+
+
+shifts = PatternMatcher(
+    [(UPat({Ops.SHL, Ops.SHR}, src=(UPat.var("x"), UPat.var("y")), name="u"), _shift)]
+)
+
+
 def _by_power_of_two(x: UOp, y: UOp, replacement: Callable[[UOp, int], UOp]) -> UOp | None:
     divisor = splat_value(y)
     if divisor is None or divisor <= 0 or not math.log2(divisor).is_integer() or x.vmin < 0:
@@ -258,7 +270,7 @@ power_of_two_divisions = PatternMatcher(
             lambda x, y: _by_power_of_two(x, y, lambda a, by: a >> (by.bit_length() - 1)),
         ),
         (
-            UPat(Ops.MOD, src=(UPat.var("x"), UPat.var("y"))),
+            _binary(Ops.MOD, INTEGERS),
             lambda x, y: _by_power_of_two(x, y, lambda a, by: a & (by - 1)),
         ),
     ]

@@ -14,6 +14,7 @@ CUDA_PRELUDE = """\
 #define __builtin_inff() __int_as_float(0x7f800000)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
+#define __builtin_fmod(x, y) fmod(x, y)
 #define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
-from tinygrad.renderer.base import memory_dtype
+from tinygrad.renderer.base import cast_is_exact, memory_dtype
 from tinygrad.renderer.cstyle.types import literal, mask_type, type_suffix
 from tinygrad.renderer.cstyle.vectors import safe_division
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
@@ -51,13 +51,17 @@ def write_alu(w: CWriter, u: UOp) -> None:
 
 
 def _arithmetic(w: CWriter, u: UOp) -> str:
+    text = _operation(w, u)
+    # C promotes narrower operands to int
+    return f"(({w.vectors.type(u.dtype)}){text})" if _is_promoted(u.dtype) else text
+
+
+def _operation(w: CWriter, u: UOp) -> str:
     src = [w.names[x] for x in u.src]
     if u.op in {Ops.IDIV, Ops.MOD}:
         return _division(w, u)
     if u.op in _BINARY:
-        text = f"({src[0]} {_BINARY[u.op]} {src[1]})"
-        # C promotes narrower operands to int
-        return f"(({w.vectors.type(u.dtype)}){text})" if _is_promoted(u.dtype) else text
+        return f"({src[0]} {_BINARY[u.op]} {src[1]})"
     if u.op is Ops.NEG:
         return f"(-{src[0]})"
     if u.op is Ops.MULACC:
@@ -75,6 +79,9 @@ def _is_promoted(dtype: DType) -> bool:
 
 def _division(w: CWriter, u: UOp) -> str:
     a, b = (w.names[x] for x in u.src)
+    if dtypes.is_float(u.dtype):
+        is_vector = u.dtype.count > 1
+        return w.vectors.remainder(u.dtype, a, b) if is_vector else f"__builtin_fmod({a}, {b})"
     operator = _BINARY[u.op]
     divisor = u.src[1]
     if divisor.vmin > 0 or divisor.vmax < -1:
@@ -138,27 +145,14 @@ def write_cast(w: CWriter, u: UOp) -> None:
 
 def _converted(w: CWriter, node: UOp, target: DType) -> str:
     value, source = w.names[node], node.dtype
+    if dtypes.is_float(source) and dtypes.is_int(target) and not cast_is_exact(node, target):
+        return w.vectors.saturate(source, target, value)
     if target.count == 1:
-        steps = [target] if _is_direct(source, target) else [_wide_integer(target), target]
-        return "".join(f"({w.vectors.type(t)})" for t in reversed(steps)) + value
+        return f"({w.vectors.type(target)}){value}"
     if is_mask(source):
         source = mask_type(source.count, w.mask_bytes[node])
         value = f"({value} & 1)"
-    if not _is_direct(source, target):
-        wide = _wide_integer(target).vec(target.count)
-        source, value = wide, w.vectors.convert(source, wide, value)
     return w.vectors.convert(source, target, value)
-
-
-def _is_direct(source: DType, target: DType) -> bool:
-    """Whether C defines the conversion for every value: a float out of range has to wrap."""
-    return not (dtypes.is_float(source) and dtypes.is_int(target))
-
-
-def _wide_integer(target: DType) -> DType:
-    """The integer type that a float passes through, so that values out of range wrap."""
-    scalar = target.scalar()
-    return dtypes.int32 if scalar.itemsize < 4 or scalar is dtypes.int32 else dtypes.int64
 
 
 def write_bitcast(w: CWriter, u: UOp) -> None:

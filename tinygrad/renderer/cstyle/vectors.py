@@ -7,7 +7,7 @@ A `VectorLibrary` renders vector expressions and collects the types and function
 
 from __future__ import annotations
 
-from tinygrad.dtype import DType
+from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.cstyle.types import SCALARS, is_unsigned, literal, mask_type, type_suffix
 from tinygrad.uop import Ops
 
@@ -71,6 +71,26 @@ class VectorLibrary:
             return value
         return f"__builtin_convertvector({value}, {self.type(target)})"
 
+    def saturate(self, source: DType, target: DType, value: str) -> str:
+        """Floats as integers, of values or of lanes, with those out of range saturated."""
+        a, b = source.scalar(), target.scalar()
+        scalar = self._define(
+            f"{type_suffix(b)}_saturated_{type_suffix(a)}",
+            SCALARS[b],
+            f"{SCALARS[a]} x",
+            f"return {saturated(a, b, 'x')};",
+        )
+        if target.count == 1:
+            return f"{scalar}({value})"
+        kind = self.type(target)
+        name = self._define(
+            f"{kind}_saturated_{self.type(source)}",
+            kind,
+            f"{self.type(source)} x",
+            f"{kind} y; {self._each(target)} y[i] = {scalar}(x[i]); return y;",
+        )
+        return f"{name}({value})"
+
     def bits(self, target: DType, value: str) -> str:
         """A bitcast to another vector type."""
         return f"(({self.type(target)}){value})"
@@ -108,6 +128,17 @@ class VectorLibrary:
             f"{kind} a, {kind} b",
             f"{self._each(dtype)} a[i] = {safe_division(dtype, operator, 'a[i]', 'b[i]')}; "
             "return a;",
+        )
+        return f"{name}({a}, {b})"
+
+    def remainder(self, dtype: DType, a: str, b: str) -> str:
+        """Lane-wise `fmod(a, b)` of float64."""
+        kind = self.type(dtype)
+        name = self._define(
+            f"{kind}_fmod",
+            kind,
+            f"{kind} a, {kind} b",
+            f"{self._each(dtype)} a[i] = __builtin_fmod(a[i], b[i]); return a;",
         )
         return f"{name}({a}, {b})"
 
@@ -190,6 +221,17 @@ class VectorLibrary:
         head = f"static inline {result} {name}({parameters})"
         self.functions.setdefault(name, f"{head} {{ {body} }}\n")
         return name
+
+
+def saturated(source: DType, target: DType, x: str) -> str:
+    """A scalar float as an integer: the nearest limit if it is out of range, 0 for NaN."""
+    low, high = int(dtypes.min(target)), int(dtypes.max(target))
+    # one more than the maximum is a power of two, which every float type holds
+    above, below = literal(source, high + 1), literal(source, low)
+    converted = f"{x} > {below} ? ({SCALARS[target]}){x} : {literal(target, low)}"
+    if low:
+        converted = f"{x} != {x} ? 0 : {converted}"
+    return f"{x} >= {above} ? {literal(target, high)} : {converted}"
 
 
 def safe_division(dtype: DType, operator: str, a: str, b: str) -> str:

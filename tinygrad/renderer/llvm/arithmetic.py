@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.base import pointer_of
+from tinygrad.dtype import DType, dtypes, truncate
+from tinygrad.renderer.base import cast_is_exact, pointer_of
 from tinygrad.renderer.llvm.types import (
     cast_steps,
     lane_reduction,
@@ -15,8 +15,8 @@ from tinygrad.renderer.llvm.writer import Writer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-# infinities and NaNs keep their meaning; a product and a sum may become an FMA
-FAST = "nsz contract "
+# infinities, NaNs and the sign of zero keep their meaning; a product and a sum may become an FMA
+FAST = "contract "
 # a reduction may be reassociated
 REORDER = "reassoc nsz contract "
 
@@ -97,6 +97,8 @@ def _float(w: Writer, u: UOp) -> str:
         return w.assign(f"fdiv {kind} {literal(u.dtype, 1.0)}, {w.names[u.src[0]]}")
     if u.op is Ops.NEG:
         return w.assign(f"fneg {w.operand(u.src[0])}")
+    if u.op is Ops.MOD:
+        return w.assign(f"frem {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     if u.op not in _FLOAT_INTRINSICS:
         raise NotImplementedError(f"LLVM IR cannot express {u.op.name} of {u.dtype!r}")
     name = f"llvm.{_FLOAT_INTRINSICS[u.op]}.{mangled(u.dtype)}"
@@ -165,12 +167,55 @@ def write_cast(w: Writer, u: UOp) -> None:
         zero = literal(source.dtype, 0.0 if dtypes.is_float(source.dtype) else 0)
         w.names[u] = w.assign(f"{form} {w.operand(source)}, {zero}")
         return
-    operand, kind = w.names[source], value_type(source.dtype)
-    for instruction, scalar in cast_steps(source.dtype, target):
+    saturates = dtypes.is_float(source.dtype) and dtypes.is_int(target)
+    if saturates and not cast_is_exact(source, target):
+        w.names[u] = _saturated(w, source, target)
+        return
+    w.names[u] = _converted(w, w.names[source], source.dtype, target)
+
+
+def _converted(w: Writer, operand: str, source: DType, target: DType) -> str:
+    kind = value_type(source)
+    for instruction, scalar in cast_steps(source, target):
         result = value_type(scalar.vec(target.count))
         operand = w.assign(f"{instruction} {kind} {operand} to {result}")
         kind = result
-    w.names[u] = operand
+    return operand
+
+
+def _saturated(w: Writer, source: UOp, target: DType) -> str:
+    """A float as an integer, with values out of range saturated, and 0 for NaN.
+
+    Not `llvm.fptosi.sat`, which has no vector form on x86.
+    """
+    x, dtype = w.names[source], source.dtype
+    if dtype.scalar() is dtypes.float16:
+        dtype = dtypes.float32.vec(dtype.count)
+        x = _converted(w, x, source.dtype, dtype)
+    low, high = int(dtypes.min(target)), int(dtypes.max(target))
+    if truncate[dtype.scalar()](high) == high:
+        # both limits are floats, so the float is clamped
+        if low:
+            x = _select(w, dtype, f"ord {x}, {x}", x, literal(dtype, 0.0))
+        x = _select(w, dtype, f"ogt {x}, {literal(dtype, low)}", x, literal(dtype, low))
+        x = _select(w, dtype, f"olt {x}, {literal(dtype, high)}", x, literal(dtype, high))
+        return _converted(w, x, dtype, target)
+    # out of range, the conversion is poison, which no select chooses
+    y = _converted(w, x, dtype, target)
+    y = _select(w, dtype, f"olt {x}, {literal(dtype, high + 1)}", y, literal(target, high), target)
+    y = _select(w, dtype, f"ogt {x}, {literal(dtype, low)}", y, literal(target, low), target)
+    return _select(w, dtype, f"ord {x}, {x}", y, literal(target, 0), target) if low else y
+
+
+def _select(
+    w: Writer, dtype: DType, test: str, yes: str, no: str, result: DType | None = None
+) -> str:
+    """`yes` where a comparison of floats holds, else `no`."""
+    kind = value_type(result or dtype)
+    condition, operands = test.split(" ", 1)
+    chosen = w.assign(f"fcmp {condition} {value_type(dtype)} {operands}")
+    mask = value_type(dtypes.bool.vec(dtype.count))
+    return w.assign(f"select {mask} {chosen}, {kind} {yes}, {kind} {no}")
 
 
 def write_bitcast(w: Writer, u: UOp) -> None:

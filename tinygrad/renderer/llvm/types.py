@@ -81,14 +81,15 @@ def _scalar_literal(dtype: DType, value: Any) -> str:
 def cast_steps(source: DType, target: DType) -> list[tuple[str, DType]]:
     """The instructions of a lane-wise conversion, each with its scalar result type.
 
-    A float is converted to a narrow integer through a wide one, so that values out of range wrap
-    as in numpy. Conversions to bool are comparisons, which the caller writes.
+    A float is converted to a narrow integer through a wide one, which has vector instructions; it
+    must be in range. Conversions to bool are comparisons, which the caller writes.
     """
     a, b = source.scalar(), target.scalar()
     if dtypes.is_float(a) and dtypes.is_float(b):
         return [("fpext" if b.itemsize > a.itemsize else "fptrunc", b)] if a is not b else []
     if dtypes.is_float(a):
-        assert b is not dtypes.uint64, "decomposed into a signed conversion"
+        if b is dtypes.uint64:
+            return [("fptoui", b)]
         wide = dtypes.int32 if b.itemsize < 4 or b is dtypes.int32 else dtypes.int64
         return [("fptosi", wide), *_integer_steps(wide, b)]
     if dtypes.is_float(b):
