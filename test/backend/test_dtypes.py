@@ -392,11 +392,68 @@ def test_numbers_take_the_dtype_of_the_tensor_if_it_is_of_their_kind(dtype: DTyp
     assert (x == 2.5).dtype is dtypes.bool
 
 
-def test_numbers_out_of_range_of_the_dtype_wrap_around() -> None:
-    x = Tensor([1], dtype=dtypes.uint8)
-    assert (x + 256).tolist() == [1]
-    assert (x - 2).tolist() == (x + -2).tolist() == [255]
+COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
+def test_comparisons_with_numbers_out_of_range_are_exact(dtype: DType) -> None:
+    low, high = int(dtypes.min(dtype)), int(dtypes.max(dtype))
+    values = [low, 0, 1, high]
+    x = Tensor(values, dtype=dtype).realize()
+    for number in (low - 1, low, -1, 0, 255, 256, high, high + 1, 2**70):
+        for compared in COMPARISONS:
+            assert compared(x, number).tolist() == [compared(v, number) for v in values]
+            assert compared(number, x).tolist() == [compared(number, v) for v in values]
+    assert x.clip(low - 5, high + 5).tolist() == x.maximum(low - 1).tolist() == values
+    assert x.minimum(high + 1).tolist() == values
+    assert x.clip(low - 5, 1).tolist() == [min(v, 1) for v in values]
+    assert x.isclose(2**70).tolist() == [False] * 4
+
+
+def test_numbers_that_the_dtype_cannot_hold_raise_or_are_used_as_they_are() -> None:
+    x, i = Tensor([1, 200], dtype=dtypes.uint8).realize(), Tensor([5, -7]).realize()
+    for refused in (
+        lambda: i + 2**40,
+        lambda: 2**40 - i,
+        lambda: x + 256,
+        lambda: x * 300,
+        lambda: x.maximum(300),
+        lambda: x.minimum(-1),
+        lambda: x.clip(300, 400),
+        lambda: x.where(300, x),
+        lambda: x.full_like(300),
+        lambda: x % 300,
+        lambda: Tensor.full((2,), 2**40),
+        lambda: Tensor.arange(2**31, 2**31 + 3),
+        lambda: Tensor([True]) + 2**40,
+    ):
+        with pytest.raises(ValueError, match="out of range|does not fit"):
+            refused()
+    # negative numbers beside unsigned types are modulo the range, as are results
+    assert (x - 2).tolist() == (x + -2).tolist() == [255, 198]
+    assert (x * -1).tolist() == (-x).tolist() == [255, 56]
     assert (Tensor([2**31 - 1]) + 1).tolist() == [-(2**31)]
+    # bit patterns
+    assert (i & 0xFFFFFFFF).tolist() == [5, -7]
+    assert (i ^ 0x80000000).tolist() == [5 - 2**31, 2**31 - 7]
+    # quotients are floats, and exponents and shifts are no operands
+    np.testing.assert_allclose((x / 300).numpy(), [1 / 300, 200 / 300], rtol=1e-6)
+    np.testing.assert_allclose((x / -2).numpy(), [-0.5, -100])
+    assert (x**300).tolist() == [1, 0]
+    assert (x << 300).tolist() == (x >> 300).tolist() == [0, 0]
+    # with a dtype that holds them
+    large = [2**31, 2**31 + 1, 2**31 + 2]
+    assert Tensor.arange(2**31, 2**31 + 3, dtype=dtypes.int64).tolist() == large
+    assert Tensor.arange(2**31, 2**31 + 3, dtype=dtypes.float64).tolist() == large
+    assert Tensor.full((2,), 2**40, dtype=dtypes.int64).tolist() == [2**40] * 2
+    assert (i.long() + 2**40).tolist() == [2**40 + 5, 2**40 - 7]
+
+
+def test_bits_of_a_tensor_that_requires_a_gradient_are_refused() -> None:
+    x = Tensor([1.0], requires_grad=True)
+    with pytest.raises(RuntimeError, match="bitcast to dtypes.int has no gradient"):
+        x.bitcast(dtypes.int32)
+    assert x.detach().bitcast(dtypes.int32).tolist() == [0x3F80_0000]
 
 
 # ---- in-place operators ----

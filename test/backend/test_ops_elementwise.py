@@ -165,6 +165,57 @@ def test_function_of_integers_and_bools(name: str) -> None:
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-6)
 
 
+FLAT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sign": lambda x, y: x.sign(),
+    "floor": lambda x, y: x.floor(),
+    "ceil": lambda x, y: x.ceil(),
+    "trunc": lambda x, y: x.trunc(),
+    "round": lambda x, y: x.round(),
+    "zeroth power": lambda x, y: x**0,
+    "floor division": lambda x, y: x // y,
+    "truncated division": lambda x, y: x.div(y, rounding_mode="trunc"),
+    "sign of the second": lambda x, y: Tensor([2.0, 3.0, 4.0]).copysign(x),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_the_gradient_of_a_constant_function_is_zero(name: str) -> None:
+    x, y = Tensor([-1.5, 0.0, 2.0], requires_grad=True), Tensor([1.0, -3.0, 0.7])
+    value = FLAT[name](x, y)
+    assert value.sum().gradient(x)[0].tolist() == [0, 0, 0]
+    # beside another function
+    assert (value + x * 3).sum().gradient(x)[0].tolist() == [3, 3, 3]
+
+
+def test_the_gradient_of_copysign_turns_with_the_sign() -> None:
+    x = Tensor([-1.5, 0.0, 2.0, 3.0], requires_grad=True)
+    copied = x.copysign(Tensor([1.0, -1.0, -2.0, 5.0]))
+    assert copied.sum().gradient(x)[0].tolist() == [-1, 0, -1, 1]
+
+
+def test_the_gradient_of_a_remainder() -> None:
+    x, y = Tensor([-1.5, 5.0, 7.3], requires_grad=True), Tensor([1.0, -1.5, -2.0])
+    y.requires_grad = True
+    by_x, by_y = (x % y).sum().gradient(x, y)
+    assert by_x.tolist() == [1, 1, 1]
+    assert by_y.tolist() == [2, 4, 4]
+
+
+def test_the_inverse_hyperbolic_cosine_is_nan_outside_its_domain() -> None:
+    x = Tensor([0.5, -2.0, -0.5, -math.inf], requires_grad=True)
+    assert np.isnan(x.acosh().numpy()).all()
+    (slope,) = x.acosh().sum().gradient(x)
+    assert np.isnan(slope.numpy()).all()
+
+
+def test_a_quotient_of_large_exponentials() -> None:
+    for dtype, value in ((dtypes.float64, 300.0), (dtypes.float32, 80.0)):
+        x = Tensor([value], dtype=dtype, requires_grad=True)
+        y = x.exp() / (1 + x.exp())
+        assert y.item() == 1
+        assert y.sum().gradient(x)[0].item() == 0
+
+
 def test_sign_and_absolute_value_of_integers() -> None:
     x = np.array([-(2**31) + 1, -5, 0, 7], np.int32)
     compare([x], np.abs, Tensor.abs)

@@ -263,6 +263,11 @@ def test_scatter_reduce(dim: int, reduce: str, include_self: bool) -> None:
     )
 
 
+def test_a_source_of_another_dtype_is_not_scattered() -> None:
+    with pytest.raises(RuntimeError, match="src is of dtypes.int, not of dtypes.float"):
+        Tensor([1.0, 2.0]).scatter_reduce(0, Tensor([0, 0]), Tensor([1, 2]), "sum")
+
+
 def test_positions_out_of_range_read_as_zero() -> None:
     table = Tensor([[1, 2], [3, 4]])
     assert table[Tensor([0, 2, -1, -3])].tolist() == [[1, 2], [0, 0], [3, 4], [0, 0]]

@@ -52,6 +52,56 @@ def test_cross_entropies(reduction: str, smoothing: float) -> None:
         compare(inputs, expected, lambda x, y, loss=loss: loss(x, y, **settings), theirs)
 
 
+def test_ignored_classes_and_classes_out_of_range() -> None:
+    (x,) = arrays([(4, 5)])
+    logits = Tensor(x).realize()
+    picked = -log_softmax(x)[np.arange(4), [0, 3, 2, 2]]
+    losses: tuple[Any, ...] = (
+        logits.sparse_categorical_crossentropy,
+        lambda y: logits.log_softmax().nll_loss(y, ignore_index=-1),
+        lambda y: logits.sparse_categorical_crossentropy(y, ignore_index=7),
+        logits.cross_entropy,
+    )
+    for dtype in (dtypes.int32, dtypes.int64, dtypes.int8):
+        for loss in losses[:2]:
+            found = loss(Tensor([0, -1, 2, 2], dtype=dtype))
+            np.testing.assert_allclose(found.item(), picked[[0, 2, 3]].mean(), rtol=1e-6)
+        found = losses[2](Tensor([0, 7, 2, 2], dtype=dtype))
+        np.testing.assert_allclose(found.item(), picked[[0, 2, 3]].mean(), rtol=1e-6)
+    for loss in losses:
+        assert math.isnan(loss(Tensor([0, 5, 2, 2])).item())
+        assert math.isnan(loss(Tensor([0, -2, 2, 2])).item())
+    # the gradient of the other samples is finite
+    logits.requires_grad = True
+    y = Tensor([0, -1, 2, 2])
+    (gradient,) = logits.sparse_categorical_crossentropy(y).gradient(logits)
+    expected = (np.exp(log_softmax(x)) - one_hot(y.numpy(), 5)) / 3
+    expected[1] = 0
+    np.testing.assert_allclose(gradient.numpy(), expected, atol=1e-6)
+
+
+def test_binary_cross_entropy_of_saturated_probabilities_is_finite() -> None:
+    logits = np.array([100.0, -200.0, 2.0, -3.0], np.float32)
+    for target in ([1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [1, 0, 0, 1]):
+        x, y = Tensor(logits, requires_grad=True), np.array(target, np.float32)
+        loss = x.sigmoid().binary_crossentropy(Tensor(target))
+        p = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        p[:2] = 1, 0
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(p), -100), np.maximum(np.log1p(-p), -100)
+        expected = -(y * logs[0] + (1 - y) * logs[1])
+        np.testing.assert_allclose(loss.item(), expected.mean(), rtol=1e-6)
+        (gradient,) = loss.gradient(x)
+        np.testing.assert_allclose(gradient.numpy(), np.r_[0, 0, (p - y)[2:]] / 4, atol=1e-7)
+    compare(
+        [np.array([0.2, 0.7, 0.4]), np.array([0.3, 1.0, 0.0])],
+        lambda p, y: -(y * np.log(p) + (1 - y) * np.log(1 - p)).mean(),
+        Tensor.binary_crossentropy,
+        torch and torch.nn.functional.binary_cross_entropy,
+        second=True,
+    )
+
+
 def test_second_gradient_of_cross_entropy() -> None:
     compare(
         [*arrays([(4, 5)]), LABELS],

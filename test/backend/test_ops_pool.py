@@ -249,6 +249,18 @@ def test_interpolate_and_its_gradient_equal_the_oracle(
     close(out, expected)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+def test_interpolated_integers_are_rounded_once(kind: Any) -> None:
+    limits = np.iinfo(kind)
+    x = np.random.default_rng(0).integers(limits.min, limits.max, (2, 5, 7), kind, endpoint=True)
+    for size, aligned in (((9, 4), False), ((3, 11), True)):
+        matrices = [interpolation(n, new, "linear", aligned) for n, new in zip((5, 7), size)]
+        exact = along_last_axes(x.astype(np.float64), matrices)
+        found = Tensor(x).interpolate(size, align_corners=aligned)
+        assert np.abs(found.numpy() - exact).max() < 0.5 + 1e-4
+        assert found.numpy().dtype == kind
+
+
 def test_the_oracle_of_interpolation_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     x = array(1, 2, 4, 5)

@@ -388,3 +388,29 @@ def test_cumulative_ops_along_every_axis(name: str) -> None:
         expected = (functions[name] or np.logaddexp.accumulate)(x.astype(np.float64), axis)
         found = getattr(Tensor(x), name)(axis)
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+# ---- sums that exceed the dtype ----
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32, np.uint32, np.int64, np.uint64])
+def test_means_of_integers_do_not_overflow(kind: Any) -> None:
+    x = np.full((3, 5000), np.iinfo(kind).max, kind)
+    x[0] = np.iinfo(kind).min
+    found = Tensor(x).realize().mean(1)
+    assert found.dtype is dtypes.float32
+    np.testing.assert_array_equal(found.numpy(), x.astype(np.float64).mean(1).astype(np.float32))
+
+
+def test_the_mean_of_an_image_is_exact() -> None:
+    # its sum exceeds 32 bits
+    image = Tensor.full((3, 4000, 3000), 120, dtype=dtypes.uint8).contiguous()
+    assert image.mean().item() == 120
+    assert Tensor([2000000000] * 2).mean().item() == 2000000000
+
+
+def test_positions_past_32_bits_are_64_bits() -> None:
+    x = Tensor.empty(2**31 + 8, dtype=dtypes.uint8)
+    assert x.argmax().dtype is x.argmin().dtype is dtypes.int64
+    assert x[: 2**31 - 1].argmax().dtype is dtypes.int32
+    assert x[:7].argmax().dtype is dtypes.int32

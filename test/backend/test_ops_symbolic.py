@@ -325,3 +325,22 @@ def test_rows_are_reshaped_to_a_bound_variable() -> None:
         assert rows.sum(0).tolist() == expected.sum(0).tolist()
     with pytest.raises(ValueError, match="12 elements are not"):
         Tensor.arange(12).reshape(n.bind(2), 4)
+
+
+def test_sizes_that_are_equal_sums_agree() -> None:
+    start, length = Variable("start", 0, 8).bind(2), Variable("length", 1, 8).bind(3)
+    a, b = np.arange(64.0, dtype=np.float32).reshape(4, 16), np.arange(16.0, dtype=np.float32)
+    x, v = Tensor(a).realize(), Tensor(b).realize()
+    left, right = x[:, : start + length].reshape(4, length + start), v[: start + length]
+    short_a, short_b = a[:, :5], b[:5]
+    for found, expected in (
+        (left.dot(right), short_a @ short_b),
+        (Tensor.einsum("ij,j->i", left, right), short_a @ short_b),
+        (Tensor.ones(start + length).dot(Tensor.ones(length + start)), np.float32(5)),
+        ((left + right).sum(), (short_a + short_b).sum()),
+        (left.T.log_softmax().sum(), np.float32(-480)),
+        (x.T[: length + start].log_softmax().sum(), np.float32(-480)),
+        (right.contiguous().assign(right.reshape(length + start) * 2).sum(), short_b.sum() * 2),
+    ):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    assert left.shape == (4, *right.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -223,6 +224,24 @@ def test_choices_follow_the_weights() -> None:
     apart = Tensor.ones(20).multinomial(20)
     assert sorted(apart.tolist()) == list(range(20))
     assert apart.dtype == dtypes.int32
+
+
+def test_choices_are_in_range_whatever_the_weights() -> None:
+    Tensor.manual_seed(3)
+    inf = math.inf
+    for weights, possible in (
+        ([0.0, 0.0, 0.0], {0, 1, 2}),
+        ([3e38] * 4 + [0.0], {0, 1, 2, 3}),
+        ([1e-45, 0.0, 1e-45], {0, 2}),
+        ([0.0, inf, 1.0, inf], {1, 3}),
+    ):
+        for shape in ((len(weights),), (2, len(weights))):
+            table = Tensor([weights] * (len(shape) == 2 and 2) or weights)
+            assert set(table.multinomial(60, replacement=True).flatten().tolist()) <= possible
+            assert set(table.multinomial().flatten().tolist()) <= possible
+    found = Tensor([3e38, 0.0, 3e38]).multinomial(200, replacement=True).tolist()
+    assert 50 < found.count(0) < 150
+    assert found.count(1) == 0
 
 
 def test_choices_without_replacement_follow_the_weights() -> None:

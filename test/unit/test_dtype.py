@@ -49,6 +49,26 @@ DERIVED = (
 )
 
 
+# ---- names, limits, order ----
+
+
+def test_names_limits_and_order_of_the_types_of_elements():
+    fields = dtypes.fields()
+    assert len(fields) == 26
+    assert set(fields.values()) == set(dtypes.all)
+    assert fields["half"] is fields["float16"] is dtypes.float16
+    for dtype in dtypes.all:
+        assert dtype.min == dtypes.min(dtype)
+        assert dtype.max == dtypes.max(dtype)
+        assert dtype.bitsize == (1 if dtype is dtypes.bool else dtype.itemsize * 8)
+        assert dtype.vec(4).bitsize == 4 * dtype.bitsize
+    assert sorted(dtypes.all)[0] is dtypes.bool
+    assert dtypes.int8 < dtypes.float32 <= dtypes.float32 < dtypes.float64
+    assert max(dtypes.int64, dtypes.bfloat16, dtypes.half) is dtypes.bfloat16
+    with pytest.raises(TypeError, match="not supported"):
+        _ = dtypes.int8 < 3
+
+
 # ---- identity ----
 
 

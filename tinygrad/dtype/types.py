@@ -44,9 +44,10 @@ class _Interned(type):
         return cls._instances[key]
 
 
+@functools.total_ordering
 @dataclass(frozen=True, eq=False, repr=False)
 class DType(metaclass=_Interned):
-    """The type of an element, or of a vector of `count` elements."""
+    """The type of an element, or of a vector of `count` elements. Ordered by promotion."""
 
     priority: int
     """The promotion order: the lowest type that can hold both operands is chosen."""
@@ -72,6 +73,27 @@ class DType(metaclass=_Interned):
     def __repr__(self) -> str:
         scalar = _NAMES.get(self.scalar(), self.scalar().name)
         return f"dtypes.{scalar}" + (f".vec({self.count})" if self.count > 1 else "")
+
+    def __lt__(self, other: DType) -> bool:
+        if not isinstance(other, DType):
+            return NotImplemented
+        mine = self.priority, self.itemsize, self.name, self.count
+        return mine < (other.priority, other.itemsize, other.name, other.count)
+
+    @property
+    def bitsize(self) -> int:
+        """Bits that hold a value, of all lanes: 1 for each bool, which takes a byte of memory."""
+        return self.count if self.scalar().fmt == "?" else self.itemsize * 8
+
+    @property
+    def min(self) -> ConstType:
+        """The minimum, as `dtypes.min`."""
+        return dtypes.min(self)
+
+    @property
+    def max(self) -> ConstType:
+        """The maximum, as `dtypes.max`."""
+        return dtypes.max(self)
 
     @property
     def base(self) -> DType:
@@ -285,17 +307,18 @@ class dtypes:
 
     @staticmethod
     def fields() -> dict[str, DType]:
-        """Every name of a type, with the type."""
+        """Every name of a type of elements, with the type; `void` and `index` are none."""
         return dict(_FIELDS)
 
 
 # the later of two names for one type is the short one, used for printing
-_FIELDS = {
+_NAMED = {
     name: value
     for name, value in vars(dtypes).items()
     if isinstance(value, DType) and not name.startswith("default_")
 }
-_NAMES = {value: name for name, value in _FIELDS.items()}
+_NAMES = {value: name for name, value in _NAMED.items()}
+_FIELDS = {name: value for name, value in _NAMED.items() if value in dtypes.all}
 
 _FINFO = {
     dtypes.fp8e4m3: (4, 3),
@@ -316,9 +339,9 @@ def to_dtype(dtype: DTypeLike) -> DType:
     if isinstance(dtype, type) and dtype in (bool, int, float):
         return dtypes.from_py(dtype())
     name = dtype.lower() if isinstance(dtype, str) else _numpy_name(dtype)
-    if name not in _FIELDS:
-        raise TypeError(f"{dtype!r} is not a dtype; there are {', '.join(_FIELDS)}")
-    return _FIELDS[name]
+    if name not in _NAMED:
+        raise TypeError(f"{dtype!r} is not a dtype; there are {', '.join(_NAMED)}")
+    return _NAMED[name]
 
 
 def _numpy_name(dtype: Any) -> str:

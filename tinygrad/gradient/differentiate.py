@@ -173,6 +173,10 @@ def _reciprocal(g: UOp, y: UOp) -> Gradients:
     return (g * y * y * _number(y, -1),)
 
 
+def _trunc(g: UOp, y: UOp) -> Gradients:
+    return (y.src[0].const_like(0),)
+
+
 def _sin(g: UOp, y: UOp) -> Gradients:
     return (g * cosine(y.src[0]),)
 
@@ -337,13 +341,14 @@ def _add(a: UOp, b: UOp) -> UOp:
         if a.op is Ops.MSTACK:
             pairs = zip(a.src, b.src, strict=True)
             return a.replace(src=tuple(_add(x, y) for x, y in pairs))
-    if _is_placed_zero(a):
+    if _is_zero(a):
         return b
-    return a if _is_placed_zero(b) else a + b
+    return a if _is_zero(b) else a + b
 
 
-def _is_placed_zero(node: UOp) -> bool:
-    return is_placement(node) and node.src[0].base.op is Ops.CONST and node.src[0].base.arg == 0
+def _is_zero(node: UOp) -> bool:
+    base = node.src[0].base if is_placement(node) else node.base
+    return base.op is Ops.CONST and base.arg == 0
 
 
 def _assign(g: UOp, y: UOp) -> Gradients:
@@ -429,7 +434,7 @@ def _scatter_max(g: UOp, y: UOp) -> Gradients:
 # ops that no gradient passes
 _STOPS = GroupOp.Comparison | {
     *(Ops.IDIV, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
-    *(Ops.THREEFRY, Ops.TRUNC, Ops.BITCAST, Ops.DETACH),
+    *(Ops.THREEFRY, Ops.BITCAST, Ops.DETACH),
 }
 _STOPS_OF_INTEGERS = {Ops.CAST, Ops.MOD}
 
@@ -438,6 +443,7 @@ RULES: dict[Ops, GradientRule] = {
     Ops.CAST: _cast,
     Ops.RECIPROCAL: _reciprocal,
     Ops.SIN: _sin,
+    Ops.TRUNC: _trunc,
     Ops.LOG2: _log2,
     Ops.EXP2: _exp2,
     Ops.SQRT: _sqrt,

@@ -1,8 +1,8 @@
 """Elementwise arithmetic of two tensors, and bitwise operations.
 
 Input: tensors and Python numbers, which broadcast as in numpy and promote as in JAX: a number takes
-the dtype of the tensor next to it, unless it is a float and the tensor is of integers. Output:
-tensors of the broadcast shape.
+the dtype of the tensor next to it, unless it is a float and the tensor is of integers; ValueError
+for an integer that the dtype cannot hold. Output: tensors of the broadcast shape.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.gradient import with_gradient
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
+from tinygrad.uop.broadcast import (
+    broadcast_node,
+    broadcast_shape,
+    const_node,
+    fits_dtype,
+    is_scalar,
+)
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, reshard_for_product
@@ -147,6 +154,8 @@ class ArithmeticMixin(TensorCore):
         is_float = rounding_mode is None and dtypes.is_float(self.uop.dtype)
         if is_float and not reverse and self._is_unchanged_by(x, 1):
             return self._derive(self.uop)
+        if rounding_mode is None and isinstance(x, int):
+            x = float(x)
         a, b = self._operands(x, reverse, "DIV")
         if rounding_mode is not None and not dtypes.is_float(a.dtype):
             quotient = _floor_division(a, b) if rounding_mode == "floor" else a.alu(Ops.IDIV, b)
@@ -200,6 +209,9 @@ class ArithmeticMixin(TensorCore):
         >>> Tensor([-1, 2, 3]).pow(2).tolist()
         [1, 4, 9]
         """
+        if not reverse and type(x) is int and dtypes.is_int(self.dtype):
+            # the exponent is no operand: it may be out of range of the dtype
+            return self._derive(_integer_power(self.uop, const_node(x, dtypes.int64)))
         a, b = self._operands(x, reverse, "POW")
         if not dtypes.is_float(a.dtype):
             return self._result(_integer_power(a, b), x)
@@ -262,13 +274,19 @@ class ArithmeticMixin(TensorCore):
         ones = dtypes.max(self.dtype) if dtypes.is_unsigned(self.dtype) else -1
         return self._bits(Ops.XOR, ones, False)
 
+    def _shift(self, op: Ops, x: Any, reverse: bool) -> Self:
+        if not reverse and not fits_dtype(x, self.dtype):
+            # any number of at least the width shifts all bits out
+            x = dtypes.max(self.dtype)
+        return self._bits(op, x, reverse)
+
     def lshift(self, x: Any, reverse: bool = False) -> Self:
-        """Left shift: `self << x`. By the width of the dtype or more, or a negative number, it is 0.
+        """Left shift: `self << x`; 0 if `x` is negative, or the width of the dtype or more.
 
         >>> Tensor([1, 3, 31], dtype=dtypes.uint8).lshift(2).tolist()
         [4, 12, 124]
         """
-        return self._bits(Ops.SHL, x, reverse)
+        return self._shift(Ops.SHL, x, reverse)
 
     def rshift(self, x: Any, reverse: bool = False) -> Self:
         """Right shift: `self >> x`, which keeps the sign.
@@ -279,7 +297,7 @@ class ArithmeticMixin(TensorCore):
         >>> Tensor([4, 13, 125], dtype=dtypes.uint8).rshift(2).tolist()
         [1, 3, 31]
         """
-        return self._bits(Ops.SHR, x, reverse)
+        return self._shift(Ops.SHR, x, reverse)
 
     def logical_not(self) -> Self:
         """Logical not: whether each element is zero.
@@ -330,12 +348,11 @@ def _floor_division(a: UOp, b: UOp) -> UOp:
 
 def _floor_division_of_floats(a: UOp, b: UOp) -> UOp:
     """Floats divided and rounded down, as in Python: exact, by the remainder. NaN if `a` is
-    infinite; division by zero gives an infinity or NaN. There is no gradient.
+    infinite; division by zero gives an infinity or NaN. The gradient is 0.
     """
     if a.dtype.itemsize < dtypes.float32.itemsize:
         wide = dtypes.float32
         return _floor_division_of_floats(a.cast(wide), b.cast(wide)).cast(a.dtype)
-    a, b = a.detach(), b.detach()
     zero, one = const_node(0, a.dtype), const_node(1, a.dtype)
     rest, quotient = a.alu(Ops.MOD, b), _quotient(a, b)
     differs = rest.ne(zero) & (rest < zero).ne(b < zero)
@@ -346,13 +363,15 @@ def _floor_division_of_floats(a: UOp, b: UOp) -> UOp:
     whole = (const_node(0.5, a.dtype) < nearly + below * minus).where(below + one, below)
     # zero has the sign of the quotient
     whole = whole.eq(zero).where(quotient * zero, whole)
-    return b.eq(zero).where(quotient, whole)
+    result = b.eq(zero).where(quotient, whole)
+    return with_gradient(result, lambda g, y, a, b: (a.const_like(0), b.const_like(0)), a, b)
 
 
 def _constant_power(base: UOp, exponent: float) -> UOp:
     """Floats to a constant power."""
     if exponent == 0:
-        return base.const_like(1)
+        # 1, but with a gradient of 0
+        return base.alu(Ops.POW, const_node(0, base.dtype))
     if abs(exponent) == 0.5:
         root = base.alu(Ops.SQRT)
         return root if exponent > 0 else root.alu(Ops.RECIPROCAL)

@@ -26,7 +26,8 @@ class CastMixin(TensorCore):
     def bitcast(self, dtype: DTypeLike) -> Self:
         """Reinterpret the bits as `dtype`; a different itemsize changes the size of the last axis.
 
-        Raises RuntimeError if the bytes of the last axis are not a multiple of the new itemsize.
+        Raises RuntimeError if the bytes of the last axis are not a multiple of the new itemsize,
+        and for a tensor that requires a gradient, since bits have none.
 
         >>> Tensor([-1], dtype=dtypes.int32).bitcast(dtypes.uint32).tolist()
         [4294967295]
@@ -34,6 +35,8 @@ class CastMixin(TensorCore):
         wanted = to_dtype(dtype)
         if self.dtype is wanted:
             return self
+        if self._requires_grad:
+            raise RuntimeError(f"bitcast to {wanted} has no gradient; use detach() first")
         own, new = self.dtype.itemsize, wanted.itemsize
         if own != new and (not self.ndim or self.shape[-1] * own % new):
             raise RuntimeError(

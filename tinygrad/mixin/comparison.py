@@ -1,7 +1,8 @@
 """Comparisons, `where`, and elementwise minimum, maximum and clamp.
 
 Input: tensors and Python numbers, broadcast and promoted as in arithmetic. Output: bools, which
-have no gradient, or elements of one operand or the other.
+have no gradient, or elements of one operand or the other. A comparison with a number that the dtype
+cannot hold is exact.
 """
 
 from __future__ import annotations
@@ -9,12 +10,26 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.gradient import with_gradient
 from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import broadcast_node, broadcast_shape, const_node, is_scalar
+from tinygrad.uop.broadcast import (
+    broadcast_node,
+    broadcast_shape,
+    const_node,
+    fits_dtype,
+    is_scalar,
+)
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files
+
+
+def _plain_number(x: Any) -> Any:
+    """A numpy number as a Python number; anything else unchanged."""
+    if type(x).__module__ == "numpy" and getattr(x, "shape", None) == ():
+        return x.item()
+    return x
 
 
 class ComparisonMixin(ArithmeticMixin):
@@ -23,11 +38,24 @@ class ComparisonMixin(ArithmeticMixin):
     __slots__ = ()
 
     def _compare(self, op: Ops, x: Any, reverse: bool = False) -> Self:
+        x = _plain_number(x)
+        if not fits_dtype(x, self.uop.dtype):
+            return self._compare_beyond(op, x > 0, reverse)
         a, b = self._operands(x, reverse, op.name)
         return self._new(a.alu(op, b), False)
 
+    def _compare_beyond(self, op: Ops, is_above: bool, reverse: bool) -> Self:
+        """A comparison with a number above or below all values of the dtype."""
+        # x != x folds to false, and has the device and the shape of x
+        never = self._new(self.uop.alu(Ops.CMPNE, self.uop), False)
+        holds = op is Ops.CMPNE or (op is Ops.CMPLT and is_above is not reverse)
+        return never.logical_not() if holds else never
+
     def _less_equal(self, x: Any, reverse: bool) -> Self:
         """`self <= x`, or `x <= self` with `reverse`; false if one is NaN."""
+        x = _plain_number(x)
+        if not fits_dtype(x, self.uop.dtype):
+            return self._compare_beyond(Ops.CMPLT, x > 0, reverse)
         a, b = self._operands(x, reverse, "CMPLT")
         if not dtypes.is_float(a.dtype):
             return self._new((b < a).logical_not(), False)
@@ -97,6 +125,9 @@ class ComparisonMixin(ArithmeticMixin):
         >>> Tensor([-1, 2, 3]).maximum(1).tolist()
         [1, 2, 3]
         """
+        x = _plain_number(x)
+        if not fits_dtype(x, self.uop.dtype) and x < 0:
+            return self._derive(self.uop)
         return self._binary(Ops.MAX, x)
 
     def minimum(self, x: Any) -> Self:
@@ -105,6 +136,9 @@ class ComparisonMixin(ArithmeticMixin):
         >>> Tensor([-1, 2, 3]).minimum(1).tolist()
         [-1, 1, 1]
         """
+        x = _plain_number(x)
+        if not fits_dtype(x, self.uop.dtype) and x > 0:
+            return self._derive(self.uop)
         a, b = self._operands(x, False, "MAX")
         return self._result(reverse_order(reverse_order(a).alu(Ops.MAX, reverse_order(b))), x)
 
@@ -118,10 +152,14 @@ class ComparisonMixin(ArithmeticMixin):
         """
         if min_ is None and max_ is None:
             raise RuntimeError("clamp needs min_, max_ or both")
-        x = self
-        if min_ is not None:
+        x, own = self, self.uop.dtype
+        min_, max_ = _plain_number(min_), _plain_number(max_)
+        # a bound that all values of the dtype meet
+        if min_ is not None and (fits_dtype(min_, own) or min_ > 0):
             x = x._compare(Ops.CMPLT, min_).where(min_, x)
-        return x if max_ is None else x._compare(Ops.CMPLT, max_, True).where(max_, x)
+        if max_ is not None and (fits_dtype(max_, own) or max_ < 0):
+            x = x._compare(Ops.CMPLT, max_, True).where(max_, x)
+        return x
 
     def clip(self, min_: Any = None, max_: Any = None) -> Self:
         """Alias of `clamp`.
@@ -132,11 +170,13 @@ class ComparisonMixin(ArithmeticMixin):
         return self.clamp(min_, max_)
 
     def copysign(self, other: Any) -> Self:
-        """The absolute value of `self` with the sign of `other`, also of signed zeros.
+        """The absolute value of `self` with the sign of `other`, also of signed zeros. The gradient
+        by `other` is 0, and that by `self` at 0.
 
         >>> Tensor([1.0, -2.0]).copysign(Tensor([-0.0, 3.0])).tolist()
         [-1.0, 2.0]
         """
+        other = float(other) if isinstance(other, int) else other
         a, b = self._operands(other, False, "copysign")
         dtype = least_upper_float(a.dtype)
         a, b = a.cast(dtype), b.cast(dtype)
@@ -144,7 +184,13 @@ class ComparisonMixin(ArithmeticMixin):
         # the reciprocal of a zero has its sign
         negative = (b < zero) | (b.eq(zero) & (b.reciprocal() < zero))
         size = (a < zero).where(a * -1, a)
-        return self._result(negative.where(size * -1, size), other)
+
+        def rule(g: UOp, y: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
+            turned = (a < zero).ne(y < zero).where(g * -1, g)
+            return a.eq(zero).where(zero, turned), b.const_like(0)
+
+        # also where the sign does not depend on b: its gradient is 0
+        return self._result(with_gradient(negative.where(size * -1, size), rule, a, b), other)
 
     def lerp(self, end: Self | float, weight: Any) -> Self:
         """Linear interpolation: `self + (end - self) * weight`; uint8 in 7-bit fixed point.

@@ -16,7 +16,7 @@ from tinygrad.storage.grad_mode import gradients_disabled, open_blocks
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import check_integer_variables, const_node, scalar_dtype
+from tinygrad.uop.broadcast import check_integer_variables, operand_node
 from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, unshard_axis
@@ -64,11 +64,13 @@ class TensorCore(TensorBase):
         return tuple(x if node is x.uop else x._derive(node) for x, node in pairs)
 
     def _operand(self, x: Any, op: str = "this operation") -> UOp:
-        """`x` as an operand next to this tensor, with its own dtype if it is a tensor."""
+        """`x` as an operand next to this tensor, with its own dtype if it is a tensor. Raises
+        ValueError for a number that the tensor's dtype cannot hold.
+        """
         if isinstance(x, TensorCore):
             return x.uop
         if isinstance(x, (int, float)):
-            return const_node(x, scalar_dtype(x, self.uop.dtype))
+            return operand_node(x, self.uop.dtype, op)
         if isinstance(x, UOp):
             check_integer_variables(x)
             return x.cast(dtypes.default_int) if x.dtype is dtypes.index else x

@@ -10,7 +10,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.dtype import ConstType, DTypeLike, dtypes, to_dtype
+from tinygrad.dtype import ConstType, DType, DTypeLike, dtypes, to_dtype
 from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
@@ -20,7 +20,13 @@ from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
 from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_constant
-from tinygrad.uop.broadcast import broadcast_node, const_node
+from tinygrad.uop.broadcast import (
+    broadcast_node,
+    const_node,
+    fits_dtype,
+    number_dtype,
+    operand_node,
+)
 from tinygrad.uop.device_value import DeviceLike, is_file
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.reshard import computing_device
@@ -85,6 +91,9 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
     def full(cls, shape: Any, fill_value: ConstType | UOp, **kwargs: Any) -> Self:
         """A tensor filled with `fill_value`. Takes `dtype`, `device`, `requires_grad`.
 
+        An integer that `dtype` cannot hold wraps around; without `dtype`, ValueError for one that
+        the default int cannot hold.
+
         >>> Tensor.full((2, 2), 42).tolist()
         [[42, 42], [42, 42]]
         """
@@ -94,7 +103,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
             node = fill_value.cast(dtype)
         else:
             asked = kwargs.pop("dtype", None)
-            dtype = dtypes.from_py(fill_value) if asked is None else to_dtype(asked)
+            dtype = number_dtype(fill_value) if asked is None else to_dtype(asked)
             node = const_node(fill_value, dtype)
         return cls._created(broadcast_node(node, sizes), **kwargs)
 
@@ -150,11 +159,14 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         return {"dtype": self.dtype, "device": computing_device(self.device)} | kwargs
 
     def full_like(self, fill_value: ConstType, **kwargs: Any) -> Self:
-        """`full` with the shape, dtype and device of this tensor, unless given.
+        """`full` with the shape, dtype and device of this tensor, unless given. Raises ValueError
+        for an integer that the dtype of this tensor cannot hold.
 
         >>> Tensor([1.5, 2.5]).full_like(7).tolist()
         [7.0, 7.0]
         """
+        if "dtype" not in kwargs and isinstance(fill_value, int):
+            operand_node(fill_value, self.dtype, "full_like")
         return self.full(self.shape, fill_value, **self._like(kwargs))
 
     def zeros_like(self, **kwargs: Any) -> Self:
@@ -190,7 +202,8 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """Evenly spaced numbers from `start` to `stop`, excluded; one number is `stop`, from 0.
 
         In the default float type if one of the numbers is a float. Raises ValueError for a step
-        of 0, and for numbers that are not finite.
+        of 0, for numbers that are not finite, and, without `dtype`, for integers that the default
+        int cannot hold.
 
         >>> Tensor.arange(5, 10, 2).tolist()
         [5, 7, 9]
@@ -205,9 +218,12 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         default = dtypes.default_float if floats else dtypes.default_int
         asked = kwargs.pop("dtype", None)
         dtype = default if asked is None else to_dtype(asked)
+        count = _range_length(stop - start, step)
         # computed in a dtype that is exact, then cast
         exact = dtype if dtypes.is_float(dtype) == floats else default
-        node = UOp.arange(_range_length(stop - start, step), exact)
+        if exact is dtypes.default_int:
+            exact = _range_dtype(start, count, step, asked)
+        node = UOp.arange(count, exact)
         if step != 1:
             node = node * const_node(step, exact)
         if isinstance(start, UOp):
@@ -312,6 +328,20 @@ def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
             f"new memory of symbolic shape ({shown}): allocate the maximum sizes, and shrink it"
         )
     return sizes
+
+
+def _range_dtype(start: Any, count: Any, step: Any, asked: Any) -> DType:
+    """The dtype of a range of integers: int64 if they are cast from numbers that the default int
+    cannot hold. Raises ValueError for these if no dtype is asked for.
+    """
+    if isinstance(start, UOp) or isinstance(count, UOp) or not count:
+        return dtypes.default_int
+    for number in (start, start + (count - 1) * step):
+        if asked is None:
+            number_dtype(number)
+        elif not fits_dtype(number, dtypes.default_int):
+            return dtypes.int64
+    return dtypes.default_int
 
 
 def _range_length(span: Any, step: Any) -> sint:

@@ -17,6 +17,7 @@ from tinygrad.mixin.arithmetic import floor_of
 from tinygrad.mixin.formulas import ARCSINE, ERF, exponential, logistic, plus, polynomial, times
 from tinygrad.mixin.operators import OperatorMixin
 from tinygrad.uop import Ops
+from tinygrad.uop.broadcast import fits_dtype
 from tinygrad.uop.ops import UOp
 
 Slope = Callable[[UOp, UOp, UOp], UOp]
@@ -286,11 +287,14 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([-3.0, 0.0, 2.0]).sign().tolist()
         [-1.0, 0.0, 1.0]
         """
+        if not dtypes.is_float(self.dtype) and not dtypes.min(self.dtype):
+            return (self > 0).cast(self.dtype)
         x = self.detach()
-        return (x < 0).where(-1, (x > 0).where(1, x)).cast(self.dtype)
+        sign = (x < 0).where(-1, (x > 0).where(1, x)).cast(self.dtype)
+        return self._with_slope(sign.uop, self.uop, lambda x, y, g: x.const_like(0))
 
     def trunc(self) -> Self:
-        """Round toward zero.
+        """Round toward zero. The gradient of this and other rounding is 0.
 
         >>> Tensor([-1.5, 2.7]).trunc().tolist()
         [-1.0, 2.0]
@@ -366,7 +370,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([1.0, 1.0]).isclose(Tensor([1.0 + 1e-6, 1.1])).tolist()
         [True, False]
         """
-        x = self.ufix(other)
+        x = self.ufix(other if fits_dtype(other, self.dtype) else float(other))
         # not abs(self - x), which wraps around for unsigned integers
         distance = self.maximum(x) - self.minimum(x)
         near = distance <= atol + rtol * x.abs()

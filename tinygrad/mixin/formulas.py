@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tinygrad.dtype import DType, dtypes
 from tinygrad.gradient import with_gradient
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node
@@ -34,6 +35,37 @@ def exponential(x: UOp) -> UOp:
     """The exponential of floats, with its gradient rule."""
     node = times(x, 1 / math.log(2)).alu(Ops.EXP2)
     return with_gradient(node, lambda g, y, _: (g * y,), x)
+
+
+# of logarithms, and of the divisor in the gradient, of a binary cross entropy
+MIN_LOGARITHM = -100.0
+MIN_DIVISOR = 1e-12
+
+
+def binary_cross_entropy(x: UOp, target: UOp) -> UOp:
+    """The binary cross entropy of probabilities; finite, with its gradient, also at 0 and 1."""
+
+    def logarithm(node: UOp) -> UOp:
+        return times(node.alu(Ops.LOG2), math.log(2)).alu(
+            Ops.MAX, const_node(MIN_LOGARITHM, x.dtype)
+        )
+
+    def rule(g: UOp, y: UOp, x: UOp, target: UOp) -> tuple[UOp, UOp]:
+        product = x * plus(times(x, -1), 1)
+        least = max(MIN_DIVISOR, smallest_subnormal(x.dtype))
+        divisor = product.alu(Ops.MAX, const_node(least, x.dtype))
+        by_target = logarithm(plus(times(x, -1), 1)) + times(logarithm(x), -1)
+        return g * (x + times(target, -1)).alu(Ops.FDIV, divisor), g * by_target
+
+    yes, no = logarithm(x), logarithm(plus(times(x, -1), 1))
+    node = times(target * yes + plus(times(target, -1), 1) * no, -1)
+    return with_gradient(node, rule, x, target)
+
+
+def smallest_subnormal(dtype: DType) -> float:
+    """The smallest positive number of a float dtype."""
+    exponent_bits, mantissa_bits = dtypes.finfo(dtype)
+    return 2.0 ** (2 - (1 << exponent_bits - 1) - mantissa_bits)
 
 
 def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:

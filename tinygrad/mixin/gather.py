@@ -180,7 +180,7 @@ class GatherMixin(IndexingMixin):
         """Scatter along `dim`, combining values with equal indices by `reduce`: "sum", "prod",
         "mean", "amax" or "amin"; with the old values too if `include_self`.
 
-        Raises RuntimeError for another `reduce`.
+        Raises RuntimeError for another `reduce`, and for a `src` of another dtype.
 
         >>> x = Tensor([1, 1])
         >>> x.scatter_reduce(0, Tensor([0, 0]), Tensor([2, 3]), "sum").tolist()
@@ -188,7 +188,11 @@ class GatherMixin(IndexingMixin):
         """
         if reduce not in _REDUCTIONS:
             raise RuntimeError(f"scatter_reduce: {reduce!r} is none of {', '.join(_REDUCTIONS)}")
-        axis, source = self._checked_scatter(dim, index, src.cast(self.dtype))
+        if src.dtype is not self.dtype:
+            raise RuntimeError(
+                f"scatter_reduce: src is of {src.dtype}, not of {self.dtype}; cast it first"
+            )
+        axis, source = self._checked_scatter(dim, index, src)
         base, counts = self, None
         if not include_self or reduce == "mean":
             ones = source.ones_like(dtype=dtypes.int32, device=None)

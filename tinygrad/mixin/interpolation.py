@@ -26,8 +26,9 @@ class InterpolationMixin(GatherMixin):
         """Resample the last axes, as many as `size` has, to these sizes.
 
         `mode` is "linear", "nearest" or "nearest-exact". `align_corners`, for linear mode, keeps
-        the first and last elements in place. Raises TypeError for a size that is not a sequence,
-        ValueError for other modes and for sizes that do not fit.
+        the first and last elements in place. Integers are rounded once, at the end. Raises
+        TypeError for a size that is not a sequence, ValueError for other modes and for sizes that
+        do not fit.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).interpolate((1, 1)).tolist()
         [[2.5]]
@@ -40,7 +41,10 @@ class InterpolationMixin(GatherMixin):
             raise ValueError(f"interpolate: mode {mode!r} is none of {', '.join(_MODES)}")
         if align_corners and mode != "linear":
             raise ValueError("interpolate: align_corners needs mode='linear'")
+        rounds = mode == "linear" and not self.is_floating_point()
         x = self
+        if rounds:
+            x = self.cast(dtypes.float32 if self.element_size() < 4 else dtypes.float64)
         for i, new in enumerate(size):
             axis = self.ndim - len(size) + i
             parts = 1 if align_corners else even_shard_count(x.uop, axis, new)
@@ -48,7 +52,7 @@ class InterpolationMixin(GatherMixin):
                 x = x._resize_shards(axis, new, mode, parts)
             else:
                 x = x._resize_axis(axis, new, mode, align_corners)
-        return x.cast(self.dtype)
+        return x.round().cast(self.dtype) if rounds else x
 
     def _resize_axis(self, axis: int, new: int, mode: str, align_corners: bool) -> Self:
         """Resample one axis."""
@@ -108,10 +112,7 @@ class InterpolationMixin(GatherMixin):
         weight = (rest / unit).reshape(shape)
         second = (first + 1).clip(0, int(self.shape[axis]) - 1)
         a, b = (self._index_select({axis: index}) for index in (first, second))
-        if not self.is_floating_point():
-            a, b = a.cast(dtypes.float32), b.cast(dtypes.float32)
-        result = a + (b - a) * weight
-        return result if self.is_floating_point() else result.round()
+        return (a + (b - a) * weight).cast(self.dtype)
 
 
 def _center_positions(x: Any, old: int, new: int) -> Any:

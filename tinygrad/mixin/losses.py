@@ -7,10 +7,13 @@ overflow.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
+from tinygrad.dtype import least_upper_float, sum_acc_dtype
 from tinygrad.mixin.activation import ActivationMixin
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.formulas import binary_cross_entropy
 from tinygrad.mixin.gather import GatherMixin
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -31,12 +34,17 @@ class LossMixin(GatherMixin, ActivationMixin):
     def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:
         """Binary cross entropy of probabilities, with targets in [0, 1] of the same shape.
 
+        Logarithms are clamped to -100 and more, and the divisor of the gradient to 1e-12 and more,
+        so that both are finite for probabilities of 0 and 1.
+
         >>> round(Tensor([0.5]).binary_crossentropy(Tensor([1.0])).item(), 4)
         0.6931
         """
         _check_target("binary_crossentropy", Y)
-        loss = Y.neg() * self.log() - (1 - Y) * (1 - self).log()
-        return loss._reduced_loss(reduction)
+        target, probability = Y._operands(self, False, "binary_crossentropy")
+        dtype = least_upper_float(target.dtype)
+        nodes = probability.cast(dtype), target.cast(dtype)
+        return self._derive(binary_cross_entropy(*nodes), Y)._reduced_loss(reduction)
 
     def binary_crossentropy_logits(
         self, Y: Self, reduction: str = "mean", pos_weight: Self | None = None
@@ -52,7 +60,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         return (positive + (1 - Y) * no).neg()._reduced_loss(reduction)
 
     def _select_target_class(self, Y: Self) -> Self:
-        """The log-probability of the target class, with classes last; 0 for classes out of range.
+        """The log-probability of the target class, with classes last; NaN for classes out of range.
 
         Raises ValueError unless there is one target for each prediction.
         """
@@ -64,7 +72,9 @@ class LossMixin(GatherMixin, ActivationMixin):
             )
         class_numbers = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
         # a comparison fuses with the producer; a gather would read it from memory
-        return Y.unsqueeze(-1).eq(class_numbers).where(self, 0).sum(-1)
+        selected = Y.unsqueeze(-1).eq(class_numbers).where(self, 0).sum(-1)
+        checked: Self = _is_class(Y, classes).where(selected, math.nan)
+        return checked
 
     def sparse_categorical_crossentropy(
         self,
@@ -75,8 +85,9 @@ class LossMixin(GatherMixin, ActivationMixin):
     ) -> Self:
         """Cross entropy of logits (..., classes), with integer classes (...) as targets.
 
-        Targets equal to `ignore_index` are ignored; -1 ignores none. `label_smoothing`, in [0, 1],
-        is the share of the target distribution that is uniform; ValueError for another.
+        Targets equal to `ignore_index` are ignored, also in the mean; NaN for others out of range.
+        `label_smoothing`, in [0, 1], is the share of the target distribution that is uniform;
+        ValueError for another.
 
         >>> round(Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item(), 4)
         0.6931
@@ -85,21 +96,27 @@ class LossMixin(GatherMixin, ActivationMixin):
         _check_smoothing(label_smoothing)
         if reduction not in _REDUCTIONS:
             raise ValueError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
-        log_probs = self.log_softmax()
-        loss = log_probs._select_target_class(Y).neg()
+        # log_softmax is `shifted` minus the logarithm, which is one number a sample
+        shifted, _, total = self._shifted_exp(-1)
+        target = shifted._select_target_class(Y)
         if label_smoothing:
-            loss = (1 - label_smoothing) * loss - label_smoothing * log_probs.mean(-1)
-        if ignore_index == -1:
-            return loss._reduced_loss(reduction)
+            target = (1 - label_smoothing) * target + label_smoothing * shifted.mean(-1)
+        loss = total.squeeze(-1).log() - target
         counts = Y.ne(ignore_index)
         loss = counts.where(loss, 0)
-        return loss.sum() / counts.sum() if reduction == "mean" else loss._reduced_loss(reduction)
+        if reduction != "mean":
+            return loss._reduced_loss(reduction)
+        # the shares in the mean are computed first, so that the loss is one kernel
+        wide = sum_acc_dtype(loss.dtype)
+        share = counts.sum().cast(wide).reciprocal()
+        return (loss.cast(wide) * share).sum().cast(loss.dtype)
 
     def cross_entropy(self, Y: Self, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
         """Cross entropy of logits (batch, classes, ...), with classes or probabilities as targets.
 
-        Targets are integers (batch, ...), or probabilities of the shape of the logits. Raises
-        ValueError for a `label_smoothing` outside [0, 1] and for shapes that do not fit.
+        Targets are integers (batch, ...), or probabilities of the shape of the logits. The loss of
+        a class out of range is NaN. Raises ValueError for a `label_smoothing` outside [0, 1] and
+        for shapes that do not fit.
 
         >>> round(Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item(), 4)
         0.6931
@@ -109,8 +126,9 @@ class LossMixin(GatherMixin, ActivationMixin):
         axis = 0 if self.ndim == 1 else 1
         classes = self.shape[axis]
         others = (*self.shape[:axis], *self.shape[axis + 1 :])
+        is_class = None
         if Y.shape == others:
-            expected = Y.one_hot(classes)
+            expected, is_class = Y.one_hot(classes), _is_class(Y, classes)
             Y = expected.permute((*range(axis), Y.ndim, *range(axis, Y.ndim)))
         elif Y.shape != self.shape:
             raise ValueError(
@@ -118,7 +136,10 @@ class LossMixin(GatherMixin, ActivationMixin):
                 f"{others}, or probabilities of the shape of the logits"
             )
         target = (1 - label_smoothing) * Y + label_smoothing / int(classes)
-        return (self.log_softmax(axis) * target).sum(axis).neg()._reduced_loss(reduction)
+        loss = (self.log_softmax(axis) * target).sum(axis).neg()
+        if is_class is not None:
+            loss = is_class.where(loss, math.nan)
+        return loss._reduced_loss(reduction)
 
     def nll_loss(
         self,
@@ -130,7 +151,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         """Negative log-likelihood of log-probabilities (batch, classes, ...), classes (batch, ...).
 
         `weight` (classes,) scales the loss of each class, and its share in the mean. Targets equal
-        to `ignore_index` are ignored.
+        to `ignore_index` are ignored; the loss of others out of range is NaN.
 
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
@@ -140,12 +161,18 @@ class LossMixin(GatherMixin, ActivationMixin):
         order = (*(i for i in range(self.ndim) if i != axis), axis)
         log_probs = self.permute(order)._select_target_class(Y)
         share = Y.ones_like(dtype=self.dtype) if weight is None else weight[Y]
-        if ignore_index is not None:
-            share = Y.ne(ignore_index).where(share, 0)
         loss = log_probs.neg() * share
+        if ignore_index is not None:
+            counts = Y.ne(ignore_index)
+            share, loss = counts.where(share, 0), counts.where(loss, 0)
         if reduction == "mean":
             return loss.sum() / share.sum()
         return loss._reduced_loss(reduction)
+
+
+def _is_class(Y: Any, classes: Any) -> Any:
+    """Whether each target is a class."""
+    return (Y >= 0) & (Y < classes)
 
 
 def _check_target(loss: str, target: Any) -> None:

@@ -304,7 +304,8 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """Sample indices with the elements as weights, as int32.
 
         From a vector (n,), or from each row of (rows, n). Raises ValueError for other shapes, and
-        for more samples than elements without replacement.
+        for more samples than elements without replacement. Where no weight is positive, the indices
+        are arbitrary.
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(2, replacement=True).tolist()
         [1, 1]
@@ -321,18 +322,27 @@ class RandomMixin(SortingMixin, CumulativeMixin):
                 f"multinomial: {num_samples} samples of {count} elements need replacement=True"
             )
         if replacement or num_samples == 1:
-            total = weight.cast(dtypes.float32).cumsum(1)
+            total = weight._relative_weights().cumsum(1)
             chance = self.rand(rows, num_samples, 1, device=computing_device(self.device))
-            below = chance * total._slice_axis(1, count - 1, count).unsqueeze(1) >= total.unsqueeze(
-                1
-            )
-            chosen = below.sum(2)
+            whole = total._slice_axis(1, count - 1, count)
+            below = chance * whole.unsqueeze(1) >= total.unsqueeze(1)
+            # not past the last positive weight
+            chosen = below.sum(2).minimum((total < whole).sum(1, keepdim=True))
         else:
             # exponential arrival times at these rates: the first arrivals are the sample
             rate = weight.cast(dtypes.float32)
             time = (1 - self.rand(rows, count, device=computing_device(self.device))).log() / rate
             chosen = (rate > 0).where(time, -math.inf).topk(num_samples, dim=1)[1]
         return (chosen.squeeze(0) if self.ndim == 1 else chosen).cast(dtypes.int32)
+
+    def _relative_weights(self) -> Self:
+        """Weights (rows, n) relative to the maximum of their row, so that sums do not overflow."""
+        weight = self.cast(dtypes.float32)
+        largest = weight.max(1, keepdim=True)
+        # beside infinite weights, finite ones are 0
+        infinite = weight.isinf().cast(dtypes.float32)
+        scaled = largest.isinf().where(infinite, weight / largest)
+        return (largest > 0).where(scaled, 0)
 
 
 def uniform_node(bits: UOp, dtype: DType) -> UOp:

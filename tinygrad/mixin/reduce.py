@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypeAlias, cast
 
-from tinygrad.dtype import DTypeLike, dtypes, least_upper_float, sum_acc_dtype, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, sum_acc_dtype, to_dtype
 from tinygrad.helpers import prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
@@ -18,6 +18,24 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint, smax
 
 Axis: TypeAlias = int | Sequence[int] | None
+
+
+def index_dtype(size: sint) -> DType:
+    """The dtype of positions along an axis, and of its size."""
+    largest = size if isinstance(size, int) else size.vmax
+    return dtypes.int32 if largest <= dtypes.max(dtypes.int32) else dtypes.int64
+
+
+def _exact_sum_dtype(dtype: DType, count: sint) -> DType:
+    """A dtype in which no sum of `count` integers overflows; float64 for those of 64 bits."""
+    if dtypes.is_bool(dtype):
+        return index_dtype(count)
+    size = max(-int(dtypes.min(dtype)), int(dtypes.max(dtype)))
+    total = size * (count if isinstance(count, int) else int(count.vmax))
+    for wide in (dtypes.int32, dtypes.int64):
+        if total <= dtypes.max(wide):
+            return wide
+    return dtypes.float64
 
 
 class ReduceMixin(CreationMixin):
@@ -113,14 +131,18 @@ class ReduceMixin(CreationMixin):
         return cast(sint, prod([self.shape[i] for i in self._axes(axis)]))
 
     def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
-        """Mean, of integers as float32; NaN for an empty axis.
+        """Mean, of integers as float32; NaN for an empty axis. No sum of integers overflows.
 
         >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=1).tolist()
         [1.5, 4.0]
         """
-        dtype = self.dtype if self.is_floating_point() else dtypes.float32
-        total = self.cast(sum_acc_dtype(self.dtype)).sum(axis, keepdim)
-        return (total.cast(least_upper_float(total.dtype)) / self._count(axis)).cast(dtype)
+        dtype, count = self.dtype, self._count(axis)
+        if self.is_floating_point():
+            total = self.cast(sum_acc_dtype(dtype)).sum(axis, keepdim)
+            return (total / count).cast(dtype)
+        total = self.sum(axis, keepdim, _exact_sum_dtype(dtype, count))
+        # a quotient of 32-bit floats would be rounded twice
+        return (total.cast(dtypes.float64) / count).cast(dtypes.float32)
 
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """Variance: the sum of squared deviations over the count minus `correction`.
@@ -162,7 +184,8 @@ class ReduceMixin(CreationMixin):
     # ---- indices of extrema ----
 
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """Index of the first maximum, as int32; None takes the flat tensor.
+        """Index of the first maximum, as int32, or int64 past 2**31 elements; None takes the flat
+        tensor.
 
         NaN counts as the largest. Raises ValueError for an empty axis.
 
@@ -182,12 +205,14 @@ class ReduceMixin(CreationMixin):
             is_max = is_max | self.isnan()
         # the first maximum is the farthest from the end
         shape = tuple(size if i == dim else 1 for i in range(self.ndim))
-        distance = self.arange(size).reshape(shape).sub(size, reverse=True)
+        dtype = index_dtype(size)
+        distance = self.arange(size, dtype=dtype).reshape(shape).sub(size, reverse=True)
         farthest = is_max.where(distance, 0).max(axis, keepdim)
-        return farthest.sub(size, reverse=True).cast(dtypes.int32).detach()
+        return farthest.sub(size, reverse=True).cast(dtype).detach()
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """Index of the first minimum, as int32; None takes the flat tensor.
+        """Index of the first minimum, as int32, or int64 past 2**31 elements; None takes the flat
+        tensor.
 
         NaN counts as the smallest. Raises ValueError for an empty axis.
 

@@ -27,7 +27,12 @@ from tinygrad.dtype import (
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
-from tinygrad.uop.broadcast import broadcast_node, check_integer_variables, const_node
+from tinygrad.uop.broadcast import (
+    broadcast_node,
+    check_integer_variables,
+    const_node,
+    number_dtype,
+)
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
@@ -82,10 +87,7 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
 
 def number_node(value: ConstType, dtype: DType | None) -> UOp:
     """A number. Integers wrap around if `dtype` is given; else ValueError for one too large."""
-    own = dtypes.from_py(value)
-    if dtype is None and own is dtypes.default_int and truncate[own](value) != value:
-        raise ValueError(f"{value} does not fit {own}; give a dtype that holds it")
-    return const_node(value, dtype or own)
+    return const_node(value, dtype or number_dtype(value))
 
 
 def list_node(data: Any, dtype: DType | None) -> UOp:

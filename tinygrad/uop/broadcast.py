@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tinygrad.dtype import ConstType, DType, dtypes, truncate
+from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_size
@@ -25,9 +25,9 @@ def is_scalar(node: UOp) -> bool:
 
 
 def const_node(value: ConstType, dtype: DType) -> UOp:
-    """The constant `value` of type `dtype`. Integers out of range wrap around."""
+    """The constant `value` cast to `dtype`: integers out of range wrap around, floats saturate."""
     if dtypes.is_int(dtype):
-        number = int(value)
+        number = saturate(value, dtype) if isinstance(value, float) else int(value)
         if not dtypes.min(dtype) <= number <= dtypes.max(dtype):
             number = truncate[dtype](number)
         return UOp.const(dtype, number)
@@ -51,7 +51,46 @@ def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
         return neighbour
     if dtypes.is_int(neighbour) and isinstance(value, int):
         return neighbour
-    return dtypes.from_py(value)
+    return number_dtype(value)
+
+
+def number_dtype(value: ConstType) -> DType:
+    """The dtype of a Python number by itself. Raises ValueError if it cannot hold the number."""
+    dtype = dtypes.from_py(value)
+    if not fits_dtype(value, dtype):
+        raise ValueError(f"{value} does not fit {dtype}; give a dtype that holds it")
+    return dtype
+
+
+def fits_dtype(value: object, dtype: DType) -> bool:
+    """Whether `dtype` holds a Python number; only integers in integer dtypes may not fit."""
+    if not isinstance(value, int) or not dtypes.is_int(dtype):
+        return True
+    return bool(dtypes.min(dtype) <= value <= dtypes.max(dtype))
+
+
+# the result of these, modulo the range of the dtype, depends only on the operands modulo the range
+_MODULAR = frozenset({"ADD", "SUB", "MUL"})
+_BITWISE = frozenset({"AND", "OR", "XOR"})
+
+
+def operand_node(value: ConstType, neighbour: DType, op: str) -> UOp:
+    """A Python number as an operand of `op` next to a tensor.
+
+    Bitwise operations take any number of as many bits, and sums and products a negative one beside
+    an unsigned dtype. Raises ValueError for other integers that the dtype cannot hold.
+    """
+    dtype = scalar_dtype(value, neighbour)
+    if not fits_dtype(value, dtype):
+        largest = dtypes.max(dtype)
+        takes = op in _MODULAR and dtypes.is_unsigned(dtype) and -largest <= value <= largest
+        bits = dtype.itemsize * 8
+        if not takes and not (op in _BITWISE and -(1 << bits - 1) <= value < 1 << bits):
+            raise ValueError(
+                f"{op}: {value} is out of range of {dtype}, which holds {dtypes.min(dtype)} to "
+                f"{largest}; cast the tensor to a wider dtype first"
+            )
+    return const_node(value, dtype)
 
 
 def format_shape(shape: SymbolicShape) -> str:

@@ -30,7 +30,7 @@ def compute_shape(node: Node) -> Shape | None:
     if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.TRANSFER}:
         return tuple(node.arg.shape)
     if op is Ops.ARANGE:
-        return (node.arg,)
+        return (_simple(node.arg),)
     if op in GroupOp.ALU:
         return next((s for x in node.src if (s := x.shape_or_none) != ()), ())
     if op is Ops.MSTACK:
@@ -60,7 +60,8 @@ def compute_shape(node: Node) -> Shape | None:
 def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
     """The shape of the result of a movement op."""
     if op in {Ops.RESHAPE, Ops.EXPAND}:
-        return tuple(arg)
+        # canonical, so that equal symbolic sizes are one node
+        return tuple([d if d.__class__ is int else _simple(d) for d in arg])
     if op is Ops.PERMUTE:
         return tuple(shape[i] for i in arg)
     if op is Ops.PAD:
