@@ -191,6 +191,8 @@ def test_the_gradient_of_copysign_turns_with_the_sign() -> None:
     x = Tensor([-1.5, 0.0, 2.0, 3.0], requires_grad=True)
     copied = x.copysign(Tensor([1.0, -1.0, -2.0, 5.0]))
     assert copied.sum().gradient(x)[0].tolist() == [-1, 0, -1, 1]
+    zeros = Tensor([-0.0, -0.0, 0.0]).copysign(Tensor([-2.0, 3.0, -0.0])).numpy()
+    np.testing.assert_array_equal(np.signbit(zeros), [True, False, True])
 
 
 def test_the_gradient_of_a_remainder() -> None:

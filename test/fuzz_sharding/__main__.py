@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
 from test.fuzz_sharding.check import check_bytes, check_replay, check_twice, compare
 from test.fuzz_sharding.generate import OPS, random_program
+from test.fuzz_sharding.numbers import check_numbers, random_numbers
 from test.fuzz_sharding.program import Program
 from test.fuzz_sharding.shrink import candidates
 from test.fuzzing.findings import Check
@@ -17,15 +18,21 @@ from tinygrad.settings import Context
 
 CHECKS = (compare, check_replay, check_twice, check_bytes)
 SHARES = (0.6, 0.17, 0.1, 0.13)
+# the share of programs on extreme values, which are compared with numpy
+NUMBERS = 0.3
 
 
 def main() -> None:
     arguments = parser("fuzz_sharding", __doc__)
     arguments.add_argument("--ops", nargs="*", choices=sorted(OPS), help="only these ops")
+    arguments.add_argument("--numbers", action="store_true", help="only extreme values")
     given = arguments.parse_args()
 
     def runs(seed: int) -> Iterator[tuple[Program, Check[Program]]]:
         rng = random.Random(seed)
+        if given.numbers or (not given.ops and rng.random() < NUMBERS):
+            yield random_numbers(rng), check_numbers
+            return
         program = random_program(rng, given.ops or sorted(OPS))
         yield program, rng.choices(CHECKS, SHARES)[0]
 

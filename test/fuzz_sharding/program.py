@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from test.fuzz_sharding import kernels
+from test.fuzz_sharding import kernels, reference
 from test.fuzzing.layouts import ONE_DEVICE, Layout, Shape
 from tinygrad import Context, Tensor, Variable, dtypes, nn
 from tinygrad.helpers import temp
@@ -50,7 +50,7 @@ def random_contexts(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of the program: integers from `low` to `high`."""
+    """An input of the program: integers from `low` to `high`, or extreme values of the dtype."""
 
     name: str
     shape: Shape
@@ -60,11 +60,14 @@ class Input:
     layout: str
     has_gradient: bool = True
     is_lazy: bool = False
+    is_extreme: bool = False
 
     def text(self, turn: int = 0) -> str:
         """The expression for it; its numbers depend only on its name and the turn."""
-        draw = f"np.random.default_rng({int(self.name[1:]) + 1000 * turn})"
-        array = f"{draw}.integers({self.low}, {self.high + 1}, {self.shape})"
+        seed = int(self.name[1:]) + 1000 * turn
+        array = f"np.random.default_rng({seed}).integers({self.low}, {self.high + 1}, {self.shape})"
+        if self.is_extreme:
+            array = f"reference.extremes({seed}, {self.shape}, {self.dtype!r})"
         placed = f"Tensor({array}, dtype=dtypes.{self.dtype}).to({self.layout})"
         return placed if self.is_lazy else f"{placed}.realize()"
 
@@ -91,7 +94,7 @@ class Step:
 
 TEMPLATE = """\
 import numpy as np
-from test.fuzz_sharding import kernels
+from test.fuzz_sharding import kernels, reference
 from tinygrad import Context, Sharding, Tensor, Variable, dtypes, nn
 from tinygrad.helpers import temp
 from tinygrad.sharding import Link, Topology
@@ -175,7 +178,7 @@ class Program:
 def surroundings(turn: int = 0) -> dict[str, Any]:
     """The names that every program may use."""
     position = Variable("turn", 0, LAST_TURN).bind((turn + 2) % (LAST_TURN + 1))
-    modules = {"np": np, "nn": nn, "kernels": kernels}
+    modules = {"np": np, "nn": nn, "kernels": kernels, "reference": reference}
     return {**modules, "Tensor": Tensor, "dtypes": dtypes, "temp": temp, "turn": position}
 
 

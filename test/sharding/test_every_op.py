@@ -64,7 +64,7 @@ MOVEMENTS: dict[str, Program] = {
     "triu": lambda x: x.triu(1),
     "tril": lambda x: x.tril(-1),
     "diag": lambda x: x[0].diag(),
-    "bitcast": lambda x: x.bitcast(dtypes.int).bitcast(dtypes.float),
+    "bitcast": lambda x: x.detach().bitcast(dtypes.int).bitcast(dtypes.float),
     "diagonal": lambda x: x[:8, :8].diagonal(),
     "masked_fill": lambda x: x.masked_fill(x > 0, -1.0),
     "unflatten": lambda x: x.unflatten(1, (3, 4)),

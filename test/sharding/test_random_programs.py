@@ -6,10 +6,12 @@ The programs come from `python -m test.fuzz_sharding`, which searches for a give
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 import test.fuzz_sharding.ops  # noqa: F401  declares all ops
+from test.fuzz_sharding import numbers, reference
 from test.fuzz_sharding.check import (
     check_bytes,
     check_replay,
@@ -17,6 +19,7 @@ from test.fuzz_sharding.check import (
     compare,
 )
 from test.fuzz_sharding.generate import OPS, random_program
+from test.fuzz_sharding.numbers import check_numbers, random_numbers
 from test.fuzz_sharding.program import Program
 from test.fuzz_sharding.shrink import candidates
 from test.fuzzing.findings import Check, Finding, Invalid
@@ -45,6 +48,34 @@ def search(check: Check[Program], ops: list[str] | None, seeds: range) -> Findin
 def test_random_programs(check: Check[Program], seeds: range) -> None:
     finding = search(check, None, seeds)
     assert finding is None, str(finding)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("seeds", [range(start, start + 8) for start in range(0, 64, 8)], ids=str)
+def test_random_programs_on_extreme_values_equal_numpy(seeds: range) -> None:
+    for seed in seeds:
+        try:
+            finding = check_numbers(random_numbers(random.Random(seed)))
+        except Invalid:
+            continue
+        assert finding is None, str(finding)
+
+
+def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shift by the width of the dtype keeps the number."""
+    name = "({x} << {y})"
+    wrong = replace(reference.BINARY[name], function=lambda x, n: x << (n % (8 * x.itemsize)))
+    monkeypatch.setitem(reference.BINARY, name, wrong)
+    monkeypatch.setattr(numbers, "TEMPLATES", reference.UNARY | reference.BINARY)
+    monkeypatch.setattr(numbers, "_random_template", lambda rng: name)
+    kinds = set()
+    for seed in range(20):
+        try:
+            finding = check_numbers(random_numbers(random.Random(seed)))
+        except Invalid:
+            continue
+        kinds.add(finding and finding.kind)
+    assert kinds == {None, "wrong number"}
 
 
 @pytest.mark.parametrize("name", OPS)

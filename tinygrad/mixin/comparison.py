@@ -183,7 +183,8 @@ class ComparisonMixin(ArithmeticMixin):
         zero = const_node(0, dtype)
         # the reciprocal of a zero has its sign
         negative = (b < zero) | (b.eq(zero) & (b.reciprocal() < zero))
-        size = (a < zero).where(a * -1, a)
+        # adding 0 clears the sign of a zero
+        size = (a < zero).where(a * -1, a) + zero
 
         def rule(g: UOp, y: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
             turned = (a < zero).ne(y < zero).where(g * -1, g)
