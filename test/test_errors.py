@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tinygrad import Tensor, Variable, dtypes, nn
-from tinygrad.device import DeviceError, Sharding
+from tinygrad.device import Device, DeviceError, Sharding
+from tinygrad.errors import ArgumentError
 from tinygrad.settings import Context, SettingError
 from tinygrad.sharding import Mesh, P, ShardingError
 
@@ -46,6 +47,26 @@ def test_a_matmul_of_two_devices() -> None:
 def test_an_unknown_device_lists_the_known_ones() -> None:
     with pytest.raises(DeviceError, match="ABACUS.*known devices are.*CPU"):
         Tensor([1.0], device="ABACUS").realize()
+
+
+MISSPELT: dict[str, Callable[[], Any]] = {
+    "Tensor": lambda: Tensor([1], device="CPUU"),
+    "to": lambda: Tensor([1]).to("CPUU"),
+    "to_": lambda: Tensor([1]).to_("CPUU:1"),
+    "shard": lambda: Tensor([1, 2]).shard(("CPU", "CPUU"), 0),
+    "ones": lambda: Tensor.ones(3, device="CPUU"),
+    "empty": lambda: Tensor.empty(3, device="CPUU"),
+    "rand": lambda: Tensor.rand(3, device="CPUU"),
+    "zeros_like": lambda: Tensor([1]).zeros_like(device="CPUU"),
+    "DEFAULT": lambda: setattr(Device, "DEFAULT", "CPUU"),
+}
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_a_misspelt_device_fails_where_it_is_written(name: str) -> None:
+    with pytest.raises(DeviceError, match="unknown device 'CPUU.*known devices are CPU"):
+        MISSPELT[name]()
+    assert Device.DEFAULT != "CPUU"
 
 
 def test_a_device_with_an_invalid_number() -> None:
@@ -337,3 +358,51 @@ def test_an_error_names_the_mistake(name: str) -> None:
     function, kind, text = FAMILIES[name]
     with pytest.raises(kind, match=text):
         function()
+
+
+# ---- classes ----
+
+MISTAKES: dict[str, Callable[[], Any]] = {
+    "broadcast": lambda: zeros(3) + zeros(4),
+    "dot": lambda: zeros(2, 3) @ zeros(2, 3),
+    "reshape": lambda: zeros(4).reshape(3),
+    "reshape -1": lambda: zeros(4).reshape(-1, -1),
+    "expand": lambda: zeros(4).expand(5),
+    "cat": lambda: zeros(3).cat(zeros(2, 3)),
+    "conv2d": lambda: zeros(1, 3, 4, 4).conv2d(zeros(2, 2, 3, 3)),
+    "assign": lambda: zeros(3).assign(zeros(5)),
+    "item": lambda: zeros(3).item(),
+    "einsum": lambda: Tensor.einsum("ij,jk", zeros(2, 3), zeros(2, 3)),
+    "bitcast": lambda: zeros(3).bitcast(dtypes.int64),
+    "cross_entropy": lambda: zeros(2, 3).cross_entropy(Tensor([1, 2, 3])),
+    "shard": lambda: zeros(3).shard(DEVICES, 0) + zeros(3),
+    "axis": lambda: zeros(3).sum(3),
+    "index": lambda: zeros(3)[5],
+    "too many indices": lambda: zeros(3)[0, 0],
+    "written index": lambda: zeros(3).__setitem__(7, 1.0),
+    "optimizer": lambda: nn.optim.SGD([]),
+}
+INDICES = {"axis", "index", "too many indices", "written index"}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_arguments_that_do_not_fit_are_errors_of_one_class(name: str) -> None:
+    with pytest.raises(ArgumentError) as found:
+        MISTAKES[name]()
+    for kind in (ValueError, RuntimeError):
+        assert isinstance(found.value, kind)
+    assert isinstance(found.value, IndexError) == (name in INDICES)
+
+
+def test_optimizers_name_themselves() -> None:
+    weight = Tensor([1.0], requires_grad=True)
+    for make in (nn.optim.SGD, nn.optim.Adam, nn.optim.AdamW, nn.optim.LAMB, nn.optim.Muon):
+        name = make.__name__
+        with pytest.raises(ValueError, match=f"^{name} got no parameter"):
+            make([])
+        with pytest.raises(TypeError, match=f"^{name} trains tensors, not 1"):
+            make([1])  # type: ignore[list-item]
+        with Tensor.train(), pytest.raises(RuntimeError, match=f"^{name}: 1 of 1 parameters have"):
+            make([weight]).step()
+        with Tensor.train(False), pytest.raises(RuntimeError, match=rf"^{name}.step\(\) needs"):
+            make([weight]).step()

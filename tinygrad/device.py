@@ -142,6 +142,22 @@ def _canonical_name(name: str) -> str:
     return f"{kind}:{number}" if number else kind
 
 
+@functools.cache
+def _known_kinds() -> tuple[str, ...]:
+    """All device kinds: the modules of `RUNTIMES`."""
+    modules = pkgutil.iter_modules([str(RUNTIMES)])
+    return tuple(sorted(module.name.upper() for module in modules if not module.ispkg))
+
+
+@functools.cache
+def _known_name(name: str) -> str:
+    """The canonical name of a device of a known kind. Raises DeviceError for another kind."""
+    canonical = _canonical_name(name)
+    if canonical.partition(":")[0] not in _known_kinds():
+        raise DeviceError(f"unknown device {name!r}; known devices are {', '.join(_known_kinds())}")
+    return canonical
+
+
 class _Registry:
     """The devices of the process, opened on first use."""
 
@@ -159,16 +175,18 @@ class _Registry:
 
     @DEFAULT.setter
     def DEFAULT(self, name: str) -> None:
-        self._default = _canonical_name(name)
+        self._default = _known_name(name)
 
     def canonicalize(self, name: str | None) -> str:
-        """The canonical name: "cpu:0" becomes "CPU", None the default device."""
-        return self.DEFAULT if name is None else _canonical_name(name)
+        """The canonical name: "cpu:0" becomes "CPU", None the default device.
+
+        Raises DeviceError if there is no such device, whether this machine can use it or not.
+        """
+        return self.DEFAULT if name is None else _known_name(name)
 
     def known(self) -> list[str]:
         """All device kinds, including those that this machine cannot use."""
-        modules = pkgutil.iter_modules([str(RUNTIMES)])
-        return sorted(module.name.upper() for module in modules if not module.ispkg)
+        return list(_known_kinds())
 
     def __getitem__(self, name: str) -> Compiled:
         """Opens the device on first use. Raises DeviceError if that is impossible."""
@@ -194,11 +212,7 @@ class _Registry:
             return False
 
     def _open_device(self, name: str) -> Compiled:
-        kind = name.partition(":")[0]
-        if kind not in self.known():
-            raise DeviceError(
-                f"unknown device {name!r}; known devices are {', '.join(self.known())}"
-            )
+        kind = _known_name(name).partition(":")[0]
         try:
             module = importlib.import_module(f"tinygrad.runtime.{kind.lower()}")
         except ImportError as error:

@@ -22,6 +22,7 @@ LAYERS = (
     {
         "settings",
         "caches",
+        "errors",
         "memory_limit",
         "atomic_file",
         "diskcache",

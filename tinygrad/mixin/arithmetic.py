@@ -11,6 +11,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
@@ -150,7 +151,7 @@ class ArithmeticMixin(TensorCore):
         [-4, 3]
         """
         if rounding_mode not in (None, "trunc", "floor"):
-            raise RuntimeError(f'rounding_mode={rounding_mode!r} is not None, "trunc" or "floor"')
+            raise ArgumentError(f'rounding_mode={rounding_mode!r} is not None, "trunc" or "floor"')
         is_float = rounding_mode is None and dtypes.is_float(self.uop.dtype)
         if is_float and not reverse and self._is_unchanged_by(x, 1):
             return self._derive(self.uop)
@@ -234,7 +235,7 @@ class ArithmeticMixin(TensorCore):
     def _bits(self, op: Ops, x: Any, reverse: bool) -> Self:
         a, b = self._operands(x, reverse, op.name)
         if dtypes.is_float(a.dtype):
-            raise RuntimeError(
+            raise ArgumentError(
                 f"{op.name} takes integers and bools, not {a.dtype}; cast both first: .int()"
             )
         return self._result(a.alu(op, b), x)
@@ -398,7 +399,7 @@ def _integer_power(base: UOp, exponent: UOp) -> UOp:
     """Integers to an integer power, which wraps around; negative powers round toward zero."""
     if exponent.op is Ops.CONST:
         if exponent.arg < 0:
-            raise RuntimeError(
+            raise ArgumentError(
                 f"an integer to the power of {exponent.arg} is no integer; cast it to float first"
             )
         return _power_by_squaring(base, exponent.arg) if exponent.arg else base.const_like(1)

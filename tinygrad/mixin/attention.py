@@ -10,6 +10,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.random import RandomMixin
 
@@ -41,11 +42,11 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         (2, 4, 8)
         """
         if is_causal and attn_mask is not None:
-            raise RuntimeError("attention takes attn_mask or is_causal, not both")
+            raise ArgumentError("attention takes attn_mask or is_causal, not both")
         if enable_gqa:
             heads, shared = self.shape[-3], key.shape[-3]
             if heads % shared:
-                raise ValueError(
+                raise ArgumentError(
                     f"attention: the {heads} heads of the query are not a multiple of the {shared} "
                     "heads of the key"
                 )

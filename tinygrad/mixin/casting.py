@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Self
 
 from tinygrad.dtype import DTypeLike, dtypes, to_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 
@@ -36,10 +37,10 @@ class CastMixin(TensorCore):
         if self.dtype is wanted:
             return self
         if self._requires_grad:
-            raise RuntimeError(f"bitcast to {wanted} has no gradient; use detach() first")
+            raise ArgumentError(f"bitcast to {wanted} has no gradient; use detach() first")
         own, new = self.dtype.itemsize, wanted.itemsize
         if own != new and (not self.ndim or self.shape[-1] * own % new):
-            raise RuntimeError(
+            raise ArgumentError(
                 f"bitcast of {self.dtype} {self.shape} to {wanted}: sizes do not fit"
             )
         return self._view(self.uop.bitcast(wanted), Ops.BITCAST, wanted)

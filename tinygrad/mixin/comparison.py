@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
+from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.core import TensorCore
@@ -151,7 +152,7 @@ class ComparisonMixin(ArithmeticMixin):
         [-1, 0, 1]
         """
         if min_ is None and max_ is None:
-            raise RuntimeError("clamp needs min_, max_ or both")
+            raise ArgumentError("clamp needs min_, max_ or both")
         x, own = self, self.uop.dtype
         min_, max_ = _plain_number(min_), _plain_number(max_)
         # a bound that all values of the dtype meet

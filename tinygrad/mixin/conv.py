@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, ceildiv, flatten
 from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
 from tinygrad.mixin.winograd import TAPS, WinogradMixin
@@ -48,7 +49,7 @@ class ConvMixin(WinogradMixin):
         """
         count = self._check_conv("conv2d", weight, groups)
         if not same_size(self.shape[1], groups * weight.shape[1]):
-            raise ValueError(
+            raise ArgumentError(
                 f"conv2d: input {self.shape} has {self.shape[1]} channels, and weight "
                 f"{weight.shape} with groups={groups} takes {groups * weight.shape[1]}"
             )
@@ -59,7 +60,7 @@ class ConvMixin(WinogradMixin):
         spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
         fits = (resolve(k <= n, True) for k, n in zip(spans, padded.shape[2:], strict=True))
         if not all(fits):
-            raise ValueError(
+            raise ArgumentError(
                 f"conv2d: the kernel of weight {weight.shape} spans {spans}, more than "
                 f"input {self.shape} with padding {padding}"
             )
@@ -125,7 +126,7 @@ class ConvMixin(WinogradMixin):
         """
         count = self._check_conv("conv_transpose2d", weight, groups)
         if not same_size(self.shape[1], weight.shape[0]):
-            raise ValueError(
+            raise ArgumentError(
                 f"conv_transpose2d: input {self.shape} has {self.shape[1]} channels, and weight "
                 f"{weight.shape} takes {weight.shape[0]}"
             )
@@ -141,7 +142,7 @@ class ConvMixin(WinogradMixin):
             )
         )
         if any(size < 1 for size in sizes):
-            raise ValueError(
+            raise ArgumentError(
                 f"conv_transpose2d of input {self.shape} and weight {weight.shape} with padding "
                 f"{padding} leaves no elements: its spatial sizes would be {sizes}"
             )
@@ -223,12 +224,14 @@ class ConvMixin(WinogradMixin):
     def _check_conv(self, name: str, weight: Self, groups: int) -> int:
         """The number of spatial axes. Raises ValueError for shapes or groups that do not fit."""
         if self.ndim < 3 or weight.ndim != self.ndim:
-            raise ValueError(
+            raise ArgumentError(
                 f"{name}: input {self.shape} and weight {weight.shape} must both be "
                 "(batch or channels, channels, one size per spatial axis)"
             )
         if groups < 1 or int(weight.shape[0]) % groups:
-            raise ValueError(f"{name}: groups={groups} must divide axis 0 of weight {weight.shape}")
+            raise ArgumentError(
+                f"{name}: groups={groups} must divide axis 0 of weight {weight.shape}"
+            )
         if any(size < 1 for size in weight.shape[2:]):
-            raise ValueError(f"{name}: weight {weight.shape} has an empty kernel")
+            raise ArgumentError(f"{name}: weight {weight.shape} has an empty kernel")
         return self.ndim - 2

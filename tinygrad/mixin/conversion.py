@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tinygrad.dtype import dtypes, to_numpy_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.placement import PlacementMixin
 from tinygrad.mixin.reduce import ReduceMixin
@@ -70,7 +71,7 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         42
         """
         if not same_size(self.numel(), 1):
-            raise ValueError(f"item() needs a tensor of one element, not shape {self.shape}")
+            raise ArgumentError(f"item() needs a tensor of one element, not shape {self.shape}")
         return self.numpy().item()
 
     def tolist(self) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
+from tinygrad.errors import ArgumentError, ArgumentIndexError
 from tinygrad.helpers import prod
 from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.grad_mode import gradients_disabled, open_blocks
@@ -177,7 +178,7 @@ class TensorCore(TensorBase):
         count = self.ndim + extra
         limit = max(1, count)
         if not -limit <= dim < limit:
-            raise IndexError(
+            raise ArgumentIndexError(
                 f"there is no axis {dim} in shape {self.shape}; use {-limit} to {limit - 1}"
             )
         return dim + count if dim < 0 and count else max(dim, 0)
@@ -186,7 +187,7 @@ class TensorCore(TensorBase):
         """`_axis` for the operation `name`. Raises ValueError for an axis of symbolic size."""
         axis = self._axis(dim)
         if self.ndim and not isinstance(self.shape[axis], int):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} along axis {axis} of {self.shape}: the size must be known when the graph "
                 "is built; pad to the maximum with pad_to"
             )

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.dtype import ConstType, DType, DTypeLike, dtypes, to_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
@@ -211,9 +212,9 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         if stop is None:
             start, stop = 0, start
         if step == 0:
-            raise ValueError(f"arange({start}, {stop}, {step}): the step must not be 0")
+            raise ArgumentError(f"arange({start}, {stop}, {step}): the step must not be 0")
         if not all(isinstance(x, UOp) or math.isfinite(x) for x in (start, stop, step)):
-            raise ValueError(f"arange({start}, {stop}, {step}): the numbers must be finite")
+            raise ArgumentError(f"arange({start}, {stop}, {step}): the numbers must be finite")
         floats = any(isinstance(x, float) for x in (start, stop, step))
         default = dtypes.default_float if floats else dtypes.default_int
         asked = kwargs.pop("dtype", None)
@@ -244,7 +245,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         asked = kwargs.pop("dtype", None)
         dtype = dtypes.default_float if asked is None else to_dtype(asked)
         if not isinstance(steps, int) or steps < 0 or dtype is dtypes.bool:
-            raise ValueError(
+            raise ArgumentError(
                 f"linspace: steps={steps!r} must be a nonnegative integer, dtype {dtype} not bool"
             )
         if steps == 1:
@@ -306,7 +307,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     def _lower_mask(self, diagonal: sint) -> Self:
         if self.ndim < 2:
-            raise ValueError(f"triu and tril take matrices, not shape {self.shape}")
+            raise ArgumentError(f"triu and tril take matrices, not shape {self.shape}")
         return self._triangle(self.shape[-2], self.shape[-1], diagonal)
 
 
@@ -315,7 +316,7 @@ def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
     sizes = argfix(*shape)
     for size in sizes:
         if not hasattr(size, "__index__") or (not isinstance(size, UOp) and size < 0):
-            raise ValueError(f"shape {sizes}: {size!r} is not a size; use nonnegative integers")
+            raise ArgumentError(f"shape {sizes}: {size!r} is not a size; use nonnegative integers")
     return tuple(size if isinstance(size, UOp) else int(size) for size in sizes)
 
 
@@ -324,7 +325,7 @@ def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     sizes = sizes_of(shape)
     if not all_int(sizes):
         shown = ", ".join(str(size) for size in sizes)
-        raise ValueError(
+        raise ArgumentError(
             f"new memory of symbolic shape ({shown}): allocate the maximum sizes, and shrink it"
         )
     return sizes

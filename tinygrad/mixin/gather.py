@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Self, TypeVar
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import argsort, prod
 from tinygrad.mixin.arithmetic import reverse_order
@@ -108,12 +109,14 @@ class GatherMixin(IndexingMixin):
 
     def _check_index(self, op: str, axis: int, index: TensorCore) -> None:
         if index.ndim != self.ndim:
-            raise ValueError(f"{op}: index of shape {index.shape} does not have {self.ndim} axes")
+            raise ArgumentError(
+                f"{op}: index of shape {index.shape} does not have {self.ndim} axes"
+            )
         if not dtypes.is_int(index.dtype):
-            raise ValueError(f"{op}: indices are integers, not {index.dtype}")
+            raise ArgumentError(f"{op}: indices are integers, not {index.dtype}")
         pairs = [(a, b) for i, (a, b) in enumerate(zip(index.shape, self.shape)) if i != axis]
         if any(resolve(a > b, False) for a, b in pairs):
-            raise ValueError(
+            raise ArgumentError(
                 f"{op} along axis {axis}: index of shape {index.shape} is larger than {self.shape}"
             )
 
@@ -159,7 +162,7 @@ class GatherMixin(IndexingMixin):
         if src.ndim != index.ndim or any(
             resolve(a > b, False) for a, b in zip(index.shape, src.shape)
         ):
-            raise ValueError(f"scatter: index {index.shape} is larger than source {src.shape}")
+            raise ArgumentError(f"scatter: index {index.shape} is larger than source {src.shape}")
         return axis, src.shrink_to(index.shape)
 
     def _scatter_combined(self, op: Ops, axis: int, index: Self, src: Self) -> Self:
@@ -187,9 +190,9 @@ class GatherMixin(IndexingMixin):
         [6, 1]
         """
         if reduce not in _REDUCTIONS:
-            raise RuntimeError(f"scatter_reduce: {reduce!r} is none of {', '.join(_REDUCTIONS)}")
+            raise ArgumentError(f"scatter_reduce: {reduce!r} is none of {', '.join(_REDUCTIONS)}")
         if src.dtype is not self.dtype:
-            raise RuntimeError(
+            raise ArgumentError(
                 f"scatter_reduce: src is of {src.dtype}, not of {self.dtype}; cast it first"
             )
         axis, source = self._checked_scatter(dim, index, src)
@@ -230,9 +233,9 @@ class GatherMixin(IndexingMixin):
         [[1, 0, 0], [0, 0, 1]]
         """
         if not dtypes.is_int(self.dtype):
-            raise RuntimeError(f"one_hot takes integers, not {self.dtype}")
+            raise ArgumentError(f"one_hot takes integers, not {self.dtype}")
         if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
-            raise ValueError(f"one_hot({num_classes}) of shape {self.shape}: give num_classes")
+            raise ArgumentError(f"one_hot({num_classes}) of shape {self.shape}: give num_classes")
         count = int(self.max().item()) + 1 if num_classes == -1 else num_classes
         class_numbers = self.arange(count).reshape((1,) * self.ndim + (count,))
         return self.unsqueeze(-1).eq(class_numbers).where(1, 0)
@@ -248,7 +251,7 @@ class GatherMixin(IndexingMixin):
         import numpy as np
 
         if mask.dtype is not dtypes.bool:
-            raise RuntimeError(f"masked_select takes a mask of bools, not {mask.dtype}")
+            raise ArgumentError(f"masked_select takes a mask of bools, not {mask.dtype}")
         # the size of the result depends on the values
         chosen = np.flatnonzero(mask._broadcast_to(self.shape).numpy()).astype(np.int32)
         return self.flatten()[chosen]

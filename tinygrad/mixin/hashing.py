@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import prod
 from tinygrad.mixin.casting import CastMixin
@@ -53,11 +54,13 @@ class HashMixin(GatherMixin, CastMixin):
         '3a985da74fe225b2'
         """
         if cfg not in SPONGES:
-            raise ValueError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
+            raise ArgumentError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
         if self.dtype is not dtypes.uint8:
             raise TypeError(f"keccak takes bytes (uint8), not {self.dtype}")
         if not self.ndim:
-            raise ValueError("keccak takes messages along the last axis; reshape one byte to (1,)")
+            raise ArgumentError(
+                "keccak takes messages along the last axis; reshape one byte to (1,)"
+            )
         sponge, count = SPONGES[cfg], prod(self.shape[:-1])
         messages = self.reshape(count, self.shape[-1])
         blocks = messages._padded_blocks(sponge).contiguous().realize()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
+from tinygrad.errors import ArgumentError, ArgumentIndexError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import all_int, argsort, flatten, prod
 from tinygrad.mixin.conversion import ConversionMixin
@@ -178,10 +179,10 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         """The index with `...` replaced by full slices."""
         dots = [i for i, item in enumerate(items) if item is Ellipsis]
         if len(dots) > 1:
-            raise IndexError("an index can have only one ...")
+            raise ArgumentIndexError("an index can have only one ...")
         used = sum(_axes_used(item) for item in items)
         if used > self.ndim:
-            raise IndexError(f"{used} indices are too many for shape {self.shape}")
+            raise ArgumentIndexError(f"{used} indices are too many for shape {self.shape}")
         at = dots[0] if dots else len(items)
         return items[:at] + [slice(None)] * (self.ndim - used) + items[at + 1 :]
 
@@ -195,7 +196,9 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
             return x  # type: ignore[no-any-return]
         if not dtypes.is_int(x.dtype):
             kind = "a bool without axes" if x.dtype is dtypes.bool else x.dtype
-            raise IndexError(f"index tensors must be of integers or masks of bools, not {kind}")
+            raise ArgumentIndexError(
+                f"index tensors must be of integers or masks of bools, not {kind}"
+            )
         if x.dtype.itemsize < 4:
             return x.cast(dtypes.int32)  # type: ignore[no-any-return]
         return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
@@ -216,7 +219,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
     def _check_mask(self, mask: TensorCore, axis: int) -> None:
         sizes = self.shape[axis : axis + mask.ndim]
         if not same_shape(mask.shape, sizes):
-            raise IndexError(
+            raise ArgumentIndexError(
                 f"a mask of shape {mask.shape} does not fit axis {axis} of shape {self.shape}"
             )
 
@@ -393,12 +396,14 @@ def _axis_view(item: Any, size: sint, axis: int, shape: tuple[sint, ...]) -> Axi
     if isinstance(item, slice):
         return _slice_view(item, size)
     if isinstance(item, bool) or not hasattr(item, "__index__"):
-        raise IndexError(
+        raise ArgumentIndexError(
             f"{item!r} of type {type(item).__name__} is not an index; use integers or slices"
         )
     position = int(item)
     if isinstance(size, int) and not -size <= position < size:
-        raise IndexError(f"index {position} is out of range for axis {axis} of shape {shape}")
+        raise ArgumentIndexError(
+            f"index {position} is out of range for axis {axis} of shape {shape}"
+        )
     start = position + size if position < 0 else position
     return AxisView(start, start + 1, keep=False)
 
@@ -407,7 +412,7 @@ def _slice_view(item: slice, size: sint) -> AxisView:
     bounds = (item.start, item.stop, item.step)
     if any(isinstance(x, UOp) for x in (*bounds, size)):
         if item.step not in (None, 1):
-            raise IndexError(f"a slice with symbolic bounds has step 1, not {item.step}")
+            raise ArgumentIndexError(f"a slice with symbolic bounds has step 1, not {item.step}")
         start = 0 if item.start is None else item.start
         end = size if item.stop is None else item.stop
         start = start + size if isinstance(start, int) and start < 0 else start
@@ -416,7 +421,7 @@ def _slice_view(item: slice, size: sint) -> AxisView:
     if not all(x is None or hasattr(x, "__index__") for x in bounds):
         raise TypeError(f"slice bounds must be integers, got {item}")
     if item.step == 0:
-        raise ValueError(f"the step of a slice must not be 0, got {item}")
+        raise ArgumentError(f"the step of a slice must not be 0, got {item}")
     start, stop, step = item.indices(int(size))
     count = len(range(start, stop, step))
     if step > 0:

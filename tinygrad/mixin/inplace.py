@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.storage import StorageMixin
 
@@ -20,7 +21,7 @@ class InplaceMixin(MatmulMixin, StorageMixin):
     def _updated(self, result: Self) -> Self:
         """This tensor with `result` as its new content."""
         if result.shape != self.shape or result.dtype != self.dtype:
-            raise ValueError(
+            raise ArgumentError(
                 f"in place: {result.dtype} of shape {result.shape} does not fit {self.dtype} of "
                 f"shape {self.shape}; cast or reshape it first"
             )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad import dlpack
 from tinygrad.device import Device
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
@@ -92,14 +93,14 @@ class InterchangeMixin(ConversionMixin):
             return array if dtype is None else array.astype(dtype, copy=False)
         own = to_numpy_dtype(self.dtype)
         if is_stored_as_bits(self.dtype) or dtype not in (None, own):
-            raise ValueError(
+            raise ArgumentError(
                 f"an array of {dtype or 'float32'} in the memory of {self!r} is impossible; "
                 "leave out copy=False"
             )
         try:
             return self._stored_array()
         except BufferError as error:
-            raise ValueError(f"{error}, or leave out copy=False") from error
+            raise ArgumentError(f"{error}, or leave out copy=False") from error
 
     def _stored_array(self) -> Array:
         """The realized elements in memory. Raises BufferError if that is not the CPU's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.uop.reshard import even_shard_count
 
@@ -36,11 +37,11 @@ class InterpolationMixin(GatherMixin):
         if isinstance(size, int):
             raise TypeError(f"interpolate: size={size} must be a sequence, one per axis: ({size},)")
         if not 0 < len(size) <= self.ndim or any(s <= 0 for s in size):
-            raise ValueError(f"interpolate: sizes {size} do not fit shape {self.shape}")
+            raise ArgumentError(f"interpolate: sizes {size} do not fit shape {self.shape}")
         if mode not in _MODES:
-            raise ValueError(f"interpolate: mode {mode!r} is none of {', '.join(_MODES)}")
+            raise ArgumentError(f"interpolate: mode {mode!r} is none of {', '.join(_MODES)}")
         if align_corners and mode != "linear":
-            raise ValueError("interpolate: align_corners needs mode='linear'")
+            raise ArgumentError("interpolate: align_corners needs mode='linear'")
         rounds = mode == "linear" and not self.is_floating_point()
         x = self
         if rounds:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement import Padding
 from tinygrad.uop import Ops
@@ -43,7 +44,7 @@ class JoiningMixin(CreationMixin):
         for x in args:
             rest = [(a, b) for i, (a, b) in enumerate(zip(self.shape, x.shape)) if i != axis]
             if x.ndim != self.ndim or not all(same_size(a, b) for a, b in rest):
-                raise ValueError(
+                raise ArgumentError(
                     f"cat along axis {axis}: shapes {self.shape} and {x.shape} differ elsewhere too"
                 )
         dtype = least_upper_dtype(self.dtype, *(x.dtype for x in args))
@@ -86,7 +87,7 @@ class JoiningMixin(CreationMixin):
         by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
         axes = tuple(self._axis(d) for d in ((dims,) if isinstance(dims, int) else dims))
         if len(by) != len(axes):
-            raise ValueError(f"roll: {len(by)} shifts for {len(axes)} axes")
+            raise ArgumentError(f"roll: {len(by)} shifts for {len(axes)} axes")
         x = self
         for shift, axis in zip(by, axes):
             size = x.shape[axis]
@@ -109,7 +110,7 @@ class JoiningMixin(CreationMixin):
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
         """
         if indexing not in ("ij", "xy"):
-            raise RuntimeError(f'meshgrid: indexing must be "ij" or "xy", not {indexing!r}')
+            raise ArgumentError(f'meshgrid: indexing must be "ij" or "xy", not {indexing!r}')
         vectors = _tensors("meshgrid", self, args)
         count = len(vectors)
         order = list(range(count))
@@ -157,12 +158,12 @@ class JoiningMixin(CreationMixin):
         """Padding as (before, after) for each axis."""
         if padding and not any(p is None or isinstance(p, (tuple, list)) for p in padding):
             if len(padding) % 2:
-                raise ValueError(f"pad{tuple(padding)}: flat padding comes in pairs")
+                raise ArgumentError(f"pad{tuple(padding)}: flat padding comes in pairs")
             flat = [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)]
             padding = [(0, 0)] * (self.ndim - len(flat)) + flat[::-1]
         pairs = tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
         if len(pairs) != self.ndim:
-            raise ValueError(f"pad: padding {tuple(padding)} does not fit shape {self.shape}")
+            raise ArgumentError(f"pad: padding {tuple(padding)} does not fit shape {self.shape}")
         return pairs
 
     def _pad_with_elements(self, pairs: Padding, mode: str) -> Self:
@@ -188,7 +189,9 @@ class JoiningMixin(CreationMixin):
     def _border(self, axis: int, count: int, mode: str, before: bool) -> Self:
         size = self.shape[axis]
         if count > size - (mode == "reflect") and (mode != "replicate" or not size):
-            raise ValueError(f"pad: {count} is too large for an axis of size {size} in mode {mode}")
+            raise ArgumentError(
+                f"pad: {count} is too large for an axis of size {size} in mode {mode}"
+            )
         if mode == "circular":
             return (
                 self._slice_axis(axis, size - count, size)
@@ -210,7 +213,7 @@ class JoiningMixin(CreationMixin):
         [[1, 0], [0, 2]]
         """
         if self.ndim != 1:
-            raise ValueError(f"diag takes a vector, not shape {self.shape}")
+            raise ArgumentError(f"diag takes a vector, not shape {self.shape}")
         n = self.shape[0]
         return (
             self.unsqueeze(-1).pad(((0, 0), (0, n))).flatten().shrink(((0, n * n),)).reshape(n, n)
@@ -223,7 +226,7 @@ class JoiningMixin(CreationMixin):
         [1, 4]
         """
         if self.ndim != 2 or not same_size(*self.shape):
-            raise ValueError(f"diagonal takes a square matrix, not shape {self.shape}")
+            raise ArgumentError(f"diagonal takes a square matrix, not shape {self.shape}")
         n = self.shape[0]
         rows = self.flatten()._padded_view(((0, n),)).reshape(n, n + 1)
         return rows.shrink(((0, n), (0, 1))).flatten()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.sorting import SortingMixin
 from tinygrad.uop.device_value import replicated
@@ -20,7 +21,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
 
     def _matrix_sizes(self, what: str) -> tuple[int, int]:
         if self.ndim < 2:
-            raise ValueError(f"{what} takes matrices, not shape {self.shape}")
+            raise ArgumentError(f"{what} takes matrices, not shape {self.shape}")
         return int(self.shape[-2]), int(self.shape[-1])
 
     def qr(self) -> tuple[Self, Self]:

@@ -11,6 +11,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.dtype import least_upper_float, sum_acc_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.activation import ActivationMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.formulas import binary_cross_entropy
@@ -26,7 +27,7 @@ class LossMixin(GatherMixin, ActivationMixin):
 
     def _reduced_loss(self, reduction: str) -> Self:
         if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
+            raise ArgumentError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
         if reduction == "none":
             return self
         return self.mean() if reduction == "mean" else self.sum()
@@ -66,7 +67,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         """
         classes = self.shape[-1]
         if Y.shape != self.shape[:-1]:
-            raise ValueError(
+            raise ArgumentError(
                 f"classes of shape {Y.shape} do not fit predictions of shape {self.shape[:-1]} "
                 f"with {classes} classes; give one class for each"
             )
@@ -95,7 +96,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         _check_target("sparse_categorical_crossentropy", Y)
         _check_smoothing(label_smoothing)
         if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
+            raise ArgumentError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
         # log_softmax is `shifted` minus the logarithm, which is one number a sample
         shifted, _, total = self._shifted_exp(-1)
         target = shifted._select_target_class(Y)
@@ -131,7 +132,7 @@ class LossMixin(GatherMixin, ActivationMixin):
             expected, is_class = Y.one_hot(classes), _is_class(Y, classes)
             Y = expected.permute((*range(axis), Y.ndim, *range(axis, Y.ndim)))
         elif Y.shape != self.shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"cross_entropy: targets {Y.shape} do not fit logits {self.shape}; give classes "
                 f"{others}, or probabilities of the shape of the logits"
             )
@@ -185,4 +186,4 @@ def _check_target(loss: str, target: Any) -> None:
 
 def _check_smoothing(label_smoothing: float) -> None:
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"label_smoothing={label_smoothing} is not within 0 to 1")
+        raise ArgumentError(f"label_smoothing={label_smoothing} is not within 0 to 1")

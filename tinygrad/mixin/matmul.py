@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import DTypeLike, least_upper_dtype, sum_acc_dtype, to_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.reduce import ReduceMixin
@@ -48,10 +49,10 @@ class MatmulMixin(ReduceMixin):
             raise TypeError(f"dot takes a tensor, not {w!r} of type {type(w).__name__}")
         x, dx, dw = self, self.ndim, w.ndim
         if not (dx and dw):
-            raise RuntimeError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
+            raise ArgumentError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
         axis_w = -min(dw, 2)
         if not same_size(x.shape[-1], w.shape[axis_w]):
-            raise RuntimeError(
+            raise ArgumentError(
                 f"dot of shapes {x.shape} and {w.shape}: axis -1 of the first has size "
                 f"{x.shape[-1]}, axis {axis_w} of the second {w.shape[axis_w]}; they must agree"
             )
@@ -160,7 +161,9 @@ def _einsum_sizes(formula: str, inputs: list[str], shapes: list[SymbolicShape]) 
             # size 1 broadcasts between operands, but not within a diagonal
             differs_within = not same_size(size, shape[letters.index(letter)])
             if differs_within or not (same_size(size, known) or is_one(size) or is_one(known)):
-                raise ValueError(f"einsum {formula!r}: axis {letter} has sizes {known} and {size}")
+                raise ArgumentError(
+                    f"einsum {formula!r}: axis {letter} has sizes {known} and {size}"
+                )
             sizes[letter] = size if known == 1 else known
     return sizes
 
@@ -170,13 +173,15 @@ def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
     text = formula.replace(" ", "")
     names = text.replace("...", "").replace(",", "").replace("->", "", 1)
     if names and not (names.isascii() and names.isalpha()):
-        raise ValueError(f"einsum {formula!r}: axes are named by letters and '...' only")
+        raise ArgumentError(f"einsum {formula!r}: axes are named by letters and '...' only")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
     if any(x.count("...") > 1 for x in (*inputs, output)):
-        raise ValueError(f"einsum {formula!r}: '...' may occur once in each operand and the result")
+        raise ArgumentError(
+            f"einsum {formula!r}: '...' may occur once in each operand and the result"
+        )
     if len(inputs) != len(counts):
-        raise ValueError(f"einsum {formula!r} takes {len(inputs)} operands, not {len(counts)}")
+        raise ArgumentError(f"einsum {formula!r} takes {len(inputs)} operands, not {len(counts)}")
     # the axes of "..." get unused letters, aligned at the last axis
     named = [len(letters.replace("...", "")) for letters in inputs]
     widths = [count - n if "..." in x else 0 for x, n, count in zip(inputs, named, counts)]
@@ -189,7 +194,7 @@ def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
     output = output.replace("...", spare)
     for letters, count in zip(full, counts):
         if len(letters) != count:
-            raise ValueError(f"einsum {formula!r}: {letters!r} does not name {count} axes")
+            raise ArgumentError(f"einsum {formula!r}: {letters!r} does not name {count} axes")
     if len(set(output)) != len(output) or not set(output) <= set("".join(full)):
-        raise ValueError(f"einsum {formula!r}: the result must name axes of operands, each once")
+        raise ArgumentError(f"einsum {formula!r}: the result must name axes of operands, each once")
     return full, output

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.symbolic_range import check_range
@@ -48,7 +49,7 @@ class MovementMixin(TensorCore):
         new = _integers("reshape", new)
         unknown = [i for i, s in enumerate(new) if isinstance(s, int) and s == -1]
         if len(unknown) > 1:
-            raise RuntimeError(f"reshape {old} -> {new}: only one size can be -1")
+            raise ArgumentError(f"reshape {old} -> {new}: only one size can be -1")
         if unknown:
             new = _with_inferred_size(old, new, unknown[0])
         new = _sizes("reshape", new)
@@ -59,7 +60,7 @@ class MovementMixin(TensorCore):
             sizes = tuple(bound_size(s) for s in new) if bound else ()
             if bound and prod(old) == prod(sizes):
                 return self.reshape(sizes)._up_to(new)
-            raise ValueError(
+            raise ArgumentError(
                 f"reshape {format_shape(old)} -> {format_shape(new)}: "
                 f"{format_shape((prod(old),))[1:-2]} elements are not "
                 f"{format_shape((prod(new),))[1:-2]}"
@@ -89,7 +90,9 @@ class MovementMixin(TensorCore):
         """
         start, end = self._axis(start_dim), self._axis(end_dim)
         if start > end:
-            raise ValueError(f"flatten({start_dim}, {end_dim}): the first axis is after the last")
+            raise ArgumentError(
+                f"flatten({start_dim}, {end_dim}): the first axis is after the last"
+            )
         shape = self.shape
         return self.reshape((*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]))
 
@@ -135,7 +138,7 @@ class MovementMixin(TensorCore):
         given = argfix(order, *args)
         axes = tuple(self._axis(x) for x in given)
         if sorted(axes) != list(range(self.ndim)):
-            raise ValueError(f"order {given} does not name each of the {self.ndim} axes once")
+            raise ArgumentError(f"order {given} does not name each of the {self.ndim} axes once")
         return self._view(self.uop.permute(axes), Ops.PERMUTE, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
@@ -170,7 +173,7 @@ class MovementMixin(TensorCore):
         given = argfix(axis, *args)
         axes = {self._axis(x) for x in given}
         if len(axes) != len(given):
-            raise RuntimeError(f"flip{given} names an axis twice in {self.ndim} axes")
+            raise ArgumentError(f"flip{given} names an axis twice in {self.ndim} axes")
         flipped = tuple(i in axes for i in range(self.ndim))
         return self._view(self.uop.flip(flipped), Ops.FLIP, flipped)
 
@@ -191,7 +194,9 @@ class MovementMixin(TensorCore):
             for a, s in zip(aligned, new, strict=False)
         )
         if len(new) < len(old):
-            raise ValueError(f"expand {old} -> {new}: there are fewer axes; squeeze or sum first")
+            raise ArgumentError(
+                f"expand {old} -> {new}: there are fewer axes; squeeze or sum first"
+            )
         return self._broadcast_to(_sizes("expand", target))
 
     def _broadcast_to(self, shape: SymbolicShape) -> Self:
@@ -202,7 +207,7 @@ class MovementMixin(TensorCore):
         if len(old) > len(shape) or any(
             not _is_one(a) and not same_size(a, b) for a, b in zip(aligned, shape, strict=True)
         ):
-            raise ValueError(
+            raise ArgumentError(
                 f"cannot expand {format_shape(old)} to {format_shape(shape)}: only axes of size 1 "
                 "can be repeated"
             )
@@ -219,7 +224,9 @@ class MovementMixin(TensorCore):
         """
         shape = self.uop.shape
         if len(arg) != len(shape):
-            raise ValueError(f"shrink{tuple(arg)} needs one (start, end) for each axis of {shape}")
+            raise ArgumentError(
+                f"shrink{tuple(arg)} needs one (start, end) for each axis of {shape}"
+            )
         given = ((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
         bounds = tuple((start, end) for start, end in (_integers("shrink", (*b,)) for b in given))
         for axis, (start, end) in enumerate(bounds):
@@ -227,7 +234,9 @@ class MovementMixin(TensorCore):
                 check_range(start, end, axis, shape)
             elif not 0 <= start <= end <= shape[axis]:
                 text = format_shape((start, end))
-                raise ValueError(f"shrink: {text} is not within an axis of {format_shape(shape)}")
+                raise ArgumentError(
+                    f"shrink: {text} is not within an axis of {format_shape(shape)}"
+                )
         return self._view(self.uop.shrink(bounds), Ops.SHRINK, bounds)
 
     def shrink_to(self, shape: Any, *args: Any) -> Self:
@@ -246,7 +255,7 @@ class MovementMixin(TensorCore):
         """
         new = argfix(shape, *args)
         if len(new) != self.ndim:
-            raise ValueError(f"pad_to{new} needs one size for each axis of {self.shape}")
+            raise ArgumentError(f"pad_to{new} needs one size for each axis of {self.shape}")
         pairs = tuple(
             (0, 0) if s is None else (0, s - old) for s, old in zip(new, self.shape, strict=True)
         )
@@ -258,7 +267,7 @@ class MovementMixin(TensorCore):
         if any(isinstance(p, int) and p < 0 for pair in pairs for p in pair):
             for size, (before, after) in zip(node.shape, pairs, strict=True):
                 if all_int((size, before, after)) and size < -min(before, 0) - min(after, 0):
-                    raise ValueError(f"pad: ({before}, {after}) crops more than {size} elements")
+                    raise ArgumentError(f"pad: ({before}, {after}) crops more than {size} elements")
             node = node.shrink(
                 tuple(
                     (smax(0, -before), size - smax(0, -after))
@@ -280,7 +289,7 @@ class MovementMixin(TensorCore):
         """
         counts = _sizes("repeat", argfix(repeats, *args))
         if len(counts) < self.ndim:
-            raise ValueError(f"repeat{counts} needs at least one count for each of {self.shape}")
+            raise ArgumentError(f"repeat{counts} needs at least one count for each of {self.shape}")
         base = (1,) * (len(counts) - self.ndim) + self.shape
         apart = flatten([[1, s] for s in base])
         repeated = flatten([[r, s] for r, s in zip(counts, base, strict=True)])
@@ -311,14 +320,14 @@ class MovementMixin(TensorCore):
     def _with_axes(self, op: str) -> Self:
         """This tensor. Raises ValueError for `op` if it has no axes."""
         if not self.uop.shape:
-            raise ValueError(f"{op} needs a tensor with axes; unsqueeze first")
+            raise ArgumentError(f"{op} needs a tensor with axes; unsqueeze first")
         return self
 
     def _known_size(self, op: str, axis: int) -> int:
         """The size of an axis. Raises ValueError if it is symbolic."""
         size: sint = self.uop.shape[axis]
         if isinstance(size, UOp):
-            raise ValueError(
+            raise ArgumentError(
                 f"{op}: axis {axis} of shape {format_shape(self.shape)} has no fixed size"
             )
         return size
@@ -337,11 +346,11 @@ class MovementMixin(TensorCore):
         size = self._known_size("split", axis)
         if isinstance(sizes, int):
             if sizes < 0 or (sizes == 0 and size):
-                raise ValueError(f"split: parts of {sizes} elements do not add up to {size}")
+                raise ArgumentError(f"split: parts of {sizes} elements do not add up to {size}")
             sizes = [min(sizes, size - i) for i in range(0, max(1, size), max(1, sizes))]
         _sizes("split", tuple(sizes))
         if sum(sizes) != size:
-            raise ValueError(f"split sizes {list(sizes)} add up to {sum(sizes)}, not to {size}")
+            raise ArgumentError(f"split sizes {list(sizes)} add up to {sum(sizes)}, not to {size}")
         stops = list(itertools.accumulate(sizes))
         return tuple(
             self.shrink(tuple((a, b) if i == axis else None for i in range(self.ndim)))
@@ -355,7 +364,7 @@ class MovementMixin(TensorCore):
         [[0, 1], [2, 3], [4]]
         """
         if chunks <= 0:
-            raise ValueError(f"chunks={chunks} must be positive")
+            raise ArgumentError(f"chunks={chunks} must be positive")
         size = self._with_axes("chunk")._known_size("chunk", self._axis(dim))
         return list(self.split(-(-size // chunks) if size else [0] * chunks, dim))
 
@@ -368,7 +377,7 @@ class MovementMixin(TensorCore):
         axis = self._with_axes("unfold")._axis(dim)
         length = self._known_size("unfold", axis)
         if not 0 <= int(size) <= length or step <= 0:
-            raise RuntimeError(
+            raise ArgumentError(
                 f"unfold(size={size}, step={step}): needs 0 <= size <= {length} and step > 0"
             )
         return self._windows((axis,), (int(size),), (step,), (1,))
@@ -440,14 +449,16 @@ def _sizes(op: str, given: tuple[Any, ...]) -> SymbolicShape:
     """Sizes. Raises TypeError for anything but integers, ValueError for negative ones."""
     sizes = _integers(op, given)
     if any(isinstance(size, int) and size < 0 for size in sizes):
-        raise ValueError(f"{op}: sizes {format_shape(sizes)} must not be negative")
+        raise ArgumentError(f"{op}: sizes {format_shape(sizes)} must not be negative")
     return sizes
 
 
 def _kept_size(old: SymbolicShape, new: tuple[Any, ...], axis: int) -> sint:
     """The old size of an axis whose new size is None."""
     if axis >= len(old):
-        raise ValueError(f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps")
+        raise ArgumentError(
+            f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps"
+        )
     return old[axis]
 
 
@@ -465,7 +476,7 @@ def _with_inferred_size(old: SymbolicShape, new: SymbolicShape, unknown: int) ->
     total, rest = prod(old), prod([s for i, s in enumerate(new) if i != unknown])
     if isinstance(total, int) and isinstance(rest, int):
         if rest == 0 or total % rest:
-            raise ValueError(f"reshape {old} -> {new}: {total} elements do not divide by {rest}")
+            raise ArgumentError(f"reshape {old} -> {new}: {total} elements do not divide by {rest}")
         return (*new[:unknown], total // rest, *new[unknown + 1 :])
     # symbolic sizes on both sides cancel; the remaining factors are known
     left = [s for s in old if not isinstance(s, int)]
@@ -473,7 +484,7 @@ def _with_inferred_size(old: SymbolicShape, new: SymbolicShape, unknown: int) ->
     known = prod([s for s in old if isinstance(s, int)])
     divisor = prod([s for i, s in enumerate(new) if i != unknown and isinstance(s, int)])
     if any(size not in left for size in right) or divisor == 0 or known % divisor:
-        raise ValueError(
+        raise ArgumentError(
             f"reshape {format_shape(old)} -> {format_shape(new)}: the size for -1 is not known"
         )
     for size in right:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.reduce import Axis
@@ -49,7 +50,7 @@ class NormalizationMixin(MatmulMixin):
         shape = tuple(s if i in axes else 1 for i, s in enumerate(self.shape))
         for x in (weight, bias, mean):
             if x is not None and not same_size(x.numel(), prod(shape)):
-                raise ValueError(
+                raise ArgumentError(
                     f"batchnorm: {x.shape} does not fit axes {axes} of shape {self.shape}; weight, "
                     f"bias and mean have {prod(shape)} elements"
                 )
@@ -70,9 +71,9 @@ class NormalizationMixin(MatmulMixin):
         (2, 2)
         """
         if self.ndim < 2:
-            raise ValueError(f"newton_schulz takes matrices, not shape {self.shape}")
+            raise ArgumentError(f"newton_schulz takes matrices, not shape {self.shape}")
         if not params:
-            raise ValueError("newton_schulz: params=() has no coefficients of x, x**3, ...")
+            raise ArgumentError("newton_schulz: params=() has no coefficients of x, x**3, ...")
         x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
         wide = x.shape[-2] <= x.shape[-1]
         x = x if wide else x.transpose(-2, -1)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, Self, overload
 
 from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.window_geometry import PoolWindows, Sizes, spatial_pairs, spatial_tuple
@@ -36,7 +37,7 @@ class PoolMixin(ReduceMixin):
         count = len(kernel)
         kernel = spatial_tuple(kernel, count, "kernel_size")
         if self.ndim < count:
-            raise ValueError(f"{name} over {count} axes of a tensor of shape {self.shape}")
+            raise ArgumentError(f"{name} over {count} axes of a tensor of shape {self.shape}")
         windows = PoolWindows(
             tuple(int(size) for size in self.shape[self.ndim - count :]),
             kernel,
@@ -46,7 +47,7 @@ class PoolMixin(ReduceMixin):
             ceil_mode,
         )
         if any(a > b for a, b in zip(windows.spans, windows.padded_sizes, strict=True)):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name}: windows of {windows.spans} do not fit into {windows.padded_sizes}, the "
                 f"last axes of shape {self.shape} with padding {padding}"
             )
@@ -194,9 +195,11 @@ class PoolMixin(ReduceMixin):
         [[[[0, 0], [0, 4]]]]
         """
         if self.shape != indices.shape:
-            raise ValueError(f"max_unpool2d: indices {indices.shape} are not of shape {self.shape}")
+            raise ArgumentError(
+                f"max_unpool2d: indices {indices.shape} are not of shape {self.shape}"
+            )
         if not dtypes.is_int(indices.dtype):
-            raise ValueError(f"max_unpool2d: indices are integers, not {indices.dtype}")
+            raise ArgumentError(f"max_unpool2d: indices are integers, not {indices.dtype}")
         kernel = make_tuple(kernel_size, 2)
         count = len(kernel)
         stride = kernel if stride is None else spatial_tuple(stride, count, "stride")

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix, prod
 from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.cumulative import CumulativeMixin
@@ -90,7 +91,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if not dtypes.is_float(dtype):
-            raise ValueError(f"rand returns floats, not {dtype}; use randint")
+            raise ArgumentError(f"rand returns floats, not {dtype}; use randint")
         sizes, layout = known_sizes(shape), _fitting_device(device, shape)
         if 0 in sizes:
             return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
@@ -170,9 +171,9 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         if not isinstance(low, int) or not isinstance(high, int) or not dtypes.is_int(dtype):
             raise TypeError(f"randint takes integers, not {low!r} to {high!r} as {dtype}")
         if high <= low:
-            raise ValueError(f"randint: there is no integer from {low} to below {high}")
+            raise ArgumentError(f"randint: there is no integer from {low} to below {high}")
         if low < dtypes.min(dtype) or high - 1 > dtypes.max(dtype):
-            raise ValueError(
+            raise ArgumentError(
                 f"randint: {low} to {high - 1} is not within {dtype}, which holds "
                 f"{dtypes.min(dtype)} to {dtypes.max(dtype)}; use a wider dtype"
             )
@@ -258,7 +259,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         sizes = known_sizes(shape)
         if not sizes:
-            raise ValueError("glorot_uniform needs a shape with axes, not ()")
+            raise ArgumentError("glorot_uniform needs a shape with axes, not ()")
         bound = math.sqrt(6 / max(1, sizes[0] + prod(sizes[1:])))
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
@@ -292,7 +293,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         [1.0, 2.0]
         """
         if not 0 <= p <= 1:
-            raise ValueError(f"dropout: p={p} is not within 0 to 1")
+            raise ArgumentError(f"dropout: p={p} is not within 0 to 1")
         if not type(self).training or p == 0:  # type: ignore[attr-defined]
             return self
         if p == 1:
@@ -311,14 +312,14 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         [1, 1]
         """
         if self.ndim not in (1, 2) or num_samples <= 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"multinomial: {num_samples} samples of shape {self.shape}; it takes one sample or "
                 "more of a vector, or of each row of a matrix"
             )
         weight = self.unsqueeze(0) if self.ndim == 1 else self
         rows, count = weight.shape
         if num_samples > count and not replacement:
-            raise ValueError(
+            raise ArgumentError(
                 f"multinomial: {num_samples} samples of {count} elements need replacement=True"
             )
         if replacement or num_samples == 1:

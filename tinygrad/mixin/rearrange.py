@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.movement import MovementMixin
 from tinygrad.uop.broadcast import SymbolicShape
@@ -32,9 +33,9 @@ class RearrangeMixin(MovementMixin):
         target = [name for group in right for name in group]
         unused = [name for name in sizes if name not in names]
         if unused:
-            raise RuntimeError(f"rearrange {formula!r}: there is no axis {unused[0]}")
+            raise ArgumentError(f"rearrange {formula!r}: there is no axis {unused[0]}")
         if sorted(names) != sorted(target):
-            raise RuntimeError(f"rearrange {formula!r}: both sides must have the same axis names")
+            raise ArgumentError(f"rearrange {formula!r}: both sides must have the same axis names")
         moved = self.reshape(tuple(apart[name] for name in names))
         moved = moved.permute(tuple(names.index(name) for name in target))
         return moved.reshape(tuple(prod([apart[name] for name in group]) for group in right))
@@ -44,16 +45,16 @@ def _parse_rearrange(formula: str, count: int) -> tuple[list[list[str]], list[li
     """Both sides of a formula as groups of axis names; `...` stands for the remaining axes."""
     sides = formula.split("->")
     if len(sides) != 2:
-        raise RuntimeError(f"rearrange {formula!r}: write one ->, as in 'a b -> b a'")
+        raise ArgumentError(f"rearrange {formula!r}: write one ->, as in 'a b -> b a'")
     left, right = (_parse_groups(formula, side) for side in sides)
     if ["..."] in left:
         spare = [[f"...{i}"] for i in range(count - len(left) + 1)]
         left, right = _with_spare(left, spare), _with_spare(right, spare)
     names = [name for group in left for name in group]
     if len(set(names)) != len(names):
-        raise RuntimeError(f"rearrange {formula!r}: an axis name occurs twice on the left")
+        raise ArgumentError(f"rearrange {formula!r}: an axis name occurs twice on the left")
     if len(left) != count:
-        raise RuntimeError(f"rearrange {formula!r}: {len(left)} axes on the left, not {count}")
+        raise ArgumentError(f"rearrange {formula!r}: {len(left)} axes on the left, not {count}")
     return left, right
 
 
@@ -76,7 +77,7 @@ def _parse_groups(formula: str, side: str) -> list[list[str]]:
     for token in side.replace("(", " ( ").replace(")", " ) ").split():
         if token in ("(", ")"):
             if inside == (token == "("):
-                raise RuntimeError(f"rearrange {formula!r}: the parentheses do not match")
+                raise ArgumentError(f"rearrange {formula!r}: the parentheses do not match")
             inside = token == "("
             if inside:
                 groups.append([])
@@ -88,7 +89,7 @@ def _parse_groups(formula: str, side: str) -> list[list[str]]:
             else:
                 groups.append([token])
     if inside:
-        raise RuntimeError(f"rearrange {formula!r}: the parentheses do not match")
+        raise ArgumentError(f"rearrange {formula!r}: the parentheses do not match")
     return groups
 
 
@@ -100,12 +101,12 @@ def _rearrange_sizes(
     for group, size in zip(groups, shape):
         unknown = [name for name in group if name not in found]
         if len(unknown) > 1:
-            raise RuntimeError(f"rearrange {formula!r}: give the size of {unknown[0]}")
+            raise ArgumentError(f"rearrange {formula!r}: give the size of {unknown[0]}")
         known = prod([found[name] for name in group if name in found])
         if unknown:
             found[unknown[0]] = size // known
         if not same_size(prod([found[name] for name in group]), size):
-            raise RuntimeError(
+            raise ArgumentError(
                 f"rearrange {formula!r}: ({' '.join(group)}) does not have size {size}"
             )
     return found

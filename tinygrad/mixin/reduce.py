@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Self, TypeAlias, cast
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, sum_acc_dtype, to_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
@@ -50,7 +51,7 @@ class ReduceMixin(CreationMixin):
         given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
         axes = tuple(self._axis(x) for x in given)
         if len(set(axes)) != len(axes):
-            raise ValueError(f"axis {given} names an axis of shape {self.shape} twice")
+            raise ArgumentError(f"axis {given} names an axis of shape {self.shape} twice")
         return axes if self.ndim else ()
 
     def _reduce(self, node: UOp, op: Ops, axis: Axis, keepdim: bool) -> UOp:
@@ -197,7 +198,7 @@ class ReduceMixin(CreationMixin):
         dim = self._axis(axis)
         size = self.shape[dim] if self.ndim else 1
         if isinstance(size, int) and size == 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"argmax and argmin need a nonempty axis; axis {dim} of shape {self.shape} is empty"
             )
         is_max = self.eq(self.max(axis, keepdim=True))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.uop.reshard import shard_count, topk_moves_less
 
@@ -63,9 +64,9 @@ class SortingMixin(GatherMixin):
         axis = self._known_axis(dim, "topk")
         size = self.shape[axis] if self.ndim else 1
         if not 0 <= k <= size:
-            raise ValueError(f"topk: k={k} of an axis of size {size}; use 0 to {size}")
+            raise ArgumentError(f"topk: k={k} of an axis of size {size}; use 0 to {size}")
         if not self.ndim:
-            raise ValueError("topk needs a tensor with axes; reshape one number to (1,)")
+            raise ArgumentError("topk needs a tensor with axes; reshape one number to (1,)")
         if self._prefers_selection(k, axis):
             x = self.contiguous().transpose(axis, -1)
             order = x._selection_order(k, largest)

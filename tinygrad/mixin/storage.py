@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.execution import schedule_uops
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.creation import CreationMixin
@@ -115,7 +116,7 @@ class StorageMixin(CreationMixin):
         [3, 4]
         """
         if self.shape != x.shape and not allow_shape_mismatch:
-            raise ValueError(f"replace: shape {x.shape} is not {self.shape}")
+            raise ArgumentError(f"replace: shape {x.shape} is not {self.shape}")
         self._alias(x)
         return self
 
@@ -158,7 +159,7 @@ class StorageMixin(CreationMixin):
         if lacking < 0 or not all(
             (isinstance(b, int) and b == 1) or same_size(a, b) for a, b in zip(own[lacking:], given)
         ):
-            raise ValueError(
+            raise ArgumentError(
                 f"assign: a value of shape {given} does not broadcast to {own}; reshape it first"
             )
         if value.dtype != self.dtype:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tinygrad.errors import ArgumentIndexError
 from tinygrad.execution.capture import capturing
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
@@ -34,7 +35,7 @@ class SymbolicRange:
             return
         names = dict.fromkeys(v.expr for x in parts if isinstance(x, UOp) for v in x.variables())
         given = ", ".join(f"{name} = {values[name]}" for name in names)
-        raise IndexError(
+        raise ArgumentIndexError(
             f"elements {start} to {end} are out of range for axis {self.axis} of size {size}: the "
             f"index is {format_shape((self.start, self.end))} with {given}; the shape is "
             f"{format_shape(self.shape)}"
@@ -57,7 +58,7 @@ def check_range(start: sint, end: sint, axis: int, shape: tuple[sint, ...]) -> N
         for capture in capturing()[-1:]:
             capture.ranges[found] = values
     elif False in known:
-        raise IndexError(
+        raise ArgumentIndexError(
             f"elements {format_shape((start, end))} are out of range for axis {axis} of shape "
             f"{format_shape(shape)}"
         )

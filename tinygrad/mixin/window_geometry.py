@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import ceildiv, make_tuple
 
@@ -30,7 +31,7 @@ def spatial_pairs(padding: Sizes, count: int) -> Pairs:
         return tuple((p, p) for p in padding)
     if len(padding) == 2 * count:
         return tuple(zip(padding[::2], padding[1::2], strict=True))[::-1]
-    raise ValueError(
+    raise ArgumentError(
         f"padding {tuple(padding)} has {len(padding)} numbers for {count} spatial axes; "
         f"give 1, {count} or {2 * count}"
     )
@@ -43,7 +44,7 @@ def spatial_tuple(value: Sizes, count: int, name: str, minimum: int = 1) -> tupl
     _check_integers(value, name)
     result = make_tuple(value, count)
     if len(result) != count or any(x < minimum for x in result):
-        raise ValueError(f"{name}={value} must be {count} numbers of at least {minimum}, or one")
+        raise ArgumentError(f"{name}={value} must be {count} numbers of at least {minimum}, or one")
     return result
 
 

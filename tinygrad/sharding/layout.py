@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final, TypeAlias, final, overload
 
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass, replace
 
 REDUCE_OPS: Final = ("ADD", "MAX", "MUL", "MIN")
@@ -26,7 +27,7 @@ Region: TypeAlias = tuple[tuple[Size, Size], ...]
 """A box of the global array: one half-open (start, stop) for each tensor axis."""
 
 
-class ShardingError(ValueError):
+class ShardingError(ArgumentError):
     """A layout is invalid or does not fit a shape. The message names the values and the fix."""
 
 

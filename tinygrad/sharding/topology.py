@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Final
 
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.cover import as_layout, cover, known_elements, received_elements, scale_down
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
@@ -273,7 +274,7 @@ def fastest_allreduce(topology: Topology, source: Sharding, nbytes: int) -> str:
 
 def _allreduce_seconds(topology: Topology, source: Sharding, nbytes: int, algorithm: str) -> float:
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"no all-reduce algorithm {algorithm!r}; use {', '.join(ALGORITHMS)}")
+        raise ArgumentError(f"no all-reduce algorithm {algorithm!r}; use {', '.join(ALGORITHMS)}")
     groups = partial_groups(source)
     return max(_group_seconds(topology, group, nbytes, algorithm) for group in groups)
 

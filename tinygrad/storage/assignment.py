@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import BindingConflict, canonicalize
 from tinygrad.storage.aliases import (
@@ -149,7 +150,7 @@ def _check_distinct(tensor: TensorBase) -> None:
         tensor._steps = sink_expand(tensor._steps, whole_value(tensor).shape)
     for op, arg in tensor._steps:
         if op is Ops.EXPAND:
-            raise RuntimeError(
+            raise ArgumentError(
                 f"assign: the view was expanded to {arg}, so that several of its elements are one "
                 "element of memory; write to a .clone(), or to the tensor before expand"
             )

@@ -24,6 +24,7 @@ from tinygrad.dtype import (
     to_numpy_dtype,
     truncate,
 )
+from tinygrad.errors import ArgumentError
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
@@ -111,7 +112,7 @@ def list_node(data: Any, dtype: DType | None) -> UOp:
         return array_node(np.array(leaves, dtype=exact).reshape(np.shape(data)), wanted)
     except (ValueError, TypeError, OverflowError) as error:
         kind = "" if dtype is None else f"of {dtype} "
-        raise ValueError(
+        raise ArgumentError(
             f"no tensor {kind}can be built from {_shortened(data)}: {error}"
         ) from error
 
@@ -119,7 +120,7 @@ def list_node(data: Any, dtype: DType | None) -> UOp:
 def bytes_node(data: bytes, dtype: DType) -> UOp:
     """A vector with these bytes as content. Raises ValueError for a fraction of an element."""
     if len(data) % dtype.itemsize:
-        raise ValueError(
+        raise ArgumentError(
             f"{len(data)} bytes are not a multiple of the itemsize of {dtype}, {dtype.itemsize}"
         )
     if not data:
@@ -182,7 +183,7 @@ def shared_node(stored: Array, dtype: DType, copy: bool | None) -> UOp:
 def foreign_node(address: int, shape: Sequence[int], dtype: DType, device: str) -> UOp:
     """External memory on `device`, without a copy. Raises ValueError for the null address."""
     if not address:
-        raise ValueError("from_blob: there is no memory at address 0")
+        raise ArgumentError("from_blob: there is no memory at address 0")
     node = UOp.new_buffer(device, tuple(shape), dtype)
     spec = BufferSpec(external_ptr=address)
     return bind_buffers(node, [Buffer(device, prod(shape), dtype, options=spec).allocate()])

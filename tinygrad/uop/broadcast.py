@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
+from tinygrad.errors import ArgumentError
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_size
@@ -58,7 +59,7 @@ def number_dtype(value: ConstType) -> DType:
     """The dtype of a Python number by itself. Raises ValueError if it cannot hold the number."""
     dtype = dtypes.from_py(value)
     if not fits_dtype(value, dtype):
-        raise ValueError(f"{value} does not fit {dtype}; give a dtype that holds it")
+        raise ArgumentError(f"{value} does not fit {dtype}; give a dtype that holds it")
     return dtype
 
 
@@ -86,7 +87,7 @@ def operand_node(value: ConstType, neighbour: DType, op: str) -> UOp:
         takes = op in _MODULAR and dtypes.is_unsigned(dtype) and -largest <= value <= largest
         bits = dtype.itemsize * 8
         if not takes and not (op in _BITWISE and -(1 << bits - 1) <= value < 1 << bits):
-            raise ValueError(
+            raise ArgumentError(
                 f"{op}: {value} is out of range of {dtype}, which holds {dtypes.min(dtype)} to "
                 f"{largest}; cast the tensor to a wider dtype first"
             )
@@ -110,7 +111,7 @@ def broadcast_shape(*shapes: SymbolicShape) -> SymbolicShape:
         wide = [size for size in sizes if not (isinstance(size, int) and size == 1)]
         if any(not same_size(size, wide[0]) for size in wide):
             listed = " and ".join(format_shape(shape) for shape in dict.fromkeys(shapes))
-            raise ValueError(
+            raise ArgumentError(
                 f"shapes {listed} do not broadcast: sizes {sizes[0]} and {sizes[-1]} differ, "
                 "and neither is 1"
             )

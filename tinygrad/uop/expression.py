@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any, Self, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.uop import Ops
 from tinygrad.uop.affine import build_sum, common_factor, split_sum
@@ -115,7 +116,7 @@ class ExpressionMixin(Node):
         if (low, high) != bounds:
             raise TypeError(f"Variable {name}: {bounds} are no bounds of {dtype}; use ints")
         if low > high:
-            raise ValueError(f"Variable {name}: empty interval [{min_value}, {max_value}]")
+            raise ArgumentError(f"Variable {name}: empty interval [{min_value}, {max_value}]")
         return cls(Ops.DEFINE_VAR, dtype, (), (name, low, high))
 
     def bind(self, value: ConstType) -> Self:
@@ -123,7 +124,7 @@ class ExpressionMixin(Node):
         if self.op is not Ops.DEFINE_VAR:
             raise TypeError(f"bind needs a Variable, not {self.op.name}")
         if not self.arg[1] <= value <= self.arg[2]:
-            raise ValueError(f"{self.arg[0]}={value} is outside [{self.arg[1]}, {self.arg[2]}]")
+            raise ArgumentError(f"{self.arg[0]}={value} is outside [{self.arg[1]}, {self.arg[2]}]")
         return type(self)(Ops.BIND, self.dtype, (self, self.const(self.dtype, value)))
 
     def unbind(self) -> tuple[Self, Any]:

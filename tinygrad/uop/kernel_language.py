@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.dtype import AddrSpace, ConstType, DType, dtypes
+from tinygrad.errors import ArgumentIndexError
 from tinygrad.helpers import argfix, prod
 from tinygrad.uop import Ops
 from tinygrad.uop.args import AxisType, ParamArg, RangeArg
@@ -83,7 +84,7 @@ class KernelMixin(NodeMovementMixin):
         indices = index if isinstance(index, tuple) else (index,)
         shape = self.shape
         if len(indices) > len(shape):
-            raise IndexError(
+            raise ArgumentIndexError(
                 f"{len(indices)} indices for an array of shape {shape}; give one for each axis"
             )
         indices += (slice(None),) * (len(shape) - len(indices))

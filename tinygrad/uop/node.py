@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar, cast
 
 from tinygrad.dtype import ConstType, DType, dtypes
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -247,7 +248,9 @@ class Node(MathMixin):
         """The global shape of the value."""
         shape = self.shape_or_none
         if shape is None:
-            raise ValueError(f"{self.op.name} has no shape: it is not a node of the tensor graph")
+            raise ArgumentError(
+                f"{self.op.name} has no shape: it is not a node of the tensor graph"
+            )
         return shape
 
     @property
@@ -284,7 +287,7 @@ class Node(MathMixin):
             low, high = node.bounds
             if low == high:
                 return bool(low)
-        raise ValueError(f"the truth of a symbolic expression is not known: {self.render()}")
+        raise ArgumentError(f"the truth of a symbolic expression is not known: {self.render()}")
 
     def __int__(self) -> int:
         return int(self._known_value())
@@ -298,7 +301,9 @@ class Node(MathMixin):
     def _known_value(self) -> Any:
         simple = self.simplify()
         if simple.vmin != simple.vmax:
-            raise ValueError(f"the value of a symbolic expression is not known: {simple.render()}")
+            raise ArgumentError(
+                f"the value of a symbolic expression is not known: {simple.render()}"
+            )
         return simple.vmin
 
     # ---- declared here, defined by the families of methods above ----

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from tinygrad.dtype import dtypes
+from tinygrad.errors import ArgumentError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import (
     AxisType,
@@ -76,7 +77,7 @@ class UOp(PropertiesMixin, ExpressionMixin, TensorGraphMixin, KernelMixin):
         """The storage of this value; an error if it is not realized."""
         found = self.realized
         if found is None:
-            raise ValueError(f"{self.base.op.name} is not realized, so it has no buffer")
+            raise ArgumentError(f"{self.base.op.name} is not realized, so it has no buffer")
         return found
 
 

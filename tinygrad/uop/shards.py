@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinygrad.errors import ArgumentIndexError
 from tinygrad.sharding import Shape, Sharding, ShardingError, global_shape, shard_shapes
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
@@ -119,4 +120,4 @@ def check_selection(node: Node, index: int) -> None:
                 "sharded, so shards have no known shape; shard another axis"
             )
     if not 0 <= index < len(layout):
-        raise IndexError(f"shards: there is no shard {index} of {len(layout)}")
+        raise ArgumentIndexError(f"shards: there is no shard {index} of {len(layout)}")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import NoReturn
 
+from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import GroupOp, Ops, device_checks
 from tinygrad.uop import spec_checks as must
@@ -98,7 +99,9 @@ def may_change(name: str, *properties: str) -> None:
     """Let the pass `name` change these properties of nodes."""
     unknown = set(properties) - {"dtype", "shape", "device"}
     if unknown:
-        raise ValueError(f"{name}: {unknown} are no properties; there are dtype, shape and device")
+        raise ArgumentError(
+            f"{name}: {unknown} are no properties; there are dtype, shape and device"
+        )
     MAY_CHANGE[name] = frozenset(properties)
 
 

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.sharding import Sharding
 from tinygrad.storage.history import make_leaf
@@ -54,16 +55,18 @@ class Optimizer(ABC):
 
     def __init__(self, params: Sequence[Tensor], lr: float, fused: int | None = None) -> None:
         for param in params:
+            if not isinstance(param, Tensor):
+                raise TypeError(f"{type(self).__name__} trains tensors, not {param!r}")
             if param.requires_grad is None:
                 param.requires_grad = True
         self.params = dedup([param for param in params if param.requires_grad])
         self.buffers = dedup([param for param in params if not param.requires_grad])
         if not self.params:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} got no parameter to train among {len(params)} tensors; "
                 "pass nn.state.get_parameters(model), with requires_grad left None or True"
             )
-        self.devices = _training_devices(self.params)
+        self.devices = self._training_devices()
         _give_memory(self.params + self.buffers)
         for param in self.params:
             make_leaf(param)
@@ -139,6 +142,16 @@ class Optimizer(ABC):
         `params` are detached and concatenated by group, as the tensors of `_new_state` are.
         """
 
+    def _training_devices(self) -> list[TensorDevice]:
+        """The device of each parameter. Raises ArgumentError for one in a file."""
+        for index, param in enumerate(self.params):
+            if is_file(param.device):
+                raise ArgumentError(
+                    f"{type(self).__name__}: parameter number {index}, {describe(param)}, is in a "
+                    "file, where nothing is computed; move it to a device first: param.to_(None)"
+                )
+        return [param.device for param in self.params]
+
     def _gradients(self) -> list[Tensor]:
         missing = [
             f"number {index}, {describe(param)}"
@@ -147,7 +160,8 @@ class Optimizer(ABC):
         ]
         if missing:
             raise RuntimeError(
-                f"{len(missing)} of {len(self.params)} parameters have no gradient: "
+                f"{type(self).__name__}: {len(missing)} of {len(self.params)} parameters have no "
+                f"gradient: "
                 f"{'; '.join(missing)}. Call loss.backward() first; leave out those that the loss "
                 "does not depend on, or set their requires_grad to False "
                 "(get_state_dict(model) names them in this order)"
@@ -200,7 +214,7 @@ class Optimizer(ABC):
 
     def _follow_parameters(self) -> None:
         """Move state to parameters that were moved, unless it had been placed elsewhere."""
-        before, self.devices = self.devices, _training_devices(self.params)
+        before, self.devices = self.devices, self._training_devices()
         if before == self.devices:
             return
         lists = self._state_lists()
@@ -333,17 +347,6 @@ class OptimizerGroup:
         5.0
         """
         return [tensor for optimizer in self.optimizers for tensor in optimizer.schedule_step()]
-
-
-def _training_devices(params: Sequence[Tensor]) -> list[TensorDevice]:
-    """The device of each parameter. Raises ValueError for one in a file."""
-    for index, param in enumerate(params):
-        if is_file(param.device):
-            raise ValueError(
-                f"parameter number {index}, {describe(param)}, is in a file, where nothing is "
-                "computed; move it to a device first: param.to_(None)"
-            )
-    return [param.device for param in params]
 
 
 def describe(param: Tensor) -> str:
