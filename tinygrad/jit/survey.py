@@ -23,6 +23,7 @@ from types import (
 )
 from typing import Any
 
+from tinygrad import fast_enum
 from tinygrad.dtype import DType
 from tinygrad.jit.code_names import names_of
 from tinygrad.jit.inputs import comparable
@@ -54,6 +55,7 @@ SCALARS = (
     bytes,
     range,
     Enum,
+    fast_enum.Enum,
     UOp,
     DType,
     Sharding,

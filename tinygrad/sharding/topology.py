@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tinygrad.errors import ArgumentError
 from tinygrad.fast_dataclass import dataclass
@@ -22,8 +22,7 @@ ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
 """The algorithms of an all-reduce, those with fewer rounds first."""
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A class of links: latency in seconds, bandwidth in bytes a second."""
 
     name: str
@@ -35,8 +34,7 @@ class Link:
         return self.latency_s + nbytes / self.bandwidth if nbytes else 0.0
 
 
-@dataclass(frozen=True)
-class Processor:
+class Processor(NamedTuple):
     """The speed of a device: operations a second, and bytes of its own memory a second."""
 
     flops: float

@@ -7,10 +7,11 @@ operands; in a block without gradients, a result is detached. Blocks belong to a
 
 from __future__ import annotations
 
-import enum
 import threading
 from contextvars import ContextVar
 from typing import TypeAlias
+
+from tinygrad.fast_enum import Enum, auto
 
 
 class Leaf:
@@ -24,12 +25,12 @@ class Leaf:
         self.since = since
 
 
-class Derived(enum.Enum):
+class Derived(Enum):
     """States of results that require a gradient, other than True."""
 
-    ASSIGNED = enum.auto()
+    ASSIGNED = auto()
     """A plain tensor that a value that requires a gradient was assigned to."""
-    DIFFERENTIATED = enum.auto()
+    DIFFERENTIATED = auto()
     """A value that `backward()` went through: its history is not kept once it is stored."""
 
 

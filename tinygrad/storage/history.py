@@ -13,13 +13,13 @@ cut, and a gradient that would need it raises. Nothing else keeps a history.
 
 from __future__ import annotations
 
-import enum
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import copy_of
+from tinygrad.fast_enum import Enum, auto
 from tinygrad.gradient import carry_over, carry_over_to
 from tinygrad.storage.aliases import is_leaf
 from tinygrad.storage.dependents import dependents
@@ -47,14 +47,14 @@ MAX_UNDECIDED = 32
 """The undecided values that keep their history."""
 
 
-class Reason(enum.Enum):
+class Reason(Enum):
     """Why a BUFFER has no history although a gradient may want to go through it."""
 
-    RELEASED = enum.auto()
+    RELEASED = auto()
     """`backward()` went through it."""
-    CUT = enum.auto()
+    CUT = auto()
     """It was undecided, above too many others."""
-    CAPTURED = enum.auto()
+    CAPTURED = auto()
     """A captured function computed it, and replays overwrite it."""
 
 
@@ -151,12 +151,13 @@ class Histories:
         has_definitions = bool(self.definitions)
         if not (kept or has_definitions or (writes and self.lost)):
             return
-        if not has_definitions and self._stay_cut(table, kept):
+        if writes and not has_definitions and self._stay_cut(table, kept):
             return
-        new = {
-            table[key]: key for key in kept if key.op not in IN_PLACE and is_moved(key, table[key])
-        }
-        outcome = {buffer: kept[key] for buffer, key in new.items()}
+        new: dict[UOp, UOp] = {}
+        outcome: dict[UOp, Keep] = {}
+        for key, keep in kept.items():
+            if key.op not in IN_PLACE and is_moved(key, table[key]):
+                new[table[key]], outcome[table[key]] = key, keep
         if writes or len(table) > 1 or has_definitions:
             contents, older = contents_of(writes, table, kept)
             seeds = {key: place for key, place in table.items() if key not in older}
@@ -171,12 +172,14 @@ class Histories:
         else:
             self._unregistered.clear()
             self._add(new)
+        bounded: list[UOp] = []
         for buffer, keep in outcome.items():
-            if keep is Keep.RELEASED:
+            if keep is Keep.BOUNDED:
+                bounded.append(buffer)
+            elif keep is Keep.RELEASED:
                 self._lose(buffer, Reason.RELEASED)
             elif keep is Keep.CUT:
                 self._lose(buffer, Reason.CUT)
-        bounded = [buffer for buffer, keep in outcome.items() if keep is Keep.BOUNDED]
         if bounded:
             self._bound(bounded)
 

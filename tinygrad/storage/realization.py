@@ -201,8 +201,11 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
         return
     paths = [(x, path_to(x.uop, table)) for x in live_tensors.lazy_holders()]
     # most tensors are views of a realized node: their other dependents need not be registered
-    dependents.register(x.uop for x, path in paths if not path)
-    changed = dependents.of(table).union(*(path for _, path in paths))
+    others = [x.uop for x, path in paths if not path]
+    changed = {node for _, path in paths for node in path}
+    if others:
+        dependents.register(others)
+        changed |= dependents.of(table)
     kept = histories.to_keep(table, paths)
     done = dict(table)
     aliases = RealizedAliases()

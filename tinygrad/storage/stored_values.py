@@ -7,10 +7,10 @@ history changes here.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection
 
 from tinygrad.dtype import dtypes
+from tinygrad.fast_enum import Enum, auto
 from tinygrad.storage.grad_mode import Derived, GradState, Leaf
 from tinygrad.storage.views import selected_shard, view_base
 from tinygrad.uop import Ops
@@ -18,21 +18,23 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep, update_view
 
 IN_PLACE = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
-_REORDERED = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
+_FOUND_IN_PLACE = frozenset(
+    {*(Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), *(Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP)}
+)
 
 
-class Keep(enum.Enum):
+class Keep(Enum):
     """What becomes of the history of a value."""
 
-    ALWAYS = enum.auto()
+    ALWAYS = auto()
     """It is kept until `backward()` went through it."""
-    BOUNDED = enum.auto()
+    BOUNDED = auto()
     """It is undecided, and kept within limits."""
-    RELEASED = enum.auto()
+    RELEASED = auto()
     """`backward()` went through it before it was stored."""
-    NEVER = enum.auto()
+    NEVER = auto()
     """No gradient goes through it."""
-    CUT = enum.auto()
+    CUT = auto()
     """It is unknown."""
 
 
@@ -61,7 +63,7 @@ def is_detached(path: list[UOp]) -> bool:
 
 def is_moved(key: UOp, place: UOp) -> bool:
     """Whether a value was computed into `place`, and not found there."""
-    while key.op in {Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD} | _REORDERED:
+    while key.op in _FOUND_IN_PLACE:
         key = key.src[0]
     return key is not place and key.op not in IN_PLACE
 
