@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2:135m"
-CLIENTS, DURATION_S = 32, 60
+CLIENTS, DISTURBERS, DURATION_S = 64, 8, 120
 PROGRAM = [sys.executable, "-m", "tinygrad.apps.llm", "-m", MODEL, "--temperature", "0"]
 CITIES = ("Paris", "London", "Rome", "Berlin", "Madrid", "Vienna", "Oslo", "Lisbon")
 TIMEOUT_S = 120
@@ -113,8 +116,8 @@ def test_chat_on_a_terminal() -> None:
 
 
 @contextlib.contextmanager
-def serving(*arguments: str) -> Iterator[str]:
-    """The address of a server process, which must log nothing and exit on interrupt."""
+def serving(*arguments: str) -> Iterator[tuple[str, int]]:
+    """The address and number of a server process, which must exit on interrupt."""
     command = [*PROGRAM, "--serve", "0", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -124,12 +127,43 @@ def serving(*arguments: str) -> Iterator[str]:
                 line = process.stderr.readline()
                 assert line, "the server ended"
                 found = re.search(r"http://\S+/", line)
-            yield found[0]
+            yield found[0], process.pid
         finally:
             process.send_signal(signal.SIGINT)
             said = process.stderr.read()
         assert process.wait(TIMEOUT_S) == 130
         assert "Traceback" not in said
+
+
+def descriptors_of(process: int) -> int:
+    """How many files and connections a process has open; 0 where the system does not say."""
+    folder = Path(f"/proc/{process}/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def disturb(address: str, order: random.Random) -> None:
+    """A connection with half a header, or a stream that is cut off, or read slowly."""
+    found = urlsplit(address)
+    assert found.hostname and found.port
+    body = json.dumps(
+        {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 8}
+    )
+    request = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {found.netloc}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+    with socket.create_connection((found.hostname, found.port), timeout=TIMEOUT_S) as connection:
+        kind = order.randrange(3)
+        connection.sendall(request[: order.randrange(len(request))] if kind == 0 else request)
+        if kind == 0:
+            time.sleep(order.random() * 3)
+        received = b""
+        while kind and b"[DONE]" not in received:
+            part = connection.recv(64)
+            received += part
+            if not part or (kind == 1 and order.random() < 0.2):
+                return
+            time.sleep(0.05)
 
 
 def test_many_clients_get_their_own_replies_from_a_real_model() -> None:
@@ -147,12 +181,13 @@ def test_many_clients_get_their_own_replies_from_a_real_model() -> None:
         )
         return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 
-    with serving("--parallel", "4") as address:
+    with serving("--parallel", "4", "--queue", "128") as (address, server):
         client = openai.OpenAI(
             base_url=f"{address}v1", api_key="unused", timeout=TIMEOUT_S, max_retries=0
         )
         expected = {city: ask(client, city) for city in CITIES}
         assert len(set(expected.values())) == len(CITIES)
+        descriptors = descriptors_of(server)
         until = time.monotonic() + DURATION_S
 
         def keep_asking(number: int) -> None:
@@ -164,10 +199,20 @@ def test_many_clients_get_their_own_replies_from_a_real_model() -> None:
                 if reply != expected[city]:
                     wrong.append((city, reply))
 
+        def keep_disturbing(number: int) -> None:
+            while time.monotonic() < until:
+                disturb(address, random.Random(number))
+
         threads = [threading.Thread(target=keep_asking, args=(n,)) for n in range(CLIENTS)]
+        threads += [threading.Thread(target=keep_disturbing, args=(n,)) for n in range(DISTURBERS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        client.close()
+        until = time.monotonic() + TIMEOUT_S
+        while descriptors_of(server) > descriptors:
+            assert time.monotonic() < until, "connections stay open"
+            time.sleep(0.1)
     assert not wrong
     assert min(counts) >= 1

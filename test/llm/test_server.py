@@ -320,8 +320,9 @@ def test_a_full_queue_is_reported(client: Any) -> None:
             )
             if len(streams) == 1:
                 next(streams[0])
-        with pytest.raises(openai.RateLimitError, match="1 requests are waiting already"):
+        with pytest.raises(openai.RateLimitError, match="1 requests are waiting already") as caught:
             client.chat.completions.create(model="fake", messages=[USER])
+        assert caught.value.response.headers["Retry-After"] == "1"
         for stream in streams:
             stream.close()
         site.wait_until_idle()

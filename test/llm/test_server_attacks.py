@@ -235,6 +235,18 @@ def test_a_slow_header_ends_on_a_connection_that_was_used_before() -> None:
         assert not limits.open
 
 
+def test_a_body_that_is_cut_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    with served(FakeModel()) as site:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        with held(site, f"{head}Content-Length: 100\r\n\r\n{{".encode()):
+            pass
+        until = time.monotonic() + TIMEOUT_S
+        while f'llm_responses_total{{path="{CHAT}",status="499"}} 1.0' not in site.text("/metrics"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+
+
 def test_a_server_that_stops_ends_its_streams_with_an_error() -> None:
     model = FakeModel(always_replies("x" * 2000), step_s=0.005)
     service = service_of(model, Engine(model))

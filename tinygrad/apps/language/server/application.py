@@ -191,6 +191,8 @@ def application(
 
 async def _body(request: Request) -> Json:
     """The JSON body of a request. Raises ApiError, also for one that is too large or too slow."""
+    from starlette.requests import ClientDisconnect
+
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "the Content-Type must be application/json")
@@ -203,6 +205,8 @@ async def _body(request: Request) -> Json:
                     raise ApiError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come within {BODY_TIMEOUT_S} s") from error
+    except ClientDisconnect as error:
+        raise _disconnected_error() from error
     return dict(parse_json(bytes(body)))
 
 
@@ -218,13 +222,17 @@ async def _whole(request: Request, choices: ChoiceStream, response: ApiResponse)
     try:
         await asyncio.wait({collecting, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
         if not collecting.done():
-            # the status is for the log only
-            raise ApiError(499, "the client closed the connection")
+            raise _disconnected_error()
         return _json(collecting.result())
     finally:
         choices.cancel()
         collecting.cancel()
         disconnecting.cancel()
+
+
+def _disconnected_error() -> ApiError:
+    # nobody reads it; the status is for the metrics
+    return ApiError(499, "the client closed the connection")
 
 
 async def _disconnected(request: Request) -> None:
