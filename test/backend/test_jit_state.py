@@ -611,6 +611,30 @@ def of_an_argument(wrap: Wrap) -> list[Any]:
     return found
 
 
+def slices_of_sharded_arguments(wrap: Wrap) -> list[Any]:
+    kept: dict[str, Tensor] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        kept["w"] = x[:1]
+        return kept["w"] + x
+
+    found, old = [], []
+    for function in (keep, lambda x: x[:1]):
+        step = wrap(function)
+        for i in range(CALLS):
+            x = numbers(i, 4, 5).shard(("CPU", "CPU:1"), axis=0).realize()
+            if i % 2:
+                x[1].assign(Tensor(-1.0))
+            result = step(x)
+            view = kept["w"] if function is keep else result
+            old += [view * 3, kept["w"]]
+            x.assign(x + 1)
+            found.append((result.tolist(), view.tolist(), x.tolist()))
+            view += 1
+            found.append((result.tolist(), view.tolist(), x.tolist()))
+    return [*found, [x.tolist() for x in old]]
+
+
 def several_views_as_results(wrap: Wrap) -> list[Any]:
     found = []
     for views in (
@@ -691,13 +715,21 @@ ALIASES = {
     [of_one_value(returned, stored) for returned in ALIASES.values() for stored in (False, True)]
     + [
         of_an_argument,
+        slices_of_sharded_arguments,
         several_views_as_results,
         results_passed_back_and_written,
         views_of_arguments_change,
         views_in_memory_of_their_own,
     ],
     ids=[f"{name}{stored}" for name in ALIASES for stored in ("", ", stored")]
-    + ["of an argument", "several results", "passed back", "other views", "sharded views"],
+    + [
+        "of an argument",
+        "sharded slices",
+        "several results",
+        "passed back",
+        "other views",
+        "sharded views",
+    ],
 )
 def test_aliases_are_those_of_the_function(program: Callable[[Wrap], list[Any]]) -> None:
     test_captured_programs_equal_plain_ones(program)

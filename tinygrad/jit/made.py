@@ -13,7 +13,7 @@ from typing import Any
 from tinygrad.fast_dataclass import dataclass
 from tinygrad.jit.inputs import Inputs, leaves, map_leaves
 from tinygrad.jit.substitution import Substitution
-from tinygrad.storage.aliases import view_of
+from tinygrad.storage.aliases import note_stored, view_of
 from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.views import view_base
 from tinygrad.tensor import Tensor
@@ -31,12 +31,17 @@ class _Whole:
 
 @dataclass(eq=False)
 class Made:
-    """A tensor to make for each call: `node`, or its view by `steps` of `whole`."""
+    """A tensor to make for each call, with the value `node`: the view by `steps` of `whole`, or of
+    nothing else.
+    """
 
     node: UOp
     requires_grad: bool | None
     steps: tuple[ViewStep, ...] = ()
     whole: _Whole | None = None
+
+    is_apart: bool = False
+    """Whether it is a view of an argument in memory of its own, as a slice of a sharded axis is."""
 
     @property
     def is_of_argument(self) -> bool:
@@ -48,7 +53,7 @@ class Templates:
     """What the captured call left behind: its values with a `Made` for each tensor to make.
 
     `results` and `kept` are all tensors in them. A tensor is made if `is_made`, or if one of its
-    aliases is. Results have no history, so they do not require a gradient.
+    aliases is, or is an argument. Results have no history, so they do not require a gradient.
     """
 
     def __init__(
@@ -68,7 +73,8 @@ class Templates:
         """The tensors that are kept, and their aliases."""
         kept_keys = {value_key(x) for x in kept}
         for key, group in groups.items():
-            if any(is_made(x) for x, _ in group.values()):
+            is_argument = any(key is value_key(x) for x in captured.tensors)
+            if is_argument or any(is_made(x) for x, _ in group.values()):
                 self._add(captured, group.values())
                 if key in kept_keys:
                     self.staying.update(self._made[number] for number in group)
@@ -79,7 +85,8 @@ class Templates:
             argument = _argument_of(x, captured)
             if argument is not None:
                 steps = x._steps[len(captured.tensors[argument]._steps) :]
-                self._made[id(x)] = Made(x.uop, None, steps, _Whole(x.uop, argument))
+                is_apart = view_base(x.uop) not in captured.nodes
+                self._made[id(x)] = Made(x.uop, None, steps, _Whole(x.uop, argument), is_apart)
                 continue
             if whole is None and x._aliases is not None and len(aliases) > 1:
                 whole = _Whole(x._aliases.uop, None)
@@ -126,11 +133,11 @@ class CallTensors:
         return map_leaves(self.fill, template)
 
     def nodes_without(self, staying: Collection[Made]) -> list[UOp]:
-        """The nodes of tensors that are neither among `staying` nor views of arguments."""
+        """The nodes of tensors that are neither among `staying` nor in the memory of arguments."""
         return [
             x.uop
             for made, x in self.made.items()
-            if made not in staying and not made.is_of_argument
+            if made not in staying and (made.is_apart or not made.is_of_argument)
         ]
 
     def _new(self, template: Made) -> Tensor:
@@ -141,6 +148,7 @@ class CallTensors:
         if template.is_of_argument and not template.steps:
             return base
         new = view_of(base, node, self._substitution.steps(template.steps))
+        note_stored(new)
         if template.requires_grad is not None:
             new.requires_grad = template.requires_grad
         return new

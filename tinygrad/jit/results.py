@@ -100,7 +100,7 @@ class Outcome(Generic[R]):
             if any(node in x.uop.toposort() for x in made)
         }
         """The numbers of the inputs that tensors left behind read."""
-        self.overwritten: list[UOp] = []
+        self.overwritten = [x.uop for x in results if self._is_apart(x)]
         """The nodes of results of the last call that the next one overwrites, and that were made
         for it.
         """
@@ -109,6 +109,10 @@ class Outcome(Generic[R]):
         """The BUFFERs that a tensor reads and that a replay overwrites."""
         stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
         return [x for x in stored if any((b.base or b) in self._written for b in device_buffers(x))]
+
+    def _is_apart(self, x: Tensor) -> bool:
+        made = self._templates.of(x)
+        return isinstance(made, Made) and made.is_apart and made not in self._templates.staying
 
     def references(self) -> Counter[UOp]:
         """How often this object refers to nodes of results."""
