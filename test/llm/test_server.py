@@ -76,6 +76,14 @@ def test_a_reply_streams(client: Any) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
+def test_a_reply_that_was_begun_is_continued(client: Any) -> None:
+    begun = {"role": "assistant", "content": "It is <|im_end|>"}
+    reply = client.chat.completions.create(model="fake", messages=[USER, begun])
+    spelled = tokenizer()
+    tokens = prompt_of("Hi") + spelled.encode("It is <|im_end|>", special=False)
+    assert reply.choices[0].message.content == checksum(tokens)
+
+
 def test_texts_and_tokens_are_completed(client: Any) -> None:
     answer = client.completions.create(model="fake", prompt=["one", "two"])
     assert [choice.text for choice in answer.choices] == [checksum(b"one"), checksum(b"two")]

@@ -151,6 +151,21 @@ def normalize_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [_normalize_message(message) for message in messages]
 
 
+def split_begun_reply(
+    messages: Sequence[dict[str, Any]],
+) -> tuple[Sequence[dict[str, Any]], str]:
+    """Normalized messages without a last one of the assistant, and its text, to be continued.
+
+    >>> question = {"role": "user", "content": "Name a colour."}
+    >>> split_begun_reply([question, {"role": "assistant", "content": "I like "}])[1]
+    'I like '
+    """
+    *before, last = messages
+    if before and last["role"] == "assistant" and not last.get("tool_calls"):
+        return before, last["content"]
+    return messages, ""
+
+
 def _normalize_message(message: Message) -> dict[str, Any]:
     ready = dict(message)
     if ready["role"] == "developer":

@@ -19,7 +19,12 @@ from tinygrad.apps.language.chat.structured_output import (
     json_reply_format,
     tool_call_format,
 )
-from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
+from tinygrad.apps.language.chat.template import (
+    ChatError,
+    ChatTemplate,
+    normalize_messages,
+    split_begun_reply,
+)
 from tinygrad.apps.language.generation.engine import (
     Engine,
     EngineClosedError,
@@ -88,14 +93,15 @@ class Service:
                 400, "this model has no chat template; use /v1/completions", code="no_template"
             )
         try:
-            text = template.render(
-                normalize_messages(request.messages), request.tools, **request.variables
-            )
+            messages, begun = split_begun_reply(normalize_messages(request.messages))
+            text = template.render(messages, request.tools, **request.variables)
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
+        begun = self.tokenizer.as_plain(begun)
         self._check_length(text, "messages")
         start, rules, source = self._reply_format(request, template, text)
-        tokens = self.tokenizer.encode_template(text + start, add_bos=self.tokenizer.adds_bos)
+        prompt = text + begun + start
+        tokens = self.tokenizer.encode_template(prompt, add_bos=self.tokenizer.adds_bos)
 
         def reader() -> ReplyReader:
             parser = reply_parser_for(template, text, bool(request.tools))
