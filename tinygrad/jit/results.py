@@ -78,6 +78,7 @@ class Outcome(Generic[R]):
             and not substitution.changes(place.value.uop)
             for place in self.places
         )
+        self._may_stay &= not any(x.is_of_argument for x in self._templates.staying)
         # stand-ins for nodes of the captured call, in the same memory
         made = [x for x in (*results, *kept.values()) if isinstance(self._templates.of(x), Made)]
         memory = {node: _in_same_memory(node) for x in made for node in self._below(x)}
