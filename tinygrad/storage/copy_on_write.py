@@ -47,6 +47,21 @@ def mark_shared(node: UOp) -> None:
         _shared[base] = None
 
 
+def _holders_of_shared() -> dict[UOp, dict[TensorBase | AliasGroup, TensorBase]]:
+    """For each base that is marked as shared, the tensors that refer to it, one of each group of
+    aliases. Marks of what a single group holds are removed, so that this search is rare.
+    """
+    found: dict[UOp, dict[TensorBase | AliasGroup, TensorBase]] = {}
+    for tensor in live_tensors:
+        for base in {view_base(tensor.uop), view_base(whole_value(tensor))}:
+            if base in _shared:
+                found.setdefault(base, {}).setdefault(tensor._aliases or tensor, tensor)
+    for base, holders in found.items():
+        if len(holders) < 2:
+            _shared.pop(base)
+    return found
+
+
 def copy_on_write(tensor: TensorBase) -> None:
     """Copy the memory of `tensor`, if it is shared, for all tensors that are no aliases.
 
@@ -57,11 +72,8 @@ def copy_on_write(tensor: TensorBase) -> None:
     if base not in _shared:
         return
     mine = tensor._aliases or tensor
-    others: dict[TensorBase | AliasGroup, TensorBase] = {}
-    for other in live_tensors:
-        own = other._aliases or other
-        if own is not mine and base in {view_base(other.uop), view_base(whole_value(other))}:
-            others.setdefault(own, other)
+    others = _holders_of_shared().get(base, {})
+    others.pop(mine, None)
     if not is_leaf(tensor) and any(map(is_leaf, others.values())):
         others = {mine: tensor}
     else:

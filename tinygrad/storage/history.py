@@ -14,7 +14,7 @@ cut, and a gradient that would need it raises. Nothing else keeps a history.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tinygrad.dtype import dtypes
@@ -129,9 +129,10 @@ class Histories:
                     found.append(x._requires_grad)
         kept: dict[UOp, Keep] = {}
         owners: dict[UOp, UOp] = {}
+        wanted = _WantedNodes()
         for key, place in table.items():
             keep = keep_of(key, states.get(key))
-            if keep is Keep.BOUNDED and key.op is Ops.ASSIGN and self._is_data(key, place):
+            if keep is Keep.BOUNDED and key.op is Ops.ASSIGN and self._is_data(key, place, wanted):
                 keep = Keep.NEVER
             if keep is not Keep.NEVER and (key.op in IN_PLACE or place.op is Ops.BUFFER):
                 kept[key] = keep
@@ -282,6 +283,7 @@ class Histories:
 
     def _bound(self, buffers: list[UOp]) -> None:
         """Keep the histories of undecided values within the limits."""
+        wanted = _WantedNodes()
         for buffer in buffers:
             definition = self.definitions[buffer]
             if definition.op is Ops.COPY and is_on_host(definition.src[0]):
@@ -294,7 +296,7 @@ class Histories:
             lost = [found for node in below if (found := self.lost.get(node)) is not None]
             if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
                 self._cut(buffer, lost)
-            elif self._is_useful(known, memory):
+            elif self._is_useful(known, memory, wanted):
                 self._depths[buffer] = depth
             else:
                 self.definitions.pop(buffer)
@@ -302,7 +304,7 @@ class Histories:
             for buffer in self._depths.nodes()[:-MAX_UNDECIDED]:
                 self._cut(buffer, ())
 
-    def _is_data(self, write: UOp, view: UOp) -> bool:
+    def _is_data(self, write: UOp, view: UOp, wanted: _WantedNodes) -> bool:
         """Whether no gradient may be wanted through an undecided write: its value is of nothing
         that may require one, and the memory has no history.
         """
@@ -311,16 +313,16 @@ class Histories:
             return False
         known = floats_below(write.src[1])
         known.pop(memory, None)
-        return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER])
+        return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER], wanted)
 
-    def _is_useful(self, known: dict[UOp, None], memory: list[UOp]) -> bool:
+    def _is_useful(self, known: dict[UOp, None], memory: list[UOp], wanted: _WantedNodes) -> bool:
         """Whether a gradient may be wanted by a node below an undecided value: `known` are the
         floats between it and stored ones, `memory` these. If not, the histories below it are
         dropped too.
         """
         if not known:
             return False
-        if _is_wanted(known):
+        if wanted.meet(known):
             return True
         nearest = len(known)
         while memory:
@@ -332,7 +334,7 @@ class Histories:
                 found = floats_below(definition)
                 memory += [x for x in found if x.op is Ops.BUFFER and x not in known]
                 known |= found
-        if len(known) > nearest and _is_wanted(known):
+        if len(known) > nearest and wanted.meet(known):
             return True
         for node in known:
             if self._depths.pop(node) is not None:
@@ -396,6 +398,23 @@ def make_leaf(tensor: TensorBase) -> None:
     histories.forget(tensor.uop)
 
 
-def _is_wanted(nodes: Collection[UOp]) -> bool:
-    """Whether a live tensor that may require a gradient refers to one of `nodes`."""
-    return any(x.uop in nodes and x._requires_grad is not False for x in live_tensors.one_by_one())
+class _WantedNodes:
+    """The nodes of live tensors that may require a gradient. A single question searches these
+    tensors; all further ones look in a set.
+    """
+
+    def __init__(self) -> None:
+        self._searches = 0
+        self._nodes: set[UOp] = set()
+
+    def meet(self, nodes: Collection[UOp]) -> bool:
+        """Whether `nodes` has one of them."""
+        self._searches += 1
+        if self._searches == 1:
+            return any(node in nodes for node in self._all())
+        if self._searches == 2:
+            self._nodes.update(self._all())
+        return not self._nodes.isdisjoint(nodes)
+
+    def _all(self) -> Iterator[UOp]:
+        return (x.uop for x in live_tensors.one_by_one() if x._requires_grad is not False)
