@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement import Padding
@@ -17,6 +17,8 @@ from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_size
 
+MAX_JOINED = 32
+"""The parts that `cat` joins at once; more of them are joined in groups first."""
 _MODES = ("constant", "reflect", "replicate", "circular")
 
 
@@ -49,18 +51,11 @@ class JoiningMixin(CreationMixin):
                 )
         dtype = least_upper_dtype(self.dtype, *(x.dtype for x in args))
         parts = [x.uop.cast(dtype) for x in self._beside(*args)]
-        total: sint = sum(part.shape[axis] for part in parts)
-        start: sint = 0
-        result: UOp | None = None
-        for part in parts:
-            size = part.shape[axis]
-            after = total - start - size
-            none = ((0, 0),) * axis, ((0, 0),) * (self.ndim - axis - 1)
-            padded = part.pad((*none[0], (start, after), *none[1]))
-            result = padded if result is None else _add_disjoint(result, padded, dtype)
-            start = start + size
-        assert result is not None
-        return self._derive(result, *args)
+        while len(parts) > 1:
+            # a part of a part is computed at few elements only
+            groups = range(0, len(parts), MAX_JOINED)
+            parts = [_joined(parts[i : i + MAX_JOINED], axis, dtype) for i in groups]
+        return self._derive(parts[0], *args)
 
     def stack(self, *args: Self | Sequence[Self], dim: int = 0) -> Self:
         """Stack tensors of one shape along a new axis `dim`. Takes tensors, or a sequence of them.
@@ -246,6 +241,22 @@ def _tensors(op: str, first: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     return items
 
 
-def _add_disjoint(a: UOp, b: UOp, dtype: Any) -> UOp:
+def _joined(parts: list[UOp], axis: int, dtype: DType) -> UOp:
+    """The concatenation of a few parts of one dtype along an axis."""
+    total: sint = sum(part.shape[axis] for part in parts)
+    start: sint = 0
+    result: UOp | None = None
+    for part in parts:
+        size = part.shape[axis]
+        around: list[tuple[sint, sint]] = [(0, 0)] * part.ndim
+        around[axis] = (start, total - start - size)
+        padded = part.pad(tuple(around))
+        result = padded if result is None else _add_disjoint(result, padded, dtype)
+        start = start + size
+    assert result is not None
+    return result
+
+
+def _add_disjoint(a: UOp, b: UOp, dtype: DType) -> UOp:
     """The sum of values of which at most one is nonzero."""
     return a.alu(Ops.OR, b) if dtype is dtypes.bool else a.alu(Ops.ADD, b)

@@ -78,7 +78,12 @@ GROUPING: tuple[Pass[PlanOptions], ...] = (
     Pass("prepare grouping", lambda sink, _: prepare_grouping(sink), PER_DEVICE, PER_DEVICE),
     Pass("reuse products of softmax", lambda sink, _: reuse_products(sink), PER_DEVICE, PER_DEVICE),
     Pass("copy shared outputs", lambda sink, _: copy_shared_outputs(sink), PER_DEVICE, PER_DEVICE),
-    Pass("place constants", lambda sink, _: place_constants(sink), PER_DEVICE, PER_DEVICE),
+    Pass(
+        "place constants",
+        lambda sink, options: place_constants(sink, options.default_device),
+        PER_DEVICE,
+        PER_DEVICE,
+    ),
     Pass(
         "group into kernels",
         lambda sink, options: make_plan(sink, options.inputs, options.default_device),

@@ -10,10 +10,15 @@ node with one context is fused. A reduction with two is materialised, cheap arit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
+from tinygrad.schedule.grouping.kernel_budget import Cost, KernelBudget
+from tinygrad.schedule.grouping.segments import Segment, Segments, can_be_stored, points_ratio
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
+from tinygrad.schedule.grouping.storage_map import max_elements
 from tinygrad.schedule.storage_views import NAMES_MEMORY, is_storage, movement_base
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -27,8 +32,8 @@ MAX_RECOMPUTED_LEAVES = 4
 """An expression that reads more arrays is materialised rather than recomputed."""
 MAX_RECOMPUTED_LEAVES_IN_REDUCE = 3
 """The same for one that is recomputed in the loops of a reduction."""
-MAX_CONTEXTS = 8
-"""The contexts that are tracked for each node."""
+MAX_CONTEXTS = 256
+"""The contexts that are tracked for each node; the bound on work is reached before."""
 
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
 # nodes whose second source is an index
@@ -75,12 +80,15 @@ class _Fusion:
         self.materialized: set[UOp] = {n for n in order if is_storage(n)}
         # never materialised: kernels compute them again, block by block
         self.recomputed: set[UOp] = set()
-        # the fused reductions that a node is computed from
-        self.reduced: dict[UOp, frozenset[UOp]] = {}
+        # the fused reductions that a node is computed from: one of them, or a node that has them
+        self.reduced: dict[UOp, UOp] = {}
         # the nodes that read these through padding
         self.padded: set[UOp] = set()
         self.paths: dict[tuple[Any, ...], int] = {}
-        self.leaf_counts: dict[UOp, int] = {}
+        # the kernel of each path, and the number of its loop iterations
+        self.budgets: list[KernelBudget] = []
+        self.points: list[float] = []
+        self.leaves: dict[UOp, int] = {}
 
     def add_chains(self, chains: Sequence[SoftmaxChain]) -> None:
         """Give each reduction of the scores of a softmax a kernel that recomputes the scores."""
@@ -117,7 +125,7 @@ class _Fusion:
                 if base.op is not Ops.REDUCE_AXIS or base.arg.op is not node.arg.op:
                     self.materialize(x)
             if node not in self.recomputed:
-                self.reduced[node] = frozenset({node})
+                self.reduced[node] = node
             return
         if not sources:
             return
@@ -130,9 +138,9 @@ class _Fusion:
                 if x in self.padded:
                     self.materialize(x)
             self._separate_contractions(sources)
-        carried = [self.reduced[x] for x in sources if not self.is_materialized(x)]
+        carried = {self.reduced[x] for x in sources if not self.is_materialized(x)}
         if carried:
-            self.reduced[node] = frozenset[UOp]().union(*carried)
+            self.reduced[node] = carried.pop() if len(carried) == 1 else node
             if node.op in {Ops.PAD, Ops.UNWINDOW} or (
                 node.op in GroupOp.Movement and any(x in self.padded for x in sources)
             ):
@@ -145,47 +153,90 @@ class _Fusion:
     def _separate_contractions(self, sources: list[UOp]) -> None:
         """Fuse no reduction with a contraction: the loops of its kernel are tiled for it alone."""
         carried = {x: self.reduced[x] for x in sources if not self.is_materialized(x)}
-        everything = frozenset[UOp]().union(*carried.values())
-        if len(everything) < 2:
+        if len(set(carried.values())) < 2:
             return
-        kept = next((x for x, found in carried.items() if any(map(is_contraction, found))), None)
+        kept = next(
+            (x for x in carried.values() if x.op is Ops.REDUCE_AXIS and is_contraction(x)), None
+        )
         if kept is None:
             return
         for x, found in carried.items():
-            if found != carried[kept]:
+            if found is not kept:
                 self.materialize(x)
 
     # ---- backward: the contexts in which each node is read ----
 
-    def path(self, *key: Any) -> int:
-        """The number of a path, a new one for a new key."""
-        return self.paths.setdefault(key, len(self.paths))
-
     def mark_shared(self) -> None:
         """Materialise reductions with two contexts, and arithmetic too expensive to recompute."""
-        contexts: dict[UOp, set[ReadContext]] = {n: set() for n in self.order}
+        segments = Segments(self.order, self.materialized, self.recomputed)
+        self.count_leaves()
+        contexts: dict[UOp, set[ReadContext]] = {}
         for node in reversed(self.order):
-            here = contexts[node]
+            if not node.src:
+                continue
+            here = contexts.pop(node, set())
             if node not in self.materialized and self._must_materialize(node, here):
                 self.materialized.add(node)
+            can_change = node not in self.materialized and node not in self.recomputed
+            if can_change and here and segments.ends(node):
+                self._recompute(node, segments[node], here)
             if node in self.materialized or not here:
-                here = {ReadContext(self.path(node), False)}
+                here = {self._root(node, segments[node])}
             if repeats(node):
                 self._mark_broadcast(node, here)
             for number, x in enumerate(node.src):
-                found = contexts[x]
-                if len(found) < MAX_CONTEXTS:
-                    found |= self._through(node, number, here)
+                if x.src and x not in self.materialized:
+                    found = contexts.setdefault(x, set())
+                    if len(found) < MAX_CONTEXTS:
+                        found |= self._through(node, number, here)
+
+    def _root(self, node: UOp, segment: Segment) -> ReadContext:
+        """The context of the root of a new kernel."""
+        points = max_elements(node.shape)
+        return ReadContext(self._path((node,), KernelBudget(segment, points), points), False)
+
+    def _path(self, key: tuple[Any, ...], budget: KernelBudget, points: float) -> int:
+        """The number of a path, a new one for a new key."""
+        found = self.paths.setdefault(key, len(self.paths))
+        if found == len(self.budgets):
+            self.budgets.append(budget)
+            self.points.append(points)
+        return found
+
+    def _recompute(self, node: UOp, segment: Segment, contexts: set[ReadContext]) -> None:
+        """Compute a segment in each context, or materialise it if that is too much work or code."""
+        counts = Counter(self.budgets[c.path] for c in contexts)
+        points = dict.fromkeys(counts, 0.0)
+        for c in contexts:
+            points[self.budgets[c.path]] += self.points[c.path]
+        elements = max_elements(node.shape)
+        costs: dict[KernelBudget, Cost] = {}
+        for budget, count in counts.items():
+            # one of the kernels would compute each element, the others load it
+            work_once = segment.work / len(counts) + (1 if count == 1 < len(counts) else 0)
+            once = min(points[budget], elements) * work_once
+            costs[budget] = Cost(count * segment.size, points[budget] * segment.work, once)
+        if can_be_stored(node) and not all(b.allows(cost) for b, cost in costs.items()):
+            self.materialized.add(node)
+            return
+        for budget, cost in costs.items():
+            budget.spend(cost)
 
     def _through(self, node: UOp, number: int, contexts: set[ReadContext]) -> set[ReadContext]:
         op = node.op
         if op in GroupOp.Movement:
-            return {ReadContext(self.path(c.path, op, node.arg), c.in_reduce) for c in contexts}
+            return {self._extend(c, points_ratio(node), op, node.arg) for c in contexts}
         if op is Ops.REDUCE_AXIS:
-            return {ReadContext(self.path(c.path, node), True) for c in contexts}
+            ratio = points_ratio(node)
+            return {self._extend(c, ratio, node)._replace(in_reduce=True) for c in contexts}
         if op in INDEXED:
-            return {ReadContext(self.path(c.path, node, number), c.in_reduce) for c in contexts}
+            return {self._extend(c, 1.0, node, number) for c in contexts}
         return contexts
+
+    def _extend(self, context: ReadContext, ratio: float, *key: Any) -> ReadContext:
+        path = context.path
+        points = self.points[path] * ratio
+        return context._replace(path=self._path((path, *key), self.budgets[path], points))
 
     def _must_materialize(self, node: UOp, contexts: set[ReadContext]) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
@@ -195,7 +246,7 @@ class _Fusion:
         if node.op is Ops.REDUCE_AXIS or node in self.reduced:
             return True
         if node.op in GroupOp.ALU:
-            return self.leaves(node) > MAX_RECOMPUTED_LEAVES
+            return self.leaves[node] > MAX_RECOMPUTED_LEAVES
         return False
 
     def _mark_broadcast(self, node: UOp, contexts: set[ReadContext]) -> None:
@@ -209,12 +260,12 @@ class _Fusion:
         ):
             return
         if not any(c.in_reduce for c in contexts):
-            if self.leaves(base) > MAX_RECOMPUTED_LEAVES:
+            if self.leaves[base] > MAX_RECOMPUTED_LEAVES:
                 self.materialized.add(base)
             return
         if not self.has_arithmetic(base):
             return
-        if len(contexts) > 1 or self.leaves(base) > MAX_RECOMPUTED_LEAVES_IN_REDUCE:
+        if len(contexts) > 1 or self.leaves[base] > MAX_RECOMPUTED_LEAVES_IN_REDUCE:
             self.materialized.add(base)
 
     def has_arithmetic(self, node: UOp) -> bool:
@@ -223,20 +274,20 @@ class _Fusion:
             node = node.src[0]
         return node not in self.materialized
 
-    def leaves(self, root: UOp) -> int:
-        """The number of materialised arrays that an expression reads; expensive ops add to it."""
-        known = self.leaf_counts.get(root)
-        if known is not None:
-            return known
-        found: set[UOp] = set()
-        weight = 0
-        for node in root.toposort(gate=lambda u: u not in self.materialized):
+    def count_leaves(self) -> None:
+        """Count the materialised arrays that each expression reads; expensive ops add to it."""
+        found: dict[UOp, frozenset[UOp]] = {}
+        for node in self.order:
             if node in self.materialized:
-                found.add(node)
-            elif node.op in EXPENSIVE:
-                weight += MAX_RECOMPUTED_LEAVES
-        self.leaf_counts[root] = len(found) + weight
-        return self.leaf_counts[root]
+                found[node] = frozenset({node})
+                self.leaves[node] = 1
+                continue
+            own = {node} if node.op in EXPENSIVE else ()
+            leaves = frozenset(own).union(*(found[x] for x in node.src))
+            weights = (1 if x in self.materialized else MAX_RECOMPUTED_LEAVES for x in leaves)
+            self.leaves[node] = sum(weights)
+            # more of them make no difference
+            found[node] = frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
 
 
 def choose_materialized(

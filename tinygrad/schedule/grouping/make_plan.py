@@ -6,12 +6,15 @@ and every source of a transfer is materialised.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem
 from tinygrad.schedule.grouping.fuse import choose_materialized
 from tinygrad.schedule.grouping.hazards import find_hazards
 from tinygrad.schedule.grouping.make_units import UnitBuilder
 from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.order import OverwriteConflict, order_units
+from tinygrad.schedule.grouping.rebase import rebase_params
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain, find_softmax_chains
 from tinygrad.schedule.grouping.storage_map import Slices, StorageMap
 from tinygrad.schedule.grouping.unit import Unit
@@ -76,12 +79,14 @@ def _output_slices(node: UOp, storage: StorageMap) -> Slices | None:
 def _kernel_item(unit: Unit, storage: StorageMap) -> KernelItem:
     ast = unit.kernel
     if ast is None:
+        rebase_params(unit)
         ast = UOp.sink(*unit.stores, arg=KernelInfo(kernel_name(unit.stores[0])))
     devices = storage.devices(unit.node)
     arguments = tuple(tuple(slices[d] for slices in unit.params) for d in range(len(devices)))
     return KernelItem(ast, devices, arguments)
 
 
+@lru_cache(maxsize=4096)
 def kernel_name(store: UOp) -> str:
     """`r_64_128` for a kernel with a reduction, else `e_64_128`; numbers are the output shape."""
     value = store.src[1]

@@ -7,10 +7,12 @@ the element that it computes, so that the value is in a register and not read ba
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
+from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, expression_size
 from tinygrad.schedule.grouping.storage_map import Slices
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.uop import GroupOp, Ops
@@ -29,10 +31,18 @@ def is_elementwise(unit: Unit) -> bool:
     target, value = unit.stores[0].src
     if target.op is not Ops.PARAM or not all(isinstance(d, int) for d in value.shape):
         return False
+    return is_pointwise(value)
+
+
+# the expressions of equal layers are equal nodes
+@lru_cache(maxsize=4096)
+def is_pointwise(value: UOp) -> bool:
+    """Whether an expression has neither reductions nor scatters."""
     return all(n.op not in {Ops.REDUCE_AXIS, *GroupOp.Scatter} for n in value.toposort())
 
 
-def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:
+@lru_cache(maxsize=4096)
+def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
     """The PARAMs that `value` reads at its own element only, and those that it reads at others."""
     aligned = {value}
     elsewhere: set[UOp] = set()
@@ -46,29 +56,34 @@ def aligned_params(value: UOp) -> tuple[set[UOp], set[UOp]]:
             (aligned if here else elsewhere).add(x)
             if node in elsewhere:
                 elsewhere.add(x)
-    return params - elsewhere, params & elsewhere
+    return frozenset(params - elsewhere), frozenset(params & elsewhere)
 
 
 class _Group:
     """Kernels that are merged into `unit`, at `position` of the order: `written` maps the memory
     that they write to values, `elsewhere` is the memory that they read at other elements.
+    `size` is the estimated size of the merged kernel; `is_full` says that a unit did not fit.
     """
 
     def __init__(self, unit: Unit, position: int) -> None:
         self.unit = unit
         self.position = position
+        self.is_full = False
         self.written: dict[Slices, UOp] = {}
         self.elsewhere: set[Slices] = set()
         value = unit.stores[0].src[1]
+        self.size = expression_size(value)
         self.written[unit.params[0]] = value
         self.elsewhere |= {unit.params[p.arg.slot] for p in aligned_params(value)[1]}
 
     def join(self, unit: Unit) -> bool:
         """Merge `unit` into the group, if that is safe. Returns whether it is."""
         mine = self.unit.params
-        if len({*mine, *unit.params}) > MAX_PARAMS:
-            return False
         value = unit.stores[0].src[1]
+        size = self.size + expression_size(value)
+        if len({*mine, *unit.params}) > MAX_PARAMS or size > MAX_KERNEL_SIZE:
+            self.is_full = True
+            return False
         aligned, elsewhere = aligned_params(value)
         read_elsewhere = {unit.params[p.arg.slot] for p in elsewhere}
         target = unit.params[0]
@@ -91,6 +106,7 @@ class _Group:
         self.unit.stores.append(UOp(Ops.STORE, value.dtype, (address, value)))
         self.unit.params[:] = list(slots)
         self.written[target] = value
+        self.size = size
         self.elsewhere |= read_elsewhere
         return True
 
@@ -110,24 +126,25 @@ def merge_kernels(
 ) -> list[Unit]:
     """The units, with elementwise ones of equal shape that share an array merged."""
     result: list[Unit] = []
-    groups: dict[Any, list[_Group]] = {}
+    groups: defaultdict[Any, dict[_Group, None]] = defaultdict(dict)
     position: dict[Unit, int] = {}
     for unit in units:
         if is_elementwise(unit):
             shape = unit.stores[0].src[1].shape
             keys = [(devices(unit.node), shape, x) for x in unit.params if x[0].size > 1]
             earliest = max((position[u] for u in after[unit]), default=-1)
-            shared = Counter(group for key in keys for group in groups.get(key, ()))
+            shared = Counter(group for key in keys for group in groups[key])
             for group, _ in shared.most_common(MAX_GROUPS_TRIED):
                 if group.position >= earliest and group.join(unit):
                     position[unit] = group.position
                     break
+                if group.is_full:
+                    for key in keys:
+                        groups[key].pop(group, None)
             else:
                 group = _Group(unit, len(result))
             for key in keys:
-                members = groups.setdefault(key, [])
-                if group not in members:
-                    members.append(group)
+                groups[key][group] = None
         if unit not in position:
             position[unit] = len(result)
             result.append(unit)

@@ -1,8 +1,9 @@
 """Place values that are computed from constants alone, where they need memory.
 
-Input: a per-device graph. Output: the same graph, in which such values that are materialised
-(reductions and scatters) are computed on the devices of each of their uses. Invariant: a kernel
-reads memory of its own device; values that need no memory stay without a device.
+Input: a per-device graph. Output: the same graph, in which such values that may be materialised
+(reductions, scatters and long expressions) are computed on the devices of each of their uses.
+Invariant: a kernel reads memory of its own device; values that need no memory stay without a
+device.
 """
 
 from __future__ import annotations
@@ -12,24 +13,35 @@ from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp
 
 NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, *GroupOp.Scatter})
+MAX_CONSTANT_WORK = 256
+"""The operations on constants that every kernel may repeat. A value that takes more, if nothing is
+shared, is placed, so that it may be materialised."""
 
 
-def place_constants(sink: UOp) -> UOp:
-    """The graph in which materialised values of constants are on the devices of their uses."""
+def place_constants(sink: UOp, default_device: str) -> UOp:
+    """The graph in which materialised values of constants are on the devices of their uses, or on
+    the default device.
+    """
     order = sink.toposort()
     placed: set[UOp] = set()
+    work: dict[UOp, int] = {}
     for node in order:
         if node.device is not None or node is sink:
             continue
-        if node.op in NEEDS_MEMORY or not placed.isdisjoint(node.src):
+        work[node] = min(_work(node, work), MAX_CONSTANT_WORK + 1)
+        needs_memory = node.op in NEEDS_MEMORY or work[node] > MAX_CONSTANT_WORK
+        if needs_memory or not placed.isdisjoint(node.src):
             placed.add(node)
     if not placed:
         return sink
     done: dict[UOp, UOp] = {}
+    copies: dict[DeviceValue, dict[UOp, UOp]] = {}
     for node in order:
-        device = node.device
+        device = default_device if node is sink else node.device
         src = tuple(
-            _placed(done[x], device) if x in placed and device is not None else done[x]
+            _placed(x, device, copies.setdefault(device, {}))
+            if x in placed and device is not None
+            else done[x]
             for x in node.src
         )
         if node.op is Ops.COPY and node.src[0] in placed:
@@ -39,10 +51,19 @@ def place_constants(sink: UOp) -> UOp:
     return done[sink]
 
 
-def _placed(root: UOp, device: DeviceValue) -> UOp:
-    """The graph of a value of constants, with its leaves placed on `device`."""
-    done: dict[UOp, UOp] = {}
-    for node in root.toposort():
+def _work(node: UOp, work: dict[UOp, int]) -> int:
+    """The operations of one element, where each use of a value computes it again."""
+    own = 1 if node.op in GroupOp.ALU else 0
+    return own + sum(work[x] for x in dict.fromkeys(node.src) if x in work)
+
+
+def _placed(root: UOp, device: DeviceValue, done: dict[UOp, UOp]) -> UOp:
+    """The graph of a value of constants, with its leaves placed on `device`; `done` are the nodes
+    that were placed there before.
+    """
+    for node in root.toposort(gate=lambda u: u not in done):
+        if node in done:
+            continue
         if node.op in {Ops.CONST, Ops.ARANGE}:
             done[node] = UOp(Ops.COPY, node.dtype, (node,), device)
         else:

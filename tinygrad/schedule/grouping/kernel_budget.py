@@ -1,0 +1,47 @@
+"""The bounds within which a kernel computes values again rather than reading them from memory.
+
+Input: the segments that are fused into a kernel. Output: whether there is room for another one.
+Invariant: the work of a kernel is at most `MAX_WORK_RATIO` times that of computing each value once,
+and its size at most `MAX_KERNEL_SIZE`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, Segment
+
+MAX_WORK_RATIO = 2
+"""The work of a kernel, relative to computing each of its values once."""
+
+
+class Cost(NamedTuple):
+    """What a segment adds to a kernel: instructions, work, and the work that is left if each
+    element is computed `once`, by one of the kernels that need it.
+    """
+
+    size: int
+    work: float
+    once: float
+
+
+class KernelBudget:
+    """The size and work of a kernel that grows from its root."""
+
+    def __init__(self, root: Segment, points: float) -> None:
+        self.size = root.size
+        self.work = self.work_once = points * root.work
+
+    def allows(self, cost: Cost) -> bool:
+        """Whether the kernel stays within its bounds."""
+        if self.size + cost.size > MAX_KERNEL_SIZE:
+            return False
+        if cost.work <= cost.once:
+            return True
+        return self.work + cost.work <= MAX_WORK_RATIO * (self.work_once + cost.once)
+
+    def spend(self, cost: Cost) -> None:
+        """Compute a segment in this kernel."""
+        self.size += cost.size
+        self.work += cost.work
+        self.work_once += cost.once

@@ -1,0 +1,172 @@
+"""Segments: the parts of a graph that are fused as a whole, and how large they are.
+
+A *segment* is a node that is used more than once, or is stored, with all nodes that only it is
+computed from. Input: the nodes of a per-device graph, sources first, and those that are
+materialised. Output: the size and work of the segment of each node. Invariant: no segment is larger
+than `MAX_SEGMENT_SIZE`: single-use values within it are materialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tinygrad.schedule.grouping.storage_map import max_elements
+from tinygrad.schedule.storage_views import is_storage, movement_base
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+
+MAX_KERNEL_SIZE = 512
+"""The estimated instructions of a kernel; the time to compile one grows with their square."""
+MAX_SEGMENT_SIZE = MAX_KERNEL_SIZE // 2
+MIN_PART = MAX_SEGMENT_SIZE // 4
+"""The size of a part that is worth a kernel of its own, where a segment is too large."""
+
+WORK = {
+    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.THREEFRY), 16),
+    **dict.fromkeys((Ops.SIN, Ops.POW), 32),
+    **dict.fromkeys((Ops.IDIV, Ops.MOD), 4),
+    Ops.REDUCE_AXIS: 8,
+}
+"""The instructions of the ops that take more than one."""
+LOAD_SIZE = 2
+# movement that adds a condition to the loads below
+CONDITIONAL = frozenset({Ops.PAD, Ops.UNWINDOW})
+CONDITION_SIZE = 2
+# movement with more elements than its source, of which each is computed
+MORE_POINTS = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
+
+# values that need no memory
+NEVER_STORED = frozenset({Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND})
+
+
+def work_of(node: UOp) -> int:
+    """The estimated instructions of one element of a node, without those of its sources."""
+    if node.op in GroupOp.Movement or node.op in NEVER_STORED or is_storage(node):
+        return 0
+    return WORK.get(node.op, 1)
+
+
+def size_of(node: UOp) -> int:
+    """The estimated size of a node in a kernel: its instructions, and the conditions of loads."""
+    return CONDITION_SIZE if node.op in CONDITIONAL else work_of(node)
+
+
+@lru_cache(maxsize=4096)
+def expression_size(value: UOp) -> int:
+    """The estimated instructions of the tensor form of an expression, each node computed once."""
+    return sum(LOAD_SIZE if node.op is Ops.PARAM else size_of(node) for node in value.toposort())
+
+
+def points_ratio(node: UOp) -> float:
+    """How often the source of a movement op or reduction is computed for one element of it. What
+    is repeated does not depend on the loop, and is computed before it.
+    """
+    if node.op is Ops.REDUCE_AXIS or node.op is Ops.EXPAND:
+        return max_elements(node.src[0].shape) / max(max_elements(node.shape), 1)
+    return 1.0
+
+
+@dataclass
+class Segment:
+    """What one element of a node takes: `work` counts arithmetic, `size` instructions."""
+
+    work: float
+    size: int
+
+
+class Segments:
+    """The segments of a graph, of which `recomputed` are values that are never materialised;
+    `shared` are those with more than one use.
+    """
+
+    def __init__(
+        self, order: list[UOp], materialized: set[UOp], recomputed: Collection[UOp] = ()
+    ) -> None:
+        self.materialized = materialized
+        self.recomputed = recomputed
+        self.shared = _shared(order)
+        self.known: dict[UOp, Segment] = {}
+        for node in order:
+            self.known[node] = self._measure(node)
+
+    def __getitem__(self, node: UOp) -> Segment:
+        return self.known[node]
+
+    def ends(self, node: UOp) -> bool:
+        """Whether a node is the root of a segment."""
+        return node in self.shared or node in self.materialized
+
+    def _measure(self, node: UOp) -> Segment:
+        sources = list(dict.fromkeys(node.src))
+        found = self._sum(node, sources)
+        while found.size > MAX_SEGMENT_SIZE:
+            part = self._part(sources)
+            if part is None:
+                break
+            self.materialized.add(part)
+            self._forget(sources, part)
+            found = self._sum(node, sources)
+        return found
+
+    def _sum(self, node: UOp, sources: list[UOp]) -> Segment:
+        found = Segment(work_of(node), size_of(node))
+        ratio = points_ratio(node)
+        if node.op is Ops.REDUCE_AXIS:
+            found.work = ratio
+        for x in sources:
+            if x in self.materialized:
+                found.size += LOAD_SIZE
+            elif x not in self.shared:
+                found.work += self.known[x].work * ratio
+                found.size += self.known[x].size
+        return found
+
+    def _part(self, sources: list[UOp]) -> UOp | None:
+        """The part of a segment to materialise: the one that takes the least memory."""
+        parts: list[tuple[int, int, int, UOp]] = []
+        for x in sources:
+            if x in self.shared or self.known[x].size < MIN_PART:
+                continue
+            base = movement_base(x)
+            known = base in self.materialized or base in self.recomputed
+            if not known and can_be_stored(base):
+                parts.append((max_elements(base.shape), -self.known[x].size, len(parts), base))
+        return min(parts)[3] if parts else None
+
+    def _forget(self, sources: list[UOp], part: UOp) -> None:
+        """Sources that move a part that is materialised are a load each."""
+        for x in sources:
+            chain = []
+            below = x
+            while below is not part and len(below.src) == 1:
+                chain.append(below)
+                below = below.src[0]
+            if below is part:
+                for node in reversed(chain):
+                    self.known[node] = self._sum(node, list(node.src))
+
+
+def can_be_stored(node: UOp) -> bool:
+    """Whether a value can be materialised."""
+    return (
+        node.op in GroupOp.Elementwise or node.op in {Ops.REDUCE_AXIS, Ops.GATHER}
+    ) and node.device is not None
+
+
+def _shared(order: list[UOp]) -> set[UOp]:
+    """The values that are used more than once, or at more points than they have elements; and what
+    they move.
+    """
+    seen: set[UOp] = set()
+    shared: set[UOp] = set()
+    for node in order:
+        for x in dict.fromkeys(node.src):
+            if x in seen or (node.op in MORE_POINTS and node.shape != x.shape):
+                shared.add(x)
+            seen.add(x)
+    for node in reversed(order):
+        if node in shared and node.op in GroupOp.Movement:
+            shared.add(node.src[0])
+    return shared
