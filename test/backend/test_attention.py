@@ -227,6 +227,18 @@ def test_weights_that_are_asked_for_are_stored() -> None:
     np.testing.assert_allclose(weights.numpy().sum(-1), 1, rtol=1e-5)
 
 
+def test_scores_are_not_computed_again_for_twice_the_work() -> None:
+    words = tensor(2000, 32).requires_grad_()
+    states = tensor(100, 32, seed=1).requires_grad_()
+    classes = Tensor(np.arange(100) * 7).realize()
+    loss = (states @ words.T).sparse_categorical_crossentropy(classes)
+    parts = loss.gradient(states, words)
+    GlobalCounters.reset()
+    Tensor.realize(loss, *parts)
+    # three products, of which each stored score is computed by one, and what is done to each score
+    assert GlobalCounters.global_ops < (3 * 2 * 32 + 60) * 100 * 2000
+
+
 ODD: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "square of the weights": lambda q, k, v: (q @ k.transpose(-1, -2)).softmax(-1) ** 2 @ v,
     "divided late": lambda q, k, v: late(q @ k.transpose(-1, -2), v),

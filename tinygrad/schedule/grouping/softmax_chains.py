@@ -33,6 +33,8 @@ MIN_SCORES_OF_HEAD = 1 << 14
 """The least number of all scores, and of those of one pair of matrices; fewer stay in a cache."""
 MAX_DEPTH = 512
 """The largest reduction that is computed again."""
+MAX_WORK_RATIO = 2.0
+"""The most work, by that with stored scores, for which scores are computed again."""
 
 
 # ops by which row statistics become factors of scores
@@ -136,8 +138,24 @@ class _Search:
             return None
         self.find_statistics(chain, exponential, maximum)
         self.find_masks(chain)
+        if self.work_ratio(chain) > MAX_WORK_RATIO:
+            return None
         chain.results = {self.result_of(x) for x in chain.ends if x not in chain.statistics}
         return chain
+
+    def work_ratio(self, chain: SoftmaxChain) -> float:
+        """The multiply-adds of kernels that recompute scores, by those with stored scores."""
+        below: dict[UOp, frozenset[UOp]] = {}
+        nodes = {*chain.wide, *chain.expanded, *chain.ends}
+        for node in sorted(nodes, key=self.position.__getitem__):
+            mine = frozenset({node} if node in chain.wide and node.op is Ops.REDUCE_AXIS else ())
+            sources = (below[x] for x in node.src if x in below and x not in chain.ends)
+            below[node] = mine.union(*sources)
+        kernels = [x for x in chain.ends if x not in chain.statistics and x not in chain.stored]
+        own = sum(multiply_adds(x) for x in kernels if factors(x) is not None)
+        every = frozenset[UOp]().union(*below.values())
+        recomputed = sum(multiply_adds(p) for x in kernels for p in below[x])
+        return (own + recomputed) / (own + sum(map(multiply_adds, every)))
 
     def products_below(self, scores: UOp) -> list[UOp]:
         """The products that are cheap to compute again, from which scores are computed."""
@@ -280,6 +298,11 @@ class _Search:
             x in self.outputs or any(u not in found and u not in chain.wide for u in self.users[x])
             for x in found
         )
+
+
+def multiply_adds(reduce: UOp) -> int:
+    """The multiply-adds of a product."""
+    return prod(int(d) for d in reduce.src[0].shape)
 
 
 def is_computed(node: UOp) -> bool:
