@@ -34,6 +34,8 @@ MAX_RECOMPUTED_LEAVES_IN_REDUCE = 3
 """The same for one that is recomputed in the loops of a reduction."""
 MAX_CONTEXTS = 256
 """The contexts that are tracked for each node; the bound on work is reached before."""
+FREE_KERNELS = 4
+"""The kernels that may compute a value once each: storing it takes a kernel of its own."""
 
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
 # nodes whose second source is an index
@@ -213,7 +215,11 @@ class _Fusion:
         costs: dict[KernelBudget, Cost] = {}
         for budget, count in counts.items():
             # one of the kernels would compute each element, the others load it
-            work_once = segment.work / len(counts) + (1 if count == 1 < len(counts) else 0)
+            computed = segment.work / len(counts)
+            loaded = 1 if len(counts) > 1 else 0
+            work_once = (
+                computed if count > 1 else min(FREE_KERNELS * computed, segment.work) + loaded
+            )
             once = min(points[budget], elements) * work_once
             costs[budget] = Cost(count * segment.size, points[budget] * segment.work, once)
         if can_be_stored(node) and not all(b.allows(cost) for b, cost in costs.items()):
@@ -230,7 +236,8 @@ class _Fusion:
             ratio = points_ratio(node)
             return {self._extend(c, ratio, node)._replace(in_reduce=True) for c in contexts}
         if op in INDEXED:
-            return {self._extend(c, 1.0, node, number) for c in contexts}
+            ratio = max_elements(node.src[number].shape) / max(max_elements(node.shape), 1)
+            return {self._extend(c, min(ratio, 1.0), node, number) for c in contexts}
         return contexts
 
     def _extend(self, context: ReadContext, ratio: float, *key: Any) -> ReadContext:
