@@ -65,13 +65,15 @@ class GlobalCounters:
         >>> GlobalCounters.mem_peak_per_device["NULL:9"]
         64
         """
-        GlobalCounters.mem_used += nbytes
-        here = GlobalCounters.mem_used_per_device[device] + nbytes
-        GlobalCounters.mem_used_per_device[device] = here
+        counters = GlobalCounters
+        used = counters.mem_used = counters.mem_used + nbytes
+        here = counters.mem_used_per_device[device] + nbytes
+        counters.mem_used_per_device[device] = here
         if nbytes > 0:
-            GlobalCounters.mem_peak = max(GlobalCounters.mem_peak, GlobalCounters.mem_used)
-            peaks = GlobalCounters.mem_peak_per_device
-            peaks[device] = max(peaks[device], here)
+            if used > counters.mem_peak:
+                counters.mem_peak = used
+            if here > counters.mem_peak_per_device[device]:
+                counters.mem_peak_per_device[device] = here
 
     @staticmethod
     def count_message(source: str, nbytes: int) -> None:

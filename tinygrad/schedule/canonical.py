@@ -64,7 +64,7 @@ def canonicalize(sink: UOp) -> Canonical:
                     new.user_line = len(lines)
                     lines.append("?" if node.user_line is None else str(node.user_line))
         else:
-            new = _canonical_leaf(node, found, values)
+            new = node if op is Ops.CONST else _canonical_leaf(node, found, values)
         done[node] = new
     return Canonical(done[sink], tuple(found), values, tuple(writes), tuple(lines))
 

@@ -290,10 +290,10 @@ class Histories:
                 self.definitions.pop(buffer)  # new data
                 continue
             known = floats_below(definition)
-            memory = [x for x in known if x.op is Ops.BUFFER and not is_on_host(x)]
+            # a BUFFER of which nothing is known has no history
+            memory = [x for x in known if x.facts and x.op is Ops.BUFFER]
             below = [definition] if definition.op is Ops.BUFFER else memory
-            depth = 1 + max([self._depths.get(node) or 0 for node in below], default=0)
-            lost = [found for node in below if (found := self.lost.get(node)) is not None]
+            depth, lost = self._history_of(below) if below else (1, [])
             if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
                 self._cut(buffer, lost)
             elif self._is_useful(known, memory, wanted):
@@ -303,6 +303,11 @@ class Histories:
         if self._depths.has_more_than(MAX_UNDECIDED):
             for buffer in self._depths.nodes()[:-MAX_UNDECIDED]:
                 self._cut(buffer, ())
+
+    def _history_of(self, memory: list[UOp]) -> tuple[int, list[Lost]]:
+        """The depth of what is computed from BUFFERs, and which of their histories were lost."""
+        depth = 1 + max([self._depths.get(node) or 0 for node in memory])
+        return depth, [found for node in memory if (found := self.lost.get(node)) is not None]
 
     def _is_data(self, write: UOp, view: UOp, wanted: _WantedNodes) -> bool:
         """Whether no gradient may be wanted through an undecided write: its value is of nothing

@@ -86,10 +86,9 @@ class LiveTensors:
         stored = Ops.BUFFER
         found: list[TensorBase | AliasGroup] = []
         groups: dict[AliasGroup, None] = {}
-        for ref in list(self._refs.values()):
-            x = ref()
-            if x is None:
-                continue
+        refs = list(self._refs.values())
+        live = [x for ref in refs if (x := ref()) is not None]
+        for x in [x for x in live if x.uop.op is not stored or x._aliases is not None]:
             if x.uop.op is not stored:
                 found.append(x)
             group = x._aliases
