@@ -621,14 +621,17 @@ def test_files_are_not_sharded(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_values_of_another_shape_or_dtype_and_views_without_bytes_are_not_written(
-    path: Path,
-) -> None:
+def test_values_are_broadcast_and_cast_to_a_file(path: Path) -> None:
     x = opened(path, 10)
-    with pytest.raises(ValueError, match="does not fit"):
+    x[1:3].assign(Tensor([7], dtype=dtypes.uint8))
+    x[4:].assign(Tensor.arange(6) * 2.5)
+    assert content(path) == [0, 7, 7, 3, 0, 2, 5, 7, 10, 12]
+
+
+def test_values_that_do_not_fit_and_views_without_bytes_are_not_written(path: Path) -> None:
+    x = opened(path, 10)
+    with pytest.raises(ValueError, match="does not broadcast"):
         x[1:3].assign(Tensor([1, 2, 3], dtype=dtypes.uint8))
-    with pytest.raises(ValueError, match="does not fit"):
-        x.assign(Tensor.arange(10))
     with pytest.raises(RuntimeError, match="pads or repeats the bytes of a file"):
         x.reshape(10, 1).expand(10, 2).assign(Tensor.zeros(10, 2, dtype=dtypes.uint8))
     with pytest.raises(RuntimeError, match="pads or repeats the bytes of a file"):
