@@ -825,6 +825,30 @@ def the_second_of_two_tensors_is_written(wrap: Wrap) -> list[Any]:
     return [(step(x, y).tolist(), a.tolist(), b.tolist()) for x, y in pairs]
 
 
+def equal_values_of_an_argument(wrap: Wrap) -> list[Any]:
+    """Equal values share memory until one of them is written."""
+
+    def copy_and_write(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        z = x * 1
+        first = z[:1]
+        first += 1
+        return z, first + y[:1]
+
+    step, found = wrap(copy_and_write), []
+    x = numbers(2, -1, 4)
+    z, _ = step(x, x)
+    for arguments in ((x, z), (z, x), (x, numbers(1, 2, 3)), (z, x)):
+        z, y = step(*arguments)
+        found.append((z.tolist(), y.tolist(), x.tolist()))
+        z = z.clone()
+    step = wrap(lambda x: x.assign(x + 1) * 2)
+    equal = []
+    for argument in (numbers(1, 2, 3), x, numbers(3, 4, 5), x, x):
+        equal.append(x * 1)
+        found.append((step(argument).tolist(), x.tolist(), *[y.tolist() for y in equal]))
+    return found
+
+
 def a_lazy_value_of_an_argument(wrap: Wrap) -> list[Any]:
     x = numbers(4)
     held = {"w": x}
@@ -869,6 +893,7 @@ def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
         one_tensor_twice,
         one_tensor_twice_that_is_written,
         the_second_of_two_tensors_is_written,
+        equal_values_of_an_argument,
         a_lazy_value_of_an_argument,
         a_leaf_and_an_argument,
         views_of_one_tensor,

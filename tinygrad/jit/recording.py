@@ -107,6 +107,16 @@ class Recording:
             link.is_lost() and not _is_equal(link, node()) for link, node in self._lazy_links
         )
 
+    def others_moved(self) -> bool:
+        """Whether tensors that the function does not reach are in other memory by now, as copies of
+        what it wrote are. A replay would write them again.
+        """
+        named = {id(x) for x in self.before.tensors()}
+        return any(
+            (x := ref()) is not None and id(x) not in named and _is_moved(x.uop, node())
+            for ref, node, _ in self.stored
+        )
+
     def lazy_was_realized(self) -> bool:
         """Whether one of the lazy tensors is in memory by now.
 
@@ -144,6 +154,13 @@ def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:
     """
     groups = {x._aliases: x for x in tensors if x._aliases is not None and x._steps}
     return [whole_tensor(x) for group, x in groups.items() if not group.leave(x)]
+
+
+def _is_moved(node: UOp, before: UOp | None) -> bool:
+    """Whether a node is in memory, other than that of an earlier one."""
+    if node is before or not is_in_memory(node):
+        return False
+    return before is None or view_base(node) is not view_base(before)
 
 
 def _is_equal(link: Link, node: UOp | None) -> bool:

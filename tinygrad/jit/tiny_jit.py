@@ -200,8 +200,8 @@ class TinyJit(Followed, Generic[P, R]):
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)
         # writes to a view in memory of its own run in what it is a view of, which is no input
-        is_apart = any(is_within(whole, written) for _, whole in inputs.apart)
-        if not is_apart and not recording.lazy_was_realized():
+        is_fixed = not any(is_within(whole, written) for _, whole in inputs.apart)
+        if is_fixed and not (recording.lazy_was_realized() or recording.others_moved()):
             holders = (closure, outcome)
             self._written.watch([*closure.written, *results], holders)
             draws = ReplayedDraws(drawn, capture.items)

@@ -89,6 +89,8 @@ class WrittenMemory:
         memory += [base for node in results if (base := view_base(node)).op is Ops.BUFFER]
         if writes_inputs:
             memory += [inputs.nodes[i] for i in self.inputs]
-        realize_readers(frozenset(memory), [x for ref in self._tensors if (x := ref()) is not None])
+        owners = [x for ref in self._tensors if (x := ref()) is not None]
+        owners += [x for x in inputs.tensors if view_base(x.uop) in memory]
+        realize_readers(frozenset(memory), owners)
         if known is not None:
             known.count()

@@ -62,11 +62,12 @@ def _holders_of_shared() -> dict[UOp, dict[TensorBase | AliasGroup, TensorBase]]
     return found
 
 
-def copy_on_write(tensor: TensorBase) -> None:
+def copy_on_write(tensor: TensorBase, stays: bool = False) -> None:
     """Copy the memory of `tensor`, if it is shared, for all tensors that are no aliases.
 
-    If one of these is a leaf that requires a gradient, `tensor` gets the copy instead: values that
-    were computed from a leaf have its gradient, so it stays in its memory.
+    Unless it `stays`, `tensor` gets the copy instead if one of these is older, as arguments of a
+    captured function are, or a leaf that requires a gradient: values that were computed from a leaf
+    have its gradient, so it stays in its memory.
     """
     base = view_base(whole_value(tensor))
     if base not in _shared:
@@ -74,10 +75,17 @@ def copy_on_write(tensor: TensorBase) -> None:
     mine = tensor._aliases or tensor
     others = _holders_of_shared().get(base, {})
     others.pop(mine, None)
-    if not is_leaf(tensor) and any(map(is_leaf, others.values())):
+    if not (stays or is_leaf(tensor)) and any(
+        is_leaf(x) or _age(own) < _age(mine) for own, x in others.items()
+    ):
         others = {mine: tensor}
     else:
         _shared.pop(base)
     for other in others.values():
         whole = whole_tensor(other)
         set_whole(whole, whole.uop.substitute({base: in_own_memory(base)}))
+
+
+def _age(own: TensorBase | AliasGroup) -> int:
+    """The number of a tensor, or of the first of its aliases."""
+    return own.members[0] if isinstance(own, AliasGroup) else own._number

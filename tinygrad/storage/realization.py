@@ -130,7 +130,7 @@ def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) 
     outside of the graph overwrites them. Views of their `owners` see the new content.
     """
     for owner in owners:
-        copy_on_write(owner)
+        copy_on_write(owner, stays=True)
     derive_again(memory)
     readers = dict.fromkeys(find_readers(memory))
     if readers:
