@@ -109,14 +109,12 @@ def _strided_view(elements: Array, move: UOp) -> Array | None:
             return None
     if move.op in {Ops.PAD, Ops.WINDOW, Ops.UNWINDOW}:
         return None
-    found = elements.view()
     if move.op is Ops.RESHAPE:
         try:
-            found.shape = move.arg
-        except AttributeError:
+            return elements.reshape(move.arg, copy=False)
+        except ValueError:
             return None
-        return found
-    return apply_movement(found, move)
+    return apply_movement(elements.view(), move)
 
 
 def _moved_positions(first: Array, move: UOp) -> Array:

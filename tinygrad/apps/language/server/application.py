@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.apps.language.server.access import AccessRules
 from tinygrad.apps.language.server.metrics import Metrics
@@ -128,8 +128,10 @@ class RequestHandlers:
         finally:
             self.metrics.count_reply(choices)
 
-    def wrap(self, handler: Handler) -> Handler:
-        """A handler whose errors become responses."""
+    def wrap(self, path: str, handler: Handler) -> Handler:
+        """The handler of a route, whose errors become responses, and whose responses are counted
+        by the path of the route.
+        """
 
         async def handling(request: Request) -> ASGIApp:
             status = 200
@@ -143,7 +145,7 @@ class RequestHandlers:
                 status = 500
                 raise
             finally:
-                self.metrics.count_response(request.scope["route"].path, status)
+                self.metrics.count_response(path, status)
 
         return handling
 
@@ -166,15 +168,19 @@ def application(
             "the server needs starlette and uvicorn: pip install 'tinygrad-sharding[llm]'"
         ) from error
     handlers = RequestHandlers(service, rules or AccessRules())
+
+    def route(path: str, handler: Handler, **options: Any) -> Route:
+        return Route(path, handlers.wrap(path, handler), **options)
+
     routes = [
-        Route("/", handlers.wrap(handlers.page)),
-        Route("/health", handlers.wrap(handlers.health)),
-        Route("/metrics", handlers.wrap(handlers.numbers)),
-        Route("/props", handlers.wrap(handlers.properties)),
-        Route("/v1/models", handlers.wrap(handlers.models)),
-        Route("/v1/models/{name:path}", handlers.wrap(handlers.model)),
-        Route("/v1/chat/completions", handlers.wrap(handlers.chat), methods=["POST"]),
-        Route("/v1/completions", handlers.wrap(handlers.complete), methods=["POST"]),
+        route("/", handlers.page),
+        route("/health", handlers.health),
+        route("/metrics", handlers.numbers),
+        route("/props", handlers.properties),
+        route("/v1/models", handlers.models),
+        route("/v1/models/{name:path}", handlers.model),
+        route("/v1/chat/completions", handlers.chat, methods=["POST"]),
+        route("/v1/completions", handlers.complete, methods=["POST"]),
     ]
     shared = Middleware(
         CORSMiddleware,
