@@ -63,6 +63,7 @@ class CapturedJit(Generic[R]):
             launches = group_launches(split_messages(items))
             self._lifetimes.append(input_lifetimes(launches, inputs))
             self._native = NativeReplay(launches, inputs)
+        self._overwritten = {b for x in self._lifetimes for b in x.first_write}
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
@@ -96,12 +97,19 @@ class CapturedJit(Generic[R]):
             return False
         if self._closure is not None and not self._closure.is_unchanged(inputs):
             return False
-        if any(i in self.written_inputs or self._written.holds(x, inputs) for i, x in inputs.apart):
+        if inputs.apart and self._writes_through_views(inputs):
             return False
         if known.signature != inputs.signature:
             # other kinds of tensors are an error
             return not differs_in_views(known.signature, inputs.signature)
         return known.shared == inputs.shared
+
+    def _writes_through_views(self, inputs: Inputs) -> bool:
+        """Whether items write a view in memory of its own, or what it is a view of: a replay does
+        not let the other see that.
+        """
+        written = self._written
+        return any(i in written.inputs or written.holds(x, inputs) for i, x in inputs.apart)
 
     def check(self, inputs: Inputs) -> None:
         """Raise JitError if tensors or Variables differ from the captured ones in kind."""
@@ -146,6 +154,8 @@ class CapturedJit(Generic[R]):
         """Copy inputs that are results of an earlier replay and would be overwritten before their
         last use.
         """
+        if self._overwritten.isdisjoint([b.base or b for b in inputs.buffers]):
+            return
         buffers = 0
         for number, node in enumerate([*inputs.nodes]):
             parts = device_buffers(node)
