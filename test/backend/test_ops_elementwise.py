@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from test.backend.oracle import EDGES, Array, arrays, assert_close, compare
+from test.elementary import arguments, max_error
 from test.evaluator.arithmetic import rounded
 from tinygrad import Tensor, dtypes
+from tinygrad.uop import GroupOp, Ops
 
 error_function = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -127,10 +129,9 @@ def test_activations_and_their_gradients_are_finite_for_large_inputs(name: str) 
 
 # the relative error of one rounding; the errors of a function's steps add up
 ROUNDING = {dtypes.float16: 2.0**-11, dtypes.bfloat16: 2.0**-8, dtypes.float64: 2.0**-53}
+
+
 # polynomials with this error in every dtype
-APPROXIMATE = {"acos", "asin", "atan", "erf"}
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_other_floats(name: str) -> None:
@@ -141,7 +142,7 @@ def test_function_of_other_floats(name: str) -> None:
     Tensor.realize(*found)
     for result, value, (dtype, rounding) in zip(found, values, ROUNDING.items(), strict=True):
         assert result.dtype == dtype
-        error = max(32 * rounding, 3e-7 if name in APPROXIMATE else 0)
+        error = 32 * rounding
         assert_close(result.numpy(), case.numpy(value.astype(np.float64)), error, error, str(dtype))
 
 
@@ -278,3 +279,13 @@ def test_gradient_at_a_kink(name: str) -> None:
     x = Tensor([place], requires_grad=True)
     (found,) = function(x).sum().gradient(x, materialize_grads=True)
     np.testing.assert_allclose(found.item(), slope)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("op", sorted(GroupOp.Elementary))
+def test_compiled_functions_are_as_accurate_as_evaluated_ones(op: Ops) -> None:
+    for dtype in (dtypes.float32, dtypes.float64):
+        values = arguments(dtype)
+        x = Tensor(values)
+        got = x._derive(x.uop.alu(op)).numpy()
+        assert max_error(op, dtype, got)[0] <= 2.5

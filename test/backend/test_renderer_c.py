@@ -121,7 +121,7 @@ def test_binary_operations(dtype: DType) -> None:
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16], ids=str)
 @pytest.mark.parametrize(
-    "op", [Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.TRUNC, Ops.NEG, Ops.RECIPROCAL]
+    "op", [Ops.EXP2, Ops.LOG, Ops.SIN, Ops.ERF, Ops.SQRT, Ops.TRUNC, Ops.NEG, Ops.RECIPROCAL]
 )
 def test_unary_operations(op: Ops, dtype: DType) -> None:
     special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-7, 300.0]

@@ -6,6 +6,7 @@ dtype. bfloat16 and fp8 values are float32 arrays that hold only values of the n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -119,10 +120,38 @@ def threefry(counter: Array, key: Array) -> Array:
     return x0.astype(np.uint64) | (x1.astype(np.uint64) << half)
 
 
+def _erf(x: Array) -> Array:
+    x = np.asarray(x)
+    return np.vectorize(math.erf, otypes=[x.dtype])(x)
+
+
+def _logistic(x: Array) -> Array:
+    exponential = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, exponential) / (1 + exponential)
+
+
 ALU: dict[Ops, Callable[..., Array]] = {
     Ops.EXP2: np.exp2,
+    Ops.EXP: np.exp,
+    Ops.EXPM1: np.expm1,
     Ops.LOG2: np.log2,
+    Ops.LOG: np.log,
+    Ops.LOG1P: np.log1p,
     Ops.SIN: np.sin,
+    Ops.COS: np.cos,
+    Ops.TAN: np.tan,
+    Ops.ASIN: np.arcsin,
+    Ops.ACOS: np.arccos,
+    Ops.ATAN: np.arctan,
+    Ops.SINH: np.sinh,
+    Ops.COSH: np.cosh,
+    Ops.TANH: np.tanh,
+    Ops.ASINH: np.arcsinh,
+    Ops.ACOSH: np.arccosh,
+    Ops.ATANH: np.arctanh,
+    Ops.ERF: _erf,
+    Ops.LOGISTIC: _logistic,
+    Ops.SOFTPLUS: lambda x: np.logaddexp(x, np.zeros_like(x)),
     Ops.SQRT: np.sqrt,
     Ops.RECIPROCAL: np.reciprocal,
     Ops.NEG: np.negative,

@@ -10,7 +10,6 @@ from tinygrad.gradient.custom import CustomRule, carry_over, carry_over_to, with
 from tinygrad.gradient.differentiate import (
     Paths,
     compute_gradient,
-    cosine,
     find_paths,
     gradient_along,
 )
@@ -21,7 +20,6 @@ __all__ = [
     "carry_over",
     "carry_over_to",
     "compute_gradient",
-    "cosine",
     "find_paths",
     "gradient_along",
     "with_gradient",

@@ -149,13 +149,6 @@ def _sum(x: UOp, axes: tuple[int, ...]) -> UOp:
     return x.cast(sum_acc_dtype(x.dtype)).r(Ops.ADD, axes).cast(x.dtype)
 
 
-def cosine(x: UOp) -> UOp:
-    """Cosine by the half-angle formula, accurate for large arguments."""
-    half = x.alu(Ops.MUL, _number(x, 0.5)).alu(Ops.SIN)
-    doubled = half.alu(Ops.MUL, half).alu(Ops.MUL, _number(x, -2.0))
-    return doubled.alu(Ops.ADD, _number(x, 1.0))
-
-
 def _none(g: UOp, y: UOp) -> Gradients:
     return (None,) * len(y.src)
 
@@ -177,10 +170,6 @@ def _trunc(g: UOp, y: UOp) -> Gradients:
     return (y.src[0].const_like(0),)
 
 
-def _sin(g: UOp, y: UOp) -> Gradients:
-    return (g * cosine(y.src[0]),)
-
-
 def _log2(g: UOp, y: UOp) -> Gradients:
     x = y.src[0]
     return (g.alu(Ops.FDIV, x * _number(x, math.log(2))),)
@@ -188,6 +177,34 @@ def _log2(g: UOp, y: UOp) -> Gradients:
 
 def _exp2(g: UOp, y: UOp) -> Gradients:
     return (g * y * _number(y, math.log(2)),)
+
+
+def _by_quotient(denominator: Callable[[UOp], UOp], sign: int = 1) -> GradientRule:
+    """The rule of a function of x with the derivative `sign / denominator(x)`."""
+
+    def rule(g: UOp, y: UOp) -> Gradients:
+        quotient = g.alu(Ops.FDIV, denominator(y.src[0]))
+        return (quotient if sign == 1 else quotient * _number(g, sign),)
+
+    return rule
+
+
+def _one_minus_square(x: UOp) -> UOp:
+    # not 1 - x * x, which is inaccurate near 1
+    one = _number(x, 1)
+    return (one - x) * (one + x)
+
+
+def _root_of_square_minus_one(x: UOp) -> UOp:
+    # two roots are NaN below -1 too
+    one = _number(x, 1)
+    return (x - one).alu(Ops.SQRT) * (x + one).alu(Ops.SQRT)
+
+
+def _erf(g: UOp, y: UOp) -> Gradients:
+    x = y.src[0]
+    bell = (x * x * _number(x, -1)).alu(Ops.EXP)
+    return (g * (bell * _number(x, 2 / math.sqrt(math.pi))),)
 
 
 def _sqrt(g: UOp, y: UOp) -> Gradients:
@@ -216,8 +233,10 @@ def _pow(g: UOp, y: UOp) -> Gradients:
     # x ** 0 is 1 for all x, so its derivative is 0, even at 0
     slope = exponent * base.alu(Ops.POW, exponent - one)
     by_base = exponent.eq(zero).where(zero, slope) * g
+    if exponent.op is Ops.CONST:
+        return by_base, None
     at_zero = (exponent < zero).where(_number(y, -math.inf), zero)
-    growth = y * base.alu(Ops.LOG2) * _number(y, math.log(2))
+    growth = y * base.alu(Ops.LOG)
     return by_base, base.eq(zero).where(at_zero, growth) * g
 
 
@@ -442,10 +461,28 @@ RULES: dict[Ops, GradientRule] = {
     **dict.fromkeys(_STOPS, _none),
     Ops.CAST: _cast,
     Ops.RECIPROCAL: _reciprocal,
-    Ops.SIN: _sin,
     Ops.TRUNC: _trunc,
-    Ops.LOG2: _log2,
     Ops.EXP2: _exp2,
+    Ops.EXP: lambda g, y: (g * y,),
+    Ops.EXPM1: lambda g, y: (g * y.src[0].alu(Ops.EXP),),
+    Ops.LOG2: _log2,
+    Ops.LOG: _by_quotient(lambda x: x),
+    Ops.LOG1P: _by_quotient(lambda x: x + _number(x, 1)),
+    Ops.SIN: lambda g, y: (g * y.src[0].alu(Ops.COS),),
+    Ops.COS: lambda g, y: (g * (y.src[0].alu(Ops.SIN) * _number(y, -1)),),
+    Ops.TAN: lambda g, y: (g * (y * y + _number(y, 1)),),
+    Ops.ASIN: _by_quotient(lambda x: _one_minus_square(x).alu(Ops.SQRT)),
+    Ops.ACOS: _by_quotient(lambda x: _one_minus_square(x).alu(Ops.SQRT), -1),
+    Ops.ATAN: _by_quotient(lambda x: x * x + _number(x, 1)),
+    Ops.SINH: lambda g, y: (g * y.src[0].alu(Ops.COSH),),
+    Ops.COSH: lambda g, y: (g * y.src[0].alu(Ops.SINH),),
+    Ops.TANH: lambda g, y: (g * _one_minus_square(y),),
+    Ops.ASINH: _by_quotient(lambda x: (x * x + _number(x, 1)).alu(Ops.SQRT)),
+    Ops.ACOSH: _by_quotient(_root_of_square_minus_one),
+    Ops.ATANH: _by_quotient(_one_minus_square),
+    Ops.ERF: _erf,
+    Ops.LOGISTIC: lambda g, y: (g * y * (_number(y, 1) - y),),
+    Ops.SOFTPLUS: lambda g, y: (g * y.src[0].alu(Ops.LOGISTIC),),
     Ops.SQRT: _sqrt,
     Ops.NEG: lambda g, y: (g * _number(g, -1),),
     Ops.ADD: lambda g, y: (g, g),

@@ -10,7 +10,8 @@ import math
 from typing import Self
 
 from tinygrad.mixin.elementwise import ElementwiseMixin
-from tinygrad.mixin.formulas import logistic
+from tinygrad.mixin.precision import in_float32
+from tinygrad.uop import Ops
 
 
 class ActivationMixin(ElementwiseMixin):
@@ -32,25 +33,25 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([0.0]).sigmoid().tolist()
         [0.5]
         """
-        return self._derive(logistic(self._float_node()))
+        return self._unary(Ops.LOGISTIC)
 
+    @in_float32
     def logsigmoid(self) -> Self:
         """Logarithm of the sigmoid, without underflow.
 
         >>> Tensor([-200.0]).logsigmoid().tolist()
         [-200.0]
         """
-        return self._as_float().neg().softplus().neg()
+        return self._as_float().neg()._unary(Ops.SOFTPLUS).neg()
 
+    @in_float32
     def softplus(self, beta: float = 1.0) -> Self:
         """Smooth relu: `log(1 + exp(beta * x)) / beta`, without overflow (Dugas et al., 2000).
 
         >>> Tensor([200.0]).softplus().tolist()
         [200.0]
         """
-        x = self * beta
-        node = ((x > 0).where(x, 0) + (x.abs().neg().exp() + 1).log()).uop
-        return x._with_slope(node, x.uop, lambda x, y, g: g * logistic(x)) / beta
+        return (self._as_float() * beta)._unary(Ops.SOFTPLUS) / beta
 
     def relu6(self) -> Self:
         """Relu clipped at 6 (arXiv:1704.04861).
@@ -60,6 +61,7 @@ class ActivationMixin(ElementwiseMixin):
         """
         return self.clip(0, 6)
 
+    @in_float32
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """Piecewise linear sigmoid: `alpha * x + beta`, clipped to [0, 1].
 
@@ -68,6 +70,7 @@ class ActivationMixin(ElementwiseMixin):
         """
         return (alpha * self + beta).clip(0, 1)
 
+    @in_float32
     def hardswish(self) -> Self:
         """Piecewise linear swish: `x * relu6(x + 3) / 6` (arXiv:1905.02244).
 
@@ -85,26 +88,29 @@ class ActivationMixin(ElementwiseMixin):
         """
         return self.clip(min_val, max_val)
 
+    @in_float32
     def elu(self, alpha: float = 1.0) -> Self:
         """Exponential linear unit: `alpha * (exp(x) - 1)` for negative x (arXiv:1511.07289).
 
         >>> Tensor([0.0, 2.0]).elu().tolist()
         [0.0, 2.0]
         """
-        return (self > 0).where(self, alpha * (self._negative_part().exp() - 1))
+        return (self > 0).where(self, alpha * self._negative_part()._unary(Ops.EXPM1))
 
     def _negative_part(self) -> Self:
         """`min(x, 0)`, so that functions of the unused branch stay finite."""
         return (self > 0).where(0, self)
 
+    @in_float32
     def celu(self, alpha: float = 1.0) -> Self:
         """Continuous elu: `alpha * (exp(x / alpha) - 1)` for negative x (arXiv:1704.07483).
 
         >>> Tensor([0.0, 2.0]).celu().tolist()
         [0.0, 2.0]
         """
-        return (self > 0).where(self, alpha * ((self._negative_part() / alpha).exp() - 1))
+        return (self > 0).where(self, alpha * (self._negative_part() / alpha)._unary(Ops.EXPM1))
 
+    @in_float32
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
         """Scaled elu: `gamma * elu(x, alpha)` (arXiv:1706.02515).
 
@@ -113,6 +119,7 @@ class ActivationMixin(ElementwiseMixin):
         """
         return gamma * self.elu(alpha)
 
+    @in_float32
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """Leaky relu: `neg_slope * x` for negative x.
 
@@ -121,6 +128,7 @@ class ActivationMixin(ElementwiseMixin):
         """
         return (self > 0).where(self, neg_slope * self)
 
+    @in_float32
     def swish(self) -> Self:
         """Swish: `x * sigmoid(x)` (arXiv:1710.05941).
 
@@ -137,15 +145,19 @@ class ActivationMixin(ElementwiseMixin):
         """
         return self.swish()
 
+    @in_float32
     def gelu(self) -> Self:
         """Gaussian error linear unit, in the tanh approximation (arXiv:1606.08415).
 
         >>> Tensor([0.0]).gelu().tolist()
         [0.0]
         """
-        inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
-        return 0.5 * self * (1 + inner.tanh())
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u; the cube does not overflow
+        square = self * self
+        square = (square > 1e3).where(1e3, square)
+        return self * (2 * math.sqrt(2 / math.pi) * (self * (1 + 0.044715 * square))).sigmoid()
 
+    @in_float32
     def quick_gelu(self) -> Self:
         """Gelu in the sigmoid approximation: `x * sigmoid(1.702 * x)`.
 
@@ -154,6 +166,7 @@ class ActivationMixin(ElementwiseMixin):
         """
         return self * (self * 1.702).sigmoid()
 
+    @in_float32
     def mish(self) -> Self:
         """Mish: `x * tanh(softplus(x))` (arXiv:1908.08681).
 
@@ -162,6 +175,7 @@ class ActivationMixin(ElementwiseMixin):
         """
         return self * self.softplus().tanh()
 
+    @in_float32
     def softsign(self) -> Self:
         """Softsign: `x / (1 + abs(x))`.
 

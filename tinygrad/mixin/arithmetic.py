@@ -14,6 +14,7 @@ from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import (
     broadcast_node,
@@ -26,8 +27,8 @@ from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, reshard_for_product
 
-# exponents up to this are expanded to multiplications
-MAX_EXPANDED_EXPONENT = 32
+# exponents up to this are expanded to multiplications; above, these would round too often
+MAX_EXPANDED_EXPONENT = 4
 # numbers that change nothing, on either side
 NEUTRAL = {Ops.ADD: 0, Ops.MUL: 1}
 
@@ -200,6 +201,7 @@ class ArithmeticMixin(TensorCore):
         rest = rest.eq(zero).where(signed_zero, rest)
         return self._result(differs.where(rest + b, rest), x)
 
+    @in_float32
     def pow(self, x: Any, reverse: bool = False) -> Self:
         """Power: `self ** x`. Integers to an integer power are integers, and wrap around.
 
@@ -376,9 +378,11 @@ def _constant_power(base: UOp, exponent: float) -> UOp:
     if abs(exponent) == 0.5:
         root = base.alu(Ops.SQRT)
         return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
-    if exponent.is_integer() and abs(exponent) <= MAX_EXPANDED_EXPONENT:
-        power = _power_by_squaring(base, int(abs(exponent)))
-        return power if exponent > 0 else power.alu(Ops.RECIPROCAL)
+    if exponent in (-1, -2):
+        # the square may overflow where that of the reciprocal is subnormal
+        base, exponent = base.alu(Ops.RECIPROCAL), -exponent
+    if exponent.is_integer() and 0 < exponent <= MAX_EXPANDED_EXPONENT:
+        return _power_by_squaring(base, int(exponent))
     return base.alu(Ops.POW, const_node(exponent, base.dtype))
 
 

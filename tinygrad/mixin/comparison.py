@@ -14,6 +14,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import (
     broadcast_node,
@@ -194,6 +195,7 @@ class ComparisonMixin(ArithmeticMixin):
         # also where the sign does not depend on b: its gradient is 0
         return self._result(with_gradient(negative.where(size * -1, size), rule, a, b), other)
 
+    @in_float32
     def lerp(self, end: Self | float, weight: Any) -> Self:
         """Linear interpolation: `self + (end - self) * weight`; uint8 in 7-bit fixed point.
 

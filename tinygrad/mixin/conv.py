@@ -216,10 +216,12 @@ class ConvMixin(WinogradMixin):
 
     def _with_bias(self, bias: Self | None, dtype: DType) -> Self:
         """Cast to `dtype`, with `bias` (channels,) added along axis 1."""
-        x = self.cast(dtype)
         if bias is None:
-            return x
-        return x.add(bias.reshape((1, -1, *(1,) * (self.ndim - 2))))
+            return self.cast(dtype)
+        # a float sum is rounded once
+        x = self if dtypes.is_float(self.dtype) else self.cast(dtype)
+        total = x.add(bias.reshape((1, -1, *(1,) * (self.ndim - 2))))
+        return total.cast(least_upper_dtype(dtype, bias.dtype))
 
     def _check_conv(self, name: str, weight: Self, groups: int) -> int:
         """The number of spatial axes. Raises ValueError for shapes or groups that do not fit."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.mixin.joining import JoiningMixin
+from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -38,6 +39,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         total = self.cast(sum_acc_dtype(own))._scan(axis, Ops.ADD)
         return total.cast(own) if dtypes.is_float(own) else total
 
+    @in_float32
     def cumprod(self, axis: int) -> Self:
         """Cumulative product along `axis`.
 
@@ -81,6 +83,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
 
         return rule
 
+    @in_float32
     def logcumsumexp(self, axis: int = 0) -> Self:
         """Logarithm of the cumulative sum of exponentials along `axis`, without overflow.
 

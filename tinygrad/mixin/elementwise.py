@@ -1,26 +1,22 @@
 """Elementwise functions of one tensor: roots, exponentials, trigonometry, rounding.
 
 Input: tensors; integers become the default float type where the function needs floats. Output:
-tensors of the same shape. A function has a gradient rule of its own where the derivative of its
-graph would be slow, or NaN at the edges of the domain.
+tensors of the same shape. Accuracy is stated in `docs/numerics.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_float
-from tinygrad.gradient import cosine, with_gradient
+from tinygrad.gradient import with_gradient
 from tinygrad.mixin.arithmetic import floor_of
-from tinygrad.mixin.formulas import ARCSINE, ERF, exponential, logistic, plus, polynomial, times
 from tinygrad.mixin.operators import OperatorMixin
+from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import fits_dtype
 from tinygrad.uop.ops import UOp
-
-Slope = Callable[[UOp, UOp, UOp], UOp]
 
 
 class ElementwiseMixin(OperatorMixin):
@@ -38,10 +34,6 @@ class ElementwiseMixin(OperatorMixin):
 
     def _unary(self, op: Ops) -> Self:
         return self._derive(self._float_node().alu(op))
-
-    def _with_slope(self, node: UOp, x: UOp, slope: Slope) -> Self:
-        """`node`, a function of `x`; `slope(x, node, gradient)` is its gradient by `x`."""
-        return self._derive(with_gradient(node, lambda g, y, v: (slope(v, y, g),), x))
 
     # ---- powers and roots ----
 
@@ -61,6 +53,7 @@ class ElementwiseMixin(OperatorMixin):
         """
         return self._unary(Ops.SQRT)
 
+    @in_float32
     def rsqrt(self) -> Self:
         """Reciprocal of the square root.
 
@@ -85,7 +78,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0, -float("inf")]).exp().tolist()
         [1.0, 0.0]
         """
-        return self._derive(exponential(self._float_node()))
+        return self._unary(Ops.EXP)
 
     def exp2(self) -> Self:
         """Base-2 exponential: 2 to the power of each element.
@@ -101,9 +94,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([1.0, 0.0]).log().tolist()
         [0.0, -inf]
         """
-        x = self._float_node()
-        node = times(x.alu(Ops.LOG2), math.log(2))
-        return self._with_slope(node, x, lambda x, y, g: g.alu(Ops.FDIV, x))
+        return self._unary(Ops.LOG)
 
     def log2(self) -> Self:
         """Base-2 logarithm.
@@ -113,17 +104,17 @@ class ElementwiseMixin(OperatorMixin):
         """
         return self._unary(Ops.LOG2)
 
+    @in_float32
     def logaddexp(self, other: Any) -> Self:
         """Logarithm of the sum of exponentials of both, without overflow.
 
         >>> Tensor([-200.0]).logaddexp(-300.0).tolist()
         [-200.0]
         """
-        largest = self.maximum(other).detach()
-        total = (self - largest).exp() + (largest.ufix(other) - largest).exp()
+        x = self._as_float()
         # inf - inf is NaN
-        finite = largest.isinf().logical_not()
-        return finite.where(total.log() + largest, self.maximum(other))
+        distance = x.eq(other).where(0, x - other).abs()
+        return x.maximum(other) + distance.neg()._unary(Ops.SOFTPLUS)
 
     # ---- trigonometry ----
 
@@ -141,8 +132,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).cos().tolist()
         [1.0]
         """
-        x = self._float_node()
-        return self._with_slope(cosine(x), x, lambda x, y, g: g * times(x.alu(Ops.SIN), -1))
+        return self._unary(Ops.COS)
 
     def tan(self) -> Self:
         """Tangent of radians.
@@ -150,45 +140,31 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).tan().tolist()
         [0.0]
         """
-        return self.sin() / self.cos()
+        return self._unary(Ops.TAN)
 
     def asin(self) -> Self:
-        """Inverse sine, in [-pi/2, pi/2]; NaN outside [-1, 1]. Error 1e-7.
+        """Inverse sine, in [-pi/2, pi/2]; NaN outside [-1, 1].
 
         >>> Tensor([0.0]).asin().tolist()
         [0.0]
         """
-        x = self._float_node()
-        size = self._new(x).abs().uop
-        root = plus(times(size, -1), 1).alu(Ops.SQRT)
-        angle = plus(times(root * polynomial(size, ARCSINE), -1), math.pi / 2)
-        node = angle * self._new(x).sign().uop
-        return self._with_slope(
-            node, x, lambda x, y, g: g.alu(Ops.FDIV, plus(times(x * x, -1), 1).alu(Ops.SQRT))
-        )
+        return self._unary(Ops.ASIN)
 
     def acos(self) -> Self:
-        """Inverse cosine, in [0, pi]; NaN outside [-1, 1]. Error 1e-7.
+        """Inverse cosine, in [0, pi]; NaN outside [-1, 1].
 
         >>> Tensor([1.0]).acos().tolist()
         [0.0]
         """
-        return math.pi / 2 - self.asin()
+        return self._unary(Ops.ACOS)
 
     def atan(self) -> Self:
-        """Inverse tangent, in [-pi/2, pi/2]. Error 1e-7.
+        """Inverse tangent, in [-pi/2, pi/2].
 
         >>> Tensor([0.0]).atan().tolist()
         [0.0]
         """
-        x = self._float_node()
-        size = self._new(x, False).abs()
-        # above 1, by the complementary angle, which does not overflow
-        small = size._compare(Ops.CMPLT, 1.0, True).where(size.reciprocal(), size)
-        inner = (small / (small * small + 1).sqrt()).asin()
-        angle = (size > 1).where(math.pi / 2 - inner, inner) * self._new(x, False).sign()
-        slope = lambda x, y, g: g.alu(Ops.FDIV, plus(x * x, 1))  # noqa: E731
-        return self._with_slope(angle.uop, x, slope)
+        return self._unary(Ops.ATAN)
 
     def sinh(self) -> Self:
         """Hyperbolic sine.
@@ -196,8 +172,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> round(Tensor([1.0]).sinh().item(), 4)
         1.1752
         """
-        x = self._as_float()
-        return (x.exp() - x.neg().exp()) / 2
+        return self._unary(Ops.SINH)
 
     def cosh(self) -> Self:
         """Hyperbolic cosine.
@@ -205,8 +180,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).cosh().tolist()
         [1.0]
         """
-        x = self._as_float()
-        return (x.exp() + x.neg().exp()) / 2
+        return self._unary(Ops.COSH)
 
     def tanh(self) -> Self:
         """Hyperbolic tangent.
@@ -214,9 +188,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).tanh().tolist()
         [0.0]
         """
-        x = self._float_node()
-        y = plus(times(logistic(times(x, 2)), 2), -1)
-        return self._with_slope(y, x, lambda x, y, g: g * plus(times(y * y, -1), 1))
+        return self._unary(Ops.TANH)
 
     def asinh(self) -> Self:
         """Inverse hyperbolic sine.
@@ -224,15 +196,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).asinh().tolist()
         [0.0]
         """
-        x = self._float_node()
-        size = self._new(x, False).abs()
-        # above 1e10 the square may overflow, and sqrt(x * x + 1) rounds to x
-        squared = (size < 1e10).where(size * size + 1, 1)
-        total = (size < 1e10).where((squared.sqrt() + size).log(), size.log() + math.log(2))
-        node = (total * self._new(x, False).sign()).uop
-        return self._with_slope(
-            node, x, lambda x, y, g: g.alu(Ops.FDIV, plus(x * x, 1).alu(Ops.SQRT))
-        )
+        return self._unary(Ops.ASINH)
 
     def acosh(self) -> Self:
         """Inverse hyperbolic cosine; NaN below 1.
@@ -240,9 +204,7 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([1.0]).acosh().tolist()
         [0.0]
         """
-        # two roots, since the square may overflow
-        x = self._as_float()
-        return (x + (x - 1).sqrt() * (x + 1).sqrt()).log()
+        return self._unary(Ops.ACOSH)
 
     def atanh(self) -> Self:
         """Inverse hyperbolic tangent; infinite at -1 and 1, NaN outside.
@@ -250,24 +212,15 @@ class ElementwiseMixin(OperatorMixin):
         >>> Tensor([0.0]).atanh().tolist()
         [0.0]
         """
-        x = self._as_float()
-        return ((1 + x) / (1 - x)).log() / 2
+        return self._unary(Ops.ATANH)
 
     def erf(self) -> Self:
-        """Error function (Abramowitz and Stegun, 7.1.26). Error 1.5e-7.
+        """Error function.
 
         >>> Tensor([float("inf")]).erf().tolist()
         [1.0]
         """
-        x = self._float_node()
-        size = self._new(x, False).abs()
-        t = (size * 0.3275911 + 1).reciprocal()
-        tail = self._new(polynomial(t.uop, ERF), False) * (size * size).neg().exp()
-        node = (self._new(x, False).sign() * (1 - tail)).uop
-        factor = 2 / math.sqrt(math.pi)
-        return self._with_slope(
-            node, x, lambda x, y, g: g * times(exponential(times(x * x, -1)), factor)
-        )
+        return self._unary(Ops.ERF)
 
     # ---- sign and rounding ----
 
@@ -291,7 +244,8 @@ class ElementwiseMixin(OperatorMixin):
             return (self > 0).cast(self.dtype)
         x = self.detach()
         sign = (x < 0).where(-1, (x > 0).where(1, x)).cast(self.dtype)
-        return self._with_slope(sign.uop, self.uop, lambda x, y, g: x.const_like(0))
+        node = with_gradient(sign.uop, lambda g, y, x: (x.const_like(0),), self.uop)
+        return self._derive(node)
 
     def trunc(self) -> Self:
         """Round toward zero. The gradient of this and other rounding is 0.

@@ -11,6 +11,7 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.gather import GatherMixin
+from tinygrad.mixin.precision import in_float32
 from tinygrad.uop.reshard import even_shard_count
 
 _MODES = ("linear", "nearest", "nearest-exact")
@@ -21,6 +22,7 @@ class InterpolationMixin(GatherMixin):
 
     __slots__ = ()
 
+    @in_float32
     def interpolate(
         self, size: tuple[int, ...], mode: str = "linear", align_corners: bool = False
     ) -> Self:

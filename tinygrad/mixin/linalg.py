@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.sorting import SortingMixin
 from tinygrad.uop.device_value import replicated
 
@@ -24,6 +25,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
             raise ArgumentError(f"{what} takes matrices, not shape {self.shape}")
         return int(self.shape[-2]), int(self.shape[-1])
 
+    @in_float32
     def qr(self) -> tuple[Self, Self]:
         """QR decomposition: (..., m, n) to orthogonal (..., m, m) and upper triangular (..., m, n).
 
@@ -59,6 +61,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
     def _reflect(self, v: Self) -> Self:
         return self - 2 * v * (v * self).sum(-2, keepdim=True)
 
+    @in_float32
     def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
         """Singular value decomposition `U @ diag(S) @ V` of (..., m, n), S in descending order.
 

@@ -16,6 +16,7 @@ from tinygrad.mixin.activation import ActivationMixin
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.formulas import binary_cross_entropy
 from tinygrad.mixin.gather import GatherMixin
+from tinygrad.mixin.precision import in_float32
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -32,6 +33,7 @@ class LossMixin(GatherMixin, ActivationMixin):
             return self
         return self.mean() if reduction == "mean" else self.sum()
 
+    @in_float32
     def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:
         """Binary cross entropy of probabilities, with targets in [0, 1] of the same shape.
 
@@ -47,6 +49,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         nodes = probability.cast(dtype), target.cast(dtype)
         return self._derive(binary_cross_entropy(*nodes), Y)._reduced_loss(reduction)
 
+    @in_float32
     def binary_crossentropy_logits(
         self, Y: Self, reduction: str = "mean", pos_weight: Self | None = None
     ) -> Self:
@@ -77,6 +80,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         checked: Self = _is_class(Y, classes).where(selected, math.nan)
         return checked
 
+    @in_float32
     def sparse_categorical_crossentropy(
         self,
         Y: Self,
@@ -112,6 +116,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         share = counts.sum().cast(wide).reciprocal()
         return (loss.cast(wide) * share).sum().cast(loss.dtype)
 
+    @in_float32
     def cross_entropy(self, Y: Self, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
         """Cross entropy of logits (batch, classes, ...), with classes or probabilities as targets.
 
@@ -142,6 +147,7 @@ class LossMixin(GatherMixin, ActivationMixin):
             loss = is_class.where(loss, math.nan)
         return loss._reduced_loss(reduction)
 
+    @in_float32
     def nll_loss(
         self,
         Y: Self,

@@ -13,6 +13,7 @@ from tinygrad.dtype import DTypeLike, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
@@ -90,8 +91,13 @@ class MatmulMixin(ReduceMixin):
         if dtype is not None:
             cast_bias = None if bias is None else bias.cast(dtype)
             return self.cast(dtype).linear(weight.cast(dtype), cast_bias)
-        x = self.mul(weight) if weight.ndim == 1 else self.dot(weight)
-        return x if bias is None else x.add(bias)
+        if bias is None:
+            return self.mul(weight) if weight.ndim == 1 else self.dot(weight)
+        return self._affine(weight, bias)
+
+    @in_float32
+    def _affine(self, weight: Self, bias: Self) -> Self:
+        return self.linear(weight).add(bias)
 
     @classmethod
     def einsum(cls, formula: str, *operands: Any, dtype: DTypeLike | None = None) -> Self:

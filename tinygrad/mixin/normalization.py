@@ -10,6 +10,7 @@ from typing import Self
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduce import Axis
 from tinygrad.uop.sint import same_size
 
@@ -19,6 +20,7 @@ class NormalizationMixin(MatmulMixin):
 
     __slots__ = ()
 
+    @in_float32
     def layernorm(self, axis: Axis = -1, eps: float = 1e-05) -> Self:
         """Layer normalization: mean 0 and (biased) variance 1 over `axis` (arXiv:1607.06450).
 
@@ -29,6 +31,7 @@ class NormalizationMixin(MatmulMixin):
         variance = (centered * centered).mean(axis, keepdim=True)
         return centered * (variance + eps).rsqrt()
 
+    @in_float32
     def batchnorm(
         self,
         weight: Self | None,
@@ -74,12 +77,16 @@ class NormalizationMixin(MatmulMixin):
             raise ArgumentError(f"newton_schulz takes matrices, not shape {self.shape}")
         if not params:
             raise ArgumentError("newton_schulz: params=() has no coefficients of x, x**3, ...")
-        x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+        x = self._divided_by_norm(eps)
         wide = x.shape[-2] <= x.shape[-1]
         x = x if wide else x.transpose(-2, -1)
         for _ in range(steps):
             x = x._odd_polynomial(params)
         return x if wide else x.transpose(-2, -1)
+
+    @in_float32
+    def _divided_by_norm(self, eps: float) -> Self:
+        return self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
 
     def _odd_polynomial(self, params: tuple[float, ...]) -> Self:
         square = self @ self.transpose(-2, -1)

@@ -15,6 +15,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
+from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint, smax
 
@@ -84,8 +85,13 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([[1, 2], [3, 4]]).prod(axis=0).tolist()
         [3, 8]
         """
-        node = self.uop if dtype is None else self.uop.cast(to_dtype(dtype))
-        return self._derive(self._reduce(node, Ops.MUL, axis, keepdim))
+        if dtype is None:
+            return self._product(axis, keepdim)
+        return self.cast(dtype)._product(axis, keepdim)
+
+    @in_float32
+    def _product(self, axis: Axis, keepdim: bool) -> Self:
+        return self._derive(self._reduce(self.uop, Ops.MUL, axis, keepdim))
 
     def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """Maximum; NaN if an element is NaN, the minimum of the dtype for an empty axis.
@@ -145,6 +151,7 @@ class ReduceMixin(CreationMixin):
         # a quotient of 32-bit floats would be rounded twice
         return (total.cast(dtypes.float64) / count).cast(dtypes.float32)
 
+    @in_float32
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """Variance: the sum of squared deviations over the count minus `correction`.
 
@@ -154,6 +161,7 @@ class ReduceMixin(CreationMixin):
         squares = (self - self.mean(axis, keepdim=True)).square()
         return squares.sum(axis, keepdim) / smax(0, self._count(axis) - correction)
 
+    @in_float32
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """Standard deviation: the square root of `var`.
 
@@ -236,8 +244,11 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
         """
-        x = self if dtype is None else self.cast(dtype)
-        _, exponentials, total = x._shifted_exp(axis)
+        return (self if dtype is None else self.cast(dtype))._softmax(axis)
+
+    @in_float32
+    def _softmax(self, axis: int) -> Self:
+        _, exponentials, total = self._shifted_exp(axis)
         return exponentials * total.reciprocal()
 
     def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
@@ -246,10 +257,14 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([0.0, -1000.0]).log_softmax().tolist()
         [0.0, -1000.0]
         """
-        x = self if dtype is None else self.cast(dtype)
-        shifted, _, total = x._shifted_exp(axis)
+        return (self if dtype is None else self.cast(dtype))._log_softmax(axis)
+
+    @in_float32
+    def _log_softmax(self, axis: int) -> Self:
+        shifted, _, total = self._shifted_exp(axis)
         return shifted - total.log()
 
+    @in_float32
     def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """Logarithm of the sum of exponentials, without overflow.
 

@@ -7,9 +7,10 @@ the statistics are those of the global batch: a mean over a sharded axis is a gl
 
 from __future__ import annotations
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import make_tuple
+from tinygrad.mixin.precision import in_float32
 from tinygrad.tensor import Tensor
 
 
@@ -63,16 +64,23 @@ class BatchNorm:
         return mean, centered.square().mean(axis=axes)
 
     def __call__(self, x: Tensor) -> Tensor:
-        mean, variance = self.calc_stats(x)
+        mean, variance = self.calc_stats(_widened(x))
+        operands = [x, self.weight, self.bias]
         if self.track_running_stats and Tensor.training:
             self._track(mean.detach(), variance.detach(), x.numel() // x.shape[1])
-        return x.batchnorm(self.weight, self.bias, mean, (variance + self.eps).rsqrt())
+        elif self.track_running_stats:
+            operands += [mean, variance]
+        invstd = (_widened(variance) + self.eps).rsqrt()
+        result = x.batchnorm(self.weight, self.bias, mean, invstd)
+        return result.cast(least_upper_dtype(*(y.dtype for y in operands if y is not None)))
 
     def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
         """Update the running statistics; `count` values a channel unbias the variance."""
         keep, unbiased = 1 - self.momentum, count / max(count - 1, 1)
-        self.running_mean.assign(keep * self.running_mean + self.momentum * mean)
-        self.running_var.assign(keep * self.running_var + self.momentum * unbiased * variance)
+        mean = keep * self.running_mean + self.momentum * mean
+        self.running_mean.assign(mean.cast(self.running_mean.dtype))
+        variance = keep * self.running_var + self.momentum * unbiased * variance
+        self.running_var.assign(variance.cast(self.running_var.dtype))
         self.num_batches_tracked.assign(self.num_batches_tracked + 1)
 
 
@@ -103,10 +111,8 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        grouped = x.reshape(x.shape[0], self.num_groups, -1)
-        return _scaled(
-            grouped.layernorm(eps=self.eps).reshape(x.shape), self.weight, self.bias, channel_axis=1
-        )
+        groups = (x.shape[0], self.num_groups, -1)
+        return _normalized_channels(x, groups, self.eps, self.weight, self.bias)
 
 
 class InstanceNorm:
@@ -125,10 +131,8 @@ class InstanceNorm:
         self.bias = Tensor.zeros(num_features) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        flat = x.reshape(x.shape[0], self.num_features, -1)
-        return _scaled(
-            flat.layernorm(eps=self.eps).reshape(x.shape), self.weight, self.bias, channel_axis=1
-        )
+        groups = (x.shape[0], self.num_features, -1)
+        return _normalized_channels(x, groups, self.eps, self.weight, self.bias)
 
 
 class LayerNorm:
@@ -160,7 +164,7 @@ class LayerNorm:
                 f"LayerNorm over {self.normalized_shape} got an input of shape {x.shape}; "
                 "its last axes must have these sizes"
             )
-        return _scaled(x.layernorm(axis=self.axis, eps=self.eps), self.weight, self.bias)
+        return _normalized(x, self.axis, self.eps, self.weight, self.bias)
 
 
 class LayerNorm2d(LayerNorm):
@@ -196,14 +200,27 @@ class RMSNorm:
         return normalized if self.weight is None else normalized * self.weight
 
 
-def _scaled(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, channel_axis: int | None = None
+def _widened(x: Tensor) -> Tensor:
+    """Narrow floats as float32."""
+    return x.cast(least_upper_dtype(x.dtype, dtypes.float32))
+
+
+@in_float32
+def _normalized(
+    x: Tensor, axis: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """`x * weight + bias`, where given, along the last axes or along `channel_axis`."""
+    """`layernorm` over `axis`, then `* weight + bias` where given."""
+    x = x.layernorm(axis=axis, eps=eps)
+    return x if weight is None or bias is None else x * weight + bias
+
+
+@in_float32
+def _normalized_channels(
+    x: Tensor, groups: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """`layernorm` over the last axis of the shape `groups`, then a scale and a bias of axis 1."""
+    shape = (-1, *(1,) * (x.ndim - 2))
+    x = x.reshape(groups).layernorm(eps=eps).reshape(x.shape)
     if weight is None or bias is None:
         return x
-    if channel_axis is not None:
-        shape = [1] * x.ndim
-        shape[channel_axis] = -1
-        weight, bias = weight.reshape(shape), bias.reshape(shape)
-    return x * weight + bias
+    return x * weight.reshape(shape) + bias.reshape(shape)

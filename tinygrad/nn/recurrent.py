@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tinygrad.mixin.precision import in_float32
 from tinygrad.tensor import Tensor
 
 
@@ -57,10 +58,15 @@ class LSTMCell(_RecurrentCell):
         """
         hidden, cell = (self._zeros(x), self._zeros(x)) if hc is None else hc
         from_x, from_hidden = self._blocks(x, hidden)
-        admit, forget, candidate, emit = (from_x + from_hidden).chunk(4, dim=1)
-        cell = forget.sigmoid() * cell + admit.sigmoid() * candidate.tanh()
-        hidden = emit.sigmoid() * cell.tanh()
+        hidden, cell = _lstm_step(from_x, from_hidden, cell)
         return hidden.contiguous(), cell.contiguous()
+
+
+@in_float32
+def _lstm_step(from_x: Tensor, from_hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    admit, forget, candidate, emit = (from_x + from_hidden).chunk(4, dim=1)
+    cell = forget.sigmoid() * cell + admit.sigmoid() * candidate.tanh()
+    return emit.sigmoid() * cell.tanh(), cell
 
 
 class GRUCell(_RecurrentCell):
@@ -85,8 +91,12 @@ class GRUCell(_RecurrentCell):
         previous one, zeros by default.
         """
         hidden = self._zeros(x) if hx is None else hx
-        from_x, from_hidden = (blocks.chunk(3, dim=1) for blocks in self._blocks(x, hidden))
-        reset = (from_x[0] + from_hidden[0]).sigmoid()
-        keep = (from_x[1] + from_hidden[1]).sigmoid()
-        candidate = (from_x[2] + reset * from_hidden[2]).tanh()
-        return ((1 - keep) * candidate + keep * hidden).contiguous()
+        return _gru_step(*self._blocks(x, hidden), hidden).contiguous()
+
+
+@in_float32
+def _gru_step(from_x: Tensor, from_hidden: Tensor, hidden: Tensor) -> Tensor:
+    x, h = from_x.chunk(3, dim=1), from_hidden.chunk(3, dim=1)
+    reset, keep = (x[0] + h[0]).sigmoid(), (x[1] + h[1]).sigmoid()
+    candidate = (x[2] + reset * h[2]).tanh()
+    return (1 - keep) * candidate + keep * hidden

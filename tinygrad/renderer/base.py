@@ -78,7 +78,7 @@ class Renderer:
     name: str = ""
     dtypes: frozenset[DType] = frozenset(dtypes.all)
     """Types that the target can load, store and convert."""
-    operations: frozenset[Ops] = GroupOp.ALU - {Ops.THREEFRY, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW}
+    operations: frozenset[Ops] = GroupOp.ALU - GroupOp.Elementary - {Ops.THREEFRY, Ops.POW}
     """ALU ops that the target can express; all others are decomposed into these."""
     vector_bytes: int = 16
     """Bytes of the widest vector worth using; 1 means no vectors."""

@@ -10,9 +10,9 @@ From the bottom up:
     spec_checks, device_checks,      the forms of the graph, and the passes between them
         spec, passes
     upat, rewrite                    patterns and rewriting
-    fold, affine, divmod, compare,   the rules of simplification
-        identities, logic, valid,
-        symbolic
+    elementary, fold, affine,        the rules of simplification
+        divmod, compare, identities,
+        logic, valid, symbolic
     reshard, gather_scatter          layout decisions
     properties, expression,          the families of methods
         movement, tensor_graph,
@@ -79,8 +79,26 @@ class Ops(Enum):
 
     # unary
     EXP2 = auto()
+    EXP = auto()
+    EXPM1 = auto()
     LOG2 = auto()
+    LOG = auto()
+    LOG1P = auto()
     SIN = auto()
+    COS = auto()
+    TAN = auto()
+    ASIN = auto()
+    ACOS = auto()
+    ATAN = auto()
+    SINH = auto()
+    COSH = auto()
+    TANH = auto()
+    ASINH = auto()
+    ACOSH = auto()
+    ATANH = auto()
+    ERF = auto()
+    LOGISTIC = auto()
+    SOFTPLUS = auto()
     SQRT = auto()
     RECIPROCAL = auto()
     NEG = auto()
@@ -138,7 +156,17 @@ class Ops(Enum):
 class GroupOp:
     """Sets of operations that share a rule."""
 
-    Unary = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.NEG, Ops.TRUNC})
+    # elementary functions of floats, which targets may lack
+    Elementary = frozenset(
+        {
+            *(Ops.EXP2, Ops.EXP, Ops.EXPM1, Ops.LOG2, Ops.LOG, Ops.LOG1P),
+            *(Ops.SIN, Ops.COS, Ops.TAN, Ops.ASIN, Ops.ACOS, Ops.ATAN),
+            *(Ops.SINH, Ops.COSH, Ops.TANH, Ops.ASINH, Ops.ACOSH, Ops.ATANH),
+            *(Ops.ERF, Ops.LOGISTIC, Ops.SOFTPLUS),
+        }
+    )
+    Exponential = frozenset({Ops.EXP2, Ops.EXP})
+    Unary = Elementary | {Ops.SQRT, Ops.RECIPROCAL, Ops.NEG, Ops.TRUNC}
     Binary = frozenset(
         {
             *(Ops.ADD, Ops.MUL, Ops.SUB, Ops.FDIV, Ops.IDIV, Ops.MOD, Ops.MAX, Ops.POW),
@@ -163,7 +191,12 @@ class GroupOp:
     Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
     Scatter = frozenset({Ops.SCATTER_ADD, Ops.SCATTER_MUL, Ops.SCATTER_MAX})
     # f(0) may differ from 0: a padded value must be masked after the operation, not before
-    UnsafePad = frozenset({Ops.RECIPROCAL, Ops.LOG2, Ops.EXP2, Ops.IDIV, Ops.POW, Ops.FDIV})
+    UnsafePad = frozenset(
+        {
+            *(Ops.RECIPROCAL, Ops.LOG2, Ops.LOG, Ops.EXP2, Ops.EXP, Ops.IDIV, Ops.POW, Ops.FDIV),
+            *(Ops.COS, Ops.ACOS, Ops.COSH, Ops.ACOSH, Ops.LOGISTIC, Ops.SOFTPLUS),
+        }
+    )
     # a change of layout in the tensor graph
     Communication = frozenset({Ops.COPY, Ops.ALLREDUCE})
     # the value is the source's, whatever the layout or the storage

@@ -13,7 +13,8 @@ from typing import Any
 
 from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
 from tinygrad.helpers import cdiv, cmod
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.elementary import elementary
 from tinygrad.uop.node import Node
 
 _INFINITY = float("inf")
@@ -98,19 +99,6 @@ def _divide(x: float, y: float) -> float:
     return x / y
 
 
-def _exp2(x: float) -> float:
-    try:
-        return float(2.0**x)
-    except OverflowError:
-        return _INFINITY
-
-
-def _log2(x: float) -> float:
-    if x == 0:
-        return -_INFINITY
-    return math.nan if x < 0 else math.log2(x)
-
-
 def _power(x: float, y: float) -> float:
     odd = abs(y) < 2**53 and y % 2 == 1
     try:
@@ -167,9 +155,7 @@ _SHARED: dict[Ops, Callable[..., Any]] = {
 }
 
 _FLOAT: dict[Ops, Callable[..., Any]] = _SHARED | {
-    Ops.EXP2: lambda dtype, x: _exp2(x),
-    Ops.LOG2: lambda dtype, x: _log2(x),
-    Ops.SIN: lambda dtype, x: math.sin(x) if math.isfinite(x) else math.nan,
+    **{op: lambda dtype, x, op=op: elementary(op, x) for op in GroupOp.Elementary},
     Ops.SQRT: lambda dtype, x: math.nan if x < 0 else math.sqrt(x),
     Ops.RECIPROCAL: lambda dtype, x: _divide(1.0, x),
     Ops.TRUNC: lambda dtype, x: _truncate_float(x),

@@ -18,9 +18,7 @@ from tinygrad.uop.sint import same_shape, same_size
 
 Check = Callable[[Node], str | None]
 
-FLOAT_OPS = frozenset(
-    {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV},
-)
+FLOAT_OPS = GroupOp.Elementary | {Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV}
 INTEGER_OPS = frozenset({Ops.IDIV, Ops.SHL, Ops.SHR, Ops.THREEFRY})
 BIT_OPS = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 

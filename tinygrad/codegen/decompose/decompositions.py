@@ -11,15 +11,28 @@ import math
 from collections.abc import Callable
 
 from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.decompose.error_function import erf
+from tinygrad.codegen.decompose.exponential import (
+    cosh,
+    exp,
+    exp2,
+    expm1,
+    logistic,
+    sinh,
+    softplus,
+    tanh,
+)
+from tinygrad.codegen.decompose.inverse_trigonometry import acos, asin, atan
+from tinygrad.codegen.decompose.logarithm import acosh, asinh, atanh, log, log1p, log2
 from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, wide_arithmetic
+from tinygrad.codegen.decompose.power import power, power_in_float64
 from tinygrad.codegen.decompose.remainder import (
     is_power_of_two,
     remainder,
     remainder_by_power_of_two,
 )
-from tinygrad.codegen.decompose.sine import sin
 from tinygrad.codegen.decompose.threefry import threefry
-from tinygrad.codegen.decompose.transcendental import exp2, log2, power
+from tinygrad.codegen.decompose.trigonometry import cos, sin, tan
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops
@@ -29,8 +42,9 @@ from tinygrad.uop.upat import UPat
 
 WIDE_FLOATS = (dtypes.float32, dtypes.float64)
 INTEGERS = (*dtypes.ints, *dtypes.index_like)
-# above it, logarithms are more accurate than repeated multiplication
-MAX_UNROLLED_POWER = 8
+# integer exponents up to this are multiplied out, in float64 above the second
+MAX_UNROLLED_POWER = 32
+MAX_ACCURATE_POWER = 4
 
 
 def decompose(sink: UOp, renderer: Renderer) -> UOp:
@@ -45,9 +59,12 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
 
 @functools.cache
 def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
+    has_float64 = dtypes.float64 in known
     rules = constant_powers + wide_arithmetic + remainders + _replacements(operations)
+    if has_float64:
+        rules = PatternMatcher([(_binary(Ops.POW, dtypes.float32), _wide_constant_power)]) + rules
     if Ops.POW not in operations:
-        float32_power = _power_in_float64 if dtypes.float64 in known else power
+        float32_power = power_in_float64 if has_float64 else power
         rules += PatternMatcher([(_binary(Ops.POW, dtypes.float32), float32_power)])
     if Ops.FDIV in operations:
         rules += divisions
@@ -91,24 +108,30 @@ def splat_value(x: UOp) -> int | float | None:
 # ---- powers ----
 
 
-def _power_in_float64(x: UOp, y: UOp) -> UOp:
-    wide = dtypes.float64
-    return power(x.cast(wide), y.cast(wide)).cast(x.dtype)
-
-
 def _constant_power(x: UOp, y: UOp) -> UOp | None:
     """x to a small constant integer power by multiplications, or to 0.5 by a square root."""
-    value = splat_value(y)
-    if value is None:
+    exponent = splat_value(y)
+    if exponent is None:
         return None
-    exponent = float(abs(value))
-    if exponent == 0.5:
-        result = x.sqrt()
-    elif exponent.is_integer() and 0 < exponent <= MAX_UNROLLED_POWER:
-        result = _multiply_out(x, int(exponent))
-    else:
+    if abs(exponent) == 0.5:
+        return x.sqrt() if exponent > 0 else x.sqrt().reciprocal()
+    if exponent in (-1, -2):
+        # the square of x may overflow where that of 1 / x is subnormal
+        return _multiply_out(x.reciprocal(), -int(exponent))
+    if exponent in range(1, MAX_ACCURATE_POWER + 1):
+        return _multiply_out(x, int(exponent))
+    return None
+
+
+def _wide_constant_power(x: UOp, y: UOp) -> UOp | None:
+    """float32 to a larger constant integer power: the products round in float64."""
+    exponent = splat_value(y)
+    if exponent is None or not float(exponent).is_integer():
         return None
-    return result if value > 0 else result.reciprocal()
+    if not MAX_ACCURATE_POWER < abs(exponent) <= MAX_UNROLLED_POWER and exponent not in (-3, -4):
+        return None
+    power = _multiply_out(x.cast(dtypes.float64.vec(x.dtype.count)), abs(int(exponent)))
+    return (power if exponent > 0 else power.reciprocal()).cast(x.dtype)
 
 
 def _constant_integer_power(x: UOp, y: UOp) -> UOp | None:
@@ -168,10 +191,32 @@ def _float_maximum(x: UOp, y: UOp) -> UOp:
     return ((x < y) | y.ne(y)).where(y, x)
 
 
+ELEMENTARY: dict[Ops, Callable[[UOp], UOp]] = {
+    Ops.EXP2: exp2,
+    Ops.EXP: exp,
+    Ops.EXPM1: expm1,
+    Ops.LOG2: log2,
+    Ops.LOG: log,
+    Ops.LOG1P: log1p,
+    Ops.SIN: sin,
+    Ops.COS: cos,
+    Ops.TAN: tan,
+    Ops.ASIN: asin,
+    Ops.ACOS: acos,
+    Ops.ATAN: atan,
+    Ops.SINH: sinh,
+    Ops.COSH: cosh,
+    Ops.TANH: tanh,
+    Ops.ASINH: asinh,
+    Ops.ACOSH: acosh,
+    Ops.ATANH: atanh,
+    Ops.ERF: erf,
+    Ops.LOGISTIC: logistic,
+    Ops.SOFTPLUS: softplus,
+}
+
 REPLACEMENTS: dict[Ops, PatternMatcher] = {
-    Ops.EXP2: PatternMatcher([(_unary(Ops.EXP2, WIDE_FLOATS), exp2)]),
-    Ops.LOG2: PatternMatcher([(_unary(Ops.LOG2, WIDE_FLOATS), log2)]),
-    Ops.SIN: PatternMatcher([(_unary(Ops.SIN, WIDE_FLOATS), sin)]),
+    **{op: PatternMatcher([(_unary(op, WIDE_FLOATS), f)]) for op, f in ELEMENTARY.items()},
     Ops.POW: PatternMatcher(
         [
             (_binary(Ops.POW, dtypes.float64), power),

@@ -78,15 +78,24 @@ def float_of(bits: UOp, fields: FloatFields) -> UOp:
     return bits.bitcast(fields.dtype.vec(bits.dtype.count))
 
 
-def subtract(a: UOp, b: UOp | float) -> UOp:
+def subtract(a: UOp | float, b: UOp | float) -> UOp:
     """`a - b` as one SUB; the operator `-` multiplies by -1, which unsigned dtypes lack."""
-    return a.alu(Ops.SUB, a.ufix(b))
+    if isinstance(a, UOp):
+        return a.alu(Ops.SUB, a.ufix(b))
+    assert isinstance(b, UOp)
+    return b.const_like(a).alu(Ops.SUB, b)
 
 
 def absolute(x: UOp) -> UOp:
     """`abs(x)`, by clearing the sign bit."""
     fields = float_fields(x)
     return float_of(bits_of(x) & (fields.sign_bit - 1), fields)
+
+
+def copy_sign(magnitude: UOp, sign: UOp) -> UOp:
+    """A positive `magnitude` with the sign of `sign`."""
+    fields = float_fields(sign)
+    return float_of(bits_of(magnitude) | (bits_of(sign) & fields.sign_bit), fields)
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, substitute
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.dtype import dtypes
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 
@@ -162,7 +162,7 @@ def _find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | Non
     maximum = maxima[0]
     if len(maximum.src) != 2:
         return None
-    found = [u for u in weight.toposort() if u.op is Ops.EXP2 and key in FreeRanges()[u]]
+    found = [u for u in weight.toposort() if u.op in GroupOp.Exponential and key in FreeRanges()[u]]
     for exponential in found:
         scores = _scores_of(exponential, maximum)
         if scores is None or not is_same(scores, maximum.src[0], {key: maximum.src[1]}):
@@ -180,7 +180,7 @@ def _find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | Non
 
 
 def _scores_of(exponential: UOp, maximum: UOp) -> UOp | None:
-    """`x` of `exp2((x - maximum) * c)` with a positive constant c."""
+    """`x` of the exponential of `(x - maximum) * c` with a positive constant c."""
     node = exponential.src[0]
     if node.op is Ops.MUL and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
         node = node.src[0]

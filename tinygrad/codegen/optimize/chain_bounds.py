@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import dtypes
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 
@@ -77,7 +77,7 @@ def excluding(node: UOp, excluded: float) -> Iterator[tuple[UOp, bool]]:
             yield from excluding(yes, excluded)
     elif node.op is Ops.CAST:
         yield from excluding(node.src[0], excluded)
-    elif node.op is Ops.EXP2 and excluded == 0:
+    elif node.op in GroupOp.Exponential and excluded == 0:
         yield from excluding(node.src[0], -math.inf)
     elif node.op is Ops.MUL and excluded == 0:
         for x in node.src:

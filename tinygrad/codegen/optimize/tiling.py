@@ -30,7 +30,7 @@ STORE_STRIDED = 1.2
 LOOP_OVERHEAD = 0.6
 MIN_WIDTH_COST = 0.5
 SLOW_OPERATION = 12
-SLOW_OPERATIONS = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW, Ops.SQRT, Ops.RECIPROCAL})
+SLOW_OPERATIONS = GroupOp.Elementary | {Ops.POW, Ops.SQRT, Ops.RECIPROCAL}
 MIN_STAGED_OPERATIONS = 2
 # maximum bytes of the staged rows of a tile, which stay in a core's caches
 MAX_ROW_BYTES = 1 << 18

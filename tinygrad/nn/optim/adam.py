@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinygrad.dtype import least_upper_dtype
 from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
 from tinygrad.tensor import Tensor
 
@@ -49,7 +50,7 @@ class LAMB(Optimizer):
         updated = []
         for param, grad, m, v in zip(params, grads, self.m, self.v, strict=True):
             # if the state is sharded, the all-reduce of the gradient becomes a reduce-scatter
-            grad = grad.to(m.device)
+            grad = grad.to(m.device).cast(least_upper_dtype(grad.dtype, m.dtype))
             m.assign((self.b1 * m + (1 - self.b1) * grad).cast(m.dtype))
             v.assign((self.b2 * v + (1 - self.b2) * grad.square()).cast(v.dtype))
             mean = m / self._beside(mean_scale, m)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import FUSE_OPTIM, dedup, prod
+from tinygrad.mixin.precision import in_float32
 from tinygrad.sharding import Sharding
 from tinygrad.storage.history import make_leaf
 from tinygrad.tensor import Tensor
@@ -354,6 +355,7 @@ def describe(param: Tensor) -> str:
     return f"a {param.dtype} of shape {param.shape} on {param.device}"
 
 
+@in_float32
 def norm(tensor: Tensor) -> Tensor:
     """The L2 norm of a tensor, flattened."""
     return tensor.square().sum().sqrt()

@@ -30,8 +30,13 @@ class CUDARenderer(CStyleRenderer):
     functions: ClassVar[dict[Ops, str]] = {
         Ops.SQRT: "sqrt",
         Ops.EXP2: "exp2",
+        Ops.EXP: "exp",
+        Ops.EXPM1: "expm1",
         Ops.LOG2: "log2",
+        Ops.LOG: "log",
+        Ops.LOG1P: "log1p",
         Ops.SIN: "sin",
+        Ops.COS: "cos",
         Ops.TRUNC: "trunc",
     }
     operations = OPERATORS.union(functions)

@@ -47,8 +47,11 @@ _FLOAT_INTRINSICS = {
     Ops.SQRT: "sqrt",
     Ops.TRUNC: "trunc",
     Ops.EXP2: "exp2",
+    Ops.EXP: "exp",
     Ops.LOG2: "log2",
+    Ops.LOG: "log",
     Ops.SIN: "sin",
+    Ops.COS: "cos",
     Ops.POW: "pow",
     # propagates NaN, as numpy.maximum does
     Ops.MAX: "maximum",

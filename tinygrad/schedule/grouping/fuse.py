@@ -100,7 +100,7 @@ class _Fusion:
 
     def materialize(self, node: UOp) -> None:
         """Materialise the value that `node` moves."""
-        base = movement_base(node)
+        base = stored_base(node)
         if base.op not in {Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND}:
             self.materialized.add(base)
 
@@ -150,7 +150,8 @@ class _Fusion:
 
     def is_materialized(self, node: UOp) -> bool:
         """Whether a node, or the value that it moves, is materialised."""
-        return node in self.materialized or movement_base(node) in self.materialized
+        found = self.materialized
+        return node in found or movement_base(node) in found or stored_base(node) in found
 
     def _separate_contractions(self, sources: list[UOp]) -> None:
         """Fuse no reduction with a contraction: the loops of its kernel are tiled for it alone."""
@@ -248,17 +249,18 @@ class _Fusion:
     def _must_materialize(self, node: UOp, contexts: set[ReadContext]) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
             return False
-        if node in self.recomputed:
+        # the source of a cast to a larger type is materialised, which takes less memory
+        if node in self.recomputed or cast_growth(node) > 0:
             return False
         if node.op is Ops.REDUCE_AXIS or node in self.reduced:
             return True
-        if node.op in GroupOp.ALU:
+        if node.op in GroupOp.ALU or cast_growth(node) < 0:
             return self.leaves[node] > MAX_RECOMPUTED_LEAVES
         return False
 
     def _mark_broadcast(self, node: UOp, contexts: set[ReadContext]) -> None:
         """Materialise the source of an EXPAND unless it is cheap to recompute for each copy."""
-        base = movement_base(node.src[0])
+        base = stored_base(node.src[0])
         if (
             base in self.materialized
             or base in self.recomputed
@@ -295,6 +297,19 @@ class _Fusion:
             self.leaves[node] = sum(weights)
             # more of them make no difference
             found[node] = frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
+
+
+def cast_growth(node: UOp) -> int:
+    """By how many bytes an element of a CAST is larger than one of its source; 0 for other ops."""
+    return node.dtype.itemsize - node.src[0].dtype.itemsize if node.op is Ops.CAST else 0
+
+
+def stored_base(node: UOp) -> UOp:
+    """What is materialised for `node`: the value that it moves, before casts to a larger type."""
+    base = movement_base(node)
+    while cast_growth(base) > 0:
+        base = movement_base(base.src[0])
+    return base
 
 
 def choose_materialized(

@@ -24,8 +24,8 @@ MIN_PART = MAX_SEGMENT_SIZE // 4
 """The size of a part that is worth a kernel of its own, where a segment is too large."""
 
 WORK = {
-    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.THREEFRY), 16),
-    **dict.fromkeys((Ops.SIN, Ops.POW), 32),
+    **dict.fromkeys((*GroupOp.Elementary, Ops.THREEFRY), 16),
+    **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.POW), 32),
     **dict.fromkeys((Ops.IDIV, Ops.MOD), 4),
     Ops.REDUCE_AXIS: 8,
 }

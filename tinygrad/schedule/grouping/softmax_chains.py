@@ -73,13 +73,13 @@ class SoftmaxChain:
 
 def find_softmax_chains(order: list[UOp], outputs: Iterable[UOp]) -> list[SoftmaxChain]:
     """The chains of a graph; no two of them have a node in common."""
-    if not any(u.op is Ops.EXP2 for u in order):
+    if not any(u.op in GroupOp.Exponential for u in order):
         return []
     search = _Search(order, set(outputs))
     chains: list[SoftmaxChain] = []
     taken: set[UOp] = set()
     for node in order:
-        if node.op is not Ops.EXP2 or node in taken:
+        if node.op not in GroupOp.Exponential or node in taken:
             continue
         chain = search.chain_of(node)
         if chain is not None and taken.isdisjoint(chain.wide):

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from tinygrad.schedule.grouping.linear_steps import Step, linear_path, linear_steps
 from tinygrad.schedule.grouping.score_axes import factors, moved, roles_of_product
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 
 def reuse_products(sink: UOp) -> UOp:
     """Rewrite all such sums below `sink`."""
     nodes = sink.toposort()
-    if not any(u.op is Ops.EXP2 for u in nodes):
+    if not any(u.op in GroupOp.Exponential for u in nodes):
         return sink
     users: dict[UOp, list[UOp]] = {}
     for node in nodes:
@@ -27,7 +27,7 @@ def reuse_products(sink: UOp) -> UOp:
             users.setdefault(x, []).append(node)
     table: dict[UOp, UOp] = {}
     for node in nodes:
-        if node.op is Ops.EXP2:
+        if node.op in GroupOp.Exponential:
             for total in _row_sums(node, users):
                 for product in (x for x in users[node] if x.op is Ops.MUL):
                     _add_sum(product, node, total, users, table)

@@ -1,4 +1,4 @@
-"""sin(x) in multiplications, additions and integer ops, accurate for every float.
+"""sin, cos and tan in multiplications, additions and integer ops, accurate for every float.
 
 In: expressions of float32 or float64, scalar or vector. Out: the same dtype, without branches. The
 argument is reduced modulo pi / 2 in two ways, of which one is selected: Cody-Waite reduction, which
@@ -20,6 +20,8 @@ from tinygrad.codegen.decompose.float_math import (
     subtract,
 )
 from tinygrad.dtype import DType, dtypes
+from tinygrad.fast_dataclass import dataclass
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 # for z = r**2, |r| <= pi / 4: sin(r) = r + r z S(z), cos(r) = 1 + z C(z); relative errors 2**-27.9
@@ -39,6 +41,22 @@ COS_COEFFICIENTS = {
     ),
 }
 
+# tan(r) = r + r z T(z), same r; relative error 2**-29.6 and 2**-56.1
+TAN_COEFFICIENTS = {
+    dtypes.float32: (
+        *(0.33333349227905273, 0.13332675397396088, 0.054058920592069626),
+        *(0.021286126226186752, 0.010827760212123394, 9.772824705578387e-05),
+        0.004373002797365189,
+    ),
+    dtypes.float64: (
+        *(0.33333333333332776, 0.1333333333341485, 0.053968253926554306, 0.02186948961181167),
+        *(0.008863219122907726, 0.0035922894724698512, 0.0014547554316956927),
+        *(0.0005950760336615138, 0.0002223448044909765, 0.00013660073173851208),
+        *(-2.6495794707208528e-05, 8.955582442102944e-05, -4.493359547454256e-05),
+        2.0877191737679346e-05,
+    ),
+}
+
 # pi / 2 in three parts; the product of either of the first two with an integer of 7 bits is exact
 HALF_PI_PARTS = {
     dtypes.float32: (1.57080078125, -4.45445766672492e-06, 2.5633440682570896e-12),
@@ -48,10 +66,10 @@ HALF_PI_PARTS = {
 # below 2**7, the multiple of pi / 2 has at most 7 bits
 SMALL_EXPONENT = 7
 
-# 2 pi in two parts
+# 2 pi in two parts, of which the first has half the bits of the mantissa
 TWO_PI_PARTS = {
-    dtypes.float32: (6.2831854820251465, -1.7484555314695172e-07),
-    dtypes.float64: (6.283185307179586, 2.4492935982947064e-16),
+    dtypes.float32: (6.283203125, -1.781781975296326e-05),
+    dtypes.float64: (6.283185362815857, -5.5636270456668466e-08),
 }
 
 # the first 1280 bits of 1 / (2 pi) after the point
@@ -66,48 +84,110 @@ INVERSE_TWO_PI = int(
 )
 
 
+@dataclass(frozen=True)
+class _Reduced:
+    """|x| = quadrant * pi / 2 + angle + error with |angle| <= pi / 4, quadrants modulo 4."""
+
+    angle: UOp
+    error: UOp
+    quadrant: UOp
+
+    @staticmethod
+    def of(x: UOp, precise: bool = False) -> _Reduced:
+        """The angle is NaN for infinity. `precise` for errors below half an ulp of the angle."""
+        magnitude = absolute(x)
+        small, large = _cody_waite(magnitude, precise), _payne_hanek(magnitude, precise)
+        is_small = magnitude < 2.0**SMALL_EXPONENT
+        finite = (magnitude < math.inf).where(large.angle, x.const_like(math.nan))
+        return _Reduced(
+            is_small.where(small.angle, finite),
+            is_small.where(small.error, large.error),
+            is_small.where(small.quadrant, large.quadrant),
+        )
+
+
 def sin(x: UOp) -> UOp:
     """The sine of x radians; NaN for infinity."""
-    fields = float_fields(x)
-    magnitude = absolute(x)
-    small, small_quadrant = _cody_waite(magnitude)
-    large, large_quadrant = _payne_hanek(magnitude)
-    is_small = magnitude < 2.0**SMALL_EXPONENT
-    r = is_small.where(small, large)
-    quadrant = is_small.where(small_quadrant, large_quadrant)
+    return _with_sign_of(_sine_after(_Reduced.of(x), 0), x)
+
+
+def cos(x: UOp) -> UOp:
+    """The cosine of x radians; NaN for infinity."""
+    return _sine_after(_Reduced.of(x), 1)
+
+
+def _sine_after(x: _Reduced, quadrants: int) -> UOp:
+    """sin(|x| + quadrants * pi / 2)."""
+    r = x.angle
+    fields = float_fields(r)
     z = r * r
-    sine = r * (z * polynomial(z, SIN_COEFFICIENTS[fields.dtype])) + r
+    sine = r + (r * (z * polynomial(z, SIN_COEFFICIENTS[fields.dtype])) + x.error)
     cosine = z * polynomial(z, COS_COEFFICIENTS[fields.dtype]) + 1
+    quadrant = x.quadrant + quadrants if quadrants else x.quadrant
     value = (quadrant & 1).ne(0).where(cosine, sine)
-    sign = (quadrant << (fields.total_bits - 2)) ^ bits_of(x)
-    result = float_of(bits_of(value) ^ (sign & fields.sign_bit), fields)
-    return (magnitude < math.inf).where(result, x.const_like(math.nan))
+    sign = (quadrant << (fields.total_bits - 2)) & fields.sign_bit
+    return float_of(bits_of(value) ^ sign, fields)
 
 
-def _cody_waite(x: UOp) -> tuple[UOp, UOp]:
-    """x - n pi/2 in [-pi/4, pi/4] for 0 <= x < 2**SMALL_EXPONENT, and n in the two lowest bits."""
+def tan(x: UOp) -> UOp:
+    """The tangent of x radians; NaN for infinity."""
+    reduced = _Reduced.of(x, precise=True)
+    r = reduced.angle
+    z = r * r
+    cubic = r * (z * polynomial(z, TAN_COEFFICIENTS[x.dtype.scalar()]))
+    # the slope 1 + tan(r)**2 matters where it is large
+    tangent = r + (cubic + (reduced.error + reduced.error * z))
+    inverse = tangent.const_like(-1).alu(Ops.FDIV, tangent)
+    return _with_sign_of((reduced.quadrant & 1).ne(0).where(inverse, tangent), x)
+
+
+def _with_sign_of(value: UOp, by: UOp) -> UOp:
+    """`value`, negated where the sign bit of `by` is set."""
+    fields = float_fields(by)
+    return float_of(bits_of(value) ^ (bits_of(by) & fields.sign_bit), fields)
+
+
+def _cody_waite(x: UOp, precise: bool) -> _Reduced:
+    """The reduction for 0 <= x < 2**SMALL_EXPONENT."""
     fields = float_fields(x)
     shifted = x * (2 / math.pi) + fields.round_to_integer
     n = subtract(shifted, fields.round_to_integer)
-    for part in HALF_PI_PARTS[fields.dtype]:
-        x = subtract(x, n * part)
-    return x, bits_of(shifted)
+    first, second, third = HALF_PI_PARTS[fields.dtype]
+    exact = subtract(x, n * first)
+    difference = subtract(exact, n * second)
+    angle = subtract(difference, n * third)
+    if not precise:
+        return _Reduced(angle, x.const_like(0), bits_of(shifted))
+    error = subtract(subtract(exact, difference), n * second)
+    error = error + subtract(subtract(difference, angle), n * third)
+    return _Reduced(angle, error, bits_of(shifted))
 
 
-def _payne_hanek(x: UOp) -> tuple[UOp, UOp]:
-    """The same for x >= 2**SMALL_EXPONENT; meaningless below."""
+def _payne_hanek(x: UOp, precise: bool) -> _Reduced:
+    """The reduction for x >= 2**SMALL_EXPONENT; meaningless below."""
     fields = float_fields(x)
     limbs = _fraction_of_turns(x, fields)
     turns = [(limbs[i] << 32) | limbs[i + 1] for i in range(0, len(limbs), 2)]
     # rounded; a fraction of 7/8 or more wraps to quadrant 0
     quadrant = (turns[0] + (1 << 61)) >> 62
-    signed = dtypes.int64.vec(x.dtype.count)
-    angle = subtract(turns[0], quadrant << 62).bitcast(signed).cast(x.dtype)
-    for i, lower in enumerate(turns[1:]):
-        angle = angle + lower.cast(x.dtype) * 2.0 ** (-64 * (i + 1))
-    high, low = TWO_PI_PARTS[fields.dtype]
-    r = angle * (low * 2.0**-64) + angle * (high * 2.0**-64)
-    return r, quadrant.cast(fields.unsigned.vec(x.dtype.count))
+    angle = subtract(turns[0], quadrant << 62).bitcast(dtypes.int64.vec(x.dtype.count))
+    rounded = angle.cast(x.dtype)
+    lower = subtract(angle, rounded.cast(angle.dtype)).cast(x.dtype)
+    for i, turn in enumerate(turns[1:]):
+        lower = lower + turn.cast(x.dtype) * 2.0 ** (-64 * (i + 1))
+    # half of the bits, whose product with the first part of 2 pi is exact
+    half = (1 << (fields.mantissa_bits // 2 + 1)) - 1
+    upper = float_of(bits_of(rounded) & (fields.all_bits ^ half), fields)
+    high, low = (part * 2.0**-64 for part in TWO_PI_PARTS[fields.dtype])
+    leading, correction = upper * high, lower * (high + low)
+    rest = subtract(rounded, upper) * high + rounded * low
+    if len(turns) > 1:
+        rest = rest + correction
+    r = leading + rest
+    error = subtract(leading, r) + rest
+    if precise and len(turns) == 1:
+        error = error + correction
+    return _Reduced(r, error, quadrant.cast(fields.unsigned.vec(x.dtype.count)))
 
 
 def _fraction_of_turns(x: UOp, fields: FloatFields) -> list[UOp]:
