@@ -6,8 +6,7 @@ and every source of a transfer is materialised.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from tinygrad.caches import cached_function
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem
 from tinygrad.schedule.grouping.fuse import choose_materialized
 from tinygrad.schedule.grouping.hazards import find_hazards
@@ -86,7 +85,7 @@ def _kernel_item(unit: Unit, storage: StorageMap) -> KernelItem:
     return KernelItem(ast, devices, arguments)
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def kernel_name(store: UOp) -> str:
     """`r_64_128` for a kernel with a reduction, else `e_64_128`; numbers are the output shape."""
     value = store.src[1]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, cast
 
+from tinygrad.caches import cached_function
 from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, expression_size
 from tinygrad.schedule.grouping.storage_map import Slices
 from tinygrad.schedule.grouping.unit import Unit
@@ -35,13 +35,13 @@ def is_elementwise(unit: Unit) -> bool:
 
 
 # the expressions of equal layers are equal nodes
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def is_pointwise(value: UOp) -> bool:
     """Whether an expression has neither reductions nor scatters."""
     return all(n.op not in {Ops.REDUCE_AXIS, *GroupOp.Scatter} for n in value.toposort())
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
     """The PARAMs that `value` reads at its own element only, and those that it reads at others."""
     aligned = {value}

@@ -7,8 +7,7 @@ compiled once. Invariant: a kernel reads and writes the same elements.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from tinygrad.caches import cached_function
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.grouping.storage_map import Slices
 from tinygrad.schedule.grouping.unit import Unit
@@ -25,7 +24,7 @@ def rebase_params(unit: Unit) -> None:
         unit.params[slot] = _narrowed(unit.params[slot], param, first, last)
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def _rebased(stores: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[int, int]]]:
     """The stores of a kernel with narrow arguments, and the rows of those that became narrow."""
     reads: dict[UOp, list[UOp]] = {}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
 
+from tinygrad.caches import cached_function
 from tinygrad.schedule.grouping.storage_map import max_elements
 from tinygrad.schedule.storage_views import is_storage, movement_base
 from tinygrad.uop import GroupOp, Ops
@@ -53,7 +53,7 @@ def size_of(node: UOp) -> int:
     return CONDITION_SIZE if node.op in CONDITIONAL else work_of(node)
 
 
-@lru_cache(maxsize=4096)
+@cached_function(4096)
 def expression_size(value: UOp) -> int:
     """The estimated instructions of the tensor form of an expression, each node computed once."""
     return sum(LOAD_SIZE if node.op is Ops.PARAM else size_of(node) for node in value.toposort())
