@@ -12,10 +12,10 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tinygrad.caches import drop_caches
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.measure import GlobalCounters
 from tinygrad.memory_limit import memory_limit
 

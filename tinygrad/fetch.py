@@ -16,12 +16,12 @@ import tempfile
 import time
 import zipfile
 import zlib
+from dataclasses import dataclass
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tinygrad.atomic_file import atomic_write
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.settings import cache_directory
 
 if TYPE_CHECKING:

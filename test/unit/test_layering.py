@@ -26,7 +26,6 @@ LAYERS = (
         "memory_limit",
         "atomic_file",
         "diskcache",
-        "fast_dataclass",
         "fast_enum",
         "fetch",
         "measure",

@@ -15,6 +15,8 @@ DEBUG=4 its source, DEBUG=5 the result of every pass.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tinygrad.codegen.analysis.estimates import estimate
 from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.decompose.decompositions import decompose
@@ -23,7 +25,6 @@ from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.codegen.lower.vector_ranges import expand_vectors
 from tinygrad.codegen.optimize.loops import optimize_loops
 from tinygrad.codegen.optimize.normalize import normalize
-from tinygrad.fast_dataclass import replace
 from tinygrad.helpers import to_function_name
 from tinygrad.renderer import ProgramSpec, Renderer, is_vectorized, parameters
 from tinygrad.settings import Context

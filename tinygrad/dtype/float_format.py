@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from tinygrad.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy

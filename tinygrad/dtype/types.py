@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import builtins
 import functools
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, Union
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.settings import DEFAULT_FLOAT
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ not run again.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard.move import find_user_line
 

@@ -8,10 +8,10 @@ Invariant: buffers with overlapping lifetimes do not overlap in memory, offsets 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import round_up
 
 ALIGNMENT = 64

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
@@ -16,7 +17,6 @@ from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.execution.capture import capturing
 from tinygrad.execution.trace import Collective
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots

@@ -6,6 +6,7 @@ each. Invariant: graphs of equal structure are planned once, whatever buffers th
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
@@ -14,7 +15,6 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
-from tinygrad.fast_dataclass import dataclass, replace
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.execution_plan import (
     DEVICE_NUMBER,

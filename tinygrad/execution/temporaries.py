@@ -6,10 +6,11 @@ that holds an output of the plan has a buffer of its own, so that it can outlive
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tinygrad.device import Buffer
 from tinygrad.execution.capture import Capture, capturing
 from tinygrad.execution.memory_planner import Lifetime, MemoryPlan, plan_memory
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.schedule.execution_plan import ExecutionPlan, StorageEntry
 from tinygrad.settings import MEMORY_PLANNER
 

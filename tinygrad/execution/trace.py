@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextvars
 import linecache
 import os
+from dataclasses import dataclass, field
 
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.settings import DEBUG
 from tinygrad.text import aligned, highlighted
 from tinygrad.uop.args import CommInfo

@@ -7,8 +7,8 @@ node that is rebuilt keeps its rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.gradient.custom import CustomRule, custom_gradient, with_gradient
 from tinygrad.sharding import Partial, replica_count, shard_shapes
 from tinygrad.uop import GroupOp, Ops

@@ -8,10 +8,9 @@ constant.
 from __future__ import annotations
 
 import dis
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-
-from tinygrad.fast_dataclass import dataclass
 
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
 

@@ -7,6 +7,7 @@ function runs the same kernels for two calls with equal `signature` and `fixed`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,6 @@ from tinygrad.device import Buffer, Device
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import copy_of, device_buffers
 from tinygrad.execution.capture import JitError
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.aliases import is_apart, whole_value

@@ -7,10 +7,10 @@ function reaches before and after a call. Output: the places, as far as a replay
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.execution.capture import JitError, capturing
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.links import Kind, Link
 from tinygrad.jit.survey import Survey

@@ -8,10 +8,10 @@ unless both only read it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tinygrad.device import Buffer
 from tinygrad.execution.realize import BufferCopy, ScheduleItem
-from tinygrad.fast_dataclass import dataclass
 
 # an item is hoisted by at most this many launches, so that what it reads is still in cache
 MAX_HOIST = 8

@@ -7,9 +7,10 @@ replay is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tinygrad.device import Buffer
 from tinygrad.execution.realize import ScheduleItem
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.jit.inputs import Inputs
 
 

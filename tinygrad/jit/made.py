@@ -8,9 +8,9 @@ captured call are so in each call, so that they see each other's writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.jit.inputs import Inputs, leaves, map_leaves
 from tinygrad.jit.substitution import Substitution
 from tinygrad.storage.aliases import note_stored, view_of

@@ -8,12 +8,12 @@ would draw, and values that were drawn in the captured call keep theirs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.realize import BufferCopy, ScheduleItem
-from tinygrad.fast_dataclass import replace
 from tinygrad.storage.random_generator import WORDS, DrawRecord, packed_words, random_generator
 
 # for the memory of each draw, the buffer that takes its place, and the first byte in that

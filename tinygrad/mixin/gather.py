@@ -8,11 +8,11 @@ of the tensor and of the source.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import argsort, prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.core import TensorCore

@@ -6,11 +6,11 @@ Messages are hashed in parallel; the blocks of a message, and the rounds of a bl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import prod
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.gather import GatherMixin

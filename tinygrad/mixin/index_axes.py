@@ -9,9 +9,9 @@ a batch axis that is sharded needs no communication.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import argsort
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops

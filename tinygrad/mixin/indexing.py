@@ -9,11 +9,11 @@ are not written.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError, ArgumentIndexError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import all_int, argsort, flatten, prod
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore

@@ -8,11 +8,11 @@ values, and in a captured function again with those of each call.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.errors import ArgumentIndexError
 from tinygrad.execution.capture import capturing
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import format_shape
 from tinygrad.uop.ops import UOp, sint, sym_infer

@@ -7,10 +7,10 @@ axis, checked. Pure arithmetic on ints, without tensors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import ceildiv, make_tuple
 
 Sizes: TypeAlias = int | Sequence[int]

@@ -29,8 +29,9 @@ renderer walks it once and names every node that has a value.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp, sint
 

@@ -6,10 +6,10 @@ inputs` is the k-th buffer of the canonical graph; the others are allocated for 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tinygrad.dtype import DType
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.helpers import dedup
 from tinygrad.uop.args import CommInfo, KernelInfo
 from tinygrad.uop.ops import UOp

@@ -16,10 +16,10 @@ program has a form of `uop/spec.py`. `SPEC=1` verifies it, `DEBUG=5` prints it, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.codegen import PASSES as CODEGEN
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication

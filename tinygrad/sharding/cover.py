@@ -8,12 +8,12 @@ pieces of a device tile its region exactly, and a device is never sent elements 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from tinygrad.caches import cached_function
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int, max_size
 
 

@@ -7,8 +7,8 @@ SVG.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.drawing_svg import svg
 from tinygrad.sharding.layout import Shape, Sharding, Size, device_range
 from tinygrad.sharding.panels import Cell, Panel, empty_devices, panels

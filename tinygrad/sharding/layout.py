@@ -8,13 +8,13 @@ layouts are the same object. Bounds are computed from a shape, never stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import Any, Final, TypeAlias, final, overload
 
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass, replace
 
 REDUCE_OPS: Final = ("ADD", "MAX", "MUL", "MIN")
 

@@ -7,11 +7,11 @@ a `Sharding`. A submesh, such as a stage of a pipeline, is a mesh too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import TypeAlias
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.layout import Sharding, ShardingError, device_range, is_int
 
 SpecEntry: TypeAlias = str | tuple[str, ...] | None

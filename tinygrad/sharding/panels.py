@@ -8,10 +8,10 @@ in a cell of a panel or reported as empty, unless a requested index leaves it ou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.layout import (
     Partial,
     Region,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.common_layout import common_layout
 from tinygrad.sharding.layout import Partial, Placement, Shape, Sharding, ShardingError
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding.cover import as_layout, cover, known_elements, received_elements, scale_down
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
 

@@ -8,8 +8,8 @@ it meant when it was built, whatever is assigned later to the memory that it rea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
-from tinygrad.fast_dataclass import replace
 from tinygrad.sharding import Sharding
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors

@@ -17,11 +17,11 @@ import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from tinygrad.device import Buffer, Device
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import bind_buffers
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.sharding import Sharding
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import UOp

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from tinygrad.dtype import AddrSpace
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.fast_enum import Enum, auto
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import DeviceValue, Spmd

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.sharding import Sharding
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.settings import DEBUG, SPEC
 from tinygrad.uop.spec import SpecError
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from tinygrad.errors import ArgumentError
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import GroupOp, Ops, device_checks
 from tinygrad.uop import spec_checks as must
 from tinygrad.uop.args import CustomKernelArg, ParamArg, TransferArg

@@ -5,8 +5,9 @@ In: integer expressions of a kernel graph. Out: their affine forms, or equal sim
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 

@@ -6,9 +6,9 @@ Arguments and results are expressions of one dtype, scalar or vector. No functio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

@@ -8,6 +8,7 @@ errors. Coefficients are fitted as those in `exponential.py`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tinygrad.codegen.decompose.exponential import LOG_2_PARTS
 from tinygrad.codegen.decompose.float_math import (
@@ -20,7 +21,6 @@ from tinygrad.codegen.decompose.float_math import (
     subtract,
 )
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

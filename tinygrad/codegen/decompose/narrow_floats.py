@@ -12,10 +12,10 @@ stores, moves and conversions cancel the BITCAST.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tinygrad.dtype import DType, PtrDType, dtypes
 from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import PatternMatcher

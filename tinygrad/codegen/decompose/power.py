@@ -10,6 +10,7 @@ its dtype has, so it is a `_Pair`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tinygrad.codegen.decompose.exponential import exp2
 from tinygrad.codegen.decompose.float_math import (
@@ -22,7 +23,6 @@ from tinygrad.codegen.decompose.float_math import (
 )
 from tinygrad.codegen.decompose.logarithm import Mantissa, log2
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

@@ -9,6 +9,7 @@ multiplies by the significant bits of 1 / (2 pi), for large ones.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tinygrad.codegen.decompose.float_math import (
     FloatFields,
@@ -20,7 +21,6 @@ from tinygrad.codegen.decompose.float_math import (
     subtract,
 )
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

@@ -6,10 +6,11 @@ index `b` alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 

@@ -8,6 +8,7 @@ over `c` and the range of values of each sum, padding included.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.affine_index import (
     Affine,
@@ -20,7 +21,6 @@ from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, i
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.staging import fill_nest, row_major_index
 from tinygrad.dtype import AddrSpace, dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory
 from tinygrad.codegen.optimize.chain import join_statistics
@@ -18,7 +19,6 @@ from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.online_softmax import tile_chain
 from tinygrad.codegen.optimize.streaming import stream_rows
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
-from tinygrad.fast_dataclass import replace
 from tinygrad.renderer import Renderer
 from tinygrad.settings import NOOPT
 from tinygrad.uop import Ops

@@ -13,6 +13,8 @@ into scratch memory; a very long reduction is blocked, with accumulators in scra
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.optimize.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
@@ -27,7 +29,6 @@ from tinygrad.codegen.optimize.tiling import (
     Tiling,
     choose_tiling,
 )
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -7,13 +7,13 @@ the rows of the register tile, and whether the panel and the rows are packed int
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 from tinygrad.codegen.analysis.ranges import extent, is_static
 from tinygrad.codegen.optimize.contraction import Contraction
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.staging import is_contiguous
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops

@@ -7,9 +7,9 @@ there, and the function that dequantises blocks inside its own kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.nn.state import dequantize
 from tinygrad.tensor import Tensor
 

@@ -7,11 +7,11 @@ trusted: sizes and offsets are checked against the file.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from tinygrad.device import Device
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import prod, round_up
 from tinygrad.nn.state.file_bytes import (
     accept_filename,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tinygrad.dtype import DType
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.nn.state.file_bytes import FileFormatError, shown
 
 PUSHED = frozenset(

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+from dataclasses import dataclass
 from io import BufferedRandom
 from typing import Any
 
 from tinygrad.atomic_file import atomic_write
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import prod, round_up
 from tinygrad.nn.state.file_bytes import (
     File,

@@ -8,9 +8,9 @@ archive. An archive ends with a block of zeros; without one it was truncated.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tinygrad.dtype import dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import round_up
 from tinygrad.nn.state.file_bytes import (
     FileFormatError,

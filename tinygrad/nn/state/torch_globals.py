@@ -7,10 +7,10 @@ tuples and strings. Invariant: the arguments are not trusted; invalid ones raise
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.nn.state.file_bytes import FileFormatError, shown
 from tinygrad.nn.state.plain_pickle import Constructor, Globals, checked_key
 from tinygrad.nn.state.strided import strided_view

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from tinygrad.dtype import DType, dtypes
-from tinygrad.fast_dataclass import dataclass, field
 from tinygrad.renderer.base import LOOP_NAMES, is_vectorized
 from tinygrad.renderer.llvm.types import value_type
 from tinygrad.uop import Ops

@@ -9,7 +9,8 @@ sent, not the product. Invariant: every value keeps its shape, dtype and device.
 
 from __future__ import annotations
 
-from tinygrad.fast_dataclass import replace
+from dataclasses import replace
+
 from tinygrad.sharding import (
     LAYOUT_RULES,
     RANGE_OPS,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from tinygrad.fast_dataclass import dataclass, field, replace
 from tinygrad.schedule.execution_plan import (
     ExecutionPlan,
     Item,

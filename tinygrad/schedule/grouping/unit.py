@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tinygrad.fast_dataclass import dataclass, field
+from dataclasses import dataclass, field
+
 from tinygrad.schedule.execution_plan import StorageSlice, TransferItem
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

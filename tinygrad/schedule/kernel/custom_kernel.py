@@ -9,12 +9,13 @@ closed, and no access is provably out of range.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.dtype import AddrSpace, dtypes
-from tinygrad.fast_dataclass import replace
 from tinygrad.helpers import dedup
 from tinygrad.renderer import pointer_of
 from tinygrad.schedule.kernel.movement_index import both, flat_index, movement_index

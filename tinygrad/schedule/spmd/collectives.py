@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
-from tinygrad.fast_dataclass import dataclass
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.spmd.local import (
     device_number,

@@ -7,9 +7,9 @@ that the node's block is computed from. The op may compute a larger range, which
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
-from tinygrad.fast_dataclass import replace
 from tinygrad.schedule.spmd.local import block_number, local_shape, mask_outside, slice_axis
 from tinygrad.sharding import (
     RANGE_OPS,
