@@ -115,7 +115,10 @@ def test_binary_operations(dtype: DType) -> None:
         runner({**found, 100: a.copy(), 101: b.copy()})
         arrays[in_c] = found
     for n, op in enumerate(operations):
-        np.testing.assert_array_equal(arrays[True][n], arrays[False][n], err_msg=op.name)
+        # a compiler may round the products and sums of a power together
+        may_differ = op is Ops.POW and dtypes.is_float(dtype)
+        rtol = 4 * np.finfo(arrays[True][n].dtype).eps if may_differ else 0
+        np.testing.assert_allclose(arrays[True][n], arrays[False][n], rtol, err_msg=op.name)
 
 
 @pytest.mark.sample(8)

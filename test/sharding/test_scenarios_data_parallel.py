@@ -267,8 +267,9 @@ def test_03_a_transformer_under_fsdp_only_gathers_and_reduce_scatters() -> None:
     assert loss == pytest.approx(expected, rel=1e-5)
     for one, other in zip(weights, others, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    # the loss, and the gradient of the positions, which all rows share: (16, 32)
-    assert kinds.pop("all_reduce") == 3 * 4 * (1 + 16 * 32) / 1024
+    # the loss, the number of labels that are not ignored, and the gradient of the positions, which
+    # all rows share: (16, 32)
+    assert kinds.pop("all_reduce") == 3 * 4 * (1 + 1 + 16 * 32) / 1024
     # weights are gathered for each pass, and their gradients reduce-scattered
     assert set(kinds) == {"all_gather", "reduce_scatter"}
     assert kinds["all_gather"] <= 2 * 0.75 * nbytes
