@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
+import math
 import os
 import pickle
 import tempfile
@@ -146,7 +146,7 @@ def prod(x: Iterable[Any]) -> Any:
     >>> prod([2, 3, 4])
     24
     """
-    return functools.reduce(operator.mul, x, 1)
+    return math.prod(x)
 
 
 def dedup(x: Iterable[T]) -> list[T]:

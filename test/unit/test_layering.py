@@ -28,6 +28,7 @@ LAYERS = (
         "diskcache",
         "fast_enum",
         "fetch",
+        "garbage",
         "measure",
         "text",
         "helpers",

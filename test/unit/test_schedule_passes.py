@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tinygrad import Sharding, Tensor, TinyJit, Variable, dtypes
 from tinygrad.execution import CommTrace
+from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.execution_plan import StorageSlice
 from tinygrad.schedule.grouping import fuse, merge
@@ -27,6 +29,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, ParamArg, ReduceArg, TransferArg, ViewArg
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.passes import observe_passes
 
 TWO = ("CPU:1", "CPU:2")
 FOUR = tuple(f"CPU:{i}" for i in range(1, 5))
@@ -508,3 +511,17 @@ def test_rows_gathered_by_a_range_move_nothing() -> None:
     assert trace.records == []
     assert out.device == batch.device
     close(out, np.arange(64).reshape(2, 8, 4) + np.arange(32).reshape(8, 4))
+
+
+def test_planning_pauses_the_garbage_collector():
+    seen: list[bool] = []
+    assert gc.isenabled()
+    observer = observe_passes(lambda result: seen.append(gc.isenabled()))
+    with Context(SCHEDULE_CACHE=0), observer:
+        (Tensor.ones(3, 5).contiguous() * 2.5 + 7).schedule()
+    assert seen
+    assert not any(seen)
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), no_garbage(), no_garbage():
+        _ = 1 / 0
+    assert gc.isenabled()

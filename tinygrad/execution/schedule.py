@@ -15,6 +15,7 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
+from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.execution_plan import (
     DEVICE_NUMBER,
@@ -97,7 +98,8 @@ def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     key = (sink, Device.DEFAULT, settings, current_topology())
     found = plan_cache.get(key) if SCHEDULE_CACHE else None
     if found is None:
-        found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
+        with no_garbage():
+            found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
         plan_cache.put(key, found)
     return found
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.device import Device
+from tinygrad.garbage import no_garbage
 from tinygrad.helpers import prod
 from tinygrad.nn.optim import Optimizer
 from tinygrad.planner.cost import Cost, TrialFunction
 from tinygrad.planner.layers import Group, group_tensors, named_tensors
 from tinygrad.planner.optimizers import follow_parameters, optimizers_in, parameters_of_state
 from tinygrad.planner.search import Choice, Placements, Search
-from tinygrad.planner.trial import Function, no_garbage
+from tinygrad.planner.trial import Function
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.tensor import Tensor
 from tinygrad.text import aligned

@@ -6,7 +6,6 @@ results. Invariant: nothing is computed or allocated, and all tensors are restor
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -58,17 +57,3 @@ def _laid_out(wanted: Sequence[tuple[Tensor, UOp]]) -> Iterator[None]:
     finally:
         for (x, _), saved in zip(wanted, before, strict=True):
             x.uop, x.grad = saved
-
-
-@contextmanager
-def no_garbage() -> Iterator[None]:
-    """In the block, Python's garbage collector is off: graphs have no cycles, and so many nodes
-    that the search for cycles takes a quarter of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

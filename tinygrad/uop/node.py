@@ -141,7 +141,12 @@ class Node(MathMixin):
 
     def with_sources(self, src: tuple[Self, ...]) -> Self:
         """Return this node on other sources."""
-        return self if src == self.src else self.replace(src=src)
+        if src == self.src:
+            return self
+        new = type(self)(self.op, self.dtype, src, self.arg, self.tag)
+        if self.user_line is not None:
+            new.user_line = self.user_line
+        return new
 
     def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
         """Return every node below and including this one, sources first. `gate` stops the

@@ -10,7 +10,6 @@ node with one context is fused. A reduction with two is materialised, cheap arit
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -40,6 +39,8 @@ FREE_KERNELS = 4
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
 # nodes whose second source is an index
 INDEXED = frozenset({Ops.GATHER, *GroupOp.Scatter})
+# nodes whose sources are read at other points than they are
+CHANGES_CONTEXT = INDEXED | GroupOp.Movement | {Ops.REDUCE_AXIS}
 
 
 class ReadContext(NamedTuple):
@@ -116,7 +117,9 @@ class _Fusion:
             if node.op in READS_MEMORY:
                 # including movement: these ops read contiguous memory
                 self.materialized.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
-            elif not is_storage(node) or node.op in FUSES_SOURCES:
+            elif is_storage(node) and node.op not in FUSES_SOURCES:
+                continue
+            elif node.op is Ops.REDUCE_AXIS or not self.reduced.keys().isdisjoint(node.src):
                 self._mark(node)
 
     def _mark(self, node: UOp) -> None:
@@ -151,7 +154,10 @@ class _Fusion:
     def is_materialized(self, node: UOp) -> bool:
         """Whether a node, or the value that it moves, is materialised."""
         found = self.materialized
-        return node in found or movement_base(node) in found or stored_base(node) in found
+        if node in found:
+            return True
+        base = movement_base(node)
+        return base in found or (cast_growth(base) > 0 and stored_base(base) in found)
 
     def _separate_contractions(self, sources: list[UOp]) -> None:
         """Fuse no reduction with a contraction: the loops of its kernel are tiled for it alone."""
@@ -187,20 +193,23 @@ class _Fusion:
                 here = {self._root(node, segments[node])}
             if repeats(node):
                 self._mark_broadcast(node, here)
+            moves = node.op in CHANGES_CONTEXT
             for number, x in enumerate(node.src):
                 if x.src and x not in self.materialized:
                     found = contexts.setdefault(x, set())
                     if len(found) < MAX_CONTEXTS:
-                        found |= self._through(node, number, here)
+                        found |= self._through(node, number, here) if moves else here
 
     def _root(self, node: UOp, segment: Segment) -> ReadContext:
         """The context of the root of a new kernel."""
         points = max_elements(node.shape)
-        return ReadContext(self._path((node,), KernelBudget(segment, points), points), False)
+        self.budgets.append(KernelBudget(segment, points))
+        self.points.append(points)
+        return ReadContext(len(self.budgets) - 1, False)
 
     def _path(self, key: tuple[Any, ...], budget: KernelBudget, points: float) -> int:
         """The number of a path, a new one for a new key."""
-        found = self.paths.setdefault(key, len(self.paths))
+        found = self.paths.setdefault(key, len(self.budgets))
         if found == len(self.budgets):
             self.budgets.append(budget)
             self.points.append(points)
@@ -208,10 +217,12 @@ class _Fusion:
 
     def _recompute(self, node: UOp, segment: Segment, contexts: set[ReadContext]) -> None:
         """Compute a segment in each context, or materialise it if that is too much work or code."""
-        counts = Counter(self.budgets[c.path] for c in contexts)
-        points = dict.fromkeys(counts, 0.0)
+        counts: dict[KernelBudget, int] = {}
+        points: dict[KernelBudget, float] = {}
         for c in contexts:
-            points[self.budgets[c.path]] += self.points[c.path]
+            budget = self.budgets[c.path]
+            counts[budget] = counts.get(budget, 0) + 1
+            points[budget] = points.get(budget, 0.0) + self.points[c.path]
         elements = max_elements(node.shape)
         costs: dict[KernelBudget, Cost] = {}
         for budget, count in counts.items():
@@ -232,19 +243,20 @@ class _Fusion:
     def _through(self, node: UOp, number: int, contexts: set[ReadContext]) -> set[ReadContext]:
         op = node.op
         if op in GroupOp.Movement:
-            return {self._extend(c, points_ratio(node), op, node.arg) for c in contexts}
+            ratio = points_ratio(node)
+            return {
+                ReadContext(self._extend(c, ratio, op, node.arg), c.in_reduce) for c in contexts
+            }
         if op is Ops.REDUCE_AXIS:
             ratio = points_ratio(node)
-            return {self._extend(c, ratio, node)._replace(in_reduce=True) for c in contexts}
-        if op in INDEXED:
-            ratio = max_elements(node.src[number].shape) / max(max_elements(node.shape), 1)
-            return {self._extend(c, min(ratio, 1.0), node, number) for c in contexts}
-        return contexts
+            return {ReadContext(self._extend(c, ratio, node), True) for c in contexts}
+        ratio = max_elements(node.src[number].shape) / max(max_elements(node.shape), 1)
+        ratio = min(ratio, 1.0)
+        return {ReadContext(self._extend(c, ratio, node, number), c.in_reduce) for c in contexts}
 
-    def _extend(self, context: ReadContext, ratio: float, *key: Any) -> ReadContext:
+    def _extend(self, context: ReadContext, ratio: float, *key: Any) -> int:
         path = context.path
-        points = self.points[path] * ratio
-        return context._replace(path=self._path((path, *key), self.budgets[path], points))
+        return self._path((path, *key), self.budgets[path], self.points[path] * ratio)
 
     def _must_materialize(self, node: UOp, contexts: set[ReadContext]) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
@@ -291,12 +303,18 @@ class _Fusion:
                 found[node] = frozenset({node})
                 self.leaves[node] = 1
                 continue
-            own = {node} if node.op in EXPENSIVE else ()
-            leaves = frozenset(own).union(*(found[x] for x in node.src))
-            weights = (1 if x in self.materialized else MAX_RECOMPUTED_LEAVES for x in leaves)
-            self.leaves[node] = sum(weights)
-            # more of them make no difference
-            found[node] = frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
+            is_expensive = node.op in EXPENSIVE
+            if len(node.src) == 1 and not is_expensive:
+                found[node], self.leaves[node] = found[node.src[0]], self.leaves[node.src[0]]
+                continue
+            leaves = frozenset({node} if is_expensive else ())
+            leaves = leaves.union(*[found[x] for x in node.src])
+            expensive = len(leaves - self.materialized)
+            self.leaves[node] = len(leaves) + (MAX_RECOMPUTED_LEAVES - 1) * expensive
+            if len(leaves) > MAX_RECOMPUTED_LEAVES + 1:
+                # more of them make no difference
+                leaves = frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
+            found[node] = leaves
 
 
 def cast_growth(node: UOp) -> int:

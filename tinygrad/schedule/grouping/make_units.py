@@ -132,14 +132,15 @@ class UnitBuilder:
         """The tensor form of an expression: materialised values below it become PARAMs."""
         done: dict[UOp, UOp] = {}
         computed = {root, *self.inlined.get(root, ())}
-        for node in value.toposort(gate=lambda u: u in computed or u not in self.materialized):
-            if node in self.materialized and node not in computed:
+        stored = self.materialized
+        for node in value.toposort(gate=lambda u: u not in stored or u in computed):
+            if node in stored and node not in computed:
                 done[node] = self.leaf(node, params)
                 reads.append(node)
             elif node.op is Ops.COPY:
                 done[node] = done[node.src[0]]
             else:
-                done[node] = node.with_sources(tuple(done[x] for x in node.src))
+                done[node] = node.with_sources(tuple([done[x] for x in node.src]))
         return done[value]
 
     def leaf(self, node: UOp, params: dict[Slices, int]) -> UOp:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tinygrad.caches import cached_function
 from tinygrad.schedule.grouping.storage_map import max_elements
-from tinygrad.schedule.storage_views import is_storage, movement_base
+from tinygrad.schedule.storage_views import STORAGE, movement_base
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -23,13 +23,18 @@ MAX_SEGMENT_SIZE = MAX_KERNEL_SIZE // 2
 MIN_PART = MAX_SEGMENT_SIZE // 4
 """The size of a part that is worth a kernel of its own, where a segment is too large."""
 
+# values that need no memory
+NEVER_STORED = frozenset({Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND})
+
 WORK = {
+    **dict.fromkeys(Ops, 1),
     **dict.fromkeys((*GroupOp.Elementary, Ops.THREEFRY), 16),
     **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.POW), 32),
     **dict.fromkeys((Ops.IDIV, Ops.MOD), 4),
     Ops.REDUCE_AXIS: 8,
+    **dict.fromkeys((*GroupOp.Movement, *NEVER_STORED, *STORAGE), 0),
 }
-"""The instructions of the ops that take more than one."""
+"""The estimated instructions of one element of each op."""
 LOAD_SIZE = 2
 # movement that adds a condition to the loads below
 CONDITIONAL = frozenset({Ops.PAD, Ops.UNWINDOW})
@@ -37,20 +42,10 @@ CONDITION_SIZE = 2
 # movement with more elements than its source, of which each is computed
 MORE_POINTS = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
 
-# values that need no memory
-NEVER_STORED = frozenset({Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND})
-
-
-def work_of(node: UOp) -> int:
-    """The estimated instructions of one element of a node, without those of its sources."""
-    if node.op in GroupOp.Movement or node.op in NEVER_STORED or is_storage(node):
-        return 0
-    return WORK.get(node.op, 1)
-
 
 def size_of(node: UOp) -> int:
     """The estimated size of a node in a kernel: its instructions, and the conditions of loads."""
-    return CONDITION_SIZE if node.op in CONDITIONAL else work_of(node)
+    return CONDITION_SIZE if node.op in CONDITIONAL else WORK[node.op]
 
 
 @cached_function(4096)
@@ -68,7 +63,7 @@ def points_ratio(node: UOp) -> float:
     return 1.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Segment:
     """What one element of a node takes: `work` counts arithmetic, `size` instructions."""
 
@@ -111,7 +106,7 @@ class Segments:
         return found
 
     def _sum(self, node: UOp, sources: list[UOp]) -> Segment:
-        found = Segment(work_of(node), size_of(node))
+        found = Segment(WORK[node.op], size_of(node))
         ratio = points_ratio(node)
         if node.op is Ops.REDUCE_AXIS:
             found.work = ratio

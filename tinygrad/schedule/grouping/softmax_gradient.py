@@ -17,14 +17,15 @@ from tinygrad.uop.ops import UOp
 
 
 def reuse_products(sink: UOp) -> UOp:
-    """Rewrite all such sums below `sink`."""
+    """Rewrite all such sums below `sink`. Products and reductions alone are looked up as users."""
     nodes = sink.toposort()
     if not any(u.op in GroupOp.Exponential for u in nodes):
         return sink
     users: dict[UOp, list[UOp]] = {}
     for node in nodes:
-        for x in dict.fromkeys(node.src):
-            users.setdefault(x, []).append(node)
+        if node.op is Ops.MUL or node.op is Ops.REDUCE_AXIS:
+            for x in dict.fromkeys(node.src):
+                users.setdefault(x, []).append(node)
     table: dict[UOp, UOp] = {}
     for node in nodes:
         if node.op in GroupOp.Exponential:
@@ -97,7 +98,7 @@ def _output(
     pair = factors(gradient)
     assert pair is not None, "the gradient of the weights is a product"
     for values, upstream in (pair, pair[::-1]):
-        for product in users[values]:
+        for product in users.get(values, ()):
             for output in users.get(product, ()):
                 both = factors(output)
                 if both is None or values not in both or output.arg.axes != (key,):

@@ -21,6 +21,9 @@ Slices: TypeAlias = tuple[StorageSlice, ...]
 
 def max_elements(shape: tuple[sint, ...]) -> int:
     """The upper bound of the number of elements of a shape."""
+    found = prod(shape)
+    if type(found) is int:
+        return found
     return prod(d if isinstance(d, int) else int(d.vmax) for d in shape)
 
 

@@ -8,6 +8,9 @@ from tinygrad.schedule.execution_plan import StorageSlice, TransferItem
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
+# nodes with the memory of their first source
+_NAMES_SOURCE = GroupOp.Movement | {Ops.ASSIGN, Ops.AFTER, Ops.BUFFER_VIEW, Ops.MSELECT}
+
 
 @dataclass(eq=False)
 class Unit:
@@ -31,6 +34,6 @@ class Unit:
 
 def memory_of(node: UOp) -> UOp:
     """The materialised value whose memory holds a view, or a value that was assigned to one."""
-    while node.op in GroupOp.Movement | {*(Ops.ASSIGN, Ops.AFTER, Ops.BUFFER_VIEW, Ops.MSELECT)}:
+    while node.op in _NAMES_SOURCE:
         node = node.src[0]
     return node
