@@ -7,19 +7,19 @@ cycles. Invariant: afterwards the collector is enabled if it was before, whichev
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
-@contextmanager
-def no_garbage() -> Iterator[None]:
+class no_garbage:
     """In the block, Python's garbage collector is off: graphs have no cycles, and so many nodes
     that the search for cycles takes a quarter of the time.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
+
+    __slots__ = ("was_enabled",)
+
+    def __enter__(self) -> None:
+        self.was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self.was_enabled:
             gc.enable()

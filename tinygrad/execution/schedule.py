@@ -98,8 +98,7 @@ def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     key = (sink, Device.DEFAULT, settings, current_topology())
     found = plan_cache.get(key) if SCHEDULE_CACHE else None
     if found is None:
-        with no_garbage():
-            found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
+        found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
         plan_cache.put(key, found)
     return found
 
@@ -110,8 +109,9 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     wanted = list(dict.fromkeys(wanted))
     if not wanted:
         return Schedule([], {}, {})
-    canonical = canonicalize(UOp.sink(*wanted))
-    plan = get_plan(canonical.sink, len(canonical.buffers))
+    with no_garbage():
+        canonical = canonicalize(UOp.sink(*wanted))
+        plan = get_plan(canonical.sink, len(canonical.buffers))
     storage = [device_buffers(b) for b in canonical.buffers]
     storage += allocate_temporaries(plan)
     collectives: dict[CommInfo, Collective] = {}

@@ -31,8 +31,12 @@ def find_hazards(order: list[UOp], materialized: set[UOp]) -> set[UOp]:
 def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
     """Whether a work item, which writes an element of `target`, reads another of its memory."""
     memory = memory_of(target)
-    region = value.toposort(gate=lambda u: u not in materialized)
-    if not any(u in materialized and is_memory_of(u, memory) for u in region):
+    # the nodes that are computed from this memory
+    depends: set[UOp] = set()
+    for u in value.toposort(gate=lambda u: u not in materialized):
+        if is_memory_of(u, memory) if u in materialized else not depends.isdisjoint(u.src):
+            depends.add(u)
+    if value not in depends:
         return False
     own = tuple(
         UOp(Ops.RANGE, dtypes.index, (as_index(size),), RangeArg(i, AxisType.LOOP))
@@ -48,19 +52,18 @@ def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
             continue
         seen.add((node, index))
         if node in materialized:
-            if is_memory_of(node, memory):
-                if index is None:
-                    return True
-                if written is None:
-                    written = _position(target, own, memory)
-                if written is None or _position(node, index, memory) is not written:
-                    return True
+            if index is None:
+                return True
+            if written is None:
+                written = _position(target, own, memory)
+            if written is None or _position(node, index, memory) is not written:
+                return True
         elif node.op in GroupOp.Elementwise:
-            stack.extend((x, index) for x in node.src if x.shape)
+            stack.extend((x, index) for x in node.src if x in depends and x.shape)
         elif node.op in GroupOp.Movement and index is not None:
             stack.append((node.src[0], movement_index(node, index)[0]))
         else:
-            stack.extend((x, None) for x in node.src)
+            stack.extend((x, None) for x in node.src if x in depends)
     return False
 
 

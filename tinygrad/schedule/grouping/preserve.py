@@ -49,9 +49,12 @@ def _contents_of_sources(node: UOp, reads: dict[UOp, Contents]) -> Contents:
         return {}
     # an assignment does not read its target
     sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
+    contents = [reads[x] for x in sources if reads[x]]
+    if len(contents) == 1:
+        return contents[0]
     found: Contents = {}
-    for source in sources:
-        for memory, (first, last) in reads[source].items():
+    for content in contents:
+        for memory, (first, last) in content.items():
             low, high = found.get(memory, (first, last))
             found[memory] = (min(low, first), max(high, last))
     return found
@@ -72,6 +75,8 @@ def _contents_of(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> Con
 def _with_kept_sources(
     node: UOp, latest: dict[UOp, int], reads: dict[UOp, Contents], done: dict[UOp, UOp]
 ) -> UOp:
+    if not latest:
+        return node.with_sources(tuple([done[x] for x in node.src]))
     src = []
     for number, x in enumerate(node.src):
         is_read = number > 0 or node.op is not Ops.ASSIGN
