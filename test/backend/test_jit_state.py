@@ -654,6 +654,55 @@ def several_views_as_results(wrap: Wrap) -> list[Any]:
     return found
 
 
+def written_results(wrap: Wrap) -> list[Any]:
+    """The caller writes a result, a view that it returns too, or one of its own, and makes them
+    refer to other values; later results are views of each other nevertheless.
+    """
+
+    def square(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * x
+        return y, y[:1]
+
+    pair, found, other = wrap(square), [], numbers(7)
+    changes: tuple[Callable[[Tensor, Tensor], Any], ...] = (
+        lambda y, view: view.assign(view + 1),
+        lambda y, view: view.assign(view + 1).realize(),
+        lambda y, view: y[:].assign(y + 1),
+        lambda y, view: view.replace(other),
+        lambda y, view: y.replace(numbers(7, 8)),
+    )
+    for change in changes * 2:
+        for i in range(3):
+            y, view = pair(numbers(i, 4))
+        change(y, view)
+        y, view = pair(numbers(5, 4))
+        view *= 2
+        found.append((y.tolist(), pair(y)[0].tolist(), other.tolist()))
+    return found
+
+
+def equal_values_of_written_results(wrap: Wrap) -> list[Any]:
+    """Values equal to a returned view, which may be in memory of its own, outlive later calls."""
+
+    def before_and_after(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x + 1
+        x += 1
+        return y, y[:1]
+
+    found = []
+    for names in (None, ("CPU", "CPU:1")):
+        step = wrap(before_and_after)
+        for i in range(CALLS):
+            x = numbers(i, 4) if names is None else numbers(i, 4).shard(names, axis=0).realize()
+            y, view = step(x)
+            same = view * 1
+            step(y)
+            y, view = step(x)
+            view *= 3
+            found += [y.tolist(), view.tolist(), same]
+    return [x.tolist() if isinstance(x, Tensor) else x for x in found]
+
+
 def results_passed_back_and_written(wrap: Wrap) -> list[Any]:
     def step(x: Tensor) -> tuple[Tensor, Tensor]:
         x += 1
@@ -717,6 +766,8 @@ ALIASES = {
         of_an_argument,
         slices_of_sharded_arguments,
         several_views_as_results,
+        written_results,
+        equal_values_of_written_results,
         results_passed_back_and_written,
         views_of_arguments_change,
         views_in_memory_of_their_own,
@@ -726,6 +777,8 @@ ALIASES = {
         "of an argument",
         "sharded slices",
         "several results",
+        "written results",
+        "equal values of written results",
         "passed back",
         "other views",
         "sharded views",
@@ -761,17 +814,19 @@ def test_what_the_function_does_not_name_may_change() -> None:
 
 def test_kept_gradients_are_overwritten_without_a_copy() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True).realize()
+    b = Tensor([1.0, 2.0], requires_grad=True).realize()  # with a constant as gradient
 
     @TinyJit
     def backward(x: Tensor) -> Tensor:
-        w.grad = None
-        return (w * x).sum().backward()
+        w.grad = b.grad = None
+        return (w * x + b).sum().backward()
 
-    for i in range(3):
+    for i in range(CALLS):
         backward(numbers(i, 1))
-    first = id(w.grad)
+    first = id(w.grad), id(b.grad)
     backward(numbers(7, 1))
-    assert (id(w.grad), w.grad.tolist()) == (first, [7, 1])
+    assert (id(w.grad), id(b.grad)) == first
+    assert (w.grad.tolist(), b.grad.tolist()) == ([7, 1], [1, 1])
 
 
 def test_items_that_move_in_a_list_cannot_be_repeated() -> None:

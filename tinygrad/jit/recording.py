@@ -85,7 +85,7 @@ class Recording:
             return True
         return id(link.get_or_none()) in self._created
 
-    def has_created(self, x: Tensor) -> bool:
+    def has_created(self, x: TensorBase) -> bool:
         """Whether the function created a tensor."""
         return id(x) in self._created
 

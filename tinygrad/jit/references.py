@@ -13,6 +13,7 @@ from operator import attrgetter, is_
 from sys import getrefcount
 
 from tinygrad.storage.aliases import count_references
+from tinygrad.storage.views import view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -56,7 +57,7 @@ class KnownReferences:
 
 
 def _views_below(node: UOp) -> Iterator[UOp]:
-    """The views from a node down to the BUFFER that it reads, without that."""
-    while node.op is not Ops.BUFFER and node.src:
+    """The views from a node down to the BUFFER that it is a view of, without that."""
+    while node.op is not Ops.BUFFER and view_base(node).op is Ops.BUFFER:
         yield node
         node = node.src[0]

@@ -19,11 +19,13 @@ from tinygrad.device import Buffer, copy_buffer
 from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.jit.inputs import Inputs, tensors_in
 from tinygrad.jit.kept import Place
+from tinygrad.jit.lasting import LastingResult, restore_all
 from tinygrad.jit.made import CallTensors, Made, Templates, is_anew, value_key
 from tinygrad.jit.paths import Places
 from tinygrad.jit.recording import Recording
 from tinygrad.jit.references import FROM_A_LIST, KnownReferences
 from tinygrad.jit.substitution import Substitution
+from tinygrad.storage.aliases import aliases_of
 from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -36,7 +38,8 @@ class Outcome(Generic[R]):
     """The result of a captured call, its `places`, and `others` that it created and that live.
 
     `written` is the memory that its items write, without that of tensors that were there before,
-    and of results that are not kept. `before` are the ids of results that were there before.
+    and of results that are not kept. `before` are the ids of results that were there before,
+    `views_of_older` those of aliases of such tensors.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Outcome(Generic[R]):
         written: set[Buffer],
         captured: Inputs,
         before: Collection[int] = (),
+        views_of_older: Collection[int] = (),
     ) -> None:
         self._captured = captured
         self._written = written
@@ -89,9 +93,8 @@ class Outcome(Generic[R]):
         self.memory = {b.base or b for node in nodes for b in device_buffers(node)}
         """The memory that these tensors are in."""
         self._stand_ins = list(memory.values())
-        self._lasting = [
-            (x, x.uop) for x in results if self._templates.of(x) is x and id(x) not in before
-        ]
+        lasting = {id(x): x for x in results if self._templates.of(x) is x and id(x) not in before}
+        self._lasting = [LastingResult(x, id(x) not in views_of_older) for x in lasting.values()]
         self._latest: _Latest | None = None
         self.temporaries = written - self.memory
         """The memory whose content does not outlive a replay."""
@@ -117,7 +120,7 @@ class Outcome(Generic[R]):
 
     def references(self) -> Counter[UOp]:
         """How often this object refers to nodes of results."""
-        return Counter(node for _, node in self._lasting)
+        return sum((x.references() for x in self._lasting), Counter())
 
     def is_same(self, x: Tensor) -> bool:
         """Whether a tensor of the captured call is overwritten by replays, as far as it has memory
@@ -136,10 +139,7 @@ class Outcome(Generic[R]):
         """The result of the next call, and tensors in all places for it to fill. What earlier calls
         left there, and anything still refers to, is copied.
         """
-        for x, node in self._lasting:
-            if x.uop is not node:
-                # it was written, which the next call overwrites
-                x._refer_to(node)
+        restore_all(self._lasting)
         for place, value in self._same:
             place.put(value)
         stays = self._latest is not None and self._latest.is_unused()
@@ -181,7 +181,8 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     own = written - recording.known_memory(apart) - inputs.numbers.keys()
     others = recording.created([*results, *recording.left()])
     before = {id(x) for x in results if not recording.has_created(x)}
-    return Outcome(result, recording.places, others, own, inputs, before)
+    older = {id(x) for x in results if not all(map(recording.has_created, aliases_of(x)))}
+    return Outcome(result, recording.places, others, own, inputs, before, older)
 
 
 def _is_stored(value: Any) -> bool:

@@ -12,13 +12,25 @@ from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from tinygrad.storage.grad_mode import Leaf
-from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep, apply_steps, update_view
 
 T = TypeVar("T", bound=TensorBase)
+
+
+def alias_group(tensor: TensorBase) -> AliasGroup:
+    """The alias group of a tensor; a new one if it has none."""
+    if tensor._aliases is None:
+        tensor._aliases = AliasGroup(tensor.uop, tensor._number)
+    return tensor._aliases
+
+
+def aliases_of(tensor: TensorBase) -> list[TensorBase]:
+    """The live tensors that are aliases of this one, which is one of them."""
+    return [tensor] if tensor._aliases is None else tensor._aliases.live()
 
 
 def whole_value(tensor: TensorBase) -> UOp:
@@ -106,5 +118,4 @@ def count_references(tensors: Collection[TensorBase]) -> Counter[UOp]:
 
 def is_leaf(tensor: TensorBase) -> bool:
     """Whether a tensor is a leaf that requires a gradient, or a view of one."""
-    aliases = () if tensor._aliases is None else tensor._aliases.live()
-    return any(isinstance(x._requires_grad, Leaf) for x in (tensor, *aliases))
+    return any(isinstance(x._requires_grad, Leaf) for x in aliases_of(tensor))

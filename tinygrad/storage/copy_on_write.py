@@ -67,9 +67,17 @@ def copy_on_write(tensor: TensorBase, stays: bool = False) -> None:
 
     Unless it `stays`, `tensor` gets the copy instead if one of these is older, as arguments of a
     captured function are, or a leaf that requires a gradient: values that were computed from a leaf
-    have its gradient, so it stays in its memory.
+    have its gradient, so it stays in its memory. If it stays, the memory of its own that a view may
+    be in is copied too.
     """
-    base = view_base(whole_value(tensor))
+    memory = view_base(whole_value(tensor))
+    _copy_shared(tensor, memory, stays)
+    own = view_base(tensor.uop)
+    if stays and own is not memory:
+        _copy_shared(tensor, own, stays)
+
+
+def _copy_shared(tensor: TensorBase, base: UOp, stays: bool) -> None:
     if base not in _shared:
         return
     mine = tensor._aliases or tensor

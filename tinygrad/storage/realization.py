@@ -132,7 +132,7 @@ def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) 
     for owner in owners:
         copy_on_write(owner, stays=True)
     derive_again(memory)
-    readers = dict.fromkeys(find_readers(memory))
+    readers = dict.fromkeys(map(written_memory, find_readers(memory)))
     if readers:
         _compute(with_readers_of_overwritten(list(readers)))
     histories.overwritten(memory)

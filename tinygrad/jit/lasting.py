@@ -1,0 +1,80 @@
+"""Lasting results: tensors that each call of a captured function returns, overwritten by each.
+
+Input: the results of the captured call. Output: the same tensors before each replay. Invariant: a
+lasting result, and its aliases, are then over the memory that replays write, whatever the caller
+did to them: aliases in the captured call are aliases in each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tinygrad.storage.aliases import alias_group, is_apart, note_stored, set_whole
+from tinygrad.storage.copy_on_write import mark_shared
+from tinygrad.storage.realization import realize_readers
+from tinygrad.storage.views import is_in_memory, view_base
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import apply_steps
+
+
+class LastingResult:
+    """A tensor that each call returns, with its node and alias group of the captured call.
+
+    With `owns_value`, the function created all of its aliases.
+    """
+
+    def __init__(self, tensor: Tensor, owns_value: bool) -> None:
+        self._group = alias_group(tensor)
+        if owns_value and is_apart(tensor):
+            view = apply_steps(self._group.uop, tensor._steps)
+            if is_in_memory(view):
+                # it needs no memory of its own
+                tensor.uop = view
+        self.tensor = tensor
+        self._node = tensor.uop
+        self._steps = tensor._steps
+        self._whole = self._group.uop
+        self._owns_value = owns_value
+        bases = {view_base(node) for node in (self._node, self._whole)} if owns_value else set()
+        self.memory = [base for base in bases if base.op is Ops.BUFFER]
+        """The BUFFERs that it and its aliases are in, if these are its own."""
+
+    def references(self) -> Counter[UOp]:
+        """How often this object refers to each node."""
+        return Counter((self._node, self._whole, *self.memory))
+
+    def is_restored(self) -> bool:
+        """Whether the tensor is what it was in the captured call."""
+        x, group = self.tensor, self._group
+        return x.uop is self._node and x._aliases is group and group.uop is self._whole
+
+    def restore(self) -> None:
+        """Let the tensor and its aliases be what they were in the captured call."""
+        x, group = self.tensor, self._group
+        x._aliases, x._steps = group, self._steps
+        if self._owns_value and group.uop is not self._whole:
+            set_whole(x, self._whole)
+        is_same = group.uop is self._whole
+        x.uop = self._node if is_same else apply_steps(group.uop, self._steps)
+        for memory in self.memory:
+            mark_shared(memory)
+        note_stored(x)
+
+
+def restore_all(results: Sequence[LastingResult]) -> None:
+    """Restore all results. Other tensors in their memory, and lazy values that read it, keep its
+    content.
+    """
+    moved = [x for x in results if not x.is_restored()]
+    if not moved:
+        return
+    for x in moved:
+        x.restore()
+    realize_readers({node for x in moved for node in x.memory}, [x.tensor for x in moved])
+    for x in results:
+        # equal results share memory
+        if not x.is_restored():
+            x.restore()
