@@ -54,8 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def left_out(cases: list[pytest.Function], stride: int) -> list[pytest.Function]:
     """The cases outside the sample.
 
-    The sample is every `stride`-th case and, for each parameter value that these miss, its first.
+    The sample is every `stride`-th case and, of tests with several parameters, the first case of
+    each value that these miss.
     """
+    if len(cases[0].callspec.params) == 1:
+        return [case for position, case in enumerate(cases) if position % stride]
     values = [{(name, id(x)) for name, x in case.callspec.params.items()} for case in cases]
     seen = set().union(*values[::stride])
     rest = []
