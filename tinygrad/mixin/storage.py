@@ -155,9 +155,9 @@ class StorageMixin(CreationMixin):
     def _fitted(self, value: UOp) -> UOp:
         """`value` with the shape and dtype of this tensor."""
         own, given = self.shape, value.shape
-        lacking = len(own) - len(given)
-        if lacking < 0 or not all(
-            (isinstance(b, int) and b == 1) or same_size(a, b) for a, b in zip(own[lacking:], given)
+        leading = len(own) - len(given)
+        if leading < 0 or not all(
+            (isinstance(b, int) and b == 1) or same_size(a, b) for a, b in zip(own[leading:], given)
         ):
             raise ArgumentError(
                 f"assign: a value of shape {given} does not broadcast to {own}; reshape it first"

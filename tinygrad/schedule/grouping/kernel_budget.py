@@ -1,8 +1,8 @@
 """The bounds within which a kernel computes values again rather than reading them from memory.
 
 Input: the segments that are fused into a kernel. Output: whether there is room for another one.
-Invariant: the work of a kernel is at most `MAX_WORK_RATIO` times that of computing each value once,
-and its size at most `MAX_KERNEL_SIZE`.
+Invariant: a kernel does at most `MAX_WORK_RATIO` times the arithmetic that it would do without
+recomputation, and its size is at most `MAX_KERNEL_SIZE`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, Segment
 
 MAX_WORK_RATIO = 2
-"""The work of a kernel, relative to computing each of its values once."""
+"""The most arithmetic of a kernel, relative to that without recomputation."""
 
 
 class Cost(NamedTuple):
