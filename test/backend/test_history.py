@@ -169,6 +169,7 @@ def assert_equal_gradients(found: list[Any], expected: list[Any]) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=64 * np.finfo(b.dtype).eps * size)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_looking_everywhere_changes_no_gradient(program: Program, name: str) -> None:

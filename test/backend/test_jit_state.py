@@ -546,6 +546,7 @@ KEPT: list[Callable[[Wrap], list[Any]]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "program",
     [pytest.param(p, id=p.__name__) for p in [*FOUND, *KEPT]]

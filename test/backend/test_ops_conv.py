@@ -354,6 +354,7 @@ WINOGRAD_CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", WINOGRAD_CASES)
 def test_winograd_and_its_gradients_equal_the_direct_form(name: str) -> None:
     options = dict(WINOGRAD_CASES[name])

@@ -65,14 +65,14 @@ def test_qr(shape: tuple[int, ...]) -> None:
     assert_qr(arrays([shape])[0])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_svd(shape: tuple[int, ...], full: bool) -> None:
     assert_svd(arrays([shape])[0], full)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_factorizations_of_special_matrices(name: str) -> None:
     a = SPECIAL[name].astype(np.float32)
@@ -80,6 +80,7 @@ def test_factorizations_of_special_matrices(name: str) -> None:
     assert_svd(a, True)
 
 
+@pytest.mark.slow
 def test_factorizations_of_float64_of_integers_and_of_views() -> None:
     a = arrays([(4, 3)])[0].astype(np.float64)
     q, r = Tensor(a).qr()

@@ -247,6 +247,7 @@ def test_transposed_access() -> None:
 # ---- reductions ----
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "dtype", [*dtypes.ints, dtypes.bool, dtypes.float32, dtypes.float64], ids=str
 )

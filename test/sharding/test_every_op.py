@@ -147,7 +147,7 @@ def test_23_indexing(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(INDEXING[name], [array(8, 12)], [layout])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("count", [4, 3])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", IMAGES)

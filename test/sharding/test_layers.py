@@ -126,7 +126,7 @@ def test_rows_of_a_sharded_table_have_the_layout_of_their_index(
     assert kinds is None or moved(result) == kinds
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_with_sharded_heads(heads: int, is_causal: bool) -> None:

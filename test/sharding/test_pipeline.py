@@ -153,6 +153,7 @@ def test_14_the_forward_pass_of_gpipe_takes_eleven_ticks() -> None:
     assert forward == [True] * 11 + [False] * 11
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (2, 1), (3, 2), (2, 4)])
 def test_any_numbers_of_stages_and_microbatches(
@@ -320,6 +321,7 @@ def test_15_a_pipeline_of_tensor_parallel_stages(spec: P) -> None:
     assert_trained_as_on_one_device(stages, [Megatron(0), Megatron(2)], loss)
 
 
+@pytest.mark.slow
 def test_microbatches_of_a_sharded_batch_are_sliced_without_communication() -> None:
     mesh = Mesh(GRID, ("pp", "dp"), DEVICES)
     layouts = [stage.sharding(P("dp")) for stage in mesh.split("pp")]
@@ -444,6 +446,7 @@ def words() -> tuple[Tensor, Tensor]:
     return Tensor(rng.integers(0, 96, 32)), Tensor(rng.integers(0, 96, 32))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("places", "copies"),
     [

@@ -245,6 +245,7 @@ def attention_arrays(dim: int) -> list[Any]:
 SHARDED_HEADS = [REPLICATED, COLUMNS, COLUMNS, COLUMNS, ROWS]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("heads", [4, 8])
 def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
     forward, training, _ = traffic(attention(heads), attention_arrays(heads * 8), SHARDED_HEADS)

@@ -44,7 +44,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
 def test_convolution_along_a_sharded_axis(options: dict[str, Any], layout: Sharding) -> None:
@@ -170,7 +170,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_22_uneven_sizes(name: str, rows: int) -> None:

@@ -77,6 +77,7 @@ def losses(
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("make", [SGD, Adam], ids=["SGD", "Adam"])
 def test_data_parallel_training_has_the_losses_of_one_device(make: Any) -> None:
     alone = losses(("CPU",), lambda params: make(params, lr=0.01))
@@ -107,6 +108,7 @@ class MixedLinear:
         return (x.cast("bfloat16") @ self.weight.cast("bfloat16").T).cast("float32")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("jit", [False, True])
 def test_accumulated_gradients_are_all_reduced_once(jit: bool) -> None:
     def trained(layout: Any, keep: bool) -> tuple[list[Array], dict[str, int]]:
