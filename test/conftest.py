@@ -47,17 +47,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         cases = [item for item in group if isinstance(item, pytest.Function)]
         if cases and (mark := cases[0].get_closest_marker("sample")) is not None:
-            for case in left_out(cases, *mark.args):
+            for case in left_out(cases, *mark.args, **mark.kwargs):
                 case.add_marker(pytest.mark.slow)
 
 
-def left_out(cases: list[pytest.Function], stride: int) -> list[pytest.Function]:
+def left_out(
+    cases: list[pytest.Function], stride: int, values: bool = True
+) -> list[pytest.Function]:
     """The cases outside the sample.
 
     The sample is every `stride`-th case and, of tests with several parameters, the first case of
-    each value that these miss.
+    each value that these miss, unless `values` is false.
     """
-    if len(cases[0].callspec.params) == 1:
+    if len(cases[0].callspec.params) == 1 or not values:
         return [case for position, case in enumerate(cases) if position % stride]
     values = [{(name, id(x)) for name, x in case.callspec.params.items()} for case in cases]
     seen = set().union(*values[::stride])

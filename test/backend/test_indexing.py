@@ -190,7 +190,7 @@ MASKS = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(5, values=False)
 @pytest.mark.parametrize("index", MASKS)
 @pytest.mark.parametrize("device", [None, Sharding(("CPU:1", "CPU:2"), 0)])
 def test_masks_select_and_write_as_in_numpy(index: tuple[Any, ...], device: Any) -> None:
@@ -389,7 +389,7 @@ STEPPED = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(7, values=False)
 @pytest.mark.parametrize("index", STEPPED, ids=str)
 @pytest.mark.parametrize(
     "place", ["CPU", Sharding(("CPU", "CPU:1")), Sharding(("CPU", "CPU:1"), 0)], ids=str

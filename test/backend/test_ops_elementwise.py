@@ -151,7 +151,7 @@ KEEPS_INTEGERS = {"abs", "ceil", "floor", "neg", "relu", "round", "sign", "squar
 KEEPS_INTEGERS |= {"hardtanh", "relu6"}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_integers_and_bools(name: str) -> None:
     # inside the domain of every function

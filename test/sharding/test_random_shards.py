@@ -96,6 +96,7 @@ class Program:
             np.testing.assert_array_equal(x.tensor.numpy(), x.array)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_only_shards_see_writes_to_a_tensor(seed: int) -> None:
     program = Program(seed)

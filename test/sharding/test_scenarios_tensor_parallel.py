@@ -256,6 +256,7 @@ def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
     assert sent(moved(placed(array(2, 5, 32), on(2)).reshape(2, 5, 8, 4).transpose(1, 2) * 2)) == {}
 
 
+@pytest.mark.slow
 def test_19_six_heads_on_four_devices() -> None:
     forward, _, _ = traffic(attention(6), attention_arrays(48), SHARDED_HEADS)
     # 12 columns are one and a half heads: q, k and v are resharded by all-to-alls

@@ -109,6 +109,7 @@ ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 }
 
 
+@pytest.mark.sample(3, values=False)
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 @pytest.mark.parametrize("rows", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_interpolation_along_a_sharded_axis_exchanges_the_halo_rows_of_its_block(
@@ -170,7 +171,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(7, values=False)
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_22_uneven_sizes(name: str, rows: int) -> None:
@@ -228,6 +229,7 @@ def test_22_an_uneven_layout_does_not_refine_the_mesh_but_keeps_its_blocks() -> 
     assert moved(x.reshape(3, 3, 4)) == {}
 
 
+@pytest.mark.slow
 def test_22_an_uneven_number_of_heads_is_sharded_by_whole_heads() -> None:
     def attended(x: Tensor) -> Tensor:
         return (x.reshape(2, 3, 6, 4).softmax(-1) * 2).reshape(2, 3, 24)
