@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tinygrad.allocator import DEFAULT_SPEC, Allocation, Allocator, BufferSpec, OutOfMemoryError
 from tinygrad.dtype import DType, dtypes
 from tinygrad.measure import GlobalCounters
+from tinygrad.renderer.target import LaunchShape, Target
 from tinygrad.settings import requested_device
 from tinygrad.sharding import Sharding
 from tinygrad.uop.device_value import is_file, use_default_device
@@ -57,21 +58,25 @@ class LoadedProgram(Protocol):
     def __call__(
         self,
         *buffers: Buffer,
-        grid: int,
+        launch: LaunchShape,
         values: tuple[int, ...] = (),
         wait: bool = False,
     ) -> float | None:
-        """Runs the kernel over [0, grid). Returns its time in seconds if `wait`."""
+        """Runs the kernel on its device, on all work items of a shape without Variables.
+
+        Returns its time in seconds if `wait`.
+        """
 
 
 class Compiled:
     """An open device: allocator, compiler and loader of kernels.
 
-    `renderer` names the renderer of kernel source, "" if the device runs no kernels. `threads` is
-    the number of threads that share the work items of a kernel. `dtypes` are those that kernels
-    support. `is_host_source` marks host data that is copied to devices: such copies are not traffic
-    between devices. Without `keeps_data`, the device discards writes. `replay` creates a native
-    replay of recorded kernels, if the device supports it.
+    `target` describes the machine that its kernels are generated for, None if it runs none.
+    `dtypes` are those that kernels support. A loaded program belongs to the device, unless all
+    devices of the kind share their programs (`shares_programs`). `is_host_source` marks host data
+    that is copied to devices: such copies are not traffic between devices. Without `keeps_data`,
+    the device discards writes. `replay` creates a native replay of recorded kernels, if the device
+    supports it.
     """
 
     def __init__(
@@ -79,25 +84,42 @@ class Compiled:
         device: str,
         allocator: Allocator,
         *,
-        renderer: str = "",
+        target: Target | None = None,
         compiler: Callable[[str, bool], bytes] | None = None,
         runtime: Callable[[str, bytes], LoadedProgram] | None = None,
         replay: Callable[[], Any] | None = None,
         dtypes: frozenset[DType] = frozenset(),
-        threads: int = 1,
+        shares_programs: bool = False,
         is_host_source: bool = False,
         keeps_data: bool = True,
     ) -> None:
         self.device = device
         self.allocator = allocator
-        self.renderer = renderer
         self.replay = replay
         self.dtypes = dtypes
-        self.threads = threads
+        self.shares_programs = shares_programs
         self.is_host_source = is_host_source
         self.keeps_data = keeps_data
+        self._target = target
         self._compiler = compiler
         self._runtime = runtime
+
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether the device computes; others only hold data."""
+        return self._target is not None
+
+    @property
+    def target(self) -> Target:
+        """The machine that kernels are generated for. Raises DeviceError if it runs none."""
+        if self._target is None:
+            raise DeviceError(f"{self.device} runs no kernels; move the tensor with .to('CPU')")
+        return self._target
+
+    @property
+    def renderer(self) -> str:
+        """The dialect of its kernels, "" if it runs none."""
+        return "" if self._target is None else self._target.dialect
 
     def compile(self, source: str, is_vectorized: bool = False) -> bytes:
         """Compiles a kernel, or reads it from the disk cache. Raises CompileError.
@@ -207,7 +229,7 @@ class _Registry:
         if kind in PATH_DEVICES:
             return False
         try:
-            return self[kind].renderer != ""
+            return self[kind].runs_kernels
         except DeviceError:
             return False
 

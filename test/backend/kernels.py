@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy
 
@@ -13,6 +14,7 @@ from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import ProgramSpec, Renderer
 from tinygrad.renderer.cstyle import CRenderer
+from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.runtime.support.c_compiler import compile_c
 from tinygrad.runtime.support.llvm import Flags, emit_object, link
@@ -59,9 +61,9 @@ class Runner:
     """
 
     def __init__(self, kernel: UOp, renderer: Renderer | None = None) -> None:
-        renderer = renderer or LLVMRenderer()
+        renderer = renderer or LLVMRenderer(host_target())
         if not CPU_LLVM:
-            renderer = CRenderer(renderer.vector_bytes, threads=renderer.threads)
+            renderer = CRenderer(replace(renderer.target, dialect="c"))
         start = time.perf_counter()
         self.program: ProgramSpec = get_program(kernel, renderer)
         self.python_s = time.perf_counter() - start
@@ -87,7 +89,7 @@ class Runner:
         )
         names = [v.arg[0] for v in self.program.variables]
         integers = (ctypes.c_int64 * max(1, len(names)))(*[(values or {})[n] for n in names])
-        grid = sym_infer(self.program.grid, values or {})
+        grid = sym_infer(self.program.launch.grid, values or {})
         edges = [grid * i // parts for i in range(parts + 1)]
         for begin, end in itertools.pairwise(edges):
             if begin < end:

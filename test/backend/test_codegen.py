@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +16,7 @@ from tinygrad.codegen import get_program
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.optimize import contraction, footprint, micro_kernel, streaming
 from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
@@ -30,11 +34,13 @@ def check(
     parts: int = 3,
     vector_bytes: int | None = None,
     threads: int | None = None,
+    **machine: Any,
 ) -> Runner:
     """Runs a kernel, and compares all arrays with those of the oracle."""
     expected = {slot: array.copy() for slot, array in arrays.items()}
     interpret(kernel, expected, values)
-    runner = Runner(kernel, LLVMRenderer(vector_bytes, threads=threads))
+    target = host_target("llvm", vector_bytes, threads=threads)
+    runner = Runner(kernel, LLVMRenderer(replace(target, **machine)))
     assert not any("plain loops" in x for x in runner.program.applied)
     runner(arrays, values, parts)
     for slot, array in arrays.items():
@@ -322,7 +328,7 @@ def test_without_heuristics_loops_stay_loops() -> None:
     with Context(NOOPT=1):
         runner = check(matmul(20, 30, 40), matmul_arrays(20, 30, 40))
     assert runner.program.applied == ()
-    assert runner.program.grid == 1
+    assert runner.program.launch.grid == 1
     assert "x float>" not in runner.program.source
 
 
@@ -469,7 +475,8 @@ def test_a_grid_has_work_items_for_every_thread_of_the_renderer() -> None:
     right = buffer(2, 512 * 512).index(k * 512 + j).load()
     product = (left * right).reduce(k, arg=Ops.ADD)
     kernel = sink(buffer(0, 512 * 512).index(i * 512 + j).store(product, i, j))
-    grids = {n: get_program(kernel, LLVMRenderer(32, threads=n)).grid for n in (2, 16, 64)}
+    renderers = {n: LLVMRenderer(host_target("llvm", 32, threads=n)) for n in (2, 16, 64)}
+    grids = {n: get_program(kernel, x).launch.items for n, x in renderers.items()}
     assert all(grid >= n for n, grid in grids.items())
     assert grids[2] < grids[64]
 
@@ -642,5 +649,4 @@ def test_random_contractions(case: tuple[UOp, Arrays], vector_bytes: int, panel_
         patch.setattr(micro_kernel, "MAX_PANEL_BYTES", panel_bytes)
         patch.setattr(micro_kernel, "MAX_ACCUMULATOR_BYTES", 4 * panel_bytes)
         patch.setattr(footprint, "MIN_REUSE", 0)
-        patch.setattr(LLVMRenderer, "parallel_work", 1)
-        check(kernel, arrays, tolerance=2e-3, vector_bytes=vector_bytes)
+        check(kernel, arrays, tolerance=2e-3, vector_bytes=vector_bytes, parallel_work=1)

@@ -16,6 +16,7 @@ import pytest
 from tinygrad import diskcache
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
 from tinygrad.dtype import dtypes
+from tinygrad.renderer import LaunchShape
 from tinygrad.runtime.cpu import CPUProgram
 from tinygrad.runtime.support import c_compiler, llvm, native
 from tinygrad.runtime.support.replay import Replay
@@ -98,8 +99,8 @@ def test_unloaded_kernels_leak_no_memory():
 def test_a_kernel_runs_over_its_grid(compiled: bytes):
     program = CPUProgram("add", compiled)
     data = integers(1000)
-    assert program(data, grid=600, values=(5,)) is None
-    elapsed = program(data, grid=1, values=(2,), wait=True)
+    assert program(data, launch=LaunchShape(600), values=(5,)) is None
+    elapsed = program(data, launch=LaunchShape(1), values=(2,), wait=True)
     assert elapsed is not None and elapsed > 0
     assert data.numpy().tolist() == [7] + [5] * 599 + [0] * 400
 
@@ -172,7 +173,7 @@ define void @k(ptr %buffers, ptr %values, i64 %begin, i64 %end) {
 """
     data = Buffer("CPU", 32, dtypes.uint8).allocate()
     data.copyin(memoryview(struct.pack("4d", 3.0, 0.0, 0.0, 0.0)))
-    CPUProgram("k", llvm.compile_llvm(source))(data, grid=1, values=(8,))
+    CPUProgram("k", llvm.compile_llvm(source))(data, launch=LaunchShape(1), values=(8,))
     raw = data.numpy().tobytes()
     assert struct.unpack("d", raw[:8]) == (8.0,)
     assert struct.unpack("f", raw[8:12]) == (10.0,)
@@ -205,7 +206,7 @@ def test_a_damaged_cache_entry_is_recompiled(empty_cache: Path, damage: bytes | 
         path.write_bytes(path.read_bytes()[:-7] if damage is None else damage)
     assert llvm.compile_llvm(ADD_IR) == code
     data = integers(3)
-    add_program()(data, grid=3, values=(1,))
+    add_program()(data, launch=LaunchShape(3), values=(1,))
     assert data.numpy().tolist() == [1, 1, 1]
 
 
@@ -489,9 +490,9 @@ def test_kernels_can_be_unloaded_while_others_run():
     data = integers(100)
     kept = add_program()
     for number in itertools.count():
-        CPUProgram("add", llvm.compile_llvm(ADD_IR))(data, grid=100, values=(1,))
+        CPUProgram("add", llvm.compile_llvm(ADD_IR))(data, launch=LaunchShape(100), values=(1,))
         if number == 50:
             break
     gc.collect()
-    kept(data, grid=100, values=(1,))
+    kept(data, launch=LaunchShape(100), values=(1,))
     assert data.numpy().tolist() == [52] * 100

@@ -13,7 +13,8 @@ import pytest
 
 from test.backend.kernel_counts import array, kernels, tensor
 from tinygrad import GlobalCounters, Tensor, Variable, dtypes
-from tinygrad.execution.realize import BufferCopy, ExecItem, run_schedule
+from tinygrad.device import Device
+from tinygrad.execution.realize import BufferCopy, ExecItem, compiled_kernels, run_schedule
 from tinygrad.settings import Context
 from tinygrad.uop.ops import Ops
 
@@ -384,6 +385,29 @@ def test_a_schedule_can_be_run_item_by_item() -> None:
         item.lower()
         item.run()
     np.testing.assert_allclose(y.numpy(), array(4, 4).sum(1) + 1, rtol=1e-5)
+
+
+def test_a_kernel_is_compiled_once_and_loaded_on_each_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("NULL:5", "NULL:6")
+    loaded: list[str] = []
+    ran: list[str] = []
+
+    def load(device: str, name: str, code: bytes) -> Callable[..., None]:
+        loaded.append(device)
+        return lambda *buffers, **shape: ran.append(device)
+
+    for name in names:
+        monkeypatch.setattr(Device[name], "shares_programs", False)
+        monkeypatch.setattr(Device[name], "_runtime", functools.partial(load, name))
+    before = len(compiled_kernels)
+    for _ in range(2):
+        for name in names:
+            Tensor.empty(19, 31, device=name).sin().sum(1).realize()
+    assert loaded == list(names), "once on each device"
+    assert ran == [*names, *names], "each launch runs the program of its own device"
+    assert len(compiled_kernels) == before + 1
 
 
 def test_items_show_kernel_and_buffers() -> None:

@@ -15,6 +15,8 @@ from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
 from tinygrad.renderer.cstyle.cuda import CUDA_PRELUDE
+from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.renderer.host_cpu import host_target
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 def run(kernel: UOp, output: Array, *inputs: Array, in_c: bool, **values: int) -> Array:
     """The contents of `output`, slot 0, after a kernel; inputs are the slots from 1 on."""
-    runner = Runner(kernel, CRenderer() if in_c else None)
+    runner = Runner(kernel, CRenderer(host_target("c")) if in_c else None)
     result = output.copy()
     runner({0: result, **{i + 1: x.copy() for i, x in enumerate(inputs)}}, values)
     return result
@@ -111,7 +113,7 @@ def test_binary_operations(dtype: DType) -> None:
     arrays = {}
     for in_c in (True, False):
         found = {n: x.copy() for n, x in enumerate(expected)}
-        runner = Runner(sink(*stores), CRenderer() if in_c else None)
+        runner = Runner(sink(*stores), CRenderer(host_target("c")) if in_c else None)
         runner({**found, 100: a.copy(), 101: b.copy()})
         arrays[in_c] = found
     for n, op in enumerate(operations):
@@ -147,7 +149,7 @@ def test_casts_between_all_types() -> None:
             value = buffer(100, N, source).index(i).load().cast(target)
             stores.append(buffer(n, N, target).index(i).store(value, i))
         results = []
-        for renderer in (CRenderer(), None):
+        for renderer in (CRenderer(host_target("c")), None):
             found = {n: empty(target) for n, target in enumerate(TYPES)}
             Runner(sink(*stores), renderer)({**found, 100: x.copy()})
             results.append(found)
@@ -288,7 +290,7 @@ def test_several_nests_and_a_symbolic_size() -> None:
     )
     x = values_of(dtypes.float32, 1)
     found = []
-    for renderer in (CRenderer(), None):
+    for renderer in (CRenderer(host_target("c")), None):
         arrays = {0: empty(dtypes.float32), 1: empty(dtypes.float32), 2: x.copy()}
         Runner(sink(first, second), renderer)(arrays, {"size": 33})
         found.append(arrays)
@@ -320,7 +322,7 @@ void kernel(void **buffers, const long long *values, long long begin, long long 
 
 def test_text_of_a_small_kernel() -> None:
     kernel = elementwise(lambda x: x * 2 + 0.1, dtypes.float32, size=8)
-    assert get_program(kernel, CRenderer(vector_bytes=16)).source == GOLDEN
+    assert get_program(kernel, CRenderer(host_target("c", 16))).source == GOLDEN
 
 
 GOLDEN_CUDA = """\
@@ -336,7 +338,8 @@ extern "C" __global__ void kernel(float *__restrict__ data0, const float *__rest
 
 def test_text_of_a_cuda_kernel() -> None:
     kernel = elementwise(lambda x: x + 1, dtypes.float32, size=100_000)
-    assert get_program(kernel, CUDARenderer()).source == CUDA_PRELUDE + GOLDEN_CUDA
+    source = get_program(kernel, CUDARenderer(nvidia_target("sm_80"))).source
+    assert source == CUDA_PRELUDE + GOLDEN_CUDA
 
 
 def everything(x: UOp, y: UOp) -> UOp:
@@ -350,7 +353,8 @@ def everything(x: UOp, y: UOp) -> UOp:
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str)
 def test_cuda_kernels_compile(dtype: DType) -> None:
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    source = get_program(elementwise(everything, dtype, dtype), CUDARenderer()).source
+    renderer = CUDARenderer(nvidia_target("sm_80"))
+    source = get_program(elementwise(everything, dtype, dtype), renderer).source
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     (result,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
@@ -362,7 +366,7 @@ def test_cuda_kernels_compile(dtype: DType) -> None:
 def test_missing_operation_is_an_error_that_names_it() -> None:
     x = variable("x", dtypes.float32)
     with pytest.raises(NotImplementedError, match="SIN of dtypes.float"):
-        CRenderer().render("kernel", [x, x.sin()])
+        CRenderer(host_target("c")).render("kernel", [x, x.sin()])
 
 
 def test_every_float_literal_is_exact() -> None:

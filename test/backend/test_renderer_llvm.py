@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from test.backend.kernels import Build, Runner, buffer, sink
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
-from tinygrad.renderer import find_renderer, parameters
+from tinygrad.renderer import Target, find_renderer, parameters
+from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.llvm.types import cast_steps, literal, value_type
 from tinygrad.uop import GroupOp, Ops
@@ -48,7 +50,7 @@ def test_only_floats_of_unknown_range_are_saturated() -> None:
         i = Build().loops(64)[0]
         value = buffer(1, 64, source).index(i).load()
         value = value.cast(dtypes.float32).cast(target) if shift is None else value << shift
-        return get_program(elementwise(value, i, 64), LLVMRenderer(64)).source
+        return get_program(elementwise(value, i, 64), LLVMRenderer(host_target("llvm", 64))).source
 
     assert "fcmp" not in text(dtypes.uint8, dtypes.int32)
     assert "fcmp" not in text(dtypes.int16, dtypes.int16)
@@ -147,7 +149,7 @@ def test_a_program_lists_the_slots_that_it_reads_and_writes() -> None:
     n = 16
     (i,) = Build().loops(n)
     value = buffer(7, n).index(i).load() + buffer(3, n).index(i).load()
-    program = get_program(sink(buffer(5, n).index(i).store(value, i)), LLVMRenderer())
+    program = get_program(sink(buffer(5, n).index(i).store(value, i)), LLVMRenderer(host_target()))
     assert (program.slots, program.outputs, program.inputs) == ((3, 5, 7), (5,), (3, 7))
     estimates = program.estimates
     assert (estimates.flops, estimates.loaded_bytes, estimates.stored_bytes) == (n, 8 * n, 4 * n)
@@ -158,16 +160,21 @@ def test_parameters_are_sorted_by_slot() -> None:
     assert [u.arg for u in parameters(pointers)[0]] == [0, 2]
 
 
-def test_renderers_are_found_by_name() -> None:
-    assert find_renderer("llvm", threads=1).name == "llvm"
-    assert find_renderer("c", threads=1).name == "c"
+def test_renderers_are_found_by_dialect() -> None:
+    assert find_renderer(Target("llvm")).name == "llvm"
+    assert find_renderer(Target("c")).name == "c"
     with pytest.raises(ValueError, match="no renderer called 'fortran'"):
-        find_renderer("fortran", threads=1)
+        find_renderer(Target("fortran"))
 
 
-def test_a_renderer_is_made_once_for_each_number_of_threads() -> None:
-    assert find_renderer("llvm", threads=2) is find_renderer("llvm", threads=2)
-    assert [find_renderer("llvm", threads=n).threads for n in (1, 2)] == [1, 2]
+def test_equal_targets_have_one_renderer_and_different_ones_have_their_own() -> None:
+    target = host_target("llvm", 32, threads=2)
+    assert find_renderer(target) is find_renderer(replace(target))
+    assert hash(target) == hash(replace(target))
+    for change in ({"threads": 3}, {"shared_bytes": 64}, {"dtypes": frozenset([dtypes.int32])}):
+        other = find_renderer(replace(target, **change))
+        assert other is not find_renderer(target) and other.target != target
+    assert find_renderer(replace(target, dtypes=frozenset([dtypes.int32]))).dtypes == {dtypes.int32}
 
 
 def test_a_renderer_declares_missing_arithmetic() -> None:

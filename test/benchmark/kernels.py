@@ -262,7 +262,8 @@ def measure(case: Case) -> str:
         *[arrays[slot].ctypes.data for slot in program.slots]
     )
     address, pool = runner.code[program.name], worker_pool()
-    ours = median_s(lambda: pool.launch(address, pointers, (ctypes.c_int64 * 1)(), program.grid))
+    values, items = (ctypes.c_int64 * 1)(), program.launch.items
+    ours = median_s(lambda: pool.launch(address, pointers, values, items))
     inputs = [torch.from_numpy(arrays[s]) for s in sorted(arrays) if s]
     with torch.no_grad():
         expected = case.torch(*inputs).numpy().reshape(case.sizes[0])

@@ -12,7 +12,7 @@ import pytest
 
 from test.backend.kernels import Build, buffer, flat_index, sink
 from tinygrad.codegen import get_program
-from tinygrad.renderer.host_cpu import AVX512_BYTES
+from tinygrad.renderer.host_cpu import AVX512_BYTES, host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -79,7 +79,7 @@ KERNELS: tuple[Callable[[], UOp], ...] = (add, row_sum, column_max, matmul, padd
 def render(build: Callable[[], UOp]) -> str:
     """The applied optimizations as comments, and the source."""
     # two threads, so that the grid does not depend on the machine
-    program = get_program(build(), LLVMRenderer(AVX512_BYTES, threads=2))
+    program = get_program(build(), LLVMRenderer(host_target("llvm", AVX512_BYTES, threads=2)))
     return "".join(f"; {note}\n" for note in program.applied) + program.source
 
 

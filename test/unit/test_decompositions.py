@@ -12,9 +12,11 @@ from tinygrad.codegen.decompose import decompositions
 from tinygrad.codegen.decompose.narrow_floats import FORMATS, NARROW, decode, encode
 from tinygrad.codegen.decompose.threefry import threefry
 from tinygrad.dtype import DType, dtypes, from_float32_array, to_float32_array, to_numpy_dtype
-from tinygrad.renderer import Renderer
+from tinygrad.renderer import Renderer, Target
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
+
+ANY = Target("")
 
 
 class Minimal(Renderer):
@@ -37,7 +39,7 @@ class NoDivision(Minimal):
 
 def decompose(expression: UOp, renderer: Renderer | None = None) -> UOp:
     """The decomposed expression, which has only operations and dtypes of the target."""
-    renderer = renderer or Minimal()
+    renderer = renderer or Minimal(ANY)
     result = decompositions.decompose(expression, renderer)
     for node in result.toposort():
         assert node.op not in GroupOp.ALU or node.op in renderer.operations, node.op
@@ -72,7 +74,7 @@ def test_float_operations_give_numpys_values(op: Ops, dtype: DType) -> None:
 
 def test_division_without_a_division() -> None:
     x, y = variable("x", dtypes.float32), variable("y", dtypes.float32)
-    expression = decompose(x.alu(Ops.FDIV, y).alu(Ops.SUB, y), NoDivision())
+    expression = decompose(x.alu(Ops.FDIV, y).alu(Ops.SUB, y), NoDivision(ANY))
     a, b = np.float32([1, -6, 10]), np.float32([4, 3, 8])
     np.testing.assert_allclose(evaluate(expression, x=a, y=b), a / b - b, rtol=1e-6)
 
@@ -98,7 +100,7 @@ def test_a_supported_operation_is_kept(op: Ops) -> None:
         operations = GroupOp.ALU
 
     expression = variable("x", dtypes.float32).alu(op)
-    assert decompositions.decompose(expression, Native()) is expression
+    assert decompositions.decompose(expression, Native(ANY)) is expression
 
 
 # ---- powers ----
@@ -324,7 +326,7 @@ def test_product_of_an_missing_dtype_is_rounded(dtype: DType) -> None:
 
 
 def test_supported_narrow_dtype_stays_in_memory_and_computes_in_float32() -> None:
-    sink = decompositions.decompose(kernel(dtypes.float16, lanes=4), Renderer())
+    sink = decompositions.decompose(kernel(dtypes.float16, lanes=4), Renderer(ANY))
     types = {u.op: u.dtype for u in sink.toposort()}
     assert types[Ops.LOAD] is dtypes.float16.vec(4)
     assert types[Ops.MUL] is types[Ops.ADD] is dtypes.float32.vec(4)
@@ -333,10 +335,10 @@ def test_supported_narrow_dtype_stays_in_memory_and_computes_in_float32() -> Non
 def test_exact_product_of_a_narrow_type_is_not_rounded_before_a_sum() -> None:
     x, y = variable("x", dtypes.float16), variable("y", dtypes.float16)
     total = variable("total", dtypes.float32)
-    result = decompositions.decompose(total + (x * y).cast(dtypes.float32), Renderer())
+    result = decompositions.decompose(total + (x * y).cast(dtypes.float32), Renderer(ANY))
     assert result is total + x.cast(dtypes.float32) * y.cast(dtypes.float32)
     rounded = (total * total).cast(dtypes.float16).cast(dtypes.float32)
-    assert decompositions.decompose(rounded, Renderer()) is rounded
+    assert decompositions.decompose(rounded, Renderer(ANY)) is rounded
 
 
 def test_conversions_between_missing_dtypes() -> None:

@@ -36,6 +36,7 @@ LAYERS = (
         "sharding",
     },
     {"uop"},
+    {"renderer.target"},
     {"device", "allocator", "dlpack"},
     {"renderer", "runtime"},
     {"schedule", "codegen", "gradient"},

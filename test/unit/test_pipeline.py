@@ -11,7 +11,7 @@ from tinygrad import Sharding, Tensor, dtypes
 from tinygrad.codegen import PASSES, get_linear
 from tinygrad.execution.realize import get_runner
 from tinygrad.execution.schedule import create_schedule
-from tinygrad.renderer import find_renderer
+from tinygrad.renderer import Target, find_renderer
 from tinygrad.schedule.execution_plan import PLAN, KernelItem
 from tinygrad.schedule.pipeline import STAGES, PlanOptions, lower_kernel, plan_graph
 from tinygrad.settings import Context
@@ -114,7 +114,7 @@ def test_observers_see_the_passes_of_a_graph_in_order() -> None:
 
 def test_debug_5_prints_the_passes_of_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     with Context(DEBUG=5):
-        get_linear(lower_kernel(row_sum("r_4")), find_renderer("llvm", 1))
+        get_linear(lower_kernel(row_sum("r_4")), find_renderer(Target("llvm")))
     printed = capsys.readouterr().out
     headings = [line for line in printed.splitlines() if line.startswith("r_4: ")]
     for step, heading in zip((*STAGES[3], *PASSES), headings, strict=True):

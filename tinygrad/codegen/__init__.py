@@ -26,7 +26,7 @@ from tinygrad.codegen.lower.vector_ranges import expand_vectors
 from tinygrad.codegen.optimize.loops import optimize_loops
 from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.helpers import to_function_name
-from tinygrad.renderer import ProgramSpec, Renderer, is_vectorized, parameters
+from tinygrad.renderer import LaunchShape, ProgramSpec, Renderer, is_vectorized, parameters
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
@@ -83,7 +83,7 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
         outputs=accessed_slots(linear, Ops.STORE),
         inputs=accessed_slots(linear, Ops.LOAD),
         variables=tuple(variables),
-        grid=_grid(linear),
+        launch=LaunchShape(_grid(linear)),
         estimates=estimate(kernel),
         applied=tuple(str(x) for x in _info(sink).applied),
     )

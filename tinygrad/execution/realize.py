@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.codegen import get_program
-from tinygrad.device import Buffer, Device, copy_buffer
+from tinygrad.device import Buffer, Device, LoadedProgram, copy_buffer
 from tinygrad.execution.capture import capturing
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters, dedup
@@ -29,15 +29,14 @@ from tinygrad.uop.ops import UOp, sym_infer
 
 
 class CompiledRunner:
-    """A kernel that is compiled and loaded for one kind of device."""
+    """A kernel that is compiled for one kind of device, and loaded on each device it ran on."""
 
     def __init__(self, spec: ProgramSpec, device: str) -> None:
         self.spec = spec
-        self.device = device
         opened = Device[device]
-        code = opened.compile(spec.source, spec.is_vectorized)
-        self.code_bytes = len(code)
-        self.program = opened.runtime(spec.name, code)
+        self.code = opened.compile(spec.source, spec.is_vectorized)
+        self.shared = opened.runtime(spec.name, self.code) if opened.shares_programs else None
+        self._loaded: dict[str, LoadedProgram] = {}
         self.variable_names = tuple(v.arg[0] for v in spec.variables)
 
     @property
@@ -45,17 +44,27 @@ class CompiledRunner:
         """The kernel's name for people."""
         return self.spec.name
 
+    def program(self, device: str) -> LoadedProgram:
+        """The kernel loaded on a device; one for all devices if they share programs."""
+        program = self.shared or self._loaded.get(device)
+        if program is None:
+            program = self._loaded[device] = Device[device].runtime(self.spec.name, self.code)
+        return program
+
     def grid(self, values: dict[str, int]) -> int:
         """The number of work items."""
-        return sym_infer(self.spec.grid, values)
+        return sym_infer(self.spec.launch.grid, values)
 
     def __call__(
-        self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool = False
+        self, device: str, buffers: Sequence[Buffer], values: dict[str, int], wait: bool = False
     ) -> float | None:
-        """Run with `buffers[i]` as PARAM number i; with `wait`, return the seconds it took."""
+        """Run on a device with `buffers[i]` as PARAM number i; with `wait`, return the seconds it
+        took.
+        """
         arguments = [buffers[slot] for slot in self.spec.slots]
         numbers = tuple(values[name] for name in self.variable_names)
-        return self.program(*arguments, grid=self.grid(values), values=numbers, wait=wait)
+        launch = self.spec.launch.resolve(values)
+        return self.program(device)(*arguments, launch=launch, values=numbers, wait=wait)
 
 
 LINKED_BYTES = 48 << 10
@@ -67,7 +76,7 @@ RunnerKey: TypeAlias = tuple[str, Renderer, int, UOp]
 def _runner_bytes(key: RunnerKey, runner: CompiledRunner) -> int:
     """An estimate of the bytes that a compiled kernel keeps."""
     nodes = len(key[3].toposort())
-    return LINKED_BYTES + len(runner.spec.source) + runner.code_bytes + nodes * NODE_BYTES
+    return LINKED_BYTES + len(runner.spec.source) + len(runner.code) + nodes * NODE_BYTES
 
 
 # Captured functions keep their kernels alive; any other is unloaded when it is dropped from here.
@@ -81,7 +90,7 @@ compiled_kernels: deque[str] = deque(maxlen=1 << 16)
 def get_runner(device: str, ast: UOp) -> CompiledRunner:
     """The compiled kernel of a tensor form, for all devices of the kind of `device`."""
     opened, kind = Device[device], device.partition(":")[0]
-    renderer = find_renderer(opened.renderer, opened.threads)
+    renderer = find_renderer(opened.target)
     key = (kind, renderer, NOOPT.value, ast)
     found = _runners.get(key)
     if found is None:
@@ -120,7 +129,7 @@ class ExecItem:
     def run(self, wait: bool = False) -> float | None:
         """Run the kernel; with `wait`, return the seconds it took."""
         runner = self.lower()
-        elapsed = runner(self.bufs, self.values, wait or DEBUG >= 2)
+        elapsed = runner(self.device, self.bufs, self.values, wait or DEBUG >= 2)
         self.count(elapsed)
         return elapsed
 

@@ -51,7 +51,7 @@ class NativeReplay:
             return self._native.make_copy(destination, source)
         runner = item.lower()
         return self._native.make_launch(
-            runner.program,
+            runner.program(item.device),
             [item.bufs[slot] for slot in runner.spec.slots],
             [self._number(name, item.values[name]) for name in runner.variable_names],
             grid=self._grid(item),
@@ -77,9 +77,9 @@ class NativeReplay:
         """The native variable of a kernel's grid."""
         runner = item.lower()
         grid = runner.grid(item.values)
-        if not isinstance(runner.spec.grid, UOp):
+        if not isinstance(runner.spec.launch.grid, UOp):
             return self._constant(grid)
-        known = (item.values[v.arg[0]] for v in runner.spec.grid.variables())
+        known = (item.values[v.arg[0]] for v in runner.spec.launch.grid.variables())
         key = (runner, *known)
         if key not in self._grids:
             self._grids[key] = (item, self._native.add_variable(grid))
@@ -89,7 +89,7 @@ class NativeReplay:
         """The maximum number of pieces that a kernel's grid is divided into; None for no limit."""
         if _work(item) <= SERIAL_WORK:
             return 1
-        grid = item.lower().spec.grid
+        grid = item.lower().spec.launch.grid
         return None if isinstance(grid, UOp) else grid
 
     def find_memory(self, buffers: Iterable[Buffer]) -> None:

@@ -17,12 +17,15 @@ from tinygrad.renderer.base import (
 )
 from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
 from tinygrad.renderer.llvm import LLVMRenderer
+from tinygrad.renderer.target import LaunchShape, Target
 
 __all__ = [
     "RENDERERS",
     "Estimates",
+    "LaunchShape",
     "ProgramSpec",
     "Renderer",
+    "Target",
     "find_renderer",
     "is_vectorized",
     "parameters",
@@ -37,12 +40,13 @@ RENDERERS: dict[str, type[Renderer]] = {
 
 
 @functools.cache
-def find_renderer(name: str, threads: int) -> Renderer:
-    """The renderer called `name`, for a device whose `threads` share the grid of a kernel.
+def find_renderer(target: Target) -> Renderer:
+    """The renderer of a target's dialect.
 
-    Equal arguments give the same object, so a cache of kernels may use the renderer as a key.
-    Raises ValueError for an unknown name.
+    Equal targets give the same object, so a cache of kernels may use the renderer as a key.
+    Raises ValueError for an unknown dialect.
     """
-    if name not in RENDERERS:
-        raise ValueError(f"there is no renderer called {name!r}; known are {', '.join(RENDERERS)}")
-    return RENDERERS[name](threads=threads)
+    if target.dialect not in RENDERERS:
+        known = ", ".join(RENDERERS)
+        raise ValueError(f"there is no renderer called {target.dialect!r}; known are {known}")
+    return RENDERERS[target.dialect](target)

@@ -32,6 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.target import LaunchShape, Target
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp, sint
 
@@ -63,41 +64,30 @@ class ProgramSpec:
     """Slots that the kernel loads from."""
     variables: tuple[UOp, ...]
     """The DEFINE_VARs, in the order of the `values` parameter."""
-    grid: sint = 1
-    """Number of independent work items; 1 without a grid."""
+    launch: LaunchShape
+    """The independent work items, one without a grid, and the threads of each."""
     estimates: Estimates = Estimates()
     applied: tuple[str, ...] = ()
     """The loop transformations that were applied, as text for DEBUG=3."""
 
 
 class Renderer:
-    """A target: its language, and the capabilities that code generation depends on.
+    """A language, and the machine that kernels in it are for.
 
-    Code generation reads these attributes, never the target's name.
+    Code generation reads these attributes and those of `target`, never a name.
     """
 
     name: str = ""
     dtypes: frozenset[DType] = frozenset(dtypes.all)
-    """Types that the target can load, store and convert."""
+    """Types that kernels load, store and convert: those of the language that the target has."""
     operations: frozenset[Ops] = GroupOp.ALU - GroupOp.Elementary - {Ops.THREEFRY, Ops.POW}
-    """ALU ops that the target can express; all others are decomposed into these."""
-    vector_bytes: int = 16
-    """Bytes of the widest vector worth using; 1 means no vectors."""
-    vector_registers: int = 16
-    """Vector registers, an upper bound for the accumulators and operands of a register tile."""
+    """ALU ops that the language can express; all others are decomposed into these."""
     has_shuffle: bool = False
     """Whether GEP may shuffle several lanes, given as a tuple."""
-    enough_items: int = 64
-    """Work items beyond which more do not balance the load better."""
-    parallel_work: int = 1 << 15
-    """Elementary steps below which a kernel runs as one work item: a launch would cost more."""
-    scratch_bytes: int = 0
-    """Upper bound of a kernel's DEFINE_LOCAL memory."""
-    threads: int = 1
-    """Threads that share a grid; a grid has a few work items for each."""
 
-    def __init__(self, *, threads: int = 1) -> None:
-        self.threads = threads
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.dtypes = type(self).dtypes & target.dtypes
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The source of the kernel `name`."""

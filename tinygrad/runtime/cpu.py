@@ -14,12 +14,14 @@ import time
 from tinygrad.allocator import Allocation
 from tinygrad.device import Buffer, Compiled
 from tinygrad.dtype import dtypes
+from tinygrad.renderer.host_cpu import host_target
+from tinygrad.renderer.target import LaunchShape
 from tinygrad.runtime.support.c_compiler import compile_c
 from tinygrad.runtime.support.host_memory import HostAllocator
 from tinygrad.runtime.support.llvm import DEFAULT_FLAGS, VECTORIZED_FLAGS, compile_llvm, link
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.runtime.support.worker_pool import worker_pool
-from tinygrad.settings import CPU_LLVM, thread_count
+from tinygrad.settings import CPU_LLVM
 
 
 class CPUAllocator(HostAllocator):
@@ -45,15 +47,15 @@ class CPUProgram:
     def __call__(
         self,
         *buffers: Buffer,
-        grid: int,
+        launch: LaunchShape,
         values: tuple[int, ...] = (),
         wait: bool = False,
     ) -> float | None:
-        """Runs the kernel over [0, grid). Returns its time in seconds if `wait`."""
+        """Runs the kernel. Returns its time in seconds if `wait`."""
         pointers = (ctypes.c_uint64 * len(buffers))(*[buffer.address for buffer in buffers])
         integers = (ctypes.c_int64 * len(values))(*values) if values else None
         start = time.perf_counter()
-        self._pool.launch(self.address, pointers, integers, grid)
+        self._pool.launch(self.address, pointers, integers, launch.items)
         return time.perf_counter() - start if wait else None
 
 
@@ -70,10 +72,10 @@ def open_device(name: str) -> Compiled:
     return Compiled(
         name,
         CPUAllocator(name),
-        renderer="llvm" if CPU_LLVM else "c",
+        target=host_target("llvm" if CPU_LLVM else "c"),
         compiler=_compile_llvm if CPU_LLVM else _compile_c,
         runtime=CPUProgram,
         replay=lambda: Replay(worker_pool()),
         dtypes=frozenset(dtypes.all),
-        threads=thread_count(),
+        shares_programs=True,
     )

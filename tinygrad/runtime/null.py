@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Compiled
 from tinygrad.dtype import dtypes
-from tinygrad.settings import thread_count
+from tinygrad.renderer.host_cpu import host_target
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
+    from tinygrad.renderer.target import LaunchShape
 
 
 class NullAllocator(Allocator):
@@ -39,7 +40,7 @@ class NullProgram:
     def __call__(
         self,
         *buffers: Buffer,
-        grid: int,
+        launch: LaunchShape,
         values: tuple[int, ...] = (),
         wait: bool = False,
     ) -> float | None:
@@ -51,10 +52,10 @@ def open_device(name: str) -> Compiled:
     return Compiled(
         name,
         NullAllocator(name, FreeLists(0)),
-        renderer="llvm",
+        target=host_target(),
         compiler=lambda source, _: source.encode(),
         runtime=NullProgram,
         dtypes=frozenset(dtypes.all),
-        threads=thread_count(),
+        shares_programs=True,
         keeps_data=False,
     )

@@ -82,7 +82,7 @@ class RandomGenerator:
         """
         if isinstance(device, Sharding):
             device = device.replicated()
-        elif not Device[device].renderer:
+        elif not Device[device].runs_kernels:
             device = Device.DEFAULT
         names = device.devices if isinstance(device, Sharding) else (device,)
         content = packed_words(self.advance(count))

@@ -107,7 +107,7 @@ class Blocks:
         """The rows of a block, fewer where there would be too few work items."""
         block = min(MAX_ROWS, rows)
         items = math.prod(map(extent, self.grid))
-        wanted = ITEMS_PER_THREAD * self.nest.renderer.threads
+        wanted = ITEMS_PER_THREAD * self.nest.renderer.target.threads
         while block >= 2 * MIN_ROWS and items * ceildiv(rows, block) < wanted:
             block //= 2
         return block

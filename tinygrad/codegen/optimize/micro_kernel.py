@@ -49,7 +49,7 @@ def tile_contraction(nest: Nest) -> bool:
     found = find_contraction(nest)
     if found is None:
         return False
-    if nest.renderer.vector_bytes < MIN_VECTOR_BYTES:
+    if nest.renderer.target.vector_bytes < MIN_VECTOR_BYTES:
         tile_scalars(nest, found)
         return True
     if tile_skinny_product(nest, found):
@@ -245,9 +245,9 @@ class _MicroKernel:
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
         """The loops of the grid, outermost first; rows may be split to get enough work items."""
-        if self.found.is_inner or self.nest.work() < 4 * self.nest.renderer.parallel_work:
+        if self.found.is_inner or self.nest.work() < 4 * self.nest.renderer.target.parallel_work:
             return []
-        threads = self.nest.renderer.threads
+        threads = self.nest.renderer.target.threads
         wanted = threads * (2 if self.outer_reduction else ITEMS_PER_THREAD)
         repacks = self.tiling.staged and not hoisted
         columns = [] if hoisted else loops.columns

@@ -116,11 +116,11 @@ class Nest:
 
     def grid_over(self, loops: Sequence[UOp]) -> None:
         """Make a grid of the first of some outermost loops, as many as give enough work items."""
-        if self.work() < self.renderer.parallel_work:
+        if self.work() < self.renderer.target.parallel_work:
             return
         chosen: list[UOp] = []
-        renderer, items = self.renderer, 1
-        wanted = max(renderer.enough_items, MIN_ITEMS_PER_THREAD * renderer.threads)
+        target, items = self.renderer.target, 1
+        wanted = max(target.enough_items, MIN_ITEMS_PER_THREAD * target.threads)
         for r in loops:
             if items >= wanted:
                 break

@@ -36,7 +36,7 @@ def tile_chain(nest: Nest) -> bool:
     nest.note(f"blocks of {blocks.rows} rows by {blocks.keys} keys")
     stores = blocked_reduction(blocks) if chain.softmax is None else online_softmax(blocks)
     nest.root = UOp.sink(*stores)
-    if work >= nest.renderer.parallel_work:
+    if work >= nest.renderer.target.parallel_work:
         nest.make_grid(blocks.grid)
     return True
 

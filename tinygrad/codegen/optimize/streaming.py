@@ -38,10 +38,10 @@ def stream_rows(nest: Nest) -> bool:
     column, row, step = found
     lanes = max_lanes(nest)
     itemsize = nest.stores[0].src[1].dtype.itemsize
-    width = ceildiv(extent(column), SLICES_PER_THREAD * nest.renderer.threads)
+    width = ceildiv(extent(column), SLICES_PER_THREAD * nest.renderer.target.threads)
     width = min(max(width, MIN_SLICE_BYTES // itemsize), MAX_SLICE_BYTES // itemsize)
     width = ceildiv(width, lanes) * lanes
-    if width * nest.renderer.threads > extent(column):
+    if width * nest.renderer.target.threads > extent(column):
         return False
     _, inside = nest.split(column, width, AxisType.LOOP, Fit.OVERLAP)
     vector, lane = nest.split(inside, lanes, AxisType.VECTOR, Fit.OVERLAP)

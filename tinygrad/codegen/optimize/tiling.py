@@ -136,8 +136,8 @@ class _Search:
         self.row_axes = self.by_contiguity(
             [r for r in found.axes[1 - side] if is_static(r) and r not in found.untiled]
         )
-        self.registers = renderer.vector_registers
-        self.max_lanes = renderer.vector_bytes // max(
+        self.registers = renderer.target.vector_registers
+        self.max_lanes = renderer.target.vector_bytes // max(
             found.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
         # staged rows are computed once, in vectors, before they are broadcast

@@ -53,7 +53,7 @@ def max_lanes(nest: Nest, axis: UOp | None = None) -> int:
         ),
         default=4,
     )
-    return max(1, nest.renderer.vector_bytes // max(widest, 2))
+    return max(1, nest.renderer.target.vector_bytes // max(widest, 2))
 
 
 def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:

@@ -23,10 +23,6 @@ class CUDARenderer(CStyleRenderer):
     """CUDA C++. A thread runs one work item; there are no vectors."""
 
     name = "cuda"
-    vector_bytes = 1
-    # threads are cheap to start, and hide each other's memory latency
-    enough_items = 1 << 20
-    parallel_work = 1
     functions: ClassVar[dict[Ops, str]] = {
         Ops.SQRT: "sqrt",
         Ops.EXP2: "exp2",

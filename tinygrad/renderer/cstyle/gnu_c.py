@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.writer import CWriter
-from tinygrad.renderer.host_cpu import (
-    SCRATCH_ALIGNMENT,
-    SCRATCH_BYTES,
-    host_vector_bytes,
-    vector_registers,
-)
-from tinygrad.settings import thread_count
+from tinygrad.renderer.host_cpu import SCRATCH_ALIGNMENT
 from tinygrad.uop.ops import UOp
 
 
 class CRenderer(CStyleRenderer):
-    """GNU C for the host CPU, or for one with vectors of `vector_bytes` and as many `threads`.
+    """GNU C for a CPU.
 
     The kernel is `void NAME(void **buffers, const long long *values, long long begin, long long
     end)`.
     """
 
     name = "c"
-    scratch_bytes = SCRATCH_BYTES
     register_qualifier = ""
     scratch_qualifier = f"_Alignas({SCRATCH_ALIGNMENT}) "
-
-    def __init__(self, vector_bytes: int | None = None, *, threads: int | None = None) -> None:
-        super().__init__(threads=threads or thread_count())
-        self.vector_bytes = vector_bytes or host_vector_bytes()
-        self.vector_registers = vector_registers(self.vector_bytes)
 
     def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
         first, last = "begin", "end"

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import Renderer, parameters
-from tinygrad.renderer.host_cpu import SCRATCH_BYTES, host_vector_bytes, vector_registers
 from tinygrad.renderer.llvm.arithmetic import (
     write_alu,
     write_bitcast,
@@ -25,24 +24,17 @@ from tinygrad.renderer.llvm.arithmetic import (
 from tinygrad.renderer.llvm.memory import write_array, write_index, write_load, write_store
 from tinygrad.renderer.llvm.types import SCALARS, literal, value_type
 from tinygrad.renderer.llvm.writer import Writer, grid_bounds
-from tinygrad.settings import thread_count
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 
 class LLVMRenderer(Renderer):
-    """The host CPU, or one with vectors of `vector_bytes` and as many `threads`."""
+    """LLVM IR for a CPU."""
 
     name = "llvm"
     # without bfloat16: instructions that convert to it flush subnormals, and few CPUs have them
     dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
     has_shuffle = True
-    scratch_bytes = SCRATCH_BYTES
-
-    def __init__(self, vector_bytes: int | None = None, *, threads: int | None = None) -> None:
-        super().__init__(threads=threads or thread_count())
-        self.vector_bytes = vector_bytes or host_vector_bytes()
-        self.vector_registers = vector_registers(self.vector_bytes)
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The text of the module."""
@@ -60,7 +52,7 @@ class LLVMRenderer(Renderer):
                 write_alu(writer, u)
             else:
                 raise NotImplementedError(f"LLVM IR cannot express {u.op.name}")
-        return _module(name, writer, pointers, variables, self.vector_bytes * 8)
+        return _module(name, writer, pointers, variables, self.target.vector_bytes * 8)
 
 
 def _module(

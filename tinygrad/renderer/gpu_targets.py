@@ -1,0 +1,38 @@
+"""GPUs as targets, by architecture; a runtime replaces what its driver knows better."""
+
+from __future__ import annotations
+
+import re
+
+from tinygrad.renderer.target import Target
+
+# shared memory that a block may ask for, in KiB, by compute capability (CUDA C++ Programming
+# Guide, technical specifications); those of later ones are the last that is known
+SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+ASYNC_COPY_CAPABILITY = 80
+
+
+def nvidia_target(architecture: str, units: int = 108) -> Target:
+    """An NVIDIA GPU of an architecture, as "sm_80" or "sm_90a", with so many multiprocessors."""
+    number = re.fullmatch(r"sm_(\d+)[af]?", architecture)
+    if number is None:
+        raise ValueError(f"{architecture!r} is not an architecture as sm_80 or sm_90a")
+    capability = int(number[1])
+    known = max((x for x in SHARED_KIB if x <= capability), default=min(SHARED_KIB))
+    return Target(
+        "cuda",
+        architecture,
+        # the renderer writes no vectors yet
+        vector_bytes=1,
+        vector_registers=0,
+        warp=32,
+        block_threads=1024,
+        grid_items=(1 << 31) - 1,
+        shared_bytes=SHARED_KIB[known] << 10,
+        registers=255,
+        units=units,
+        # threads are cheap to start, and hide each other's memory latency
+        enough_items=1 << 20,
+        parallel_work=1,
+        has_async_copy=capability >= ASYNC_COPY_CAPABILITY,
+    )

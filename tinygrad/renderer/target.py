@@ -1,0 +1,96 @@
+"""The machine that kernels are generated for, and the shape of a launch.
+
+A `Target` comes from an opened device, `Device[name].target`. Code generation asks it, never the
+name of a device. Equal targets have equal kernels, so a target is part of the key of every cache
+of kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from tinygrad.dtype import DType, dtypes
+from tinygrad.helpers import ceildiv
+from tinygrad.uop.ops import UOp, sint, sym_infer
+
+PACKED_ITEMS = 256
+"""Work items that share a block of a GPU's launch, where each has a single thread."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Properties of a machine that its kernels depend on. The defaults are those of a small CPU."""
+
+    dialect: str
+    """The name of the renderer."""
+    architecture: str = ""
+    """The instruction set as its compiler names it: "sm_90a", "gfx942"."""
+    dtypes: frozenset[DType] = frozenset(dtypes.all)
+    """The dtypes that the machine computes with or converts."""
+    threads: int = 1
+    """CPU threads that share a grid, which has a few work items for each; 1 on GPUs."""
+    vector_bytes: int = 16
+    """Bytes of the widest load worth using; 1 means no vectors."""
+    vector_registers: int = 16
+    """Vector registers, an upper bound for the accumulators and operands of a register tile."""
+    warp: int = 1
+    """Lanes that run in lockstep; 1 where a work item has a single thread."""
+    block_threads: int = 1
+    """Upper bound of the threads of a work item."""
+    grid_items: int = 1 << 62
+    """Upper bound of the work items of a launch."""
+    shared_bytes: int = 0
+    """Upper bound of the DEFINE_LOCAL memory of a work item."""
+    registers: int = 0
+    """32-bit registers of a thread before it spills; 0 where vector registers count."""
+    units: int = 1
+    """Multiprocessors of a GPU."""
+    enough_items: int = 64
+    """Work items beyond which more do not balance the load better."""
+    parallel_work: int = 1 << 15
+    """Elementary steps below which a kernel runs as one work item: a launch would cost more."""
+    has_async_copy: bool = False
+    """Whether threads may copy to shared memory and continue meanwhile."""
+
+    # computed once: targets are in the keys that each launch looks up
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.dialect, self.architecture, self.threads, self.vector_bytes))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """How many threads a kernel runs on: `grid` work items of `block` threads each.
+
+    `shared` are the bytes of shared memory that a work item is given at the launch.
+    """
+
+    grid: sint
+    block: int = 1
+    shared: int = 0
+
+    def resolve(self, values: dict[str, int]) -> LaunchShape:
+        """The shape for the values of its Variables, by name."""
+        if not isinstance(self.grid, UOp):
+            return self
+        return replace(self, grid=sym_infer(self.grid, values))
+
+    @property
+    def items(self) -> int:
+        """The number of work items of a resolved shape."""
+        assert isinstance(self.grid, int), "the grid is symbolic: resolve() it"
+        return self.grid
+
+    def blocks(self) -> tuple[int, int]:
+        """The thread blocks of a GPU's launch, and the threads of each.
+
+        Work items of a single thread share blocks: the kernel computes its number from both.
+        """
+        if self.block > 1:
+            return self.items, self.block
+        threads = max(min(self.items, PACKED_ITEMS), 1)
+        return ceildiv(self.items, threads), threads
