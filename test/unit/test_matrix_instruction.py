@@ -1,0 +1,104 @@
+"""The lane maps of matrix instructions."""
+
+import numpy as np
+import pytest
+
+from tinygrad import dtypes
+from tinygrad.renderer.matrix_instruction import (
+    APPLE,
+    CDNA,
+    NVIDIA,
+    RDNA3,
+    LaneMap,
+    MatrixInstruction,
+    matrix_instructions,
+    multiply_adds,
+)
+
+MULTIPLY_ADDS = (multiply_adds(dtypes.float32), multiply_adds(dtypes.float32, lanes=64))
+ALL = (*NVIDIA, *CDNA, *RDNA3, *APPLE, *MULTIPLY_ADDS)
+NAMES = [x.name or f"multiply_adds_{x.lanes}" for x in ALL]
+
+
+def held(lane_map: LaneMap) -> list[tuple[int, int]]:
+    """The elements of all registers of all lanes."""
+    lanes = range(1 << len(lane_map.lanes))
+    return [lane_map.position(x, r) for x in lanes for r in range(lane_map.count)]
+
+
+def emulate(x: MatrixInstruction, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """What the warp computes from its registers alone."""
+    shapes = (x.m, x.k), (x.k, x.n)
+    spread = [np.full(shape, np.nan) for shape in shapes]
+    for matrix, lane_map, into in zip((a, b), (x.a, x.b), spread, strict=True):
+        for lane in range(x.lanes):
+            for register in range(lane_map.count):
+                into[lane_map.position(lane, register)] = matrix[lane, register]
+    product = spread[0] @ spread[1]
+    return np.array(
+        [[c[i, r] + product[x.c.position(i, r)] for r in range(x.c.count)] for i in range(x.lanes)]
+    )
+
+
+@pytest.mark.parametrize("x", ALL, ids=NAMES)
+def test_every_element_is_held_and_each_of_c_by_one_register(x):
+    shapes = {"a": (x.m, x.k), "b": (x.k, x.n), "c": (x.m, x.n)}
+    for name, shape in shapes.items():
+        positions = held(getattr(x, name))
+        assert set(positions) == set(np.ndindex(shape)), name
+        copies = len(positions) // (shape[0] * shape[1])
+        assert all(positions.count(p) == copies for p in set(positions)), name
+        assert name != "c" or copies == 1
+
+
+@pytest.mark.parametrize("x", ALL, ids=NAMES)
+def test_registers_filled_by_the_maps_give_the_product(x):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.integers(-8, 8, s) for s in ((x.m, x.k), (x.k, x.n), (x.m, x.n)))
+    lanes = [
+        np.array(
+            [[m[f.position(i, r)] for r in range(f.count)] for i in range(x.lanes)], dtype=float
+        )
+        for m, f in ((a, x.a), (b, x.b), (c, x.c))
+    ]
+    result = emulate(x, *lanes)
+    expected = a @ b + c
+    for lane in range(x.lanes):
+        for register in range(x.c.count):
+            assert result[lane, register] == expected[x.c.position(lane, register)]
+
+
+def test_maps_are_those_of_the_vendors():
+    """A few formulas as the vendors write them, against the bits."""
+    f16, _, tf32 = NVIDIA
+    big, small = CDNA[0], CDNA[2]
+    for lane in range(32):
+        group, pair = lane // 4, lane % 4
+        for i in range(8):
+            row = group if i < 2 or 4 <= i < 6 else group + 8
+            assert f16.a.position(lane, i) == (row, pair * 2 + i % 2 + (8 if i >= 4 else 0))
+        for i in range(4):
+            assert f16.b.position(lane, i) == (pair * 2 + i % 2 + (8 if i >= 2 else 0), group)
+            assert f16.c.position(lane, i) == (group + 8 * (i >= 2), pair * 2 + i % 2)
+            assert tf32.a.position(lane, i) == (group + 8 * (i % 2), pair + 4 * (i >= 2))
+        for i in range(2):
+            assert tf32.b.position(lane, i) == (pair + 4 * i, group)
+        for i in range(8):
+            assert RDNA3[0].c.position(lane, i) == (2 * i + lane // 16, lane % 16)
+    for lane in range(64):
+        for i in range(4):
+            assert small.a.position(lane, i) == (lane % 16, 4 * (lane // 16) + i)
+            assert small.c.position(lane, i) == (4 * (lane // 16) + i, lane % 16)
+            assert big.b.position(lane, i) == (4 * (lane // 32) + i, lane % 32)
+        for i in range(16):
+            row = 8 * (i // 4) + 4 * (lane // 32) + i % 4
+            assert big.c.position(lane, i) == (row, lane % 32)
+
+
+def test_a_device_has_the_instructions_of_its_architecture():
+    assert matrix_instructions("cuda", "sm_90a") == NVIDIA
+    assert matrix_instructions("cuda", "sm_75") == ()
+    assert matrix_instructions("hip", "gfx942") == CDNA
+    assert matrix_instructions("hip", "gfx1100") == RDNA3
+    assert matrix_instructions("hip", "gfx1030") == ()
+    assert matrix_instructions("opencl", "") == ()

@@ -1,0 +1,210 @@
+"""Matrix instructions: a warp multiplies small matrices that its lanes hold in registers.
+
+A `MatrixInstruction` computes `c += a @ b` for `a` of shape `(m, k)`, `b` of shape `(k, n)` and `c`
+of shape `(m, n)`. Its lane maps tell which element each register of each lane holds. All of them
+are linear over the bits of the lane and of the register, so a map is a list of steps, one a bit.
+
+Sources of the maps: the PTX ISA (sections "Matrix Fragments for mma" and "wgmma"), AMD's ISA guides
+of CDNA3 and RDNA3 and its matrix instruction calculator. Metal does not specify the map of
+simdgroup matrices; the one here is what its hardware was observed to use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinygrad.dtype import DType, dtypes
+
+Step = tuple[int, int]
+"""What a bit adds to (row, column)."""
+
+
+@dataclass(frozen=True)
+class LaneMap:
+    """The element of a matrix that a register of a lane holds, by the bits of both numbers."""
+
+    lanes: tuple[Step, ...]
+    """The steps of the bits of the lane, the lowest first; (0, 0) where lanes hold copies."""
+    registers: tuple[Step, ...]
+    """The steps of the bits of the register."""
+
+    @property
+    def count(self) -> int:
+        """The number of registers of a lane, of one element each."""
+        return 1 << len(self.registers)
+
+    def position(self, lane: int, register: int) -> tuple[int, int]:
+        """The row and the column of the element."""
+        steps = [s for i, s in enumerate(self.lanes) if lane >> i & 1]
+        steps += [s for i, s in enumerate(self.registers) if register >> i & 1]
+        return sum(s[0] for s in steps), sum(s[1] for s in steps)
+
+    def contiguous(self, axis: int) -> int:
+        """The number of neighbouring registers that hold neighbours along an axis."""
+        count = 1
+        for step in self.registers:
+            if step[axis] != count or step[1 - axis]:
+                break
+            count *= 2
+        return count
+
+    def transposed(self) -> LaneMap:
+        """The map with rows and columns exchanged."""
+        return LaneMap(
+            tuple((column, row) for row, column in self.lanes),
+            tuple((column, row) for row, column in self.registers),
+        )
+
+
+@dataclass(frozen=True)
+class MatrixInstruction:
+    """An instruction, or a few multiply-adds of each lane, that a warp multiplies matrices with."""
+
+    name: str
+    """The function of the prelude; empty if lanes compute `c` by multiply-adds of their own."""
+    m: int
+    n: int
+    k: int
+    operand: DType
+    """The dtype of the elements of `a` and `b`."""
+    accumulator: DType
+    """The dtype of the elements of `c`."""
+    a: LaneMap
+    b: LaneMap
+    c: LaneMap
+    rounds_operands: bool = False
+    """Whether elements of the operands lose bits, so that a program has to ask for it."""
+    loads_matrices: bool = False
+    """Whether a warp can load 8x8 matrices of 16-bit elements, also transposed (ldmatrix)."""
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes of a warp."""
+        return 1 << len(self.c.lanes)
+
+    @property
+    def bits(self) -> DType:
+        """The dtype of the operands in shared memory and registers: integers for narrow floats."""
+        return dtypes.uint16 if self.operand.itemsize == 2 else self.operand
+
+
+# ---- NVIDIA, sm_80 and later: a quad of lanes shares a row of `c` ----
+
+_QUAD_ROWS = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+_MMA_C = LaneMap(_QUAD_ROWS, ((0, 1), (8, 0)))
+
+
+def _mma_m16n8k16(operand: DType, name: str) -> MatrixInstruction:
+    a = LaneMap(_QUAD_ROWS, ((0, 1), (8, 0), (0, 8)))
+    b = LaneMap(_QUAD_ROWS, ((0, 1), (0, 8))).transposed()
+    return MatrixInstruction(
+        name, 16, 8, 16, operand, dtypes.float32, a, b, _MMA_C, loads_matrices=True
+    )
+
+
+MMA_F16 = _mma_m16n8k16(dtypes.float16, "mma_m16n8k16_f16")
+MMA_BF16 = _mma_m16n8k16(dtypes.bfloat16, "mma_m16n8k16_bf16")
+
+_TF32_LANES = ((0, 1), (0, 2), (1, 0), (2, 0), (4, 0))
+MMA_TF32 = MatrixInstruction(
+    "mma_m16n8k8_tf32",
+    16,
+    8,
+    8,
+    dtypes.float32,
+    dtypes.float32,
+    LaneMap(_TF32_LANES, ((8, 0), (0, 4))),
+    LaneMap(_TF32_LANES, ((0, 4),)).transposed(),
+    _MMA_C,
+    rounds_operands=True,
+)
+
+
+# ---- AMD: MFMA of CDNA3, with 64 lanes, and WMMA of RDNA3, with 32 ----
+
+
+def _mfma(side: int, operand: DType, name: str) -> MatrixInstruction:
+    """A square MFMA: lanes along a side of the matrix, then along groups of four."""
+    along = tuple((1 << i, 0) for i in range(side.bit_length() - 1))
+    groups = 6 - len(along)
+    deep = tuple((0, 4 << i) for i in range(groups))
+    a = LaneMap((*along, *deep), ((0, 1), (0, 2)))
+    far = tuple((4 << (groups + i), 0) for i in range(len(along) - 2 - groups))
+    c = LaneMap(
+        (*((0, 1 << i) for i in range(len(along))), *((4 << i, 0) for i in range(groups))),
+        ((1, 0), (2, 0), *far),
+    )
+    k = 4 << groups
+    return MatrixInstruction(name, side, side, k, operand, dtypes.float32, a, a.transposed(), c)
+
+
+MFMA_F16_16 = _mfma(16, dtypes.float16, "mfma_16x16x16_f16")
+MFMA_BF16_16 = _mfma(16, dtypes.bfloat16, "mfma_16x16x16_bf16")
+MFMA_F16_32 = _mfma(32, dtypes.float16, "mfma_32x32x8_f16")
+MFMA_BF16_32 = _mfma(32, dtypes.bfloat16, "mfma_32x32x8_bf16")
+
+
+def _wmma(operand: DType, name: str) -> MatrixInstruction:
+    """Both halves of the warp hold all of `a` and `b`; they hold the even and the odd rows of `c`."""
+    rows = ((1, 0), (2, 0), (4, 0), (8, 0), (0, 0))
+    a = LaneMap(rows, ((0, 1), (0, 2), (0, 4), (0, 8)))
+    c = LaneMap(((0, 1), (0, 2), (0, 4), (0, 8), (1, 0)), ((2, 0), (4, 0), (8, 0)))
+    return MatrixInstruction(name, 16, 16, 16, operand, dtypes.float32, a, a.transposed(), c)
+
+
+WMMA_F16 = _wmma(dtypes.float16, "wmma_16x16x16_f16")
+WMMA_BF16 = _wmma(dtypes.bfloat16, "wmma_16x16x16_bf16")
+
+
+# ---- Apple: simdgroup matrices ----
+
+_SIMDGROUP = LaneMap(((0, 2), (1, 0), (2, 0), (0, 4), (4, 0)), ((0, 1),))
+
+
+def _simdgroup(operand: DType, name: str) -> MatrixInstruction:
+    return MatrixInstruction(
+        name, 8, 8, 8, operand, dtypes.float32, _SIMDGROUP, _SIMDGROUP, _SIMDGROUP
+    )
+
+
+SIMDGROUP_F32 = _simdgroup(dtypes.float32, "simdgroup_8x8x8_f32")
+SIMDGROUP_F16 = _simdgroup(dtypes.float16, "simdgroup_8x8x8_f16")
+SIMDGROUP_BF16 = _simdgroup(dtypes.bfloat16, "simdgroup_8x8x8_bf16")
+
+
+def multiply_adds(dtype: DType, lanes: int = 32) -> MatrixInstruction:
+    """Multiply-adds without a matrix instruction: a lane has 1 x 4 elements of `c` and 2 of k.
+
+    Eight lanes share a row of `a`, the others its columns of `b`, which shared memory broadcasts.
+    """
+    rows = tuple((1 << i, 0) for i in range(lanes.bit_length() - 4))
+    none = (0, 0)
+    return MatrixInstruction(
+        "",
+        lanes // 8,
+        32,
+        2,
+        dtype,
+        dtype,
+        LaneMap((none, none, none, *rows), ((0, 1),)),
+        LaneMap(((0, 4), (0, 8), (0, 16), *(none for _ in rows)), ((0, 1), (0, 2), (1, 0))),
+        LaneMap(((0, 4), (0, 8), (0, 16), *rows), ((0, 1), (0, 2))),
+    )
+
+
+NVIDIA = (MMA_F16, MMA_BF16, MMA_TF32)
+CDNA = (MFMA_F16_32, MFMA_BF16_32, MFMA_F16_16, MFMA_BF16_16)
+RDNA3 = (WMMA_F16, WMMA_BF16)
+APPLE = (SIMDGROUP_F32, SIMDGROUP_F16, SIMDGROUP_BF16)
+
+
+def matrix_instructions(dialect: str, architecture: str) -> tuple[MatrixInstruction, ...]:
+    """The matrix instructions of a device, the preferred ones first."""
+    if dialect == "cuda":
+        number = "".join(x for x in architecture if x.isdigit())
+        return NVIDIA if number and int(number) >= 80 else ()
+    if dialect == "hip":
+        if architecture in {"gfx940", "gfx941", "gfx942"}:
+            return CDNA
+        return RDNA3 if architecture.startswith("gfx11") else ()
+    return APPLE if dialect == "metal" else ()
