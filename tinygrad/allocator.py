@@ -251,6 +251,13 @@ class Allocator:
         """Copies bytes at `handle` to the host."""
         raise NotImplementedError(f"{self.device} cannot be read from")
 
+    def copy_from(self, handle: Any, source: Allocator, source_handle: Any, nbytes: int) -> bool:
+        """Copies bytes of another device's memory to `handle` without the host.
+
+        Returns False if it cannot; then the bytes go through the host.
+        """
+        return False
+
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any]:
         """Allocates memory. Returns its handle and owner. Raises MemoryError."""
         raise NotImplementedError(f"{self.device} has no memory of its own")

@@ -74,9 +74,8 @@ class Compiled:
     `target` describes the machine that its kernels are generated for, None if it runs none.
     `dtypes` are those that kernels support. A loaded program belongs to the device, unless all
     devices of the kind share their programs (`shares_programs`). `is_host_source` marks host data
-    that is copied to devices: such copies are not traffic between devices. Without `keeps_data`,
-    the device discards writes. `replay` creates a native replay of recorded kernels, if the device
-    supports it.
+    that is copied to devices: such copies are not traffic between devices. `replay` creates a
+    native replay of recorded kernels, if the device supports it.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class Compiled:
         dtypes: frozenset[DType] = frozenset(),
         shares_programs: bool = False,
         is_host_source: bool = False,
-        keeps_data: bool = True,
     ) -> None:
         self.device = device
         self.allocator = allocator
@@ -99,7 +97,6 @@ class Compiled:
         self.dtypes = dtypes
         self.shares_programs = shares_programs
         self.is_host_source = is_host_source
-        self.keeps_data = keeps_data
         self._target = target
         self._compiler = compiler
         self._runtime = runtime
@@ -501,9 +498,12 @@ def copy_buffer(destination: Buffer, source: Buffer) -> None:
         raise ValueError(f"cannot copy {source!r} to {destination!r}: their sizes differ in bytes")
     destination.ensure_allocated()
     to, origin = Device[destination.device], Device[source.device]
-    if to.allocator.addressable and not origin.allocator.addressable:
+    target, memory = to.allocator, origin.allocator
+    if memory.addressable:
+        destination.copyin(source.as_memoryview())
+    elif target.addressable:
         source.copyout(destination.as_memoryview())
-    elif to.keeps_data:
+    elif not target.copy_from(destination.handle, memory, source.handle, source.nbytes):
         destination.copyin(source.as_memoryview())
     crossed = destination.device != source.device
     if crossed and not to.is_host_source and not origin.is_host_source:

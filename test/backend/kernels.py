@@ -74,11 +74,11 @@ class Runner:
         else:
             code = emit_object(source, Flags(is_vectorized=self.program.is_vectorized))
         self.llvm_s = time.perf_counter() - start
-        self.code = link(code, self.program.name)
+        self.code = link(code, self.program.function)
         signature = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
         )
-        self.function: Callable[..., None] = signature(self.code[self.program.name])
+        self.function: Callable[..., None] = signature(self.code[self.program.function])
 
     def __call__(
         self, arrays: dict[int, numpy.ndarray], values: dict[str, int] | None = None, parts: int = 3

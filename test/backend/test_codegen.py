@@ -15,6 +15,7 @@ from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen import get_program
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.optimize import contraction, footprint, micro_kernel, streaming
+from tinygrad.codegen.optimize.nest import smallest_divisor
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer
@@ -479,6 +480,23 @@ def test_a_grid_has_work_items_for_every_thread_of_the_renderer() -> None:
     grids = {n: get_program(kernel, x).launch.items for n, x in renderers.items()}
     assert all(grid >= n for n, grid in grids.items())
     assert grids[2] < grids[64]
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 3000))
+def test_the_smallest_divisor_in_a_range_is_that_of_a_search(n: int, start: int, more: int) -> None:
+    stop = start + more
+    expected = next((d for d in range(start, stop) if n % d == 0), 0)
+    assert smallest_divisor(n, start, stop) == expected
+
+
+def test_a_grid_of_many_items_is_split_without_trying_all_sizes() -> None:
+    # 2^40 + 15 is a prime: a search of all sizes would take minutes
+    prime, wanted = (1 << 40) + 15, 1 << 41
+    b = Build()
+    i, j = b.loops(3, prime)
+    kernel = sink(buffer(0, 3 * prime).index(i * prime + j).store(1.0, i, j))
+    target = replace(host_target("llvm", 32, threads=1), enough_items=wanted, vector_bytes=1)
+    assert get_program(kernel, LLVMRenderer(target)).launch.items == 3 * prime
 
 
 def test_a_reduction_over_blocks_with_headers_is_vectorized() -> None:

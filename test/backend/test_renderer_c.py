@@ -17,6 +17,7 @@ from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
 from tinygrad.renderer.cstyle.cuda import CUDA_PRELUDE
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.host_cpu import host_target
+from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -306,7 +307,7 @@ GOLDEN = """\
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x4_mem __attribute__((vector_size(16), aligned(4), may_alias));
 static inline f32x4 f32x4_all(float x) { return (f32x4){x, x, x, x}; }
-static __attribute__((noinline)) void kernel_body(float *restrict data0, \
+static __attribute__((noinline)) void kernel__body(float *restrict data0, \
 const float *restrict data1, long long begin, long long end) {
   for (long long i1 = 0; i1 < 2; i1++) {
     long long v0 = i1 * 4;
@@ -314,10 +315,23 @@ const float *restrict data1, long long begin, long long end) {
     *(f32x4_mem *)(data0 + v0) = (v1 * f32x4_all(2.0f)) + f32x4_all(0.1f);
   }
 }
-void kernel(void **buffers, const long long *values, long long begin, long long end) {
-  kernel_body(buffers[0], buffers[1], begin, end);
+void kernel_(void **buffers, const long long *values, long long begin, long long end) {
+  kernel__body(buffers[0], buffers[1], begin, end);
 }
 """
+
+
+@pytest.mark.parametrize("name", ["double", "exp2", "kernel", "main", "2d", "a b", "r_2_3"])
+def test_functions_have_names_that_no_language_reserves(name: str) -> None:
+    stores = elementwise(lambda x: x + 1, dtypes.float32, size=8).src
+    for renderer in (CRenderer(host_target("c")), LLVMRenderer(host_target())):
+        runner = Runner(sink(*stores, name=name), renderer)
+        arrays = {0: np.zeros(8, "f4"), 1: np.arange(8, dtype="f4")}
+        runner(arrays)
+        np.testing.assert_array_equal(arrays[0], arrays[1] + 1)
+    cuda = get_program(sink(*stores, name=name), CUDARenderer(nvidia_target("sm_80")))
+    assert f"void {cuda.function}(" in cuda.source
+    assert (cuda.function == name) == (name == "r_2_3"), "names of the scheduler stay"
 
 
 def test_text_of_a_small_kernel() -> None:
@@ -326,7 +340,7 @@ def test_text_of_a_small_kernel() -> None:
 
 
 GOLDEN_CUDA = """\
-extern "C" __global__ void kernel(float *__restrict__ data0, const float *__restrict__ data1) {
+extern "C" __global__ void kernel_(float *__restrict__ data0, const float *__restrict__ data1) {
   long long item1 = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   if (0 <= item1 && item1 < 100000) {
     float v0 = data1[item1];

@@ -261,7 +261,7 @@ def measure(case: Case) -> str:
     pointers = (ctypes.c_uint64 * len(program.slots))(
         *[arrays[slot].ctypes.data for slot in program.slots]
     )
-    address, pool = runner.code[program.name], worker_pool()
+    address, pool = runner.code[program.function], worker_pool()
     values, items = (ctypes.c_int64 * 1)(), program.launch.items
     ours = median_s(lambda: pool.launch(address, pointers, values, items))
     inputs = [torch.from_numpy(arrays[s]) for s in sorted(arrays) if s]

@@ -263,9 +263,21 @@ def test_a_null_device_can_allocate_more_than_the_machine_has():
     assert Buffer("NULL", 3, dtypes.int32).allocate().numpy().tolist() == [0, 0, 0]
 
 
-def test_devices_with_separate_memory_copy_through_the_host(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("are_peers", [False, True])
+def test_devices_with_separate_memory_copy_through_the_host_unless_they_are_peers(
+    monkeypatch: pytest.MonkeyPatch, are_peers: bool
+):
+    through_host: list[str] = []
+
     class Remote(Allocator):
-        data = bytearray(4)
+        def __init__(self, device: str) -> None:
+            super().__init__(device)
+            self.data = bytearray(4)
+
+        def copy_from(self, handle: Any, source: Allocator, other: Any, nbytes: int) -> bool:
+            if are_peers and isinstance(source, Remote):
+                self.data[:] = source.data[:nbytes]
+            return are_peers
 
         def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[int, Any]:
             return 0, None
@@ -274,6 +286,7 @@ def test_devices_with_separate_memory_copy_through_the_host(monkeypatch: pytest.
             self.data[:] = source
 
         def copyout(self, destination: memoryview, handle: int) -> None:
+            through_host.append(self.device)
             destination[:] = self.data
 
     remotes = {name: Compiled(name, Remote(name)) for name in ("REMOTE", "REMOTE:1")}
@@ -285,6 +298,7 @@ def test_devices_with_separate_memory_copy_through_the_host(monkeypatch: pytest.
     first = Buffer("REMOTE", 4, dtypes.uint8).allocate().copyin(memoryview(b"abcd"))
     second = Buffer("REMOTE:1", 4, dtypes.uint8)
     copy_buffer(second, first)
+    assert through_host == ([] if are_peers else ["REMOTE"])
     assert bytes(second.as_memoryview()) == b"abcd"
     on_host = Buffer("CPU", 4, dtypes.uint8)
     copy_buffer(on_host, second)

@@ -73,11 +73,13 @@ def _run(kernel: UOp, renderer: Renderer) -> tuple[UOp, list[UOp]]:
 def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
     """The source text of a kernel graph, and how to call it."""
     sink, linear = get_linear(kernel, renderer)
-    name = to_function_name(_info(kernel).name)
+    name = _info(kernel).name
+    function = renderer.function_name(name)
     pointers, variables = parameters(linear)
     return ProgramSpec(
-        name=name,
-        source=renderer.render(name, linear),
+        name=to_function_name(name),
+        function=function,
+        source=renderer.render(function, linear),
         is_vectorized=is_vectorized(linear),
         slots=tuple(int(u.arg) for u in pointers),
         outputs=accessed_slots(linear, Ops.STORE),

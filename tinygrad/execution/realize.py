@@ -35,7 +35,7 @@ class CompiledRunner:
         self.spec = spec
         opened = Device[device]
         self.code = opened.compile(spec.source, spec.is_vectorized)
-        self.shared = opened.runtime(spec.name, self.code) if opened.shares_programs else None
+        self.shared = opened.runtime(spec.function, self.code) if opened.shares_programs else None
         self._loaded: dict[str, LoadedProgram] = {}
         self.variable_names = tuple(v.arg[0] for v in spec.variables)
 
@@ -48,7 +48,7 @@ class CompiledRunner:
         """The kernel loaded on a device; one for all devices if they share programs."""
         program = self.shared or self._loaded.get(device)
         if program is None:
-            program = self._loaded[device] = Device[device].runtime(self.spec.name, self.code)
+            program = self._loaded[device] = Device[device].runtime(self.spec.function, self.code)
         return program
 
     def grid(self, values: dict[str, int]) -> int:

@@ -29,10 +29,12 @@ renderer walks it once and names every node that has a value.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.target import LaunchShape, Target
+from tinygrad.text import to_function_name
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp, sint
 
@@ -53,6 +55,8 @@ class ProgramSpec:
     """A kernel as source text, and how to compile and call it."""
 
     name: str
+    function: str
+    """The name of the kernel's function in the source, as `Renderer.function_name` gives it."""
     source: str = field(repr=False)
     is_vectorized: bool
     """Whether it has vectors, so that the compiler need not vectorize or hoist."""
@@ -82,6 +86,8 @@ class Renderer:
     """Types that kernels load, store and convert: those of the language that the target has."""
     operations: frozenset[Ops] = GroupOp.ALU - GroupOp.Elementary - {Ops.THREEFRY, Ops.POW}
     """ALU ops that the language can express; all others are decomposed into these."""
+    has_reserved_names: bool = False
+    """Whether a function cannot have any name: the language has keywords and functions."""
     has_shuffle: bool = False
     """Whether GEP may shuffle several lanes, given as a tuple."""
 
@@ -89,8 +95,21 @@ class Renderer:
         self.target = target
         self.dtypes = type(self).dtypes & target.dtypes
 
-    def render(self, name: str, linear: list[UOp]) -> str:
-        """The source of the kernel `name`."""
+    def function_name(self, name: str) -> str:
+        """An identifier for the function of a kernel called `name`.
+
+        No language reserves names with an underscore before a digit, as the scheduler gives them,
+        or at the end, which any other name is given.
+        """
+        text = to_function_name(name)
+        if text[:1].isdecimal():
+            text = f"_{text}"
+        if self.has_reserved_names and not re.search(r"_\d", text):
+            text = f"{text}_"
+        return text
+
+    def render(self, function: str, linear: list[UOp]) -> str:
+        """The source of a kernel, a function of that name."""
         raise NotImplementedError
 
 

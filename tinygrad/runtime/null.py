@@ -27,6 +27,9 @@ class NullAllocator(Allocator):
     def copyout(self, destination: memoryview, handle: int) -> None:
         destination[:] = bytes(destination.nbytes)
 
+    def copy_from(self, handle: int, source: Allocator, source_handle: Any, nbytes: int) -> bool:
+        return True
+
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[int, Any]:
         return 0, None
 
@@ -57,5 +60,4 @@ def open_device(name: str) -> Compiled:
         runtime=NullProgram,
         dtypes=frozenset(dtypes.all),
         shares_programs=True,
-        keeps_data=False,
     )

@@ -125,8 +125,9 @@ class Nest:
             if items >= wanted:
                 break
             missing = ceildiv(wanted, items)
-            steps = next((n for n in range(missing, 2 * missing) if extent(r) % n == 0), 0)
-            if chosen and is_static(r) and steps and extent(r) > steps:
+            can_split = bool(chosen) and is_static(r)
+            steps = smallest_divisor(extent(r), missing, 2 * missing) if can_split else 0
+            if steps and extent(r) > steps:
                 # the last loop of the grid is split, so that a work item has several of its steps
                 outer, _ = self.split(r, extent(r) // steps, AxisType.LOOP, Fit.BOUNDED)
                 assert outer is not None
@@ -135,6 +136,22 @@ class Nest:
             items *= extent(r)
         if items > 1:
             self.make_grid(chosen)
+
+
+def smallest_divisor(number: int, start: int, stop: int) -> int:
+    """The smallest divisor in [start, stop), 0 if there is none, in O(sqrt(number)) steps."""
+    root = math.isqrt(number)
+    for divisor in range(start, min(stop, root + 1)):
+        if number % divisor == 0:
+            return divisor
+    # the larger a divisor, the smaller its cofactor
+    for cofactor in range(number // max(start, root + 1), 0, -1):
+        divisor, rest = divmod(number, cofactor)
+        if divisor >= stop:
+            return 0
+        if not rest:
+            return divisor
+    return 0
 
 
 def points(ranges: frozenset[UOp]) -> int:

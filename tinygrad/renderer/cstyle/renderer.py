@@ -47,6 +47,7 @@ class CStyleRenderer(Renderer):
     functions: ClassVar[dict[Ops, str]] = {Ops.SQRT: "__builtin_sqrt"}
     operations = OPERATORS.union(functions)
     dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
+    has_reserved_names = True
     scratch_qualifier = ""
     register_qualifier = ""
 
