@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -84,7 +85,7 @@ def test_to_reaches_every_layout_and_one_device() -> None:
     value = array(8, 12)
     x = Tensor(value).shard(DEVICES, 0)
     assert x.to(DEVICES).device is REPLICATED
-    for target in [on(1), REPLICATED, on((1, 0), GRID), "CPU:2", Sharding(TWO, 1)]:
+    for target in [on(1), REPLICATED, on((1, 0), GRID), nth(2), Sharding(TWO, 1)]:
         there = x.to(target)
         assert there.device == target
         np.testing.assert_array_equal(there.numpy(), value)
@@ -92,8 +93,8 @@ def test_to_reaches_every_layout_and_one_device() -> None:
 
 def test_to_in_place() -> None:
     x = Tensor(array(8)).shard(DEVICES, 0)
-    x.to_("CPU:1")
-    assert x.device == "CPU:1"
+    x.to_(nth(1))
+    assert x.device == nth(1)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1,), ()])
@@ -154,7 +155,7 @@ def test_shard_like_takes_the_layout_of_another() -> None:
 
 
 def test_a_layout_of_one_device_works() -> None:
-    x = Tensor(array(4, 2)).shard(("CPU:1",), 0)
+    x = Tensor(array(4, 2)).shard((nth(1),), 0)
     np.testing.assert_array_equal((x + 1).numpy(), array(4, 2) + 1)
 
 
@@ -434,7 +435,7 @@ def test_random_numbers_do_not_depend_on_the_devices() -> None:
         Tensor.manual_seed(42)
         return [Tensor.rand(8, 4, device=device).numpy() for _ in range(3)]
 
-    alone = draw("CPU")
+    alone = draw(DEVICE)
     assert not np.array_equal(alone[0], alone[1])
     for device in (Sharding(TWO, 0), ROWS, on(1), REPLICATED, on((0, 1), GRID)):
         np.testing.assert_array_equal(draw(device), alone)
@@ -498,7 +499,7 @@ def test_random_numbers_advance_inside_the_jit() -> None:
         step = wrap(lambda x: (x + Tensor.rand(8, 4, device=device)).realize())
         return [step(placed(array(8, 4), device)).numpy() for _ in range(5)]
 
-    expected = run("CPU", lambda function: function)
+    expected = run(DEVICE, lambda function: function)
     assert not np.array_equal(expected[3], expected[4])
-    for device in ("CPU", ROWS):
+    for device in (DEVICE, ROWS):
         np.testing.assert_allclose(run(device, TinyJit), expected, rtol=1e-6)

@@ -6,6 +6,7 @@ import gc
 
 import pytest
 
+from test.devices import DEVICE
 from tinygrad import Context, GlobalCounters, Tensor, TinyJit
 from tinygrad.allocator import SLACK_BYTES
 from tinygrad.caches import LruTable, cache_bytes, cached_function, drop_caches
@@ -76,7 +77,7 @@ def test_memory_of_ever_new_sizes_is_given_back(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(FREE_LISTS, "_earlier_peak", 0)
     kept, used = GlobalCounters.mem_kept, GlobalCounters.mem_used
     for i in range(300):
-        Buffer("CPU", (1 << 20) + 4096 * i, dtypes.float32).allocate()
+        Buffer(DEVICE, (1 << 20) + 4096 * i, dtypes.float32).allocate()
         assert FREE_LISTS.nbytes <= max(SLACK_BYTES, in_use // 4 + (10 << 20))
         assert GlobalCounters.mem_kept - kept == FREE_LISTS.nbytes
         assert GlobalCounters.mem_used == used
@@ -108,5 +109,5 @@ def test_memory_errors_free_caches_first(monkeypatch: pytest.MonkeyPatch):
     (Tensor.ones(3).contiguous() + 2).realize()
     assert len(_runners) and len(plan_cache)
     with pytest.raises(MemoryError, match=r"cannot allocate .* kept for reuse, and all caches"):
-        Buffer("CPU", 1 << 60, dtypes.float32).allocate()
+        Buffer(DEVICE, 1 << 60, dtypes.float32).allocate()
     assert not len(_runners) and not len(plan_cache) and not FREE_LISTS.nbytes

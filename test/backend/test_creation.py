@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names, nth
 from tinygrad import Sharding, Tensor, dtypes
 
 
@@ -95,12 +96,12 @@ def test_triangles_drop_nan_and_pass_the_gradient_of_the_rest() -> None:
 
 
 def test_constants_on_devices_and_in_layouts() -> None:
-    layout = Sharding(("CPU", "CPU:1"), 0)
+    layout = Sharding(device_names(2), 0)
     x = Tensor.ones(4, 2, device=layout)
     assert x.device is layout
     assert x.zeros_like().device is layout
-    assert Tensor.arange(4, device="CPU:1").device == "CPU:1"
-    assert Tensor.eye(2, device="CPU:1").device == "CPU:1"
+    assert Tensor.arange(4, device=nth(1)).device == nth(1)
+    assert Tensor.eye(2, device=nth(1)).device == nth(1)
     # one row cannot be sharded, so it is replicated
     assert Tensor.ones(1, device=layout).device == layout.replicated()
 

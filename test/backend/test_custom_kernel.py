@@ -26,6 +26,7 @@ from test.backend.custom_kernels import (
     sum_and_product,
     sum_rows,
 )
+from test.devices import DEVICE
 from tinygrad import Context, Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.codegen import get_program
 from tinygrad.dtype import AddrSpace
@@ -270,7 +271,7 @@ def grids(kernel, *shapes: tuple[int, ...]) -> list[str]:
     """The grid sizes of a kernel on arrays of these shapes."""
     placeholders = tuple(UOp.placeholder(x, dtypes.float, i) for i, x in enumerate(shapes))
     lowered = lower_custom_kernel(kernel(*placeholders), "kernel", placeholders)
-    applied = get_program(lowered, find_renderer(replace(Device["CPU"].target, threads=2))).applied
+    applied = get_program(lowered, find_renderer(replace(Device[DEVICE].target, threads=2))).applied
     return [note for note in applied if note.startswith("grid")]
 
 

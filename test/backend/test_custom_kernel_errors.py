@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from test.backend.custom_kernels import add, increment, loop
+from test.devices import DEVICE, device_names, nth
 from tinygrad import Tensor, UOp, dtypes
 from tinygrad.schedule.kernel.custom_kernel import CustomKernelError
 from tinygrad.sharding import ShardingError
@@ -74,9 +75,9 @@ def test_errors_in_an_index_name_the_mistake():
 
 def test_tensors_of_a_kernel_must_share_a_device():
     x = Tensor.ones(4).contiguous()
-    with pytest.raises(ShardingError, match=r"live on CPU and CPU:1; bring"):
-        Tensor.custom_kernel(Tensor.empty(4), x, x.to("CPU:1"), fxn=add)
+    with pytest.raises(ShardingError, match=f"live on {DEVICE} and {nth(1)}; bring"):
+        Tensor.custom_kernel(Tensor.empty(4), x, x.to(nth(1)), fxn=add)
     with pytest.raises(TypeError, match="input 1 is 3, not a tensor"):
         Tensor.custom_kernel(Tensor.empty(4), 3, fxn=increment)
     with pytest.raises(ShardingError, match="are sharded"):
-        Tensor.custom_kernel(x.shard(("CPU", "CPU:1"), axis=0), fxn=increment)
+        Tensor.custom_kernel(x.shard(device_names(2), axis=0), fxn=increment)

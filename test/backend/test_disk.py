@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from test.devices import DEVICE, device_names, nth
 from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.device import Buffer, DeviceError
 from tinygrad.execution.capture import JitError
@@ -30,7 +31,7 @@ from tinygrad.schedule.kernel.custom_kernel import CustomKernelError
 from tinygrad.settings import Context
 from tinygrad.sharding import ShardingError
 
-TWO = ("CPU", "CPU:1")
+TWO = device_names(2)
 TEN = np.arange(10, dtype=np.uint8)
 
 
@@ -60,7 +61,7 @@ def content(path: Path, dtype: Any = np.uint8) -> list[Any]:
 def test_an_existing_file_is_read(path: Path) -> None:
     x = opened(path, 10)
     assert str(x.device) == f"DISK:{path}"
-    assert x.to("CPU").tolist() == x.tolist() == list(range(10))
+    assert x.to(DEVICE).tolist() == x.tolist() == list(range(10))
     assert opened(path, 4).tolist() == [0, 1, 2, 3]
 
 
@@ -138,13 +139,13 @@ def test_values_that_are_computed_from_a_file_are_on_the_default_device(
     expected = compute(Tensor(TEN))
     with Context(SPEC=2):
         found = compute(opened(path, 10)).realize()
-    assert found.device == "CPU"
+    assert found.device == DEVICE
     assert found.dtype == expected.dtype
     assert found.tolist() == expected.tolist()
     assert content(path) == list(range(10))
 
 
-@pytest.mark.parametrize("place", ["CPU:1", Sharding(TWO), Sharding(TWO, 0)], ids=str)
+@pytest.mark.parametrize("place", [nth(1), Sharding(TWO), Sharding(TWO, 0)], ids=str)
 def test_an_operand_in_a_file_goes_to_the_other_operand(path: Path, place: Any) -> None:
     x, y = opened(path, 10).reshape(2, 5), Tensor(TEN.reshape(2, 5)).to(place).realize()
     for found in (x + y, y + x, y + x[:, :1].expand(2, 5)):
@@ -156,7 +157,7 @@ def test_an_operand_in_a_file_goes_to_the_other_operand(path: Path, place: Any) 
     assert y.tolist() == TEN.reshape(2, 5)[::-1].tolist()
 
 
-@pytest.mark.parametrize("place", ["CPU:1", Sharding(TWO), Sharding(TWO, 0)], ids=str)
+@pytest.mark.parametrize("place", [nth(1), Sharding(TWO), Sharding(TWO, 0)], ids=str)
 def test_an_operand_in_a_file_is_cast_where_the_other_operand_is(path: Path, place: Any) -> None:
     array = TEN.reshape(2, 5).astype(np.float32)
     x, y = opened(path, 10).reshape(2, 5), Tensor(array).to(place).realize()
@@ -182,9 +183,9 @@ def test_loaded_tensors_are_computed_with(tmp_path: Path) -> None:
     safe_save({"a": Tensor([1.5, -2.0]), "b": Tensor([[1, 2], [3, 4]])}, tmp_path / "x")
     loaded = safe_load(tmp_path / "x")
     half = loaded["a"].half()
-    assert (half.device, half.dtype, half.tolist()) == ("CPU", dtypes.half, [1.5, -2.0])
+    assert (half.device, half.dtype, half.tolist()) == (DEVICE, dtypes.half, [1.5, -2.0])
     assert (loaded["b"] @ loaded["b"]).tolist() == [[7, 10], [15, 22]]
-    assert copy.deepcopy(loaded["b"]).device == "CPU"
+    assert copy.deepcopy(loaded["b"]).device == DEVICE
     assert pickle.loads(pickle.dumps(loaded["b"])).tolist() == [[1, 2], [3, 4]]
 
 
@@ -193,7 +194,7 @@ def test_the_gradient_of_a_value_in_a_file_is_on_the_default_device(tmp_path: Pa
     x.requires_grad = True
     (x.flip(0) * Tensor([3.0, 4.0])).sum().backward()
     assert x.grad is not None
-    assert (x.grad.device, x.grad.tolist()) == ("CPU", [4.0, 3.0])
+    assert (x.grad.device, x.grad.tolist()) == (DEVICE, [4.0, 3.0])
     assert content(tmp_path / "x", np.float32) == [1.0, 2.0]
 
 
@@ -242,7 +243,7 @@ WRITES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", [name for name in WRITES if "flattened" not in name])
-@pytest.mark.parametrize("place", ["CPU", "CPU:1", Sharding(TWO), None], ids=str)
+@pytest.mark.parametrize("place", [DEVICE, nth(1), Sharding(TWO), None], ids=str)
 def test_a_write_to_a_view_is_in_the_file(path: Path, name: str, place: Any) -> None:
     view, numpy_view = WRITES[name]
     x, expected = opened(path, 10), TEN.copy()
@@ -316,7 +317,7 @@ def test_items_and_operators_write_to_the_file(path: Path) -> None:
         array += 1
         array *= 2
     assert content(path) == x.tolist() == expected.tolist()
-    x[1:3] = Tensor([1, 2]).to("CPU:1")
+    x[1:3] = Tensor([1, 2]).to(nth(1))
     assert content(path)[1:3] == [1, 2]
     x.reshape(2, 5)[1] = [5, 4, 3, 2, 1]
     assert content(path)[5:] == [5, 4, 3, 2, 1]
@@ -334,13 +335,13 @@ def test_tensors_of_one_path_see_one_file(path: Path) -> None:
 def test_lazy_values_keep_what_was_in_the_file_when_they_were_built(path: Path) -> None:
     x, other = opened(path, 10), Tensor(path)
     before = [
-        x.to("CPU") + 1,
+        x.to(DEVICE) + 1,
         x[:3].int().sum(),
-        other.to("CPU:1"),
+        other.to(nth(1)),
         other[2:4].bitcast("int16") * 1,
     ]
     x.assign(Tensor.full((10,), 9, dtype=dtypes.uint8))
-    after = [x.to("CPU") + 1, x[:3].int().sum(), other.to("CPU:1")]
+    after = [x.to(DEVICE) + 1, x[:3].int().sum(), other.to(nth(1))]
     assert before[0].tolist() == list(range(1, 11))
     assert before[1].item() == 3
     assert before[2].tolist() == list(range(10))
@@ -352,9 +353,9 @@ def test_lazy_values_keep_what_was_in_the_file_when_they_were_built(path: Path) 
 
 def test_a_realized_value_is_not_taken_for_new_content(path: Path) -> None:
     x = opened(path, 10)
-    first = x.to("CPU").realize()
+    first = x.to(DEVICE).realize()
     x[0] = 5
-    second = x.to("CPU").realize()
+    second = x.to(DEVICE).realize()
     assert (first[0].item(), second[0].item()) == (0, 5)
 
 
@@ -373,7 +374,7 @@ def test_a_custom_kernel_reads_files_and_does_not_write_them(path: Path) -> None
 
     x = opened(path, 10)
     found = Tensor.empty(10, dtype=dtypes.uint8).custom_kernel(x, fxn=double)[0]
-    assert (found.device, found.tolist()) == ("CPU", (TEN * 2).tolist())
+    assert (found.device, found.tolist()) == (DEVICE, (TEN * 2).tolist())
     with pytest.raises(CustomKernelError, match="it writes tensor 0, which is in the file DISK:"):
         x.custom_kernel(Tensor(TEN), fxn=double)
 
@@ -437,7 +438,7 @@ def test_links_and_empty_files(path: Path, tmp_path: Path) -> None:
     assert content(path, np.int32) == [5, 6]
     empty.touch()
     x = Tensor(empty)
-    for found in (x, x.to("CPU"), x + 1, x.assign(x + 1)):
+    for found in (x, x.to(DEVICE), x + 1, x.assign(x + 1)):
         assert found.tolist() == []
     assert x.sum().item() == 0
 
@@ -467,7 +468,7 @@ def test_a_moved_tensor_is_in_the_file_without_its_gradient(tmp_path: Path) -> N
     assert str(x.device).startswith("DISK:")
     assert x.tolist() == [1.0, 2.0]
     assert x.grad is not None
-    assert (x.grad.device, x.grad.tolist()) == ("CPU", [3.0, 3.0])
+    assert (x.grad.device, x.grad.tolist()) == (DEVICE, [3.0, 3.0])
 
 
 def test_an_open_safe_load_does_not_change_when_its_file_is_saved_again(tmp_path: Path) -> None:
@@ -480,7 +481,7 @@ def test_an_open_safe_load_does_not_change_when_its_file_is_saved_again(tmp_path
     safe_save({"b": Tensor([[5, 6], [7, 8]]), "c": Tensor.zeros(9), "a": Tensor([9.0, 9.0])}, file)
     new = safe_load(file)
     assert bytes(unread.data()) == expected
-    for found in (old["a"], old["a"].to("CPU"), old["a"].to("CPU:1"), lazy - 1):
+    for found in (old["a"], old["a"].to(DEVICE), old["a"].to(nth(1)), lazy - 1):
         assert found.tolist() == [1.0, 2.0]
     for axis in (None, 0, 1):
         assert old["b"].shard(TWO, axis=axis).tolist() == [[1, 2], [3, 4]]
@@ -603,7 +604,7 @@ def test_only_to_replaces_a_file(path: Path) -> None:
         with pytest.raises(FileError, match=r"ten\.bin is there already, with 10 bytes; replace"):
             make()
     x = opened(path, 10)
-    assert Tensor([1, 2]).shard_like(x).device == x.rand_like(dtype="float").device == "CPU"
+    assert Tensor([1, 2]).shard_like(x).device == x.rand_like(dtype="float").device == DEVICE
     assert content(path) == list(range(10))
     path.unlink()
     assert Tensor([1, 2], device=on(path)).tolist() == content(path, np.int32) == [1, 2]

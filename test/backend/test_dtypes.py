@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from test.devices import DEVICE
 from tinygrad import Tensor, TinyJit, dtypes
 from tinygrad.device import is_dtype_supported
 from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_numpy_dtype
@@ -82,7 +83,7 @@ def assert_same(found: Array, expected: Array) -> None:
 
 
 def test_the_cpu_has_every_dtype() -> None:
-    assert all(is_dtype_supported(dtype, "CPU") for dtype in dtypes.all)
+    assert all(is_dtype_supported(dtype, DEVICE) for dtype in dtypes.all)
 
 
 # ---- conversions and bits ----

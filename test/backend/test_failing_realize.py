@@ -10,14 +10,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from tinygrad import Tensor, TinyJit
 from tinygrad.device import DeviceError, OutOfMemoryError
 from tinygrad.execution.realize import BufferCopy, ExecItem
 
-DEVICES: list[Any] = ["CPU", ("CPU", "CPU:1")]
+DEVICES: list[Any] = [DEVICE, device_names(2)]
 
 
-def stored(value: float, device: Any = "CPU") -> Tensor:
+def stored(value: float, device: Any = DEVICE) -> Tensor:
     return Tensor(np.full(4, value, np.float32)).to(device).realize()
 
 
@@ -66,10 +67,10 @@ def test_an_assignment_runs_once_if_a_value_that_reads_it_fails(device: Any) -> 
 
 @pytest.mark.parametrize("ran", range(5))
 def test_an_interrupted_realize_can_be_repeated(ran: int) -> None:
-    count, mean = stored(0), stored(8, "CPU:1")
+    count, mean = stored(0), stored(8, nth(1))
     total = (count + 1).sum()
     count.assign(count + total)
-    mean.assign(mean * 0.5 + total.to("CPU:1"))
+    mean.assign(mean * 0.5 + total.to(nth(1)))
     with interrupted_after(ran), pytest.raises(KeyboardInterrupt):
         Tensor.realize(count, mean, too_large(mean))
     assert count.tolist() == [4] * 4
@@ -107,7 +108,7 @@ def test_a_value_that_cannot_be_computed_now_keeps_what_it_reads(
     device: Any, build: Callable[[Tensor], Tensor]
 ) -> None:
     x = stored(1, device)
-    moved = build(x).to("CPU:2")
+    moved = build(x).to(nth(2))
     x.assign(x + 5)
     with mock.patch.object(BufferCopy, "run", side_effect=OSError):
         x.realize()
@@ -120,7 +121,7 @@ def test_a_value_that_cannot_be_computed_now_keeps_what_it_reads(
 
 def test_a_value_that_was_not_computed_before_its_source_was_overwritten_is_lost() -> None:
     x = stored(1)
-    moved = (x + 1).to("CPU:2")
+    moved = (x + 1).to(nth(2))
     built_on_it, other = moved * 2, stored(3) * 2
     x.assign(x + 5)
     with mock.patch.object(BufferCopy, "run", side_effect=OSError), pytest.raises(OSError):

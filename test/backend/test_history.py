@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from tinygrad import Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer
 from tinygrad.helpers import prod
@@ -97,7 +98,7 @@ def sorting(look: Look) -> tuple[Tensor, list[Tensor]]:
 
 
 def sharded(look: Look) -> tuple[Tensor, list[Tensor]]:
-    devices = ("CPU", "CPU:1")
+    devices = device_names(2)
     w = Tensor(values(4, 6)).shard(devices, axis=1).requires_grad_()
     x = look(Tensor(values(8, 4, seed=1)).shard(devices, axis=0))
     h = look(look(x @ w).max(1))
@@ -234,7 +235,7 @@ def test_detached_values_that_share_memory_stay_detached() -> None:
 
 
 def test_accumulated_gradients_do_not_depend_on_when_they_are_realized() -> None:
-    devices = ("CPU", "CPU:1")
+    devices = device_names(2)
     w = Tensor.ones(3).contiguous().shard(devices).realize().requires_grad_()
     for value in (1.0, 2.0):
         x = Tensor.full((4, 3), value).contiguous().shard(devices, axis=0)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.backend.kernel_counts import Array, array, tensor
+from test.devices import DEVICE, device_names
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 
 SHAPE = (4, 1, 5, 3)
@@ -192,7 +193,7 @@ MASKS = [
 
 @pytest.mark.sample(5, values=False)
 @pytest.mark.parametrize("index", MASKS)
-@pytest.mark.parametrize("device", [None, Sharding(("CPU:1", "CPU:2"), 0)])
+@pytest.mark.parametrize("device", [None, Sharding(device_names(2, 1), 0)])
 def test_masks_select_and_write_as_in_numpy(index: tuple[Any, ...], device: Any) -> None:
     data = np.arange(36, dtype=np.int32).reshape(3, 4, 3)
     mine = tuple(Tensor(x) if device is None and is_array(x) else x for x in index)
@@ -392,7 +393,7 @@ STEPPED = [
 @pytest.mark.sample(7, values=False)
 @pytest.mark.parametrize("index", STEPPED, ids=str)
 @pytest.mark.parametrize(
-    "place", ["CPU", Sharding(("CPU", "CPU:1")), Sharding(("CPU", "CPU:1"), 0)], ids=str
+    "place", [DEVICE, Sharding(device_names(2)), Sharding(device_names(2), 0)], ids=str
 )
 def test_slices_with_any_step_are_written(index: slice, place: Any) -> None:
     for is_realized in (False, True):

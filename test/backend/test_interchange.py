@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from test.devices import device_names, nth
 from tinygrad import GlobalCounters, Tensor, dtypes
 from tinygrad.dtype import DType, to_numpy_dtype
 
@@ -162,7 +163,7 @@ def test_numpy_converts_tensors_to_arrays() -> None:
 def test_an_array_without_copy_is_refused_if_it_needs_one() -> None:
     for x in (
         Tensor([1.0], dtype=dtypes.bfloat16),
-        Tensor([1, 2]).shard(("CPU:1", "CPU:2"), axis=0),
+        Tensor([1, 2]).shard(device_names(2, 1), axis=0),
     ):
         with pytest.raises(ValueError, match="leave out copy=False"):
             x.__array__(copy=False)
@@ -243,7 +244,7 @@ def test_copies_are_made_on_request() -> None:
     given = np.from_dlpack(x, copy=True)
     array[:], given[:] = 1, 2
     assert x.tolist() == [0, 0]
-    assert Tensor.from_dlpack(array, device="CPU:1").device == "CPU:1"
+    assert Tensor.from_dlpack(array, device=nth(1)).device == nth(1)
 
 
 def test_memory_lives_as_long_as_a_tensor_uses_it() -> None:
@@ -304,7 +305,7 @@ def test_capsules_have_the_version_that_the_consumer_supports(version: Any) -> N
         (lambda: Tensor([1]).__dlpack__(stream=1), BufferError, "leave out stream=1"),
         (lambda: Tensor([1]).__dlpack__(dl_device=(2, 0)), BufferError, "leave out dl_device"),
         (
-            lambda: Tensor([1, 2]).shard(("CPU:1", "CPU:2"), axis=0).__dlpack__(),
+            lambda: Tensor([1, 2]).shard(device_names(2, 1), axis=0).__dlpack__(),
             BufferError,
             r"copy it there first: \.to\('CPU'\)",
         ),
@@ -330,7 +331,7 @@ def test_arrays_of_other_devices_are_refused() -> None:
 
     with pytest.raises(BufferError, match=r"device \(2, 1\), not on the CPU; copy it to the CPU"):
         Tensor.from_dlpack(OnGPU())
-    assert Tensor([1]).to("CPU:1").__dlpack_device__() == (1, 0)
+    assert Tensor([1]).to(nth(1)).__dlpack_device__() == (1, 0)
 
 
 # ---- DLPack with types missing in numpy, and with torch ----

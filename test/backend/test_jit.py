@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from test.devices import device_names, nth
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.device import Sharding
 from tinygrad.execution.realize import compiled_kernels
@@ -190,7 +191,7 @@ def test_lazy_inputs_are_realized() -> None:
         close(step(tensor(i) * 2), array(i) * 2 + 1)
 
 
-@pytest.mark.parametrize("device", [None, "CPU:1", Sharding(("CPU", "CPU:1"))])
+@pytest.mark.parametrize("device", [None, nth(1), Sharding(device_names(2))])
 def test_constants_are_inputs(device: Any) -> None:
     step = TinyJit(lambda x, y: (x + y).realize())
     for i in range(5):
@@ -205,7 +206,7 @@ def test_views_are_inputs() -> None:
         close(found, array(i, (5, 4, 6))[2] + array(i + 10, (6, 4)).T)
 
 
-@pytest.mark.parametrize("device", [None, Sharding(("CPU", "CPU:1"), axis=0)])
+@pytest.mark.parametrize("device", [None, Sharding(device_names(2), axis=0)])
 def test_results_may_be_bitcasts_of_inputs(device: Any) -> None:
     step = TinyJit(lambda x: ((x + 1).realize(), x.bitcast(dtypes.short).realize().reshape(2, 4)))
     for i in range(5):
@@ -400,7 +401,7 @@ def test_random_numbers_drawn_before_a_seed_keep_their_values() -> None:
 def test_draws_on_two_devices_are_the_same_with_and_without_a_capture() -> None:
     def draws(wrap: Any) -> list[Any]:
         Tensor.manual_seed(5)
-        step = wrap(lambda: Tensor.rand(3, device="CPU:1").add(0).realize())
+        step = wrap(lambda: Tensor.rand(3, device=nth(1)).add(0).realize())
         found = []
         for i in range(6):
             found.append(step().tolist())
@@ -545,7 +546,7 @@ def test_two_jits_share_a_weight() -> None:
 
 
 def test_replays_keep_layouts() -> None:
-    devices = ("CPU", "CPU:1")
+    devices = device_names(2)
     step = TinyJit(lambda x: (x.sum(0) + 1).realize())
     for i in range(5):
         found = step(tensor(i).shard(devices, 0))
@@ -657,8 +658,8 @@ def test_another_dtype_is_an_error() -> None:
 
 def test_another_layout_is_an_error() -> None:
     with pytest.raises(JitError, match=r"argument 0 .*Sharding"):
-        x = tensor(0).shard(("CPU", "CPU:1"), 0)
-        captured()(x, tensor(1).shard(("CPU", "CPU:1"), 0))
+        x = tensor(0).shard(device_names(2), 0)
+        captured()(x, tensor(1).shard(device_names(2), 0))
 
 
 def test_another_view_is_captured_anew() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, nn
 from tinygrad.jit import JitError, written
 from tinygrad.settings import Context
@@ -623,7 +624,7 @@ def slices_of_sharded_arguments(wrap: Wrap) -> list[Any]:
     for function in (keep, lambda x: x[:1]):
         step = wrap(function)
         for i in range(CALLS):
-            x = numbers(i, 4, 5).shard(("CPU", "CPU:1"), axis=0).realize()
+            x = numbers(i, 4, 5).shard(device_names(2), axis=0).realize()
             if i % 2:
                 x[1].assign(Tensor(-1.0))
             result = step(x)
@@ -691,7 +692,7 @@ def equal_values_of_written_results(wrap: Wrap) -> list[Any]:
         return y, y[:1]
 
     found = []
-    for names in (None, ("CPU", "CPU:1")):
+    for names in (None, device_names(2)):
         step = wrap(before_and_after)
         for i in range(CALLS):
             x = numbers(i, 4) if names is None else numbers(i, 4).shard(names, axis=0).realize()
@@ -729,7 +730,7 @@ def views_in_memory_of_their_own(wrap: Wrap) -> list[Any]:
     """A reversed shard is stored on its own device, but sees writes to its base, and its base its
     own.
     """
-    found, names = [], [f"CPU:{i}" for i in range(4)]
+    found, names = [], device_names(4)
 
     def sharded(first: float) -> Tensor:
         return numbers(first, *range(7)).shard(names, axis=0).realize()
@@ -933,7 +934,7 @@ def shards_of_one_tensor(wrap: Wrap) -> list[Any]:
     step = wrap(lambda x, y: (x + 1, y * 2))
     found = []
     for i in range(CALLS):
-        shards = numbers(i, 2, 3, 4).shard(("CPU", "CPU:1"), axis=0).realize().shards
+        shards = numbers(i, 2, 3, 4).shard(device_names(2), axis=0).realize().shards
         found.append([x.tolist() for x in step(*shards)])
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.evaluator.plan import run_kernel
 from test.models.mnist_cnn import MnistCnn
 from test.models.resnet import ResNet18
@@ -17,7 +18,7 @@ from tinygrad.execution.realize import ExecItem, ScheduleItem
 from tinygrad.nn.optim import SGD
 from tinygrad.nn.state import get_parameters
 
-DEVICES = ("CPU", "CPU:1")
+DEVICES = device_names(2)
 
 
 def images(channels: int, size: int) -> Tensor:

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from test.backend.conv_oracle import Windows, conv, conv_transpose
+from test.devices import device_names
 from tinygrad import Tensor, nn
 from tinygrad.nn.state import get_state_dict
 
-DEVICES = ("CPU", "CPU:1")
+DEVICES = device_names(2)
 Array = np.ndarray[Any, Any]
 Formula = Callable[[Array, dict[str, Array]], Array]
 

@@ -21,6 +21,7 @@ from test.backend.onnx_models import (
     node,
     run_onnxruntime,
 )
+from test.devices import device_names
 from tinygrad import GlobalCounters, Tensor, TinyJit
 from tinygrad.nn.onnx import OnnxError, OnnxRunner
 
@@ -218,7 +219,7 @@ def test_a_value_that_determines_the_graph_is_refused_under_jit():
 
 def test_a_model_on_several_devices_equals_the_model_on_one():
     proto, inputs = transformer()
-    devices = ("CPU:1", "CPU:2")
+    devices = device_names(2, 1)
     runner = OnnxRunner(proto)
     expected = runner({"ids": Tensor(inputs["ids"])})["y"].numpy()
     runner.to(devices)
@@ -233,7 +234,7 @@ def test_weights_can_be_sharded():
     proto, inputs = transformer()
     runner = OnnxRunner(proto)
     expected = runner({"ids": Tensor(inputs["ids"])})["y"].numpy()
-    devices = ("CPU:1", "CPU:2")
+    devices = device_names(2, 1)
     runner.to(devices)
     runner.weights["up"].shard_(devices, axis=1)
     runner.weights["down"].shard_(devices, axis=0)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx import OnnxRunner, OnnxUnsupportedError
@@ -88,7 +89,7 @@ def as_input(given: Any) -> Tensor:
     if not isinstance(given, onnx.TensorProto):
         return Tensor(given)
     value = load_tensor(given, None)
-    return value.tensor("CPU") if isinstance(value, HostValue) else value
+    return value.tensor(DEVICE) if isinstance(value, HostValue) else value
 
 
 def check(case: Any) -> None:

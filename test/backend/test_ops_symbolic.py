@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import nth
 from tinygrad import Tensor, TinyJit, UOp, Variable
 from tinygrad.execution.realize import compiled_kernels
 
@@ -101,7 +102,7 @@ MOVEMENT: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, int], Any]]]
         lambda x, n: x[:, :n][:, [-1, 0]],
     ),
     "rows out of range": (lambda x, n: x[:, :n][:, Tensor([16])], lambda x, n: x[:, :1] * 0),
-    "elsewhere": (lambda x, n: x[:, :n].to("CPU:1"), lambda x, n: x[:, :n]),
+    "elsewhere": (lambda x, n: x[:, :n].to(nth(1)), lambda x, n: x[:, :n]),
     "contiguous": (lambda x, n: x[:, :n].contiguous(), lambda x, n: x[:, :n]),
 }
 

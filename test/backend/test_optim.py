@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from tinygrad import GlobalCounters, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
 from tinygrad.nn.optim import LAMB, LARS, SGD, Adam, AdamW, Muon, Optimizer, OptimizerGroup
 
-DEVICES = ("CPU", "CPU:1")
+DEVICES = device_names(2)
 STEPS = 4
 
 
@@ -251,7 +252,7 @@ def test_muon_trains_vectors_as_adamw_does():
     vector = Tensor.ones(2)
     optimizer = Muon([Tensor.ones(2, 2), vector], lr=0.02)
     for param in optimizer.params:
-        param.shard_(("CPU:1", "CPU:2"))
+        param.shard_(device_names(2, 1))
         param.grad = param.ones_like()
     optimizer.lr.assign(optimizer.lr * 0)
     with Tensor.train():
@@ -306,7 +307,7 @@ def test_parameters_on_different_devices_are_trained_together():
 
 # ---- state that follows ----
 
-LAYOUTS = [Sharding(DEVICES), Sharding(DEVICES, 0), "CPU:1"]
+LAYOUTS = [Sharding(DEVICES), Sharding(DEVICES, 0), nth(1)]
 
 
 def momentum(params: list[Tensor], fused: int = 0) -> SGD:
@@ -377,11 +378,11 @@ def test_a_step_after_parameters_were_moved_moves_only_state():
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("make", [momentum, LARS, Adam, LAMB])
-@pytest.mark.parametrize("layout", ["CPU", *LAYOUTS[:2]])
-@pytest.mark.parametrize("place", ["CPU:2", Sharding(DEVICES, 0)], ids=["offloaded", "sharded"])
+@pytest.mark.parametrize("layout", [DEVICE, *LAYOUTS[:2]])
+@pytest.mark.parametrize("place", [nth(2), Sharding(DEVICES, 0)], ids=["offloaded", "sharded"])
 def test_state_that_was_placed_elsewhere_stays_there(make, layout, place):
-    if layout == "CPU" and place != "CPU:2":
-        place = Sharding(("CPU:2", "CPU:3"), 0)
+    if layout == DEVICE and place != nth(2):
+        place = Sharding((nth(2), nth(3)), 0)
 
     def move(params: list[Tensor], optimizer: Any) -> None:
         for state in state_of(optimizer):

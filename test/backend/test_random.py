@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer, OutOfMemoryError
 from tinygrad.execution.realize import compiled_kernels
@@ -45,11 +46,11 @@ def test_numbers_depend_on_call_order_and_not_on_realization_order() -> None:
 
 
 PLACES: list[Any] = [
-    "CPU",
-    "CPU:1",
-    ("CPU", "CPU:1"),
-    Sharding(("CPU", "CPU:1"), 0),
-    Sharding(("CPU:2", "CPU:1"), 1),
+    DEVICE,
+    nth(1),
+    device_names(2),
+    Sharding(device_names(2), 0),
+    Sharding((nth(2), nth(1)), 1),
 ]
 DRAWS: dict[str, Callable[..., Tensor]] = {
     "rand": lambda **k: Tensor.rand(4, 6, **k),
@@ -74,7 +75,7 @@ def test_devices_share_one_sequence() -> None:
     Tensor.manual_seed(5)
     expected = [Tensor.rand(3).tolist() for _ in range(4)]
     Tensor.manual_seed(5)
-    found = [Tensor.rand(3, device=d).tolist() for d in ("CPU", "CPU:1", "CPU:1", "CPU")]
+    found = [Tensor.rand(3, device=d).tolist() for d in (DEVICE, nth(1), nth(1), DEVICE)]
     assert found == expected
 
 
@@ -441,7 +442,7 @@ def test_replays_draw_the_numbers_of_the_function(
     def draw() -> list[Tensor]:
         Tensor.rand(7)
         noise = offset + Tensor.randn(4, 6, device=place)
-        return [(noise * inner(2)).realize(), Tensor.rand(3, device="CPU:1").add(0).realize()]
+        return [(noise * inner(2)).realize(), Tensor.rand(3, device=nth(1)).add(0).realize()]
 
     @TinyJit
     def inner(factor: int) -> Tensor:

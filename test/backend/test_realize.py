@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from test.backend.kernel_counts import array, kernels, tensor
+from test.devices import DEVICE, nth
 from tinygrad import GlobalCounters, Tensor, Variable, dtypes
 from tinygrad.device import Device
 from tinygrad.execution.realize import BufferCopy, ExecItem, compiled_kernels, run_schedule
@@ -311,10 +312,10 @@ def test_clone_has_its_own_memory() -> None:
 
 def test_to_another_device_and_back() -> None:
     x = tensor(4, 6)
-    there = x.to("CPU:1")
-    assert there.device == "CPU:1"
+    there = x.to(nth(1))
+    assert there.device == nth(1)
     GlobalCounters.reset()
-    np.testing.assert_array_equal((there + 1).to("CPU").numpy(), array(4, 6) + 1)
+    np.testing.assert_array_equal((there + 1).to(DEVICE).numpy(), array(4, 6) + 1)
     assert GlobalCounters.bytes_moved >= 2 * x.nbytes()
 
 
@@ -323,7 +324,7 @@ VIEWS: list[Callable[[Any], Any]] = [lambda x: x[1:3], lambda x: x.T, lambda x: 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_copied_to_another_device(view: Callable[[Any], Any]) -> None:
-    there = view(tensor(4, 6)).to("CPU:1")
+    there = view(tensor(4, 6)).to(nth(1))
     np.testing.assert_array_equal(there.numpy(), view(array(4, 6)))
 
 
@@ -378,7 +379,7 @@ def test_temporaries_share_memory() -> None:
 
 
 def test_a_schedule_can_be_run_item_by_item() -> None:
-    y = (tensor(4, 4).sum(1) + 1).to("CPU:1")
+    y = (tensor(4, 4).sum(1) + 1).to(nth(1))
     items = y.schedule()
     assert [type(item) for item in items] == [ExecItem, BufferCopy]
     for item in items:

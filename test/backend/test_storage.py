@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 from tinygrad.sharding import ShardingError
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops
 
-TWO = ("CPU:1", "CPU:2")
-PLACES: list[Any] = ["CPU", Sharding(TWO), Sharding(TWO, 0)]
+TWO = device_names(2, 1)
+PLACES: list[Any] = [DEVICE, Sharding(TWO), Sharding(TWO, 0)]
 
 
 @pytest.fixture(params=PLACES, ids=str)
@@ -27,7 +28,7 @@ def place(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def stored(values: Any, place: Any = "CPU") -> Tensor:
+def stored(values: Any, place: Any = DEVICE) -> Tensor:
     return Tensor(values, device=place).realize()
 
 
@@ -206,8 +207,8 @@ def test_a_slice_that_was_assigned_to_is_resharded_as_a_slice(part: Any) -> None
     x = stored(np.arange(16, dtype=np.int32).reshape(4, 4))
     y = x[part]
     y.assign(Tensor.full(y.shape, -1))
-    assert y.to("CPU:1").tolist() == np.full(y.shape, -1).tolist()
-    assert y[1:].to("CPU:1").tolist() == np.full(y.shape, -1)[1:].tolist()
+    assert y.to(nth(1)).tolist() == np.full(y.shape, -1).tolist()
+    assert y[1:].to(nth(1)).tolist() == np.full(y.shape, -1)[1:].tolist()
 
 
 def test_a_lazy_tensor_becomes_the_assigned_value() -> None:
@@ -233,7 +234,7 @@ def test_what_is_assigned_is_broadcast_and_cast(is_stored: bool) -> None:
 
 def test_assign_from_another_device_is_an_error() -> None:
     with pytest.raises(ShardingError, match=r"use \.to|move it with \.to"):
-        stored([1.0]).assign(stored([2.0], "CPU:1"))
+        stored([1.0]).assign(stored([2.0], nth(1)))
 
 
 def test_assign_between_layouts_of_the_same_devices() -> None:
@@ -300,7 +301,7 @@ def test_writing_to_a_tensor_leaves_the_one_assigned_to_it() -> None:
 def test_values_optimized_to_one_node_are_separated_by_a_write() -> None:
     x = stored([1.0, 2.0])
     a = x + 1
-    b = a.to("CPU:1").to("CPU")
+    b = a.to(nth(1)).to(DEVICE)
     Tensor.realize(a, b)
     a.assign(a * 0).realize()
     assert (a.tolist(), b.tolist()) == ([0.0, 0.0], [2.0, 3.0])
@@ -357,7 +358,7 @@ def test_bytes_of_a_file(tmp_path: Path) -> None:
     x = Tensor(file)
     assert x.dtype == dtypes.uint8
     assert x.shape == (16,)
-    assert x.to("CPU").bitcast(dtypes.int32).tolist() == [0, 1, 2, 3]
+    assert x.to(DEVICE).bitcast(dtypes.int32).tolist() == [0, 1, 2, 3]
 
 
 def test_external_memory_is_written_to() -> None:

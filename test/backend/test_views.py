@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.sharding import ShardingError
 
-TWO = ("CPU", "CPU:1")
-FOUR = tuple(f"CPU:{i}" for i in range(4))
+TWO = device_names(2)
+FOUR = device_names(4)
 PLACES: dict[str, Any] = {
-    "one device": "CPU",
+    "one device": DEVICE,
     "replicated": Sharding(TWO),
     "rows": Sharding(TWO, 0),
     "columns": Sharding(TWO, 1),
@@ -111,7 +112,7 @@ def test_new_values_are_no_views(maker: str) -> None:
         lambda x: x.cat(x),
         lambda x: x.roll(1, 0),
     ):
-        x = MAKERS[maker]("CPU")
+        x = MAKERS[maker](DEVICE)
         new, before = make(x), make(Tensor(VALUES)).numpy()
         x += 1
         check(new, before)
@@ -344,7 +345,7 @@ def test_a_view_outlives_its_base() -> None:
 def test_moving_a_tensor_in_place_leaves_its_views() -> None:
     x = Tensor([1, 2, 3, 4])
     part = x[:2]
-    x.to_("CPU:1")
+    x.to_(nth(1))
     x += 1
     assert part.tolist() == [1, 2]
     assert x.tolist() == [2, 3, 4, 5]

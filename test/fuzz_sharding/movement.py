@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from test.devices import DEVICE
 from test.fuzz_sharding.elementwise import is_number
 from test.fuzz_sharding.generate import Generator, Unsuitable, Value, op
 from test.fuzz_sharding.program import LAST_TURN
@@ -286,7 +287,7 @@ def to_layout(g: Generator) -> None:
 def there_and_back(g: Generator) -> None:
     """A round trip to other devices, or to one."""
     x = g.any(min_axes=0)
-    away = "'CPU'"
+    away = repr(DEVICE)
     if g.maybe():
         away = g.layout(x.shape, random_devices(g.rng, g.choose([2, 3, 4, 6, 8])))
     g.step(f"{x}.to({away}).to({g.layout(x.shape)})", x)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from test.devices import nth
 from test.fuzz_sharding import kernels, reference
 from test.fuzzing.layouts import ONE_DEVICE, Layout, Shape
 from tinygrad import Context, Tensor, Variable, dtypes, nn
@@ -42,7 +43,7 @@ def random_contexts(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, 
     if rng.random() < 0.4:
         # without latency, small messages are scheduled as in large programs
         half = len(numbers) // 2
-        names = [tuple(f"CPU:{i}" for i in part) for part in (numbers[:half], numbers[half:])]
+        names = [tuple(nth(i) for i in part) for part in (numbers[:half], numbers[half:])]
         nodes = tuple(names) if half and rng.random() < 0.5 else ()
         contexts.append(f"Topology({nodes}, same_memory=Link('free', 0.0, 1e9))")
     return tuple(contexts)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from test.devices import DEVICE
 from test.fuzz_state import reference
 from test.fuzz_state.program import SEED, Program, Statement, execute, plain
 from test.fuzz_state.reference import Tensor
@@ -143,7 +144,7 @@ class Generator:
                 return name
         name = f"L{len(self.layouts)}"
         self.layouts[name] = drawn
-        self.names[name] = "CPU"
+        self.names[name] = DEVICE
         return name
 
     def tensor(self, shape: Shape, dtype: str, layout: str | None = None) -> str:

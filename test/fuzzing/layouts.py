@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from test.devices import DEVICE, nth
 from tinygrad import Sharding
 
 Shape: TypeAlias = tuple[int, ...]
 
-ONE_DEVICE = "CPU"
+ONE_DEVICE = DEVICE
 MAX_DEVICES = 8
 MESHES: dict[int, list[tuple[int, ...]]] = {
     1: [(1,)],
@@ -34,12 +35,12 @@ class Layout:
     numbers: tuple[int, ...]
 
     def build(self) -> Sharding:
-        return Sharding([f"CPU:{i}" for i in self.numbers], self.axes, self.mesh)
+        return Sharding([nth(i) for i in self.numbers], self.axes, self.mesh)
 
     def __str__(self) -> str:
         count = len(self.numbers)
         numbers = f"range({count})" if self.numbers == tuple(range(count)) else self.numbers
-        return f"Sharding([f'CPU:{{i}}' for i in {numbers}], {self.axes}, {self.mesh})"
+        return f"Sharding([f'{DEVICE}:{{i}}' for i in {numbers}], {self.axes}, {self.mesh})"
 
     def on_first(self, count: int) -> Layout:
         """A layout along one axis of the first `count` devices."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.llm.reference import Reference
 from test.llm.tiny_models import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_model
 from tinygrad import Device, Mesh, Tensor
@@ -22,7 +23,7 @@ from tinygrad.execution import CommTrace
 from tinygrad.sharding import Sharding, ShardingError
 
 CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
-DEVICES = tuple(f"CPU:{number}" for number in range(6))
+DEVICES = device_names(6)
 TOKENS: list[int] = np.random.default_rng(0).integers(0, VOCAB, 20).tolist()
 
 
@@ -183,7 +184,7 @@ def test_groups_of_devices_share_the_sequences(folder: Path):
     assert devices == [canonical[:2], canonical[2:4], canonical[:2]]
     sums = [record.source for record in trace.records if record.kind == "all_reduce"]
     assert len(sums) == 2 * (LAYERS + 1)
-    assert all(("CPU:0-1" in source) != ("CPU:2-3" in source) for source in sums)
+    assert all((":0-1" in source) != (":2-3" in source) for source in sums)
 
 
 def test_requests_are_distributed_to_groups(folder: Path):

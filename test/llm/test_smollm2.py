@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.llm.reference import Reference
 from tinygrad import Tensor
 from tinygrad.apps.language.files.catalogue import CATALOGUE
@@ -81,7 +82,7 @@ def test_greedy_tokens_equal_the_reference(expected: list[tuple[list[int], Any]]
 def test_logits_equal_the_reference_on_several_devices(
     file: Any, prompts: list[list[int]], expected: list[tuple[list[int], Any]], count: int
 ):
-    devices = tuple(f"CPU:{number}" for number in range(count)) if count > 1 else None
+    devices = device_names(count) if count > 1 else None
     model, _ = Transformer.from_gguf(file, max_context=128, devices=devices)
     cache = model.new_cache()
     for prompt, (tokens, logits) in zip(prompts, expected, strict=True):

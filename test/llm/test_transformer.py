@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.llm.reference import Reference
 from test.llm.tiny_models import CONTEXT, RECIPES, VOCAB, write_model
 from tinygrad import GlobalCounters, Tensor
@@ -307,7 +308,7 @@ def test_a_model_split_into_several_files_is_the_same_model(
     assert len(files) == 3
     tokens = Tensor([tokens_of(20)])
     whole = loaded(tokens).numpy()
-    for devices in (None, ("CPU", "CPU:1")):
+    for devices in (None, device_names(2)):
         model, metadata = Transformer.from_gguf(files[1], devices=devices)
         assert metadata["split.tensors.count"] == 21
         np.testing.assert_allclose(model(tokens).numpy(), whole, **CLOSE)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.models.cifar import train
 from test.models.unet import Unet
 from tinygrad import Tensor
@@ -17,7 +18,7 @@ from tinygrad.nn.state import get_state_dict
 def test_training_on_images_learns_on_two_devices_as_on_one() -> None:
     losses, accuracy = train()
     assert accuracy > 0.9 and np.mean(losses[-5:]) < np.mean(losses[:5]) / 1.5
-    sharded, _ = train(("CPU", "CPU:1"), steps=6)
+    sharded, _ = train(device_names(2), steps=6)
     alone, _ = train(steps=6)
     np.testing.assert_allclose(sharded, alone, rtol=1e-4)
 
@@ -41,7 +42,7 @@ def unet_in_torch(torch: Any, weights: dict[str, Any], x: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [None, ("CPU", "CPU:1")])
+@pytest.mark.parametrize("devices", [None, device_names(2)])
 def test_unet_has_the_scores_and_gradients_of_torch(devices: tuple[str, ...] | None) -> None:
     torch = pytest.importorskip("torch", reason="compares with torch")
     Tensor.manual_seed(0)

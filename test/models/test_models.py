@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.models.mnist_cnn import MnistCnn
 from test.models.resnet import ResNet18
 from test.models.transformer import Transformer
 from tinygrad import Tensor, nn
 from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict
 
-DEVICES = ("CPU", "CPU:1")
+DEVICES = device_names(2)
 BATCH, CLASSES = 4, 10
 
 random = np.random.default_rng(0)

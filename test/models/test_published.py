@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names
 from test.models.bert import Bert, Vit
 from test.models.diffusion_unet import DiffusionUnet
 from test.models.gpt2 import GPT2
@@ -186,4 +187,4 @@ def test_a_published_model_has_the_scores_and_gradients_of_transformers(name: st
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "whisper"])
 def test_a_published_model_on_two_devices_equals_transformers(name: str) -> None:
-    compare(CASES[name], ("CPU", "CPU:1"))
+    compare(CASES[name], device_names(2))

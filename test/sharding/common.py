@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from test.devices import device_names
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.device import Sharding
 from tinygrad.execution import CommTrace
@@ -14,7 +15,7 @@ from tinygrad.execution import CommTrace
 Array: TypeAlias = np.ndarray[Any, Any]
 Program: TypeAlias = Callable[..., Tensor]
 
-DEVICES = ("CPU", "CPU:1", "CPU:2", "CPU:3")
+DEVICES = device_names(4)
 TWO = DEVICES[:2]
 GRID = (2, 2)
 KIB = 1024

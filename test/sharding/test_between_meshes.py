@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, moved, on, placed
 from tinygrad import Mesh, P, Tensor
 from tinygrad.device import Sharding
 
 OTHERS = DEVICES[2:]
 BATCH = (64, 128)
-SIX = (*DEVICES, "CPU:4", "CPU:5")
+SIX = (*DEVICES, nth(4), nth(5))
 
 
 def messages(x: Tensor) -> list[tuple[str, str, int]]:
@@ -34,16 +35,16 @@ def messages(x: Tensor) -> list[tuple[str, str, int]]:
     ("source", "target", "expected"),
     [
         # same axis: each block goes to one device
-        (Sharding(TWO, 1), Sharding(OTHERS, 1), [("CPU", "CPU:2"), ("CPU:1", "CPU:3")]),
+        (Sharding(TWO, 1), Sharding(OTHERS, 1), [(DEVICE, nth(2)), (nth(1), nth(3))]),
         # different axes: each pair of devices exchanges a quarter
         (
             Sharding(TWO, 0),
             Sharding(OTHERS, 1),
-            [("CPU", "CPU:2"), ("CPU:1", "CPU:2"), ("CPU", "CPU:3"), ("CPU:1", "CPU:3")],
+            [(DEVICE, nth(2)), device_names(2, 1), (DEVICE, nth(3)), (nth(1), nth(3))],
         ),
         # to fewer and to more devices
-        (Sharding(TWO, 0), "CPU:2", [("CPU", "CPU:2"), ("CPU:1", "CPU:2")]),
-        ("CPU:3", Sharding(TWO, 0), [("CPU:3", "CPU"), ("CPU:3", "CPU:1")]),
+        (Sharding(TWO, 0), nth(2), [(DEVICE, nth(2)), device_names(2, 1)]),
+        (nth(3), Sharding(TWO, 0), [(nth(3), DEVICE), (nth(3), nth(1))]),
     ],
     ids=["same axis", "other axis", "to one", "from one"],
 )
@@ -103,11 +104,11 @@ def test_partial_sums_sent_to_other_devices_are_reduce_scattered_first() -> None
         (on((0, 1), GRID), on(0), 16 * KIB),
         (on((0, 1), GRID), on(0, devices=DEVICES[::-1]), 32 * KIB),
         # to one device of the mesh, which has a quarter, and to a device outside it
-        (on((0, 1), GRID), "CPU:2", 24 * KIB),
-        (on((0, 1), GRID), "CPU:5", 32 * KIB),
+        (on((0, 1), GRID), nth(2), 24 * KIB),
+        (on((0, 1), GRID), nth(5), 32 * KIB),
         # halves to the devices that hold replicas of them: nothing
-        (on((0, None), GRID), Sharding(("CPU", "CPU:2"), 0), 0),
-        (on((0, None), GRID), Sharding(("CPU:1", "CPU:3"), 0), 0),
+        (on((0, None), GRID), Sharding((DEVICE, nth(2)), 0), 0),
+        (on((0, None), GRID), Sharding((nth(1), nth(3)), 0), 0),
         # from a replicated layout, each of two devices gets its half
         (on(None, devices=TWO), Sharding(OTHERS, 1), 32 * KIB),
     ],

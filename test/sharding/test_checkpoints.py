@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from test.devices import DEVICE, device_names
 from test.sharding.common import Array, array
 from tinygrad import GlobalCounters, Mesh, P, Sharding, Tensor, nn
 from tinygrad.execution import CommTrace
@@ -27,7 +28,7 @@ from tinygrad.nn.state import (
 from tinygrad.runtime.disk import DiskFile
 
 ROOT = Path(__file__).parents[2]
-EIGHT = ("CPU", *(f"CPU:{i}" for i in range(1, 8)))
+EIGHT = device_names(8)
 GRID = Mesh((2, 2), ("data", "model"), EIGHT[:4])
 
 
@@ -49,7 +50,7 @@ MESHES = {
     "4 columns": Layout(Sharding(EIGHT[:4], 1), Sharding(EIGHT[:4])),
     "8": Layout(Sharding(EIGHT, 0), Sharding(EIGHT, 0)),
     "3, which does not divide": Layout(Sharding(EIGHT[:3], 1), Sharding(EIGHT[:3], 0)),
-    "1": Layout("CPU", "CPU"),
+    "1": Layout(DEVICE, DEVICE),
 }
 
 

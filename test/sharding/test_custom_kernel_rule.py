@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from test.backend.custom_kernels import largest, matmul_gradient
+from test.devices import device_names
 from tinygrad import Mesh, P, Tensor, TinyJit, UOp
 from tinygrad.execution import CommTrace
 from tinygrad.execution.realize import compiled_kernels
@@ -15,7 +16,7 @@ from tinygrad.sharding import Partial, Sharding, ShardingError
 from tinygrad.sharding.placement_rule import check_rule, parse_rule, rule_layouts
 from tinygrad.uop.ops import AxisType, KernelInfo, Ops
 
-DEVICES = ("CPU", "CPU:1", "CPU:2", "CPU:3")
+DEVICES = device_names(4)
 RULE = "m k, k n -> m n"
 M, K, N = 8, 16, 12
 RNG = np.random.default_rng(0)

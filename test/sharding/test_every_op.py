@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -20,8 +21,8 @@ from test.sharding.common import (
 from tinygrad import Tensor, dtypes
 from tinygrad.device import Sharding
 
-FIVE = (*DEVICES, "CPU:4")
-SIX = (*FIVE, "CPU:5")
+FIVE = (*DEVICES, nth(4))
+SIX = (*FIVE, nth(5))
 # (8, 12) over these: 3, 3, 2 rows; 3, 3, 3, 3, 0 columns; 6 columns by 3, 3, 2 rows
 UNEVEN = [on(0, devices=DEVICES[:3]), on(1, devices=FIVE), on((1, 0), (2, 3), devices=SIX)]
 LAYOUTS = [on(0), on(1), on((0, 1), GRID), *UNEVEN]

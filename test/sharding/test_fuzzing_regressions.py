@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -70,7 +71,7 @@ def test_float64_is_interpolated_in_float64() -> None:
 
 def test_one_axis_is_gathered_while_another_exchanges_halos() -> None:
     x, w = integers(3, 4, 3, 4), integers(3, 4, 2, 1)
-    layout = Sharding([f"CPU:{i}" for i in range(8)], (2, 3), (4, 2))
+    layout = Sharding(device_names(8), (2, 3), (4, 2))
     assert_same_as_on_one_device(
         lambda x, w: x.conv2d(w, stride=3, dilation=2, padding=(0, 1)),
         [x, w],
@@ -93,8 +94,8 @@ def test_halos_of_an_array_that_is_still_on_the_host(axis: int) -> None:
     np.testing.assert_array_equal(x.numpy(), np.roll(numbers, 3, axis))
 
 
-@pytest.mark.parametrize("away", ["CPU:1", on(None), on(0, devices=DEVICES[:3])], ids=str)
-@pytest.mark.parametrize("home", ["CPU", on(0)], ids=str)
+@pytest.mark.parametrize("away", [nth(1), on(None), on(0, devices=DEVICES[:3])], ids=str)
+@pytest.mark.parametrize("home", [DEVICE, on(0)], ids=str)
 def test_a_round_trip_to_other_devices_has_its_own_memory(home: Any, away: Any) -> None:
     x = placed(integers(8), home)
     x.assign(10 - x)
@@ -109,7 +110,7 @@ def test_a_round_trip_to_other_devices_has_its_own_memory(home: Any, away: Any) 
 @pytest.mark.parametrize(("size", "padded"), [(8, 16), (9, 18), (5, 7)])
 def test_an_axis_with_padding_is_sharded_into_more_blocks(size: int, padded: int) -> None:
     """Blocks of the same size as before, on other devices."""
-    six = [f"CPU:{i}" for i in range(6)]
+    six = device_names(6)
     x = placed(integers(size), Sharding(six, (0, None), (3, 2)))
     found = x.pad(((0, padded - size),)).to(Sharding(six, 0))
     np.testing.assert_array_equal(found.numpy(), np.pad(integers(size), (0, padded - size)))
@@ -124,7 +125,7 @@ def test_singular_values_of_a_matrix_on_several_devices() -> None:
 
 
 def test_halos_for_the_blocks_of_another_mesh() -> None:
-    six = [f"CPU:{i}" for i in range(6)]
+    six = device_names(6)
     layouts = [Sharding(six, (1, 2), (2, 3)), Sharding(six, 1)]
     numbers = [integers(2, 8, 8, seed=i).astype(np.float32) for i in range(2)]
     assert_same_as_on_one_device(lambda x, y: x.half().cat(y, x, dim=1), numbers, layouts)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from test.devices import nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -113,7 +114,7 @@ def test_unpooling_in_a_sharded_batch_or_channel_moves_nothing(
 
 def test_gather_in_a_layout_of_one_device() -> None:
     x, index = array(8, 6), numbers(6, 8)
-    alone = Sharding(("CPU:1",))
+    alone = Sharding((nth(1),))
     found = placed(x, alone)[:, placed(index, alone)]
     np.testing.assert_array_equal(found.numpy(), x[:, index])
 

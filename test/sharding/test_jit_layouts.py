@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, nth
 from test.sharding.common import DEVICES, TWO, Array, array, on, placed
 from tinygrad import Device, Sharding, Tensor, TinyJit, dtypes, nn
 from tinygrad.execution import CommTrace
@@ -26,7 +27,7 @@ LAYOUTS = {
     "replicated": REPLICATED,
     "both": on((0, 1), (2, 2)),
     "two devices": Sharding(TWO, 0),
-    "one device": "CPU",
+    "one device": DEVICE,
 }
 
 
@@ -81,7 +82,7 @@ def test_another_shape_or_dtype_of_a_sharded_argument_is_an_error_that_names_bot
 
 def test_equal_layouts_in_two_spellings_share_a_capture() -> None:
     step = captured_with(placed(array(8, 8), ROWS))
-    split_twice = Sharding(("CPU:0", "CPU:1", "CPU:2", "CPU:3"), (0, 0), (2, 2))
+    split_twice = Sharding((f"{DEVICE}:0", nth(1), nth(2), nth(3)), (0, 0), (2, 2))
     close(step(placed(array(8, 8, seed=5), split_twice)), array(8, 8, seed=5) * 2)
 
 
@@ -189,7 +190,7 @@ def test_a_weight_moved_to_other_devices_is_an_error_at_the_call() -> None:
     step = TinyJit(lambda x: model(x).realize())
     for _ in range(3):
         step(x)
-    model.weight.to_("CPU").realize()
+    model.weight.to_(DEVICE).realize()
     with pytest.raises(ValueError, match="the operands live on .* bring them together"):
         step(x)
     model.weight.to_(COLUMNS).realize()
@@ -286,10 +287,10 @@ def test_another_default_device_is_captured_again() -> None:
     for _ in range(3):
         assert step().device == before
     try:
-        Device.DEFAULT = "CPU:1"
+        Device.DEFAULT = nth(1)
         for _ in range(2):
             found = step()
-            assert found.device == "CPU:1"
+            assert found.device == nth(1)
             close(found, np.array([3.0, 6.0], np.float32))
     finally:
         Device.DEFAULT = before
@@ -297,7 +298,7 @@ def test_another_default_device_is_captured_again() -> None:
 
 def test_a_replay_moves_the_bytes_of_its_capture() -> None:
     model, x = linear(ROWS), placed(array(4, 8), REPLICATED)
-    step = TinyJit(lambda x: (model(x).to("CPU") + 1).realize())
+    step = TinyJit(lambda x: (model(x).to(DEVICE) + 1).realize())
     traces = []
     for _ in range(4):
         with CommTrace() as trace:

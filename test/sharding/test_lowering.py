@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from test.devices import DEVICE, device_names, nth
 from test.evaluator.plan import plan_of, run_plan
 from test.evaluator.tensor_graph import evaluate
 from tinygrad.dtype import dtypes
@@ -18,7 +19,7 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-DEVICES = ("CPU", "CPU:1", "CPU:2", "CPU:3")
+DEVICES = device_names(4)
 Arrays = dict[UOp, np.ndarray[Any, Any]]
 
 
@@ -139,7 +140,7 @@ def test_only_the_group_of_a_mesh_communicates() -> None:
 
 def test_scatter_sends_each_device_its_slice() -> None:
     arrays: Arrays = {}
-    x = buffer(arrays, (64, 128), "CPU")
+    x = buffer(arrays, (64, 128), DEVICE)
     assert check(x.shard(DEVICES, 0), arrays) == {"scatter": 24 * KIB}
 
 
@@ -151,8 +152,8 @@ def test_vocabulary_parallel_embedding_gathers_no_table() -> None:
     assert set(check(table.gather(index), arrays)) == {"all_reduce"}
 
 
-@pytest.mark.parametrize("source", [on(0), on(1), REPLICATED, on((0, 1), GRID), "CPU", "CPU:2"])
-@pytest.mark.parametrize("target", [on(0), on(1), REPLICATED, on((1, 0), GRID), "CPU", "CPU:1"])
+@pytest.mark.parametrize("source", [on(0), on(1), REPLICATED, on((0, 1), GRID), DEVICE, nth(2)])
+@pytest.mark.parametrize("target", [on(0), on(1), REPLICATED, on((1, 0), GRID), DEVICE, nth(1)])
 def test_any_layout_is_resharded_to_any_other(source: Any, target: Any) -> None:
     arrays: Arrays = {}
     x = buffer(arrays, (8, 12), source)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names
 from test.models.transformer import Transformer
 from test.sharding.common import KIB
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
@@ -30,7 +31,7 @@ from tinygrad.nn.state import (
     safe_save,
 )
 
-EIGHT = ("CPU", *(f"CPU:{i}" for i in range(1, 8)))
+EIGHT = device_names(8)
 ROWS = Sharding(EIGHT, 0)
 
 # the seeds of each tensor's random numbers, and their position in the sequence
@@ -288,7 +289,7 @@ def test_quantised_weights_are_read_and_dequantised_shard_by_shard(tmp_path: Pat
     in_file = Tensor(tmp_path / "q4_0").reshape(512, 4, 18)
     q4_0 = 2
     state = {
-        str(i): ggml_data_to_tensor(in_file.to("CPU").flatten(), 512 * 128, q4_0).reshape(512, 128)
+        str(i): ggml_data_to_tensor(in_file.to(DEVICE).flatten(), 512 * 128, q4_0).reshape(512, 128)
         for i in range(3)
     }
     model = sharded({name: Tensor.empty(512, 128) for name in state})

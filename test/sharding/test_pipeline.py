@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, parts, placed
 from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
@@ -168,7 +169,7 @@ def test_any_numbers_of_stages_and_microbatches(
 
 def test_stages_may_share_a_device() -> None:
     layers = [Stage(seed) for seed in range(3)]
-    pipeline = Pipeline([layers[:2], [layers[2]]], ["CPU", "CPU"], 4)
+    pipeline = Pipeline([layers[:2], [layers[2]]], [DEVICE, DEVICE], 4)
     with CommTrace() as trace:
         loss = pipeline.step(mean_squared, *batch())
     assert trace.nbytes == 0
@@ -337,7 +338,7 @@ def test_microbatches_of_a_sharded_batch_are_sliced_without_communication() -> N
 
 
 def test_stages_of_a_mesh_with_three_dimensions() -> None:
-    eight = (*DEVICES, *(f"CPU:{number}" for number in range(4, 8)))
+    eight = (*DEVICES, *(nth(number) for number in range(4, 8)))
     meshes = Mesh((2, 2, 2), ("pp", "dp", "tp"), eight).split("pp")
     layouts = [mesh.sharding(P("dp")) for mesh in meshes]
     stages = [Megatron(2 * number, mesh) for number, mesh in enumerate(meshes)]
@@ -451,8 +452,8 @@ def words() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("places", "copies"),
     [
-        (["CPU", "CPU:1", "CPU:2"], 2),
-        ([TWO, "CPU:2", "CPU:3"], 3),
+        (list(device_names(3)), 2),
+        ([TWO, nth(2), nth(3)], 3),
         ([Sharding(TWO, 0), Sharding(OTHERS, 0), Sharding(OTHERS, 0)], 4),
     ],
     ids=["one device each", "replicated", "sharded microbatches"],
@@ -460,7 +461,7 @@ def words() -> tuple[Tensor, Tensor]:
 def test_a_table_of_two_stages_is_trained_by_both(places: list[Any], copies: int) -> None:
     (stages, table), (plain, expected) = tied(), tied()
     x, y = words()
-    loss = Pipeline(plain, ["CPU"] * 3, 4).step(Tensor.sparse_categorical_crossentropy, x, y)
+    loss = Pipeline(plain, [DEVICE] * 3, 4).step(Tensor.sparse_categorical_crossentropy, x, y)
     pipeline = Pipeline(stages, places, 4)
     assert isinstance(table.device, Sharding)
     assert len(table.device) == copies
@@ -485,10 +486,10 @@ def flat(stages: list[Any]) -> list[Any]:
 def test_a_table_is_shared_by_stages_that_share_devices_in_another_order() -> None:
     (stages, table), (plain, expected) = tied(), tied()
     x, y = words()
-    places = ["CPU:1", "CPU:2", Sharding(TWO, 0)]
-    for layers, devices in ((stages, places), (plain, ["CPU"] * 3)):
+    places = [nth(1), nth(2), Sharding(TWO, 0)]
+    for layers, devices in ((stages, places), (plain, [DEVICE] * 3)):
         Pipeline(layers, devices, 4).step(Tensor.sparse_categorical_crossentropy, x, y)
-    assert table.device is Sharding(("CPU:1", "CPU"))
+    assert table.device is Sharding((nth(1), DEVICE))
     assert table.grad is not None
     assert expected.grad is not None
     np.testing.assert_allclose(table.grad.numpy(), expected.grad.numpy(), rtol=1e-4, atol=1e-6)
@@ -527,7 +528,7 @@ def test_shared_tables_statistics_and_dropout_under_the_jit() -> None:
         stages, _ = tied()
         norm = nn.BatchNorm(16)
         stages[1] = [norm, *stages[1], lambda x: x.dropout(0.1)]
-        pipeline = Pipeline(stages, [TWO, "CPU:2", "CPU:3"], 4)
+        pipeline = Pipeline(stages, [TWO, nth(2), nth(3)], 4)
         optimizer = SGD(get_parameters(stages), lr=0.5)
 
         @Tensor.train()
@@ -562,7 +563,7 @@ def test_statistics_that_stages_share_are_refused() -> None:
         (lambda: Pipeline([Stage(0)], TWO, 4), "1 stages on 2 devices; give each stage one"),
         (lambda: Pipeline([Stage(0)], [None], 4), "a stage of a pipeline needs a device"),
         (
-            lambda: Pipeline([Stage(0)], ["CPU"], 5).step(mean_squared, *batch()),
+            lambda: Pipeline([Stage(0)], [DEVICE], 5).step(mean_squared, *batch()),
             r"batch of shape \(64, 128\) is not 5 microbatches; make axis 0 a multiple of 5",
         ),
     ],
@@ -575,11 +576,11 @@ def test_a_pipeline_that_does_not_fit_is_refused(build: Any, message: str) -> No
 def test_a_layer_hidden_in_a_function_is_an_error() -> None:
     hidden = Stage(1)
     pipeline = Pipeline([Stage(0), lambda x: hidden(x).relu()], TWO, 4)
-    with pytest.raises(ShardingError, match="operands live on CPU:1 and CPU") as error:
+    with pytest.raises(ShardingError, match=f"operands live on {nth(1)} and {DEVICE}") as error:
         pipeline.step(mean_squared, *batch())
     assert error.value.__notes__ == [
-        "This is stage 1 of a pipeline, on CPU:1. Layers inside of functions are not found and not "
-        "moved: give the layer itself, in a list."
+        f"This is stage 1 of a pipeline, on {nth(1)}. Layers inside of functions are not found and "
+        "not moved: give the layer itself, in a list."
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, nth
 from test.models.grouped import GroupedTransformer
 from test.models.transformer import Layer, Transformer
 from test.sharding.common import DEVICES, TWO, array, on
@@ -165,15 +166,15 @@ def test_a_plan_of_a_transformer_layer_runs_as_predicted() -> None:
 
 
 def test_memory_is_predicted_to_the_byte() -> None:
-    devices = ("CPU:40", "CPU:41")
+    devices = (nth(40), nth(41))
     inputs = filled(perceptron(512))
     found = plan(step, inputs, Mesh((2,), ("dp",), devices), fixed={"x": P("dp")}).apply()
     Tensor.realize(*nn.state.get_parameters(inputs))
-    before = GlobalCounters.mem_used_per_device["CPU:41"]
+    before = GlobalCounters.mem_used_per_device[nth(41)]
     assert before == found.cost.inputs_nbytes
     results = step(**inputs)
     Tensor.realize(*results)
-    peak = GlobalCounters.mem_peak_per_device["CPU:41"]
+    peak = GlobalCounters.mem_peak_per_device[nth(41)]
     assert peak == before + found.cost.working_nbytes == found.cost.memory_nbytes
 
 
@@ -187,10 +188,10 @@ def test_uneven_sizes_are_sharded() -> None:
     assert found.cost.memory_nbytes <= limit
     assert_runs_as_planned(inputs, found)
     # blocks are packed on the way, which is known about only
-    before = GlobalCounters.mem_used_per_device["CPU"]
+    before = GlobalCounters.mem_used_per_device[DEVICE]
     GlobalCounters.reset()
     Tensor.realize(*step(**inputs))
-    needed = GlobalCounters.mem_peak_per_device["CPU"] - before
+    needed = GlobalCounters.mem_peak_per_device[DEVICE] - before
     assert needed == pytest.approx(found.cost.working_nbytes, rel=0.05)
 
 
@@ -227,7 +228,7 @@ def with_optimizer(inputs: dict[str, Any], name: str) -> dict[str, Any]:
 def test_a_training_step_takes_the_bytes_and_the_memory_predicted(
     make: Callable[[], dict[str, Any]], optimizer: str
 ) -> None:
-    rows, whole = (Sharding(("CPU:40", "CPU:41"), axis) for axis in (0, None))
+    rows, whole = (Sharding((nth(40), nth(41)), axis) for axis in (0, None))
     kinds = [
         set(trained(with_optimizer(filled(make()), optimizer), parameters, state, rows).kinds)
         for parameters, state in [(whole, whole), (whole, rows), (rows, rows)]
@@ -250,10 +251,10 @@ def trained(inputs: dict[str, Any], parameters: Sharding, state: Sharding, x: Sh
     follow_parameters([inputs["optimizer"]])
     gc.collect()
     GlobalCounters.reset()
-    before = GlobalCounters.mem_used_per_device["CPU:41"]
+    before = GlobalCounters.mem_used_per_device[nth(41)]
     assert before == cost.inputs_nbytes
     assert measured(inputs, training_step) == cost.kinds
-    assert GlobalCounters.mem_peak_per_device["CPU:41"] == cost.memory_nbytes
+    assert GlobalCounters.mem_peak_per_device[nth(41)] == cost.memory_nbytes
     return cost
 
 
@@ -289,7 +290,7 @@ def test_an_optimizer_with_fused_parameters_cannot_be_planned() -> None:
 
 
 def test_an_optimizer_is_shortened_with_the_layers_of_its_model() -> None:
-    inputs = with_optimizer(language_model(5, "CPU"), "adam")
+    inputs = with_optimizer(language_model(5, DEVICE), "adam")
     optimizer = inputs["optimizer"]
     before = dict(vars(optimizer))
     lists = repeated(inputs)
@@ -503,7 +504,7 @@ def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
 
 @pytest.mark.slow
 def test_a_language_model_runs_as_planned() -> None:
-    inputs = language_model(3, "CPU")
+    inputs = language_model(3, DEVICE)
     random = np.random.default_rng(0)
     for x in nn.state.get_parameters(inputs):
         is_number = x.is_floating_point()
@@ -521,7 +522,7 @@ def test_a_language_model_runs_as_planned() -> None:
 def test_a_table_shows_the_chosen_layouts() -> None:
     found = plan(step, perceptron(512), MESHES["grid"], fixed={"x": P(("dp", "tp"))})
     lines = str(found).splitlines()
-    assert lines[0].startswith("Mesh(dp=2, tp=2, CPU:0-3), ")
+    assert lines[0].startswith(f"Mesh(dp=2, tp=2, {DEVICE}:0-3), ")
     assert lines[1].split()[:2] == ["tensor", "count"]
     row = next(line for line in lines if line.startswith("x "))
     assert "P(('dp', 'tp'), None)" in row

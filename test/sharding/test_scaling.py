@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from test.devices import device_names
 from test.models.parallel import data_parallel, tensor_parallel
 from test.sharding.common import DEVICES, moved, on, parts
 from tinygrad import GlobalCounters, Tensor
@@ -32,7 +33,7 @@ def test_eight_devices_need_no_more_kernels_than_two(name: str, text: bool) -> N
 
 # ---- memory without content ----
 
-EIGHT = ("CPU", *(f"CPU:{i}" for i in range(1, 8)))
+EIGHT = device_names(8)
 NUMBERS = 1 << 16
 MADE: dict[str, Callable[[Any], Tensor]] = {
     "empty there": lambda layout: Tensor.empty(NUMBERS, device=layout),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, nth
 from test.sharding.common import (
     GRID,
     REPLICATED,
@@ -134,7 +135,7 @@ def test_slice_assignment_along_a_sharded_axis(how: str, layout: Sharding) -> No
                 np.testing.assert_array_equal(beside.numpy(), array(rows, 6))
 
 
-@pytest.mark.parametrize("layout", ["CPU:1", on(0), on((0, 1), GRID)], ids=str)
+@pytest.mark.parametrize("layout", [nth(1), on(0), on((0, 1), GRID)], ids=str)
 def test_slice_assignment_to_a_view_writes_to_its_base(layout: Any) -> None:
     x, v = stored(array(8, 6), layout), stored(array(2, 6, seed=1), None).to(layout)
     expected = array(8, 6)
@@ -228,11 +229,11 @@ def test_a_slice_of_a_copy_is_no_view_of_the_tensor() -> None:
     np.testing.assert_array_equal(x.numpy(), array(8, 6))
 
 
-@pytest.mark.parametrize("layout", ["CPU:1", on(1), on(0), on((0, 1), GRID)], ids=str)
+@pytest.mark.parametrize("layout", [nth(1), on(1), on(0), on((0, 1), GRID)], ids=str)
 def test_only_views_see_writes(layout: Any) -> None:
     x, v = stored(array(8, 6), layout), stored(array(2, 6, seed=1), None)
     view, turned, row = x[2:6], x.flip(0), x[3]
-    copied = x.to("CPU" if isinstance(layout, str) else on(None)).reshape(48)
+    copied = x.to(DEVICE if isinstance(layout, str) else on(None)).reshape(48)
     computed = view + 1
     x[3:5] = v.numpy().tolist()
     old, new = array(8, 6), array(8, 6)

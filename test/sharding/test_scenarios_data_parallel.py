@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import nth
 from test.models.transformer import Transformer
 from test.sharding.common import (
     DEVICES,
@@ -191,10 +192,10 @@ def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
     def peak(*results: Tensor) -> int:
         """Peak bytes on a device while realizing, without the inputs and the results."""
         GlobalCounters.reset()
-        before = GlobalCounters.mem_used_per_device["CPU:1"]
+        before = GlobalCounters.mem_used_per_device[nth(1)]
         Tensor.realize(*results)
         added = int(sum(y.nbytes() for y in results)) // len(DEVICES)
-        return GlobalCounters.mem_peak_per_device["CPU:1"] - before - added
+        return GlobalCounters.mem_peak_per_device[nth(1)] - before - added
 
     gc.collect()
     activation = 64 * WIDTH * 4

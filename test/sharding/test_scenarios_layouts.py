@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -39,8 +40,8 @@ LAYOUTS = [ROWS, COLUMNS, REPLICATED, on((0, 1), GRID), on((1, 0), GRID), on((No
 LAYOUTS += [Sharding(DEVICES[::-1], 0)]
 
 
-@pytest.mark.parametrize("target", [*LAYOUTS, "CPU:1"], ids=str)
-@pytest.mark.parametrize("source", [*LAYOUTS, "CPU:2"], ids=str)
+@pytest.mark.parametrize("target", [*LAYOUTS, nth(1)], ids=str)
+@pytest.mark.parametrize("source", [*LAYOUTS, nth(2)], ids=str)
 def test_10_every_change_of_layout_moves_the_fewest_bytes(source: Any, target: Any) -> None:
     value = array(16, 24)
     there = placed(value, source).to(target)

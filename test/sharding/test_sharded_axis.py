@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import device_names, nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -198,7 +199,7 @@ def test_22_an_uneven_layout_moves_no_more_than_an_even_one() -> None:
 
 
 def test_22_devices_with_empty_shards_send_no_partial_sums() -> None:
-    eight = tuple(f"CPU:{i}" for i in range(8))
+    eight = device_names(8)
     x, w = (
         placed(array(3, 2), on(1, devices=eight)),
         placed(array(2, 8, seed=1), on(None, devices=eight)),
@@ -211,7 +212,7 @@ def test_22_devices_with_empty_shards_send_no_partial_sums() -> None:
     for layout, kinds in (
         (split, {"reduce_scatter": 2 * nbytes * 7 // 8}),
         (whole, {"all_reduce": 2 * nbytes * 7}),
-        ("CPU:5", {"reduce": 2 * nbytes}),
+        (nth(5), {"reduce": 2 * nbytes}),
     ):
         assert moved((x @ w).to(layout)) == kinds
         np.testing.assert_allclose((x @ w).to(layout).numpy(), expected, rtol=1e-5)

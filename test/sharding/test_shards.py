@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, nth
 from test.evaluator.plan import run_plan
 from test.evaluator.tensor_graph import evaluate
 from test.sharding.common import DEVICES, REPLICATED, TWO, Array, array, integers, on, placed
@@ -46,7 +47,7 @@ LAYOUTS: list[tuple[Sharding, tuple[int, ...]]] = [
     (on((0, None), (2, 2)), (5, 3)),
     (Sharding(TWO, 0), (3, 2)),
     (Sharding(TWO), (2, 2)),
-    (Sharding(("CPU:2",)), (2, 2)),
+    (Sharding((nth(2),)), (2, 2)),
     (on(0), (0, 3)),
 ]
 IDS = [f"{layout} {shape}" for layout, shape in LAYOUTS]
@@ -132,7 +133,7 @@ def test_shards_are_slices_of_the_global_value_and_move_no_byte(
         lambda x: x.T + 1,
         lambda x: x.pad(((1, 1), (0, 0))),
         lambda x: x.softmax(1),
-        lambda x: x.to("CPU:3"),
+        lambda x: x.to(nth(3)),
         lambda x: x.to(REPLICATED),
         lambda x: x[1:, :-1],
     ],
@@ -381,7 +382,7 @@ def test_the_gradient_of_a_tensor_is_built_from_those_of_its_shards(
     value = array(*shape)
     x = placed(value, layout)
     loss = sum(
-        (s * s * (i + 1)).sum().to("CPU") for i, s in enumerate(x.shards) if s.numel()
+        (s * s * (i + 1)).sum().to(DEVICE) for i, s in enumerate(x.shards) if s.numel()
     ) + Tensor(0.0)
     (gradient,) = loss.gradient(x, materialize_grads=True)
     expected = np.zeros(shape, np.float32)
@@ -491,20 +492,20 @@ def test_a_captured_training_step_with_parameters_from_shards() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({2: Tensor.zeros(3, 3, device="CPU:2").contiguous()}, r"part 0 .* expected of shape \(3,"),
-        ({2: Tensor.zeros(1, 3, device="CPU:2").contiguous()}, r"part 2 is a .* of shape \(1, 3\)"),
-        ({2: Tensor.zeros(2, 4, device="CPU:2").contiguous()}, r"part 2 .* \(2, 4\) on CPU:2, exp"),
-        ({2: Tensor.zeros(2, device="CPU:2").contiguous()}, r"part 2 .* with 2 axes, as part 0"),
+        ({2: Tensor.zeros(3, 3, device=nth(2)).contiguous()}, r"part 0 .* expected of shape \(3,"),
+        ({2: Tensor.zeros(1, 3, device=nth(2)).contiguous()}, r"part 2 is a .* of shape \(1, 3\)"),
+        ({2: Tensor.zeros(2, 4, device=nth(2)).contiguous()}, r"part 2 .* \(2, 4\) on \w+:2, exp"),
+        ({2: Tensor.zeros(2, device=nth(2)).contiguous()}, r"part 2 .* with 2 axes, as part 0"),
         (
-            {1: Tensor.zeros(2, 3, device="CPU:2").contiguous()},
-            r"part 1 is a dtypes.float tensor of shape \(2, 3\) on CPU:2, expected on CPU:1; bring",
+            {1: Tensor.zeros(2, 3, device=nth(2)).contiguous()},
+            r"part 1 is a dtypes.float tensor of shape \(2, 3\) on \w+:2, expected on \w+:1; bring",
         ),
         (
             {1: Tensor.zeros(2, 3, device=Sharding(TWO)).contiguous()},
-            r"part 1 .* on Sharding\(CPU:0-1, axis=None\), expected on CPU:1",
+            r"part 1 .* on Sharding\(\w+:0-1, axis=None\), expected on \w+:1",
         ),
         (
-            {3: Tensor.zeros(2, 3, device="CPU:3", dtype=dtypes.int).contiguous()},
+            {3: Tensor.zeros(2, 3, device=nth(3), dtype=dtypes.int).contiguous()},
             r"part 3 is a dtypes.int tensor .* expected of dtypes.float, as part 0; cast it",
         ),
     ],
@@ -568,7 +569,7 @@ def test_the_fix_in_the_error_about_partial_sums_works() -> None:
 def test_nodes_are_checked_like_tensors() -> None:
     a, b = (x.uop for x in shards_of(array(4, 3), Sharding(TWO, 0)))
     layout = Sharding(TWO, 0)
-    with pytest.raises(ShardingError, match=r"part 0 .* expected on CPU"):
+    with pytest.raises(ShardingError, match=f"part 0 .* expected on {DEVICE}"):
         UOp.mstack(b, a, sharding=layout)
     with pytest.raises(ShardingError, match="MSTACK has a Sharding as its argument, not None"):
         Tensor.from_uop(UOp(Ops.MSTACK, a.dtype, (a, b))).numpy()
@@ -576,7 +577,7 @@ def test_nodes_are_checked_like_tensors() -> None:
     assert (whole.shape, whole.device, whole.mselect(1).device) == ((4, 3), layout, TWO[1])
     with pytest.raises(IndexError, match="no shard 2 of 2"):
         whole.mselect(2)
-    with pytest.raises(ShardingError, match="a value on CPU has none; shard it first"):
+    with pytest.raises(ShardingError, match=f"a value on {DEVICE} has none; shard it first"):
         a.mselect(0)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, array, on, placed
 from tinygrad import CommTrace, GlobalCounters, Tensor, TinyJit
 from tinygrad.settings import Context
@@ -28,7 +29,7 @@ def test_a_trace_is_a_table_with_a_row_for_each_kind_and_line() -> None:
     assert heading.split() == ["kind", "count", "bytes", "from", "->", "to", "line"]
     moves = [re.split(r"  +", row) for row in rows]
     assert [row[:3] for row in moves] == [["all_to_all", "2", "384"], ["all_reduce", "1", "384"]]
-    assert moves[0][3] == "Sharding(CPU:0-3, axis=0) -> Sharding(CPU:0-3, axis=1)"
+    assert moves[0][3] == f"Sharding({DEVICE}:0-3, axis=0) -> Sharding({DEVICE}:0-3, axis=1)"
     assert all(re.search(rf"{re.escape(HERE)}:\d+$", row[4]) for row in moves)
     assert [row[5] for row in moves] == ["x.to(COLUMNS).realize()", "x.sum(axis=0).realize()"]
     assert total.split() == ["total", str(len(trace.records)), f"{trace.nbytes:,}"]
@@ -80,7 +81,7 @@ def test_debug_2_prints_one_line_for_each_collective(
 
 def test_a_trace_collects_the_messages_of_its_own_thread() -> None:
     def move() -> None:
-        Tensor.arange(4).shard(("CPU:1", "CPU:2"), axis=0).realize().to("CPU:1").realize()
+        Tensor.arange(4).shard(device_names(2, 1), axis=0).realize().to(nth(1)).realize()
 
     with CommTrace() as trace:
         thread = threading.Thread(target=move)
@@ -94,7 +95,7 @@ def test_a_trace_collects_the_messages_of_its_own_thread() -> None:
 def test_bytes_are_counted_for_the_sending_device() -> None:
     x = placed(array(8, 8), ROWS)
     GlobalCounters.reset()
-    x.to("CPU").realize()
+    x.to(DEVICE).realize()
     assert dict(GlobalCounters.bytes_moved_per_device) == dict.fromkeys(DEVICES[1:], 64)
     assert GlobalCounters.bytes_moved == 3 * 64
     GlobalCounters.reset()

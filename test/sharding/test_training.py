@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE
 from test.models.resnet import ResNet18
 from test.sharding.common import (
     DEVICES,
@@ -80,7 +81,7 @@ def losses(
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("make", [SGD, Adam], ids=["SGD", "Adam"])
 def test_data_parallel_training_has_the_losses_of_one_device(make: Any) -> None:
-    alone = losses(("CPU",), lambda params: make(params, lr=0.01))
+    alone = losses((DEVICE,), lambda params: make(params, lr=0.01))
     assert alone[0] != alone[1]
     for devices in (TWO, DEVICES):
         found = losses(devices, lambda params: make(params, lr=0.01))
