@@ -15,7 +15,13 @@ from tinygrad.renderer.base import (
     parameters,
     pointer_of,
 )
-from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
+from tinygrad.renderer.cstyle import (
+    CRenderer,
+    CUDARenderer,
+    HIPRenderer,
+    MetalRenderer,
+    OpenCLRenderer,
+)
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.target import LaunchShape, Target
 
@@ -36,6 +42,9 @@ RENDERERS: dict[str, type[Renderer]] = {
     "llvm": LLVMRenderer,
     "c": CRenderer,
     "cuda": CUDARenderer,
+    "hip": HIPRenderer,
+    "opencl": OpenCLRenderer,
+    "metal": MetalRenderer,
 }
 
 

@@ -1,29 +1,38 @@
-"""CUDA C++ for NVIDIA GPUs."""
+"""CUDA C++ for NVIDIA GPUs, as NVRTC compiles it without any header."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from tinygrad.renderer.cstyle.renderer import OPERATORS, CStyleRenderer, Parameters
-from tinygrad.renderer.cstyle.writer import CWriter
+from tinygrad.dtype import dtypes
+from tinygrad.renderer.cstyle.dialect import GPUDialect
+from tinygrad.renderer.cstyle.gpu import GPURenderer
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
 
-# the headers that declare these do not come with nvrtc
-CUDA_PRELUDE = """\
-#define __builtin_inff() __int_as_float(0x7f800000)
-#define __builtin_nanf(text) __int_as_float(0x7fc00000)
-#define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
-#define __builtin_fmod(x, y) fmod(x, y)
-#define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
-"""
+TYPES = {
+    dtypes.bool: "bool",
+    dtypes.int8: "signed char",
+    dtypes.uint8: "unsigned char",
+    dtypes.int16: "short",
+    dtypes.uint16: "unsigned short",
+    dtypes.int32: "int",
+    dtypes.uint32: "unsigned int",
+    dtypes.int64: "long long",
+    dtypes.uint64: "unsigned long long",
+    dtypes.index: "long long",
+    dtypes.float16: "half",
+    dtypes.bfloat16: "bfloat16",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+SUFFIXES = {dtypes.uint32: "u", dtypes.int64: "ll", dtypes.uint64: "ull", dtypes.float32: "f"}
+INFINITY = {dtypes.float32: "INFINITY", dtypes.float64: "(double)INFINITY"}
+NAN = {dtypes.float32: "NAN", dtypes.float64: "(double)NAN"}
+STRUCT = "struct alignas({alignment}) {name} {{ {type} lane[{count}]; }};\n"
 
-
-class CUDARenderer(CStyleRenderer):
-    """CUDA C++. A thread runs one work item; there are no vectors."""
-
-    name = "cuda"
-    functions: ClassVar[dict[Ops, str]] = {
+CUDA = GPUDialect(
+    name="CUDA",
+    types=TYPES,
+    suffixes=SUFFIXES,
+    functions={
         Ops.SQRT: "sqrt",
         Ops.EXP2: "exp2",
         Ops.EXP: "exp",
@@ -34,20 +43,21 @@ class CUDARenderer(CStyleRenderer):
         Ops.SIN: "sin",
         Ops.COS: "cos",
         Ops.TRUNC: "trunc",
-    }
-    operations = OPERATORS.union(functions)
+        Ops.MOD: "fmod",
+    },
+    infinity=INFINITY,
+    nan=NAN,
+    helper="__device__ inline",
+    prelude="cuda.cu",
+    kernel='extern "C" __global__ void __launch_bounds__({threads}) {name}({parameters})',
+    pointer="{type} *__restrict__ {name}",
+    value="{type} {name}",
+    struct=STRUCT,
+    shared="__shared__ ",
+)
 
-    def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
-        size, first = w.names[u.src[0]], ""
-        if w.grid_loops > 1:
-            first = f" - {w.names[u.src[1]]}"
-        w.emit(f"long long {name} = (long long)blockIdx.x * blockDim.x + threadIdx.x{first};")
-        w.open_block(f"if (0 <= {name} && {name} < {size})")
 
-    def render_kernel(self, name: str, w: CWriter, declared: Parameters) -> str:
-        takes = [f"{kind} *__restrict__ {x}" for kind, x in declared.pointers]
-        takes += [f"{kind} {x}" for kind, x in declared.values]
-        library = w.vectors.text.replace("static inline", "static __device__ inline")
-        head = f'extern "C" __global__ void {name}({", ".join(takes)})'
-        text = f"{CUDA_PRELUDE}{library}{head} {{\n{w.body}}}\n"
-        return text.replace("_Bool", "bool").replace("#pragma GCC unroll", "#pragma unroll")
+class CUDARenderer(GPURenderer):
+    """CUDA C++."""
+
+    dialect = CUDA

@@ -1,7 +1,7 @@
 """The renderer of everything that C and its dialects share.
 
-In: a linear program. Out: source text. A dialect, a subclass, declares the kernel, opens the block
-of a work item and names the qualifiers of its memory spaces.
+In: a linear program. Out: source text. A subclass declares the kernel, opens the block of a work
+item and writes vectors; its `Dialect` has the names.
 """
 
 from __future__ import annotations
@@ -9,28 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tinygrad.dtype import PtrDType, dtypes
+from tinygrad.dtype import PtrDType
 from tinygrad.renderer.base import LOOP_NAMES, Renderer, memory_dtype, parameters, pointer_of
-from tinygrad.renderer.cstyle.types import SCALARS
+from tinygrad.renderer.cstyle.dialect import Dialect
 from tinygrad.renderer.cstyle.values import (
+    declare_array,
     write_alu,
-    write_array,
     write_bitcast,
     write_cast,
     write_constant,
     write_index,
-    write_lane,
     write_load,
-    write_reduce,
     write_store,
-    write_vectorize,
 )
-from tinygrad.renderer.cstyle.vectors import VectorLibrary
 from tinygrad.renderer.cstyle.writer import CWriter
+from tinygrad.renderer.target import Target
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# ops that C writes as operators
 OPERATORS = frozenset(
     {
         *(Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.NEG, Ops.IDIV, Ops.MOD),
@@ -38,58 +34,70 @@ OPERATORS = frozenset(
         *(Ops.WHERE, Ops.MULACC),
     }
 )
+"""Ops that C writes as operators, or has a function for in every dialect."""
 
 
 class CStyleRenderer(Renderer):
     """The base of all dialects of C."""
 
-    # an instruction of the target; any other function would need a library
-    functions: ClassVar[dict[Ops, str]] = {Ops.SQRT: "__builtin_sqrt"}
-    operations = OPERATORS.union(functions)
-    dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
+    dialect: ClassVar[Dialect]
     has_reserved_names = True
-    scratch_qualifier = ""
-    register_qualifier = ""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.dtypes = frozenset(self.dialect.types) & target.dtypes
+        self.operations = OPERATORS.union(self.dialect.functions)
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The source of a kernel."""
-        w = CWriter(linear, VectorLibrary(), self.functions)
+        w = self.make_writer(linear)
         pointers, variables = parameters(linear)
         for u in pointers:
             w.names[u] = f"data{u.arg}"
         for u in variables:
-            w.names[u] = str(u.arg[0])
+            w.names[u] = self.function_name(str(u.arg[0]))
         for u in linear:
             self.write(w, u)
-        return self.render_kernel(name, w, Parameters(linear, pointers, variables))
+        return self.render_kernel(name, w, Parameters(self.dialect, linear, w.names))
 
     def write(self, w: CWriter, u: UOp) -> None:
         """Write one node."""
-        if u.op in _WRITERS:
+        if _has_vectors(u):
+            self.write_vector(w, u)
+        elif u.op in _WRITERS:
             _WRITERS[u.op](w, u)
         elif u.op in GroupOp.ALU:
             write_alu(w, u)
-        elif u.op is Ops.DEFINE_LOCAL:
-            write_array(w, u, self.scratch_qualifier)
-        elif u.op is Ops.DEFINE_REG:
-            write_array(w, u, self.register_qualifier)
         elif u.op is Ops.RANGE:
             self.open_loop(w, u)
+        elif u.op is Ops.DEFINE_LOCAL:
+            self.declare_scratch(w, u)
         elif u.op not in {Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR}:
-            raise NotImplementedError(f"{self.name} cannot express {u.op.name}")
+            raise NotImplementedError(f"{self.dialect.name} cannot express {u.op.name}")
 
     def open_loop(self, w: CWriter, u: UOp) -> None:
         """Open a loop."""
         kind = u.arg.kind
-        name = f"{LOOP_NAMES[kind]}{u.arg.index}"
-        w.names[u] = name
+        name = w.names[u] = f"{LOOP_NAMES[kind]}{u.arg.index}"
         if kind is AxisType.GLOBAL:
             self.open_grid(w, u, name)
             return
-        size = w.names[u.src[0]]
+        size, counter = w.names[u.src[0]], self.dialect.type(u.dtype)
         if kind is AxisType.TILE:
-            w.emit(f"#pragma GCC unroll {u.src[0].vmax}")
-        w.open_block(f"for (long long {name} = 0; {name} < {size}; {name}++)")
+            w.emit(f"{self.dialect.unroll} {u.src[0].vmax}")
+        w.open_block(f"for ({counter} {name} = 0; {name} < {size}; {name}++)")
+
+    def make_writer(self, linear: list[UOp]) -> CWriter:
+        """A writer for a kernel."""
+        raise NotImplementedError
+
+    def write_vector(self, w: CWriter, u: UOp) -> None:
+        """Write a node with a vector as its value or a source."""
+        raise NotImplementedError(f"{self.dialect.name} has no vectors")
+
+    def declare_scratch(self, w: CWriter, u: UOp) -> None:
+        """Declare the scratch memory of a work item."""
+        raise NotImplementedError
 
     def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
         """Open the block of one work item; `name` is its number within the loop."""
@@ -103,14 +111,22 @@ class CStyleRenderer(Renderer):
 class Parameters:
     """A kernel's parameters as (C type, name); pointers that are only read are const."""
 
-    def __init__(self, linear: list[UOp], pointers: list[UOp], variables: list[UOp]) -> None:
+    def __init__(self, dialect: Dialect, linear: list[UOp], names: dict[UOp, str]) -> None:
+        pointers, variables = parameters(linear)
         written = {pointer_of(u.src[0]) for u in linear if u.op is Ops.STORE}
         self.pointers: list[tuple[str, str]] = []
         for u in pointers:
             assert isinstance(u.dtype, PtrDType)
-            kind = SCALARS[memory_dtype(u.dtype.base)]
-            self.pointers.append((kind if u in written else f"const {kind}", f"data{u.arg}"))
-        self.values = [(SCALARS[u.dtype], str(u.arg[0])) for u in variables]
+            kind = dialect.type(memory_dtype(u.dtype.base))
+            self.pointers.append((kind if u in written else f"const {kind}", names[u]))
+        self.values = [(dialect.type(u.dtype), names[u]) for u in variables]
+
+
+def _has_vectors(u: UOp) -> bool:
+    """Whether a node computes, loads or stores vectors."""
+    if u.op in {Ops.INDEX, Ops.AFTER, Ops.RANGE, Ops.END}:
+        return False
+    return any(x.dtype.count > 1 and not isinstance(x.dtype, PtrDType) for x in (u, *u.src))
 
 
 def _alias(w: CWriter, u: UOp) -> None:
@@ -125,6 +141,10 @@ def _if(w: CWriter, u: UOp) -> None:
     w.open_block(f"if ({w.names[u.src[0]]})")
 
 
+def _array(w: CWriter, u: UOp) -> None:
+    w.emit(declare_array(w, u))
+
+
 _WRITERS: dict[Ops, Callable[[CWriter, UOp], None]] = {
     Ops.CONST: write_constant,
     Ops.AFTER: _alias,
@@ -136,7 +156,5 @@ _WRITERS: dict[Ops, Callable[[CWriter, UOp], None]] = {
     Ops.STORE: write_store,
     Ops.CAST: write_cast,
     Ops.BITCAST: write_bitcast,
-    Ops.VECTORIZE: write_vectorize,
-    Ops.GEP: write_lane,
-    Ops.REDUCE: write_reduce,
+    Ops.DEFINE_REG: _array,
 }

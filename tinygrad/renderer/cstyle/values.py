@@ -1,16 +1,17 @@
-"""C expressions of arithmetic, conversions and memory accesses, on scalars and vectors."""
+"""C expressions of arithmetic, conversions and memory accesses, on scalars."""
 
 from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.renderer.base import cast_is_exact, memory_dtype
-from tinygrad.renderer.cstyle.types import literal, mask_type, type_suffix
-from tinygrad.renderer.cstyle.vectors import safe_division
+from tinygrad.renderer.cstyle.dialect import NARROW_FLOATS
+from tinygrad.renderer.cstyle.helpers import safe_division
+from tinygrad.renderer.cstyle.types import type_suffix
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-_BINARY = {
+BINARY = {
     Ops.ADD: "+",
     Ops.MUL: "*",
     Ops.SUB: "-",
@@ -26,104 +27,58 @@ _BINARY = {
     Ops.SHL: "<<",
     Ops.SHR: ">>",
 }
-_MASK_OPERATORS = {Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.CMPNE: "^"}
-
-
-def is_mask(dtype: DType) -> bool:
-    """Whether a value of the type is a mask, a vector of bools."""
-    return dtypes.is_bool(dtype) and dtype.count > 1
 
 
 def write_alu(w: CWriter, u: UOp) -> None:
     """Write an ALU op."""
-    if is_mask(u.dtype):
-        _write_mask(w, u)
-    elif u.op is Ops.WHERE:
-        condition, yes, no = u.src
-        if u.dtype.count == 1:
-            text = f"({w.names[condition]} ? {w.names[yes]} : {w.names[no]})"
-        else:
-            mask = w.mask(condition, u.dtype.scalar().itemsize)
-            text = w.vectors.where(u.dtype, mask, w.names[yes], w.names[no])
-        w.assign(u, w.vectors.type(u.dtype), text)
-    else:
-        w.assign(u, w.vectors.type(u.dtype), _arithmetic(w, u))
+    text = operation(w, u)
+    if _is_promoted(u.dtype) and u.op is not Ops.WHERE:
+        # C promotes narrower operands to int
+        text = f"(({w.library.type(u.dtype)}){text})"
+    w.assign(u, w.library.type(u.dtype), text)
 
 
-def _arithmetic(w: CWriter, u: UOp) -> str:
-    text = _operation(w, u)
-    # C promotes narrower operands to int
-    return f"(({w.vectors.type(u.dtype)}){text})" if _is_promoted(u.dtype) else text
-
-
-def _operation(w: CWriter, u: UOp) -> str:
+def operation(w: CWriter, u: UOp) -> str:
+    """The expression of an ALU op, in the type that C gives it."""
     src = [w.names[x] for x in u.src]
     if u.op in {Ops.IDIV, Ops.MOD}:
         return _division(w, u)
-    if u.op in _BINARY:
-        return f"({src[0]} {_BINARY[u.op]} {src[1]})"
+    if u.op in BINARY:
+        return f"({src[0]} {BINARY[u.op]} {src[1]})"
     if u.op is Ops.NEG:
         return f"(-{src[0]})"
     if u.op is Ops.MULACC:
         return f"({src[0]} * {src[1]} + {src[2]})"
-    if u.op in w.functions:
-        function = w.functions[u.op] + ("" if u.dtype.scalar() is dtypes.float64 else "f")
-        is_vector = u.dtype.count > 1
-        return w.vectors.call(function, u.dtype, src[0]) if is_vector else f"{function}({src[0]})"
+    if u.op is Ops.WHERE:
+        return f"({src[0]} ? {src[1]} : {src[2]})"
+    if u.op in w.dialect.functions:
+        return f"{w.dialect.function(u.op, u.dtype)}({src[0]})"
     raise NotImplementedError(f"C cannot express {u.op.name} of {u.dtype!r}")
 
 
 def _is_promoted(dtype: DType) -> bool:
-    return dtypes.is_int(dtype) and dtype.count == 1 and dtype.itemsize < 4
+    return dtypes.is_int(dtype) and dtype.itemsize < 4
+
+
+def divides_safely(u: UOp) -> bool:
+    """Whether the divisor of an integer division is never 0 or -1."""
+    divisor = u.src[1]
+    return bool(divisor.vmin > 0 or divisor.vmax < -1)
 
 
 def _division(w: CWriter, u: UOp) -> str:
     a, b = (w.names[x] for x in u.src)
     if dtypes.is_float(u.dtype):
-        is_vector = u.dtype.count > 1
-        return w.vectors.remainder(u.dtype, a, b) if is_vector else f"__builtin_fmod({a}, {b})"
-    operator = _BINARY[u.op]
-    divisor = u.src[1]
-    if divisor.vmin > 0 or divisor.vmax < -1:
+        return f"{w.dialect.function(Ops.MOD, u.dtype)}({a}, {b})"
+    operator = BINARY[u.op]
+    if divides_safely(u):
         return f"({a} {operator} {b})"
-    if u.dtype.count > 1:
-        return w.vectors.divide(u.dtype, operator, a, b)
     return safe_division(u.dtype, operator, a, b)
 
 
-def _write_mask(w: CWriter, u: UOp) -> None:
-    """Write an ALU op whose result is a mask."""
-    first = u.src[0]
-    if u.op in GroupOp.Comparison and not dtypes.is_bool(first.dtype):
-        width = first.dtype.scalar().itemsize
-        text = f"({w.names[first]} {_BINARY[u.op]} {w.names[u.src[1]]})"
-    else:
-        width = w.mask_bytes[first]
-        src = [w.mask(x, width) for x in u.src]
-        if u.op is Ops.WHERE:
-            text = f"(({src[0]} & {src[1]}) | (~{src[0]} & {src[2]}))"
-        elif u.op is Ops.CMPEQ:
-            text = f"(~({src[0]} ^ {src[1]}))"
-        else:
-            text = f"({src[0]} {_MASK_OPERATORS[u.op]} {src[1]})"
-    _set_mask(w, u, width, text)
-
-
-def _set_mask(w: CWriter, u: UOp, width: int, text: str) -> None:
-    w.mask_bytes[u] = width
-    w.assign(u, w.vectors.type(mask_type(u.dtype.count, width)), text)
-
-
 def write_constant(w: CWriter, u: UOp) -> None:
-    """Write a constant, a splat if it is a vector."""
-    if is_mask(u.dtype):
-        value = tuple(-int(x) for x in u.arg) if isinstance(u.arg, tuple) else -int(u.arg)
-        w.mask_bytes[u] = 1
-        w.names[u] = w.vectors.constant(mask_type(u.dtype.count, 1), value)
-    elif u.dtype.count > 1:
-        w.names[u] = w.vectors.constant(u.dtype, u.arg)
-    else:
-        w.names[u] = literal(u.dtype, u.arg)
+    """Write a constant."""
+    w.names[u] = w.dialect.literal(u.dtype, u.arg)
 
 
 # ---- conversions ----
@@ -131,28 +86,23 @@ def write_constant(w: CWriter, u: UOp) -> None:
 
 def write_cast(w: CWriter, u: UOp) -> None:
     """Write a conversion between dtypes."""
-    source, target = u.src[0].dtype, u.dtype
-    value = w.names[u.src[0]]
-    if is_mask(target):
-        if is_mask(source):
-            w.names[u], w.mask_bytes[u] = value, w.mask_bytes[u.src[0]]
-        else:
-            zero = w.vectors.constant(source, 0)
-            _set_mask(w, u, source.scalar().itemsize, f"({value} != {zero})")
-        return
-    w.assign(u, w.vectors.type(target), _converted(w, u.src[0], target))
+    w.assign(u, w.library.type(u.dtype), _converted(w, u.src[0], u.dtype))
 
 
 def _converted(w: CWriter, node: UOp, target: DType) -> str:
     value, source = w.names[node], node.dtype
+    if source in NARROW_FLOATS:
+        value, source = f"{NARROW_FLOATS[source][0]}_to_float({value})", dtypes.float32
+    if target in NARROW_FLOATS:
+        value = value if source is dtypes.float32 else _as_type(w, dtypes.float32, value)
+        return f"float_to_{NARROW_FLOATS[target][0]}({unwrapped(value)})"
     if dtypes.is_float(source) and dtypes.is_int(target) and not cast_is_exact(node, target):
-        return w.vectors.saturate(source, target, value)
-    if target.count == 1:
-        return f"({w.vectors.type(target)}){value}"
-    if is_mask(source):
-        source = mask_type(source.count, w.mask_bytes[node])
-        value = f"({value} & 1)"
-    return w.vectors.convert(source, target, value)
+        return w.library.saturate(source, target, value)
+    return value if source is target else _as_type(w, target, value)
+
+
+def _as_type(w: CWriter, dtype: DType, value: str) -> str:
+    return f"({w.library.type(dtype)}){value}"
 
 
 def write_bitcast(w: CWriter, u: UOp) -> None:
@@ -161,61 +111,28 @@ def write_bitcast(w: CWriter, u: UOp) -> None:
     value = w.names[source]
     if dtypes.is_bool(u.dtype) or dtypes.is_bool(source.dtype):
         write_cast(w, u)
-    elif u.dtype.count > 1:
-        w.assign(u, w.vectors.type(u.dtype), w.vectors.bits(u.dtype, value))
     elif type_suffix(source.dtype) == type_suffix(u.dtype):
         w.names[u] = value
-    elif dtypes.is_float(source.dtype) or dtypes.is_float(u.dtype):
-        text = w.vectors.scalar_bits(source.dtype, u.dtype, value)
-        w.assign(u, w.vectors.type(u.dtype), text)
     else:
-        w.assign(u, w.vectors.type(u.dtype), f"({w.vectors.type(u.dtype)}){value}")
+        w.assign(u, w.library.type(u.dtype), _bitcast(w, source.dtype, u.dtype, value))
 
 
-# ---- lanes ----
-
-
-def write_vectorize(w: CWriter, u: UOp) -> None:
-    """A vector of one scalar repeated, or of several."""
-    dtype = u.dtype
-    values = [w.names[x] for x in u.src]
-    if is_mask(dtype):
-        dtype = mask_type(dtype.count, 1)
-        values = [f"-{x}" for x in values]
-    text = w.vectors.splat(dtype, values[0]) if len(values) == 1 else w.vectors.lanes(dtype, values)
-    if is_mask(u.dtype):
-        _set_mask(w, u, 1, text)
-    else:
-        w.assign(u, w.vectors.type(dtype), text)
-
-
-def write_lane(w: CWriter, u: UOp) -> None:
-    """Write the extraction of a lane."""
-    text = f"{_indexable(w.names[u.src[0]])}[{u.arg}]"
-    text = f"({text} != 0)" if dtypes.is_bool(u.dtype) else text
-    w.assign(u, w.vectors.type(u.dtype), text)
-
-
-def _indexable(text: str) -> str:
-    return text if text.isidentifier() or text.startswith("(") else f"({text})"
-
-
-def write_reduce(w: CWriter, u: UOp) -> None:
-    """Write a reduction of all lanes."""
-    source = u.src[0]
-    op, dtype = u.arg, source.dtype
-    if is_mask(dtype):
-        op = Ops.AND if op is Ops.MUL else Ops.OR
-        dtype = mask_type(dtype.count, w.mask_bytes[source])
-    text = w.vectors.reduce(op, dtype, w.names[source])
-    text = f"({text} != 0)" if dtypes.is_bool(u.dtype) else text
-    w.assign(u, w.vectors.type(u.dtype), text)
+def _bitcast(w: CWriter, source: DType, target: DType, value: str) -> str:
+    if source in NARROW_FLOATS:
+        bits = f"bits_of_{NARROW_FLOATS[source][0]}({value})"
+        return bits if target is dtypes.uint16 else _bitcast(w, dtypes.uint16, target, bits)
+    if target in NARROW_FLOATS:
+        return f"{NARROW_FLOATS[target][0]}_of_bits({value})"
+    if dtypes.is_float(source) or dtypes.is_float(target):
+        return w.library.bits(source, target, value)
+    return _as_type(w, target, value)
 
 
 # ---- memory ----
 
 
-def _pointee(address: UOp) -> DType:
+def pointee(address: UOp) -> DType:
+    """The type of the elements of the array that an address points into."""
     pointer = address.src[0].dtype
     assert isinstance(pointer, PtrDType)
     return pointer.base
@@ -227,100 +144,38 @@ def write_index(w: CWriter, u: UOp) -> None:
     w.names[u] = f"{pointer} + {position}"
 
 
+def element(w: CWriter, address: UOp) -> str:
+    """The lvalue of one element of the array that an address points into."""
+    pointer, position = (w.names[x] for x in address.src[:2])
+    return f"{pointer}[{unwrapped(position)}]"
+
+
 def write_load(w: CWriter, u: UOp) -> None:
     """Write a load. It is never inlined, because a later store may change the memory."""
-    text = _loaded(w, u)
-    name = f"v{w.count}"
-    w.count += 1
-    if is_mask(u.dtype):
-        w.mask_bytes[u] = 1
-        kind = w.vectors.type(mask_type(u.dtype.count, 1))
-        text = f"{text} != {w.vectors.constant(memory_dtype(u.dtype), 0)}"
-    elif dtypes.is_bool(u.dtype):
-        kind, text = w.vectors.type(u.dtype), f"{text} != 0"
-    else:
-        kind = w.vectors.type(u.dtype)
-    w.names[u] = name
-    w.emit(f"{kind} {name} = {text};")
-
-
-def _loaded(w: CWriter, u: UOp) -> str:
     address = u.src[0]
-    kind = memory_dtype(u.dtype)
-    pointer, position = (w.names[x] for x in address.src[:2])
-    if _is_simple(address):
-        return _element(w, kind, address)
-    if kind.count == 1:
-        other = w.names[u.src[1]] if len(u.src) > 1 else literal(kind, 0)
-        return f"({w.names[address.src[2]]} ? {pointer}[{position}] : {other})"
-    other = _other_lanes(w, u, kind)
-    positions = _positions(address)
-    mask = _lanes_valid(w, address, kind.count)
-    where = pointer if positions else w.names[address]
-    return w.vectors.load(kind, where, positions, position, mask, other)
-
-
-def _is_simple(address: UOp) -> bool:
-    return len(address.src) == 2 and address.src[1].dtype.count == 1
-
-
-def _positions(address: UOp) -> DType | None:
-    """The type of the vector index of a gather or scatter, or None."""
-    dtype = address.src[1].dtype
-    return dtype if dtype.count > 1 else None
-
-
-def _element(w: CWriter, kind: DType, address: UOp) -> str:
-    """The lvalue at an address."""
-    pointer, position = (w.names[x] for x in address.src[:2])
-    if kind.count == 1 or _pointee(address) is kind:
-        return f"{pointer}[{unwrapped(position)}]"
-    return w.vectors.in_memory(kind, w.names[address])
-
-
-def _other_lanes(w: CWriter, u: UOp, kind: DType) -> str:
-    if len(u.src) == 1:
-        return w.vectors.constant(kind, 0)
-    if not is_mask(u.dtype):
-        return w.names[u.src[1]]
-    return w.vectors.bits(kind, f"({w.mask(u.src[1], 1)} & 1)")
-
-
-def _lanes_valid(w: CWriter, address: UOp, count: int) -> str:
-    """The byte mask of an access."""
-    if len(address.src) == 2:
-        return w.vectors.constant(mask_type(count, 1), -1)
-    valid = address.src[2]
-    if valid.dtype.count == count:
-        return w.mask(valid, 1)
-    return w.vectors.splat(mask_type(count, 1), f"-{w.names[valid]}")
+    text = element(w, address)
+    if len(address.src) > 2:
+        kind = memory_dtype(u.dtype)
+        other = w.names[u.src[1]] if len(u.src) > 1 else w.dialect.literal(kind, 0)
+        pointer, position, valid = (w.names[x] for x in address.src)
+        text = f"({valid} ? {pointer}[{position}] : {other})"
+    if dtypes.is_bool(u.dtype):
+        text = f"{text} != 0"
+    w.declare(u, w.library.type(u.dtype), text)
 
 
 def write_store(w: CWriter, u: UOp) -> None:
     """Write a store."""
     address, node = u.src[:2]
-    kind = memory_dtype(node.dtype)
-    value = w.names[node]
-    if is_mask(node.dtype):
-        value = w.vectors.bits(kind, f"({w.mask(node, 1)} & 1)")
-    if _is_simple(address):
-        w.emit(f"{_element(w, kind, address)} = {unwrapped(value)};")
-    elif kind.count == 1:
-        pointer, position = (w.names[x] for x in address.src[:2])
-        condition = unwrapped(w.names[address.src[2]])
-        w.emit(f"if ({condition}) {pointer}[{unwrapped(position)}] = {unwrapped(value)};")
-    else:
-        positions = _positions(address)
-        where = w.names[address.src[0]] if positions else w.names[address]
-        mask = _lanes_valid(w, address, kind.count)
-        position = w.names[address.src[1]]
-        w.emit(f"{w.vectors.store(kind, where, positions, position, mask, value)};")
+    stored = f"{element(w, address)} = {unwrapped(w.names[node])};"
+    if len(address.src) > 2:
+        stored = f"if ({unwrapped(w.names[address.src[2]])}) {stored}"
+    w.emit(stored)
 
 
-def write_array(w: CWriter, u: UOp, qualifier: str) -> None:
-    """Declare a register array or scratch memory."""
+def declare_array(w: CWriter, u: UOp, qualifier: str = "") -> str:
+    """The declaration of a register array or of scratch memory, which it names."""
     assert isinstance(u.dtype, PtrDType)
     prefix = "scratch" if u.dtype.addrspace is AddrSpace.LOCAL else "acc"
-    name = f"{prefix}{u.arg}"
-    w.emit(f"{qualifier}{w.vectors.type(memory_dtype(u.dtype.base))} {name}[{u.dtype.size}];")
-    w.names[u] = name
+    name = w.names[u] = f"{prefix}{u.arg}"
+    return f"{qualifier}{w.library.type(memory_dtype(u.dtype.base))} {name}[{u.dtype.size}];"

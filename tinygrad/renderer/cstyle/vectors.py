@@ -1,38 +1,25 @@
-"""GNU C vector types, and helper functions for operations that GNU C lacks.
+"""GNU C vector types, and helper functions for operations on vectors that GNU C lacks.
 
-A `VectorLibrary` renders vector expressions and collects the types and functions that they use; its
-`text` precedes the kernel. A vector of bools is a mask: integers as wide as the compared elements,
-0 or -1 in each lane.
+A vector of bools is a mask: integers as wide as the compared elements, 0 or -1 in each lane.
 """
 
 from __future__ import annotations
 
-from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.cstyle.types import SCALARS, is_unsigned, literal, mask_type, type_suffix
+from tinygrad.dtype import DType
+from tinygrad.renderer.cstyle.helpers import HelperLibrary, safe_division
+from tinygrad.renderer.cstyle.types import mask_type, type_suffix
 from tinygrad.uop import Ops
 
 _LANE_OPERATORS = {Ops.ADD: "+", Ops.MUL: "*", Ops.AND: "&", Ops.OR: "|"}
 
 
-class VectorLibrary:
-    """The vector types and helper functions of one kernel."""
+class VectorLibrary(HelperLibrary):
+    """The vector types and helper functions of one kernel in GNU C."""
 
-    def __init__(self) -> None:
-        self.types: dict[str, str] = {}
-        self.functions: dict[str, str] = {}
-
-    @property
-    def text(self) -> str:
-        """All definitions, types first."""
-        return "".join([*self.types.values(), *self.functions.values()])
-
-    def type(self, dtype: DType) -> str:
-        """The name of a scalar or vector type. Vectors of bools are masks; see `mask_type`."""
-        if dtype.count == 1:
-            return SCALARS[dtype]
+    def vector_type(self, dtype: DType) -> str:
         name = type_suffix(dtype)
         if name not in self.types:
-            scalar, size = SCALARS[dtype.scalar()], dtype.itemsize
+            scalar, size = self.dialect.type(dtype.scalar()), dtype.itemsize
             self.types[name] = (
                 f"typedef {scalar} {name} __attribute__((vector_size({size})));\n"
                 # vectors in memory are aligned to their elements only
@@ -54,7 +41,7 @@ class VectorLibrary:
         name = self._define(
             f"{self.type(dtype)}_all",
             self.type(dtype),
-            f"{SCALARS[dtype.scalar()]} x",
+            f"{self.dialect.type(dtype.scalar())} x",
             f"return ({self.type(dtype)}){{{', '.join(['x'] * dtype.count)}}};",
         )
         return f"{name}({value})"
@@ -62,8 +49,8 @@ class VectorLibrary:
     def constant(self, dtype: DType, value: object) -> str:
         """A splat of a number, or the lanes of a tuple."""
         if isinstance(value, tuple):
-            return self.lanes(dtype, [literal(dtype, x) for x in value])
-        return self.splat(dtype, literal(dtype, value))
+            return self.lanes(dtype, [self.dialect.literal(dtype, x) for x in value])
+        return self.splat(dtype, self.dialect.literal(dtype, value))
 
     def convert(self, source: DType, target: DType, value: str) -> str:
         """A lane-wise conversion of values."""
@@ -72,27 +59,21 @@ class VectorLibrary:
         return f"__builtin_convertvector({value}, {self.type(target)})"
 
     def saturate(self, source: DType, target: DType, value: str) -> str:
-        """Floats as integers, of values or of lanes, with those out of range saturated."""
-        a, b = source.scalar(), target.scalar()
-        scalar = self._define(
-            f"{type_suffix(b)}_saturated_{type_suffix(a)}",
-            SCALARS[b],
-            f"{SCALARS[a]} x",
-            f"return {saturated(a, b, 'x')};",
-        )
         if target.count == 1:
-            return f"{scalar}({value})"
+            return super().saturate(source, target, value)
         kind = self.type(target)
+        lane = super().saturate(source.scalar(), target.scalar(), "x[i]")
         name = self._define(
             f"{kind}_saturated_{self.type(source)}",
             kind,
             f"{self.type(source)} x",
-            f"{kind} y; {self._each(target)} y[i] = {scalar}(x[i]); return y;",
+            f"{kind} y; {self._each(target)} y[i] = {lane}; return y;",
         )
         return f"{name}({value})"
 
-    def bits(self, target: DType, value: str) -> str:
-        """A bitcast to another vector type."""
+    def bits(self, source: DType, target: DType, value: str) -> str:
+        if target.count == 1:
+            return super().bits(source, target, value)
         return f"(({self.type(target)}){value})"
 
     def where(self, dtype: DType, mask: str, yes: str, no: str) -> str:
@@ -107,9 +88,9 @@ class VectorLibrary:
         )
         return f"{name}({mask}, {yes}, {no})"
 
-    def call(self, function: str, dtype: DType, value: str) -> str:
-        """A scalar function applied to each lane."""
-        kind = self.type(dtype)
+    def call(self, op: Ops, dtype: DType, value: str) -> str:
+        """The function of an op on each lane."""
+        kind, function = self.type(dtype), self.dialect.function(op, dtype)
         name = self._define(
             f"{kind}_{function.removeprefix('__builtin_')}",
             kind,
@@ -133,18 +114,18 @@ class VectorLibrary:
 
     def remainder(self, dtype: DType, a: str, b: str) -> str:
         """Lane-wise `fmod(a, b)` of float64."""
-        kind = self.type(dtype)
+        kind, function = self.type(dtype), self.dialect.function(Ops.MOD, dtype)
         name = self._define(
             f"{kind}_fmod",
             kind,
             f"{kind} a, {kind} b",
-            f"{self._each(dtype)} a[i] = __builtin_fmod(a[i], b[i]); return a;",
+            f"{self._each(dtype)} a[i] = {function}(a[i], b[i]); return a;",
         )
         return f"{name}({a}, {b})"
 
     def reduce(self, op: Ops, dtype: DType, value: str) -> str:
         """A tree reduction of all lanes to a scalar; masks reduce to 0 or -1."""
-        kind, scalar = self.type(dtype), SCALARS[dtype.scalar()]
+        kind, scalar = self.type(dtype), self.dialect.type(dtype.scalar())
         if op is Ops.MAX:
             step = "x[i] < x[i + n] || x[i + n] != x[i + n] ? x[i + n] : x[i]"
         else:
@@ -183,7 +164,7 @@ class VectorLibrary:
         mask: str,
         value: str,
     ) -> str:
-        kind, scalar = self.type(dtype), SCALARS[dtype.scalar()]
+        kind, scalar = self.type(dtype), self.dialect.type(dtype.scalar())
         m = self.type(mask_type(dtype.count, 1))
         place = "i" if positions is None else "at[i]"
         extra = "" if positions is None else f", {self.type(positions)} at"
@@ -202,42 +183,6 @@ class VectorLibrary:
         )
         return f"{name}({address}{'' if positions is None else ', ' + index}, {mask}, {value})"
 
-    def scalar_bits(self, source: DType, target: DType, value: str) -> str:
-        """A bitcast between scalars."""
-        a, b = SCALARS[source], SCALARS[target]
-        name = self._define(
-            f"{type_suffix(target)}_of_{type_suffix(source)}",
-            b,
-            f"{a} x",
-            f"union {{ {a} from; {b} to; }} bits = {{x}}; return bits.to;",
-        )
-        return f"{name}({value})"
-
     @staticmethod
     def _each(dtype: DType) -> str:
         return f"for (int i = 0; i < {dtype.count}; i++)"
-
-    def _define(self, name: str, result: str, parameters: str, body: str) -> str:
-        head = f"static inline {result} {name}({parameters})"
-        self.functions.setdefault(name, f"{head} {{ {body} }}\n")
-        return name
-
-
-def saturated(source: DType, target: DType, x: str) -> str:
-    """A scalar float as an integer: the nearest limit if it is out of range, 0 for NaN."""
-    low, high = int(dtypes.min(target)), int(dtypes.max(target))
-    # one more than the maximum is a power of two, which every float type holds
-    above, below = literal(source, high + 1), literal(source, low)
-    converted = f"{x} > {below} ? ({SCALARS[target]}){x} : {literal(target, low)}"
-    if low:
-        converted = f"{x} != {x} ? 0 : {converted}"
-    return f"{x} >= {above} ? {literal(target, high)} : {converted}"
-
-
-def safe_division(dtype: DType, operator: str, a: str, b: str) -> str:
-    """Scalar `/` or `%` that does not trap: x / 0 is 0, x % 0 is x, a divisor of -1 negates."""
-    of_zero = "0" if operator == "/" else a
-    if is_unsigned(dtype):
-        return f"({b} == 0 ? {of_zero} : {a} {operator} {b})"
-    of_minus_one = f"-{a}" if operator == "/" else "0"
-    return f"({b} == 0 ? {of_zero} : {b} == -1 ? {of_minus_one} : {a} {operator} {b})"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tinygrad.renderer.cstyle.types import mask_type
-from tinygrad.renderer.cstyle.vectors import VectorLibrary
+from tinygrad.renderer.cstyle.helpers import HelperLibrary
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -20,18 +19,13 @@ _MAX_INLINE_CHARACTERS = 60
 class CWriter:
     """Collects statements. `names` holds the expression of every node written so far."""
 
-    def __init__(
-        self, linear: list[UOp], vectors: VectorLibrary, functions: dict[Ops, str]
-    ) -> None:
-        self.vectors = vectors
-        # functions of the dialect on float64; the names of those on float32 end in f
-        self.functions = functions
+    def __init__(self, linear: list[UOp], library: HelperLibrary) -> None:
+        self.library = library
+        self.dialect = library.dialect
         self.lines: list[str] = []
         self.names: dict[UOp, str] = {}
         self.depth = 1
         self.count = 0
-        # bytes of a lane of each mask: those of the compared elements
-        self.mask_bytes: dict[UOp, int] = {}
         self.grid_loops = sum(u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL for u in linear)
         self._uses = Counter(x for u in linear for x in u.src)
         self._inline = _used_once_in_the_same_block(linear, self._uses)
@@ -60,15 +54,13 @@ class CWriter:
         if node in self._inline and len(text) <= _MAX_INLINE_CHARACTERS:
             self.names[node] = text
             return
-        self.names[node] = f"v{self.count}"
-        self.count += 1
-        self.emit(f"{kind} {self.names[node]} = {unwrapped(text)};")
+        self.declare(node, kind, unwrapped(text))
 
-    def mask(self, node: UOp, itemsize: int) -> str:
-        """The mask `node`, widened or narrowed to lanes of `itemsize` bytes."""
-        count = node.dtype.count
-        source = mask_type(count, self.mask_bytes[node])
-        return self.vectors.convert(source, mask_type(count, itemsize), self.names[node])
+    def declare(self, node: UOp, kind: str, text: str) -> None:
+        """Name the value of `node`, of C type `kind`, with a new variable."""
+        name = self.names[node] = f"v{self.count}"
+        self.count += 1
+        self.emit(f"{kind} {name} = {text};")
 
 
 def _used_once_in_the_same_block(linear: list[UOp], uses: Counter[UOp]) -> set[UOp]:

@@ -1,0 +1,118 @@
+"""The renderer that the dialects for GPUs share.
+
+A work item is a block of threads, numbered by a RANGE of kind LOCAL. Where a kernel has none, each
+work item is a thread, and `PACKED_ITEMS` of them are a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from tinygrad.renderer.cstyle.dialect import GPUDialect
+from tinygrad.renderer.cstyle.lanes import LaneWriter, StructLibrary, write_lanes
+from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
+from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
+from tinygrad.renderer.cstyle.values import declare_array
+from tinygrad.renderer.cstyle.writer import CWriter
+from tinygrad.renderer.target import PACKED_ITEMS
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+SHARED_ALIGNMENT = 16
+
+
+class GPUWriter(LaneWriter):
+    """Collects statements of a GPU kernel, and what has no text of its own."""
+
+    def __init__(
+        self, linear: list[UOp], dialect: GPUDialect, write: Callable[[CWriter, UOp], None]
+    ) -> None:
+        super().__init__(linear, StructLibrary(dialect), write)
+        self.declarations: list[str] = []
+        # loops without a block: a thread runs them once
+        self.unopened: set[UOp] = set()
+        self.threads = _threads(linear)
+
+    @property
+    def body(self) -> str:
+        return "".join(f"  {line}\n" for line in self.declarations) + super().body
+
+
+class GPURenderer(CStyleRenderer):
+    """The base of the dialects for GPUs."""
+
+    dialect: ClassVar[GPUDialect]
+
+    def make_writer(self, linear: list[UOp]) -> CWriter:
+        return GPUWriter(linear, self.dialect, self.write)
+
+    def write(self, w: CWriter, u: UOp) -> None:
+        assert isinstance(w, GPUWriter)
+        if u.op is Ops.BARRIER:
+            w.emit("block_barrier();")
+        elif u.op is not Ops.END or u.src[0] not in w.unopened:
+            super().write(w, u)
+
+    def write_vector(self, w: CWriter, u: UOp) -> None:
+        assert isinstance(w, GPUWriter)
+        write_lanes(w, u)
+
+    def declare_scratch(self, w: CWriter, u: UOp) -> None:
+        """Shared memory, at the head of the kernel; the thread's own if it is a work item."""
+        assert isinstance(w, GPUWriter)
+        if w.threads:
+            w.declarations.append(declare_array(w, u, self.dialect.shared))
+        else:
+            w.emit(declare_array(w, u))
+
+    def open_loop(self, w: CWriter, u: UOp) -> None:
+        assert isinstance(w, GPUWriter)
+        if u.arg.kind is AxisType.LOCAL:
+            name = w.names[u] = f"thread{u.arg.index}"
+            w.emit(f"{self.dialect.type(u.dtype)} {name} = {self.dialect.thread_number};")
+            w.unopened.add(u)
+        else:
+            super().open_loop(w, u)
+
+    def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
+        assert isinstance(w, GPUWriter)
+        kind, number = self.dialect.type(u.dtype), self.dialect.block_number
+        if not w.threads:
+            number = f"({kind}){number} * {PACKED_ITEMS} + {self.dialect.thread_number}"
+        if w.grid_loops == 1 and w.threads:
+            w.emit(f"{kind} {name} = {number};")
+            w.unopened.add(u)
+            return
+        size, is_item = w.names[u.src[0]], ""
+        if w.grid_loops > 1:
+            number, is_item = f"{number} - {w.names[u.src[1]]}", f"0 <= {name} && "
+        w.emit(f"{kind} {name} = {number};")
+        w.open_block(f"if ({is_item}{name} < {size})")
+
+    def render_kernel(self, name: str, w: CWriter, declared: Parameters) -> str:
+        assert isinstance(w, GPUWriter)
+        language = self.dialect
+        takes = [(language.pointer, kind, x) for kind, x in declared.pointers]
+        takes += [(language.value, kind, x) for kind, x in declared.values]
+        parameters = [
+            template.format(number=number, type=kind, name=x)
+            for number, (template, kind, x) in enumerate(takes)
+        ]
+        head = language.kernel.format(
+            threads=w.threads or PACKED_ITEMS,
+            name=name,
+            parameters=", ".join([*parameters, *language.own_parameters]),
+        )
+        kernel = f"{head} {{\n{w.body}}}\n"
+        known = {**read_prelude(language.prelude), **w.library.definitions}
+        return f"{language.header}{used_definitions(kernel, known)}{kernel}"
+
+
+def _threads(linear: list[UOp]) -> int:
+    """The threads of a work item, or 0 if no loop numbers them."""
+    sizes = {
+        int(u.src[0].arg) for u in linear if u.op is Ops.RANGE and u.arg.kind is AxisType.LOCAL
+    }
+    assert len(sizes) <= 1, f"the loops of one kernel have blocks of {sizes} threads"
+    return sizes.pop() if sizes else 0

@@ -1,0 +1,62 @@
+// The intrinsics of HIP kernels, without HIP's headers. Each paragraph defines one name.
+
+#define __global__ __attribute__((global))
+
+#define __device__ __attribute__((device))
+
+#define __shared__ __attribute__((shared))
+
+#define __launch_bounds__(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+
+__device__ inline int block_number() { return __builtin_amdgcn_workgroup_id_x(); }
+
+__device__ inline int thread_number() { return __builtin_amdgcn_workitem_id_x(); }
+
+// Waits for all threads of the block, which then see each other's writes to shared memory.
+__device__ inline void block_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+// The value of another lane of the warp.
+template <class T> __device__ inline T warp_shuffle(T value, int lane) {
+  int words[(sizeof(T) + 3) / 4] = {};
+  __builtin_memcpy(words, &value, sizeof(T));
+  for (int &word : words) word = __builtin_amdgcn_ds_bpermute(lane * 4, word);
+  __builtin_memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+// The remainder of a division, exact, with the sign of x.
+__device__ inline double remainder_of(double x, double y) { return __builtin_fmod(x, y); }
+
+#define INFINITY __builtin_inff()
+
+#define NAN __builtin_nanf("")
+
+typedef _Float16 half;
+
+__device__ inline half half_of_bits(unsigned short bits) { return __builtin_bit_cast(half, bits); }
+
+__device__ inline unsigned short bits_of_half(half x) {
+  return __builtin_bit_cast(unsigned short, x);
+}
+
+__device__ inline float half_to_float(half x) { return x; }
+
+__device__ inline half float_to_half(float x) { return x; }
+
+typedef __bf16 bfloat16;
+
+__device__ inline bfloat16 bfloat16_of_bits(unsigned short bits) {
+  return __builtin_bit_cast(bfloat16, bits);
+}
+
+__device__ inline unsigned short bits_of_bfloat16(bfloat16 x) {
+  return __builtin_bit_cast(unsigned short, x);
+}
+
+__device__ inline float bfloat16_to_float(bfloat16 x) { return x; }
+
+__device__ inline bfloat16 float_to_bfloat16(float x) { return x; }
