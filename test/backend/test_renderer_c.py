@@ -329,8 +329,17 @@ def test_functions_have_names_that_no_language_reserves(name: str) -> None:
         runner(arrays)
         np.testing.assert_array_equal(arrays[0], arrays[1] + 1)
     cuda = get_program(sink(*stores, name=name), CUDARenderer(nvidia_target("sm_80")))
-    assert f"void {cuda.function}(" in cuda.source
+    assert f" {cuda.function}(" in cuda.source
     assert (cuda.function == name) == (name == "r_2_3"), "names of the scheduler stay"
+
+
+@pytest.mark.parametrize("name", ["v0", "i1", "data1", "double"])
+def test_variables_may_have_names_that_the_text_uses(name: str) -> None:
+    variable = UOp.variable(name, 1, 9).cast(dtypes.float32)
+    kernel = elementwise(lambda x: x + variable, dtypes.float32)
+    x = values_of(dtypes.float32, 1)
+    got = check(kernel, empty(dtypes.float32), x, **{name: 3})
+    np.testing.assert_array_equal(got, x + 3)
 
 
 def test_text_of_a_small_kernel() -> None:
