@@ -14,7 +14,8 @@ from tinygrad.apps.language.chat.conversation import Conversation, ReplyOptions
 from tinygrad.apps.language.cli.arguments import parse_arguments
 from tinygrad.apps.language.cli.main import load
 
-MAX_TOKENS = 100
+# several times what an answer needs; without a limit, a model may repeat itself for minutes
+MAX_TOKENS = 300
 
 # a question, then the accepted answers
 QUESTIONS = """
@@ -31,7 +32,7 @@ What is the capital of Greece? | Athens
 What is the largest planet of the solar system? | Jupiter
 Which planet do we live on? | Earth
 Which planet is known as the red planet? | Mars
-What is the closest star to Earth? | Sun
+What is the closest star to Earth? | Sun, Proxima Centauri
 What is the chemical formula of water? | H2O, H₂O
 What is the chemical symbol of gold? | Au
 What gas do plants absorb from the air? | carbon dioxide, CO2
