@@ -10,7 +10,7 @@ import numpy
 
 from test.llm.vocabularies import spelling_of_bytes
 from tinygrad import Tensor
-from tinygrad.apps.language.generation.kv_cache import KVCache
+from tinygrad.apps.language.generation.kv_cache import BLOCK_TOKENS, KVCache
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 START, END, PYTHON_TAG = 256, 257, 258
@@ -50,9 +50,18 @@ class FakeCache(KVCache):
 
     planned: list[int] = field(default_factory=list)
     planned_from: int = 0
+    copied: int = 0
+    written: int = 0
 
     def copy_prefix(self, source: KVCache, count: int) -> None:
         self.tokens = source.tokens[:count]
+
+    def copy_block(self, start: int) -> Tensor:
+        self.copied += 1
+        return Tensor(self.tokens[start : start + BLOCK_TOKENS])
+
+    def write_block(self, start: int, block: Tensor) -> None:
+        self.written += 1
 
 
 class FakeModel:

@@ -133,6 +133,38 @@ def test_conversations_that_share_a_system_prompt_read_it_once(
             conversations[number] = conversation + text + str(turn) * 20
 
 
+@pytest.mark.parametrize("memory", [1 << 20, 600, 0])
+def test_a_slot_that_another_sequence_takes_keeps_its_content_in_host_memory(
+    start: Callable[..., Engine], memory: int
+) -> None:
+    model = FakeModel()
+    engine = start(model, max_running=1, spilled_bytes=memory)
+    shared = "be brief. " * 20
+    conversations = [shared + name * 20 for name in "abc"]
+    reads: list[list[int]] = [[] for _ in conversations]
+    for turn in range(4):
+        for number, conversation in enumerate(conversations):
+            model.read.clear()
+            text, finished = Asked(engine, conversation).result()
+            assert text == checksum(conversation.encode())
+            assert finished.cached_tokens == len(conversation) - sum(model.read)
+            assert engine.spilled_bytes <= memory
+            reads[number].append(sum(model.read))
+            conversations[number] = conversation + text + str(turn) * 20
+    # a reply of up to 9 tokens, whose last one was not in the cache, and the message after it
+    flat = [count for turns in reads for count in turns[1:] if count <= 21]
+    if memory > 1000:
+        assert len(flat) == 9
+        assert all(turns[0] <= 20 for turns in reads[1:])
+        # 220 to 310 tokens of 4 bytes each; the blocks of the shared prefix are there once
+        blocks = [len(text) // 64 + 1 for text in conversations]
+        assert engine.spilled_bytes <= 4 * 64 * (sum(blocks) - 2 * (len(shared) // 64))
+        copied = sum(cache.copied for cache in model.caches)
+        assert copied <= 3 + 3 * 4 * 2
+    else:
+        assert not flat
+
+
 def test_several_replies_read_their_prompt_once(start: Callable[..., Engine]) -> None:
     model = FakeModel(step_s=0.001)
     engine = start(model, max_running=4)

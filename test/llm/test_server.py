@@ -140,6 +140,38 @@ def test_logprobs_of_a_text(client: Any) -> None:
     assert [list(top) for top in found.top_logprobs] == [[token] for token in found.tokens]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_begins_a_reply_and_scores_the_prompt(stream: bool) -> None:
+    # the script is read after the first token, so it predicts the rest of the prompt too
+    with served(FakeModel(always_replies("bcdé"))) as site:
+
+        def ask(**wanted: Any) -> Any:
+            answer = site.client().completions.create(
+                model="fake", echo=True, stream=stream, **wanted
+            )
+            if not stream:
+                return answer.choices
+            return [choice for chunk in answer for choice in chunk.choices]
+
+        texts = ["", "", "", ""]
+        for part in ask(prompt=["é", "x"], n=2, max_tokens=3):
+            texts[part.index] += part.text
+        assert texts == ["ébcd", "ébcd", "xbcd", "xbcd"]
+        assert [one.text for one in ask(prompt=[97, 98], max_tokens=0) if one.text] == ["ab"]
+        found = ask(prompt="axc", logprobs=1, max_tokens=9)
+        assert "".join(one.text for one in found) == "axcdé"
+        tokens = [token for one in found for token in one.logprobs.tokens]
+        scores = [score for one in found for score in one.logprobs.token_logprobs]
+        tops = [top for one in found for top in one.logprobs.top_logprobs]
+        assert tokens[:4] == ["a", "x", "c", "d"]
+        assert scores[0] is None and scores[1] == pytest.approx(-20, abs=1e-3)
+        assert scores[2:] == pytest.approx([0] * len(scores[2:]), abs=1e-3)
+        assert [top and list(top) for top in tops[:4]] == [None, ["b"], ["c"], ["d"]]
+        only = ask(prompt=[97, 98, 99], logprobs=0, max_tokens=0)[0]
+        assert (only.text, only.finish_reason or "length") == ("abc", "length")
+        assert len(only.logprobs.tokens) == 3
+
+
 def test_choices_are_numbered(client: Any) -> None:
     stream = client.chat.completions.create(model="fake", messages=[USER], n=3, stream=True)
     texts = ["", "", ""]
@@ -182,6 +214,30 @@ def test_a_tool_is_called(stream: bool) -> None:
         answer = client.chat.completions.create(messages=messages, **arguments)
         assert answer.choices[0].message.content == "2"
         assert "<|im_start|>assistant\n1<|im_end|>" in prompts[-1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reply_has_one_call_if_calls_are_not_parallel(stream: bool) -> None:
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": %d}}\n</tool_call>'
+    both = "first\n" + "\n".join(call % number for number in (1, 2)) + "\nmore"
+    with served(FakeModel(always_replies(both))) as site:
+        for parallel, expected in ((False, ['{"a": 1}']), (True, ['{"a": 1}', '{"a": 2}'])):
+            answer = site.client().chat.completions.create(
+                model="fake",
+                messages=[USER],
+                tools=[TOOL],
+                parallel_tool_calls=parallel,
+                stream=stream,
+            )
+            parts = (
+                [chunk.choices[0].delta for chunk in answer]
+                if stream
+                else [answer.choices[0].message]
+            )
+            calls = [call for part in parts for call in part.tool_calls or ()]
+            assert [call.function.arguments for call in calls] == expected
+            content = "".join(part.content or "" for part in parts)
+            assert content == ("firstmore" if parallel else "first")
 
 
 @pytest.mark.parametrize(
@@ -376,6 +432,7 @@ def bad(**changes: Any) -> dict[str, Any]:
         (bad(response_format={"type": "json_schema"}),
          "response_format.json_schema.schema", "must be an object, not null"),
         (bad(echo=True), "echo", "is not supported"),
+        (bad(parallel_tool_calls=2), "parallel_tool_calls", "true or false"),
         (bad(tools=[{"type": "shell"}]), "tools[0].type", "'function'"),
         (bad(tools=[{"type": "function"}]), "tools[0].function.name", "not empty"),
         (bad(tools=[TOOL], tool_choice="sometimes"), "tool_choice", "or one of the tools .add."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from test.devices import device_names
 from test.llm.reference import Reference
 from test.llm.tiny_models import CONTEXT, RECIPES, VOCAB, write_model
 from tinygrad import GlobalCounters, Tensor
+from tinygrad.apps.language.generation.engine import Engine, Finished, GenerationRequest
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
-from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.generation.sampling import Generated, Sampling
 from tinygrad.apps.language.model.config import UnsupportedModelError
 from tinygrad.apps.language.model.transformer import PREFILL_CHUNK, Transformer
 from tinygrad.dtype import DType, dtypes
@@ -330,3 +332,47 @@ def test_an_unknown_architecture_is_an_error_that_names_the_known_ones(folder: P
     writer.close()
     with pytest.raises(UnsupportedModelError, match="'cuneiform' are not supported.*qwen3moe"):
         Transformer.from_gguf(path)
+
+
+# ---- the engine with a model ----
+
+
+@pytest.mark.parametrize(
+    ("devices", "dtype"),
+    [(None, dtypes.float32), (("CPU:0", "CPU:1"), dtypes.float16)],
+)
+def test_sequences_continue_from_host_memory_and_prompts_are_scored(
+    path: Path, devices: Any, dtype: DType
+) -> None:
+    model, _ = Transformer.from_gguf(path, devices=devices, cache_dtype=dtype)
+    prompts = [tokens_of(90), tokens_of(90, 1)]
+    alone = [[found.token for found in itertools.islice(model.generate(x), 6)] for x in prompts]
+    engine = Engine(model, max_running=1, spilled_bytes=1 << 24)
+
+    def ask(tokens: list[int], **wanted: Any) -> tuple[list[Generated], Finished]:
+        events: SimpleQueue[Any] = SimpleQueue()
+        engine.submit(GenerationRequest(tokens, Sampling(logprobs=1), 3, **wanted), events.put)
+        found = []
+        while isinstance(event := events.get(timeout=60), Generated):
+            found.append(event)
+        return found, event
+
+    try:
+        for turn in range(2):
+            for prompt, expected in zip(prompts, alone, strict=True):
+                found, finished = ask(prompt + expected[: 3 * turn])
+                assert [one.token for one in found] == expected[3 * turn : 3 * turn + 3]
+                assert finished.cached_tokens == (92 if turn else 0)
+        assert engine.spilled_bytes > 0
+        scored, _ = ask(prompts[0], scores_prompt=True)
+    finally:
+        engine.close()
+    logits = model(Tensor([prompts[0]])).numpy()[0].astype(np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    assert [one.token for one in scored] == prompts[0][1:] + alone[0][:3]
+    expected = logprobs[range(89), prompts[0][1:]]
+    # keys and values of float16 change the third digit
+    close = CLOSE if dtype == dtypes.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    np.testing.assert_allclose([one.logprob for one in scored[:89]], expected, **close)
+    if dtype == dtypes.float32:
+        assert [one.top[0][0] for one in scored[:89]] == logits[:89].argmax(-1).tolist()

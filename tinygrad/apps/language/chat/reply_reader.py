@@ -27,6 +27,8 @@ from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 class ReplyReader:
     """Detokenizes one reply and cuts it at stop strings; without `parser`, all of it is content.
 
+    With `single_call`, the reply ends with its first tool call.
+
     >>> reader = ReplyReader(SimpleTokenizer({"a": 0, "b": 1}, {}), stops=["b"])
     >>> reader.push(Generated(0, -0.5)), reader.push(Generated(1, -0.1)), reader.stopped
     ([Delta(content='a')], [], True)
@@ -37,17 +39,19 @@ class ReplyReader:
         tokenizer: SimpleTokenizer,
         stops: Sequence[str] = (),
         parser: ReplyParser | None = None,
+        single_call: bool = False,
     ) -> None:
         shown = MARKERS if parser else frozenset[str]()
         self._stream = tokenizer.stream(special=shown)
         self._stops = StopStrings(stops)
         self._parser = parser
+        self._single_call = single_call
         self._called = False
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string was found, so that no more tokens are needed."""
-        return self._stops.found
+        """Whether a stop string, or the only call, was found, so that no more tokens are needed."""
+        return self._stops.found or (self._called and self._single_call)
 
     def push(self, generated: Generated) -> list[Delta]:
         """The parts that are decided with a token."""
@@ -58,8 +62,7 @@ class ReplyReader:
         rest = self._stops.push(self._stream.finish()) + self._stops.finish()
         deltas = self._parsed(rest)
         if self._parser:
-            deltas += self._parser.finish()
-        self._called |= any(delta.call for delta in deltas)
+            deltas += self._cut(self._parser.finish())
         return deltas
 
     def finish_reason(self, reason: FinishReason) -> str:
@@ -71,9 +74,17 @@ class ReplyReader:
     def _parsed(self, text: str) -> list[Delta]:
         if self._parser is None:
             return [Delta(content=text)] if text else []
-        deltas = self._parser.push(text)
-        self._called |= any(delta.call for delta in deltas)
-        return deltas
+        return self._cut(self._parser.push(text))
+
+    def _cut(self, deltas: list[Delta]) -> list[Delta]:
+        """The deltas up to the first call, if there can be one only."""
+        kept = []
+        for delta in deltas:
+            if self._called and self._single_call:
+                break
+            kept.append(delta)
+            self._called |= delta.call is not None
+        return kept
 
 
 def reply_parser_for(template: ChatTemplate, prompt: str, has_tools: bool) -> ReplyParser:

@@ -17,6 +17,8 @@ DEFAULT_MODEL = "smollm2:135m"
 DEFAULT_PORT = 11434
 DEFAULT_BENCHMARK = 64
 DEFAULT_PARALLEL = 4
+# MiB
+DEFAULT_HOST_CACHE = 1024
 DEFAULT_QUEUE = 64
 
 EXAMPLES = """examples:
@@ -214,6 +216,13 @@ def _add_server(found: argparse.ArgumentParser) -> None:
         type=integer_at_least(1),
         metavar="N",
         help="sequences whose KV caches are kept, running or not (default: as --parallel)",
+    )
+    group.add_argument(
+        "--host-cache",
+        type=integer_at_least(0),
+        default=DEFAULT_HOST_CACHE,
+        metavar="MIB",
+        help="host memory for the KV caches of sequences without a slot (default: %(default)s)",
     )
     group.add_argument(
         "--queue",

@@ -4,7 +4,8 @@ Input: `GenerationRequest`s from any thread, in a bounded queue. Output: for eac
 are generated, then one `Finished`, passed to the callback of the request. Invariants: only this
 thread touches the model; a request gets the tokens of its own sequence; one that is cancelled, or
 fails, frees its slot; a prefix of a prompt that a slot has in its KV cache is not computed again;
-and a cache is overwritten only if its sequence is continued, or no unused one is left.
+and a cache is overwritten only if its sequence is continued, or no unused one is left, and then
+its content is kept in host memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import TypeVar
 
 from tinygrad.apps.language.generation.generate import LanguageModel, check_tokens
 from tinygrad.apps.language.generation.grammar import Grammar, GrammarError
-from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
+from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache, common_prefix
+from tinygrad.apps.language.generation.prefix_store import PrefixStore
 from tinygrad.apps.language.generation.sampling import Generated, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
@@ -56,7 +58,8 @@ class FinishReason(StrEnum):
 class GenerationRequest:
     """A prompt, sampling parameters, and when to stop: before one of `end_ids`, or at a length.
 
-    With a `grammar`, a sequence also ends when nothing more can follow.
+    With a `grammar`, a sequence also ends when nothing more can follow. With `scores_prompt`, the
+    tokens of the prompt after the first are delivered too, so its prefix is computed again.
     """
 
     tokens: Sequence[int]
@@ -64,6 +67,7 @@ class GenerationRequest:
     max_tokens: int
     end_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None
+    scores_prompt: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,7 @@ class Slot:
 
     def common_prefix(self, tokens: Sequence[int]) -> int:
         """The length of the longest common prefix with the sequence in the cache."""
-        count = 0
-        for mine, theirs in zip(self.cache.tokens, tokens):
-            if mine != theirs:
-                break
-            count += 1
-        return count
+        return common_prefix(self.cache.tokens, tokens)
 
 
 class GenerationTask:
@@ -104,9 +103,11 @@ class GenerationTask:
         self._deliver = deliver
         constraint = request.grammar.start() if request.grammar else None
         self._sampler = Sampler(request.sampling, constraint)
-        # the prompt, then what was generated
-        self.tokens = list(request.tokens)
+        # the prompt, or what was scored of it, then what was generated
+        self.tokens = list(request.tokens[: 1 if request.scores_prompt else None])
         self.generated = 0
+        # whether the prompt, or its first token, is not in the cache yet
+        self.is_prefilling = True
         self.cached_tokens = 0
         self.slot: Slot | None = None
         self.has_started = self.has_ended = False
@@ -114,11 +115,6 @@ class GenerationTask:
     def cancel(self) -> None:
         """End the sequence at the next step; may be called from any thread, and more than once."""
         self.cancelled = True
-
-    @property
-    def is_prefilling(self) -> bool:
-        """Whether the prompt is not in the cache yet."""
-        return self.generated == 0
 
     def end(self, reason: FinishReason, error: Exception | None = None) -> None:
         """Free the slot and deliver `Finished`."""
@@ -130,6 +126,14 @@ class GenerationTask:
 
     def sample(self, logits: Tensor) -> FinishReason | None:
         """Sample the next token from logits (vocab,); returns the reason if it is the last."""
+        self.is_prefilling = False
+        if len(self.tokens) < len(self.request.tokens):
+            given = self.request.tokens[len(self.tokens)]
+            self.tokens.append(given)
+            self._send(self._sampler.score(logits, given))
+            return None
+        if not self.request.max_tokens:
+            return FinishReason.LENGTH
         found = self._sampler(logits, self.tokens, len(self.request.tokens))
         if found.token in self.request.end_ids:
             return FinishReason.STOP
@@ -153,7 +157,8 @@ class Engine:
     """Runs up to `max_running` requests at once, and queues `max_waiting` more in order.
 
     `slots` is the number of sequences, running or ended, whose KV caches are kept for reuse, by
-    default `max_running`. The thread starts at once; `close` ends it.
+    default `max_running`. Those of others are kept in up to `spilled_bytes` of host memory. The
+    thread starts at once; `close` ends it.
     """
 
     def __init__(
@@ -162,6 +167,7 @@ class Engine:
         max_running: int = 4,
         max_waiting: int = 64,
         slots: int | None = None,
+        spilled_bytes: int = 0,
     ) -> None:
         if min(max_running, max_waiting, max_running if slots is None else slots) < 1:
             raise ValueError("max_running, max_waiting and slots must be 1 or more")
@@ -170,6 +176,7 @@ class Engine:
         self.max_slots = max(max_running, slots or 0)
         # least recently used first
         self._slots: list[Slot] = []
+        self._spilled = PrefixStore(spilled_bytes)
         self._waiting: deque[GenerationTask] = deque()
         self._running: list[GenerationTask] = []
         self._changed = threading.Condition()
@@ -218,6 +225,11 @@ class Engine:
         """The number of tokens in the KV caches, and how many they can hold."""
         caches = [slot.cache for slot in tuple(self._slots)]
         return sum(len(one.tokens) for one in caches), sum(one.capacity for one in caches)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """The host memory for KV caches that have no slot."""
+        return self._spilled.nbytes
 
     def close(self) -> None:
         """End the thread after its current step; unfinished requests fail."""
@@ -277,19 +289,27 @@ class Engine:
                 self._slots.append(Slot(self.model.new_cache()))
                 return self._slots[-1]
             best = min(free, key=lambda slot: busy[slot.cache.replica])
+            self._spilled.add(best.cache)
         self._slots.remove(best)
         self._slots.append(best)
         return best
 
     def _take_prefix(self, generation: GenerationTask, slot: Slot) -> None:
-        """Copy the longest prefix of a prompt that another slot has, before it is prefilled."""
+        """Copy the longest known prefix of a prompt into its slot, before it is prefilled."""
+        if generation.request.scores_prompt:
+            slot.cache.tokens.clear()
+            return
         # the last token is always computed, for its logits
         prompt = generation.tokens[:-1]
         others = [other for other in self._slots if other.cache.replica == slot.cache.replica]
         source = max(others, key=lambda other: other.common_prefix(prompt))
         count = source.common_prefix(prompt)
-        if count >= slot.common_prefix(prompt) + COPIED_TOKENS:
-            slot.cache.copy_prefix(source.cache, count)
+        own, spilled = slot.common_prefix(prompt), self._spilled.find(prompt)[1]
+        if max(count, spilled) >= own + COPIED_TOKENS:
+            if count >= spilled:
+                slot.cache.copy_prefix(source.cache, count)
+            else:
+                self._spilled.restore(prompt, slot.cache)
         generation.cached_tokens = slot.common_prefix(prompt)
 
     def _step(self) -> None:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
+# positions that are copied to and from host memory at once; a cache has as many past its capacity
+BLOCK_TOKENS = 64
+HOST = "CPU"
+
 
 class ContextOverflowError(ValueError):
     """A sequence longer than the context of its model."""
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """The length of the longest common prefix of two sequences of tokens.
+
+    >>> common_prefix([5, 6, 7], [5, 6, 9, 7])
+    2
+    """
+    pairs = enumerate(zip(one, other, strict=False))
+    different = (at for at, (mine, theirs) in pairs if mine != theirs)
+    return next(different, min(len(one), len(other)))
 
 
 @dataclass
@@ -36,8 +50,7 @@ class KVCache:
         >>> cache.keep_prefix([5, 6, 9, 7]), cache.tokens
         (2, [5, 6])
         """
-        pairs = zip(self.tokens, tokens, strict=False)
-        kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        kept = common_prefix(self.tokens, tokens)
         del self.tokens[kept:]
         return kept
 
@@ -46,6 +59,19 @@ class KVCache:
         positions = UOp.variable("copied", 1, int(self.memory.shape[3])).bind(count)
         self.memory[:, :, :, :positions].assign(source.memory[:, :, :, :positions]).realize()
         self.tokens = source.tokens[:count]
+
+    def copy_block(self, start: int) -> Tensor:
+        """A copy of `BLOCK_TOKENS` positions from `start`, in host memory."""
+        return self._block(start).clone().to(HOST).realize()
+
+    def write_block(self, start: int, block: Tensor) -> None:
+        """Overwrite `BLOCK_TOKENS` positions from `start`."""
+        self._block(start).assign(block.to(self.memory.device)).realize()
+
+    def _block(self, start: int) -> Tensor:
+        last = int(self.memory.shape[3]) - BLOCK_TOKENS
+        at = UOp.variable("copied_from", 0, last).bind(start)
+        return self.memory[:, :, :, at : at + BLOCK_TOKENS]
 
     def check_fits(self, length: int) -> None:
         """Raise ContextOverflowError if a sequence of `length` tokens is too long."""

@@ -59,7 +59,8 @@ class Sampling:
 class Generated:
     """A token, its log-probability, and the likeliest tokens with theirs if requested.
 
-    Log-probabilities are those of the model, before temperature and truncation.
+    Log-probabilities are those of the model, before temperature and truncation. That of the first
+    token of a text is NaN.
     """
 
     token: int
@@ -97,9 +98,16 @@ class Sampler:
         token = int(values.argmax()) if sampling.temperature == 0 else self._sample(values)
         if self.constraint is not None:
             self.constraint.advance(token)
+        return self._generated(token, logprobs)
+
+    def score(self, logits: Tensor, token: int) -> Generated:
+        """A given token, with its log-probability by logits (vocab,)."""
+        return self._generated(token, _log_softmax(logits.numpy().astype(np.float64)))
+
+    def _generated(self, token: int, logprobs: Any) -> Generated:
         top = None
-        if sampling.logprobs:
-            best = np.argsort(-logprobs, kind="stable")[: sampling.logprobs]
+        if self.sampling.logprobs:
+            best = np.argsort(-logprobs, kind="stable")[: self.sampling.logprobs]
             top = [(int(i), float(logprobs[i])) for i in best]
         return Generated(token, float(logprobs[token]), top)
 

@@ -53,6 +53,10 @@ class Metrics:
             "llm_running": ("Sequences that are generated.", lambda: engine.load[0]),
             "llm_waiting": ("Requests in the queue.", lambda: engine.load[1]),
             "llm_cached_tokens": ("Tokens in the KV caches.", lambda: engine.cache_use[0]),
+            "llm_spilled_bytes": (
+                "Host memory for KV caches without a slot.",
+                lambda: engine.spilled_bytes,
+            ),
             "llm_cache_capacity": ("Tokens that the KV caches hold.", lambda: engine.cache_use[1]),
         }
         for name, (meaning, value) in gauges.items():

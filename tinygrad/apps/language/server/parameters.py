@@ -51,10 +51,11 @@ CHAT = {
     "top_logprobs",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "reasoning_effort",
     "chat_template_kwargs",
 }
-COMPLETION = {*COMMON, "prompt"}
+COMPLETION = {*COMMON, "prompt", "echo"}
 # of accounts, billing and caches; they do not change a reply
 WITHOUT_EFFECT = {
     "user",
@@ -64,7 +65,8 @@ WITHOUT_EFFECT = {
     "prompt_cache_retention",
     "service_tier",
 }
-# what does not work here, with the values that ask for nothing else than what is done anyway
+# what does not work here, or only at the other path, with the values that ask for nothing else than
+# what is done anyway
 REFUSED: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),

@@ -68,7 +68,8 @@ class RequestOptions:
 class ChatRequest:
     """A conversation to reply to; `variables` are passed to the chat template.
 
-    `forced_call` is the tool that must be called: its name, "" for any, None without one.
+    `forced_call` is the tool that must be called: its name, "" for any, None without one. Without
+    `has_parallel_calls`, a reply has one tool call at most.
     """
 
     options: RequestOptions
@@ -76,14 +77,16 @@ class ChatRequest:
     tools: list[dict[str, Any]]
     variables: dict[str, Any]
     forced_call: str | None = None
+    has_parallel_calls: bool = True
 
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """Texts, or token ids, to continue."""
+    """Texts, or token ids, to continue; with `echo`, the replies begin with them."""
 
     options: RequestOptions
     prompts: list[str | list[int]]
+    echo: bool = False
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:
@@ -110,13 +113,14 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     if top is not None and not flag:
         raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    options = _request_options(fields, defaults, limit, None, (top or 0) if flag else None)
+    options = _request_options(fields, defaults, (limit, 1, None), (top or 0) if flag else None)
     variables = _template_variables(fields)
     if effort := fields.text("reasoning_effort"):
         variables["reasoning_effort"] = effort
     tools = tools_of(fields)
     forced_call = forced_call_of(fields, tools)
-    return ChatRequest(options, messages_of(fields), tools, variables, forced_call)
+    parallel = fields.boolean("parallel_tool_calls", True)
+    return ChatRequest(options, messages_of(fields), tools, variables, forced_call, parallel)
 
 
 def _template_variables(fields: Fields) -> dict[str, Any]:
@@ -133,18 +137,22 @@ def completion_request(body: Mapping[str, Any], defaults: Sampling) -> Completio
     check_names(body, COMPLETION)
     fields = Fields(body)
     logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
-    options = _request_options(fields, defaults, "max_tokens", 16, logprobs)
+    echo = fields.boolean("echo", False)
+    # an echo without anything else shows the log-probabilities of a text
+    options = _request_options(fields, defaults, ("max_tokens", int(not echo), 16), logprobs)
     prompts = _prompts(body.get("prompt"))
     if len(prompts) * options.choices > MAX_CHOICES:
         raise ApiError(400, f"at most {MAX_CHOICES} texts are generated at once", "prompt")
-    return CompletionRequest(options, prompts)
+    return CompletionRequest(options, prompts, echo)
 
 
 def _request_options(
-    fields: Fields, defaults: Sampling, limit: str, default: int | None, logprobs: int | None
+    fields: Fields, defaults: Sampling, limit: tuple[str, int, int | None], logprobs: int | None
 ) -> RequestOptions:
+    """The options; `limit` is the name of the maximum length, its minimum, and its default."""
+    name, minimum, default = limit
     stream_options = Fields(fields.object("stream_options"), "stream_options.")
-    found_limit = fields.integer(limit, 1, 2**31)
+    found_limit = fields.integer(name, minimum, 2**31)
     schema, grammar = structure_of(fields)
     return RequestOptions(
         model=fields.text("model"),

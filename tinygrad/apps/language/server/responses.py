@@ -6,6 +6,7 @@ The API: https://platform.openai.com/docs/api-reference
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -217,9 +218,14 @@ class CompletionResponse(ApiResponse):
         texts = [self._text(one.token) for one in tokens]
         return {
             "tokens": texts,
-            "token_logprobs": [max(one.logprob, MIN_LOGPROB) for one in tokens],
+            # nothing is before the first token of an echoed text, so it has none
+            "token_logprobs": [
+                None if math.isnan(one.logprob) else max(one.logprob, MIN_LOGPROB) for one in tokens
+            ],
             "top_logprobs": [
-                {self._text(token): max(found, MIN_LOGPROB) for token, found in one.top or ()}
+                None
+                if math.isnan(one.logprob)
+                else {self._text(token): max(found, MIN_LOGPROB) for token, found in one.top or ()}
                 for one in tokens
             ],
             "text_offset": [sum(map(len, texts[:place])) for place in range(len(texts))],

@@ -37,6 +37,7 @@ def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) 
         max_running=options.parallel,
         max_waiting=options.queue,
         slots=options.slots,
+        spilled_bytes=options.host_cache << 20,
     )
     service = Service(name, engine, loaded.tokenizer, loaded.template, sampling, options.max_tokens)
     with contextlib.closing(service), _listen(options.host, options.serve) as listener:

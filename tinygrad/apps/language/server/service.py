@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from tinygrad.apps.language.chat.reply_parser import Delta
 from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
 from tinygrad.apps.language.chat.structured_output import (
     grammar_reply_format,
@@ -57,7 +59,8 @@ Event = tuple[int, Generated | Finished]
 class PreparedRequest:
     """The prompts of a request, and how replies are parsed. `param` is the field of the prompts.
 
-    `rules`, of the field `rules_param`, are to be compiled to the `grammar` of the replies.
+    `rules`, of the field `rules_param`, are to be compiled to the `grammar` of the replies. `echo`
+    gives the start of the replies to a prompt by its number.
     """
 
     param: str
@@ -67,6 +70,16 @@ class PreparedRequest:
     rules: Rules | None = None
     rules_param: str | None = None
     grammar: Grammar | None = None
+    echo: Callable[[int], Echo] | None = None
+
+
+@dataclass
+class Echo:
+    """A prompt as the start of a reply: its text, and its tokens; `missing` ones are unscored."""
+
+    text: str
+    tokens: list[Generated]
+    missing: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +119,8 @@ class Service:
         def reader() -> ReplyReader:
             parser = reply_parser_for(template, text, bool(request.tools))
             parser.push(start)
-            return ReplyReader(self.tokenizer, request.options.stops, parser)
+            single = not request.has_parallel_calls
+            return ReplyReader(self.tokenizer, request.options.stops, parser, single)
 
         return PreparedRequest("messages", request.options, [tokens], reader, rules, source)
 
@@ -183,7 +197,17 @@ class Service:
         rules, source = options.grammar, GRAMMAR
         if options.schema is not None:
             rules, source = json_rules(options.schema), SCHEMA
-        return PreparedRequest("prompt", options, tokens, reader, rules, source)
+        echo = partial(self._echo, request, tokens) if request.echo else None
+        return PreparedRequest("prompt", options, tokens, reader, rules, source, echo=echo)
+
+    def _echo(self, request: CompletionRequest, tokens: list[list[int]], number: int) -> Echo:
+        prompt, own = request.prompts[number], tokens[number]
+        text = self.tokenizer.decode(own) if isinstance(prompt, list) else prompt
+        if request.options.logprobs is None:
+            return Echo(text, [], 0)
+        # BOS was added, so it is no part of the text
+        is_bos = isinstance(prompt, str) and self.tokenizer.adds_bos
+        return Echo(text, [] if is_bos else [Generated(own[0], math.nan)], len(own) - 1)
 
     def _check_model(self, options: RequestOptions) -> None:
         if options.model not in (None, self.name):
@@ -207,7 +231,12 @@ class Service:
         self._check_biases(prepared.options.sampling)
         requests = [
             GenerationRequest(
-                tokens, prepared.options.sampling_of(choice), max_tokens, end_ids, prepared.grammar
+                tokens,
+                prepared.options.sampling_of(choice),
+                max_tokens,
+                end_ids,
+                prepared.grammar,
+                scores_prompt=prepared.echo is not None and prepared.options.logprobs is not None,
             )
             for tokens in prepared.tokens
             for choice in range(prepared.options.choices)
@@ -250,6 +279,8 @@ class ChoiceStream:
         except Exception:
             self.cancel()
             raise
+        echo, replies = prepared.echo, prepared.options.choices
+        self._echoes = {c: echo(c // replies) for c in range(len(requests))} if echo else {}
 
     def _deliver(self, choice: int, event: Generated | Finished) -> None:
         """Called on the engine's thread."""
@@ -280,7 +311,16 @@ class ChoiceStream:
                 choice, event = await self._events.get()
                 if choice not in open_:
                     continue
+                echo = self._echoes.get(choice)
+                if echo is not None and echo.missing and isinstance(event, Generated):
+                    echo.missing -= 1
+                    echo.tokens.append(event)
+                    continue
                 update = self._update(choice, event)
+                if echo is not None:
+                    del self._echoes[choice]
+                    update.deltas = [Delta(content=echo.text), *update.deltas]
+                    update.tokens = [*echo.tokens, *update.tokens]
                 if update.finish_reason is not None:
                     open_.discard(choice)
                     self._generations[choice].cancel()
