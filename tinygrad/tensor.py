@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self, cast
 from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.dtype import to_numpy_dtype as _to_np_dtype
-from tinygrad.execution.capture import capturing
 from tinygrad.fetch import fetch
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
@@ -233,9 +232,6 @@ class Tensor(
         """Add to `grad` in place, so that it stays one object and keeps its memory."""
         if self.grad is None:
             self.grad = new
-        elif capturing():
-            # a sum that each replay makes anew
-            self.grad = self.grad + new
         elif keeps_partial_gradients():
             # the sum of partial sums is one
             self.grad.replace(self.grad + new)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from test.devices import device_names
-from tinygrad import Tensor, TinyJit, dtypes, nn
+from tinygrad import GlobalCounters, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer
 from tinygrad.helpers import prod
 from tinygrad.storage.history import MAX_DEPTH, histories
@@ -522,6 +522,46 @@ def test_results_of_a_captured_function_have_no_history() -> None:
         if number > 0:
             with pytest.raises(RuntimeError, match="TinyJit"):
                 (loss * 2).backward()
+
+
+# ---- copies and writes ----
+
+
+def test_a_copy_of_a_leaf_of_constants_keeps_its_history() -> None:
+    for x in (Tensor.ones(3), Tensor([1.0, 1.0, 1.0])):
+        x.requires_grad = True
+        copied = x.clone()
+        copied.numpy()
+        (copied * 3).sum().backward()
+        (x * 2).sum().backward()
+        assert x.grad.tolist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize("is_realized", [False, True])
+def test_a_copy_keeps_its_history_when_the_original_is_written(is_realized: bool) -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    x = (w * 2).realize()
+    copied = x.clone()
+    if is_realized:
+        copied.realize()
+    x.assign(x * w * 5).realize()
+    assert copied.tolist() == [2, 4]
+    (copied * 3).sum().backward()
+    assert w.grad.tolist() == [6, 6]
+
+
+@pytest.mark.parametrize("is_realized", [False, True])
+def test_what_is_overwritten_has_a_gradient_of_zeros(is_realized: bool) -> None:
+    a, b = leaf(3), leaf(3, seed=1)
+    product = a * b
+    if is_realized:
+        product.realize()
+    product.assign(a * 3)
+    GlobalCounters.reset()
+    product.realize()
+    assert GlobalCounters.kernel_count == 1
+    (product * 2).sum().backward()
+    assert (a.grad.tolist(), b.grad.tolist()) == ([6, 6, 6], [0, 0, 0])
 
 
 # ---- accumulation ----

@@ -672,8 +672,47 @@ def test_another_view_is_captured_anew() -> None:
     close(step(tensor(3)), array(3) + 1)
     assert step.captured is captured
     loaded = pickle.loads(pickle.dumps(step))
+    close(loaded(whole[1]), whole[1].numpy() + 1)
     with pytest.raises(JitError, match=r"another view .*\.contiguous\(\)"):
-        loaded(whole[1])
+        loaded(whole[0].flip(0))
+
+
+def test_slices_of_memory_are_replayed_wherever_they_begin() -> None:
+    rows, whole = np.arange(48.0).reshape(16, 3).astype(np.float32), tensor(0, (16, 3))
+    whole.assign(Tensor(rows)).realize()
+    product = TinyJit(lambda x, y: (x @ y.T).relu() + x.sum())
+    captures = set()
+    for i in (0, 4, 9, 1, 12, 3):
+        x, y = rows[i : i + 4], rows[i + 1 : i + 5][:3]
+        given = whole[i : i + 4] if i != 1 else Tensor(x).realize()
+        target = whole[i + 1 : i + 4] if i != 1 else Tensor(y).realize()
+        close(product(given, target), np.maximum(x @ y.T, 0) + x.sum())
+        captures.add(product.captured)
+    # one tensor of its own is in no memory that the other is in
+    assert len(captures - {None}) == 3
+    row = TinyJit(lambda x: (x * 2).sum())
+    captures = set()
+    for i in range(5):
+        close(row(whole[i].realize()), rows[i].sum() * 2)
+        captures.add(row.captured)
+    assert len(captures - {None}) == 1
+
+
+def test_slices_that_a_function_returns_writes_or_reads_otherwise_are_captured_anew() -> None:
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        whole, found = tensor(0, (16, 3)), []
+
+        def write(x: Tensor) -> Tensor:
+            x += 1
+            return x * 2
+
+        functions = [lambda x: x[:1], write, lambda x: x + whole[0], lambda x: (x + 1, x.T)[1]]
+        for function in map(wrap, functions):
+            for i in (0, 4, 9, 1):
+                found += [function(whole[i : i + 4]).tolist(), whole.tolist()]
+        return found
+
+    assert run(TinyJit) == run(lambda function: function)
 
 
 def test_another_number_of_tensors_is_an_error() -> None:

@@ -535,6 +535,21 @@ def keeps_old_and_new(wrap: Wrap) -> list[Any]:
     return found
 
 
+def refers_to_another_value(wrap: Wrap) -> list[Any]:
+    found = []
+    for make in (lambda: numbers(1, 2), lambda: Tensor.ones(2), lambda: Tensor([1.0, 2.0]) * 2):
+        for change in (lambda w: w.flip(0), lambda w: w + 1):
+            kept = Box(w=make())
+
+            def step(x: Tensor, kept: Box = kept, change: Any = change) -> Tensor:
+                kept.w.replace(change(kept.w))
+                return x * kept.w
+
+            run = wrap(step)
+            found += [(run(numbers(1, 3)).tolist(), kept.w.tolist()) for _ in range(CALLS)]
+    return found
+
+
 KEPT: list[Callable[[Wrap], list[Any]]] = [
     reads_later,
     holds_each,
@@ -544,6 +559,7 @@ KEPT: list[Callable[[Wrap], list[Any]]] = [
     passes_back,
     holds_gradients,
     keeps_old_and_new,
+    refers_to_another_value,
 ]
 
 

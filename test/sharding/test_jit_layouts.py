@@ -31,8 +31,48 @@ LAYOUTS = {
 }
 
 
+CALLS = 5
+
+
 def close(found: Tensor, expected: Array) -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+# ---- replays ----
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gradients_accumulate_in_one_object(name: str) -> None:
+    weight = placed(array(8, 8), LAYOUTS[name]).realize()
+    weight.requires_grad = True
+    step = TinyJit(lambda x: (x * weight).sum().backward())
+    captures, expected, grads = set(), np.zeros((8, 8), np.float32), []
+    for seed in range(CALLS):
+        x = array(8, 8, seed=seed)
+        step(placed(x, LAYOUTS[name]))
+        captures.add(step.captured)
+        grads.append(weight.grad)
+        expected += x
+    close(weight.grad, expected)
+    assert all(x is weight.grad for x in grads)
+    assert len(captures - {None}) == 1
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_rows_of_a_minibatch_are_replayed(name: str) -> None:
+    values, labels = array(16, 8), array(16, seed=1)
+    inputs, targets = placed(values, LAYOUTS[name]), Tensor(labels).realize()
+    if isinstance(inputs.device, Sharding):
+        targets = targets.shard(inputs.device.devices).realize()
+    step = TinyJit(lambda x, y: x.sum(1) * y)
+    captures = set()
+    for i in (*range(0, 16, 4), 3, 11):
+        close(
+            step(inputs[i : i + 4], targets[i : i + 4]),
+            values[i : i + 4].sum(1) * labels[i : i + 4],
+        )
+        captures.add(step.captured)
+    assert len(captures - {None}) == 1
 
 
 # ---- arguments ----

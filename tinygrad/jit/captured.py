@@ -73,6 +73,7 @@ class CapturedJit(Generic[R]):
         """The numbers of the arguments that the function writes."""
         self.places = outcome.places
         """The places where the function leaves tensors."""
+        self._takes_slices = self._reads_slices_only()
         self._is_freed = False
         self._counters = ReplayCounters(items)
 
@@ -102,7 +103,24 @@ class CapturedJit(Generic[R]):
         if known.signature != inputs.signature:
             # other kinds of tensors are an error
             return not differs_in_views(known.signature, inputs.signature)
-        return known.shared == inputs.shared
+        if known.shared != inputs.shared:
+            return False
+        return known.places == inputs.places or self._takes_slices
+
+    def _reads_slices_only(self) -> bool:
+        """Whether items read no memory of inputs but the inputs, write none, and nothing that the
+        function leaves behind is in it: then an input may be any slice of any memory.
+        """
+        if self._outcome.inputs or self._written.inputs:
+            return False
+        if self._closure is not None and self._closure.reads_inputs:
+            return False
+        ranges = self._inputs.ranges
+        for buffer in {b for item in self.jit_cache for b in item.bufs}:
+            low, high = ranges.get(buffer.base or buffer, (0, buffer.offset + buffer.nbytes))
+            if not low <= buffer.offset <= buffer.offset + buffer.nbytes <= high:
+                return False
+        return True
 
     def _writes_through_views(self, inputs: Inputs) -> bool:
         """Whether items write a view in memory of its own, or what it is a view of: a replay does
@@ -115,6 +133,11 @@ class CapturedJit(Generic[R]):
         """Raise JitError if tensors or Variables differ from the captured ones in kind."""
         if inputs.signature != self._inputs.signature:
             raise JitError(difference(self._inputs.signature, inputs.signature))
+        if inputs.places != self._inputs.places and not self._takes_slices:
+            raise JitError(
+                "an argument is another slice of memory than the captured one, of which the "
+                "function returned or wrote a view; pass .contiguous() of it"
+            )
 
     def __call__(self, inputs: Inputs) -> R:
         self.check(inputs)

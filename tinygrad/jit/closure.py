@@ -20,7 +20,8 @@ from tinygrad.execution.capture import JitError
 from tinygrad.jit.inputs import Inputs, tensors_in
 from tinygrad.jit.links import Link
 from tinygrad.jit.paths import Paths
-from tinygrad.jit.recording import Recording, has_pending_write, is_within, memory_of
+from tinygrad.jit.recording import Recording, has_pending_write, is_within
+from tinygrad.jit.stored import StoredTensor, is_same_view, memory_of
 from tinygrad.jit.survey import SCALARS, Survey
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
@@ -83,6 +84,8 @@ class Closure:
         # the memory that no other input may be in
         self._apart = self._written | leaves
         self._aliases = self._aliases_of(inputs)
+        self.reads_inputs = bool(self._aliases)
+        """Whether inputs are in the memory of these tensors."""
         sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
         absent = [(x, name) for x, name in survey.absent if name not in x]
         self._paths = Paths(links, sizes, survey.arrays, set(named), absent)
@@ -128,8 +131,7 @@ class Closure:
         moved = [(i, x) for i, x in enumerate(self._tensors) if x.uop is not self._nodes[i]]
         realize_all([x for _, x in moved if has_pending_write(x.uop)])
         for i, x in moved:
-            base = view_base(self._nodes[i])
-            if base.op is not Ops.BUFFER or view_base(x.uop) is not base:
+            if not (is_in_memory(x.uop) and is_same_view(x.uop, self._nodes[i])):
                 return False
             self._nodes[i] = x.uop
         return True
@@ -154,18 +156,18 @@ class _Used:
     """
 
     def __init__(self, recording: Recording, used: set[Buffer]) -> None:
-        self._before: dict[int, weakref.ref[UOp]] = {}
+        self._before: dict[int, StoredTensor] = {}
         self._memory: dict[int, bool] = {}
         # the function dropped a tensor that it used: the next call uses another in its place
         self.is_rebound = recording.lazy_was_lost()
         self._alive: list[Tensor] = []
-        for ref, node, buffers in recording.stored:
-            is_used = any(b() in used for b in buffers)
-            x = ref()
-            if x is None or node() is None:
+        for stored in recording.stored:
+            is_used = any(b() in used for b in stored.buffers)
+            x = stored.tensor()
+            if x is None or not (stored.is_in_place(x) or stored.node() is not None):
                 self.is_rebound |= is_used
             else:
-                self._before[id(x)] = node
+                self._before[id(x)] = stored
                 self._memory[id(x)] = is_used
                 self._alive.append(x)
 
@@ -175,10 +177,9 @@ class _Used:
 
     def node(self, x: Tensor) -> UOp:
         """The node of a tensor, or, if the function moved it, its node before."""
-        before = self._before.get(id(x), _nothing)()
-        if before is None or view_base(x.uop) is view_base(before):
-            return x.uop
-        return before
+        stored = self._before.get(id(x))
+        before = None if stored is None or stored.is_in_place(x) else stored.node()
+        return x.uop if before is None else before
 
     def others(self, named: Iterable[Tensor], used: set[Buffer]) -> dict[int, Tensor]:
         """The tensors in `used` memory that no named tensor is in, by id."""
@@ -189,10 +190,6 @@ class _Used:
             if self._memory[id(x)] and base not in bases and not used.isdisjoint(memory_of(base)):
                 found[id(x)] = x
         return found
-
-
-def _nothing() -> None:
-    return None
 
 
 def _memory_below(tensors: Iterable[Tensor]) -> set[UOp]:

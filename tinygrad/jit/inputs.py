@@ -6,8 +6,8 @@ function runs the same kernels for two calls with equal `signature` and `fixed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import copy_of, device_buffers
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
+from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.aliases import is_apart, whole_value
 from tinygrad.storage.realization import realize_all
@@ -31,10 +32,12 @@ class Inputs:
 
     `tensors` are the tensors among them, `nodes` are BUFFERs and `buffers` their memory, in order;
     `values` are those of the bound Variables. `signature` is what a replay requires of tensors and
-    Variables; `shared` says which tensors are in the memory of which of `nodes`. `apart` are
-    views in memory of their own, by the number of that, with the BUFFERs that they are views of.
-    `fixed` are the Python values that the function depends on, and `objects` the arguments among
-    them.
+    Variables; `shared` says which tensors are in the memory of which of `nodes`. A contiguous slice
+    of memory has the signature of memory of its own, and its buffer begins where it does; `places`
+    are its first element and the shape of the memory, None for all of it. `apart` are views in
+    memory of their own, by the number of that, with the BUFFERs that they are views of. `fixed` are
+    the Python values that the function depends on, and `objects` the arguments among them. `ranges`
+    are the bytes that the tensors of a captured call are in, by base buffer.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
@@ -43,9 +46,12 @@ class Inputs:
     values: dict[str, int] = field(default_factory=dict)
     signature: list[Any] = field(default_factory=list)
     shared: list[int] = field(default_factory=list)
+    places: list[tuple[int, tuple[Any, ...]] | None] = field(default_factory=list)
     apart: list[tuple[int, UOp]] = field(default_factory=list)
     fixed: list[Any] = field(default_factory=list)
     objects: list[Any] = field(default_factory=list)
+    ranges: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    _slices: dict[UOp, ContiguousSlice] = field(default_factory=dict)
 
     @cached_property
     def numbers(self) -> dict[Buffer, int]:
@@ -60,20 +66,56 @@ class Inputs:
             self.apart.append((len(self.nodes), view_base(whole_value(x))))
         if node.op is Ops.BUFFER and all_int(node.arg.shape):
             self._add_memory(node)
+            self.places.append(None)
             self.signature.append((name, (node.dtype, node.arg.shape, node.arg.device)))
+            return
+        found = contiguous_slice(node)
+        if found is not None:
+            self._add_slice(name, node, found)
             return
         canonical = canonicalize(node)
         for memory in canonical.buffers:
             self._add_memory(memory)
         for variable, value in canonical.values.items():
             self.add_value(variable, value)
-        self.signature.append((name, canonical.sink))
+        starts = [self._slices[x].first for x in canonical.buffers if x in self._slices]
+        kind = (node.dtype, node.shape, node.device, canonical.sink, starts)
+        self.signature.append((name, kind if starts else canonical.sink))
+
+    def _add_slice(self, name: str, node: UOp, found: ContiguousSlice) -> None:
+        """Add a view. That of memory that was added before keeps its distance to the first one."""
+        memory = found.memory
+        kind: tuple[Any, ...] = (node.dtype, node.shape, node.device)
+        if memory in self.nodes:
+            first = self._slices.get(memory)
+            kind = (*kind, found.first - (first.first if first is not None else 0))
+        else:
+            self._slices[memory] = found
+        self._add_memory(memory)
+        self.places.append((found.first, memory.arg.shape))
+        self.signature.append((name, kind))
+
+    def note_ranges(self) -> None:
+        """Note the bytes that the tensors are in, by base buffer."""
+        for x in self.tensors:
+            part = contiguous_slice(x.uop)
+            below = [node for node in x.uop.toposort() if node.op is Ops.BUFFER]
+            for buffer in (b for node in below for b in device_buffers(node)):
+                start, size = buffer.offset, buffer.nbytes
+                if part is not None:
+                    start += part.first * buffer.dtype.itemsize
+                    size = part.size * buffer.dtype.itemsize
+                base = buffer.base or buffer
+                low, high = self.ranges.get(base, (start, start + size))
+                self.ranges[base] = min(low, start), max(high, start + size)
 
     def copy_memory(self, number: int) -> None:
         """Let this call read, and write, a copy of node `number`."""
         node = self.nodes[number]
         new = self.nodes[number] = copy_of(node)
-        self.buffers = [b for node in self.nodes for b in device_buffers(node)]
+        if node in self._slices:
+            self._slices[new] = replace(self._slices[node], memory=new)
+        self.buffers = [b for node in self.nodes for b in self._buffers_of(node)]
         for i, x in enumerate(self.tensors):
             if view_base(x.uop) is node:
                 self.tensors[i] = Tensor(x.uop.substitute({node: new}))
@@ -84,7 +126,13 @@ class Inputs:
             return
         self.shared.append(len(self.nodes))
         self.nodes.append(node)
-        self.buffers.extend(device_buffers(node))
+        self.buffers.extend(self._buffers_of(node))
+
+    def _buffers_of(self, node: UOp) -> Sequence[Buffer]:
+        part, buffers = self._slices.get(node), device_buffers(node)
+        if part is None or part.first == 0:
+            return buffers
+        return [b.view(part.size, b.dtype, part.first * b.dtype.itemsize) for b in buffers]
 
     def add_value(self, name: str, value: int) -> None:
         """Add the value of a Variable. Raises JitError if it has another one."""
@@ -213,7 +261,7 @@ def _kind(found: Any) -> Any:
     """A Variable, or the dtype, shape and device of a tensor."""
     if isinstance(found, UOp) and found.op is not Ops.DEFINE_VAR:
         return found.dtype, found.shape, found.device
-    return found
+    return found[:3] if isinstance(found, tuple) else found
 
 
 def _describe(found: Any) -> str:

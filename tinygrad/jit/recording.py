@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from tinygrad.device import Buffer
-from tinygrad.execution.buffers import device_buffers
 from tinygrad.execution.capture import capturing
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.links import Link
+from tinygrad.jit.stored import StoredTensor, memory_of
 from tinygrad.jit.survey import Survey
 from tinygrad.storage.aliases import whole_tensor
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
-from tinygrad.storage.partial_gradients import keep_partial_gradients
+from tinygrad.storage.partial_gradients import is_stored_in_parts
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-
-# a tensor in memory, its node and its buffers; none kept alive
-StoredTensor: TypeAlias = tuple[weakref.ref[Tensor], weakref.ref[UOp], list[weakref.ref[Buffer]]]
 
 
 class Recording:
@@ -48,8 +45,7 @@ class Recording:
         for x in live_tensors:
             if isinstance(x, Tensor):
                 if is_in_memory(x.uop):
-                    buffers = [weakref.ref(b) for b in memory_of(view_base(x.uop))]
-                    self.stored.append((weakref.ref(x), weakref.ref(x.uop), buffers))
+                    self.stored.append(StoredTensor(x))
                 else:
                     self._lazy.append((weakref.ref(x), weakref.ref(x.uop)))
         self._mark = live_tensors.mark()
@@ -70,9 +66,8 @@ class Recording:
             _separate(left, results)
             wholes = _wholes([*results, *left])
         # a gradient that the function stored as partial sums stays that, unless it is returned
-        with keep_partial_gradients():
-            realize_all([*results, *self._written(), *left, *wholes])
-        realize_all(results)
+        kept = [x for x in (*self._written(), *left) if not is_stored_in_parts(x)]
+        realize_all([*results, *kept, *wholes])
 
     def left(self) -> list[Tensor]:
         """The tensors in `places` that are not results."""
@@ -97,7 +92,7 @@ class Recording:
 
     def known_memory(self, results: Iterable[Tensor]) -> set[Buffer]:
         """The memory of `results`, and of tensors that were there before."""
-        known = {b for _, _, refs in self.stored for ref in refs if (b := ref()) is not None}
+        known = {b for x in self.stored for ref in x.buffers if (b := ref()) is not None}
         nodes = [view_base(x.uop) for x in results if is_in_memory(x.uop)]
         return known.union(*map(memory_of, nodes))
 
@@ -113,25 +108,31 @@ class Recording:
         """
         named = {id(x) for x in self.before.tensors()}
         return any(
-            (x := ref()) is not None and id(x) not in named and _is_moved(x.uop, node())
-            for ref, node, _ in self.stored
+            (x := stored.tensor()) is not None and id(x) not in named and stored.is_moved(x)
+            for stored in self.stored
         )
 
-    def lazy_was_realized(self) -> bool:
-        """Whether one of the lazy tensors is in memory by now.
+    def lazy_has_changed(self) -> bool:
+        """Whether one of the lazy tensors is in memory by now, or one that the function reaches has
+        another value.
 
         A replay would compute it again: initialize weights anew, or run a pending write twice.
         """
-        return any((x := ref()) is not None and is_in_memory(x.uop) for ref, _ in self._lazy)
+        named = {id(x) for x in self.before.tensors()}
+        return any(
+            is_in_memory(x.uop) or (id(x) in named and x.uop is not node())
+            for ref, node in self._lazy
+            if (x := ref()) is not None
+        )
 
     def _written(self) -> list[Tensor]:
         """The tensors that the function wrote to without realizing them."""
         named = {id(x) for x in self.before.tensors()}
-        before = [(ref, node) for ref, node, _ in self.stored] + self._lazy
+        before = [(x.tensor(), x.node()) for x in self.stored]
+        before += [(ref(), node()) for ref, node in self._lazy]
         found: list[Tensor] = []
-        for ref, node in before:
-            x = ref()
-            if x is None or x.uop is node() or is_in_memory(x.uop) or is_uniform(x.uop):
+        for x, node in before:
+            if x is None or x.uop is node or is_in_memory(x.uop) or is_uniform(x.uop):
                 continue
             if id(x) in named or has_pending_write(x.uop):
                 found.append(x)
@@ -156,13 +157,6 @@ def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:
     return [whole_tensor(x) for group, x in groups.items() if not group.leave(x)]
 
 
-def _is_moved(node: UOp, before: UOp | None) -> bool:
-    """Whether a node is in memory, other than that of an earlier one."""
-    if node is before or not is_in_memory(node):
-        return False
-    return before is None or view_base(node) is not view_base(before)
-
-
 def _is_equal(link: Link, node: UOp | None) -> bool:
     """Whether a place holds a tensor of this node."""
     found = link.get_or_none()
@@ -173,11 +167,6 @@ def has_pending_write(node: UOp) -> bool:
     """Whether a value is a view of a buffer with a pending write."""
     written = view_base(node)
     return written.op is Ops.ASSIGN and movement_base(written.src[0]).op is Ops.BUFFER
-
-
-def memory_of(base: UOp) -> list[Buffer]:
-    """The memory of a BUFFER, or of a shard of one."""
-    return [b.base or b for b in device_buffers(base)]
 
 
 def is_within(base: UOp, buffers: Collection[Buffer]) -> bool:

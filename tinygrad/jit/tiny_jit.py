@@ -194,6 +194,7 @@ class TinyJit(Followed, Generic[P, R]):
         results = tensors_in(result)
         histories.captured(x.uop for x in [*results, *recording.left()])
         outcome = outcome_of(result, recording, written, inputs)
+        inputs.note_ranges()
         inputs.tensors.clear()
         results = [x for x in results if outcome.is_same(x)]
         self._written = WrittenMemory(recording.stored, written, inputs, results)
@@ -201,7 +202,7 @@ class TinyJit(Followed, Generic[P, R]):
         closure = Closure(recording, touched, written, inputs, result)
         # writes to a view in memory of its own run in what it is a view of, which is no input
         is_fixed = not any(is_within(whole, written) for _, whole in inputs.apart)
-        if is_fixed and not (recording.lazy_was_realized() or recording.others_moved()):
+        if is_fixed and not (recording.lazy_has_changed() or recording.others_moved()):
             holders = (closure, outcome)
             self._written.watch([*closure.written, *results], holders)
             draws = ReplayedDraws(drawn, capture.items)

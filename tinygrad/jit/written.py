@@ -14,8 +14,9 @@ from typing import Protocol
 
 from tinygrad.device import Buffer
 from tinygrad.jit.inputs import Inputs
-from tinygrad.jit.recording import StoredTensor, is_within
+from tinygrad.jit.recording import is_within
 from tinygrad.jit.references import KnownReferences
+from tinygrad.jit.stored import StoredTensor
 from tinygrad.storage.aliases import views_apart
 from tinygrad.storage.history import histories
 from tinygrad.storage.realization import realize_readers
@@ -50,9 +51,9 @@ class WrittenMemory:
         """The numbers of the inputs that items write."""
         self._kind = inputs.signature, inputs.shared
         results = [x for x in results if is_in_memory(x.uop)]
-        nodes = [node for _, before, _ in stored if (node := before()) is not None]
+        nodes = [node for x in stored if (node := x.base()) is not None]
         nodes += [x.uop for x in results]
-        tensors = [ref for ref, _, _ in stored] + [weakref.ref(x) for x in results]
+        tensors = [x.ref for x in stored] + [weakref.ref(x) for x in results]
         bases = dict.fromkeys(view_base(node) for node in nodes)
         self._bases = [base for base in bases if is_within(base, written)]
         self._tensors = [

@@ -168,7 +168,10 @@ class Histories:
                     if value is None:
                         outcome[memory] = Keep.CUT
                     else:
-                        new[memory] = value
+                        place = seeds.get(value)
+                        is_elsewhere = place is not None and view_base(place) is not memory
+                        is_stored = value.op is Ops.BUFFER
+                        new[memory] = _over(value) if is_stored or is_elsewhere else value
             self._replace(seeds, older, new, contents)
         else:
             self._unregistered.clear()
@@ -292,8 +295,7 @@ class Histories:
             known = floats_below(definition)
             # a BUFFER of which nothing is known has no history
             memory = [x for x in known if x.facts and x.op is Ops.BUFFER]
-            below = [definition] if definition.op is Ops.BUFFER else memory
-            depth, lost = self._history_of(below) if below else (1, [])
+            depth, lost = self._history_of(memory) if memory else (1, [])
             if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
                 self._cut(buffer, lost)
             elif self._is_useful(known, memory, wanted):
@@ -384,7 +386,7 @@ histories = Histories()
 def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
     """The node to write for `value`, whose state is `wanted`, to `tensor`, which requires a
     gradient from now on if the value does. Leaves, and tensors that never require a gradient, are
-    written as data.
+    written as data. What requires a gradient and is overwritten gets zeros.
     """
     state = tensor._requires_grad
     if wanted is not False and (state is False or is_leaf(tensor) or gradients_disabled()):
@@ -393,6 +395,11 @@ def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
         tensor._requires_grad = Derived.ASSIGNED
     elif state is Derived.DIFFERENTIATED:
         tensor._requires_grad = True
+    elif state and not (tensor._steps or is_leaf(tensor) or gradients_disabled()):
+        old = tensor.uop
+        if not any(old in x.src for x in (value, *value.src)):
+            everywhere = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
+            return everywhere.alu(Ops.WHERE, value, old)
     return value
 
 
@@ -401,6 +408,13 @@ def make_leaf(tensor: TensorBase) -> None:
     if not isinstance(tensor._requires_grad, Leaf):
         tensor._requires_grad = Leaf(live_tensors.now())
     histories.forget(tensor.uop)
+
+
+def _over(value: UOp) -> UOp:
+    """A definition that is not `value` itself, but has it as a source: that is replaced by what it
+    is stored in, and by a placeholder once that is overwritten.
+    """
+    return UOp(Ops.CONTIGUOUS, value.dtype, (value,))
 
 
 class _WantedNodes:

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.views import is_in_memory, movement_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -53,6 +54,18 @@ def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
             x.uop = _sum(addends).detach()
             found += [addend.src[0] if _is_kept(addend) else addend for addend in addends]
     return found
+
+
+def is_stored_in_parts(tensor: TensorBase) -> bool:
+    """Whether the partial sums of a tensor are in memory, and their all-reduce is not."""
+    parts = list(_split(tensor.uop))
+    reduced = [base for x in parts if (base := movement_base(x)).op is Ops.ALLREDUCE]
+    stored = [x for x in parts if is_in_memory(x)]
+    return (
+        bool(reduced)
+        and len(reduced) + len(stored) == len(parts)
+        and all(is_in_memory(x.src[0]) for x in reduced)
+    )
 
 
 def _gradients_among(tensors: Iterable[TensorBase]) -> dict[TensorBase, None]:

@@ -88,7 +88,7 @@ def contents_of(
     content, None if that is unknown or the write not `kept`; and the writes that others followed,
     with their values.
     """
-    covered = {node.src[1] for node in writes if node.op is Ops.ASSIGN}
+    covered = {node.src[1] for node in writes if _follows_directly(node)}
     by_memory: dict[UOp, list[UOp]] = {}
     for node in writes:
         memory = view_base(table[node])
@@ -110,6 +110,13 @@ def contents_of(
     # a kernel's value is no longer in the memory that another write followed into
     older |= {value: value for value in older.values() if value.op is Ops.CUSTOM_KERNEL}
     return contents, older
+
+
+def _follows_directly(write: UOp) -> bool:
+    """Whether the value of a write is that of another write to the same memory."""
+    if write.op is not Ops.ASSIGN or write.src[1].op is not Ops.ASSIGN:
+        return False
+    return view_base(write.src[0]) is view_base(write.src[1].src[0])
 
 
 def _steps_to(view: UOp) -> list[ViewStep]:
