@@ -352,17 +352,19 @@ __device__ inline int block_number() { return blockIdx.x; }
 __device__ inline int thread_number() { return threadIdx.x; }
 extern "C" __global__ void __launch_bounds__(256) kernel_(float *__restrict__ data0, \
 const float *__restrict__ data1) {
-  long long item1 = (long long)block_number() * 256 + thread_number();
-  if (item1 < 100000) {
-    float v0 = data1[item1];
-    data0[item1] = v0 + 1.0f;
-  }
+  int item2 = block_number();
+  int v0 = item2 * 256;
+  int thread1 = thread_number();
+  int v1 = v0 + thread1;
+  bool v2 = v1 < 99999;
+  float v3 = (v2 ? data1[v1] : 0.0f);
+  if (v2) data0[v1] = v3 + 1.0f;
 }
 """
 
 
 def test_text_of_a_cuda_kernel() -> None:
-    kernel = elementwise(lambda x: x + 1, dtypes.float32, size=100_000)
+    kernel = elementwise(lambda x: x + 1, dtypes.float32, size=99_999)
     source = get_program(kernel, CUDARenderer(nvidia_target("sm_80"))).source
     assert source == GOLDEN_CUDA
 

@@ -20,13 +20,24 @@ from dataclasses import replace
 from tinygrad.codegen.analysis.estimates import estimate
 from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.decompose.decompositions import decompose
+from tinygrad.codegen.lower.barriers import place_barriers
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
+from tinygrad.codegen.lower.narrow_index import narrow_indices
 from tinygrad.codegen.lower.reductions import lower_reductions
+from tinygrad.codegen.lower.scalar_lanes import write_lanes
 from tinygrad.codegen.lower.vector_ranges import expand_vectors
 from tinygrad.codegen.optimize.loops import optimize_loops
 from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.helpers import to_function_name
-from tinygrad.renderer import LaunchShape, ProgramSpec, Renderer, is_vectorized, parameters
+from tinygrad.renderer import (
+    LaunchShape,
+    ProgramSpec,
+    Renderer,
+    is_vectorized,
+    memory_dtype,
+    parameters,
+    pointer_of,
+)
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
@@ -42,11 +53,13 @@ LOOP_PASSES: tuple[Pass[Renderer], ...] = (
     Pass(
         "lower reductions", lambda sink, _: lower_reductions(sink), VECTOR_KERNEL, IMPERATIVE_KERNEL
     ),
+    Pass("write lanes", write_lanes, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
     Pass("decompose ops", decompose, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
+    Pass("narrow indices", narrow_indices, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
 )
 """From a kernel graph to nests of loops that the target can express."""
 LINEARIZE: Pass[Renderer] = Pass(
-    "linearize", lambda sink, _: linearize(sink), IMPERATIVE_KERNEL, LINEAR
+    "linearize", lambda sink, _: place_barriers(linearize(sink)), IMPERATIVE_KERNEL, LINEAR
 )
 """From nests of loops to a program."""
 PASSES = (*LOOP_PASSES, LINEARIZE)
@@ -85,7 +98,8 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
         outputs=accessed_slots(linear, Ops.STORE),
         inputs=accessed_slots(linear, Ops.LOAD),
         variables=tuple(variables),
-        launch=LaunchShape(_grid(linear)),
+        launch=LaunchShape(_grid(linear), _block(linear)),
+        alignment=_alignment(linear) if renderer.target.warp > 1 else 1,
         estimates=estimate(kernel),
         applied=tuple(str(x) for x in _info(sink).applied),
     )
@@ -105,3 +119,25 @@ def _grid(linear: list[UOp]) -> sint:
     if isinstance(total, UOp):
         return total.ssimplify()
     return total or 1
+
+
+def _block(linear: list[UOp]) -> int:
+    """The number of threads of a work item, equal for all loop nests."""
+    sizes = {_threads_of(u) for u in linear if u.op is Ops.RANGE and u.arg.kind is AxisType.LOCAL}
+    assert len(sizes) < 2, "the loop nests of a kernel have blocks of one size"
+    return sizes.pop() if sizes else 1
+
+
+def _threads_of(axis: UOp) -> int:
+    return int(axis.src[0].arg)
+
+
+def _alignment(linear: list[UOp]) -> int:
+    """The bytes of the widest access to a buffer."""
+    widest = 1
+    for u in linear:
+        if u.op is Ops.LOAD or u.op is Ops.STORE:
+            moved = u if u.op is Ops.LOAD else u.src[1]
+            if moved.dtype.count > 1 and pointer_of(u.src[0]).op is Ops.DEFINE_GLOBAL:
+                widest = max(widest, memory_dtype(moved.dtype).itemsize)
+    return widest

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
@@ -38,6 +38,11 @@ class CompiledRunner:
         self.shared = opened.runtime(spec.function, self.code) if opened.shares_programs else None
         self._loaded: dict[str, LoadedProgram] = {}
         self.variable_names = tuple(v.arg[0] for v in spec.variables)
+
+    def accepts(self, buffers: Sequence[Buffer]) -> bool:
+        """Whether the addresses of all buffers are aligned as the kernel needs it."""
+        alignment = self.spec.alignment
+        return alignment == 1 or not any(b.offset % alignment for b in buffers)
 
     @property
     def display_name(self) -> str:
@@ -87,10 +92,14 @@ compiled_kernels: deque[str] = deque(maxlen=1 << 16)
 """The names of the kernels that were compiled last; tests count these."""
 
 
-def get_runner(device: str, ast: UOp) -> CompiledRunner:
-    """The compiled kernel of a tensor form, for all devices of the kind of `device`."""
+def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRunner:
+    """The compiled kernel of a tensor form, for all devices of the kind of `device`.
+
+    Without `is_aligned`, it is one that accesses elements alone, at any address.
+    """
     opened, kind = Device[device], device.partition(":")[0]
-    renderer = find_renderer(opened.target)
+    target = opened.target if is_aligned else replace(opened.target, vector_bytes=1)
+    renderer = find_renderer(target)
     key = (kind, renderer, NOOPT.value, ast)
     found = _runners.get(key)
     if found is None:
@@ -123,7 +132,10 @@ class ExecItem:
     def lower(self) -> CompiledRunner:
         """Compile the kernel, once."""
         if self.runner is None:
-            self.runner = get_runner(self.device, self.ast)
+            runner = get_runner(self.device, self.ast)
+            if not runner.accepts(self.bufs):
+                runner = get_runner(self.device, self.ast, is_aligned=False)
+            self.runner = runner
         return self.runner
 
     def run(self, wait: bool = False) -> float | None:

@@ -12,6 +12,7 @@ from tinygrad.renderer.base import (
     ProgramSpec,
     Renderer,
     is_vectorized,
+    memory_dtype,
     parameters,
     pointer_of,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Target",
     "find_renderer",
     "is_vectorized",
+    "memory_dtype",
     "parameters",
     "pointer_of",
 ]

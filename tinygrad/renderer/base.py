@@ -6,11 +6,19 @@ renderer walks it once and names every node that has a value.
 - `DEFINE_GLOBAL` (arg: slot) is a pointer parameter, `DEFINE_VAR` an integer parameter, `CONST` a
   number. A vector CONST is a splat, or holds a value for each lane if its arg is a tuple.
 - `DEFINE_REG` (arg: number) is a small array of scalars or vectors that is kept in registers.
-  `DEFINE_LOCAL` (arg: number) is scratch memory, private to the thread.
+  `DEFINE_LOCAL` (arg: number) is scratch memory of a work item, shared by its threads.
 - `RANGE` opens a loop, `END(range)` closes it. Kind TILE is unrolled fully. Kind GLOBAL is the
   grid, with a work item for each step. Loop nests that share the grid have the sources
   `(size, offset)`: a nest runs the work items `[offset, offset + size)`, counted from 0. A CPU
-  runs the work items of `[begin, end)` in one call, a GPU runs each on a thread of its own.
+  runs the work items of `[begin, end)` in one call.
+- On a target with warps, a work item is a block of threads if one RANGE of kind LOCAL, of constant
+  size, is directly inside of its GLOBAL loop: all threads run what is inside, each with its own
+  number. Without one, a work item has a single thread.
+- `BARRIER` waits for all threads of the work item. `SHUFFLE(value, lane)` is the value that another
+  lane of the warp has. All threads come to both: they are in no branch, and in no loop whose number
+  of steps depends on the thread.
+- On a target with warps, vectors are loaded and stored only: aligned to their size, with one
+  condition for all lanes. GEP takes their lanes and VECTORIZE builds them.
 - `IF(condition)` opens a branch, `ENDIF(if)` closes it.
 - `AFTER(x, *before)` is an alias of `x`. It orders the graph and renders to nothing.
 - `INDEX(pointer, index[, valid])` is an address. `LOAD(INDEX[, alt])` with a scalar index loads an
@@ -70,6 +78,8 @@ class ProgramSpec:
     """The DEFINE_VARs, in the order of the `values` parameter."""
     launch: LaunchShape
     """The independent work items, one without a grid, and the threads of each."""
+    alignment: int = 1
+    """The bytes of which every buffer's address must be a multiple, if more than an element's."""
     estimates: Estimates = Estimates()
     applied: tuple[str, ...] = ()
     """The loop transformations that were applied, as text for DEBUG=3."""

@@ -22,8 +22,7 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
     return Target(
         "cuda",
         architecture,
-        # the renderer writes no vectors yet
-        vector_bytes=1,
+        vector_bytes=16,
         vector_registers=0,
         warp=32,
         block_threads=1024,

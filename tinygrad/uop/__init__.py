@@ -145,6 +145,7 @@ class Ops(Enum):
     SPECIAL = auto()
     VECTORIZE = auto()
     GEP = auto()
+    SHUFFLE = auto()
     CUSTOM = auto()
     CUSTOM_KERNEL = auto()
 

@@ -285,5 +285,6 @@ _RULES: dict[Ops, Callable[[Node], Bounds | None]] = {
     Ops.CAST: _cast,
     Ops.VECTORIZE: _vectorize,
     Ops.GEP: _first_source,
+    Ops.SHUFFLE: _first_source,
 }
 _FROM_SOURCES = frozenset(_RULES) - {Ops.CONST, Ops.DEFINE_VAR, Ops.ARANGE}

@@ -14,7 +14,8 @@ SHAPELESS = frozenset(
     {
         *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
         *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.IF),
-        *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.CUSTOM),
+        *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.SHUFFLE),
+        Ops.CUSTOM,
     }
 )
 SCALARS = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.BIND})

@@ -7,7 +7,7 @@ form. With `SPEC=2`, `check_replacement` checks every rewrite.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -36,11 +36,16 @@ class Spec:
     name: str
     checks: dict[Ops, tuple[Check, ...]]
     common: tuple[Check, ...] = ()
+    whole: Callable[[Sequence[Node]], tuple[Node, str] | None] | None = None
+    """A check of a whole list of nodes: the first that is wrong, and why."""
 
     def verify(self, program: Node | Sequence[Node]) -> None:
         """Check a graph, by its root, or a list of nodes. Raises SpecError."""
         if isinstance(program, Sequence):
             type_verify(program, self)
+            wrong = self.whole(program) if self.whole is not None else None
+            if wrong is not None:
+                _fail(self.name, *wrong)
         else:
             verify(program, self)
 
@@ -229,6 +234,8 @@ KERNEL = Spec(
         Ops.REDUCE: (must.keeps_dtype, must.reduce_sources, must.sources_are(Ops.RANGE, 1)),
         Ops.VECTORIZE: (),
         Ops.GEP: (must.sources(1), must.argument(int, tuple)),
+        Ops.BARRIER: (must.is_void,),
+        Ops.SHUFFLE: (must.sources(2), must.keeps_dtype, must.integer_index),
         Ops.CUSTOM: (),
     },
 )
@@ -273,10 +280,12 @@ LINEAR = Spec(
         Ops.AFTER: (),
         Ops.IF: (),
         Ops.ENDIF: (),
-        Ops.BARRIER: (),
+        Ops.BARRIER: (must.is_void,),
+        Ops.SHUFFLE: KERNEL.checks[Ops.SHUFFLE],
         Ops.SPECIAL: (),
         Ops.VECTORIZE: (),
         Ops.GEP: (must.sources(1), must.argument(int, tuple)),
         Ops.CUSTOM: (),
     },
+    whole=must.threads_stay_together,
 )

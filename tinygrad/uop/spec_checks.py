@@ -6,7 +6,7 @@ end of a sentence that starts with the op.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinygrad.dtype import PtrDType, dtypes
@@ -309,4 +309,25 @@ def reduce_sources(node: Node) -> str | None:
     """A REDUCE has an op that reduces, over ranges."""
     if node.arg not in GroupOp.Reduce:
         return f"reduces by {node.arg!r}, which is none of ADD, MUL, MAX"
+    return None
+
+
+def threads_stay_together(program: Sequence[Node]) -> tuple[Node, str] | None:
+    """A BARRIER or SHUFFLE is where all threads of a block come: in no branch, and in no loop whose
+    number of steps depends on the thread.
+    """
+    varying: set[Node] = set()
+    divergent: list[bool] = [False]
+    for node in program:
+        is_thread = node.op is Ops.RANGE and node.arg.kind is AxisType.LOCAL
+        if is_thread or not varying.isdisjoint(node.src):
+            varying.add(node)
+        if node.op is Ops.RANGE:
+            divergent.append(divergent[-1] or any(x in varying for x in node.src))
+        elif node.op is Ops.IF:
+            divergent.append(True)
+        elif node.op in {Ops.END, Ops.ENDIF}:
+            divergent.pop()
+        elif node.op in {Ops.BARRIER, Ops.SHUFFLE} and divergent[-1]:
+            return node, "is where not all threads of a block come"
     return None

@@ -157,3 +157,27 @@ def and_conditions(*conditions: UOp | None) -> UOp:
             return x
         result = x if result is None or result is x else UOp(Ops.AND, dtypes.bool, (result, x))
     return UOp.const(dtypes.bool, True) if result is None else result
+
+
+def is_multiple(index: UOp, of: int) -> bool:
+    """Whether an index is provably a multiple of a power of two."""
+    form = affine(index)
+    if form.constant % of:
+        return False
+    return all(
+        coefficient % of == 0 or _is_multiple_factor(factor, of // _common(coefficient, of))
+        for factor, coefficient in form.terms.items()
+    )
+
+
+def _common(coefficient: int, of: int) -> int:
+    """The largest power of two that divides both."""
+    return min(coefficient & -coefficient, of)
+
+
+def _is_multiple_factor(node: UOp, of: int) -> bool:
+    if node.op is Ops.WHERE:
+        return all(is_multiple(x, of) for x in node.src[1:])
+    if node.op is Ops.MOD and node.src[1].op is Ops.CONST and node.src[1].arg % of == 0:
+        return is_multiple(node.src[0], of)
+    return node.op is Ops.MUL and any(is_multiple(x, of) for x in node.src)

@@ -18,6 +18,8 @@ from tinygrad.codegen.optimize.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.online_softmax import tile_chain
 from tinygrad.codegen.optimize.streaming import stream_rows
+from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_elements
+from tinygrad.codegen.optimize.threads.reduction import map_groups
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
 from tinygrad.settings import NOOPT
@@ -39,6 +41,8 @@ STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
     vectorize_and_parallelize,
 )
 """The first that applies to a nest transforms it."""
+THREAD_STRATEGIES: tuple[Callable[[Nest], bool], ...] = (map_groups, map_elements)
+"""The strategies for targets whose work items have threads."""
 
 
 def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
@@ -49,11 +53,15 @@ def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
     if info.opts_to_apply is not None:
         return run_in_parallel(sink, renderer)
     factory = RangeFactory(sink.toposort())
+    strategies = STRATEGIES if renderer.target.warp == 1 else THREAD_STRATEGIES
     stores: list[UOp] = []
     applied: list[str] = []
-    for group in join_statistics(group_stores(sink)):
+    groups = join_statistics(group_stores(sink))
+    for group in groups:
         nest = Nest(UOp.sink(*group), renderer, factory)
-        next(apply for apply in STRATEGIES if apply(nest))
+        if len(groups) > 1 and renderer.target.warp > 1:
+            nest.threads = min(BLOCK_THREADS, renderer.target.block_threads)
+        next(apply for apply in strategies if apply(nest))
         stores += nest.stores
         applied += nest.applied
     sink = sink.replace(src=tuple(stores), arg=replace(info, applied=tuple(applied)))

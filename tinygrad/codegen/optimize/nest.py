@@ -22,7 +22,8 @@ MIN_ITEMS_PER_THREAD = 4
 
 class Nest:
     """A loop nest under transformation; `root` is its current SINK, `scratch` the number of its
-    first scratch array.
+    first scratch array, `threads` the number that its blocks must have, if another nest of the
+    kernel has blocks.
     """
 
     def __init__(self, root: UOp, renderer: Renderer, factory: RangeFactory) -> None:
@@ -31,6 +32,7 @@ class Nest:
         self.factory = factory
         self.applied: list[str] = []
         self.scratch = 0
+        self.threads: int | None = None
 
     @property
     def stores(self) -> tuple[UOp, ...]:

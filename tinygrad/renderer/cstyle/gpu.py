@@ -14,7 +14,7 @@ from tinygrad.renderer.cstyle.lanes import LaneWriter, StructLibrary, write_lane
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
 from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.values import declare_array
-from tinygrad.renderer.cstyle.writer import CWriter
+from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
 from tinygrad.renderer.target import PACKED_ITEMS
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -51,6 +51,10 @@ class GPURenderer(CStyleRenderer):
         assert isinstance(w, GPUWriter)
         if u.op is Ops.BARRIER:
             w.emit("block_barrier();")
+        elif u.op is Ops.SHUFFLE:
+            # all lanes come there, so it is never part of a conditional expression
+            value, lane = (unwrapped(w.names[x]) for x in u.src)
+            w.declare(u, w.library.type(u.dtype), f"warp_shuffle({value}, {lane})")
         elif u.op is not Ops.END or u.src[0] not in w.unopened:
             super().write(w, u)
 

@@ -80,10 +80,17 @@ class LaneWriter(CWriter):
 
     def struct(self, node: UOp) -> str:
         """A variable that holds a vector."""
-        if node not in self.names:
-            lanes = ", ".join(self.names[lane] for lane in self._lanes[node])
-            self.declare(node, self.library.type(memory_dtype(node.dtype)), f"{{{{{lanes}}}}}")
-        return self.names[node]
+        if node in self.names:
+            return self.names[node]
+        self.declare(node, self.library.type(memory_dtype(node.dtype)), self.initializer(node))
+        # the next use may be in another block
+        return self.names.pop(node)
+
+    def initializer(self, node: UOp) -> str:
+        """What a variable of a vector type is initialized with, to be equal to `node`."""
+        if node in self.names:
+            return self.names[node]
+        return f"{{{{{', '.join(self.names[lane] for lane in self._lanes[node])}}}}}"
 
 
 def write_lanes(w: LaneWriter, u: UOp) -> None:
@@ -160,7 +167,7 @@ def _write_load(w: LaneWriter, u: UOp) -> None:
         return
     access = _access(w, u.dtype, address, "const ")
     if len(address.src) > 2:
-        other = w.struct(u.src[1]) if len(u.src) > 1 else "{{0}}"
+        other = w.initializer(u.src[1]) if len(u.src) > 1 else "{{0}}"
         w.declare_struct(u, other)
         w.emit(f"if ({w.names[address.src[2]]}) {w.names[u]} = {access};")
     else:

@@ -1,0 +1,183 @@
+"""Kernels for GPUs: loops are distributed over the threads of blocks, and accesses are wide."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from test.backend.kernels import Build, buffer, sink
+from tinygrad.codegen import get_linear, get_program
+from tinygrad.codegen.lower.barriers import place_barriers
+from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.renderer import ProgramSpec, find_renderer
+from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.renderer.target import Target
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.spec import LINEAR, SpecError
+
+# few units, so that small kernels are mapped as large ones are on a real GPU
+SMALL = nvidia_target("sm_80", units=1)
+LARGE = nvidia_target("sm_90a", units=132)
+
+
+def program(kernel: UOp, target: Target = SMALL) -> ProgramSpec:
+    """The program of a kernel, which no heuristic gave up on."""
+    found = get_program(kernel, find_renderer(target))
+    assert not any("plain loops" in x for x in found.applied)
+    return found
+
+
+def add(size: int, shift: int = 0, dtype: DType = dtypes.float32) -> UOp:
+    """`out[i] = a[i + shift] + b[i + shift]`."""
+    (i,) = Build().loops(size)
+    place = i + shift if shift else i
+    x, y = (buffer(slot, size + shift, dtype).index(place).load() for slot in (1, 2))
+    return sink(buffer(0, size, dtype).index(i).store(x + y, i), name="add")
+
+
+def row_sum(rows: int, columns: int) -> UOp:
+    """`out[i] = sum over k of a[i, k]`."""
+    b = Build()
+    (i,), (k,) = b.loops(rows), b.reduces(columns)
+    value = buffer(1, rows * columns).index(i * columns + k).load().reduce(k, arg=Ops.ADD)
+    return sink(buffer(0, rows).index(i).store(value, i), name="row_sum")
+
+
+def column_sum(rows: int, columns: int) -> UOp:
+    """`out[j] = sum over k of a[k, j]`."""
+    b = Build()
+    (j,), (k,) = b.loops(columns), b.reduces(rows)
+    value = buffer(1, rows * columns).index(k * columns + j).load().reduce(k, arg=Ops.ADD)
+    return sink(buffer(0, columns).index(j).store(value, j), name="column_sum")
+
+
+def softmax(rows: int, columns: int) -> UOp:
+    """Each row's exponentials of what is less than its maximum, divided by their sum."""
+    b = Build()
+    i, j = b.loops(rows, columns)
+    k, n = b.reduces(columns, columns)
+    data = buffer(1, rows * columns)
+    largest = data.index(i * columns + k).load().reduce(k, arg=Ops.MAX)
+
+    def exponential(at: UOp) -> UOp:
+        return (data.index(i * columns + at).load() - largest).exp2()
+
+    value = exponential(j) / exponential(n).reduce(n, arg=Ops.ADD)
+    store = buffer(0, rows * columns).index(i * columns + j).store(value, i, j)
+    return sink(store, name="softmax")
+
+
+def wide(found: ProgramSpec) -> int:
+    """The number of accesses of 16 bytes in the text."""
+    return len(re.findall(r"\*\((?:const )?f32x4 \*\)", found.source))
+
+
+def test_elementwise_kernels_move_16_bytes_where_these_are_aligned() -> None:
+    found = program(add(1 << 14))
+    assert found.launch.block == 256 and found.launch.grid == (1 << 14) // (4 * 256)
+    assert wide(found) == 3 and found.alignment == 16
+    assert "if" not in found.source.rpartition("thread_number()")[2], (
+        "sizes divide: nothing is masked"
+    )
+    # 3 does not divide by 4: threads access single elements, neighbours by neighbours
+    assert wide(program(add((1 << 14) + 3))) == 0
+    # loads start at an odd element
+    shifted = program(add(1 << 14, shift=1))
+    assert shifted.alignment == 1 and "thread_number()" in shifted.source
+    # a buffer may start anywhere: vector_bytes=1 asks for kernels that accept this
+    assert program(add(1 << 14), replace(SMALL, vector_bytes=1)).alignment == 1
+    # halves: 8 at once
+    assert program(add(1 << 14, dtype=dtypes.float16)).launch.grid == (1 << 14) // (8 * 256)
+
+
+def test_indices_have_32_bits_where_they_fit() -> None:
+    for kernel in (add(1 << 14), row_sum(64, 1024), column_sum(300, 64), softmax(4, 512)):
+        assert "long long" not in program(kernel).source.rpartition("__global__")[2]
+    large = program(add(3 << 30), LARGE).source.rpartition("__global__")[2]
+    assert "long long" in large
+
+
+def test_more_blocks_than_a_launch_has_are_computed_in_turns() -> None:
+    found = program(add((1 << 16) + 4), replace(SMALL, grid_items=8))
+    assert found.launch.grid == 8 and "for (" in found.source
+
+
+def test_rows_are_reduced_by_warps_or_blocks() -> None:
+    warp = program(row_sum(4096, 256))
+    assert warp.launch.block == 256 and warp.launch.grid == 4096 // 8
+    assert "block_barrier();" not in warp.source and warp.source.count("= warp_shuffle(") == 5
+    block = program(row_sum(64, 8192))
+    assert (block.launch.grid, block.launch.block) == (64, 256)
+    assert (
+        block.source.count("block_barrier();") == 1 and block.source.count("= warp_shuffle(") == 8
+    )
+    assert wide(warp) == wide(block) == 1
+    # few long rows: as many threads as a block has
+    assert program(row_sum(8, 1 << 16), LARGE).launch.block == 1024
+
+
+def test_columns_are_reduced_by_neighbouring_threads() -> None:
+    found = program(column_sum(4096, 64), LARGE)
+    assert (found.launch.grid, found.launch.block) == (2, 1024)
+    assert found.source.count("block_barrier();") == 1 and "= warp_shuffle" not in found.source
+    # enough columns: a thread for each, which needs no exchange
+    assert "block_barrier();" not in program(column_sum(64, 1 << 14)).source
+
+
+def test_a_softmax_is_one_block_for_each_row() -> None:
+    found = program(softmax(64, 4096))
+    assert found.launch.grid == 64 and found.source.count("block_barrier();") == 2
+
+
+def shared_program(*lines: UOp) -> list[UOp]:
+    """A linear program of one block of 32 threads."""
+    zero, size = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 32)
+    thread = UOp.range(size, 1, AxisType.LOCAL)
+    item = UOp.range(1, 0, AxisType.GLOBAL)
+    ends = [UOp(Ops.END, dtypes.void, (x,)) for x in (thread, item)]
+    return [zero, size, item.src[0], item, thread, *lines, *ends]
+
+
+def test_barriers_are_between_conflicting_accesses_only() -> None:
+    memory = UOp(Ops.DEFINE_LOCAL, dtypes.float32.ptr(32, AddrSpace.LOCAL), (), 0)
+    zero, one = (UOp.const(dtypes.index, n) for n in (0, 1))
+    load, other = memory.index(zero).load(), memory.index(one).load()
+    store = memory.index(zero).store(load.const_like(1.0))
+    loop = UOp.range(4, 2, AxisType.LOOP)
+    end = UOp(Ops.END, dtypes.void, (loop,))
+
+    def ops(*lines: UOp) -> str:
+        short = {Ops.STORE: "s", Ops.LOAD: "l", Ops.BARRIER: "|", Ops.RANGE: "(", Ops.END: ")"}
+        found = place_barriers(shared_program(*lines))[5:-2]
+        return "".join(short.get(u.op, "") for u in found)
+
+    assert ops(store, load, other) == "s|ll"
+    assert ops(load, store) == "l|s"
+    # before the loop, not in each of its steps
+    assert ops(store, loop, load, end) == "s|(l)"
+    # what a step reads, the next step overwrites
+    assert ops(loop, store, load, end) == "(s|l|)"
+    assert ops(loop, store, end, load) == "(s)|l"
+    barrier = UOp(Ops.BARRIER, dtypes.void)
+    assert ops(store, barrier, store, load) == "s|sl", "who places barriers is responsible"
+
+
+def test_barriers_and_shuffles_are_where_all_threads_come() -> None:
+    kernel = softmax(64, 4096)
+    _, linear = get_linear(kernel, find_renderer(SMALL))
+    LINEAR.verify(linear)
+    thread = next(u for u in linear if u.op is Ops.RANGE and u.arg.kind is AxisType.LOCAL)
+    barrier = UOp(Ops.BARRIER, dtypes.void)
+    condition = UOp(Ops.CMPLT, dtypes.bool, (thread, thread.const_like(3)))
+    branch = UOp(Ops.IF, dtypes.void, (condition,))
+    loop = UOp(
+        Ops.RANGE, thread.dtype, (thread,), replace(thread.arg, index=99, kind=AxisType.LOOP)
+    )
+    for first, last in ((branch, Ops.ENDIF), (loop, Ops.END)):
+        inside = [condition, first, barrier, UOp(last, dtypes.void, (first,))]
+        with pytest.raises(SpecError, match="not all threads"):
+            at = linear.index(thread) + 1
+            LINEAR.verify([*linear[:at], thread.const_like(3), *inside, *linear[at:]])
