@@ -1,0 +1,151 @@
+"""The options of `--serve`, with requests as clients send them: TLS, host names, origins, keys."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test.llm.fake_model import FakeModel, tokenizer
+from test.llm.serving import TEMPLATE, TIMEOUT_S
+from tinygrad.apps.language.chat.conversation import LoadedModel
+from tinygrad.apps.language.chat.template import ChatTemplate
+from tinygrad.apps.language.cli.arguments import parse_arguments
+from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.server import serve
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("jinja2")
+
+KEY = {"Authorization": "Bearer secret"}
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost, signed by itself, and its key."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("the program openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    paths = folder / "cert.pem", folder / "key.pem"
+    named = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-out", str(paths[0]), "-keyout", str(paths[1]), "-nodes", "-days", "1"]
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    subprocess.run([program, "req", "-x509", *curve, *files, *named], check=True, timeout=TIMEOUT_S)
+    return paths
+
+
+@contextlib.contextmanager
+def serving(monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str) -> Iterator[int]:
+    """The port of a server that is started as the program starts it."""
+    servers: list[Any] = []
+    make = serve.server_of
+
+    def noted(*given: Any) -> Any:
+        servers.append(make(*given))
+        started.set()
+        return servers[-1]
+
+    monkeypatch.setattr(serve, "server_of", noted)
+    spelled, started = tokenizer(), threading.Event()
+    loaded = LoadedModel("fake", FakeModel(), spelled, ChatTemplate(TEMPLATE, spelled))
+    options = parse_arguments(["--serve", "0", *arguments])
+    thread = threading.Thread(target=serve.serve, args=(loaded, options, Sampling()))
+    thread.start()
+    try:
+        assert started.wait(TIMEOUT_S)
+        said = ""
+        while not (found := re.search(r"https?://[^:]+:(\d+)/", said)):
+            assert thread.is_alive()
+            said += capsys.readouterr().err
+        scheme = "https" if "--tls-cert" in arguments else "http"
+        assert found[0].startswith(scheme + "://")
+        yield int(found[1])
+    finally:
+        for server in servers:
+            server.should_exit = True
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def ask(
+    connection: http.client.HTTPConnection, path: str = "/v1/models", **fields: str
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    method = fields.pop("method", "GET")
+    body = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
+    is_post = method == "POST"
+    kind = {"Content-Type": "application/json"} if is_post else {}
+    with contextlib.closing(connection):
+        headers = {name.replace("_", "-"): value for name, value in fields.items()}
+        connection.request(method, path, body if is_post else None, {**kind, **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+
+def test_tls_with_an_api_key_of_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    (tmp_path / "key").write_text("secret\n")
+    files = ["--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])]
+    arguments = [*files, "--api-key-file", str(tmp_path / "key"), "--alias", "other"]
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with serving(monkeypatch, capsys, *arguments) as port:
+
+        def connect(context: ssl.SSLContext = trusting) -> http.client.HTTPSConnection:
+            return http.client.HTTPSConnection(
+                "localhost", port, timeout=TIMEOUT_S, context=context
+            )
+
+        status, _, body = ask(connect(), **KEY)
+        assert (status, json.loads(body)["data"][0]["id"]) == (200, "other")
+        path = "/v1/chat/completions"
+        assert ask(connect(), path, method="POST", **KEY)[0] == 200
+        assert ask(connect(), path, method="POST")[0] == 401
+        assert b"secret" not in ask(connect(), Authorization="Bearer wrong")[2]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask(connect(ssl.create_default_context()), **KEY)
+        # without TLS there is no response, and the server goes on
+        with pytest.raises((http.client.BadStatusLine, ConnectionError)):
+            ask(http.client.HTTPConnection("localhost", port, timeout=TIMEOUT_S), **KEY)
+        with socket.create_connection(("localhost", port), timeout=TIMEOUT_S) as half:
+            half.sendall(b"\x16\x03\x01")
+            assert ask(connect(), **KEY)[0] == 200
+
+
+def test_host_names_and_origins_are_those_allowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    friend, stranger = "https://friend.example", "https://friend.example.evil.example"
+    arguments = ["--allowed-host", "model.example", "--cors-origin", friend]
+    path = "/v1/chat/completions"
+    with serving(monkeypatch, capsys, *arguments) as port:
+
+        def send(*, path: str = "/v1/models", **fields: str) -> tuple[int, str | None]:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+            status, headers, _ = ask(connection, path, **fields)
+            return status, headers.get("Access-Control-Allow-Origin")
+
+        assert send(Host="model.example") == send(Host=f"MODEL.example:{port}") == (200, None)
+        assert send(Host="localhost") == (200, None)
+        for host in ("evil.example", "model.example.evil.example", "xmodel.example"):
+            assert send(Host=host) == (403, None)
+        assert send(Origin=friend) == (200, friend)
+        assert send(Origin=friend, method="POST", path=path) == (200, friend)
+        assert send(Origin=stranger) == (200, None)
+        asked = {"Access_Control_Request_Headers": "content-type,authorization"}
+        wanted = {"method": "OPTIONS", "path": path, "Access_Control_Request_Method": "POST"}
+        assert send(Origin=friend, **wanted, **asked) == (200, friend)
+        assert send(Origin=stranger, **wanted, **asked)[1] is None
+        assert send(Origin=friend, Host="evil.example")[0] == 403
