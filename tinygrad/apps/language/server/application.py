@@ -42,6 +42,11 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 4 << 20
 BODY_TIMEOUT_S = 30
 SEND_TIMEOUT_S = 60
+STREAM_FIELDS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/props")
 
 log = logging.getLogger(__name__)
@@ -224,7 +229,7 @@ async def _whole(request: Request, choices: ChoiceStream, response: ApiResponse)
         return response.whole(updates, choices.choices, choices.usage)
 
     collecting = asyncio.create_task(collect())
-    disconnecting = asyncio.create_task(_disconnected(request))
+    disconnecting = asyncio.create_task(_disconnected(request.receive))
     try:
         await asyncio.wait({collecting, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
         if not collecting.done():
@@ -241,9 +246,9 @@ def _disconnected_error() -> ApiError:
     return ApiError(499, "the client closed the connection")
 
 
-async def _disconnected(request: Request) -> None:
+async def _disconnected(receive: Receive) -> None:
     """Returns when the client has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
@@ -279,29 +284,36 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI interface."""
-        from starlette.responses import StreamingResponse
+        # starlette leaves this to uvicorn, some versions of which do not see that a client is gone
+        streaming = asyncio.create_task(self._stream(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({streaming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if streaming.done():
+                streaming.result()
+        except TimeoutError:
+            log.warning("a client did not read its stream for %d s", SEND_TIMEOUT_S)
+        finally:
+            streaming.cancel()
+            leaving.cancel()
+            self._choices.cancel()
+            self._ended()
 
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        kind = "text/event-stream"
-        response = StreamingResponse(self._events(), media_type=kind, headers=headers)
-
+    async def _stream(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
             # a client that does not read would keep its connection for ever
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await send(message)
 
-        try:
-            await response(scope, receive, send_in_time)
-        except TimeoutError:
-            log.warning("a client did not read its stream for %d s", SEND_TIMEOUT_S)
-        finally:
-            self._choices.cancel()
-            self._ended()
+        await send_in_time({"type": "http.response.start", "status": 200, "headers": STREAM_FIELDS})
+        async for event in self._events():
+            await send_in_time({"type": "http.response.body", "body": event, "more_body": True})
+        await send_in_time({"type": "http.response.body", "body": b""})
 
-    async def _events(self) -> AsyncIterator[str]:
+    async def _events(self) -> AsyncIterator[bytes]:
         async for chunk in self._chunks:
-            yield f"data: {json.dumps(chunk)}\n\n"
-        yield "data: [DONE]\n\n"
+            yield f"data: {json.dumps(chunk)}\n\n".encode()
+        yield b"data: [DONE]\n\n"
 
 
 def _json(content: Json, status: int = 200) -> Response:
