@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from test.backend.kernels import Build, buffer, sink
+from tinygrad import Tensor
 from tinygrad.codegen import get_linear, get_program
 from tinygrad.codegen.lower.barriers import place_barriers
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.target import Target
+from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 from tinygrad.uop.spec import LINEAR, SpecError
@@ -128,7 +130,7 @@ def test_columns_are_reduced_by_neighbouring_threads() -> None:
 
 
 def test_a_softmax_is_one_block_for_each_row() -> None:
-    found = program(softmax(64, 4096))
+    found = program(softmax(64, 8192))
     assert found.launch.grid == 64 and found.source.count("block_barrier();") == 2
 
 
@@ -181,3 +183,42 @@ def test_barriers_and_shuffles_are_where_all_threads_come() -> None:
         with pytest.raises(SpecError, match="not all threads"):
             at = linear.index(thread) + 1
             LINEAR.verify([*linear[:at], thread.const_like(3), *inside, *linear[at:]])
+
+
+def transpose(rows: int, columns: int) -> UOp:
+    """`out[i, j] = a[j, i]`."""
+    i, j = Build().loops(rows, columns)
+    value = buffer(1, rows * columns).index(j * rows + i).load()
+    return sink(buffer(0, rows * columns).index(i * columns + j).store(value, i, j), name="turn")
+
+
+def test_a_transpose_goes_through_shared_memory() -> None:
+    found = program(transpose(64, 96))
+    assert (found.launch.grid, found.launch.block) == (2 * 3, 256)
+    assert found.source.count("block_barrier();") == 1
+    # a tile of 32 rows, padded so that columns are in different banks
+    assert f"[{32 * 33}];" in found.source and "if (" not in found.source
+
+
+def attention(queries: int, size: int) -> UOp:
+    """The kernel graph of an attention without scores in memory."""
+    q, k, v = (Tensor.empty(1, 2, queries, size) for _ in range(3))
+    *_, item = q.scaled_dot_product_attention(k, v).schedule()
+    assert item.ast is not None
+    return lower_kernel(item.ast)
+
+
+def test_attention_keeps_scores_in_shared_memory() -> None:
+    found = program(attention(512, 32))
+    assert (found.launch.grid, found.launch.block) == (2 * 512 // 32, 256)
+    arrays = re.findall(r"__shared__ (?:\w+\(16\) )?float \w+\[(\d+)\]", found.source)
+    assert 4 * sum(map(int, arrays)) <= 48 << 10
+    assert len(arrays) == 6 and found.source.count("block_barrier();") > len(arrays)
+
+
+def test_threads_without_shuffles_exchange_through_shared_memory() -> None:
+    target = replace(SMALL, warp=1)
+    for kernel in (row_sum(4096, 256), softmax(64, 512)):
+        found = program(kernel, target)
+        assert found.launch.block > 1 and "block_barrier();" in found.source
+        assert "= warp_shuffle(" not in found.source

@@ -99,7 +99,7 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
         inputs=accessed_slots(linear, Ops.LOAD),
         variables=tuple(variables),
         launch=LaunchShape(_grid(linear), _block(linear)),
-        alignment=_alignment(linear) if renderer.target.warp > 1 else 1,
+        alignment=_alignment(linear) if renderer.target.has_threads else 1,
         estimates=estimate(kernel),
         applied=tuple(str(x) for x in _info(sink).applied),
     )

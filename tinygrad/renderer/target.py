@@ -35,7 +35,7 @@ class Target:
     vector_registers: int = 16
     """Vector registers, an upper bound for the accumulators and operands of a register tile."""
     warp: int = 1
-    """Lanes that run in lockstep; 1 where a work item has a single thread."""
+    """Lanes that run in lockstep and may exchange values by shuffles; 1 for none."""
     block_threads: int = 1
     """Upper bound of the threads of a work item."""
     grid_items: int = 1 << 62
@@ -52,6 +52,11 @@ class Target:
     """Elementary steps below which a kernel runs as one work item: a launch would cost more."""
     has_async_copy: bool = False
     """Whether threads may copy to shared memory and continue meanwhile."""
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a work item is a block of threads, as on GPUs."""
+        return self.block_threads > 1
 
     # computed once: targets are in the keys that each launch looks up
     @functools.cached_property

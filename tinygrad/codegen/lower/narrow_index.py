@@ -17,7 +17,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 def narrow_indices(sink: UOp, renderer: Renderer) -> UOp:
     """The kernel with indices of 32 bits, if its target has threads."""
-    if renderer.target.warp == 1:
+    if not renderer.target.has_threads:
         return sink
     done: dict[UOp, UOp] = {}
     for u in sink.toposort():

@@ -21,7 +21,7 @@ from tinygrad.uop.ops import UOp
 def write_lanes(sink: UOp, renderer: Renderer) -> UOp:
     """Write the vectors of a kernel lane by lane, if its target has threads."""
     nodes = sink.toposort()
-    if renderer.target.warp == 1 or not any(u.dtype.count > 1 for u in nodes):
+    if not renderer.target.has_threads or not any(u.dtype.count > 1 for u in nodes):
         return sink
     writing = _Lanes(renderer.target.vector_bytes)
     for u in nodes:

@@ -22,6 +22,8 @@ from tinygrad.codegen.optimize.chain_bounds import key_bounds
 from tinygrad.codegen.optimize.micro_kernel import tile_inner
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import row_major_index
+from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS
+from tinygrad.codegen.optimize.threads.mapping import Block
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import ceildiv
@@ -32,6 +34,9 @@ from tinygrad.uop.ops import AxisType, UOp
 MAX_ROWS = 128
 MAX_KEYS = 128
 MIN_ROWS = 16
+# blocks of rows and keys that stay in the shared memory of a block of threads
+MAX_SHARED_ROWS = 32
+MAX_SHARED_KEYS = 64
 ITEMS_PER_THREAD = 4
 # numbers of the scratch arrays: those of each nest inside, then those that nests share
 PER_NEST = 8
@@ -47,6 +52,7 @@ class Array:
         pointer = dtype.ptr(size, AddrSpace.LOCAL)
         self.memory = UOp(Ops.DEFINE_LOCAL, pointer, (), SHARED + number)
         self.dtype = dtype
+        self.nbytes = pointer.nbytes()
         self.after = tuple(after)
 
     def at(self, index: UOp) -> UOp:
@@ -69,8 +75,13 @@ class Blocks:
         self.nests = 0
         self.grid = [r for r in chain.store.src[2:] if r not in (chain.row, *chain.columns)]
         rows, keys = extent(chain.row), extent(chain.key)
+        target = nest.renderer.target
+        self.threads: UOp | None = None
+        if target.has_threads:
+            threads = nest.threads or min(BLOCK_THREADS, target.block_threads)
+            self.threads = self.factory.new(threads, AxisType.LOCAL)
         self.rows = self.rows_of_block(rows)
-        self.keys = min(MAX_KEYS, keys)
+        self.keys = min(MAX_KEYS if self.threads is None else MAX_SHARED_KEYS, keys)
         self.row_block = self.factory.new(ceildiv(rows, self.rows), AxisType.LOOP)
         self.row_start = start_of(self.row_block, rows, self.rows)
         first, count = self.needed_blocks(ceildiv(keys, self.keys))
@@ -105,6 +116,8 @@ class Blocks:
 
     def rows_of_block(self, rows: int) -> int:
         """The rows of a block, fewer where there would be too few work items."""
+        if self.threads is not None:
+            return min(MAX_SHARED_ROWS, rows)
         block = min(MAX_ROWS, rows)
         items = math.prod(map(extent, self.grid))
         wanted = ITEMS_PER_THREAD * self.nest.renderer.target.threads
@@ -130,6 +143,23 @@ class Blocks:
 
     # ---- nests ----
 
+    def block(self, nest: Nest) -> Block:
+        """The threads of a work item, which together run each nest of it."""
+        assert self.threads is not None
+        threads = extent(self.threads)
+        return Block(nest, threads, threads, thread=self.threads)
+
+    def make_grid(self) -> None:
+        """Make the blocks of rows the grid."""
+        if self.threads is not None:
+            self.block(self.nest).distribute(self.grid)
+        else:
+            self.nest.make_grid(self.grid)
+
+    def shared_bytes(self) -> int:
+        """The bytes of the arrays that threads share."""
+        return sum(array.nbytes for array in self.arrays)
+
     def loops(self, *sizes: int) -> list[UOp]:
         """New loops."""
         return [self.factory.new(n, AxisType.LOOP) for n in sizes]
@@ -145,7 +175,9 @@ class Blocks:
         inner = Nest(UOp.sink(address.store(value, *own)), self.nest.renderer, self.factory)
         self.nests += 1
         inner.scratch = PER_NEST * self.nests
-        if not tile_inner(inner, lanes):
+        if self.threads is not None:
+            self.block(inner).share(own)
+        elif not tile_inner(inner, lanes):
             vectorize_nest(inner)
         self.nest.applied += inner.applied
         return inner.root.substitute(

@@ -20,6 +20,7 @@ from tinygrad.codegen.optimize.online_softmax import tile_chain
 from tinygrad.codegen.optimize.streaming import stream_rows
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_elements
 from tinygrad.codegen.optimize.threads.reduction import map_groups
+from tinygrad.codegen.optimize.threads.transpose import map_transpose
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.renderer import Renderer
 from tinygrad.settings import NOOPT
@@ -41,7 +42,12 @@ STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
     vectorize_and_parallelize,
 )
 """The first that applies to a nest transforms it."""
-THREAD_STRATEGIES: tuple[Callable[[Nest], bool], ...] = (map_groups, map_elements)
+THREAD_STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
+    tile_chain,
+    map_groups,
+    map_transpose,
+    map_elements,
+)
 """The strategies for targets whose work items have threads."""
 
 
@@ -53,13 +59,13 @@ def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
     if info.opts_to_apply is not None:
         return run_in_parallel(sink, renderer)
     factory = RangeFactory(sink.toposort())
-    strategies = STRATEGIES if renderer.target.warp == 1 else THREAD_STRATEGIES
+    strategies = THREAD_STRATEGIES if renderer.target.has_threads else STRATEGIES
     stores: list[UOp] = []
     applied: list[str] = []
     groups = join_statistics(group_stores(sink))
     for group in groups:
         nest = Nest(UOp.sink(*group), renderer, factory)
-        if len(groups) > 1 and renderer.target.warp > 1:
+        if len(groups) > 1 and renderer.target.has_threads:
             nest.threads = min(BLOCK_THREADS, renderer.target.block_threads)
         next(apply for apply in strategies if apply(nest))
         stores += nest.stores

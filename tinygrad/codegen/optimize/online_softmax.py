@@ -25,6 +25,9 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+MAX_STATIC_SHARED_BYTES = 48 << 10
+"""The shared memory that a block has without asking for it."""
+
 
 def tile_chain(nest: Nest) -> bool:
     """Compute the nest in blocks if it is a chain; returns whether it is."""
@@ -33,11 +36,14 @@ def tile_chain(nest: Nest) -> bool:
         return False
     work = nest.work()
     blocks = Blocks(nest, chain)
-    nest.note(f"blocks of {blocks.rows} rows by {blocks.keys} keys")
     stores = blocked_reduction(blocks) if chain.softmax is None else online_softmax(blocks)
+    target = nest.renderer.target
+    if target.has_threads and blocks.shared_bytes() > MAX_STATIC_SHARED_BYTES:
+        return False
+    nest.note(f"blocks of {blocks.rows} rows by {blocks.keys} keys")
     nest.root = UOp.sink(*stores)
-    if work >= nest.renderer.target.parallel_work:
-        nest.make_grid(blocks.grid)
+    if work >= target.parallel_work:
+        blocks.make_grid()
     return True
 
 

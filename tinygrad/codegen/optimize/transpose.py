@@ -22,7 +22,7 @@ BLOCKS_PER_GROUP = 4
 
 def transpose_blocks(nest: Nest, lanes: int) -> bool:
     """Transpose the nest in blocks if it is one transposing store; returns whether it is."""
-    found = _find(nest, lanes)
+    found = find_transpose(nest, lanes)
     if found is None:
         return False
     columns, rows, count = found
@@ -51,7 +51,7 @@ def transpose_blocks(nest: Nest, lanes: int) -> bool:
     return True
 
 
-def _find(nest: Nest, lanes: int) -> tuple[UOp, UOp, int] | None:
+def find_transpose(nest: Nest, lanes: int) -> tuple[UOp, UOp, int] | None:
     """The contiguous axis of the store, that of the strided loads, and the number of these."""
     if lanes < 4 or len(nest.stores) != 1 or nest.is_in_place():
         return None

@@ -22,13 +22,20 @@ from tinygrad.uop.ops import AxisType, UOp
 class Block:
     """The threads of the work items of a nest, in groups that share the work of one row."""
 
-    def __init__(self, nest: Nest, threads: int, group: int = 1, interleaved: bool = False) -> None:
+    def __init__(
+        self,
+        nest: Nest,
+        threads: int,
+        group: int = 1,
+        interleaved: bool = False,
+        thread: UOp | None = None,
+    ) -> None:
         self.nest = nest
         self.interleaved = interleaved
         """Whether neighbouring threads are in different groups."""
         self.threads = threads
         self.group = group
-        self.thread = nest.factory.new(threads, AxisType.LOCAL)
+        self.thread = nest.factory.new(threads, AxisType.LOCAL) if thread is None else thread
         apart = _index(threads // group if interleaved else group)
         far, near = self.thread.alu(Ops.IDIV, apart), self.thread.alu(Ops.MOD, apart)
         self.lane = (far if interleaved else near).simplify()

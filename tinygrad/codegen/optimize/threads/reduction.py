@@ -31,6 +31,8 @@ MIN_SHARED_STEPS = 16
 THREADS_PER_UNIT = 1024
 # steps of a thread, below which more threads do not pay for their exchange
 MIN_STEPS = 4
+# lanes of a group of a target without shuffles, and threads of its largest group
+MIN_WARP, MAX_UNSHUFFLED = 32, 64
 # columns of a block that reduces columns: whole sectors of memory
 COLUMN_THREADS = 32
 
@@ -113,13 +115,15 @@ def choose_group(nest: Nest, rows: Rows) -> Group | None:
         if column is not None:
             return _choose_columns(nest, rows, column, outputs, wanted)
     lanes = min(best_lanes(nest, u.src[-1]) for u in rows.reduces)
-    group = target.warp
+    group = max(target.warp, MIN_WARP)
     while group > 1 and group * lanes >= 2 * rows.size:
         group //= 2
-    limit = min(nest.threads or MAX_GROUP, target.block_threads, target.warp**2)
+    limit = min(nest.threads or MAX_GROUP, target.block_threads)
+    # a warp exchanges the results of all warps; without shuffles, each thread reads all results
+    limit = min(limit, target.warp**2 if target.warp > 1 else MAX_UNSHUFFLED)
     while group < limit and rows.size >= 2 * group * lanes * MIN_STEPS:
         # a warp suffices for short rows, unless too few of them keep the units busy
-        is_long = rows.size > target.warp * lanes * 8 and group < BLOCK_THREADS
+        is_long = rows.size > group * lanes * 8 and group < BLOCK_THREADS
         if outputs * group >= wanted and not is_long:
             break
         group *= 2
@@ -203,9 +207,9 @@ def _exchanged_dtype(dtype: DType) -> DType:
 
 def exchange(block: Block, partial: UOp, op: Ops) -> UOp:
     """The reduction of the partial results of all threads of a group, in each of them."""
-    if block.interleaved:
-        return _exchange_columns(block, partial, op)
     warp = block.nest.renderer.target.warp
+    if block.interleaved or warp == 1:
+        return _exchange_in_memory(block, partial, op)
     result = _exchange_in_warp(block, partial, op, min(block.group, warp))
     warps = block.group // warp
     if warps < 2:
@@ -232,13 +236,16 @@ def _exchange_in_warp(block: Block, value: UOp, op: Ops, lanes: int) -> UOp:
     return value
 
 
-def _exchange_columns(block: Block, partial: UOp, op: Ops) -> UOp:
-    """The reduction over groups of which neighbouring threads are in different ones."""
+def _exchange_in_memory(block: Block, partial: UOp, op: Ops) -> UOp:
+    """The reduction over a group, of which each thread reads the partial results of all."""
     scratch = _shared(block, partial, block.threads)
     stored = scratch.index(block.thread).store(partial)
     ready = UOp(Ops.AFTER, scratch.dtype, (scratch, stored))
     each = block.nest.factory.new(block.group, AxisType.REDUCE)
-    return ready.index(each * block.rows + block.row).load().reduce(each, arg=op)
+    place = block.row * block.group + each
+    if block.interleaved:
+        place = each * block.rows + block.row
+    return ready.index(place.simplify()).load().reduce(each, arg=op)
 
 
 def _shared(block: Block, value: UOp, size: int) -> UOp:
