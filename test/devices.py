@@ -1,6 +1,6 @@
 """The devices that tests run on: those of the default kind, which `CUDA=1 pytest ...` chooses.
 
-Tests of the CPU runtime itself name the CPU; `only_cpu` marks those that ask for it elsewhere.
+Tests of the CPU's runtime name the CPU. `only_cpu` and `only_cuda` mark tests of one kind.
 """
 
 from __future__ import annotations
@@ -23,4 +23,5 @@ def device_names(count: int, first: int = 0) -> tuple[str, ...]:
     return tuple(nth(number) for number in range(first, first + count))
 
 
+only_cuda = pytest.mark.skipif(DEVICE.partition(":")[0] != "CUDA", reason="tests CUDA")
 only_cpu = pytest.mark.skipif(DEVICE != "CPU", reason="tests the CPU runtime")

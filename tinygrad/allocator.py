@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -96,6 +96,8 @@ def size_class(nbytes: int) -> int:
 LARGE_BYTES = 1 << 16
 """Blocks from this size on are reused for smaller ones, up to `LARGER_CLASSES` classes below."""
 LARGER_CLASSES = 3
+LARGEST_SIZES = 4
+"""Sizes of buffers that the message of an allocation that fails lists."""
 PEAK_SHARE = 0.25
 """Memory is kept up to the peak of the memory in use, and this share of it."""
 ListKey: TypeAlias = int | tuple[int, BufferSpec]
@@ -231,6 +233,10 @@ class Allocator:
         else:
             self.free_lists.give(allocation, self._free)
 
+    def limit(self) -> int:
+        """The bytes that buffers and cached blocks may have together."""
+        return memory_limit()
+
     def offset(self, handle: Any, nbytes: int) -> Any:
         """The handle at byte offset `nbytes` from `handle`."""
         return handle + nbytes
@@ -271,7 +277,7 @@ class Allocator:
         found = lists.take(capacity, spec)
         if found is not None:
             return found
-        if lists.in_use + lists.nbytes + capacity > memory_limit():
+        if lists.in_use + lists.nbytes + capacity > self.limit():
             lists.drain(self._free)
         handle, owner = self._alloc_or_free(capacity, spec, nbytes)
         lists.use(capacity)
@@ -295,9 +301,20 @@ class Allocator:
         except MemoryError as error:
             used = GlobalCounters.mem_used_per_device[self.device]
             raise OutOfMemoryError(
-                f"{self.device} cannot allocate {nbytes} bytes; {used} bytes are in use there; "
-                f"{kept} bytes that were kept for reuse, and all caches, have been freed"
+                f"{self.device} cannot allocate {nbytes} bytes; {used} bytes are in use there"
+                f"{self._largest()}; {kept} bytes that were kept for reuse, and all caches, have "
+                "been freed"
             ) from error
+
+    def _largest(self) -> str:
+        """The sizes that hold most of the memory, for an error message."""
+        held: Counter[int] = Counter()
+        for found in gc.get_objects():
+            if isinstance(found, Allocation) and found.allocator is self:
+                held[found.nbytes] += 1
+        sizes = sorted(held, key=lambda nbytes: -nbytes * held[nbytes])[:LARGEST_SIZES]
+        listed = ", ".join(f"{held[nbytes]} of {nbytes}" for nbytes in sizes)
+        return f" (buffers by bytes: {listed})" if listed else ""
 
     def _count(self, nbytes: int) -> None:
         GlobalCounters.count_memory(self.device, nbytes)

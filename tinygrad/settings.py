@@ -211,6 +211,12 @@ CPU_COUNT = ContextVar(
 CPU_LLVM = ContextVar(
     "CPU_LLVM", 1, "1 compiles CPU kernels in-process with LLVM, 0 with the system's C compiler."
 )
+DEVICES_PER_GPU = ContextVar(
+    "DEVICES_PER_GPU",
+    1,
+    "Logical devices on each GPU: with 4, `CUDA:0` to `CUDA:3` share the first one, as do programs "
+    "for several GPUs that are tried on one.",
+)
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "The dtype of Python floats and of `rand`.")
 
 JIT = ContextVar("JIT", 1, "0 turns `TinyJit` off, 1 replays a captured step as one call.")

@@ -1,0 +1,242 @@
+"""The CUDA runtime: errors without a GPU anywhere; all else on a GPU, or an emulated one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.devices import device_names, nth, only_cuda
+from tinygrad import GlobalCounters, Tensor
+from tinygrad.allocator import OutOfMemoryError
+from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
+from tinygrad.dtype import dtypes
+from tinygrad.renderer import LaunchShape
+from tinygrad.settings import Context
+
+BAD_SOURCE = 'extern "C" __global__ void f(float *x) {\n  int i = 0;\n  x[i] = nothing;\n}\n'
+
+
+@pytest.fixture
+def nvrtc() -> Any:
+    """The compiler, unless an emulator takes its place: it does not work beside another driver."""
+    pytest.importorskip("cuda.bindings")
+    from tinygrad.runtime.support import nvrtc
+
+    if nvrtc.compile_cuda.__module__ != nvrtc.__name__:
+        pytest.skip("the driver is emulated")
+    return nvrtc
+
+
+def test_a_rejected_kernel_shows_the_line_and_the_message(nvrtc: Any) -> None:
+    message = r"line 3:\n.*\"nothing\" is undefined(.|\n)*3 \|   x\[i"
+    with pytest.raises(CompileError, match=message):
+        nvrtc._compile(BAD_SOURCE, ("--gpu-architecture=sm_80",), True)
+
+
+def test_an_architecture_newer_than_nvrtc_gets_ptx(nvrtc: Any) -> None:
+    assert nvrtc._target_option("sm_90a") == ("--gpu-architecture=sm_90a", True)
+    option, is_cubin = nvrtc._target_option("sm_999")
+    assert option.startswith("--gpu-architecture=compute_") and not is_cubin
+    source = BAD_SOURCE.replace("nothing", "1")
+    assert nvrtc._compile(source, (option,), is_cubin).lstrip().startswith(b"//")
+    assert nvrtc._compile(source, ("--gpu-architecture=sm_90a",), True).startswith(b"\x7fELF")
+
+
+def test_a_missing_library_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings")
+    from tinygrad.runtime.support import cuda_driver, nvrtc
+
+    def missing(*_: Any) -> None:
+        raise RuntimeError("not found")
+
+    monkeypatch.setattr(cuda_driver.driver, "cuInit", missing)
+    with pytest.raises(DeviceError, match="CUDA:1 needs NVIDIA's driver.*--gpus all"):
+        cuda_driver.start_driver("CUDA:1")
+    no_device = (cuda_driver.driver.CUresult.CUDA_ERROR_NO_DEVICE,)
+    monkeypatch.setattr(cuda_driver.driver, "cuInit", lambda _: no_device)
+    text = (cuda_driver.SUCCESS, b"no CUDA-capable device")
+    monkeypatch.setattr(cuda_driver.driver, "cuGetErrorString", lambda _: text)
+    with pytest.raises(DeviceError, match=r"CUDA:1: .*CUDA_ERROR_NO_DEVICE\); see .*nvidia-smi"):
+        cuda_driver.start_driver("CUDA:1")
+    nvrtc._nvrtc.cache_clear()
+    monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", missing)
+    with pytest.raises(DeviceError, match="pip install cuda-bindings nvidia-cuda-nvrtc"):
+        nvrtc._nvrtc()
+
+
+# ---- on a GPU ----
+
+
+@pytest.fixture
+def gpu() -> Iterator[Any]:
+    """A logical device of its own on the first GPU, which errors do not take from other tests."""
+    from tinygrad.runtime.support.cuda_driver import Gpu
+
+    assert Device[nth(0)]
+    return Gpu("CUDA:77", 0)
+
+
+@only_cuda
+def test_a_target_has_the_limits_of_the_opened_gpu() -> None:
+    target = Device[nth(0)].target
+    assert (target.dialect, target.warp) == ("cuda", 32)
+    assert target.architecture.startswith("sm_")
+    assert target.units > 0 and target.block_threads >= 1024 and target.shared_bytes >= 48 << 10
+
+
+@only_cuda
+def test_a_late_error_names_the_kernels_and_stays(gpu: Any) -> None:
+    from tinygrad.runtime.support.cuda_driver import driver
+
+    fault = (driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,)
+    gpu.begin_kernels()
+    for name in ("r_4", "E_5", "E_5"):
+        gpu.end_kernels(name)
+    message = r"CUDA:77: .*ILLEGAL_ADDRESS\), in one of the kernels \(last first\) E_5, r_4; DEBUG"
+    with pytest.raises(DeviceError, match=message):
+        gpu.check(fault)
+    with pytest.raises(DeviceError, match=message):
+        gpu.activate()
+    assert not gpu.is_usable
+
+
+@only_cuda
+def test_an_error_after_a_wait_names_the_only_kernel_since(gpu: Any) -> None:
+    from tinygrad.runtime.support.cuda_driver import driver
+
+    gpu.end_kernels("r_4")
+    gpu.synchronize()
+    gpu.end_kernels("E_5")
+    with pytest.raises(DeviceError, match="in kernel E_5. The GPU cannot be used any more"):
+        gpu.check((driver.CUresult.CUDA_ERROR_LAUNCH_FAILED,))
+
+
+@only_cuda
+def test_a_forked_process_is_told_to_be_spawned() -> None:
+    x = Tensor.ones(4).contiguous().realize()
+    child = os.fork()
+    if not child:
+        try:
+            (x + 1).realize()
+        except DeviceError as error:
+            os._exit(0 if "opened before this process was forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (x + 1).tolist() == [2] * 4
+
+
+@only_cuda
+@pytest.mark.parametrize("nbytes", [0, 1, 1 << 16, (1 << 16) + 1, (20 << 20) + 3])
+def test_copies_of_any_size_leave_the_host_free(nbytes: int) -> None:
+    content = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    given = content.copy()
+    buffer = Buffer(nth(0), nbytes + 64, dtypes.uint8).allocate().view(nbytes, dtypes.uint8, 64)
+    buffer.copyin(given.data if nbytes else memoryview(b""))
+    given[:] = 0  # the copy read it
+    other = Buffer(nth(1), nbytes, dtypes.uint8)
+    copy_buffer(other, buffer)
+    np.testing.assert_array_equal(buffer.numpy(), content)
+    np.testing.assert_array_equal(other.numpy(), content)
+
+
+@only_cuda
+@pytest.mark.parametrize("are_peers", [True, False])
+def test_copies_between_gpus_avoid_the_host_where_they_can(
+    monkeypatch: pytest.MonkeyPatch, are_peers: bool
+) -> None:
+    from tinygrad.runtime.support import cuda_memory
+
+    through_host: list[str] = []
+    copyout = cuda_memory.CudaAllocator.copyout
+
+    def counted(self: Any, destination: memoryview, handle: int) -> None:
+        through_host.append(self.device)
+        copyout(self, destination, handle)
+
+    if not are_peers:
+        monkeypatch.setattr(cuda_memory, "copy_between", lambda *_: False)
+    monkeypatch.setattr(cuda_memory.CudaAllocator, "copyout", counted)
+    x = (Tensor.arange(1000, device=nth(0)) * 3).contiguous().realize()
+    moved = x.to(nth(1)).realize()
+    x.assign(x * 0).realize()  # after the copy has read it
+    back = (moved + 1).to(nth(0)).realize()
+    assert through_host == ([] if are_peers else [nth(0), nth(1)])
+    assert back.tolist() == [3 * i + 1 for i in range(1000)]
+
+
+@only_cuda
+def test_kernels_are_timed_by_events() -> None:
+    item = (Tensor.arange(1000) + 1).contiguous().schedule()[-1]
+    elapsed = item.run(wait=True)
+    assert elapsed is not None and 0 < elapsed < 60
+
+
+@only_cuda
+def test_threads_share_gpus() -> None:
+    found: dict[int, list[float]] = {}
+
+    def work(number: int) -> None:
+        x = Tensor.full((64,), float(number), device=nth(number % 2)).contiguous()
+        for _ in range(5):
+            x = (x + 1).realize()
+        found[number] = x.tolist()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [number + 5.0] * 64 for number in range(4)}
+
+
+@only_cuda
+def test_an_allocation_that_fails_says_what_holds_the_memory() -> None:
+    kept = [Buffer(nth(0), 1234567, dtypes.uint8).allocate() for _ in range(3)]
+    with pytest.raises(OutOfMemoryError, match=r"in use there \(buffers by bytes: .*3 of 1234567"):
+        Buffer(nth(0), 1 << 50, dtypes.uint8).allocate()
+    assert all(buffer.is_allocated() for buffer in kept)
+    assert Tensor.ones(8).contiguous().tolist() == [1] * 8
+
+
+@only_cuda
+def test_a_missing_gpu_says_how_many_there_are() -> None:
+    with pytest.raises(DeviceError, match=r"no CUDA:4000: this machine has \d+ NVIDIA GPUs"):
+        Device["CUDA:4000"]
+
+
+@only_cuda
+def test_logical_devices_share_a_gpu() -> None:
+    from tinygrad.runtime.cuda import open_device
+
+    with Context(DEVICES_PER_GPU=4):
+        devices = [open_device(f"CUDA:{number}") for number in (0, 3)]
+        first, last = (device.allocator for device in devices)
+        assert {device.gpu.ordinal for device in devices} == {0}
+        assert first.limit() * 4 <= devices[0].gpu.memory()[1]
+    a, b = (x.allocate(16) for x in (first, last))
+    first.copyin(a.handle, memoryview(bytes(range(16))))
+    assert last.copy_from(b.handle, first, a.handle, 16)
+    found = bytearray(16)
+    last.copyout(memoryview(found), b.handle)
+    assert bytes(found) == bytes(range(16))
+
+
+@only_cuda
+def test_an_empty_grid_launches_nothing() -> None:
+    runner = (Tensor.arange(1000) + 1).contiguous().schedule()[-1].lower()
+    program = runner.program(nth(0))
+    buffer = Buffer(nth(0), 1000, dtypes.int32).allocate().copyin(memoryview(bytes(4000)))
+    assert program(buffer, launch=LaunchShape(0)) is None
+    assert buffer.numpy().sum() == 0
+
+
+@only_cuda
+def test_launches_of_sharded_values_run_on_each_gpu() -> None:
+    GlobalCounters.reset()
+    x = Tensor.arange(64).shard(device_names(2), 0).contiguous().realize()
+    assert ((x + 1).sum().item(), GlobalCounters.kernel_count > 2) == (64 * 65 // 2, True)
