@@ -437,15 +437,23 @@ def _open_buffer(device: str, nbytes: int, size: int, dtype: DType, offset: int)
 
 
 class MultiBuffer:
-    """The buffers of a sharded value: one per device, all of the same size and dtype."""
+    """The buffers of a sharded value: one per local device, all of `size` and `dtype`.
 
-    __slots__ = ("__weakref__", "bufs")
+    These are needed where no device is local, and follow from the buffers otherwise.
+    """
 
-    def __init__(self, bufs: tuple[Buffer, ...]) -> None:
-        assert bufs, "a sharded value has at least one buffer"
-        first = bufs[0]
-        assert all((b.size, b.dtype) == (first.size, first.dtype) for b in bufs), "unequal shards"
+    __slots__ = ("__weakref__", "bufs", "dtype", "size")
+
+    def __init__(
+        self, bufs: tuple[Buffer, ...], size: int | None = None, dtype: DType | None = None
+    ) -> None:
+        if bufs:
+            size, dtype = bufs[0].size, bufs[0].dtype
+        assert size is not None and dtype is not None, "no buffer, and no size"
+        assert all((b.size, b.dtype) == (size, dtype) for b in bufs), "unequal shards"
         self.bufs = bufs
+        self.size = size
+        self.dtype = dtype
 
     def __iter__(self) -> Iterator[Buffer]:
         return iter(self.bufs)
@@ -460,17 +468,8 @@ class MultiBuffer:
         return f"<MultiBuffer {self.size} {self.dtype} on {', '.join(b.device for b in self.bufs)}>"
 
     @property
-    def size(self) -> int:
-        """The number of elements on each device."""
-        return self.bufs[0].size
-
-    @property
-    def dtype(self) -> DType:
-        return self.bufs[0].dtype
-
-    @property
     def nbytes(self) -> int:
-        """The total number of bytes on all devices."""
+        """The total number of bytes on all local devices."""
         return sum(buffer.nbytes for buffer in self.bufs)
 
     def is_allocated(self) -> bool:

@@ -15,7 +15,13 @@ from test.evaluator.arithmetic import Array, to_storage, value_dtype
 from test.evaluator.tensor_graph import evaluate, size
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.schedule.execution_plan import DEVICE_NUMBER, ExecutionPlan, KernelItem, StorageSlice
+from tinygrad.schedule.execution_plan import (
+    DEVICE_NUMBER,
+    ExecutionPlan,
+    KernelItem,
+    StorageSlice,
+    slice_on,
+)
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -138,6 +144,7 @@ def run_plan(*roots: UOp, inputs: dict[UOp, Array]) -> list[Array]:
             # nothing was left to compute: the value is that of an input
             results.append(evaluate(root, inputs))
             continue
-        arrays = [_part(p, storage).astype(value_dtype(root.dtype)) for p in parts]
+        slices = [slice_on(parts, d) for d in range(sum(p.device_count for p in parts))]
+        arrays = [_part(p, storage).astype(value_dtype(root.dtype)) for p in slices]
         results.append(unshard(arrays, root.device, cast(tuple[int, ...], root.shape)))
     return results

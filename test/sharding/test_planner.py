@@ -116,7 +116,7 @@ def lowered_bytes(node: UOp) -> dict[str, int]:
     for x in lower_layouts(UOp.sink(node)).toposort():
         if x.op is Ops.TRANSFER:
             piece = x.arg.piece_size(x.size) * x.dtype.itemsize
-            sent = sum(m.count for m in x.arg.messages if m.target != m.source) * piece
+            sent = sum(m.pieces for m in x.arg.messages if m.target != m.source) * piece
             kinds[x.arg.info.kind] = kinds.get(x.arg.info.kind, 0) + sent
     return {kind: nbytes for kind, nbytes in kinds.items() if nbytes}
 

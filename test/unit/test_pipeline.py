@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -96,8 +97,8 @@ def test_a_plan_item_outside_of_its_entries_is_refused() -> None:
     PLAN.verify(plan)
     item = plan.items[0]
     assert isinstance(item, KernelItem)
-    part = item.arguments[0][0]._replace(offset=4)
-    wrong = KernelItem(item.ast, item.devices, ((part, *item.arguments[0][1:]),))
+    (part,), *others = item.params
+    wrong = replace(item, params=((part._replace(offset=4),), *others))
     with pytest.raises(SpecError, match="in the plan, item 0 has the slice"):
         PLAN.verify(type(plan)(**{**vars(plan), "items": (wrong,)}))
 

@@ -6,6 +6,7 @@ memory_planner.py      places buffers with disjoint lifetimes in an arena
 realize.py             compiles kernels and runs items
 capture.py             the items that run while a function is captured
 trace.py               records communication
+wire.py                messages between processes
 buffers.py             the memory of BUFFER nodes
 lru_table.py           the caches of plans and kernels
 """

@@ -11,18 +11,22 @@ from math import prod
 from typing import Any
 
 from tinygrad.device import Buffer, MultiBuffer, copy_buffer
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, current_local_devices
 from tinygrad.uop.ops import UOp
 
 
 def storage_of(node: UOp) -> Any:
-    """The `Buffer` or `MultiBuffer` of a BUFFER node, created at the first request."""
+    """The `Buffer` or `MultiBuffer` of a BUFFER node, created at the first request. The latter has
+    the buffers of the local devices.
+    """
     found = node.memory
     if found is None:
         device, shape = node.arg.device, node.arg.shape
         if isinstance(device, Sharding):
             size = prod(device.local_shape(shape))
-            found = MultiBuffer(tuple(Buffer(name, size, node.dtype) for name in device.devices))
+            names = current_local_devices().names_in(device.devices)
+            buffers = tuple([Buffer(name, size, node.dtype) for name in names])
+            found = MultiBuffer(buffers, size, node.dtype)
         else:
             found = Buffer(device, prod(shape), node.dtype)
         node.memory = found
@@ -30,14 +34,20 @@ def storage_of(node: UOp) -> Any:
 
 
 def device_buffers(node: UOp) -> tuple[Buffer, ...]:
-    """The buffers of a BUFFER node, one per device."""
+    """The buffers of a BUFFER node, one for each local device."""
     storage = storage_of(node)
     return storage.bufs if isinstance(storage, MultiBuffer) else (storage,)
 
 
 def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
-    """Make existing buffers, one per device, the memory of a BUFFER node; returns the node."""
-    node.memory = MultiBuffer(tuple(parts)) if isinstance(node.device, Sharding) else parts[0]
+    """Make existing buffers, one for each local device, the memory of a BUFFER node; returns the
+    node.
+    """
+    device, shape = node.arg.device, node.arg.shape
+    if isinstance(device, Sharding):
+        node.memory = MultiBuffer(tuple(parts), prod(device.local_shape(shape)), node.dtype)
+    elif parts:
+        node.memory = parts[0]
     return node
 
 

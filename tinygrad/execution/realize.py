@@ -17,6 +17,7 @@ from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, LoadedProgram, copy_buffer
 from tinygrad.execution.capture import capturing
 from tinygrad.execution.trace import Collective
+from tinygrad.execution.wire import RemoteMessage, current_wire
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots
@@ -169,11 +170,14 @@ class ExecItem:
 
 @dataclass(eq=False)
 class BufferCopy:
-    """Round number `number` of `collective`: messages as pairs of destination and source."""
+    """Round number `number` of `collective`: messages as pairs of destination and source, and
+    `remote` ones, of which another process has one end.
+    """
 
     collective: Collective
     number: int
     pairs: tuple[tuple[Buffer, Buffer], ...]
+    remote: tuple[RemoteMessage, ...] = ()
     ast: None = None
 
     @property
@@ -183,31 +187,46 @@ class BufferCopy:
 
     @property
     def bufs(self) -> tuple[Buffer, ...]:
-        """The destinations, then the sources."""
-        return tuple(d for d, _ in self.pairs) + tuple(s for _, s in self.pairs)
+        """The destinations, then the sources, then the local ends of messages to and from other
+        processes.
+        """
+        ends = tuple(d for d, _ in self.pairs) + tuple(s for _, s in self.pairs)
+        return ends + tuple(m.buffer for m in self.remote) if self.remote else ends
 
     @property
     def written(self) -> list[Buffer]:
         """The destinations."""
-        return [d for d, _ in self.pairs]
+        written = [d for d, _ in self.pairs]
+        return written + [m.buffer for m in self.remote if not m.is_sent]
 
     def lower(self) -> BufferCopy:
         """Nothing is to be compiled."""
         return self
 
     def run(self, wait: bool = False) -> float | None:
-        """Send every message."""
+        """Send and receive every message."""
         start = time.perf_counter()
+        if self.remote:
+            wire = current_wire()
+            for message in self.remote:
+                message.buffer.ensure_allocated()
+            ticket = wire.start(self.remote)
         for destination, source in self.pairs:
             copy_buffer(destination.ensure_allocated(), source.ensure_allocated())
+        if self.remote:
+            wire.wait(ticket)
+            for message in self.remote:
+                if message.is_sent:
+                    GlobalCounters.count_message(message.source, message.nbytes)
         elapsed = time.perf_counter() - start
         self.count(elapsed)
         return elapsed if wait else None
 
     def count(self, elapsed: float | None) -> None:
-        """Add this round to the counts of its collective."""
-        crossed = sum(d.nbytes for d, s in self.pairs if crosses(d, s))
-        carried = sum(d.nbytes for d, s in self.pairs if d.device != s.device)
+        """Add this round to the counts of its collective. A message counts for its sender."""
+        sent = sum(m.nbytes for m in self.remote if m.is_sent)
+        crossed = sum(d.nbytes for d, s in self.pairs if crosses(d, s)) + sent
+        carried = sum(d.nbytes for d, s in self.pairs if d.device != s.device) + sent
         self.collective.ran(self.number, crossed, carried, elapsed)
 
 

@@ -6,8 +6,9 @@ each. Invariant: graphs of equal structure are planned once, whatever buffers th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.device import Buffer, Device
@@ -15,6 +16,7 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
+from tinygrad.execution.wire import RemoteMessage
 from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.execution_plan import (
@@ -22,13 +24,17 @@ from tinygrad.schedule.execution_plan import (
     ExecutionPlan,
     Item,
     KernelItem,
+    Slices,
     StorageSlice,
+    TransferItem,
+    slice_on,
 )
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.settings import ALL2ALL, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
-from tinygrad.sharding import Sharding, current_topology
+from tinygrad.sharding import Sharding, current_local_devices, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
+from tinygrad.uop.device_value import device_names
 from tinygrad.uop.ops import UOp
 
 # movement that drops no elements, and shards of a value: the source can be materialised in their
@@ -95,7 +101,7 @@ plan_cache: LruTable[tuple[Any, ...], ExecutionPlan] = LruTable(
 def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     """The plan of a canonical graph that reads `inputs` buffers, from the cache if it is there."""
     settings = (RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
-    key = (sink, Device.DEFAULT, settings, current_topology())
+    key = (sink, Device.DEFAULT, settings, current_topology(), current_local_devices())
     found = plan_cache.get(key) if SCHEDULE_CACHE else None
     if found is None:
         found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
@@ -112,12 +118,11 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     with no_garbage():
         canonical = canonicalize(UOp.sink(*wanted))
         plan = get_plan(canonical.sink, len(canonical.buffers))
-    storage = [device_buffers(b) for b in canonical.buffers]
-    storage += allocate_temporaries(plan)
+    storage = _storage(plan, canonical)
     collectives: dict[CommInfo, Collective] = {}
     items: list[ScheduleItem] = []
     for item in plan.items:
-        items += _bind(item, storage, canonical, collectives)
+        items += _bind(item, plan, storage, canonical, collectives)
     # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     results: dict[tuple[Any, ...], UOp] = {}
@@ -129,7 +134,7 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         # nodes that were optimized to one value share a BUFFER until one of them is written
         key = (parts, node.device, node.shape)
         if key not in results:
-            results[key] = _output(node, parts, storage)
+            results[key] = _output(node, parts, plan, storage)
         outputs[node] = results[key]
     return Schedule(items, outputs, canonical.values)
 
@@ -151,14 +156,30 @@ def _memory_below(view: UOp) -> UOp:
     return view
 
 
-def _output(node: UOp, parts: tuple[StorageSlice, ...], storage: list[tuple[Buffer, ...]]) -> UOp:
+Storage: TypeAlias = "Sequence[tuple[Buffer, ...] | dict[int, Buffer]]"
+"""The buffers of each entry of a plan, by the number of the local device."""
+
+
+def _storage(plan: ExecutionPlan, canonical: Canonical) -> Storage:
+    """The buffers of a plan's entries."""
+    buffers = [device_buffers(b) for b in canonical.buffers] + allocate_temporaries(plan)
+    if plan.local.is_all:
+        return buffers
+    return [
+        dict(zip(plan.local_numbers(entry), parts, strict=False))
+        for entry, parts in enumerate(buffers)
+    ]
+
+
+def _output(node: UOp, slices: Slices, plan: ExecutionPlan, storage: Storage) -> UOp:
     device = Device.DEFAULT if node.device is None else node.device
     new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
-    return bind_buffers(new, [_buffer(p, storage) for p in parts])
+    numbers = plan.local.numbers(device_names(device))
+    return bind_buffers(new, [_buffer(slice_on(slices, n), storage) for n in numbers])
 
 
-def _buffer(part: StorageSlice, storage: list[tuple[Buffer, ...]]) -> Buffer:
-    entry, device, offset, size, dtype = part
+def _buffer(part: StorageSlice, storage: Storage) -> Buffer:
+    entry, device, offset, size, dtype, _ = part
     whole = storage[entry][device]
     if offset == 0 and size == whole.size and dtype is whole.dtype:
         return whole
@@ -167,7 +188,8 @@ def _buffer(part: StorageSlice, storage: list[tuple[Buffer, ...]]) -> Buffer:
 
 def _bind(
     item: Item,
-    storage: list[tuple[Buffer, ...]],
+    plan: ExecutionPlan,
+    storage: Storage,
     canonical: Canonical,
     collectives: dict[CommInfo, Collective],
 ) -> list[ScheduleItem]:
@@ -176,19 +198,49 @@ def _bind(
         return [
             ExecItem(
                 item.ast,
-                tuple(_buffer(p, storage) for p in parts),
-                device,
+                tuple([_buffer(p, storage) for p in parts]),
+                item.devices[number],
                 values if len(item.devices) == 1 else values | {DEVICE_NUMBER: number},
             )
-            for number, (device, parts) in enumerate(zip(item.devices, item.arguments, strict=True))
+            for number, parts in zip(item.local, item.arguments, strict=True)
         ]
-    pairs = tuple(
-        (_buffer(t.destination, storage), _buffer(t.source, storage)) for t in item.messages
-    )
     # all rounds of one collective have one CommInfo, with the number of the user's line
     collective = collectives.get(item.info)
     if collective is None:
         line = item.info.line
         shown = canonical.lines[line] if isinstance(line, int) else line
         collective = collectives[item.info] = Collective(replace(item.info, line=shown))
-    return [BufferCopy(collective, collective.add_round(), pairs)]
+    pairs, remote = _bind_messages(item, plan, storage)
+    return [BufferCopy(collective, collective.add_round(), pairs, remote)]
+
+
+def _bind_messages(
+    item: TransferItem, plan: ExecutionPlan, storage: Storage
+) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[RemoteMessage, ...]]:
+    """The messages between local devices, and those of which another process has the other end."""
+    if plan.local.is_all:
+        return tuple(
+            [(_buffer(m.destination, storage), _buffer(m.source, storage)) for m in item.messages]
+        ), ()
+    pairs: list[tuple[Buffer, Buffer]] = []
+    remote: list[RemoteMessage] = []
+    # a device sends one piece to many
+    sent: dict[tuple[int, int, int], Buffer] = {}
+    for message in item.pieces:
+        sender = plan.device_on(item.source, message.source)
+        receiver = plan.device_on(item.destination, message.target)
+        source = None
+        if plan.local.is_local(sender):
+            key = message[2:]
+            if key not in sent:
+                sent[key] = _buffer(item.end(message, is_source=True), storage)
+            source = sent[key]
+            if not plan.local.is_local(receiver):
+                remote.append(RemoteMessage(sender, receiver, source, True))
+                continue
+        destination = _buffer(item.end(message, is_source=False), storage)
+        if source is not None:
+            pairs.append((destination, source))
+        else:
+            remote.append(RemoteMessage(sender, receiver, destination, False))
+    return tuple(pairs), tuple(remote)

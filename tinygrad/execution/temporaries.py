@@ -33,7 +33,7 @@ class TemporaryPlacement:
 
 @dataclass(frozen=True)
 class TemporaryLayout:
-    """The memory of a plan's temporaries, by entry and device, and the bytes of each device's
+    """The memory of a plan's temporaries, by entry and local device, and the bytes of each device's
     arena.
     """
 
@@ -54,9 +54,9 @@ def _place_temporaries(found: ExecutionPlan, share: bool) -> TemporaryLayout:
     spans = _spans(found)
     members: dict[str, list[tuple[int, int]]] = {}
     for number in found.temporary:
-        for d, device in enumerate(found.entries[number].devices):
-            if share and number not in kept:
-                members.setdefault(device, []).append((number, d))
+        devices = found.entries[number].devices
+        for d in found.local_numbers(number) if share and number not in kept else ():
+            members.setdefault(devices[d], []).append((number, d))
     offsets: dict[tuple[int, int], int] = {}
     arenas: dict[str, int] = {}
     # devices with the same entries get the same layout
@@ -74,8 +74,10 @@ def _place_temporaries(found: ExecutionPlan, share: bool) -> TemporaryLayout:
         offsets.update(zip(owned, layout.offsets, strict=True))
     places = tuple(
         tuple(
-            TemporaryPlacement(device, found.entries[number], offsets.get((number, d)))
-            for d, device in enumerate(found.entries[number].devices)
+            TemporaryPlacement(
+                found.entries[number].devices[d], found.entries[number], offsets.get((number, d))
+            )
+            for d in found.local_numbers(number)
         )
         for number in found.temporary
     )
@@ -92,7 +94,7 @@ def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
 
 
 def allocate_temporaries(found: ExecutionPlan) -> list[tuple[Buffer, ...]]:
-    """Make the buffers of a plan's temporary entries."""
+    """Make the buffers of a plan's temporary entries, one for each local device."""
     layout = memory_layout(found, bool(MEMORY_PLANNER))
     arenas: dict[str, Buffer] = {}
     if layout.arenas:

@@ -40,6 +40,10 @@ class ReplayCounters:
             if crosses(destination, source):
                 self._sent[source.device] += source.nbytes
                 crossed += source.nbytes
+        for message in item.remote:
+            if message.is_sent:
+                self._sent[message.source] += message.nbytes
+                crossed += message.nbytes
         self._crossed[item.collective] = crossed
 
     def count_replay(self) -> None:

@@ -21,6 +21,9 @@ SERIAL_WORK = 1 << 15
 
 def is_native(items: Iterable[ScheduleItem]) -> bool:
     """Whether the memory and kernels of all devices of these items are in this process."""
+    items = list(items)
+    if any(isinstance(item, BufferCopy) and item.remote for item in items):
+        return False
     devices = {b.device for item in items for b in item.bufs}
     return all(Device[d].replay is not None for d in devices)
 

@@ -61,7 +61,9 @@ def _moved_item(item: ScheduleItem, places: _Places) -> ScheduleItem:
     if places.keys().isdisjoint(b.base or b for b in item.bufs):
         return item
     if isinstance(item, BufferCopy):
-        return replace(item, pairs=tuple((d, _moved(s, places)) for d, s in item.pairs))
+        pairs = tuple((d, _moved(s, places)) for d, s in item.pairs)
+        remote = tuple(m._replace(buffer=_moved(m.buffer, places)) for m in item.remote)
+        return replace(item, pairs=pairs, remote=remote)
     return replace(item, bufs=tuple(_moved(b, places) for b in item.bufs))
 
 

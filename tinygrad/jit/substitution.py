@@ -36,7 +36,8 @@ class Substitution:
         """An item over the call's buffers, with the call's values of Variables."""
         if isinstance(item, BufferCopy):
             pairs = tuple((self._buffer(d), self._buffer(s)) for d, s in item.pairs)
-            return BufferCopy(item.collective, item.number, pairs)
+            remote = tuple(m._replace(buffer=self._buffer(m.buffer)) for m in item.remote)
+            return BufferCopy(item.collective, item.number, pairs, remote)
         values = item.values | self._inputs.values
         bufs = tuple(self._buffer(b) for b in item.bufs)
         return ExecItem(item.ast, bufs, item.device, values, item.runner)

@@ -26,6 +26,7 @@ from tinygrad.schedule.spmd.local import local_device, local_shape, max_shape
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
+    ALL_DEVICES,
     Sharding,
     Topology,
     allreduce_bytes,
@@ -134,11 +135,12 @@ def _lowered(
     """The cost of each round of messages that lowering makes."""
     arg = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))
     value = UOp(Ops.BUFFER, dtype, (), arg)
-    if isinstance(source, Sharding) and source.is_partial:
-        local = all_reduce(value, source, target, shape, "", num_partials)
-    else:
-        info = CommInfo(transfer_kind(source, target), "", "", "")
-        local = transfer(value, source, target, shape, info)
+    with ALL_DEVICES:
+        if isinstance(source, Sharding) and source.is_partial:
+            local = all_reduce(value, source, target, shape, "", num_partials)
+        else:
+            info = CommInfo(transfer_kind(source, target), "", "", "")
+            local = transfer(value, source, target, shape, info)
     for node in local.toposort():
         if node.op is Ops.TRANSFER:
             yield _round(node)
@@ -154,7 +156,7 @@ def _round(node: UOp) -> CommCost:
         source, target = sources[move.source], targets[move.target]
         if source == target:
             continue
-        sent = move.count * piece
+        sent = move.pieces * piece
         nbytes += sent
         link = topology.link(source, target)
         for end in ((link, "from", source), (link, "to", target)):

@@ -194,7 +194,7 @@ def device_program(sink: UOp) -> DeviceProgram:
 def _seconds(item: KernelItem) -> float:
     """The roofline time of a kernel: that of its arithmetic or of its memory traffic."""
     processor = current_topology().processor(item.devices[0])
-    nbytes = sum(part.size * part.dtype.itemsize for part in item.arguments[0])
+    nbytes = sum(parts[0].size * parts[0].dtype.itemsize for parts in item.params)
     operations = sum(_operations(node) for node in item.ast.toposort())
     return max(operations / processor.flops, nbytes / processor.bandwidth)
 

@@ -6,12 +6,16 @@ inputs` is the k-th buffer of the canonical graph; the others are allocated for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import dedup
-from tinygrad.uop.args import CommInfo, KernelInfo
+from tinygrad.sharding import ALL_DEVICES, LocalDevices
+from tinygrad.uop.args import CommInfo, KernelInfo, Message
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import SpecError
 
@@ -29,32 +33,73 @@ class StorageEntry:
 
 
 class StorageSlice(NamedTuple):
-    """`size` elements of `dtype` from byte `offset` of an entry, on its device number `device`."""
+    """`size` elements of `dtype` from byte `offset` of an entry, on its device number `device`, or
+    on as many devices from that one on as `device_count` says.
+    """
 
     entry: int
     device: int
     offset: int
     size: int
     dtype: DType
+    device_count: int = 1
+
+
+Slices: TypeAlias = tuple[StorageSlice, ...]
+"""The memory of one value on all of its devices, in order."""
+
+
+def slice_on(slices: Slices, number: int) -> StorageSlice:
+    """The memory of a value on its device number `number`."""
+    if len(slices) == 1:
+        entry, device, offset, size, dtype, _ = slices[0]
+        return StorageSlice(entry, device + number, offset, size, dtype)
+    for part in slices:
+        if number < part.device_count:
+            return StorageSlice(part[0], part[1] + number, *part[2:5])
+        number -= part.device_count
+    raise IndexError(f"{slices} has no device number {number}")
+
+
+def join_slices(parts: Sequence[StorageSlice]) -> Slices:
+    """The memory of a value whose shards are `parts`. Equal memory has equal slices."""
+    joined: list[StorageSlice] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if last is not None and part == last._replace(
+            device=last.device + last.device_count, device_count=part.device_count
+        ):
+            joined[-1] = last._replace(device_count=last.device_count + part.device_count)
+        else:
+            joined.append(part)
+    return tuple(joined)
 
 
 @dataclass(frozen=True)
 class KernelItem:
-    """Run one kernel on each of `devices`: `arguments[d]` are its arguments on device number d."""
+    """Run one kernel on each of `devices`: `params` are its arguments, and `local` the numbers of
+    the devices that are local.
+    """
 
     ast: UOp
     devices: tuple[str, ...]
-    arguments: tuple[tuple[StorageSlice, ...], ...]
+    params: tuple[Slices, ...]
+    local: Sequence[int]
+
+    @cached_property
+    def arguments(self) -> tuple[tuple[StorageSlice, ...], ...]:
+        """The arguments on each local device."""
+        return tuple(tuple([slice_on(x, number) for x in self.params]) for number in self.local)
 
     @property
     def entries(self) -> set[int]:
-        """The numbers of the entries that it uses."""
-        return {piece.entry for arguments in self.arguments for piece in arguments}
+        """The numbers of the entries that it uses on all devices."""
+        return {part.entry for slices in self.params for part in slices}
 
     @property
     def size(self) -> int:
-        """The number of its arguments on all devices."""
-        return sum(map(len, self.arguments))
+        """The number of its arguments on all local devices."""
+        return len(self.local) * len(self.params)
 
 
 class PlannedMessage(NamedTuple):
@@ -66,20 +111,45 @@ class PlannedMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class TransferItem:
-    """Messages that are sent in one round of a collective."""
+    """The local messages of one round of a collective, as `pieces` of `piece_size` elements."""
 
-    messages: tuple[PlannedMessage, ...]
+    source: Slices
+    destination: Slices
+    piece_size: int
+    pieces: tuple[Message, ...]
     info: CommInfo
+
+    @cached_property
+    def messages(self) -> tuple[PlannedMessage, ...]:
+        """The local messages: of each, the sender or the receiver is a local device."""
+        return tuple(
+            [
+                PlannedMessage(self.end(m, is_source=False), self.end(m, is_source=True))
+                for m in self.pieces
+            ]
+        )
+
+    def end(self, message: Message, *, is_source: bool) -> StorageSlice:
+        """The memory of one end of a message."""
+        target, target_slot, source, source_slot, pieces = message
+        slot = source_slot if is_source else target_slot
+        entry, number, offset, _, _, _ = (
+            slice_on(self.source, source) if is_source else slice_on(self.destination, target)
+        )
+        dtype, size = self.destination[0].dtype, self.piece_size
+        return StorageSlice(
+            entry, number, offset + slot * size * dtype.itemsize, size * pieces, dtype
+        )
 
     @property
     def entries(self) -> set[int]:
-        """The numbers of the entries that it uses."""
-        return {piece.entry for message in self.messages for piece in message}
+        """The numbers of the entries that it uses on all devices."""
+        return {part.entry for part in (*self.source, *self.destination)}
 
     @property
     def size(self) -> int:
-        """The number of its messages."""
-        return len(self.messages)
+        """The number of its local messages."""
+        return len(self.pieces)
 
 
 Item = KernelItem | TransferItem
@@ -88,18 +158,22 @@ Item = KernelItem | TransferItem
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
     """Items in the order in which they run; `outputs[i]` are the slices that hold output number i,
-    one a device, or None where the output is a buffer or was assigned to one.
+    or None where the output is a buffer or was assigned to one.
 
-    `written` are the entries that items write, `variables` the Variables that they read. `layouts`
-    are the memory layouts of its temporaries, without and with shared memory, where placed already.
+    `written` are the entries that items write, `variables` the Variables that they read. The plan
+    has the kernels and messages of the `local` devices alone; where these are not all, `digest` is
+    the hash of the plan for all devices, equal in every process. `layouts` are the memory layouts
+    of its temporaries, without and with shared memory, where placed already.
     """
 
     inputs: int
     entries: tuple[StorageEntry, ...]
     items: tuple[Item, ...]
-    outputs: tuple[tuple[StorageSlice, ...] | None, ...]
+    outputs: tuple[Slices | None, ...]
     written: frozenset[int]
     variables: tuple[UOp, ...]
+    local: LocalDevices = ALL_DEVICES
+    digest: bytes = b""
     layouts: dict[bool, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -107,10 +181,43 @@ class ExecutionPlan:
         """The tensor forms of its kernels, each once."""
         return dedup(item.ast for item in self.items if isinstance(item, KernelItem))
 
+    def local_numbers(self, entry: int) -> Sequence[int]:
+        """The numbers of the local devices of an entry."""
+        return self.local.numbers(self.entries[entry].devices)
+
+    def device_on(self, slices: Slices, number: int) -> str:
+        """The name of a value's device number `number`."""
+        if len(slices) == 1:
+            return self.entries[slices[0].entry].devices[slices[0].device + number]
+        part = slice_on(slices, number)
+        return self.entries[part.entry].devices[part.device]
+
     @property
     def temporary(self) -> range:
         """The numbers of the entries that the plan allocates."""
         return range(self.inputs, len(self.entries))
+
+
+def keep_local_items(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan without items that have no kernel and no message of a local device."""
+    if plan.local.is_all:
+        return plan
+    items = tuple(item for item in plan.items if item.size)
+    return replace(plan, items=items, digest=plan_digest(plan))
+
+
+def plan_digest(plan: ExecutionPlan) -> bytes:
+    """A hash of a plan whose items are those of all devices, without what is local. It is the same
+    in every process that plans the same graph.
+    """
+    found = hashlib.sha256(repr((plan.inputs, plan.entries, plan.outputs)).encode())
+    for item in plan.items:
+        if isinstance(item, KernelItem):
+            found.update(item.ast.key + repr((item.devices, item.params)).encode())
+        else:
+            ends = item.source, item.destination, item.piece_size
+            found.update(repr((ends, item.info)).encode())
+    return found.digest()
 
 
 @dataclass(frozen=True)
@@ -123,7 +230,7 @@ class PlanForm:
         """Raise SpecError unless the arguments of kernels and all outputs lie in their entries."""
         for number, item in enumerate(plan.items):
             if isinstance(item, KernelItem):
-                for piece in (piece for arguments in item.arguments for piece in arguments):
+                for piece in (piece for slices in item.params for piece in slices):
                     _verify_slice(plan, piece, f"item {number}")
         for piece in (piece for parts in plan.outputs if parts is not None for piece in parts):
             _verify_slice(plan, piece, "an output")
@@ -149,16 +256,19 @@ def _verify_slice(plan: ExecutionPlan, piece: StorageSlice, where: str) -> None:
         raise SpecError(f"in the plan, {where} names entry {piece.entry} of {len(plan.entries)}")
     entry = plan.entries[piece.entry]
     end = piece.offset + _nbytes(piece)
-    if piece.device >= len(entry.devices) or end > entry.size * entry.dtype.itemsize:
+    if (
+        piece.device + piece.device_count > len(entry.devices)
+        or end > entry.size * entry.dtype.itemsize
+    ):
         raise SpecError(f"in the plan, {where} has the slice {piece}, outside of {entry}")
 
 
 def _line(item: Item) -> str:
     """What an item does and the entries that it touches."""
     if isinstance(item, KernelItem):
-        arguments = ", ".join(f"entry {piece.entry}" for piece in item.arguments[0])
+        arguments = ", ".join(f"entry {slices[0].entry}" for slices in item.params)
         name = item.ast.arg.name if isinstance(item.ast.arg, KernelInfo) else "kernel"
         return f"kernel {name} on {', '.join(item.devices)}: {arguments}"
-    ends = {(m.source.entry, m.destination.entry) for m in item.messages}
-    moved = ", ".join(f"entry {source} -> entry {target}" for source, target in sorted(ends))
-    return f"{item.info.kind} of {len(item.messages)} messages: {moved}"
+    ends = ({part.entry for part in slices} for slices in (item.source, item.destination))
+    source, target = (", ".join(f"entry {entry}" for entry in sorted(end)) for end in ends)
+    return f"{item.info.kind} of {item.size} messages: {source} -> {target}"

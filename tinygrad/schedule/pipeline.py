@@ -24,7 +24,7 @@ from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
-from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan
+from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan, keep_local_items
 from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.own_outputs import copy_shared_outputs
 from tinygrad.schedule.grouping.place_constants import place_constants
@@ -91,6 +91,7 @@ GROUPING: tuple[Pass[PlanOptions], ...] = (
         PLAN,
     ),
     Pass("rematerialize replicated values", lambda plan, _: rematerialize(plan), PLAN, PLAN),
+    Pass("keep local items", lambda plan, _: keep_local_items(plan), PLAN, PLAN),
 )
 
 INDEXING: tuple[Pass[None], ...] = (

@@ -13,6 +13,7 @@ from tinygrad.sharding.axis_ranges import (
     source_layout,
     source_layouts,
 )
+from tinygrad.sharding.block_grid import BlockGrid
 from tinygrad.sharding.common_layout import (
     combined_layout,
     common_layout,
@@ -20,8 +21,8 @@ from tinygrad.sharding.common_layout import (
     operand_layout,
 )
 from tinygrad.sharding.cover import (
-    Piece,
     allreduce_bytes,
+    as_layout,
     cover,
     moved_elements,
     received_elements,
@@ -40,6 +41,12 @@ from tinygrad.sharding.layout import (
     on_axis,
     placement_axis,
 )
+from tinygrad.sharding.local_devices import (
+    ALL_DEVICES,
+    LocalDevices,
+    current_local_devices,
+    is_on_host,
+)
 from tinygrad.sharding.mesh import Mesh, P
 from tinygrad.sharding.propagation import (
     LAYOUT_RULES,
@@ -50,6 +57,7 @@ from tinygrad.sharding.propagation import (
     reduce_layout,
     reshape_layout,
 )
+from tinygrad.sharding.routes import Piece, Routes, SentPiece
 from tinygrad.sharding.shards import global_shape, replica_count, shard_shapes
 from tinygrad.sharding.topology import (
     Link,
@@ -65,11 +73,14 @@ from tinygrad.sharding.topology import (
 )
 
 __all__ = [
+    "ALL_DEVICES",
     "LAYOUT_RULES",
     "RANGE_OPS",
+    "BlockGrid",
     "Interval",
     "LayoutRule",
     "Link",
+    "LocalDevices",
     "Mesh",
     "P",
     "Partial",
@@ -77,6 +88,8 @@ __all__ = [
     "Placement",
     "Processor",
     "Region",
+    "Routes",
+    "SentPiece",
     "Shape",
     "Sharding",
     "ShardingError",
@@ -84,16 +97,19 @@ __all__ = [
     "Topology",
     "allreduce_bytes",
     "allreduce_seconds",
+    "as_layout",
     "combined_layout",
     "common_layout",
     "common_mesh",
     "cover",
+    "current_local_devices",
     "current_topology",
     "dynamic_slice_layout",
     "elements_per_link",
     "expand_layout",
     "fastest_allreduce",
     "global_shape",
+    "is_on_host",
     "keeps_block_boundaries",
     "moved_elements",
     "moves_axis",

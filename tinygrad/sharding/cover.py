@@ -8,61 +8,24 @@ pieces of a device tile its region exactly, and a device is never sent elements 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from tinygrad.caches import cached_function
 from tinygrad.errors import ArgumentError
 from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int, max_size
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A box of the global array, taken from source device number `source`."""
-
-    source: int
-    region: Region
+from tinygrad.sharding.routes import Piece, Routes
 
 
 @cached_function(4096)
 def cover(src: Sharding | str, dst: Sharding | str, shape: Shape) -> tuple[tuple[Piece, ...], ...]:
     """For each device of `dst`, the pieces of `src` that tile its region, its own piece first.
 
-    If several devices hold a piece, the one that sends the least so far is the source; ties go to
-    the next device number from the destination's on, so that replicas share the load. An empty
-    array has no pieces. Intervals of the source, which may overlap, are unchanged in the
-    destination.
+    If several devices hold a piece, `Routes` chooses the source. An empty array has no pieces.
     """
-    source, destination = as_layout(src), as_layout(dst)
-    blocks: dict[Region, list[int]] = {}
-    for index, region in enumerate(source.regions(shape)):
-        blocks.setdefault(region, []).append(index)
-    numbers = {name: index for index, name in enumerate(source)}
-    parts_of: dict[Region, list[tuple[Region, list[int]]]] = {}
-    sent = [0] * len(source)
-    covers: list[tuple[Piece, ...]] = []
-    for index, (name, wanted) in enumerate(
-        zip(destination, destination.regions(shape), strict=True)
-    ):
-        if wanted not in parts_of:
-            parts = (
-                (_intersection(wanted, block), holders)
-                for block, holders in blocks.items()
-                if all(wanted[axis] == block[axis] for axis in source.interval_axes)
-            )
-            parts_of[wanted] = [(part, holders) for part, holders in parts if part is not None]
-        own = numbers.get(name)
-        pieces: list[Piece] = []
-        for part, holders in parts_of[wanted]:
-            if own in holders:
-                pieces.insert(0, Piece(own, part))
-                continue
-            chosen = _least_loaded(holders, sent, index)
-            sent[chosen] += known_elements(part)
-            pieces.append(Piece(chosen, part))
-        covers.append(tuple(pieces))
-    return tuple(covers)
+    destination = as_layout(dst)
+    routes = Routes(as_layout(src), destination, shape)
+    return tuple(tuple(routes.received(device)) for device in range(len(destination)))
 
 
 def sent_per_device(
@@ -93,14 +56,7 @@ def moved_elements(src: Sharding | str, dst: Sharding | str, shape: Shape) -> in
     if source is destination:
         return 0
     smallest, factor = scale_down(source, destination, shape)
-    return factor * _moved_elements(source, destination, smallest)
-
-
-@lru_cache(maxsize=4096)
-def _moved_elements(source: Sharding, destination: Sharding, shape: Shape) -> int:
-    if source.devices == destination.devices:
-        return sum(received_elements(source, destination, shape))
-    return sum(_sent_elements(source, destination, shape))
+    return factor * _received_elements(source, destination, smallest)
 
 
 def _sent_elements(source: Sharding, destination: Sharding, shape: Shape) -> tuple[int, ...]:
@@ -113,13 +69,20 @@ def _sent_elements(source: Sharding, destination: Sharding, shape: Shape) -> tup
     return tuple(sent)
 
 
+@lru_cache(maxsize=4096)
+def _received_elements(source: Sharding, destination: Sharding, shape: Shape) -> int:
+    return sum(received_elements(source, destination, shape))
+
+
 def received_elements(src: Sharding, dst: Sharding, shape: Shape) -> tuple[int, ...]:
-    """The elements that each device receives in a change of layout over the same devices. Their sum
-    is `moved_elements`, computed without choosing the senders.
+    """The elements that each device of `dst` receives in a change of layout. Their sum is
+    `moved_elements`, computed without choosing the senders.
     """
+    held: dict[str, Region] = dict(zip(src, src.regions(shape), strict=True))
     received = []
-    for own, wanted in zip(src.regions(shape), dst.regions(shape), strict=True):
-        kept = _intersection(own, wanted)
+    for name, wanted in zip(dst, dst.regions(shape), strict=True):
+        own = held.get(name)
+        kept = None if own is None else _intersection(own, wanted)
         received.append(known_elements(wanted) - (0 if kept is None else known_elements(kept)))
     return tuple(received)
 
@@ -162,11 +125,6 @@ def as_layout(device: Sharding | str) -> Sharding:
     if layout.is_partial:
         raise ShardingError(f"{layout} holds partial values; reduce them with ALLREDUCE, not COPY")
     return layout
-
-
-def _least_loaded(holders: list[int], sent: list[int], destination: int) -> int:
-    first = destination % len(holders)
-    return min(holders[first:] + holders[:first], key=sent.__getitem__)
 
 
 def _intersection(first: Region, second: Region) -> Region | None:

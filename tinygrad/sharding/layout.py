@@ -7,6 +7,7 @@ layouts are the same object. Bounds are computed from a shape, never stored.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -164,6 +165,10 @@ class Sharding:
         return self.devices[index]
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         axes = ", ".join(str(placement) for placement in self.axes)
         if not self.mesh:
             return f"Sharding({device_range(self.devices)}, axis={axes})"
@@ -338,7 +343,7 @@ def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:
     devices = tuple(devices)
     if not devices:
         raise ShardingError("devices is empty; name at least one device")
-    repeated = sorted({name for name in devices if devices.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(devices).items() if count > 1)
     if repeated:
         raise ShardingError(
             f"devices names {', '.join(repeated)} more than once in {devices}; "

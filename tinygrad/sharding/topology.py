@@ -9,6 +9,7 @@ with uniform links and large messages, the minimum time has the minimum bytes.
 from __future__ import annotations
 
 import contextvars
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 from tinygrad.errors import ArgumentError
 from tinygrad.sharding.cover import as_layout, cover, known_elements, received_elements, scale_down
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
+from tinygrad.sharding.routes import Routes
 
 ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
 """The algorithms of an all-reduce, those with fewer rounds first."""
@@ -80,7 +82,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         names = [_plain(name) for node in self.nodes for name in node]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
             raise ShardingError(
                 f"the nodes of a topology repeat {', '.join(repeated)}; "
@@ -112,14 +114,16 @@ class Topology:
 
     def link(self, first: str, second: str) -> Link:
         """The link between two devices."""
-        if self.nodes:
-            nodes = self._node_of
-            if nodes.get(_plain(first), -1) != nodes.get(_plain(second), -1):
-                return self.network
-        kind = _kind(first)
-        if kind != _kind(second):
+        (node, kind), (other_node, other_kind) = self.place(first), self.place(second)
+        if node != other_node:
+            return self.network
+        if kind != other_kind:
             return self.host
         return self.same_memory if kind in SHARED_MEMORY else self.peer
+
+    def place(self, device: str) -> tuple[int, str]:
+        """The number of a device's node, and its kind: devices with equal ones have equal links."""
+        return self._node_of.get(_plain(device), -1) if self.nodes else -1, _kind(device)
 
     def processor(self, device: str) -> Processor:
         """The speed of a device."""
@@ -192,18 +196,18 @@ def _busiest(
     topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
     """For each link, the maximum number of elements that one device sends or receives over it."""
-    links = _max_peers(topology, src.devices)
-    if src.devices == dst.devices and len(links) == 1:
+    received = _received_per_link(topology, src, dst, shape)
+    if received is not None:
         # the replicas of a piece share the load, so no device sends more than one receives
-        return ((links[0][0], max(received_elements(src, dst, shape))),)
-    loads: dict[tuple[Link, bool, str], int] = {}
+        return tuple((link, max(counts)) for link, counts in received)
+    loads: Counter[tuple[Link, bool, str]] = Counter()
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
-        for end in ((link, True, source), (link, False, target)):
-            loads[end] = loads.get(end, 0) + count
+        loads[link, True, source] += count
+        loads[link, False, target] += count
     busiest: dict[Link, int] = {}
-    for (link, _, _), count in loads.items():
-        busiest[link] = max(busiest.get(link, 0), count)
+    for (link, _, _), load in loads.items():
+        busiest[link] = max(busiest.get(link, 0), load)
     return tuple(busiest.items())
 
 
@@ -222,14 +226,44 @@ def elements_per_link(
 def _elements_per_link(
     topology: Topology, src: Sharding, dst: Sharding, shape: Shape
 ) -> tuple[tuple[Link, int], ...]:
-    links = _max_peers(topology, src.devices)
-    if src.devices == dst.devices and len(links) == 1:
-        return ((links[0][0], sum(received_elements(src, dst, shape))),)
+    received = _received_per_link(topology, src, dst, shape)
+    if received is not None:
+        return tuple((link, sum(counts)) for link, counts in received)
     sent: dict[Link, int] = {}
     for source, target, count in _messages(src, dst, shape):
         link = topology.link(source, target)
         sent[link] = sent.get(link, 0) + count
     return tuple(sent.items())
+
+
+def _received_per_link(
+    topology: Topology, src: Sharding, dst: Sharding, shape: Shape
+) -> list[tuple[Link, Sequence[int]]] | None:
+    """For each link, the elements that each device receives over it, where all devices have one
+    link inside of their node and one to others. None if devices differ or have more links.
+    """
+    links = _max_peers(topology, src.devices)
+    if src.devices != dst.devices or not links:
+        return None
+    total = received_elements(src, dst, shape)
+    if len(links) == 1:
+        return [(links[0][0], total)]
+    places = [topology.place(name) for name in src]
+    nodes: dict[int, list[int]] = {}
+    for number, (node, _) in enumerate(places):
+        nodes.setdefault(node, []).append(number)
+    if len({kind for _, kind in places}) > 1 or len(links) > 2:
+        return None
+    inner = next((link for link, _ in links if link != topology.network), None)
+    if inner is None:
+        return None
+    routes = Routes(src, dst, shape)
+    inside = [0] * len(total)
+    for members in nodes.values():
+        for receiver, count in routes.elements_between(members):
+            inside[receiver] += count
+    across = [count - within for count, within in zip(total, inside, strict=True)]
+    return [(inner, inside), (topology.network, across)]
 
 
 def _messages(src: Sharding, dst: Sharding, shape: Shape) -> Iterator[tuple[str, str, int]]:
@@ -310,12 +344,21 @@ def _round(topology: Topology, group: tuple[str, ...], nbytes: float) -> float:
 def _max_peers(topology: Topology, group: tuple[str, ...]) -> tuple[tuple[Link, int], ...]:
     """For each link of a group, the maximum number of peers that one device reaches over it."""
     maximum: dict[Link, int] = {}
+    # devices in one place have equal links to all others
+    places: dict[tuple[int, str], list[str]] = {}
+    in_node: Counter[int] = Counter()
     for device in group:
-        peers: dict[Link, int] = {}
-        for other in group:
-            if other != device:
-                link = topology.link(device, other)
-                peers[link] = peers.get(link, 0) + 1
+        place = topology.place(device)
+        places.setdefault(place, []).append(device)
+        in_node[place[0]] += 1
+    for (node, _), members in places.items():
+        peers: Counter[Link] = Counter()
+        if len(group) > in_node[node]:
+            peers[topology.network] += len(group) - in_node[node]
+        if in_node[node] > len(members):
+            peers[topology.host] += in_node[node] - len(members)
+        if len(members) > 1:
+            peers[topology.link(members[0], members[1])] += len(members) - 1
         for link, count in peers.items():
             maximum[link] = max(maximum.get(link, 0), count)
     return tuple(maximum.items())
@@ -355,9 +398,25 @@ def _node_size(topology: Topology, group: tuple[str, ...]) -> int | None:
 
 def _are_nodes(topology: Topology, group: tuple[str, ...], size: int, fast: Link) -> bool:
     """Whether devices are linked by `fast` exactly within consecutive groups of `size`."""
+    # one device of each place in each of the groups: links between places are those of these
+    found: dict[tuple[int, tuple[int, str]], str] = {}
+    for number, device in enumerate(group):
+        key = number // size, topology.place(device)
+        if key in found and topology.link(found[key], device) != fast:
+            return False
+        found.setdefault(key, device)
+    if size > 1 and len(found) == len(group) // size and _in_nodes_of_their_own(topology, found):
+        return topology.network != fast
     return all(
-        (topology.link(first, second) == fast) == (i // size == j // size)
-        for i, first in enumerate(group)
-        for j, second in enumerate(group)
-        if i != j
+        (topology.link(first, second) == fast) == (i == j)
+        for (i, a), first in found.items()
+        for (j, b), second in found.items()
+        if (i, a) != (j, b)
     )
+
+
+def _in_nodes_of_their_own(
+    topology: Topology, found: dict[tuple[int, tuple[int, str]], str]
+) -> bool:
+    """Whether each of the places is in another node."""
+    return len({node for _, (node, _) in found}) == len(found)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tinygrad.device import Buffer, Device
 from tinygrad.execution.buffers import bind_buffers
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import BlockGrid, Sharding, current_local_devices
 from tinygrad.storage.host_arrays import any_on_host, is_on_host
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops
@@ -49,7 +49,9 @@ def shards_of_array(array: UOp, layout: Sharding) -> UOp:
     content = array.buffer.as_memoryview()
     whole: Any = np.frombuffer(content, np.uint8).reshape(*shape, itemsize)
     parts = []
-    for device, region in zip(layout.devices, layout.regions(shape), strict=True):
+    grid = BlockGrid(layout, shape)
+    for number in current_local_devices().numbers(layout.devices):
+        device, region = layout[number], grid.region(number)
         part = Buffer(device, prod(block), array.dtype).allocate()
         addressable = Device[device].allocator.addressable
         memory = part.as_memoryview() if addressable else memoryview(bytearray(part.nbytes))

@@ -120,17 +120,16 @@ class CustomKernelArg:
     output: int
 
 
-@dataclass(frozen=True)
-class Message:
-    """Point to point: `count` pieces of device number `source`, from `source_slot` on, become those
-    of device number `target`, from `target_slot` on.
+class Message(NamedTuple):
+    """Point to point: as many pieces of device number `source`, from `source_slot` on, as `pieces`
+    says, become those of device number `target`, from `target_slot` on.
     """
 
     target: int
     target_slot: int
     source: int
     source_slot: int
-    count: int = 1
+    pieces: int = 1
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,8 @@ class CommInfo:
 
 @dataclass(frozen=True)
 class TransferArg:
-    """The messages of a TRANSFER: they send equal pieces of its source, numbered in memory order.
+    """The messages of a TRANSFER that are local, see `LocalDevices`: they send equal pieces of its
+    source, numbered in memory order.
 
     The result is an array of `shape`, `(pieces, *piece)`, on `device`. Pieces that no message
     writes are unspecified.

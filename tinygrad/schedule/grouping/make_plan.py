@@ -7,7 +7,7 @@ and every source of a transfer is materialised.
 from __future__ import annotations
 
 from tinygrad.caches import cached_function
-from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem
+from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, Slices
 from tinygrad.schedule.grouping.fuse import choose_materialized
 from tinygrad.schedule.grouping.hazards import find_hazards
 from tinygrad.schedule.grouping.make_units import UnitBuilder
@@ -15,9 +15,10 @@ from tinygrad.schedule.grouping.merge import merge_kernels
 from tinygrad.schedule.grouping.order import OverwriteConflict, order_units
 from tinygrad.schedule.grouping.rebase import rebase_params
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain, find_softmax_chains
-from tinygrad.schedule.grouping.storage_map import Slices, StorageMap
+from tinygrad.schedule.grouping.storage_map import StorageMap
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.storage_views import below_reshapes
+from tinygrad.sharding import current_local_devices
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import KernelInfo, UOp
 from tinygrad.uop.sint import is_one
@@ -50,6 +51,7 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
         outputs=tuple(_output_slices(x, storage) for x in outputs),
         written=frozenset(p.entry for node in builder.writer for p in storage.slices[node]),
         variables=tuple(sink.variables()),
+        local=current_local_devices(),
     )
 
 
@@ -81,8 +83,7 @@ def _kernel_item(unit: Unit, storage: StorageMap) -> KernelItem:
         rebase_params(unit)
         ast = UOp.sink(*unit.stores, arg=KernelInfo(kernel_name(unit.stores[0])))
     devices = storage.devices(unit.node)
-    arguments = tuple(tuple(slices[d] for slices in unit.params) for d in range(len(devices)))
-    return KernelItem(ast, devices, arguments)
+    return KernelItem(ast, devices, tuple(unit.params), current_local_devices().numbers(devices))
 
 
 @cached_function(4096)

@@ -7,9 +7,9 @@ as a PARAM; everything else that it depends on is computed within it.
 
 from __future__ import annotations
 
-from tinygrad.schedule.execution_plan import PlannedMessage, StorageSlice, TransferItem
+from tinygrad.schedule.execution_plan import Slices, TransferItem
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
-from tinygrad.schedule.grouping.storage_map import Slices, StorageMap, max_elements
+from tinygrad.schedule.grouping.storage_map import StorageMap, max_elements
 from tinygrad.schedule.grouping.unit import Unit, memory_of
 from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes
 from tinygrad.uop import GroupOp, Ops
@@ -68,20 +68,7 @@ class UnitBuilder:
         source, target = self.storage.slices[node.src[0]], self.storage.slices[node]
         arg = node.arg
         size = arg.piece_size(max_elements(node.shape))
-        nbytes = size * node.dtype.itemsize
-
-        def pieces(part: StorageSlice, slot: int, count: int) -> StorageSlice:
-            start = part.offset + slot * nbytes
-            return StorageSlice(part.entry, part.device, start, size * count, node.dtype)
-
-        messages = tuple(
-            PlannedMessage(
-                pieces(target[m.target], m.target_slot, m.count),
-                pieces(source[m.source], m.source_slot, m.count),
-            )
-            for m in arg.messages
-        )
-        item = TransferItem(messages, arg.info)
+        item = TransferItem(source, target, size, arg.messages, arg.info)
         return Unit(node, reads=[node.src[0]], item=item)
 
     def kernel_unit(self, node: UOp) -> Unit:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tinygrad.caches import cached_function
+from tinygrad.schedule.execution_plan import Slices
 from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, expression_size
-from tinygrad.schedule.grouping.storage_map import Slices
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp

@@ -17,8 +17,8 @@ from tinygrad.schedule.execution_plan import (
     ExecutionPlan,
     Item,
     KernelItem,
+    Slices,
     StorageEntry,
-    StorageSlice,
     TransferItem,
 )
 from tinygrad.uop import Ops
@@ -81,7 +81,7 @@ def _gathered(
     for position, item in enumerate(plan.items):
         if not isinstance(item, TransferItem) or len(touched[position]) != 2:
             continue
-        target, source = item.messages[0].destination.entry, item.messages[0].source.entry
+        target, source = item.destination[0].entry, item.source[0].entry
         # an all-gather along one dimension of a mesh leaves others sharded
         grows = plan.entries[target].size > plan.entries[source].size
         if item.info.kind not in {"all_gather", "all_to_all"} or not grows:
@@ -127,12 +127,12 @@ def _can_be_made(
 def _writes(item: Item, entry: int) -> bool:
     """Whether an item may write to an entry."""
     if isinstance(item, TransferItem):
-        return any(t.destination.entry == entry for t in item.messages)
+        return any(part.entry == entry for part in item.destination)
     slots = _written_slots(item.ast)
     return any(
         part.entry == entry and (slots is None or slot in slots)
-        for parts in item.arguments
-        for slot, part in enumerate(parts)
+        for slot, parts in enumerate(item.params)
+        for part in parts
     )
 
 
@@ -188,13 +188,10 @@ def _with_entries(item: Item, names: dict[int, int], time: int = 0) -> Item:
     if not names:
         return item
 
-    def named(part: StorageSlice) -> StorageSlice:
-        return part._replace(entry=names.get(part.entry, part.entry))
+    def named(slices: Slices) -> Slices:
+        return tuple(p._replace(entry=names.get(p.entry, p.entry)) for p in slices)
 
     if isinstance(item, KernelItem):
-        arguments = tuple(tuple(map(named, of_device)) for of_device in item.arguments)
-        return replace(item, arguments=arguments)
-    messages = tuple(
-        t._replace(destination=named(t.destination), source=named(t.source)) for t in item.messages
-    )
-    return TransferItem(messages, replace(item.info, time=time) if time else item.info)
+        return replace(item, params=tuple(map(named, item.params)))
+    info = replace(item.info, time=time) if time else item.info
+    return replace(item, source=named(item.source), destination=named(item.destination), info=info)

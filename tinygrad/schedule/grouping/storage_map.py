@@ -1,22 +1,25 @@
 """The storage of each materialised value of a plan: an entry, or a slice of one.
 
-Input: the materialised nodes of a per-device graph, sources first. Output: for each node one slice
-a device. Invariant: a view, a shard or an assignment has the memory of the value that it names.
+Input: the materialised nodes of a per-device graph, sources first. Output: for each node the slices
+that hold it. Invariant: a view, a shard or an assignment has the memory of the value that it names.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias, cast
+from typing import cast
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.execution_plan import StorageEntry, StorageSlice
+from tinygrad.schedule.execution_plan import (
+    Slices,
+    StorageEntry,
+    StorageSlice,
+    join_slices,
+    slice_on,
+)
 from tinygrad.schedule.storage_views import movement_base
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import UOp, sint
-
-Slices: TypeAlias = tuple[StorageSlice, ...]
-"""The memory of one value: a slice for each of its devices."""
 
 
 def max_elements(shape: tuple[sint, ...]) -> int:
@@ -56,7 +59,7 @@ class StorageMap:
         size = max_elements(node.shape)
         self._entries.append(StorageEntry(devices, size, node.dtype))
         number = len(self._entries) - 1
-        return tuple(StorageSlice(number, d, 0, size, node.dtype) for d in range(len(devices)))
+        return (StorageSlice(number, 0, 0, size, node.dtype, len(devices)),)
 
     def add(self, node: UOp) -> None:
         """Place a materialised value, whose sources are placed."""
@@ -72,12 +75,12 @@ class StorageMap:
             offset = node.arg.offset
             source = self.slices[node.src[0]]
             return tuple(
-                StorageSlice(p.entry, p.device, p.offset + offset, size, node.dtype) for p in source
+                p._replace(offset=p.offset + offset, size=size, dtype=node.dtype) for p in source
             )
         if op is Ops.MSELECT:
-            return (self.slices[node.src[0]][node.arg],)
+            return (slice_on(self.slices[node.src[0]], node.arg),)
         if op is Ops.MSTACK:
-            return tuple(self.slices[x][0] for x in node.src)
+            return join_slices([slice_on(self.slices[x], 0) for x in node.src])
         if op in {Ops.ASSIGN, Ops.AFTER}:
             return self.slices[movement_base(node.src[0])]
         if op is Ops.CUSTOM_KERNEL:
@@ -92,4 +95,4 @@ class StorageMap:
         devices = self.devices(node)
         size = max_elements(node.arg.shape)
         self._entries[number] = StorageEntry(devices, size, node.dtype)
-        return tuple(StorageSlice(number, d, 0, size, node.dtype) for d in range(len(devices)))
+        return (StorageSlice(number, 0, 0, size, node.dtype, len(devices)),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tinygrad.schedule.execution_plan import StorageSlice, TransferItem
+from tinygrad.schedule.execution_plan import Slices, TransferItem
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -17,7 +17,7 @@ class Unit:
     """The work that makes the materialised value `node`.
 
     `reads` are the materialised nodes that it needs; `stores` the tensor form of its kernel;
-    `params[i]` the memory of PARAM number i, a slice for each device; `kernel` the kernel graph of
+    `params[i]` the memory of PARAM number i; `kernel` the kernel graph of
     a kernel written by hand; `overwrites` maps the memory that it overwrites to the assignments;
     `after` is a unit that runs before it.
     """
@@ -26,7 +26,7 @@ class Unit:
     reads: list[UOp]
     item: TransferItem | None = None
     stores: list[UOp] = field(default_factory=list)
-    params: list[tuple[StorageSlice, ...]] = field(default_factory=list)
+    params: list[Slices] = field(default_factory=list)
     kernel: UOp | None = None
     overwrites: dict[UOp, UOp] = field(default_factory=dict)
     after: Unit | None = None

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from typing import cast
 
 from tinygrad.helpers import all_int, ceildiv, prod
@@ -36,6 +37,7 @@ from tinygrad.sharding import (
     Partial,
     Placement,
     Sharding,
+    current_local_devices,
     current_topology,
     fastest_allreduce,
     node_size,
@@ -248,11 +250,15 @@ def _ring(value: UOp, count: int, op: Ops, reduced: Sharding, info: CommInfo) ->
         arg = TransferArg(local_device(reduced), (chunks, length), tuple(messages), info)
         return UOp(Ops.TRANSFER, value.dtype, (chunk,), arg).reshape((chunks * length,))
 
+    # messages of which a local device is an end
+    devices, here = range(count), current_local_devices().numbers(reduced.devices)
+    senders = sorted({*here, *((d - 1) % count for d in here)})
     chunk = own_chunk(0)
     for step in range(1, count):
-        received = send(chunk, 1, [Message((j + 1) % count, 0, j, 0) for j in range(count)])
+        received = send(chunk, 1, [Message((j + 1) % count, 0, j, 0) for j in senders])
         chunk = UOp(op, value.dtype, (received, own_chunk(step)))
     # device d now holds the reduction of chunk (d + 1) % count
-    devices = range(count)
-    full = send(chunk, count, [Message(k, (j + 1) % count, j, 0) for k in devices for j in devices])
+    pairs = chain(product(here, devices), product(set(devices).difference(here), here))
+    gathered = [Message(k, (j + 1) % count, j, 0) for k, j in pairs]
+    full = send(chunk, count, sorted(gathered))
     return full.shrink(((0, value.size),)).reshape(value.shape)

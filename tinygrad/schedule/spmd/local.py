@@ -17,7 +17,7 @@ from tinygrad.helpers import ceildiv, prod
 from tinygrad.schedule.execution_plan import DEVICE_NUMBER
 from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
-from tinygrad.uop.device_value import Spmd, TensorDevice, device_names
+from tinygrad.uop.device_value import Spmd, TensorDevice
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import is_one
 
@@ -65,19 +65,23 @@ def block_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
     return block_number(layout, axis) * step + first if step else first
 
 
-def block_numbers(layout: TensorDevice, axis: int) -> list[int]:
-    """The number of each device's block of `axis`."""
+def device_block(layout: TensorDevice, axis: int, device: int) -> int:
+    """The number of the block of `axis` that device number `device` holds."""
     strides = layout.block_strides(axis) if isinstance(layout, Sharding) else []
-    return [
-        sum(device // stride % count * weight for stride, count, weight in strides)
-        for device in range(len(device_names(layout)))
-    ]
+    return sum(device // stride % count * weight for stride, count, weight in strides)
 
 
-def block_starts(layout: TensorDevice, axis: int, shape: tuple[sint, ...]) -> list[int]:
-    """The start of each device's block of `axis`, as `block_start` is for the running device."""
+def device_start(layout: TensorDevice, axis: int, shape: tuple[sint, ...], device: int) -> int:
+    """The start of the block of device number `device`, as `block_start` is for the running one."""
     first, step, _ = layout.span(axis, shape) if isinstance(layout, Sharding) else (0, 0, 0)
-    return [first + step * number for number in block_numbers(layout, axis)]
+    return first + step * device_block(layout, axis, device)
+
+
+def start_bounds(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> tuple[int, int]:
+    """The minimum and the maximum of the starts of all blocks of `axis`."""
+    first, step, _ = layout.span(axis, shape)
+    last = first + step * (layout.shards(axis) - 1)
+    return min(first, last), max(first, last)
 
 
 def slice_block(
@@ -101,8 +105,8 @@ def slice_block(
             # the local value starts at a multiple of its size, and contains the target's block
             start = start % max(cast(int, held), 1)
         else:
-            each = block_starts(target, axis, shape)
-            before, after = max(0, -min(each)), max(0, max(each) + length - cast(int, held))
+            low, high = start_bounds(target, axis, shape)
+            before, after = max(0, -low), max(0, high + length - cast(int, held))
             padding[axis] = (before, after)
             start = start + before
         start = start.simplify() if isinstance(start, UOp) else start
@@ -196,12 +200,12 @@ def mask_outside(
     begin.
     """
     size, length = shape[axis], cast(int, value.shape[axis])
-    starts = block_starts(layout, axis, shape)
+    low, high = start_bounds(layout, axis, shape)
     inside: UOp | None = None
     index = global_indices(value, axis, block_start(layout, axis, shape))
-    if min(starts) < 0:
+    if low < 0:
         inside = index.alu(Ops.CMPLT, index.const_like(0)).logical_not()
-    if not isinstance(size, int) or max(starts) + length > size:
+    if not isinstance(size, int) or high + length > size:
         below_end = index.alu(Ops.CMPLT, broadcast_scalar(size, value.shape))
         inside = below_end if inside is None else inside.alu(Ops.AND, below_end)
     if inside is None:

@@ -1,8 +1,8 @@
 """The messages of a transfer whose layouts both cut an array into equal blocks.
 
 Input: two layouts, and the shape of a tile, a box that lies within one block on both sides. Output:
-the messages that take each destination its tiles. Invariant: a tile comes from the destination's
-own memory where it holds the tile, else from the holder that sends the least so far.
+the local messages that take each destination its tiles. Invariant: a tile comes from the device
+that `Routes` names, which is the destination itself where it holds the tile.
 
 A device numbers its tiles in row-major order, and the cells within a tile likewise. Tiles have one
 cell each, unless the array ends within a tile.
@@ -18,9 +18,10 @@ from typing import cast
 from tinygrad.caches import cached_function
 from tinygrad.helpers import prod
 from tinygrad.schedule.spmd.local import local_shape
-from tinygrad.sharding import Sharding
+from tinygrad.schedule.spmd.local_messages import local_pieces
+from tinygrad.sharding import LocalDevices, Region, Routes, as_layout
 from tinygrad.uop.args import Message
-from tinygrad.uop.device_value import TensorDevice, device_names
+from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import sint
 
 # a tile that the array ends in is sent whole rather than in more messages than this
@@ -57,57 +58,51 @@ def tile_messages(
     padded: Sizes,
     tile: Sizes,
     cell: Sizes,
+    local: LocalDevices,
 ) -> tuple[Message, ...]:
-    """The messages of all tiles that do not start past the end of `shape`. `padded` is the shape of
-    the array that both layouts cut into equal blocks.
+    """The local messages of all tiles that do not start past the end of `shape`. `padded` is the
+    shape of the array that both layouts cut into equal blocks.
     """
+    routes = Routes(as_layout(source), as_layout(target), padded)
     cells = tile_counts(tile, cell)
     per_tile = prod(cells)
-    holders: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for device, slot, position in _tiles(source, padded, tile):
-        holders.setdefault(position, []).append((device, slot))
-    source_names, target_names = device_names(source), device_names(target)
-    sent = [0] * len(source_names)
+    held = tile_counts(local_shape(source, padded), tile)
+    wanted = tile_counts(local_shape(target, padded), tile)
     messages: list[Message] = []
-    for device, slot, position in _tiles(target, padded, tile):
-        if padded != shape and _is_past_end(position, tile, shape):
-            continue
-        options = holders[position]
-        own = [x for x in options if source_names[x[0]] == target_names[device]]
-        turn = (device + slot) % len(options)
-        others = options[turn:] + options[:turn]
-        sender, source_slot = own[0] if own else min(others, key=lambda x: sent[x[0]])
-        sent[sender] += not own
-        messages += [
-            Message(device, slot * per_tile + start, sender, source_slot * per_tile + start, count)
-            for start, count in _ranges_inside(position, tile, cell, cells, shape)
-        ]
-    return tuple(messages)
+    for piece in local_pieces(routes, local):
+        for position in _positions(piece.region, tile):
+            ranges = [(0, 1)]
+            if padded != shape:
+                if _is_past_end(position, tile, shape):
+                    continue
+                ranges = _ranges_inside(position, tile, cell, cells, shape)
+            target_slot = _tile_number(position, wanted) * per_tile
+            source_slot = _tile_number(position, held) * per_tile
+            messages += [
+                Message(piece.target, target_slot + at, piece.source, source_slot + at, count)
+                for at, count in ranges
+            ]
+    return tuple(sorted(messages))
 
 
-def _tiles(
-    layout: TensorDevice, shape: Sizes, tile: Sizes
-) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """For each tile that a device holds: the number of the device, the number of the tile there,
-    and the position of the tile in the grid of the array's tiles.
-    """
-    counts = tile_counts(local_shape(layout, shape), tile)
-    for device, first in enumerate(_first_tiles(layout, shape, tile)):
-        for slot, offset in enumerate(itertools.product(*map(range, counts))):
-            yield device, slot, tuple(a + b for a, b in zip(first, offset, strict=True))
+def _tile_number(position: tuple[int, ...], counts: tuple[int, ...]) -> int:
+    """The number of a tile in the block that holds it, of `counts` tiles, as all blocks are."""
+    found = 0
+    for at, count in zip(position, counts, strict=True):
+        found = found * count + at % count
+    return found
 
 
-def _first_tiles(layout: TensorDevice, shape: Sizes, tile: Sizes) -> list[tuple[int, ...]]:
-    """The position of each device's first tile."""
-    if not isinstance(layout, Sharding):
-        return [(0,) * len(shape)]
-    return [
-        tuple(
-            start // length if isinstance(start, int) and isinstance(length, int) and length else 0
-            for (start, _), length in zip(region, tile, strict=True)
+def _positions(region: Region, tile: Sizes) -> Iterator[tuple[int, ...]]:
+    """The positions of the tiles of a box that is a multiple of them."""
+    return itertools.product(
+        *(
+            range(start // length, stop // length)
+            if isinstance(stop, int) and isinstance(length, int) and length
+            else range(1)
+            for (start, stop), length in zip(region, tile, strict=True)
         )
-        for region in layout.regions(shape)
-    ]
+    )
 
 
 def _ranges_inside(

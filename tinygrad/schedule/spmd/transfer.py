@@ -22,9 +22,9 @@ from typing import Any, cast
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, argsort, prod
 from tinygrad.schedule.spmd.local import (
-    block_numbers,
-    block_starts,
     deinterleave,
+    device_block,
+    device_start,
     interleave,
     is_host_source,
     local_device,
@@ -37,14 +37,17 @@ from tinygrad.schedule.spmd.local import (
     slice_axis,
     slice_block,
 )
+from tinygrad.schedule.spmd.local_messages import local_pieces
 from tinygrad.schedule.spmd.tile_messages import tile_counts, tile_messages, tile_shape
 from tinygrad.schedule.storage_views import contiguous_range, is_storage
 from tinygrad.sharding import (
     Interval,
     Placement,
+    Routes,
     Sharding,
+    as_layout,
     common_mesh,
-    cover,
+    current_local_devices,
     moved_elements,
     placement_axis,
 )
@@ -215,7 +218,7 @@ def _transfer_tiles(
     arg = TransferArg(
         device=local_device(target),
         shape=(prod(target_counts) * prod(cells), *(cast(int, c) for c in cell)),
-        messages=tile_messages(source, target, shape, padded, tile, cell),
+        messages=tile_messages(source, target, shape, padded, tile, cell, current_local_devices()),
         info=info,
     )
     received = interleave(UOp(Ops.TRANSFER, value.dtype, (packed,), arg), target_counts, *levels)
@@ -242,23 +245,22 @@ def _transfer_ranges(
     packed = permute_axes(value, order)
     if is_host_source(source) and contiguous_range(packed) is None:
         return _transfer_from_host(value, cast(str, source), target, shape, info)
-    target_starts, source_starts = (block_starts(x, axis, shape) for x in (target, source))
+    routes = Routes(as_layout(source), as_layout(target), shape)
     messages = []
-    for device, pieces in enumerate(cover(source, target, shape)):
-        for piece in pieces:
-            low, high = piece.region[axis]
-            messages.append(
-                Message(
-                    target=device,
-                    target_slot=low - target_starts[device],
-                    source=piece.source,
-                    source_slot=low - source_starts[piece.source],
-                    count=high - low,
-                )
+    for piece in local_pieces(routes, current_local_devices()):
+        low, high = piece.region[axis]
+        messages.append(
+            Message(
+                target=piece.target,
+                target_slot=low - device_start(target, axis, shape, piece.target),
+                source=piece.source,
+                source_slot=low - device_start(source, axis, shape, piece.source),
+                pieces=high - low,
             )
+        )
     block = local_shape(target, shape)
     sizes = tuple(cast(int, block[a]) for a in order)
-    arg = TransferArg(local_device(target), sizes, tuple(messages), info)
+    arg = TransferArg(local_device(target), sizes, tuple(sorted(messages)), info)
     received = UOp(Ops.TRANSFER, value.dtype, (packed,), arg)
     return permute_axes(received, tuple(argsort(order)))
 
@@ -280,9 +282,8 @@ def _exchange_halo(
     """
     block = source.span(axis, shape)[2]
     first, _, size = target.span(axis, shape)
-    numbers, starts = block_numbers(source, axis), block_starts(target, axis, shape)
     order = _axis_first(axis, len(shape))
-    pieces = cover(source, target, shape)
+    pieces = list(local_pieces(Routes(source, target, shape), current_local_devices()))
     parts: list[UOp] = []
     for distance in range(first // block, (first + size - 1) // block + 1):
         # the range that the neighbour at this distance holds of the target's block
@@ -290,15 +291,16 @@ def _exchange_halo(
         part = slice_axis(value, axis, low - distance * block, high - distance * block)
         if distance:
             messages: list[Message] = []
-            for device, wanted in enumerate(pieces):
-                for piece in wanted:
-                    if numbers[piece.source] - numbers[device] == distance:
-                        start, end = piece.region[axis]
-                        slot = start - starts[device] - (low - first)
-                        messages.append(Message(device, slot, piece.source, slot, end - start))
+            for target_number, source_number, region in pieces:
+                blocks = [device_block(source, axis, d) for d in (source_number, target_number)]
+                if blocks[0] - blocks[1] == distance:
+                    start, end = region[axis]
+                    slot = start - device_start(target, axis, shape, target_number) - low + first
+                    message = Message(target_number, slot, source_number, slot, end - start)
+                    messages.append(message)
             packed = permute_axes(part, order)
             sizes = cast(tuple[int, ...], packed.shape)
-            arg = TransferArg(local_device(target), sizes, tuple(messages), info)
+            arg = TransferArg(local_device(target), sizes, tuple(sorted(messages)), info)
             received = UOp(Ops.TRANSFER, value.dtype, (packed,), arg)
             part = permute_axes(received, tuple(argsort(order)))
         parts.append(pad_axis(part, axis, low - first, first + size - high))

@@ -1,0 +1,118 @@
+"""Messages between processes: the seam below which a transport is.
+
+Input: messages of which this process has one end. Output: sent bytes, and received memory.
+Invariant: all processes start the messages between two devices in one order, so the n-th that one
+sends is the n-th that the other receives.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from tinygrad.device import Buffer, DeviceError
+
+
+class RemoteMessage(NamedTuple):
+    """A message between two devices: `buffer` is its local end, memory of `source` if `is_sent`,
+    else of `destination`.
+    """
+
+    source: str
+    destination: str
+    buffer: Buffer
+    is_sent: bool
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the message in bytes."""
+        return self.buffer.nbytes
+
+
+class Wire(Protocol):
+    """Sends and receives the messages of one round."""
+
+    def start(self, messages: Sequence[RemoteMessage]) -> Any:
+        """Start to send and to receive; returns a ticket. The memory must not be written, and that
+        of received messages not be read, until `wait`.
+        """
+
+    def wait(self, ticket: Any) -> None:
+        """Wait until the messages of a ticket are sent and received."""
+
+
+class NoWire:
+    """The wire of a process that has not joined others."""
+
+    def start(self, messages: Sequence[RemoteMessage]) -> Any:
+        """Raises DeviceError: there is nobody to send to."""
+        first = messages[0]
+        raise DeviceError(
+            f"the message from {first.source} to {first.destination} has an end in another "
+            "process, and there is no wire to it; use `with SimulatedWire():` to count messages"
+        )
+
+    def wait(self, ticket: Any) -> None:
+        """Nothing was started."""
+
+
+@dataclass
+class SimulatedWire:
+    """Counts messages and sends nothing: one process of a program that runs alone.
+
+    `sent` and `received` have, for each pair of devices, the bytes of its messages in order.
+
+    >>> with SimulatedWire() as wire:
+    ...     wire.sent
+    {}
+    """
+
+    sent: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    received: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def start(self, messages: Sequence[RemoteMessage]) -> Any:
+        """Count messages."""
+        for message in messages:
+            counts = self.sent if message.is_sent else self.received
+            counts.setdefault((message.source, message.destination), []).append(message.nbytes)
+        return None
+
+    def wait(self, ticket: Any) -> None:
+        """Nothing is in flight."""
+
+    def unmatched(self, others: Sequence[SimulatedWire]) -> Counter[tuple[str, str]]:
+        """The pairs of devices between which the messages of several processes, in order, do not
+        match one to one, each with the number of messages.
+        """
+        wires = [self, *others]
+        sent = {pair: sizes for wire in wires for pair, sizes in wire.sent.items()}
+        received = {pair: sizes for wire in wires for pair, sizes in wire.received.items()}
+        pairs = sent.keys() | received.keys()
+        return Counter(
+            {
+                pair: len(sent.get(pair, ())) + len(received.get(pair, ()))
+                for pair in pairs
+                if sent.get(pair) != received.get(pair)
+            }
+        )
+
+    def __enter__(self) -> SimulatedWire:
+        _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _entered.set(_entered.get()[:-1])
+
+
+# the wires of the `with` blocks that this thread has entered, after the default
+_entered: contextvars.ContextVar[tuple[Wire, ...]] = contextvars.ContextVar(
+    "wire", default=(NoWire(),)
+)
+
+
+def current_wire() -> Wire:
+    """The wire by which this thread sends messages to other processes."""
+    return _entered.get()[-1]

@@ -1,0 +1,95 @@
+"""Which devices this process plans and runs: all of them, or its own part of an SPMD program.
+
+Input: device names. Output: whether they are local, and the numbers of the local ones. Invariant:
+every process builds the same graph and the same order of items; of each item it holds the part of
+its local devices alone, and the parts of all processes match.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+# the memory and the files of the host: every process copies from its own
+HOST_KINDS: Final = frozenset({"NPY", "PYTHON", "DISK"})
+
+
+@dataclass(frozen=True)
+class LocalDevices:
+    """The local devices of this process; `names` None: all devices are local.
+
+    `with local:` makes this thread plan only their kernels, memory and messages. A message is local
+    if its sender or its receiver is.
+
+    >>> local = LocalDevices.of(("NULL:2", "NULL:3"))
+    >>> local.numbers(("NULL:1", "NULL:2", "NULL:3")), local.is_local("NULL"), local.is_local("NPY")
+    ((1, 2), False, True)
+    """
+
+    names: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> LocalDevices:
+        """The local devices with these names."""
+        return cls(frozenset(map(_plain, names)))
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every device is local."""
+        return self.names is None
+
+    def is_local(self, name: str) -> bool:
+        """Whether a device is local. The host's memory and files are so in every process."""
+        names = self.names
+        return names is None or name in names or _plain(name) in names or is_on_host(name)
+
+    def numbers(self, devices: Sequence[str]) -> Sequence[int]:
+        """The positions of the local devices in a tuple of device names, in order."""
+        if self.names is None:
+            return range(len(devices))
+        return _numbers(self, tuple(devices))
+
+    def names_in(self, devices: tuple[str, ...]) -> tuple[str, ...]:
+        """The local devices in a tuple of device names."""
+        if self.names is None:
+            return devices
+        return tuple(devices[number] for number in self.numbers(devices))
+
+    def __enter__(self) -> LocalDevices:
+        _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _entered.set(_entered.get()[:-1])
+
+
+ALL_DEVICES: Final = LocalDevices()
+
+
+def is_on_host(name: str) -> bool:
+    """Whether a device is the host's memory or a file, which every process has."""
+    return name.partition(":")[0] in HOST_KINDS
+
+
+@lru_cache(maxsize=4096)
+def _numbers(local: LocalDevices, devices: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(number for number, name in enumerate(devices) if local.is_local(name))
+
+
+def _plain(name: str) -> str:
+    """A device's name, without the number 0."""
+    return name.removesuffix(":0")
+
+
+# the local devices of the `with` blocks that this thread has entered, after the default
+_entered: contextvars.ContextVar[tuple[LocalDevices, ...]] = contextvars.ContextVar(
+    "local_devices", default=(ALL_DEVICES,)
+)
+
+
+def current_local_devices() -> LocalDevices:
+    """The devices that this thread plans."""
+    return _entered.get()[-1]
