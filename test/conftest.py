@@ -34,6 +34,25 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(core_count(), MAX_WORKERS)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--emulated-cuda",
+        choices=("forwards", "backwards", "checked"),
+        help="run the tests on 8 emulated CUDA devices, whose threads run in this order; `checked` "
+        "also checks each access to memory (see test/emulator)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Emulates CUDA before the tests ask for the default device."""
+    if mode := config.getoption("--emulated-cuda"):
+        from test.emulator import emulated_cuda
+        from tinygrad.device import Device
+
+        emulated_cuda.install(is_backwards=mode == "backwards", checked=mode == "checked")
+        Device.DEFAULT = "CUDA"
+
+
 def core_count() -> int:
     """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -1,0 +1,1 @@
+"""GPUs without a GPU: kernels and the CUDA driver on the CPU. See README.md."""

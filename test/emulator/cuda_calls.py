@@ -1,0 +1,92 @@
+"""Calls of the CUDA driver as tests write them: arrays in and out, exceptions for errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from test.emulator.emulated_cuda import take_reports
+from test.emulator.kernel_text import compile_kernel
+
+NON_BLOCKING = 1
+
+
+class CallError(RuntimeError):
+    """A call failed. The message has what the emulator says of it."""
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """The value of a call. Raises CallError."""
+    code, *values = result
+    if code.value:
+        raise CallError(f"{code.name}\n{take_reports()}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class EmulatedDevice:
+    """One device, with a stream of its own."""
+
+    def __init__(self, number: int = 0) -> None:
+        check(driver.cuInit(0))
+        self.number = number
+        self.context = check(driver.cuDevicePrimaryCtxRetain(number))
+        self.activate()
+        self.stream = self.new_stream()
+
+    def activate(self) -> None:
+        check(driver.cuCtxSetCurrent(self.context))
+
+    def reset(self) -> None:
+        """Forgets what went wrong."""
+        check(driver.cuDevicePrimaryCtxReset(self.number))
+        take_reports()
+
+    def new_stream(self) -> Any:
+        return check(driver.cuStreamCreate(NON_BLOCKING))
+
+    def load(self, source: str, name: str, *, checked: bool = False) -> Any:
+        """The kernel `name` of a text."""
+        module = check(driver.cuModuleLoadData(compile_kernel(source, checked=checked)))
+        return check(driver.cuModuleGetFunction(module, name.encode()))
+
+    def empty(self, nbytes: int) -> int:
+        self.activate()
+        return int(check(driver.cuMemAlloc(nbytes)))
+
+    def upload(self, array: np.ndarray) -> int:
+        address = self.empty(array.nbytes)
+        check(driver.cuMemcpyHtoD(address, array.ctypes.data, array.nbytes))
+        return address
+
+    def download(self, address: int, like: np.ndarray) -> np.ndarray:
+        self.activate()
+        result = np.empty_like(like)
+        check(driver.cuMemcpyDtoH(result.ctypes.data, address, result.nbytes))
+        return result
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: int | Sequence[int],
+        threads: int,
+        *arguments: int,
+        shared: int = 0,
+        stream: Any = None,
+    ) -> None:
+        """Launches a kernel, whose parameters are pointers and integers of 64 bits."""
+        blocks = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+        types = (ctypes.c_void_p,) * len(arguments)
+        where = self.stream if stream is None else stream
+        parameters = (arguments, types)
+        check(
+            driver.cuLaunchKernel(
+                kernel, *blocks, threads, 1, 1, shared, where, parameters if arguments else 0, 0
+            )
+        )
+
+    def synchronize(self) -> None:
+        check(driver.cuStreamSynchronize(self.stream))

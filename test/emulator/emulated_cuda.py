@@ -1,0 +1,88 @@
+"""Puts the emulated driver and compiler in the place of NVIDIA's, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from test.emulator import compiler
+from test.emulator.kernel_text import compile_kernel
+from tinygrad.device import CompileError
+
+
+def is_installed() -> bool:
+    """Whether CUDA is emulated in this process."""
+    return load_driver.cache_info().currsize > 0
+
+
+def install(*, devices: int = 8, is_backwards: bool = False, checked: bool = False) -> None:
+    """Makes `CUDA`, `CUDA:1` and so on emulated devices, before any of them is opened.
+
+    With `checked`, each access of a kernel is checked. Raises NoCompilerError.
+    """
+    from tinygrad.runtime.support import nvrtc
+
+    if is_installed():
+        return
+    os.environ["EMULATOR_DEVICES"] = str(devices)
+    os.environ["EMULATOR_ORDER"] = str(int(is_backwards))
+    load_driver()
+
+    def compile_cuda(source: str, architecture: str) -> bytes:
+        try:
+            return compile_kernel(source, checked=checked)
+        except compiler.KernelError as error:
+            raise CompileError(f"{error}\n{source}") from error
+
+    nvrtc.compile_cuda = compile_cuda
+
+
+@functools.cache
+def load_driver() -> ctypes.CDLL:
+    """Loads the emulated `libcuda.so.1`. The bindings then find it by that name.
+
+    Raises NoCompilerError.
+    """
+    code = compiler.build_driver()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "libcuda.so.1")
+        path.write_bytes(code)
+        return ctypes.CDLL(str(path))
+
+
+def take_reports() -> str:
+    """What the emulator had to say of kernels and calls since it was asked last."""
+    buffer = ctypes.create_string_buffer(1 << 16)
+    load_driver().emulator_take_reports(buffer, ctypes.c_size_t(len(buffer)))
+    return buffer.value.decode()
+
+
+def set_memory_limit(device: int, nbytes: int) -> None:
+    """Sets the memory of a device, for tests of what happens without."""
+    load_driver().emulator_set_memory_limit(device, ctypes.c_size_t(nbytes))
+
+
+@contextlib.contextmanager
+def order(is_backwards: bool) -> Iterator[None]:
+    """Blocks, warps, lanes and streams run forwards or backwards meanwhile."""
+    before = os.environ.get("EMULATOR_ORDER", "0") == "1"
+    load_driver().emulator_set_order(int(is_backwards))
+    try:
+        yield
+    finally:
+        load_driver().emulator_set_order(int(before))
+
+
+@contextlib.contextmanager
+def no_peers() -> Iterator[None]:
+    """No device can access the memory of another one meanwhile."""
+    load_driver().emulator_set_peers(0)
+    try:
+        yield
+    finally:
+        load_driver().emulator_set_peers(1)

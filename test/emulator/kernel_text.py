@@ -1,0 +1,116 @@
+"""The text of a kernel, CUDA or HIP, as C++.
+
+Definitions in assembly are dropped, and those of barriers and shuffles, of which each use has a
+place in the text that errors name: the headers of the emulator define the same names. All else is
+compiled as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from test.emulator import compiler
+
+WARPS = {"cuda": 32, "hip": 64}
+MAX_THREADS = 1024
+
+_KERNEL = re.compile(
+    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\(\s*(?P<bound>\d+)[^)]*\)\s*)?(?:void\s+)?"
+    r"(?P<name>\w+)\s*\("
+)
+_DYNAMIC_SHARED = re.compile(
+    r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?(?P<type>[\w\s]+?)\s*(?P<name>\w+)\s*\[\s*\]"
+)
+_ASSEMBLY = re.compile(r"\b(asm|__asm__|__asm)\b")
+_MEETING = re.compile(r"\b(block_barrier|warp_shuffle)\s*\([^()]*\)\s*\{")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    max_threads: int
+
+
+def find_kernels(source: str) -> list[Kernel]:
+    """The kernels that a text defines."""
+    return [
+        Kernel(found["name"], int(found["bound"] or MAX_THREADS))
+        for found in _KERNEL.finditer(source)
+    ]
+
+
+def definitions(source: str) -> Iterator[str]:
+    """The text cut into definitions at file scope and directives of the preprocessor."""
+    start = depth = position = 0
+    while position < len(source):
+        character = source[position]
+        if character == "#" and depth == 0 and not source[start:position].strip():
+            position = _end_of_directive(source, position)
+        elif character in "\"'":
+            position = _end_of_literal(source, position)
+            continue
+        else:
+            position += 1
+            depth += {"{": 1, "}": -1}.get(character, 0)
+            is_end = depth == 0 and character in "};"
+            if not is_end or _continues(source, position, character):
+                continue
+        yield source[start:position]
+        start = position
+    yield source[start:]
+
+
+def _continues(source: str, position: int, last: str) -> bool:
+    """Whether a `;` or a declarator follows a brace: of a struct or an initialiser."""
+    return last == "}" and re.match(r"\s*[;\w]*\s*;", source[position:]) is not None
+
+
+def _end_of_directive(source: str, position: int) -> int:
+    while (end := source.find("\n", position)) >= 0:
+        if source[end - 1] != "\\":
+            return end + 1
+        position = end + 1
+    return len(source)
+
+
+def _end_of_literal(source: str, position: int) -> int:
+    quote = source[position]
+    position += 1
+    while position < len(source) and source[position] != quote:
+        position += 2 if source[position] == "\\" else 1
+    return position + 1
+
+
+def without_own_names(source: str) -> str:
+    """The text without what the emulator defines; lines keep their numbers."""
+    return "".join(
+        "\n" * part.count("\n") if _ASSEMBLY.search(part) or _MEETING.search(part) else part
+        for part in definitions(source)
+    )
+
+
+def to_cpp(source: str, dialect: str, *, checked: bool = False) -> str:
+    """The translation unit of a kernel's text. Raises KernelError if it has no kernel."""
+    kernels = find_kernels(source)
+    if not kernels:
+        raise compiler.KernelError(f"no kernel in the text:\n{source[:1000]}")
+    text = without_own_names(source)
+    text = re.sub(r'extern\s+"C"\s+__global__', "__global__", text)
+    text = _DYNAMIC_SHARED.sub(
+        r"\g<type> *const \g<name> = (\g<type> *)emulator::dynamic_shared()", text
+    )
+    lines = [f'#include "{dialect}.h"', '#line 1 "kernel"', text]
+    if checked:
+        lines.insert(0, '#include "checked_access.h"')
+    lines += [
+        f"EMULATOR_KERNEL({kernel.name}, {kernel.max_threads}, {WARPS[dialect]}, {int(checked)});"
+        for kernel in kernels
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def compile_kernel(source: str, dialect: str = "cuda", *, checked: bool = False) -> bytes:
+    """The module of a text, for `cuModuleLoadData`. Raises KernelError, NoCompilerError."""
+    return compiler.compile_module(to_cpp(source, dialect, checked=checked), checked=checked)
