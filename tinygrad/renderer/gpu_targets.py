@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+from tinygrad.dtype import dtypes
 from tinygrad.renderer.target import Target
 
 # shared memory that a block may ask for, in KiB, by compute capability (CUDA C++ Programming
 # Guide, technical specifications); those of later ones are the last that is known
 SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 ASYNC_COPY_CAPABILITY = 80
+MAX_BLOCK_THREADS = 1024
+"""Threads of a block beyond which there are no more to gain."""
 
 
 def nvidia_target(architecture: str, units: int = 108) -> Target:
@@ -34,4 +37,29 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
         enough_items=1 << 20,
         parallel_work=1,
         has_async_copy=capability >= ASYNC_COPY_CAPABILITY,
+    )
+
+
+def opencl_target(
+    card: str,
+    *,
+    units: int = 1,
+    block_threads: int = 256,
+    shared_bytes: int = 32 << 10,
+    has_float64: bool = True,
+) -> Target:
+    """An OpenCL device; `card` names it and its driver. Its lanes do not shuffle."""
+    lacks = frozenset() if has_float64 else frozenset({dtypes.float64})
+    return Target(
+        "opencl",
+        card,
+        dtypes=frozenset(dtypes.all) - lacks,
+        vector_registers=0,
+        block_threads=min(block_threads, MAX_BLOCK_THREADS),
+        grid_items=(1 << 31) - 1,
+        shared_bytes=shared_bytes,
+        registers=255,
+        units=units,
+        enough_items=1 << 20,
+        parallel_work=1,
     )

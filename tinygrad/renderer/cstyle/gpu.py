@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from tinygrad.dtype import dtypes
 from tinygrad.renderer.cstyle.dialect import GPUDialect
 from tinygrad.renderer.cstyle.lanes import LaneWriter, StructLibrary, write_lanes
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
@@ -19,7 +20,8 @@ from tinygrad.renderer.target import PACKED_ITEMS
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-SHARED_ALIGNMENT = 16
+VALUE_DTYPE = dtypes.int64
+"""The type of each integer parameter, so that a launch need not know those of the Variables."""
 
 
 class GPUWriter(LaneWriter):
@@ -55,6 +57,9 @@ class GPURenderer(CStyleRenderer):
             # all lanes come there, so it is never part of a conditional expression
             value, lane = (unwrapped(w.names[x]) for x in u.src)
             w.declare(u, w.library.type(u.dtype), f"warp_shuffle({value}, {lane})")
+        elif u.op is Ops.DEFINE_VAR:
+            if u.dtype.itemsize != VALUE_DTYPE.itemsize:
+                w.names[u] = f"(({self.dialect.type(u.dtype)}){self.variable_name(u)})"
         elif u.op is not Ops.END or u.src[0] not in w.unopened:
             super().write(w, u)
 
@@ -98,7 +103,7 @@ class GPURenderer(CStyleRenderer):
         assert isinstance(w, GPUWriter)
         language = self.dialect
         takes = [(language.pointer, kind, x) for kind, x in declared.pointers]
-        takes += [(language.value, kind, x) for kind, x in declared.values]
+        takes += [(language.value, language.type(VALUE_DTYPE), x) for _, x in declared.values]
         parameters = [
             template.format(number=number, type=kind, name=x)
             for number, (template, kind, x) in enumerate(takes)

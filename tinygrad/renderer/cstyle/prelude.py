@@ -14,7 +14,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "preludes"
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _COMMENT = re.compile(r"//[^\n]*\n")
-_DEFINED = re.compile(r"#define (\w+)|struct (\w+) \{|typedef [^;]*?(\w+);|(\w+)\(")
+_DEFINED = re.compile(r"#define (\w+)|struct (\w+) \{|typedef .*\b(\w+);\s*$|(\w+)\(")
 
 
 @functools.cache

@@ -7,6 +7,7 @@ item and writes vectors; its `Dialect` has the names.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tinygrad.dtype import PtrDType
@@ -55,10 +56,28 @@ class CStyleRenderer(Renderer):
         for u in pointers:
             w.names[u] = f"data{u.arg}"
         for u in variables:
-            w.names[u] = self.function_name(str(u.arg[0]))
+            w.names[u] = self.variable_name(u)
         for u in linear:
             self.write(w, u)
-        return self.render_kernel(name, w, Parameters(self.dialect, linear, w.names))
+        declared = Parameters(
+            self.pointer_parameters(linear, pointers),
+            [(self.dialect.type(u.dtype), self.variable_name(u)) for u in variables],
+        )
+        return self.render_kernel(name, w, declared)
+
+    def variable_name(self, variable: UOp) -> str:
+        """The name of an integer parameter."""
+        return self.function_name(str(variable.arg[0]))
+
+    def pointer_parameters(self, linear: list[UOp], pointers: list[UOp]) -> list[tuple[str, str]]:
+        """The C type and the name of each buffer; those that are only read are const."""
+        written = {pointer_of(u.src[0]) for u in linear if u.op is Ops.STORE}
+        found = []
+        for u in pointers:
+            assert isinstance(u.dtype, PtrDType)
+            kind = self.dialect.type(memory_dtype(u.dtype.base))
+            found.append((kind if u in written else f"const {kind}", f"data{u.arg}"))
+        return found
 
     def write(self, w: CWriter, u: UOp) -> None:
         """Write one node."""
@@ -108,18 +127,12 @@ class CStyleRenderer(Renderer):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
 class Parameters:
-    """A kernel's parameters as (C type, name); pointers that are only read are const."""
+    """A kernel's parameters: the C type and the name of each buffer and each integer."""
 
-    def __init__(self, dialect: Dialect, linear: list[UOp], names: dict[UOp, str]) -> None:
-        pointers, variables = parameters(linear)
-        written = {pointer_of(u.src[0]) for u in linear if u.op is Ops.STORE}
-        self.pointers: list[tuple[str, str]] = []
-        for u in pointers:
-            assert isinstance(u.dtype, PtrDType)
-            kind = dialect.type(memory_dtype(u.dtype.base))
-            self.pointers.append((kind if u in written else f"const {kind}", names[u]))
-        self.values = [(dialect.type(u.dtype), names[u]) for u in variables]
+    pointers: list[tuple[str, str]]
+    values: list[tuple[str, str]]
 
 
 def _has_vectors(u: UOp) -> bool:
