@@ -40,6 +40,47 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
     )
 
 
+def amd_target(architecture: str, units: int = 60) -> Target:
+    """An AMD GPU of an architecture, as "gfx942" or "gfx1100", with so many compute units.
+
+    Those of the CDNA and GCN families, gfx9, have warps of 64 lanes, later ones of 32.
+    """
+    if re.fullmatch(r"gfx\d+[0-9a-f]{2}", architecture) is None:
+        raise ValueError(f"{architecture!r} is not an architecture as gfx942 or gfx1100")
+    is_gfx9 = re.fullmatch(r"gfx9[0-9a-f]{2}", architecture) is not None
+    return Target(
+        "hip",
+        architecture,
+        vector_registers=0,
+        warp=64 if is_gfx9 else 32,
+        block_threads=MAX_BLOCK_THREADS,
+        grid_items=(1 << 31) // MAX_BLOCK_THREADS,
+        shared_bytes=64 << 10,
+        registers=256,
+        units=units,
+        enough_items=1 << 20,
+        parallel_work=1,
+    )
+
+
+def apple_target(family: str = "apple7", units: int = 8) -> Target:
+    """An Apple GPU. It has no float64."""
+    return Target(
+        "metal",
+        family,
+        dtypes=frozenset(dtypes.all) - {dtypes.float64},
+        vector_registers=0,
+        warp=32,
+        block_threads=MAX_BLOCK_THREADS,
+        grid_items=(1 << 32) // MAX_BLOCK_THREADS,
+        shared_bytes=32 << 10,
+        registers=128,
+        units=units,
+        enough_items=1 << 20,
+        parallel_work=1,
+    )
+
+
 def opencl_target(
     card: str,
     *,

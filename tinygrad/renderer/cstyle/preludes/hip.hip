@@ -29,7 +29,17 @@ template <class T> __device__ inline T warp_shuffle(T value, int lane) {
 }
 
 // The remainder of a division, exact, with the sign of x.
-__device__ inline double remainder_of(double x, double y) { return __builtin_fmod(x, y); }
+__device__ inline double remainder_of(double x, double y) {
+  double rest = __builtin_fabs(x), divisor = __builtin_fabs(y);
+  if (!(rest < INFINITY) || !(divisor > 0)) return NAN;
+  while (rest >= divisor) {
+    // the multiple of the divisor by a power of two that is at most the rest and above its half
+    int exponent = __builtin_amdgcn_frexp_exp(rest) - __builtin_amdgcn_frexp_exp(divisor);
+    double multiple = __builtin_ldexp(divisor, exponent);
+    rest -= multiple <= rest ? multiple : __builtin_ldexp(divisor, exponent - 1);
+  }
+  return __builtin_copysign(rest, x);
+}
 
 #define INFINITY __builtin_inff()
 
