@@ -62,7 +62,7 @@ def test_the_default_device_can_be_set(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_unknown_device_is_an_error_that_lists_the_known_ones():
     with pytest.raises(
-        DeviceError, match=r"unknown device 'ABACUS'; known devices are CPU, .*NULL"
+        DeviceError, match=r"unknown device 'ABACUS'; known devices are .*CPU, .*NULL"
     ):
         Device["abacus"]
 
