@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy
 import pytest
 
 from test.backend.kernels import Build, buffer, sink
@@ -12,10 +14,13 @@ from tinygrad import Tensor
 from tinygrad.codegen import get_linear, get_program
 from tinygrad.codegen.lower.barriers import place_barriers
 from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.target import Target
+from tinygrad.schedule.grouping import make_plan
 from tinygrad.schedule.pipeline import lower_kernel
+from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 from tinygrad.uop.spec import LINEAR, SpecError
@@ -222,3 +227,36 @@ def test_threads_without_shuffles_exchange_through_shared_memory() -> None:
         found = program(kernel, target)
         assert found.launch.block > 1 and "block_barrier();" in found.source
         assert "= warp_shuffle(" not in found.source
+
+
+def test_a_softmax_or_norm_of_rows_is_one_kernel_where_threads_share_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(make_plan, "_has_threads", lambda *_: True)
+    x = numpy.random.default_rng(0).normal(size=(80, 96)).astype("f4")
+    y = numpy.random.default_rng(1).normal(size=(96, 96)).astype("f4")
+
+    def deviation(a: numpy.ndarray) -> numpy.ndarray:
+        return a - a.mean(1, keepdims=True)
+
+    def exponential(a: numpy.ndarray) -> numpy.ndarray:
+        return numpy.exp(a - a.max(1, keepdims=True))
+
+    product, spread = x @ y, deviation(x)
+    cases: dict[str, tuple[int, Callable[[Tensor], Tensor], numpy.ndarray]] = {
+        "softmax": (1, lambda t: t.softmax(), exponential(x) / exponential(x).sum(1)[:, None]),
+        "norm": (1, lambda t: t.layernorm(), spread / (x.var(1)[:, None] + 1e-5) ** 0.5),
+        "deviation": (1, lambda t: t.std(1), x.std(1, ddof=1)),
+        # a product is in a kernel of its own, whatever is done with its rows
+        "product": (2, lambda t: (t @ right) * (t - t.mean(1, keepdim=True)), product * spread),
+        # columns are not contiguous
+        "columns": (2, lambda t: t - t.mean(0), x - x.mean(0)),
+    }
+    right = Tensor(y).realize()
+    for name, (kernels, function, expected) in cases.items():
+        tensor = Tensor(x).realize()
+        GlobalCounters.reset()
+        with Context(SCHEDULE_CACHE=0):
+            found = function(tensor).numpy()
+        assert GlobalCounters.kernel_count == kernels, name
+        numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from tinygrad.schedule.grouping.kernel_budget import Cost, KernelBudget
+from tinygrad.schedule.grouping.row_chains import RowChain
 from tinygrad.schedule.grouping.segments import Segment, Segments, can_be_stored, points_ratio
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
 from tinygrad.schedule.grouping.storage_map import max_elements
@@ -83,6 +84,8 @@ class _Fusion:
         self.materialized: set[UOp] = {n for n in order if is_storage(n)}
         # never materialised: kernels compute them again, block by block
         self.recomputed: set[UOp] = set()
+        # nodes of kernels whose threads share rows; no other reduction is fused into these
+        self.in_rows: set[UOp] = set()
         # the fused reductions that a node is computed from: one of them, or a node that has them
         self.reduced: dict[UOp, UOp] = {}
         # the nodes that read these through padding
@@ -98,6 +101,15 @@ class _Fusion:
         for chain in chains:
             self.recomputed |= chain.inside()
             self.materialized |= chain.results
+
+    def add_rows(self, rows: Sequence[RowChain]) -> None:
+        """Let the kernel of the root of each chain compute all of it."""
+        for chain in rows:
+            self.recomputed |= chain.inside
+            self.in_rows |= {*chain.inside, chain.root}
+            if chain.root.op is not Ops.REDUCE_AXIS:
+                # else what is computed from the reduction is fused with it
+                self.materialized.add(chain.root)
 
     def materialize(self, node: UOp) -> None:
         """Materialise the value that `node` moves."""
@@ -134,7 +146,7 @@ class _Fusion:
             return
         if not sources:
             return
-        if repeats(node) or node.op in INDEXED:
+        if node in self.in_rows or repeats(node) or node.op in INDEXED:
             for x in sources:
                 self.materialize(x)
             return
@@ -331,13 +343,17 @@ def stored_base(node: UOp) -> UOp:
 
 
 def choose_materialized(
-    order: list[UOp], outputs: list[UOp], chains: Sequence[SoftmaxChain] = ()
+    order: list[UOp],
+    outputs: list[UOp],
+    chains: Sequence[SoftmaxChain] = (),
+    rows: Sequence[RowChain] = (),
 ) -> set[UOp]:
     """The nodes of a per-device graph that are materialised. `order` is topological."""
     assert not any(isinstance(n.device, Sharding) for n in outputs), "layouts are lowered first"
     fusion = _Fusion(order)
     fusion.materialized.update(outputs)
     fusion.add_chains(chains)
+    fusion.add_rows(rows)
     fusion.mark_barriers()
     # reductions that the first pass materialised are no longer fused in the second
     fusion.mark_barriers()
