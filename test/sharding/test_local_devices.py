@@ -15,7 +15,8 @@ import pytest
 from test.models.parallel import Mlp, data_parallel, tensor_parallel, training_step
 from tinygrad import Context, Mesh, P, Tensor, nn
 from tinygrad.device import DeviceError
-from tinygrad.execution.schedule import plan_cache
+from tinygrad.execution.realize import BufferCopy
+from tinygrad.execution.schedule import create_schedule, plan_cache
 from tinygrad.execution.temporaries import memory_layout
 from tinygrad.execution.trace import CommTrace
 from tinygrad.execution.wire import SimulatedWire
@@ -224,6 +225,33 @@ def test_a_plan_holds_only_what_is_local() -> None:
                     assert "NULL:3" in ends
     # an all-gather has twice as many messages on twice as many devices, not four times as many
     assert items_of(plans_of(reshards, 16, 3)) <= 2 * items_of(plans)
+
+
+def calls_and_messages(count: int) -> tuple[int, int]:
+    """The function calls of planning a step on one of `count` devices, and its messages."""
+    devices, calls = devices_of(count), 0
+
+    def called(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    with Topology.of_nodes(devices, 8), one_process(LocalDevices.of(devices[-1:])):
+        updates = [x.uop for x in data_parallel(devices, text=False)]
+        plan_cache.clear()
+        sys.setprofile(called)
+        try:
+            schedule = create_schedule(updates)
+        finally:
+            sys.setprofile(None)
+    return calls, sum(len(x.remote) for x in schedule.items if isinstance(x, BufferCopy))
+
+
+def test_planning_grows_no_faster_than_the_messages_of_a_process() -> None:
+    calls, messages = zip(*map(calls_and_messages, (64, 128, 256)), strict=True)
+    assert messages == tuple(7 * 2 * (count - 1) for count in (64, 128, 256))
+    growth = (calls[2] - calls[1]) / (calls[1] - calls[0])
+    # twice the devices add twice the messages; planning for all devices adds four times as much
+    assert growth < 2.5
 
 
 def test_the_trace_of_a_process_counts_what_its_devices_send() -> None:
