@@ -807,6 +807,70 @@ def test_aliases_are_those_of_the_function(program: Callable[[Wrap], list[Any]])
     test_captured_programs_equal_plain_ones(program)
 
 
+def gradients_of_arguments(two: bool) -> Callable[[Wrap], list[Any]]:
+    def program(wrap: Wrap) -> list[Any]:
+        weight, other, found = numbers(1, 2, 3, 4), numbers(3, 1, 2, 4), []
+        if two:
+            weight, other = (x.shard(("CPU", "CPU:1"), 0).realize() for x in (weight, other))
+        other.requires_grad = True
+
+        def steps() -> list[Any]:
+            return [
+                lambda x: (x * weight).sum().backward(),
+                lambda x: (x * x * other).sum().backward(),
+                lambda x: ((x * other).sum().backward(), x.grad * 2)[1],
+                lambda x: setattr(x, "grad", x.detach() + 1),
+            ]
+
+        def new(i: int) -> Tensor:
+            x = numbers(1, 2, i, 3)
+            x = x.shard(("CPU", "CPU:1"), 0).realize() if two else x
+            return x.requires_grad_()
+
+        for loop in ("new", "one", "without", "two"):
+            for run in map(wrap, steps()):
+                known = [new(7), new(8)]
+                for i in range(CALLS):
+                    x = new(i) if loop == "new" else known[i % 2 if loop == "two" else 0]
+                    if loop == "without":
+                        x.grad = None
+                    result = run(x)
+                    found.append(x.grad)
+                    if i % 2:
+                        found[-1] = x.grad.tolist()
+                        x.grad += 1
+                    found.append(result if result is None else result.tolist())
+        return [x.tolist() if isinstance(x, Tensor) else x for x in (*found, weight, other.grad)]
+
+    return program
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_gradients_are_left_in_the_arguments_of_each_call(two: bool) -> None:
+    test_captured_programs_equal_plain_ones(gradients_of_arguments(two))
+    weight, captures = numbers(1, 2), set()
+    step = TinyJit(lambda x: (x * x * weight).sum().backward())
+    for i in range(CALLS):
+        step(x := numbers(i, 3).requires_grad_())
+        assert x.grad.tolist() == [2 * i, 12]
+        captures.add(step.captured)
+    assert len(captures - {None}) == 1
+
+
+def test_a_gradient_of_what_no_name_leads_to_is_an_error() -> None:
+    table = numbers(1, 2, 3, 4).requires_grad_()
+    step = TinyJit(lambda x: (x * 2).sum().backward())
+    for i in range(CALLS):
+        step(table[1:3])
+        assert table.grad.tolist() == [0, 2 * i + 2, 2 * i + 2, 0]
+    table.grad = None
+    step.reset()
+    step(table[1:3])
+    table.grad = None
+    with pytest.raises(JitError, match="leaves a gradient in .* pass the tensor as an argument"):
+        step(table[1:3])
+
+
 def test_a_tensor_of_an_iterator_cannot_be_followed() -> None:
     weights = iter([numbers(i) for i in range(4)])
     step = TinyJit(lambda x: x * next(weights))

@@ -200,5 +200,5 @@ def _loaded(content: bytes) -> CapturedJit[Any]:
     result, items, inputs, draws, ranges, intermediates = pickle.loads(content)
     written = {b.base or b for item in items for b in item.written}
     memory = WrittenMemory([], written, inputs, tensors_in(result))
-    outcome = Outcome(result, [], [], set(), inputs)
+    outcome = Outcome(result, [], {}, [], set(), inputs)
     return CapturedJit(items, inputs, draws, None, outcome, memory, ranges, intermediates)

@@ -37,10 +37,12 @@ class Inputs:
     are its first element and the shape of the memory, None for all of it. `apart` are views in
     memory of their own, by the number of that, with the BUFFERs that they are views of. `fixed` are
     the Python values that the function depends on, and `objects` the arguments among them. `ranges`
-    are the bytes that the tensors of a captured call are in, by base buffer.
+    are the bytes that the tensors of a captured call are in, by base buffer. `given` are the
+    tensors of the caller, of which `tensors` may be copies. Gradients of arguments are arguments.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
+    given: list[Tensor] = field(default_factory=list)
     nodes: list[UOp] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     values: dict[str, int] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Inputs:
         """Add a tensor in memory. A view is added as the BUFFER below it."""
         node = x.uop
         self.tensors.append(x)
+        self.given.append(x)
         if is_apart(x):
             self.apart.append((len(self.nodes), view_base(whole_value(x))))
         if node.op is Ops.BUFFER and all_int(node.arg.shape):
@@ -157,9 +160,12 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """
     named = [*enumerate(args), *sorted(kwargs.items())]
     found = [(str(name), leaf) for name, x in named for leaf in leaves(x)]
+    graded = [(n, x) for n, x in found if isinstance(x, Tensor) and _has_gradient(x)]
+    found += [(f"{name}.grad", x.grad) for name, x in graded if x.grad is not None]
     _realize([x for _, x in found if isinstance(x, Tensor) and x.uop.op is not Ops.BUFFER])
     inputs = Inputs()
     inputs.fixed += (Tensor.training, Device.DEFAULT, dtypes.default_float)
+    inputs.fixed += [(name, x.requires_grad, x.grad is None) for name, x in graded]
     for name, leaf in found:
         if isinstance(leaf, Tensor):
             inputs.add_tensor(name, leaf)
@@ -205,6 +211,11 @@ def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
     if isinstance(x, dict):
         return {name: function(y) for name, y in x.items()}
     return x
+
+
+def _has_gradient(x: Tensor) -> bool:
+    """Whether a function may leave a gradient in a tensor, or find one there."""
+    return bool(x.requires_grad) or x.grad is not None
 
 
 def _is_bound(x: Any) -> bool:

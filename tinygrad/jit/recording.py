@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from tinygrad.device import Buffer
-from tinygrad.execution.capture import capturing
+from tinygrad.execution.capture import JitError, capturing
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.links import Link
 from tinygrad.jit.stored import StoredTensor, memory_of
 from tinygrad.jit.survey import Survey
 from tinygrad.storage.aliases import whole_tensor
+from tinygrad.storage.grad_mode import Leaf
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.partial_gradients import is_stored_in_parts
 from tinygrad.storage.realization import realize_all
@@ -26,6 +27,7 @@ from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard.move import find_user_line
 
 
 class Recording:
@@ -36,7 +38,10 @@ class Recording:
 
     def __init__(self, roots: Iterable[Any], arguments: Iterable[Tensor]) -> None:
         self.roots = tuple(roots)
-        self._arguments = {id(x) for x in arguments}
+        given = list(arguments)
+        self._arguments = {id(x) for x in given}
+        # arguments outlive the call
+        self._given = [(x, x.grad) for x in given]
         self.before = Survey(self.roots)
         lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
         self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
@@ -51,6 +56,8 @@ class Recording:
         self._mark = live_tensors.mark()
         self.places: list[Place] = []
         """Where the function left tensors that it created or was given, its results too."""
+        self.gradients: dict[int, Tensor | None] = {}
+        """What the function left as the gradient of arguments, by the number of the argument."""
         self._results: set[int] = set()
 
     def settle(self, result: Any) -> None:
@@ -60,9 +67,11 @@ class Recording:
         self._results = {id(x) for x in results}
         if self._created or self._arguments:
             self.places = find_places(self.before, self.roots, self._created, self._arguments)
+        self.gradients = {i: x.grad for i, (x, old) in enumerate(self._given) if x.grad is not old}
         left = self.left()
         wholes: list[TensorBase] = []
         if capturing():
+            self._check_gradients()
             _separate(left, results)
             wholes = _wholes([*results, *left])
         # a gradient that the function stored as partial sums stays that, unless it is returned
@@ -70,8 +79,9 @@ class Recording:
         realize_all([*results, *kept, *wholes])
 
     def left(self) -> list[Tensor]:
-        """The tensors in `places` that are not results."""
+        """The tensors in `places`, and `gradients`, that are not results."""
         found = [x for place in self.places for x in tensors_in(place.value)]
+        found += [x for x in self.gradients.values() if x is not None]
         return [x for x in found if id(x) not in self._results]
 
     def is_replaced(self, link: Link) -> bool:
@@ -125,9 +135,25 @@ class Recording:
             if (x := ref()) is not None
         )
 
+    def _check_gradients(self) -> None:
+        """Raise JitError if the function left a gradient in a leaf that it does not reach."""
+        reached = {id(x.grad) for x, _ in self._given}
+        reached |= {id(x) for place in self.places for x in tensors_in(place.value)}
+        for x in live_tensors.one_by_one():
+            grad = x.grad
+            if grad is None or id(grad) in reached or id(grad) not in self._created:
+                continue
+            if id(x) not in self._created and isinstance(x._requires_grad, Leaf):
+                raise JitError(
+                    f"{find_user_line()}: backward() in a captured function leaves a gradient in "
+                    f"{x!r}, to which no name in the function leads: a replay would not do so; "
+                    "pass the tensor as an argument, or set its requires_grad to False"
+                )
+
     def _written(self) -> list[Tensor]:
         """The tensors that the function wrote to without realizing them."""
         named = {id(x) for x in self.before.tensors()}
+        named |= {id(x.grad) for x in live_tensors.one_by_one() if x.grad is not None}
         before = [(x.tensor(), x.node()) for x in self.stored]
         before += [(ref(), node()) for ref, node in self._lazy]
         found: list[Tensor] = []

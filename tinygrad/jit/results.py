@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,7 @@ from tinygrad.jit.recording import Recording
 from tinygrad.jit.references import FROM_A_LIST, KnownReferences
 from tinygrad.jit.substitution import Substitution
 from tinygrad.storage.aliases import aliases_of
+from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -46,6 +47,7 @@ class Outcome(Generic[R]):
         self,
         result: R,
         places: Iterable[Place],
+        gradients: Mapping[int, Tensor | None],
         others: Iterable[Tensor],
         written: set[Buffer],
         captured: Inputs,
@@ -56,6 +58,8 @@ class Outcome(Generic[R]):
         self._written = written
         results = tensors_in(result)
         kept = {id(x): x for place in places for x in tensors_in(place.value)}
+        left = {id(x) for x in gradients.values()}
+        kept |= {id(x): x for x in gradients.values() if x is not None}
         substitution = Substitution(captured, captured)
 
         # a result may share memory with a tensor that is kept, of which it is no alias
@@ -63,7 +67,8 @@ class Outcome(Generic[R]):
 
         def is_made(x: Tensor) -> bool:
             is_filled = not kept_memory.isdisjoint(self._below(x))
-            return is_uniform(x.uop) or is_filled or substitution.changes(x.uop)
+            is_new = id(x) in left or is_uniform(x.uop) or is_filled
+            return is_new or substitution.changes(x.uop)
 
         self._templates = Templates(captured, results, kept.values(), is_made)
         self._result: R = self._templates.of(result)
@@ -74,9 +79,10 @@ class Outcome(Generic[R]):
         for place in places:
             template = self._templates.of(place.value)
             (self._filled if is_anew(template) else self._same).append((place, template))
+        self._gradients = {i: self._templates.of(x) for i, x in gradients.items()}
         self.places = [place for place, _ in self._filled]
         """The places that each call fills."""
-        self._may_stay = all(
+        self._may_stay = not gradients and all(
             not place.is_appended
             and _is_stored(place.value)
             and not substitution.changes(place.value.uop)
@@ -143,7 +149,8 @@ class Outcome(Generic[R]):
         for place, value in self._same:
             place.put(value)
         stays = self._latest is not None and self._latest.is_unused()
-        if not self._is_anew and (stays or not (self._filled or self._earlier)):
+        fills = self._filled or self._gradients or self._earlier
+        if not self._is_anew and (stays or not fills):
             return self._result
         nodes = {} if stays else {node: _in_same_memory(node) for node in self._stand_ins}
         call = CallTensors(Substitution(self._captured, inputs, nodes), inputs.tensors)
@@ -153,6 +160,11 @@ class Outcome(Generic[R]):
         self._latest = None
         for place, template in self._filled:
             place.put(call.fill(template))
+        for number, template in self._gradients.items():
+            grad = inputs.given[number].grad = call.fill(template)
+            if grad is not None:
+                # it may be the memory of another tensor
+                mark_shared(grad.uop)
         for ref in self._earlier:
             node = ref()
             if node is not None:
@@ -176,13 +188,16 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     """What a recorded call left behind; `written` is the memory that its items write."""
     results = tensors_in(result)
     kept = [x for place in recording.places for x in tensors_in(place.value)]
+    kept += [x for x in recording.gradients.values() if x is not None]
     keys, memory = {value_key(x) for x in kept}, {view_base(x.uop) for x in kept}
     apart = [x for x in results if value_key(x) not in keys and view_base(x.uop) not in memory]
     own = written - recording.known_memory(apart) - inputs.numbers.keys()
     others = recording.created([*results, *recording.left()])
     before = {id(x) for x in results if not recording.has_created(x)}
     older = {id(x) for x in results if not all(map(recording.has_created, aliases_of(x)))}
-    return Outcome(result, recording.places, others, own, inputs, before, older)
+    return Outcome(
+        result, recording.places, recording.gradients, others, own, inputs, before, older
+    )
 
 
 def _is_stored(value: Any) -> bool:

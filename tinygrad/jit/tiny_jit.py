@@ -196,6 +196,7 @@ class TinyJit(Followed, Generic[P, R]):
         outcome = outcome_of(result, recording, written, inputs)
         inputs.note_ranges()
         inputs.tensors.clear()
+        inputs.given.clear()
         results = [x for x in results if outcome.is_same(x)]
         self._written = WrittenMemory(recording.stored, written, inputs, results)
         self.captured = None

@@ -59,6 +59,7 @@ def _undone(captured: CapturedJit[Any], inputs: Inputs, roots: list[Any]) -> Ite
     memory |= {b.base or b for b in inputs.buffers}
     saved = [(b, _copy(b)) for b in memory if b.is_allocated()]
     places = _Saved(roots)
+    gradients = [x.grad for x in inputs.given]
     counters = {k: v for k, v in vars(GlobalCounters).items() if isinstance(v, (int, float))}
     try:
         with random_generator.unchanged():
@@ -67,6 +68,8 @@ def _undone(captured: CapturedJit[Any], inputs: Inputs, roots: list[Any]) -> Ite
         for buffer, content in saved:
             copy_buffer(buffer, content)
         places.restore()
+        for x, grad in zip(inputs.given, gradients, strict=True):
+            x.grad = grad
         for name, value in counters.items():
             if not name.startswith("mem_"):
                 setattr(GlobalCounters, name, value)
@@ -112,6 +115,9 @@ def _values(captured: CapturedJit[Any], result: Any, inputs: Inputs) -> dict[str
         # a replay may write a copy of what it overwrites with a result
         content = _content(Tensor(inputs.nodes[i]))
         found[f"tensor {i} of the arguments that the function writes"] = content
+    for i, x in enumerate(inputs.given):
+        if x.grad is not None:
+            found[f"the gradient of tensor {i} of the arguments"] = _content(x.grad)
     for i, x in enumerate(captured.written_tensors):
         found[f"tensor {i} of those that the function writes, {x!r},"] = _content(x)
     for place in captured.places:
