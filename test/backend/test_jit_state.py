@@ -1025,9 +1025,26 @@ def results_in_the_memory_of_inputs(wrap: Wrap) -> list[Any]:
     return [[y.tolist() for y in (*step(x), x)] for _ in range(CALLS)]
 
 
+def slices_of_lazy_tensors(wrap: Wrap) -> list[Any]:
+    found = []
+
+    def add(x: Tensor) -> None:
+        x += 1
+
+    for new, *slices in itertools.product((0, 1), (False, True), (False, True), (False, True)):
+        step = wrap(add)
+        for is_slice in (*slices, True):
+            four = Tensor.arange(4) if new else Tensor([0, 1, 2, 3])
+            x = four if is_slice else Tensor([5, 6])
+            step(x[2:4] if is_slice else x)
+            found.append(x.tolist())
+    return found
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        slices_of_lazy_tensors,
         one_tensor_twice,
         one_tensor_twice_that_is_written,
         the_second_of_two_tensors_is_written,

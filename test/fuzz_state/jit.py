@@ -40,6 +40,10 @@ class Function:
     results: str = ""
     kept: str = ""
     is_symbolic: bool = False
+    is_step: bool = False
+    # a tensor of more rows, and leaves, that are passed as arguments
+    table: str = ""
+    leaves: list[str] = field(default_factory=list)
     # the layout of its tensors, and their names; others may be in another layout
     layout: str | None = None
     members: set[str] = field(default_factory=set)
@@ -247,7 +251,7 @@ def define_a_training_step(g: Generator) -> None:
     update = f"{leaf}.assign({leaf}.detach() - {leaf}.grad)"
     lines += g.choose([[], [update], [f"{update}.realize()"], [f"{leaf}.grad.realize()"]])
     lines.append("return a")
-    function.results = "RESULT = CALL"
+    function.results, function.is_step = "RESULT = CALL", True
     g.add(f"@TinyJit\ndef {function.name}(x):\n{indented(lines)}")
     function.places.append(Place(f"{leaf}.grad", f"{leaf}.grad", ""))
     g.functions.append(function)
@@ -265,7 +269,9 @@ def argument(g: Generator, function: Function) -> str:
         bound = f"{function.kept}.bind({g.number(1, WIDTH)})"
         return f"{table}[:, :{bound}]"
     known = same_kind(g, function)
-    kind = g.number(0, 6)
+    kind = g.number(0, 7)
+    if function.shape and kind == 7:
+        return rows_of_a_table(g, function)
     if known and kind < 4:
         return str(g.choose(known))
     if known and kind == 4:
@@ -274,6 +280,16 @@ def argument(g: Generator, function: Function) -> str:
     if function.tensor_places() and function.places[0].exchange and kind == 5:
         return function.tensor_places()[0].outside
     return literal(g, function)
+
+
+def rows_of_a_table(g: Generator, function: Function) -> str:
+    """Rows of a tensor that has more, as those of a minibatch."""
+    rows, *others = function.shape
+    if not function.table:
+        given = g.tensor((rows + 2, *others), function.dtype, function.layout)
+        function.table = g.add_new(given + g.choose(["", ".realize()"]))
+    start = g.number(0, 2)
+    return f"{function.table}[{start}:{start + rows}]"
 
 
 def call_function(g: Generator, function: Function) -> None:
@@ -295,6 +311,25 @@ def call_function(g: Generator, function: Function) -> None:
 @statement("jit", 6)
 def call(g: Generator) -> None:
     call_function(g, g.choose(g.functions))
+
+
+@statement("jit", 2)
+def call_with_a_leaf(g: Generator) -> None:
+    """An argument of a training step requires a gradient."""
+    function = g.choose([x for x in g.functions if x.is_step])
+    if not function.leaves or g.maybe(0.6):
+        given = g.tensor(function.shape, function.dtype, function.layout)
+        function.leaves.append(g.add_new(f"{given}.requires_grad_()"))
+        g.pinned.add(function.leaves[-1])
+    leaf = g.choose(function.leaves)
+    if g.maybe(0.2):
+        g.add(f"{leaf}.grad = None")
+    result = g.new_name("r")
+    g.add(f"{result} = {function.name}({leaf})", is_call=True)
+    g.stale |= {name for name, owner in g.borrowed.items() if owner == function.name}
+    g.borrowed[result] = function.name
+    if g.maybe(0.7):
+        g.add(f"see({leaf}.grad.numpy())")
 
 
 @statement("jit", 4)

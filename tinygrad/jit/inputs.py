@@ -18,8 +18,8 @@ from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.storage.aliases import is_apart, whole_value
-from tinygrad.storage.realization import realize_all
+from tinygrad.storage.aliases import is_apart, whole_tensor, whole_value
+from tinygrad.storage.realization import realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -162,6 +162,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     found = [(str(name), leaf) for name, x in named for leaf in leaves(x)]
     graded = [(n, x) for n, x in found if isinstance(x, Tensor) and _has_gradient(x)]
     found += [(f"{name}.grad", x.grad) for name, x in graded if x.grad is not None]
+    _realize_wholes([x for _, x in found if isinstance(x, Tensor) and x._steps])
     _realize([x for _, x in found if isinstance(x, Tensor) and x.uop.op is not Ops.BUFFER])
     inputs = Inputs()
     inputs.fixed += (Tensor.training, Device.DEFAULT, dtypes.default_float)
@@ -178,6 +179,18 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     if len(inputs.nodes) > 1 and len(inputs.numbers) < len(inputs.buffers):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
     return inputs
+
+
+def _realize_wholes(views: list[Tensor]) -> None:
+    """Realize what views are views of, so that writes to either are seen by the other."""
+    for x in views:
+        group = x._aliases
+        if group is None or view_base(group.uop).op is Ops.BUFFER or group.leave(x):
+            continue
+        whole = whole_tensor(x)
+        if is_constant(whole.uop):
+            store_constant(whole)
+        realize_all((whole,))
 
 
 def _realize(tensors: list[Tensor]) -> None:
