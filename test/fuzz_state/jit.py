@@ -313,7 +313,7 @@ def call(g: Generator) -> None:
     call_function(g, g.choose(g.functions))
 
 
-@statement("jit", 2)
+@statement("jit", 8)
 def call_with_a_leaf(g: Generator) -> None:
     """An argument of a training step requires a gradient."""
     function = g.choose([x for x in g.functions if x.is_step])
