@@ -44,6 +44,20 @@ def test_results_have_the_symbolic_size_of_each_call() -> None:
         assert found.shape[0].unbind()[1] == n
 
 
+def test_realized_arguments_of_a_symbolic_size() -> None:
+    size, whole = Variable("size", 1, 6), numbers(*range(6))
+    step = TinyJit(lambda x: x + 1)
+    for n in SIZES:
+        argument = (whole[: size.bind(n)] * 2).realize()
+        assert step(argument).tolist() == [2 * i + 1 for i in range(n)]
+    layouts = ("CPU", ("CPU", "CPU:1"))
+    for layout in layouts:
+        table, step = Tensor([[1.0, 2.0, 3.0]] * 2).to(layout), TinyJit(lambda x: x * 2)
+        for n in (2, 3, 1, 2):
+            found = step(table[:, : size.bind(n)])
+            assert found.tolist() == [[2.0, 4.0, 6.0][:n]] * 2
+
+
 def test_every_kind_of_result_has_the_symbolic_size_of_each_call() -> None:
     size = Variable("size", 1, 6)
     whole = numbers(*range(6))

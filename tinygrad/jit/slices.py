@@ -38,7 +38,9 @@ def contiguous_slice(node: UOp) -> ContiguousSlice | None:
         steps.append(base)
         base = base.src[0]
     layout = base.device
-    if base.op is not Ops.BUFFER or node.device != layout or is_file(layout):
+    if base.op is not Ops.BUFFER or not all_int(base.arg.shape) or is_file(layout):
+        return None
+    if node.device != layout:
         return None
     if isinstance(layout, Sharding) and layout.is_partial:
         return None
