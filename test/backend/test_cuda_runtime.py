@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from test.devices import device_names, nth, only_cuda
-from tinygrad import GlobalCounters, Tensor
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
 from tinygrad.allocator import OutOfMemoryError
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
 from tinygrad.dtype import dtypes
@@ -240,3 +240,68 @@ def test_launches_of_sharded_values_run_on_each_gpu() -> None:
     GlobalCounters.reset()
     x = Tensor.arange(64).shard(device_names(2), 0).contiguous().realize()
     assert ((x + 1).sum().item(), GlobalCounters.kernel_count > 2) == (64 * 65 // 2, True)
+
+
+# ---- graphs ----
+
+
+def replay_of(step: TinyJit[Any]) -> Any:
+    """The replay that a captured function runs."""
+    native = step.captured._native
+    assert native is not None
+    return native._native
+
+
+@only_cuda
+def test_a_replay_is_a_graph_that_takes_other_inputs_and_sizes() -> None:
+    size = Variable("size", 0, 600)
+
+    @TinyJit
+    def step(x: Tensor, n: Any) -> tuple[Tensor, Tensor]:
+        return (x + 1).sum().realize(), (x[:n] * 2).contiguous().realize()
+
+    graphs = set()
+    for i, number in enumerate([600, 5, 300, 2, 600, 1, 0, 7]):
+        values = np.arange(600, dtype=np.float32) + i
+        total, doubled = step(Tensor(values).realize(), size.bind(number))
+        assert total.item() == (values + 1).sum()
+        found = Buffer.numpy(doubled.uop.buffer)[:number]
+        np.testing.assert_array_equal(found, values[:number] * 2)
+        if i >= 2:
+            graphs.add(id(replay_of(step)._executable))
+    assert replay_of(step)._reason == ""
+    assert len(graphs) == 1 and None not in graphs, "made once, then changed"
+
+
+@only_cuda
+def test_a_graph_spans_gpus_and_waits_for_eager_work(capsys: pytest.CaptureFixture[str]) -> None:
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return (x.sum(0) + x.max()).contiguous().realize()
+
+    with Context(DEBUG=1):
+        for i in range(5):
+            values = np.random.default_rng(i).integers(-9, 9, (8, 6)).astype(np.float32)
+            x = (Tensor(values).shard(device_names(2), 0) * 2).realize()
+            found = (step(x) + 1).numpy()
+            np.testing.assert_array_equal(found, values.sum(0) * 2 + values.max() * 2 + 1)
+    assert "one by one" not in capsys.readouterr().out
+
+
+@only_cuda
+def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tinygrad.runtime.support import cuda_graph
+
+    refused = (cuda_graph.driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+    monkeypatch.setattr(cuda_graph.driver, "cuGraphInstantiate", lambda *_: refused)
+    step = TinyJit(lambda x: ((x + 1).sum(0) * 2).realize())
+    with Context(DEBUG=1):
+        for i in range(4):
+            values = np.arange(12, dtype=np.float32).reshape(3, 4) + i
+            found = step(Tensor(values).realize()).numpy()
+            np.testing.assert_array_equal(found, (values + 1).sum(0) * 2)
+    printed = capsys.readouterr().out
+    assert printed.count("which run one by one: ") == 1
+    assert "CUDA_ERROR_NOT_SUPPORTED" in printed

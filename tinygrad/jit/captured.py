@@ -148,7 +148,7 @@ class CapturedJit(Generic[R]):
         result = self._outcome.of(inputs)
         if self._draws.count:
             self._draws.advance()
-        if self._native is None or DEBUG >= 2:
+        if self._native is None or DEBUG >= 2 or not self._native.accepts(inputs):
             substitution = Substitution(self._inputs, inputs)
             for item in self.jit_cache:
                 substitution.item(item).run()

@@ -1,8 +1,8 @@
 """Native replay: all launches of a capture as one native call.
 
-Input: launches, and the inputs of the capture; all devices must have their memory and kernels in
-this process. Output: `run(inputs)`. Invariant: each run sets the buffers of the inputs, and all
-integers that depend on their Variables.
+Input: launches, and the inputs of the capture; all devices must have one kind of native replay.
+Output: `run(inputs)`. Invariant: each run sets the buffers of the inputs, and all integers that
+depend on their Variables.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ SERIAL_WORK = 1 << 15
 
 
 def is_native(items: Iterable[ScheduleItem]) -> bool:
-    """Whether the memory and kernels of all devices of these items are in this process."""
+    """Whether all devices of these items have one kind of native replay."""
     items = list(items)
     if any(isinstance(item, BufferCopy) and item.remote for item in items):
         return False
     devices = {b.device for item in items for b in item.bufs}
-    return all(Device[d].replay is not None for d in devices)
+    kinds = {Device[d].replay for d in devices}
+    return len(kinds) == 1 and None not in kinds
 
 
 class NativeReplay:
@@ -43,6 +44,7 @@ class NativeReplay:
         # the native variable of each symbolic grid, by kernel and captured values
         self._grids: dict[tuple[Any, ...], tuple[ExecItem, int]] = {}
         self._keep: list[Buffer] = []
+        self._alignment = 1
         for launch in launches:
             work = sum(_work(item) for item in launch)
             records = [self._record(item) for item in launch]
@@ -53,11 +55,14 @@ class NativeReplay:
             ((destination, source),) = item.pairs
             return self._native.make_copy(destination, source)
         runner = item.lower()
+        self._alignment = max(self._alignment, runner.spec.alignment)
         return self._native.make_launch(
             runner.program(item.device),
             [item.bufs[slot] for slot in runner.spec.slots],
             [self._number(name, item.values[name]) for name in runner.variable_names],
             grid=self._grid(item),
+            shape=runner.spec.launch,
+            written=item.written,
             work=_work(item),
             max_pieces=self._max_pieces(item),
         )
@@ -94,6 +99,13 @@ class NativeReplay:
             return 1
         grid = item.lower().spec.launch.grid
         return None if isinstance(grid, UOp) else grid
+
+    def accepts(self, inputs: Inputs) -> bool:
+        """Whether the buffers of these inputs are aligned as the kernels need it."""
+        if self._alignment == 1:
+            return True
+        pairs = zip(self._slots, inputs.buffers, strict=True)
+        return not any((buffer.offset - offset) % self._alignment for (_, offset), buffer in pairs)
 
     def find_memory(self, buffers: Iterable[Buffer]) -> None:
         """Allocate buffers that were freed, for all launches."""

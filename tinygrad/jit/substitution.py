@@ -40,7 +40,9 @@ class Substitution:
             return BufferCopy(item.collective, item.number, pairs, remote)
         values = item.values | self._inputs.values
         bufs = tuple(self._buffer(b) for b in item.bufs)
-        return ExecItem(item.ast, bufs, item.device, values, item.runner)
+        # memory that the captured kernel cannot access needs another one
+        runner = item.runner if item.runner is not None and item.runner.accepts(bufs) else None
+        return ExecItem(item.ast, bufs, item.device, values, runner)
 
     def node(self, root: UOp) -> UOp:
         """A node over the call's buffers, with the sizes of the call."""

@@ -67,6 +67,11 @@ def _compile_c(source: str, is_vectorized: bool) -> bytes:
     return compile_c(source)
 
 
+def make_replay() -> Replay:
+    """A replay of kernels of any CPU devices."""
+    return Replay(worker_pool())
+
+
 def open_device(name: str) -> Compiled:
     """Opens a CPU device. CPU_LLVM selects the renderer: LLVM IR, or C."""
     return Compiled(
@@ -75,7 +80,7 @@ def open_device(name: str) -> Compiled:
         target=host_target("llvm" if CPU_LLVM else "c"),
         compiler=_compile_llvm if CPU_LLVM else _compile_c,
         runtime=CPUProgram,
-        replay=lambda: Replay(worker_pool()),
+        replay=make_replay,
         dtypes=frozenset(dtypes.all),
         shares_programs=True,
     )

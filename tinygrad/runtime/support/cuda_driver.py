@@ -41,9 +41,6 @@ RECENT_KERNELS = 8
 NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
 UNTIMED = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
 
-PROCESS = os.getpid()
-"""The process that uses the driver: this module is loaded with the first device."""
-
 
 class CudaError(DeviceError):
     """A call of the driver failed; `code` is its CUresult."""
@@ -87,6 +84,9 @@ def start_driver(name: str) -> None:
 class Gpu:
     """A logical device: the context of GPU number `ordinal`, with streams of its own."""
 
+    is_forked = False
+    """Whether this process was forked from one that used the driver."""
+
     def __init__(self, name: str, ordinal: int) -> None:
         self.name = name
         self.ordinal = ordinal
@@ -122,7 +122,7 @@ class Gpu:
 
         Raises DeviceError in a forked process, and after an error in a kernel.
         """
-        if os.getpid() != PROCESS:
+        if self.is_forked:
             raise DeviceError(
                 f"{self.name} was opened before this process was forked, and CUDA does not survive "
                 "that; start processes by multiprocessing's method 'spawn' or 'forkserver'"
@@ -134,7 +134,7 @@ class Gpu:
     @property
     def is_usable(self) -> bool:
         """Whether memory and code can be given back to the driver."""
-        return os.getpid() == PROCESS and self._error is None
+        return not self.is_forked and self._error is None
 
     def check(self, result: tuple[Any, ...]) -> Any:
         """The value of a call of the driver. Raises MemoryError or CudaError.
@@ -196,6 +196,11 @@ class Gpu:
         self.activate()
         self.check(driver.cuStreamWaitEvent(stream, other._kernels_event, 0))
 
+    def kernels_done(self) -> Any:
+        """The event after the kernels so far."""
+        self.check(driver.cuEventRecord(self._kernels_event, self.kernels))
+        return self._kernels_event
+
     def copies_done(self) -> Any:
         """The event after the copies so far."""
         self.check(driver.cuEventRecord(self._copies_event, self.copies))
@@ -214,3 +219,11 @@ class Gpu:
         self.check(driver.cuStreamSynchronize(self.copies))
         self.check(driver.cuStreamSynchronize(self.kernels))
         self._recent.clear()
+
+
+def _after_fork() -> None:
+    Gpu.is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

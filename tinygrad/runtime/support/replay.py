@@ -156,10 +156,12 @@ class Replay:
         grid: int,
         work: int = 1,
         max_pieces: int | None = None,
+        **_: object,
     ) -> Launch:
         """A launch of a kernel over [0, grid), where `grid` and `variables` number variables.
 
-        `work` is the cost relative to other launches of the same record.
+        `work` is the cost relative to other launches of the same record. What replays of other
+        devices ask for besides is ignored.
         """
         self._programs.append(program)
         limit = self._pieces if max_pieces is None else min(self._pieces, max_pieces)
