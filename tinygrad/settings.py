@@ -228,6 +228,11 @@ JIT_VERIFY = ContextVar(
 BEAM = ContextVar("BEAM", 0, NO_EFFECT)
 NOOPT = ContextVar("NOOPT", 0, "1 leaves kernels as plain loops.")
 WINO = ContextVar("WINO", 0, "1 computes 3x3 convolutions by Winograd's algorithm.")
+ALLOW_TF32 = ContextVar(
+    "ALLOW_TF32",
+    0,
+    "1 lets matrix units of GPUs round factors of float32 products to 11 significant bits.",
+)
 TRANSCENDENTAL = ContextVar("TRANSCENDENTAL", 1, NO_EFFECT)
 SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "1 splits large reductions into two kernels.")
 FUSE_OPTIM = ContextVar("FUSE_OPTIM", 0, "1 updates all parameters of an optimizer as one tensor.")

@@ -169,7 +169,9 @@ def test_barriers_are_between_conflicting_accesses_only() -> None:
     assert ops(loop, store, load, end) == "(s|l|)"
     assert ops(loop, store, end, load) == "(s)|l"
     barrier = UOp(Ops.BARRIER, dtypes.void)
-    assert ops(store, barrier, store, load) == "s|sl", "who places barriers is responsible"
+    assert ops(store, barrier, load) == "s|l"
+    ordered = memory.after(barrier)
+    assert ops(store, barrier, ordered, store, load) == "s|sl", "who places barriers is responsible"
 
 
 def test_barriers_and_shuffles_are_where_all_threads_come() -> None:

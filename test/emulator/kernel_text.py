@@ -48,6 +48,9 @@ def definitions(source: str) -> Iterator[str]:
         character = source[position]
         if character == "#" and depth == 0 and not source[start:position].strip():
             position = _end_of_directive(source, position)
+        elif source.startswith("//", position):
+            position = _end_of_directive(source, position)
+            continue
         elif character in "\"'":
             position = _end_of_literal(source, position)
             continue

@@ -36,6 +36,7 @@ LAYERS = (
         "sharding",
     },
     {"uop"},
+    {"renderer.matrix_instruction"},
     {"renderer.target"},
     {"device", "allocator", "dlpack"},
     {"renderer", "runtime"},

@@ -20,6 +20,7 @@ from dataclasses import replace
 from tinygrad.codegen.analysis.estimates import estimate
 from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.decompose.decompositions import decompose
+from tinygrad.codegen.lower.async_copies import copy_asynchronously
 from tinygrad.codegen.lower.barriers import place_barriers
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.narrow_index import narrow_indices
@@ -55,6 +56,7 @@ LOOP_PASSES: tuple[Pass[Renderer], ...] = (
     ),
     Pass("write lanes", write_lanes, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
     Pass("decompose ops", decompose, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
+    Pass("copy asynchronously", copy_asynchronously, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
     Pass("narrow indices", narrow_indices, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
 )
 """From a kernel graph to nests of loops that the target can express."""
@@ -96,9 +98,9 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
         is_vectorized=is_vectorized(linear),
         slots=tuple(int(u.arg) for u in pointers),
         outputs=accessed_slots(linear, Ops.STORE),
-        inputs=accessed_slots(linear, Ops.LOAD),
+        inputs=accessed_slots(linear, Ops.LOAD, Ops.COPY_ASYNC),
         variables=tuple(variables),
-        launch=LaunchShape(_grid(linear), _block(linear)),
+        launch=LaunchShape(_grid(linear), _block(linear), renderer.dynamic_shared_bytes(linear)),
         alignment=_alignment(linear) if renderer.target.has_threads else 1,
         estimates=estimate(kernel),
         applied=tuple(str(x) for x in _info(sink).applied),
@@ -136,7 +138,9 @@ def _alignment(linear: list[UOp]) -> int:
     """The bytes of the widest access to a buffer."""
     widest = 1
     for u in linear:
-        if u.op is Ops.LOAD or u.op is Ops.STORE:
+        if u.op is Ops.COPY_ASYNC:
+            widest = max(widest, u.arg)
+        elif u.op is Ops.LOAD or u.op is Ops.STORE:
             moved = u if u.op is Ops.LOAD else u.src[1]
             if moved.dtype.count > 1 and pointer_of(u.src[0]).op is Ops.DEFINE_GLOBAL:
                 widest = max(widest, memory_dtype(moved.dtype).itemsize)

@@ -23,7 +23,7 @@ from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.schedule.pipeline import lower_kernel
-from tinygrad.settings import DEBUG, NOOPT
+from tinygrad.settings import ALLOW_TF32, DEBUG, NOOPT
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp, sym_infer
@@ -76,7 +76,7 @@ class CompiledRunner:
 LINKED_BYTES = 48 << 10
 """An estimate of the bytes of a kernel in this process, besides its nodes and its source: mapped
 code, and what the linker and Python keep for it. Measured: 41 KiB and 5 KiB."""
-RunnerKey: TypeAlias = tuple[str, Renderer, int, UOp]
+RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int], UOp]
 
 
 def _runner_bytes(key: RunnerKey, runner: CompiledRunner) -> int:
@@ -101,7 +101,7 @@ def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRun
     opened, kind = Device[device], device.partition(":")[0]
     target = opened.target if is_aligned else replace(opened.target, vector_bytes=1)
     renderer = find_renderer(target)
-    key = (kind, renderer, NOOPT.value, ast)
+    key = (kind, renderer, (NOOPT.value, ALLOW_TF32.value), ast)
     found = _runners.get(key)
     if found is None:
         spec = get_program(lower_kernel(ast), renderer)

@@ -118,6 +118,10 @@ class Renderer:
             text = f"{text}_"
         return text
 
+    def dynamic_shared_bytes(self, linear: list[UOp]) -> int:
+        """The bytes of shared memory that the launch of a program has to give to a work item."""
+        return 0
+
     def render(self, function: str, linear: list[UOp]) -> str:
         """The source of a kernel, a function of that name."""
         raise NotImplementedError

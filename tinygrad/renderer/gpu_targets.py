@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tinygrad.dtype import dtypes
+from tinygrad.renderer.matrix_instruction import matrix_instructions
 from tinygrad.renderer.target import Target
 
 # shared memory that a block may ask for, in KiB, by compute capability (CUDA C++ Programming
@@ -37,6 +38,7 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
         enough_items=1 << 20,
         parallel_work=1,
         has_async_copy=capability >= ASYNC_COPY_CAPABILITY,
+        matrix=matrix_instructions("cuda", architecture),
     )
 
 

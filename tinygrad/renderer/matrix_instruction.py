@@ -84,8 +84,14 @@ class MatrixInstruction:
 
     @property
     def bits(self) -> DType:
-        """The dtype of the operands in shared memory and registers: integers for narrow floats."""
+        """The dtype of the operands in shared memory: integers for narrow floats."""
         return dtypes.uint16 if self.operand.itemsize == 2 else self.operand
+
+    def fragment(self, lane_map: LaneMap) -> DType:
+        """The dtype of the registers of an operand in a lane: pairs where matrices are loaded."""
+        if self.loads_matrices:
+            return dtypes.uint32.vec(lane_map.count // 2)
+        return self.bits.vec(lane_map.count)
 
 
 # ---- NVIDIA, sm_80 and later: a quad of lanes shares a row of `c` ----
@@ -145,7 +151,7 @@ MFMA_BF16_32 = _mfma(32, dtypes.bfloat16, "mfma_32x32x8_bf16")
 
 
 def _wmma(operand: DType, name: str) -> MatrixInstruction:
-    """Both halves of the warp hold all of `a` and `b`; they hold the even and the odd rows of `c`."""
+    """Both halves of the warp hold all of `a` and `b`, and every second row of `c`."""
     rows = ((1, 0), (2, 0), (4, 0), (8, 0), (0, 0))
     a = LaneMap(rows, ((0, 1), (0, 2), (0, 4), (0, 8)))
     c = LaneMap(((0, 1), (0, 2), (0, 4), (0, 8), (1, 0)), ((2, 0), (4, 0), (8, 0)))

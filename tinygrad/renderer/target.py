@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
 from tinygrad.uop.ops import UOp, sint, sym_infer
 
 PACKED_ITEMS = 256
@@ -52,6 +53,8 @@ class Target:
     """Elementary steps below which a kernel runs as one work item: a launch would cost more."""
     has_async_copy: bool = False
     """Whether threads may copy to shared memory and continue meanwhile."""
+    matrix: tuple[MatrixInstruction, ...] = ()
+    """The matrix instructions of a warp, the preferred ones first."""
 
     @property
     def has_threads(self) -> bool:

@@ -15,6 +15,7 @@ SHAPELESS = frozenset(
         *(Ops.SINK, Ops.NOOP, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.RANGE),
         *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.IF),
         *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.SHUFFLE),
+        *(Ops.MMA, Ops.LOAD_MATRIX, Ops.COPY_ASYNC, Ops.COPY_COMMIT, Ops.COPY_WAIT),
         Ops.CUSTOM,
     }
 )

@@ -217,6 +217,14 @@ KERNEL_TENSOR = Spec(
     },
 )
 
+_WARP: dict[Ops, tuple[Check, ...]] = {
+    Ops.MMA: (must.sources(3),),
+    Ops.LOAD_MATRIX: (must.sources(1), must.argument(bool)),
+    Ops.COPY_COMMIT: (must.is_void,),
+    Ops.COPY_WAIT: (must.is_void, must.argument(int)),
+}
+"""Instructions of a warp, and the order of asynchronous copies."""
+
 KERNEL = Spec(
     "kernel graph",
     {
@@ -242,7 +250,11 @@ KERNEL = Spec(
 
 SCHEDULED_KERNEL = Spec(
     "scheduled kernel graph",
-    {**KERNEL.checks, Ops.RANGE: (must.sources(1, 2), must.keeps_dtype)},
+    {
+        **KERNEL.checks,
+        Ops.RANGE: (must.sources(1, 2), must.keeps_dtype),
+        **_WARP,
+    },
 )
 
 VECTOR_KERNEL = Spec(
@@ -257,7 +269,13 @@ VECTOR_KERNEL = Spec(
 
 IMPERATIVE_KERNEL = Spec(
     "imperative kernel graph",
-    {**VECTOR_KERNEL.checks, Ops.AFTER: (), Ops.REDUCE: (must.sources(1),)},
+    {
+        **VECTOR_KERNEL.checks,
+        Ops.AFTER: (),
+        Ops.REDUCE: (must.sources(1),),
+        Ops.COPY_ASYNC: (must.is_void, must.argument(int), must.sources_are(Ops.RANGE, 2)),
+        Ops.NOOP: (must.is_void,),
+    },
 )
 
 LINEAR = Spec(
@@ -282,6 +300,8 @@ LINEAR = Spec(
         Ops.ENDIF: (),
         Ops.BARRIER: (must.is_void,),
         Ops.SHUFFLE: KERNEL.checks[Ops.SHUFFLE],
+        **_WARP,
+        Ops.COPY_ASYNC: (must.is_void, must.argument(int)),
         Ops.SPECIAL: (),
         Ops.VECTORIZE: (),
         Ops.GEP: (must.sources(1), must.argument(int, tuple)),

@@ -22,10 +22,10 @@ NO_RANGES: frozenset[UOp] = frozenset()
 
 
 def own_ranges(node: UOp) -> tuple[UOp, ...]:
-    """The loops that a REDUCE or STORE runs itself; () for any other node."""
+    """The loops that a REDUCE, STORE or COPY_ASYNC runs itself; () for any other node."""
     if node.op is Ops.REDUCE:
         return node.src[1:]
-    if node.op is Ops.STORE:
+    if node.op in {Ops.STORE, Ops.COPY_ASYNC}:
         return node.src[2:]
     return ()
 
@@ -89,7 +89,7 @@ class FreeRanges:
                 union = union | free if union else free
         if node.op is Ops.RANGE:
             return union | {node}
-        if node.op in {Ops.REDUCE, Ops.STORE}:
+        if node.op in {Ops.REDUCE, Ops.STORE, Ops.COPY_ASYNC}:
             own = own_ranges(node)
             return union.difference(own) if own else union
         return union

@@ -9,7 +9,8 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
-def accessed_slots(nodes: Iterable[UOp], op: Ops) -> tuple[int, ...]:
-    """The slots of the DEFINE_GLOBALs that LOADs or STOREs, as `op` says, access."""
-    pointers = (pointer_of(u.src[0]) for u in nodes if u.op is op)
+def accessed_slots(nodes: Iterable[UOp], *ops: Ops) -> tuple[int, ...]:
+    """The slots of the DEFINE_GLOBALs that nodes of these ops access."""
+    addresses = (u.src[u.op is Ops.COPY_ASYNC] for u in nodes if u.op in ops)
+    pointers = (pointer_of(x) for x in addresses)
     return tuple(sorted({int(p.arg) for p in pointers if p.op is Ops.DEFINE_GLOBAL}))

@@ -5,7 +5,8 @@ any two accesses to one array of which one is a store, unless one thread makes b
 barrier is placed in the innermost block that holds both accesses, right before the later one or
 the loop around it; in a loop whose steps conflict with each other, at the end of the step.
 
-A program that has BARRIERs keeps those, and gets no others: who places some is responsible.
+An array that is read or written after a BARRIER of the graph is left alone: who places barriers is
+responsible for it.
 """
 
 from __future__ import annotations
@@ -34,18 +35,26 @@ NONE: Accesses = frozenset()
 
 def place_barriers(linear: list[UOp]) -> list[UOp]:
     """The program with barriers; the same list where threads share no memory."""
-    has_threads = any(u.op is Ops.RANGE and u.arg.kind is AxisType.LOCAL for u in linear)
-    if not has_threads or any(u.op is Ops.BARRIER for u in linear):
+    if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.LOCAL for u in linear):
         return linear
-    if not any(_is_shared_access(u) for u in linear):
+    ordered = {pointer_of(u) for u in linear if u.op is Ops.AFTER and _is_ordered(u)}
+    shared = frozenset(u for u in linear if _is_shared_access(u, ordered))
+    if not shared:
         return linear
     result: list[UOp] = []
-    _place(_parse(linear), result)
+    _place(_parse(linear), shared, result)
     return result
 
 
-def _is_shared_access(u: UOp) -> bool:
-    return u.op in {Ops.LOAD, Ops.STORE} and pointer_of(u.src[0]).op is Ops.DEFINE_LOCAL
+def _is_ordered(u: UOp) -> bool:
+    return any(x.op is Ops.BARRIER for x in u.src[1:])
+
+
+def _is_shared_access(u: UOp, ordered: set[UOp]) -> bool:
+    if u.op not in {Ops.LOAD, Ops.STORE}:
+        return False
+    array = pointer_of(u.src[0])
+    return array.op is Ops.DEFINE_LOCAL and array not in ordered
 
 
 def _parse(linear: list[UOp]) -> _Loop:
@@ -62,9 +71,9 @@ def _parse(linear: list[UOp]) -> _Loop:
     return stack[0]
 
 
-def _place(loop: _Loop, result: list[UOp]) -> tuple[Accesses, Accesses, bool]:
-    """Append a loop. Returns the accesses before its first barrier, those after its last one, and
-    whether it has a barrier that every run of it passes.
+def _place(loop: _Loop, shared: Accesses, result: list[UOp]) -> tuple[Accesses, Accesses, bool]:
+    """Append a loop. Returns which of the `shared` accesses are before its first barrier, which are
+    after its last one, and whether it has a barrier that every run of it passes.
     """
     before: set[UOp] = set()
     pending: set[UOp] = set()
@@ -74,11 +83,11 @@ def _place(loop: _Loop, result: list[UOp]) -> tuple[Accesses, Accesses, bool]:
     for entity in loop.inside:
         text: list[UOp] = []
         if isinstance(entity, _Loop):
-            first, last, has_barrier = _place(entity, text)
+            first, last, has_barrier = _place(entity, shared, text)
         else:
             text.append(entity)
-            first = last = frozenset({entity}) if _is_shared_access(entity) else NONE
-            has_barrier = False
+            first = last = frozenset({entity}) if entity in shared else NONE
+            has_barrier = entity.op is Ops.BARRIER
         if _conflict(pending, first):
             result.append(UOp(Ops.BARRIER, dtypes.void))
             pending, passed = set(), True

@@ -7,7 +7,7 @@ hoisted to the outermost loop possible, so no later pass moves loop-invariant co
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.analysis.ranges import FreeRanges, own_ranges
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -29,9 +29,8 @@ class _Placement:
         self.contexts: dict[UOp, Path] = {}
         self.visiting: set[UOp] = set()
         for u in nodes:
-            if u.op is Ops.STORE:
-                for r in u.src[2:]:
-                    self.owners.setdefault(r, []).append(u)
+            for r in own_ranges(u):
+                self.owners.setdefault(r, []).append(u)
 
     def deepest(self, ranges: frozenset[UOp]) -> Path:
         """The shortest path of loops that contains all of `ranges`."""
@@ -73,7 +72,7 @@ class _Placement:
         """The loops that enclose `node`; for a store, including those that it runs."""
         if node.op is Ops.RANGE:
             return self.path(node)
-        if node.op is Ops.STORE and len(node.src) > 2:
+        if own_ranges(node):
             context, own = self.context(node), self.path(node.src[-1])
             return own if len(own) >= len(context) else context
         free = self.free[node]

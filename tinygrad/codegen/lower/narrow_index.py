@@ -12,6 +12,12 @@ from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
+_ANY_WIDTH = frozenset(
+    {
+        *(Ops.INDEX, Ops.STORE, Ops.AFTER, Ops.REDUCE, Ops.BARRIER, Ops.SINK, Ops.SHUFFLE),
+        *(Ops.COPY_ASYNC, Ops.COPY_COMMIT, Ops.COPY_WAIT, Ops.NOOP),
+    }
+)
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
@@ -43,7 +49,7 @@ def _narrowed(u: UOp, done: dict[UOp, UOp]) -> UOp:
     kind = dtypes.int32 if all(map(fits_int32, counted)) else dtypes.index
     if u.op is Ops.CAST:
         return _as(done[u.src[0]], kind if u.dtype is dtypes.index else u.dtype)
-    if u.op in {Ops.INDEX, Ops.STORE, Ops.AFTER, Ops.REDUCE, Ops.BARRIER, Ops.SINK, Ops.SHUFFLE}:
+    if u.op in _ANY_WIDTH:
         # every operand has a width of its own
         src = tuple([done[x] for x in u.src])
         return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)

@@ -83,6 +83,8 @@ class _Lanes:
         elif u.op is Ops.CONST:
             values = u.arg if isinstance(u.arg, tuple) else (u.arg,) * count
             self.lanes[u] = tuple([UOp.const(u.dtype.scalar(), x) for x in values])
+        elif u.op in {Ops.MMA, Ops.LOAD_MATRIX}:
+            self.lanes[u] = self.fragment(u)
         elif u.op is Ops.VECTORIZE:
             self.lanes[u] = tuple([self.scalar[x] for x in u.src]) * (count // len(u.src))
         else:
@@ -99,6 +101,12 @@ class _Lanes:
         else:
             src = tuple([self.scalar[x] for x in u.src])
         return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+
+    def fragment(self, u: UOp) -> tuple[UOp, ...]:
+        """The lanes of the result of an instruction of the warp, whose operands stay vectors."""
+        operands = [_vector(self.lanes[x]) if x in self.lanes else self.scalar[x] for x in u.src]
+        whole = UOp(u.op, u.dtype, tuple(operands), u.arg)
+        return tuple([whole.gep(i) for i in range(u.dtype.count)])
 
     def pointer(self, u: UOp) -> UOp:
         """A pointer; memory of vectors becomes memory of scalars."""

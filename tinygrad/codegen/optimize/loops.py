@@ -18,6 +18,7 @@ from tinygrad.codegen.optimize.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.online_softmax import tile_chain
 from tinygrad.codegen.optimize.streaming import stream_rows
+from tinygrad.codegen.optimize.threads.block_product import tile_block_product
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_elements
 from tinygrad.codegen.optimize.threads.reduction import map_groups
 from tinygrad.codegen.optimize.threads.transpose import map_transpose
@@ -44,6 +45,7 @@ STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
 """The first that applies to a nest transforms it."""
 THREAD_STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
     tile_chain,
+    tile_block_product,
     map_groups,
     map_transpose,
     map_elements,

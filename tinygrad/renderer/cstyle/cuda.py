@@ -53,7 +53,8 @@ CUDA = GPUDialect(
     pointer="{type} *__restrict__ {name}",
     value="{type} {name}",
     struct=STRUCT,
-    shared="__shared__ ",
+    shared="__shared__ __align__(16) ",
+    static_shared_bytes=48 << 10,
 )
 
 

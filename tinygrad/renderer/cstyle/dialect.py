@@ -94,7 +94,9 @@ class GPUDialect(Dialect):
     struct: str
     """A vector type: `name`, `type` of a lane, `count` of lanes and `alignment` in bytes."""
     shared: str
-    """The qualifier of shared memory."""
+    """The qualifier of shared memory, which is aligned for the widest access."""
+    static_shared_bytes: int = 1 << 30
+    """Upper bound of the shared memory that a kernel declares; beyond it, the launch gives it."""
     header: str = ""
     """Goes before everything else."""
     spaces: Mapping[AddrSpace, str] = field(default_factory=dict)

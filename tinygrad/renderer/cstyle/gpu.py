@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import PtrDType, dtypes
+from tinygrad.helpers import ceildiv
+from tinygrad.renderer.base import memory_dtype
 from tinygrad.renderer.cstyle.dialect import GPUDialect
 from tinygrad.renderer.cstyle.lanes import LaneWriter, StructLibrary, write_lanes
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
 from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.values import declare_array
+from tinygrad.renderer.cstyle.warp import WARP_WRITERS
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
 from tinygrad.renderer.target import PACKED_ITEMS
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
+SHARED_ALIGNMENT = 16
 VALUE_DTYPE = dtypes.int64
 """The type of each integer parameter, so that a launch need not know those of the Variables."""
 
@@ -28,13 +32,20 @@ class GPUWriter(LaneWriter):
     """Collects statements of a GPU kernel, and what has no text of its own."""
 
     def __init__(
-        self, linear: list[UOp], dialect: GPUDialect, write: Callable[[CWriter, UOp], None]
+        self,
+        linear: list[UOp],
+        dialect: GPUDialect,
+        write: Callable[[CWriter, UOp], None],
+        dynamic_bytes: int,
     ) -> None:
         super().__init__(linear, StructLibrary(dialect), write)
         self.declarations: list[str] = []
         # loops without a block: a thread runs them once
         self.unopened: set[UOp] = set()
         self.threads = _threads(linear)
+        # bytes of shared memory that the launch gives, and of it those of declared arrays
+        self.dynamic_bytes = dynamic_bytes
+        self.shared_bytes = 0
 
     @property
     def body(self) -> str:
@@ -47,7 +58,7 @@ class GPURenderer(CStyleRenderer):
     dialect: ClassVar[GPUDialect]
 
     def make_writer(self, linear: list[UOp]) -> CWriter:
-        return GPUWriter(linear, self.dialect, self.write)
+        return GPUWriter(linear, self.dialect, self.write, self.dynamic_shared_bytes(linear))
 
     def write(self, w: CWriter, u: UOp) -> None:
         assert isinstance(w, GPUWriter)
@@ -60,6 +71,8 @@ class GPURenderer(CStyleRenderer):
         elif u.op is Ops.DEFINE_VAR:
             if u.dtype.itemsize != VALUE_DTYPE.itemsize:
                 w.names[u] = f"(({self.dialect.type(u.dtype)}){self.variable_name(u)})"
+        elif u.op in WARP_WRITERS:
+            WARP_WRITERS[u.op](w, u)
         elif u.op is not Ops.END or u.src[0] not in w.unopened:
             super().write(w, u)
 
@@ -71,9 +84,29 @@ class GPURenderer(CStyleRenderer):
         """Shared memory, at the head of the kernel; the thread's own if it is a work item."""
         assert isinstance(w, GPUWriter)
         if w.threads:
-            w.declarations.append(declare_array(w, u, self.dialect.shared))
+            w.declarations += self.declare_shared(w, u)
         else:
             w.emit(declare_array(w, u))
+
+    def declare_shared(self, w: GPUWriter, u: UOp) -> list[str]:
+        """The declaration of an array in shared memory, which it names."""
+        if not w.dynamic_bytes:
+            return [declare_array(w, u, self.dialect.shared)]
+        assert isinstance(u.dtype, PtrDType)
+        kind = w.library.type(memory_dtype(u.dtype.base))
+        name, start = f"scratch{u.arg}", w.shared_bytes
+        w.names[u] = name
+        w.shared_bytes += _shared_bytes(u)
+        whole = f"extern {self.dialect.shared}unsigned char shared_memory[];"
+        array = f"{kind} *{name} = ({kind} *)(shared_memory + {start});"
+        return [array] if start else [whole, array]
+
+    def dynamic_shared_bytes(self, linear: list[UOp]) -> int:
+        """What static declarations may not have: all of it, if it is more than their limit."""
+        if not _threads(linear):
+            return 0
+        total = sum(_shared_bytes(u) for u in set(linear) if u.op is Ops.DEFINE_LOCAL)
+        return total if total > self.dialect.static_shared_bytes else 0
 
     def open_loop(self, w: CWriter, u: UOp) -> None:
         assert isinstance(w, GPUWriter)
@@ -116,6 +149,13 @@ class GPURenderer(CStyleRenderer):
         kernel = f"{head} {{\n{w.body}}}\n"
         known = {**read_prelude(language.prelude), **w.library.definitions}
         return f"{language.header}{used_definitions(kernel, known)}{kernel}"
+
+
+def _shared_bytes(array: UOp) -> int:
+    """The bytes of an array in shared memory, rounded up to the alignment of the next."""
+    assert isinstance(array.dtype, PtrDType)
+    size = array.dtype.size * memory_dtype(array.dtype.base).itemsize
+    return ceildiv(size, SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
 def _threads(linear: list[UOp]) -> int:

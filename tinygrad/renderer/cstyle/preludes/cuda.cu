@@ -49,3 +49,117 @@ __device__ inline bfloat16 float_to_bfloat16(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
   return result;
 }
+
+// ---- asynchronous copies from global to shared memory ----
+
+#define shared_address(p) ((unsigned int)__cvta_generic_to_shared(p))
+
+__device__ inline void copy_async_16(void *shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+    :: "r"(shared_address(shared)), "l"(global) : "memory");
+}
+
+__device__ inline void copy_async_8(void *shared, const void *global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
+    :: "r"(shared_address(shared)), "l"(global) : "memory");
+}
+
+__device__ inline void copy_async_4(void *shared, const void *global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+    :: "r"(shared_address(shared)), "l"(global) : "memory");
+}
+
+// Where it is not valid, the source is not read and zeros are written.
+__device__ inline void copy_async_16_or_zero(void *shared, const void *global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+    :: "r"(shared_address(shared)), "l"(global), "r"(valid ? 16 : 0) : "memory");
+}
+
+__device__ inline void copy_async_8_or_zero(void *shared, const void *global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+    :: "r"(shared_address(shared)), "l"(global), "r"(valid ? 8 : 0) : "memory");
+}
+
+__device__ inline void copy_async_4_or_zero(void *shared, const void *global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+    :: "r"(shared_address(shared)), "l"(global), "r"(valid ? 4 : 0) : "memory");
+}
+
+// Ends a group of copies.
+__device__ inline void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most so many groups of this thread's copies are in flight.
+template <int groups> __device__ inline void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(groups) : "memory");
+}
+
+// ---- matrix instructions; the lane maps are in renderer/matrix_instruction.py ----
+
+// 8x8 matrices of 16-bit elements: lane 8 * i + j gives the address of row j of matrix i.
+__device__ inline u32x4 load_matrix_x4(const void *row) {
+  u32x4 x;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(x.lane[0]), "=r"(x.lane[1]), "=r"(x.lane[2]), "=r"(x.lane[3])
+    : "r"(shared_address(row)) : "memory");
+  return x;
+}
+
+__device__ inline u32x4 load_matrix_x4_transposed(const void *row) {
+  u32x4 x;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(x.lane[0]), "=r"(x.lane[1]), "=r"(x.lane[2]), "=r"(x.lane[3])
+    : "r"(shared_address(row)) : "memory");
+  return x;
+}
+
+__device__ inline u32x2 load_matrix_x2(const void *row) {
+  u32x2 x;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+    : "=r"(x.lane[0]), "=r"(x.lane[1]) : "r"(shared_address(row)) : "memory");
+  return x;
+}
+
+__device__ inline u32x2 load_matrix_x2_transposed(const void *row) {
+  u32x2 x;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+    : "=r"(x.lane[0]), "=r"(x.lane[1]) : "r"(shared_address(row)) : "memory");
+  return x;
+}
+
+// c + a @ b
+__device__ inline f32x4 mma_m16n8k16_f16(u32x4 a, u32x2 b, f32x4 c) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    : "+f"(c.lane[0]), "+f"(c.lane[1]), "+f"(c.lane[2]), "+f"(c.lane[3])
+    : "r"(a.lane[0]), "r"(a.lane[1]), "r"(a.lane[2]), "r"(a.lane[3]),
+      "r"(b.lane[0]), "r"(b.lane[1]));
+  return c;
+}
+
+__device__ inline f32x4 mma_m16n8k16_bf16(u32x4 a, u32x2 b, f32x4 c) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    : "+f"(c.lane[0]), "+f"(c.lane[1]), "+f"(c.lane[2]), "+f"(c.lane[3])
+    : "r"(a.lane[0]), "r"(a.lane[1]), "r"(a.lane[2]), "r"(a.lane[3]),
+      "r"(b.lane[0]), "r"(b.lane[1]));
+  return c;
+}
+
+// To nearest, ties away from zero, with 11 significant bits.
+__device__ inline unsigned int round_to_tf32(float x) {
+  unsigned int result;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
+  return result;
+}
+
+__device__ inline f32x4 mma_m16n8k8_tf32(f32x4 a, f32x2 b, f32x4 c) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    : "+f"(c.lane[0]), "+f"(c.lane[1]), "+f"(c.lane[2]), "+f"(c.lane[3])
+    : "r"(round_to_tf32(a.lane[0])), "r"(round_to_tf32(a.lane[1])),
+      "r"(round_to_tf32(a.lane[2])), "r"(round_to_tf32(a.lane[3])),
+      "r"(round_to_tf32(b.lane[0])), "r"(round_to_tf32(b.lane[1])));
+  return c;
+}

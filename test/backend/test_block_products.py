@@ -1,0 +1,142 @@
+"""Products on GPUs: the text of their kernels, which needs no GPU, and their values, on any device.
+
+`CUDA=1 pytest` runs the values on CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from test.devices import DEVICE
+from test.gpu_programs import BF16, GPUProgram, inputs, of_one, product
+from tinygrad import Context, Tensor, dtypes
+from tinygrad.renderer import ProgramSpec
+from tinygrad.renderer.gpu_targets import nvidia_target
+
+H100 = nvidia_target("sm_90a", units=132)
+
+
+def kernel(program: GPUProgram, **changes: object) -> ProgramSpec:
+    """The only kernel of a program."""
+    (found,) = program.kernels(replace(H100, **changes))  # type: ignore[arg-type]
+    return found
+
+
+def body(found: ProgramSpec) -> str:
+    """The text of a kernel without its prelude."""
+    return found.source[found.source.index("__global__") :]
+
+
+def test_a_product_of_narrow_floats_uses_matrix_instructions_and_asynchronous_copies():
+    found = kernel(product(4096, BF16))
+    text = body(found)
+    assert text.count("mma_m16n8k16_bf16(") == 1
+    # a stage ahead of the loop for each but one, and one in the loop; two operands each
+    stages = int(found.applied[-1].split()[-2])
+    assert text.count("copy_async_16(") == 2 * (stages - 1)
+    assert text.count("copy_async_16_or_zero(") == 2
+    assert text.count("copy_async_commit()") == stages
+    assert f"copy_async_wait<{stages - 2}>" in text
+    assert text.count("block_barrier()") == 1
+    assert text.count("load_matrix_x4(") == 1
+    assert text.count("load_matrix_x2_transposed(") == 1
+    assert found.inputs == (1, 2) and found.outputs == (0,)
+    assert found.alignment == 16
+    # more shared memory than a kernel may declare
+    assert found.launch.shared > 48 << 10
+    assert "extern __shared__" in text
+    transposed = body(kernel(product(4096, BF16, transposed=True)))
+    assert transposed.count("load_matrix_x2(") == 1
+
+
+def test_float32_products_round_factors_only_on_request():
+    plain = body(kernel(product(1024)))
+    assert "mma_" not in plain and plain.count("f32x4 ") >= 2
+    assert body(kernel(product(1024, allow_tf32=True))).count("mma_m16n8k8_tf32(") == 1
+
+
+def test_a_target_without_asynchronous_copies_waits_by_barriers_alone():
+    found = kernel(product(1024, BF16), has_async_copy=False)
+    text = body(found)
+    assert "copy_async" not in text
+    assert text.count("block_barrier()") == 1
+    single = body(kernel(product(16), has_async_copy=False))
+    assert single.count("block_barrier()") == 2
+
+
+def test_a_target_without_matrix_instructions_multiplies_and_adds():
+    text = body(kernel(product(1024, BF16), matrix=()))
+    assert "mma_" not in text and "bfloat16_to_float" in text
+
+
+def test_an_epilogue_is_part_of_the_product():
+    def layer(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        return (x @ w.T + bias).relu() + x
+
+    found = kernel(of_one("layer", layer, (256, 256), (256, 256), (256,), dtype=BF16))
+    assert found.applied[-1].startswith("block ")
+    assert found.inputs == (1, 2, 3)
+
+
+def test_an_unaligned_kernel_copies_elements():
+    text = body(kernel(product(256), vector_bytes=1))
+    assert "copy_async_4" in text and "copy_async_16" not in text
+    assert "*)(data0" not in text
+
+
+def test_short_sides_are_left_to_other_strategies():
+    def vector_by_matrix() -> list[Tensor]:
+        a, b = inputs((4, 512), (512, 512))
+        return [a @ b]
+
+    found = kernel(GPUProgram("skinny", vector_by_matrix))
+    assert not any(x.startswith("block ") for x in found.applied)
+
+
+# ---- values ----
+
+PRECISION = {dtypes.float32: 2.0**-23, dtypes.bfloat16: 2.0**-8, dtypes.float16: 2.0**-11}
+CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
+    "edges": (Tensor.matmul, ((100, 72), (72, 90))),
+    "odd": (Tensor.matmul, ((37, 41), (41, 53))),
+    "transposed operands": (lambda a, b: a.T @ b.T, ((96, 64), (80, 96))),
+    "batched": (Tensor.matmul, ((3, 40, 64), (3, 64, 48))),
+    "epilogue": (
+        lambda a, b, c, d: (a @ b + c).relu() + d,
+        ((64, 96), (96, 64), (64,), (64, 64)),
+    ),
+    "convolution": (lambda x, w: x.conv2d(w, padding=1), ((2, 8, 12, 12), (16, 8, 3, 3))),
+    "windows": (lambda x, w: x.conv2d(w, stride=2), ((1, 16, 17, 19), (24, 16, 3, 2))),
+    "several axes": (lambda a, b: a.permute(1, 0, 2) @ b, ((9, 4, 40), (40, 24))),
+}
+
+
+@pytest.mark.parametrize("dtype", PRECISION, ids=lambda x: x.name)
+@pytest.mark.parametrize("name", CASES)
+def test_values(name, dtype):
+    """Against float64: an error of each factor and addition in float32, and of the result."""
+    function, shapes = CASES[name]
+    rng = np.random.default_rng(0)
+    values = [Tensor(rng.normal(size=s).astype(np.float32)).cast(dtype) for s in shapes]
+    exact = [Tensor(x.float().numpy().astype(np.float64), device="CPU") for x in values]
+    with Context(DEV="CPU"):
+        expected = function(*exact).numpy()
+        scale = function(*(x.abs() for x in exact)).abs().numpy()
+    found = function(*(x.realize() for x in values)).float().numpy()
+    depth = 96
+    bound = scale * (depth * PRECISION[dtypes.float32] + 2 * PRECISION[dtype])
+    assert np.all(np.abs(found - expected) <= bound + 1e-30), np.abs(found - expected).max()
+
+
+@pytest.mark.skipif(DEVICE == "CPU", reason="the CPU rounds no factors")
+def test_values_with_rounded_factors():
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=s).astype(np.float32) for s in ((100, 72), (72, 90)))
+    with Context(ALLOW_TF32=1):
+        found = (Tensor(a) @ Tensor(b)).numpy()
+    error = np.abs(found - a.astype(np.float64) @ b)
+    assert np.all(error <= np.abs(a) @ np.abs(b) * 2.0**-10)

@@ -1,0 +1,59 @@
+"""NVRTC compiles the kernels of representative programs for three architectures, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from test import nvrtc
+from test.gpu_programs import BF16, PROGRAMS, product
+from tinygrad import dtypes
+from tinygrad.renderer.gpu_targets import nvidia_target
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(nvrtc.why_not()), reason=nvrtc.why_not())]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda x: x.name)
+def test_kernels_compile_and_keep_their_values_in_registers(program, architecture):
+    target = nvidia_target(architecture)
+    for kernel in program.kernels(target):
+        compiled = nvrtc.compile_for(architecture, kernel.source)
+        assert compiled.registers <= target.registers
+        assert compiled.spills == 0 and compiled.stack == 0, f"{kernel.name}: {kernel.applied}"
+        # a block fits: registers are allocated to warps by 8 a thread
+        allocated = -(-compiled.registers // 8) * 8 * kernel.launch.blocks()[1]
+        assert allocated <= 1 << 16
+        assert compiled.shared + kernel.launch.shared <= target.shared_bytes
+
+
+@pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("architecture", ARCHITECTURES[:2])
+def test_products_are_matrix_instructions(architecture):
+    """Counts of instructions: the register tile times the steps of a stage, and no more."""
+    target = nvidia_target(architecture, units=132)
+    for program, step in ((product(4096, BF16), 16), (product(4096, allow_tf32=True), 8)):
+        (kernel,) = program.kernels(target)
+        rows, columns, depth = (int(x) for x in kernel.applied[-1].split(" of ")[0].split()[1::2])
+        warps = kernel.launch.block // 32
+        expected = rows // 16 * (columns // 8) * (depth // step) // warps
+        counts = nvrtc.count_instructions(nvrtc.compile_for(architecture, kernel.source))
+        assert counts["HMMA"] == expected
+        assert counts["BAR"] == 1
+        assert counts["LDGSTS"] > 0 and counts["STS"] == 0 and counts["LDL"] == counts["STL"] == 0
+        if step == 16:
+            assert counts["LDSM"] > 0
+
+
+def test_float32_products_are_fused_multiply_adds():
+    target = nvidia_target("sm_90a", units=132)
+    (kernel,) = product(4096).kernels(target)
+    assert kernel.estimates.flops == 2 * 4096**3
+    if nvrtc.disassembler() is None:
+        pytest.skip("nvdisasm is not installed")
+    counts = nvrtc.count_instructions(nvrtc.compile_for("sm_90a", kernel.source))
+    rows, columns, depth = (int(x) for x in kernel.applied[-1].split(" of ")[0].split()[1::2])
+    assert counts["FFMA"] == rows * columns * depth // kernel.launch.block
+    assert counts["FADD"] == counts["FMUL"] == 0
+    assert dtypes.float32.itemsize * counts["LDS"] < counts["FFMA"]

@@ -1,0 +1,110 @@
+"""The choice of block tiles, and loops as one axis, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tinygrad import dtypes
+from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.optimize.threads.block_tile import (
+    BlockTile,
+    ProductSize,
+    candidates,
+    choose_tile,
+    cost,
+)
+from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
+from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.renderer.matrix_instruction import CDNA, MMA_BF16, MMA_TF32, multiply_adds
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+H100 = nvidia_target("sm_90a", units=132)
+INSTRUCTIONS = (MMA_BF16, MMA_TF32, multiply_adds(dtypes.float32), CDNA[0])
+
+
+def square(size: int) -> ProductSize:
+    return ProductSize(size, size, size, 1)
+
+
+@pytest.mark.parametrize("x", INSTRUCTIONS, ids=lambda x: x.name or "multiply-adds")
+def test_candidates_fit_the_target(x):
+    for target in (H100, nvidia_target("sm_75"), replace(H100, block_threads=128)):
+        found = list(candidates(x, target))
+        assert found
+        for tile in found:
+            assert tile.threads <= target.block_threads
+            assert tile.registers <= target.registers
+            assert tile.shared_bytes <= target.shared_bytes
+            assert tile.blocks_per_unit(target) >= 1
+            # every thread copies equally many vectors of 16 bytes
+            for side in (tile.rows, tile.columns):
+                copied = side * tile.depth * x.operand.itemsize
+                assert copied % (16 * tile.threads) == 0
+
+
+def test_large_products_get_large_tiles_and_small_ones_fill_the_units():
+    large = choose_tile((MMA_BF16,), square(8192), H100)
+    small = choose_tile((MMA_BF16,), square(256), H100)
+    assert large is not None and small is not None
+    assert large.rows * large.columns >= 128 * 128
+    assert large.stages >= 3
+    # 256 x 256 outputs on 132 units
+    assert (256 // small.rows) * (256 // small.columns) >= 32
+    assert cost(large, square(8192), H100) < cost(small, square(8192), H100) / 1.5
+    without_async = choose_tile((MMA_BF16,), square(8192), replace(H100, has_async_copy=False))
+    assert without_async is not None and without_async.stages <= 2
+
+
+def test_blocks_have_the_threads_that_another_nest_has():
+    tile = choose_tile((MMA_BF16,), square(256), H100, 256)
+    assert tile is not None and tile.threads == 256
+    assert choose_tile((MMA_BF16,), square(256), H100, 96) is None
+
+
+def test_the_sizes_of_a_tile():
+    tile = BlockTile(MMA_BF16, (2, 4), (4, 8), 4, 3)
+    assert (tile.rows, tile.columns, tile.depth, tile.threads) == (128, 256, 64, 256)
+    assert tile.shared_bytes >= 3 * (128 + 256) * 64 * 2
+    # 4 x 8 sums of 4, and fragments of 4 and 2 words
+    assert tile.registers == 4 * 8 * 4 + 4 * 4 + 8 * 2 + 40
+
+
+def loops(*sizes: int) -> tuple[UOp, ...]:
+    return tuple(UOp.range(n, i, AxisType.LOOP) for i, n in enumerate(sizes))
+
+
+def value(index: UOp, number: UOp, at: int) -> int:
+    """An index expression at a value of `number`."""
+    return int(index.substitute({number: UOp.const(dtypes.index, at)}).simplify().arg)
+
+
+def test_a_flat_axis_numbers_the_steps_of_its_loops():
+    axis = FlatAxis(loops(3, 4, 5))
+    number = UOp.variable("number", 0, 59)
+    positions = axis.positions(number)
+    at = [tuple(value(positions[r], number, i) for r in axis.loops) for i in range(60)]
+    assert at == [(i, j, k) for i in range(3) for j in range(4) for k in range(5)]
+    assert (axis.max_size, axis.blocks(16), axis.divides(15), axis.divides(16)) == (
+        *(60, 4),
+        *(True, False),
+    )
+
+
+def test_the_width_of_aligned_neighbours():
+    row, column = loops(8, 24)
+    pointer = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(1 << 20), (), 0)
+    axis = FlatAxis((row, column))
+
+    def width(index: UOp, valid: UOp | None = None) -> int:
+        return contiguous_width([pointer.index(index, valid)], axis, 16, FreeRanges())
+
+    assert width(row * 32 + column) == 8  # 24 has no more
+    assert width(row * 36 + column) == 4
+    assert width(row * 32 + column + 2) == 2
+    assert width(row * 33 + column) == 1
+    assert width(row * 32 + column * 2) == 1
+    assert width(row * 32 + column, column < 20) == 1
+    assert width(row * 32 + column, row < 7) == 8

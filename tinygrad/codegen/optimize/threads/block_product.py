@@ -1,0 +1,355 @@
+"""Tile a contraction for the blocks of threads of a GPU.
+
+Before: a nest of plain loops that is one contraction. After:
+
+    for item in grid: for thread in block:
+        sums[...] = 0
+        fill the first stages of shared memory
+        for step of the reduction:
+            wait until the oldest stage is filled, by all threads
+            begin to fill the stage that the step before read
+            for k in stage:
+                a[...] = fragments of rows; b[...] = fragments of columns
+                for row in tile: for column in tile: sums[row, column] += a[row] @ b[column]
+        for row in tile: for column in tile: store(f(sums[row, column]))
+
+With one stage, a barrier before and one after the fill separate it from the reads. The edges of a
+tile past the end of an axis are masked: they are filled with zeros, and not stored.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tinygrad.codegen.analysis.affine_index import and_conditions, collect
+from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
+from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
+from tinygrad.codegen.optimize.nest import Nest, points
+from tinygrad.codegen.optimize.staging import row_major_index
+from tinygrad.codegen.optimize.threads.block_tile import (
+    GROUPED_BLOCKS,
+    BlockTile,
+    ProductSize,
+    choose_tile,
+)
+from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width, flatten
+from tinygrad.codegen.optimize.threads.fragments import (
+    lane_position,
+    load_fragment,
+    multiply,
+)
+from tinygrad.codegen.optimize.threads.shared_tile import (
+    divided,
+    mask_loads,
+    shared_tile,
+)
+from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
+from tinygrad.settings import ALLOW_TF32
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+# the shorter side of a product, below which most of a tile would be past its end
+MIN_SIDE = 8
+MIN_DEPTH = 8
+MIN_LANES = 32
+# bytes of the widest store of neighbouring sums
+STORE_BYTES = 16
+
+choose = functools.lru_cache(maxsize=4096)(choose_tile)
+
+
+def tile_block_product(nest: Nest) -> bool:
+    """Tile the nest if it is one contraction that fills blocks; returns whether it is tiled."""
+    found = find_contraction(nest)
+    product = None if found is None else _find_product(found)
+    if product is None or min(product.size.rows, product.size.columns) < MIN_SIDE:
+        return False
+    if product.size.depth < MIN_DEPTH:
+        return False
+    target = nest.renderer.target
+    instructions = product.instructions(target.matrix, target.warp)
+    tile = choose(instructions, product.size, target, nest.threads)
+    if tile is None:
+        return False
+    _BlockProduct(nest, product, tile).build()
+    return True
+
+
+@dataclass(frozen=True)
+class Product:
+    """A contraction as a batch of matrix products; `columns` is contiguous in the output."""
+
+    store: UOp
+    reduce: UOp
+    operands: tuple[UOp, UOp]
+    rows: FlatAxis
+    columns: FlatAxis
+    reduction: FlatAxis
+    batch: tuple[UOp, ...]
+
+    @property
+    def size(self) -> ProductSize:
+        """The size of the matrices, and their number."""
+        axes = self.rows, self.columns, self.reduction
+        rows, columns, depth = (x.max_size for x in axes)
+        return ProductSize(rows, columns, depth, points(frozenset(self.batch)))
+
+    def instructions(
+        self, known: tuple[MatrixInstruction, ...], warp: int
+    ) -> tuple[MatrixInstruction, ...]:
+        """What can compute the product: matrix instructions if there are, else multiply-adds."""
+        sources = {_unconverted(x).dtype for x in self.operands}
+        usable = tuple(
+            x
+            for x in known
+            if sources == {x.operand}
+            and x.accumulator is self.reduce.dtype
+            and (ALLOW_TF32 or not x.rounds_operands)
+        )
+        # lanes that exchange nothing need no warp
+        return usable or (multiply_adds(self.reduce.dtype, max(warp, MIN_LANES)),)
+
+
+def _find_product(found: Contraction) -> Product | None:
+    """The contraction as a matrix product, or None if its sizes do not allow it."""
+    if found.is_inner or found.reduce.dtype not in {dtypes.float32, dtypes.float64}:
+        return None
+    free = found.free
+    address = found.store.src[0]
+    sides = [
+        axis
+        for loops, x in zip(found.axes, found.operands, strict=True)
+        if (axis := flatten(loops, x, free)) is not None
+    ]
+    reduction = flatten(found.reduce.src[1:], found.operands[0], free)
+    if len(sides) < 2 or reduction is None:
+        return None
+    columns = 0 if contiguous_width([address], sides[0], 2, free) > 1 else 1
+    return Product(
+        found.store,
+        found.reduce,
+        (found.operands[1 - columns], found.operands[columns]),
+        sides[1 - columns],
+        sides[columns],
+        reduction,
+        tuple(found.shared),
+    )
+
+
+def _unconverted(operand: UOp) -> UOp:
+    """The operand before a conversion from a narrow float, which matrix instructions do."""
+    is_wide = operand.op is Ops.CAST and operand.dtype is dtypes.float32
+    return operand.src[0] if is_wide and operand.src[0].dtype.itemsize == 2 else operand
+
+
+class _BlockProduct:
+    """The nest of a product while a block tile is applied to it."""
+
+    def __init__(self, nest: Nest, product: Product, tile: BlockTile) -> None:
+        self.nest = nest
+        self.product = product
+        self.factory = nest.factory
+        steps = product.reduction.blocks(tile.depth)
+        stages = tile.stages if isinstance(steps, UOp) else min(tile.stages, steps)
+        self.tile = tile
+        self.stages = stages
+        self.instruction = tile.instruction
+        self.step = self.factory.new(steps, AxisType.REDUCE)
+        self.thread = self.factory.new(tile.threads, AxisType.LOCAL)
+        self.row_block, self.column_block, self.grid = self.blocks()
+        warp, self.lane = divided(self.thread, self.instruction.lanes)
+        self.warp = divided(warp, tile.warps[1])
+        free = FreeRanges()
+        lengths = tile.rows, tile.columns
+        axes = product.rows, product.columns
+        self.shared = tuple(
+            shared_tile(
+                self.as_bits(x),
+                self.instruction.bits,
+                axis,
+                product.reduction,
+                (length, tile.depth, stages),
+                self.number(),
+                free,
+            )
+            for x, axis, length in zip(product.operands, axes, lengths, strict=True)
+        )
+
+    def as_bits(self, operand: UOp) -> UOp:
+        """The operand in the dtype that shared memory holds."""
+        x = self.instruction
+        if x.operand is not x.bits:
+            return _unconverted(operand).bitcast(x.bits)
+        return operand if operand.dtype is x.operand else operand.cast(x.operand)
+
+    def blocks(self) -> tuple[UOp, UOp, list[UOp]]:
+        """The numbers of the row block and the column block, and the loops of the grid.
+
+        A few blocks along the rows run together with all along the columns.
+        """
+        rows = self.product.rows.blocks(self.tile.rows)
+        columns = self.factory.new(self.product.columns.blocks(self.tile.columns), AxisType.LOOP)
+        batch = list(self.product.batch)
+        if isinstance(rows, int) and rows % GROUPED_BLOCKS == 0:
+            group = self.factory.new(rows // GROUPED_BLOCKS, AxisType.LOOP)
+            inside = self.factory.new(GROUPED_BLOCKS, AxisType.LOOP)
+            return group * GROUPED_BLOCKS + inside, columns, [*batch, group, columns, inside]
+        row = self.factory.new(rows, AxisType.LOOP)
+        return row, columns, [*batch, row, columns]
+
+    def build(self) -> None:
+        """Replace the nest."""
+        update, sums = self.accumulate()
+        store = self.store(sums.after(update))
+        self.nest.root = UOp.sink(store)
+        self.nest.make_grid(self.grid)
+        self.nest.note(self.tile.describe())
+
+    # ---- stages of shared memory ----
+
+    def fill(self, memory: tuple[UOp, ...], step: UOp, condition: UOp | None) -> list[UOp]:
+        """The stores of one stage of both operands."""
+        stage = divided(step, self.stages)[1]
+        blocks = self.row_block, self.column_block
+        return [
+            tile.fill(x, self.thread, block, step, stage, condition, self.factory)
+            for tile, x, block in zip(self.shared, memory, blocks, strict=True)
+        ]
+
+    def staged(self) -> tuple[UOp, ...]:
+        """The shared memory of both operands, as one step of the reduction may read it."""
+        memory = tuple(x.memory for x in self.shared)
+        if self.stages == 1:
+            before = barrier(self.step, self.thread)
+            filled = self.fill(tuple(x.after(before) for x in memory), self.step, None)
+            return tuple(x.after(barrier(*filled)) for x in memory)
+        ahead = self.stages - 1
+        begun: list[UOp] = []
+        for number in range(ahead):
+            step = UOp.const(dtypes.index, number)
+            stores = self.fill(tuple(x.after(*begun) for x in memory), step, self.exists(step))
+            begun = [UOp(Ops.COPY_COMMIT, dtypes.void, tuple(stores))]
+        waited = UOp(Ops.COPY_WAIT, dtypes.void, (*begun, self.step), ahead - 1)
+        ready = barrier(waited)
+        step = self.step + ahead
+        stores = self.fill(tuple(x.after(ready) for x in memory), step, self.exists(step))
+        committed = UOp(Ops.COPY_COMMIT, dtypes.void, tuple(stores))
+        return tuple(x.after(ready, committed) for x in memory)
+
+    def exists(self, step: UOp) -> UOp | None:
+        """The condition that a step of the reduction is not past its end."""
+        condition = step < self.step.src[0]
+        return None if condition.vmin else condition
+
+    # ---- sums in registers ----
+
+    def accumulate(self) -> tuple[UOp, UOp]:
+        """The store that updates the sums, and their registers."""
+        x, tile = self.instruction, self.tile
+        memory = self.staged()
+        inner = self.factory.new(tile.steps, AxisType.TILE)
+        size = tile.repeats[0] * tile.repeats[1] * x.c.count
+        sums = self.registers(x.accumulator, size)
+        cleared = self.factory.new(size, AxisType.TILE)
+        clear = sums.after(self.thread).index(cleared).store(0, cleared)
+        fragments = [self.load(side, memory[side], inner) for side in (0, 1)]
+        tiles = [self.factory.new(n, AxisType.TILE) for n in tile.repeats]
+        a, b = (
+            f.index(r).load(dtype=x.fragment(m))
+            for f, r, m in zip(fragments, tiles, (x.a, x.b), strict=True)
+        )
+        own = (self.step, inner, *tiles)
+        current = sums.after(clear, *own).index(row_major_index(tiles) * x.c.count)
+        c = current.load(dtype=x.accumulator.vec(x.c.count))
+        return current.store(multiply(x, a, b, c), *own), sums
+
+    def load(self, side: int, memory: UOp, inner: UOp) -> UOp:
+        """The registers of the fragments of one operand, loaded in each step of `inner`."""
+        x, shared = self.instruction, self.shared[side]
+        lane_map = x.b.transposed() if side else x.a
+        height = x.n if side else x.m
+        repeats = self.tile.repeats[side]
+        number = self.factory.new(repeats, AxisType.TILE)
+        outer = (self.warp[side] * repeats + number) * height
+        stage = divided(self.step, self.stages)[1]
+        origin = outer, inner * x.k
+        value = load_fragment(shared, memory, stage, origin, self.lane, lane_map, x)
+        registers = self.registers(value.dtype, repeats)
+        stored = registers.after(inner).index(number).store(value, number)
+        return registers.after(stored)
+
+    def registers(self, dtype: DType, size: int) -> UOp:
+        """An array of registers."""
+        return UOp(Ops.DEFINE_REG, dtype.ptr(size, AddrSpace.REG), (), self.number())
+
+    def number(self) -> int:
+        """A number that no other array of the kernel has."""
+        self.factory.next += 1
+        return self.factory.next - 1
+
+    # ---- output ----
+
+    def store(self, sums: UOp) -> UOp:
+        """The store of the tile."""
+        x, tile, product = self.instruction, self.tile, self.product
+        width = self.store_width()
+        tiles = [self.factory.new(n, AxisType.TILE) for n in tile.repeats]
+        high = self.factory.new(x.c.count // width, AxisType.TILE)
+        own = [*tiles, high]
+        register: UOp = high * width
+        first = [self.position(axis, tiles, register) for axis in (0, 1)]
+        numbers = first
+        if width > 1:
+            lane = self.factory.new(width, AxisType.VECTOR)
+            own, register = [*own, lane], register + lane
+            numbers = [first[0], first[1] + lane]
+        table: dict[UOp, UOp] = product.rows.positions(numbers[0]) | product.columns.positions(
+            numbers[1]
+        )
+        element = sums.index(collect(row_major_index(tiles) * x.c.count + register))
+        held = element.load(dtype=x.accumulator)
+        address, value = product.store.src[:2]
+        value = substitute(value, {**table, product.reduce: held})
+        address = substitute(address, table)
+        condition = self.inside(first)
+        if condition is not None:
+            address = address.src[0].index(
+                address.src[1], and_conditions(condition, *address.src[2:])
+            )
+            value = mask_loads(value, condition, held)
+        return address.store(value, *self.grid, self.thread, *own)
+
+    def position(self, axis: int, tiles: list[UOp], register: UOp) -> UOp:
+        """The row or the column of the output that a register of this lane holds."""
+        x = self.instruction
+        length, side = ((self.tile.rows, x.m), (self.tile.columns, x.n))[axis]
+        block = (self.row_block, self.column_block)[axis]
+        repeat = self.warp[axis] * self.tile.repeats[axis] + tiles[axis]
+        inside = lane_position(x.c.lanes, self.lane, axis)
+        held = lane_position(x.c.registers, register, axis)
+        return collect(block * length + repeat * side + inside + held)
+
+    def store_width(self) -> int:
+        """The neighbouring sums of a lane that are neighbours in the output."""
+        product = self.product
+        itemsize = product.store.src[1].dtype.itemsize
+        widest = min(self.instruction.c.contiguous(1), STORE_BYTES // itemsize)
+        return contiguous_width([product.store.src[0]], product.columns, widest, FreeRanges())
+
+    def inside(self, first: list[UOp]) -> UOp | None:
+        """The condition that a row and a column are inside of the output."""
+        condition: UOp | None = None
+        axes = self.product.rows, self.product.columns
+        for axis, length, number in zip(
+            axes, (self.tile.rows, self.tile.columns), first, strict=True
+        ):
+            if not axis.divides(length):
+                condition = and_conditions(condition, number < axis.size)
+        return condition
+
+
+def barrier(*before: UOp) -> UOp:
+    """A barrier of the threads of the block, after some effects or inside of some loops."""
+    return UOp(Ops.BARRIER, dtypes.void, before)

@@ -1,0 +1,179 @@
+"""Choose the block tile of a product on a GPU: the options of a kernel, and their cost.
+
+In: the sizes of a product and the target. Out: a `BlockTile`, a frozen list of decisions. A block
+of threads computes a tile of the output; each of its warps computes a part, in registers, by
+repeated matrix instructions (or multiply-adds, described alike); the operands of one step of the
+reduction are staged in shared memory. Candidates that do not fit registers, shared memory or
+threads are pruned, and the others compared by a model in cycles, without a GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinygrad.helpers import ceildiv
+from tinygrad.renderer import Target
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
+
+# bytes of an aligned access, which also pad the rows of shared memory: banks of a column differ
+ACCESS_BYTES = 16
+# registers of a thread for addresses and loop counters, and of a multiprocessor
+OTHER_REGISTERS = 40
+MULTIPROCESSOR_REGISTERS = 1 << 16
+MAX_THREADS_OF_MULTIPROCESSOR = 2048
+# cycles to start a block and to store its tile, and of one step: barriers and addresses
+BLOCK_CYCLES = 1500.0
+STEP_CYCLES = 40.0
+# what a multiprocessor does in a cycle: multiply-adds, and bytes of shared memory and of the cache
+MULTIPLY_ADDS_PER_CYCLE = 128.0
+MATRIX_MULTIPLY_ADDS_PER_CYCLE = {1: 4096.0, 2: 2048.0, 4: 1024.0}
+SHARED_BYTES_PER_CYCLE = 128.0
+CACHE_BYTES_PER_CYCLE = 32.0
+# arrangements of the warps of a block along rows and columns
+WARPS = ((2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1))
+# blocks along the rows that run together, so that they share operands in the cache
+GROUPED_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class BlockTile:
+    """The decisions about a product. Rows are those of `a` and columns those of `b`."""
+
+    instruction: MatrixInstruction
+    warps: tuple[int, int]
+    """Warps of a block along rows and columns."""
+    repeats: tuple[int, int]
+    """Instructions of a warp along rows and columns: its register tile."""
+    steps: int
+    """Instructions along the reduction in one stage of shared memory."""
+    stages: int
+    """Stages of shared memory: all but one are being filled."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of the tile."""
+        return self.warps[0] * self.repeats[0] * self.instruction.m
+
+    @property
+    def columns(self) -> int:
+        """The columns of the tile."""
+        return self.warps[1] * self.repeats[1] * self.instruction.n
+
+    @property
+    def depth(self) -> int:
+        """The steps of the reduction in one stage."""
+        return self.steps * self.instruction.k
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return math.prod(self.warps) * self.instruction.lanes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block, with rows padded along the longer side."""
+        itemsize = self.instruction.operand.itemsize
+        sides = self.rows + self.columns
+        padding = ACCESS_BYTES * max(2 * self.depth, sides)
+        return self.stages * (sides * self.depth * itemsize + padding)
+
+    @property
+    def registers(self) -> int:
+        """An estimate of the 32-bit registers of a thread."""
+        x = self.instruction
+        words = x.operand.itemsize / 4
+        sums = math.prod(self.repeats) * x.c.count
+        fragments = self.repeats[0] * x.a.count + self.repeats[1] * x.b.count
+        return math.ceil(sums + fragments * words) + OTHER_REGISTERS
+
+    def blocks_per_unit(self, target: Target) -> int:
+        """The blocks that run on a multiprocessor at a time: its occupancy."""
+        return min(
+            MULTIPROCESSOR_REGISTERS // (self.registers * self.threads),
+            target.shared_bytes // self.shared_bytes,
+            MAX_THREADS_OF_MULTIPROCESSOR // self.threads,
+        )
+
+    def describe(self) -> str:
+        """The decisions as text for DEBUG=3."""
+        name = self.instruction.name or "multiply-adds"
+        return (
+            f"block {self.rows} x {self.columns} x {self.depth} of {self.threads} threads, "
+            f"{self.repeats[0]} x {self.repeats[1]} {name} a warp, {self.stages} stages"
+        )
+
+
+@dataclass(frozen=True)
+class ProductSize:
+    """The size of a batch of products; upper bounds of symbolic sizes."""
+
+    rows: int
+    columns: int
+    depth: int
+    batch: int
+
+
+def candidates(instruction: MatrixInstruction, target: Target) -> Iterator[BlockTile]:
+    """The tiles that fit the target."""
+    is_matrix = bool(instruction.name)
+    heights = (4, 2, 1) if is_matrix else (8, 4, 2)
+    widths = (8, 4, 2) if is_matrix else (2, 1)
+    stages = (4, 3, 2, 1) if target.has_async_copy else (2, 1)
+    steps = {bytes_ // instruction.operand.itemsize // instruction.k for bytes_ in (64, 128)}
+    for warps, rows, columns, deep, count in itertools.product(
+        WARPS, heights, widths, sorted(steps), stages
+    ):
+        tile = BlockTile(instruction, warps, (rows, columns), deep, count)
+        fits = tile.threads <= target.block_threads and tile.registers <= target.registers
+        if fits and tile.blocks_per_unit(target) and _is_filled_evenly(tile):
+            yield tile
+
+
+def _is_filled_evenly(tile: BlockTile) -> bool:
+    """Whether every thread copies as many elements of each operand as the others."""
+    width = ACCESS_BYTES // tile.instruction.operand.itemsize
+    return all(
+        side * tile.depth % (tile.threads * width) == 0 for side in (tile.rows, tile.columns)
+    )
+
+
+def cost(tile: BlockTile, size: ProductSize, target: Target) -> float:
+    """An estimate of the cycles of the whole product."""
+    x = tile.instruction
+    blocks = size.batch * ceildiv(size.rows, tile.rows) * ceildiv(size.columns, tile.columns)
+    resident = min(tile.blocks_per_unit(target), ceildiv(blocks, target.units))
+    rate = (
+        MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] / 2
+        if x.name
+        else MULTIPLY_ADDS_PER_CYCLE
+    )
+    products = tile.rows * tile.columns * tile.depth
+    # lanes read fragments from shared memory, a block fills it from the cache
+    fragments = tile.repeats[0] * x.a.count + tile.repeats[1] * x.b.count
+    read = tile.threads * tile.steps * fragments * x.operand.itemsize
+    filled = (tile.rows + tile.columns) * tile.depth * x.operand.itemsize
+    step = max(products / rate, read / SHARED_BYTES_PER_CYCLE, filled / CACHE_BYTES_PER_CYCLE)
+    # stages and other blocks hide latency
+    hidden = min(4, resident * max(1, tile.stages - 1))
+    overhead = BLOCK_CYCLES / resident
+    steps = ceildiv(size.depth, tile.depth)
+    return ceildiv(blocks, target.units) * (steps * (step + STEP_CYCLES * 4 / hidden) + overhead)
+
+
+def choose_tile(
+    instructions: tuple[MatrixInstruction, ...],
+    size: ProductSize,
+    target: Target,
+    threads: int | None = None,
+) -> BlockTile | None:
+    """The tile of least cost, with blocks of so many threads if given, or None if none fits."""
+    found = [
+        tile
+        for x in instructions
+        for tile in candidates(x, target)
+        if threads is None or tile.threads == threads
+    ]
+    return min(found, key=lambda tile: cost(tile, size, target), default=None)

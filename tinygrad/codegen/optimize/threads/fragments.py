@@ -1,0 +1,100 @@
+"""Fragments of matrices in the registers of a warp's lanes, and instructions on them.
+
+A fragment is a vector in each lane: its part of an operand of one `MatrixInstruction`, as the lane
+map says. It is read from a tile in shared memory, by loads that are as wide as neighbouring
+registers are neighbours in memory, or by a load of whole matrices where the target has one.
+"""
+
+from __future__ import annotations
+
+from tinygrad.codegen.analysis.affine_index import collect, index_const
+from tinygrad.codegen.optimize.threads.shared_tile import SharedTile, divided
+from tinygrad.renderer.matrix_instruction import LaneMap, MatrixInstruction, Step
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+MATRIX_ROWS = 8
+"""The rows of the matrices that a warp loads at once, each 8 elements of 16 bits."""
+
+
+def lane_position(steps: tuple[Step, ...], lane: UOp, axis: int) -> UOp:
+    """The row (axis 0) or column (axis 1) that the bits of a number add up to."""
+    total = index_const(0)
+    first = 0
+    while first < len(steps):
+        weight, last = steps[first][axis], first + 1
+        # bits whose weights double are one field
+        while last < len(steps) and weight and steps[last][axis] == weight << (last - first):
+            last += 1
+        if weight:
+            field = divided(divided(lane, 1 << first)[0], 1 << (last - first))[1]
+            total = total + field * weight
+        first = last
+    return collect(total)
+
+
+def load_fragment(
+    tile: SharedTile,
+    memory: UOp,
+    stage: UOp,
+    origin: tuple[UOp, UOp],
+    lane: UOp,
+    lane_map: LaneMap,
+    instruction: MatrixInstruction,
+) -> UOp:
+    """The fragment of the matrix at `origin`, an outer and a deep position in the tile.
+
+    The rows of the lane map are along the outer axis, its columns along the reduction.
+    """
+    if instruction.loads_matrices:
+        return _load_matrices(tile, memory, stage, origin, lane, lane_map, instruction)
+    width = lane_map.contiguous(1 if tile.along_reduction else 0)
+    base = [x + lane_position(lane_map.lanes, lane, i) for i, x in enumerate(origin)]
+    lanes: list[UOp] = []
+    for register in range(0, lane_map.count, width):
+        outer, deep = (
+            x + step for x, step in zip(base, lane_map.position(0, register), strict=True)
+        )
+        address = tile.address(memory, stage, outer, deep)
+        loaded = address.load(dtype=tile.dtype.vec(width))
+        lanes += [loaded.gep(i) for i in range(width)] if width > 1 else [loaded]
+    if width == lane_map.count:
+        return loaded
+    return UOp(Ops.VECTORIZE, tile.dtype.vec(len(lanes)), tuple(lanes))
+
+
+def _load_matrices(
+    tile: SharedTile,
+    memory: UOp,
+    stage: UOp,
+    origin: tuple[UOp, UOp],
+    lane: UOp,
+    lane_map: LaneMap,
+    instruction: MatrixInstruction,
+) -> UOp:
+    """The fragment, loaded as 8x8 matrices: lane `8 * i + j` names row j of matrix i."""
+    rows: tuple[Step, ...] = tuple(
+        (1 << i, 0) if tile.along_reduction else (0, 1 << i)
+        for i in range(MATRIX_ROWS.bit_length() - 1)
+    )
+    steps = (*rows, *lane_map.registers[1:])
+    outer, deep = (x + lane_position(steps, lane, i) for i, x in enumerate(origin))
+    address = tile.address(memory, stage, outer, deep)
+    dtype = instruction.fragment(lane_map)
+    return UOp(Ops.LOAD_MATRIX, dtype, (address,), not tile.along_reduction)
+
+
+def multiply(instruction: MatrixInstruction, a: UOp, b: UOp, c: UOp) -> UOp:
+    """The fragment `c + a @ b`."""
+    if instruction.name:
+        return UOp(Ops.MMA, c.dtype, (a, b, c), instruction)
+    lanes = []
+    registers = {instruction.a.position(0, r): r for r in range(instruction.a.count)}
+    others = {instruction.b.position(0, r): r for r in range(instruction.b.count)}
+    for register in range(instruction.c.count):
+        row, column = instruction.c.position(0, register)
+        total = c.gep(register)
+        for k in range(instruction.k):
+            total = total + a.gep(registers[row, k]) * b.gep(others[k, column])
+        lanes.append(total)
+    return UOp(Ops.VECTORIZE, c.dtype, tuple(lanes))

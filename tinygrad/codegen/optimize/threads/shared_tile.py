@@ -1,0 +1,177 @@
+"""A tile of an operand in shared memory, which the threads of a block fill together.
+
+A tile has rows along one axis of the operand and the reduction along the other; whichever is
+contiguous in global memory is contiguous in the tile. Rows are padded by one access, so that the
+same column of neighbouring rows is in different banks. There is a copy of the tile for each stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinygrad.codegen.analysis.affine_index import (
+    and_conditions,
+    collect,
+    simplify_division,
+)
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, substitute
+from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
+from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
+from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+# copies of a thread that are unrolled: the addresses of more take too many registers
+MAX_UNROLLED_COPIES = 16
+# conversions of zero, the value of a masked load, that give zero
+_KEEPS_ZERO = frozenset({Ops.CAST, Ops.BITCAST})
+
+
+def divided(number: UOp, divisor: int) -> tuple[UOp, UOp]:
+    """The quotient and the remainder of a number by a constant."""
+    number, by = collect(number), UOp.const(dtypes.index, divisor)
+    quotient, remainder = (
+        simplify_division(UOp(op, dtypes.index, (number, by))) for op in (Ops.IDIV, Ops.MOD)
+    )
+    return quotient, remainder
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """The tile of one operand. `outer` is the axis of the operand alone, cut in `length` steps."""
+
+    operand: UOp
+    dtype: DType
+    outer: FlatAxis
+    reduction: FlatAxis
+    length: int
+    depth: int
+    stages: int
+    number: int
+    along_reduction: bool
+    """Whether the reduction is contiguous."""
+    width: int
+    """Elements of one access to global memory."""
+
+    @property
+    def row_length(self) -> int:
+        """The elements of a row, without padding."""
+        return self.depth if self.along_reduction else self.length
+
+    @property
+    def row_count(self) -> int:
+        """The rows of a stage."""
+        return self.length if self.along_reduction else self.depth
+
+    @property
+    def stride(self) -> int:
+        """The elements from one row to the next."""
+        return self.row_length + ACCESS_BYTES // self.dtype.itemsize
+
+    @property
+    def memory(self) -> UOp:
+        """The shared memory of all stages."""
+        size = self.stages * self.row_count * self.stride
+        return UOp(Ops.DEFINE_LOCAL, self.dtype.ptr(size, AddrSpace.LOCAL), (), self.number)
+
+    def address(self, memory: UOp, stage: UOp, outer: UOp, deep: UOp) -> UOp:
+        """The address of an element; `memory` may be an AFTER."""
+        row, column = (outer, deep) if self.along_reduction else (deep, outer)
+        index = stage * (self.row_count * self.stride) + row * self.stride + column
+        return memory.index(collect(index))
+
+    def fill(
+        self,
+        memory: UOp,
+        thread: UOp,
+        block: UOp,
+        step: UOp,
+        stage: UOp,
+        condition: UOp | None,
+        factory: RangeFactory,
+    ) -> UOp:
+        """The store of a stage by all threads: block `block` of the outer axis, `step` of the
+        reduction. Elements past the end, or where the condition is false, are 0.
+        """
+        threads = int(thread.src[0].arg)
+        per_row = self.row_length // self.width
+        copies = self.row_count * per_row // threads
+        kind = AxisType.TILE if copies <= MAX_UNROLLED_COPIES else AxisType.LOOP
+        loop = factory.new(copies, kind)
+        row, group = divided(loop * threads + thread, per_row)
+        first = group * self.width
+        column, own = first, [loop]
+        if self.width > 1:
+            lane = factory.new(self.width, AxisType.VECTOR)
+            column, own = first + lane, [loop, lane]
+        value = self.element(block, step, row, column, first, condition)
+        outer, deep = (row, column) if self.along_reduction else (column, row)
+        return self.address(memory, stage, outer, deep).store(value, *own)
+
+    def element(
+        self, block: UOp, step: UOp, row: UOp, column: UOp, first: UOp, condition: UOp | None
+    ) -> UOp:
+        """The value at a row and a column, in an access that starts at column `first`."""
+
+        def numbers(column: UOp) -> tuple[UOp, UOp]:
+            outer, deep = (row, column) if self.along_reduction else (column, row)
+            return block * self.length + outer, step * self.depth + deep
+
+        outer, deep = numbers(column)
+        table = {**self.outer.positions(outer), **self.reduction.positions(deep)}
+        value = substitute(self.operand, table)
+        outer, deep = (collect(x) for x in numbers(first))
+        if not self.outer.divides(self.length):
+            condition = and_conditions(condition, outer < self.outer.size)
+        if not self.reduction.divides(self.depth):
+            condition = and_conditions(condition, deep < self.reduction.size)
+        return value if condition is None else masked(value, condition)
+
+
+def masked(value: UOp, condition: UOp) -> UOp:
+    """A value whose loads are masked by a condition, 0 where that is false."""
+    result = mask_loads(value, condition)
+    node = result
+    while node.op in _KEEPS_ZERO:
+        node = node.src[0]
+    if node.op is Ops.LOAD and node.src[1].op is Ops.CONST and not node.src[1].arg:
+        return result
+    return UOp(Ops.WHERE, value.dtype, (condition, result, UOp.const(value.dtype, 0)))
+
+
+def mask_loads(value: UOp, condition: UOp, keep: UOp | None = None) -> UOp:
+    """A value whose loads, except below the node `keep`, are masked by a condition."""
+    table: dict[UOp, UOp] = {}
+    for u in value.toposort(gate=lambda x: x is not keep):
+        if u.op is Ops.LOAD and u is not keep:
+            # the index may be loaded too
+            pointer, index, *valid = (x.substitute(table) for x in u.src[0].src)
+            alternative = u.src[1] if len(u.src) > 1 else UOp.const(u.dtype, 0)
+            address = pointer.index(index, and_conditions(condition, *valid))
+            table[u] = address.load(alternative.substitute(table), dtype=u.dtype)
+    return value.substitute(table)
+
+
+def shared_tile(
+    operand: UOp,
+    dtype: DType,
+    outer: FlatAxis,
+    reduction: FlatAxis,
+    size: tuple[int, int, int],
+    number: int,
+    free: FreeRanges,
+) -> SharedTile:
+    """The tile of an operand; `size` is the length, the depth and the number of stages."""
+    addresses = [u.src[0] for u in operand.toposort() if u.op is Ops.LOAD]
+    widest = ACCESS_BYTES // dtype.itemsize
+    deep, wide = (contiguous_width(addresses, axis, widest, free) for axis in (reduction, outer))
+    along = deep > wide or (deep == wide and _is_along(addresses, reduction.loops[-1], free))
+    length, depth, stages = size
+    return SharedTile(
+        operand, dtype, outer, reduction, length, depth, stages, number, along, max(deep, wide)
+    )
+
+
+def _is_along(addresses: list[UOp], loop: UOp, free: FreeRanges) -> bool:
+    """Whether every address is contiguous along a loop."""
+    return all(free.stride(x.src[1], loop) == 1 for x in addresses)
