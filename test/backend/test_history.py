@@ -562,6 +562,11 @@ def test_what_is_overwritten_has_a_gradient_of_zeros(is_realized: bool) -> None:
     assert GlobalCounters.kernel_count == 1
     (product * 2).sum().backward()
     assert (a.grad.tolist(), b.grad.tolist()) == ([6, 6, 6], [0, 0, 0])
+    b.grad = None
+    product = leaf(3) * b
+    product.unsqueeze(0).assign(a.unsqueeze(0) * 2)
+    product.sum().backward()
+    assert (a.grad.tolist(), b.grad.tolist()) == ([8, 8, 8], [0, 0, 0])
 
 
 # ---- accumulation ----

@@ -40,6 +40,7 @@ from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import BIJECTIVE
 
 MAX_DEPTH = 16
 """The undecided values above each other that keep their history."""
@@ -395,9 +396,9 @@ def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
         tensor._requires_grad = Derived.ASSIGNED
     elif state is Derived.DIFFERENTIATED:
         tensor._requires_grad = True
-    elif state and not (tensor._steps or is_leaf(tensor) or gradients_disabled()):
-        old = tensor.uop
-        if not any(old in x.src for x in (value, *value.src)):
+    elif state and not (is_leaf(tensor) or gradients_disabled()):
+        old, is_whole = tensor.uop, all(op in BIJECTIVE for op, _ in tensor._steps)
+        if is_whole and not any(old in x.src for x in (value, *value.src)):
             everywhere = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
             return everywhere.alu(Ops.WHERE, value, old)
     return value

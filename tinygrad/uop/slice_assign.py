@@ -24,7 +24,7 @@ ViewStep: TypeAlias = tuple[Ops, Any]
 argument."""
 
 _MOVED_BACK = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})
-_BIJECTIVE = _MOVED_BACK | {Ops.DETACH, Ops.BITCAST}
+BIJECTIVE = _MOVED_BACK | {Ops.DETACH, Ops.BITCAST}
 
 
 class SliceAssign(NamedTuple):
@@ -119,7 +119,7 @@ def update_view(array: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
             # the elements of both sides differ in number
             value = mask.alu(Ops.WHERE, value, apply_step(arrays[number], steps[number]))
             mask = None
-        if mask is None and op not in _BIJECTIVE:
+        if mask is None and op not in BIJECTIVE:
             mask = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
         value = _undo_step(arrays[number], steps[number], value)
         mask = None if mask is None else _undo_step(arrays[number], steps[number], mask)
