@@ -46,7 +46,7 @@ LAYERS = (
     {"tensor", "mixin"},
     {"jit"},
     {"engine", "nn", "apps", "planner"},
-    {"", "__main__"},  # `tinygrad` itself re-exports the public names
+    {"", "__main__", "device.__main__"},  # `tinygrad` itself re-exports the public names
 )
 
 # inside `schedule`, from the bottom up: lowering and the rewrites of communication come before

@@ -40,23 +40,35 @@ class CudaDevice(Compiled):
         )
         self.gpu = gpu
 
+    def describe(self) -> str:
+        target, (free, total) = self.target, self.gpu.memory()
+        return (
+            f"{self.gpu.model()}, {target.architecture}, {target.units} multiprocessors, "
+            f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
+        )
+
     def synchronize(self) -> None:
         self.gpu.synchronize()
+
+
+def device_count() -> int:
+    """The number of logical devices. Raises DeviceError without NVIDIA's driver."""
+    start_driver("CUDA")
+    return int(check(driver.cuDeviceGetCount())) * max(DEVICES_PER_GPU.value, 1)
 
 
 def open_device(name: str) -> Compiled:
     """Opens a GPU. Raises DeviceError if there is none of this number."""
     start_driver(name)
-    count = check(driver.cuDeviceGetCount(), name)
+    number, count = int(name.partition(":")[2] or 0), device_count()
     per_gpu = max(DEVICES_PER_GPU.value, 1)
-    ordinal = int(name.partition(":")[2] or 0) // per_gpu
-    if ordinal >= count:
+    if number >= count:
         each = f" of {per_gpu} devices each" if per_gpu > 1 else ""
         raise DeviceError(
-            f"there is no {name}: this machine has {count} NVIDIA GPUs{each}; "
+            f"there is no {name}: this machine has {count // per_gpu} NVIDIA GPUs{each}; "
             "DEVICES_PER_GPU maps several devices to each"
         )
-    gpu = Gpu(name, ordinal)
+    gpu = Gpu(name, number // per_gpu)
     return CudaDevice(name, gpu, _target(gpu))
 
 

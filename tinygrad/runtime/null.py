@@ -50,9 +50,16 @@ class NullProgram:
         return 0.0 if wait else None
 
 
+class NullDevice(Compiled):
+    """An open device that computes nothing."""
+
+    def describe(self) -> str:
+        return "computes nothing, for dry runs"
+
+
 def open_device(name: str) -> Compiled:
     """Opens a device with the renderer of the CPU."""
-    return Compiled(
+    return NullDevice(
         name,
         NullAllocator(name, FreeLists(0)),
         target=host_target(),

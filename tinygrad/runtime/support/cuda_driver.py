@@ -107,6 +107,11 @@ class Gpu:
         kind = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self.check(driver.cuDeviceGetAttribute(kind, self.device)))
 
+    def model(self) -> str:
+        """The name of the GPU."""
+        name = self.check(driver.cuDeviceGetName(256, self.device))
+        return str(name.split(b"\0")[0].decode())
+
     def memory(self) -> tuple[int, int]:
         """The free and all bytes of the GPU's memory."""
         self.activate()

@@ -133,12 +133,19 @@ class Compiled:
             raise DeviceError(f"{self.device} runs no kernels; move the tensor with .to('CPU')")
         return self._runtime(name, code)
 
+    def describe(self) -> str:
+        """What the device is, for people."""
+        if self._target is None:
+            return "holds data, and runs no kernels"
+        machine = self._target.architecture or f"{self._target.threads} threads"
+        return f"{machine}, kernels in {self._target.dialect}"
+
     def synchronize(self) -> None:
         """Waits for all launches to complete."""
 
 
 # The folder whose modules are the runtimes. They are above this module, which imports them by name.
-RUNTIMES = Path(__file__).parent / "runtime"
+RUNTIMES = Path(__file__).parents[1] / "runtime"
 # The package to install for a module that a runtime cannot import, where the names differ.
 PACKAGES = {
     "cuda": "cuda-bindings",
@@ -175,6 +182,20 @@ def _known_name(name: str) -> str:
     if canonical.partition(":")[0] not in _known_kinds():
         raise DeviceError(f"unknown device {name!r}; known devices are {', '.join(_known_kinds())}")
     return canonical
+
+
+def _runtime(name: str) -> Any:
+    """The module that opens a device. Raises DeviceError if a package is missing."""
+    kind = _known_name(name).partition(":")[0]
+    try:
+        return importlib.import_module(f"tinygrad.runtime.{kind.lower()}")
+    except ImportError as error:
+        if error.name is None or error.name.startswith("tinygrad"):
+            raise
+        package = PACKAGES.get(error.name.partition(".")[0], error.name.partition(".")[0])
+        raise DeviceError(
+            f"{name} needs the Python package {package}: pip install {package}"
+        ) from error
 
 
 class _Registry:
@@ -218,6 +239,14 @@ class _Registry:
                 self._open[canonical] = self._open_device(canonical)
         return self._open[canonical]
 
+    def count(self, kind: str) -> int:
+        """The number of devices of a kind that this machine has; one if there may be any number.
+
+        Raises DeviceError if this machine cannot use them.
+        """
+        counted = getattr(_runtime(kind), "device_count", None)
+        return 1 if counted is None else int(counted())
+
     def get_available_devices(self) -> list[str]:
         """The device kinds that can run kernels on this machine."""
         return [kind for kind in self.known() if self._runs_kernels(kind)]
@@ -231,17 +260,7 @@ class _Registry:
             return False
 
     def _open_device(self, name: str) -> Compiled:
-        kind = _known_name(name).partition(":")[0]
-        try:
-            module = importlib.import_module(f"tinygrad.runtime.{kind.lower()}")
-        except ImportError as error:
-            if error.name is None or error.name.startswith("tinygrad"):
-                raise
-            package = PACKAGES.get(error.name.partition(".")[0], error.name.partition(".")[0])
-            raise DeviceError(
-                f"{name} needs the Python package {package}: pip install {package}"
-            ) from error
-        device = module.open_device(name)
+        device = _runtime(name).open_device(name)
         assert isinstance(device, Compiled)
         return device
 
