@@ -117,6 +117,7 @@ def _sum(name: str, nbytes: int) -> Check:
 
 def _copies(name: str, nbytes: int) -> list[Check]:
     values = np.random.default_rng(1).integers(0, 1 << 30, nbytes // 4, np.int32)
+    x: Tensor
     x, upload = _timed(name, lambda: Tensor(values).to(name).realize())
 
     def changed() -> Tensor:
