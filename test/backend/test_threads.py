@@ -12,7 +12,9 @@ import pytest
 from test.backend.kernels import Build, buffer, sink
 from tinygrad import Tensor
 from tinygrad.codegen import get_linear, get_program
+from tinygrad.codegen.analysis.resources import Resources, estimate_resources, occupancy
 from tinygrad.codegen.lower.barriers import place_barriers
+from tinygrad.codegen.optimize.threads.search import MIN_OCCUPANCY, mappings, prune, with_mapping
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import ProgramSpec, find_renderer
@@ -262,3 +264,42 @@ def test_a_softmax_or_norm_of_rows_is_one_kernel_where_threads_share_rows(
             found = function(tensor).numpy()
         assert GlobalCounters.kernel_count == kernels, name
         numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_mappings_are_pruned_by_what_their_programs_need() -> None:
+    kernel = softmax(64, 512)
+    renderer = find_renderer(LARGE)
+    options = mappings(kernel, renderer)
+    assert len(options) > 50 and program(kernel, LARGE).applied[0] == str(options[0])
+    some = options[::15]
+    kept = prune(kernel, renderer, some)
+    assert kept and {m.option for m in kept} <= set(some)
+    assert all(MIN_OCCUPANCY <= m.occupancy <= 1 for m in kept)
+    # an option is a frozen value that a kernel can be mapped by
+    other = next(x for x in options if x.threads == 512)
+    assert program(with_mapping(kernel, other), LARGE).launch.block == 512
+    # too few registers for any; shared memory for few columns; smaller blocks
+    assert not prune(kernel, find_renderer(replace(LARGE, registers=16)), some)
+    columns = column_sum(4096, 64)
+    groups = mappings(columns, renderer)[:12]
+    small = prune(columns, find_renderer(replace(LARGE, shared_bytes=1 << 10)), groups)
+    assert 0 < len(small) < len(prune(columns, renderer, groups))
+    assert all(m.resources.shared_bytes <= 1 << 10 for m in small)
+
+
+def test_occupancy_is_limited_by_threads_registers_blocks_and_shared_memory() -> None:
+    target = nvidia_target("sm_90a")
+    assert occupancy(Resources(256, 32, 0), target) == 1
+    assert occupancy(Resources(256, 64, 0), target) == 0.5
+    assert occupancy(Resources(1024, 33, 0), target) == 0.5
+    assert occupancy(Resources(32, 32, 0), target) == 0.5
+    assert occupancy(Resources(256, 32, 100 << 10), target) == 2 * 256 / 2048
+    for needed in (Resources(2048, 8, 0), Resources(256, 256, 0), Resources(32, 32, 1 << 20)):
+        assert occupancy(needed, target) == 0
+
+
+def test_estimated_registers_are_near_those_of_the_compiler() -> None:
+    # NVRTC 13.5, sm_90a
+    for kernel, counted in ((add(1 << 22), 21), (row_sum(64, 4096), 28), (softmax(64, 1024), 32)):
+        _, linear = get_linear(kernel, find_renderer(LARGE))
+        assert 0.7 < estimate_resources(linear).registers / counted < 1.5

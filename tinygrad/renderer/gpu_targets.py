@@ -12,6 +12,11 @@ from tinygrad.renderer.target import Target
 # Guide, technical specifications); those of later ones are the last that is known
 SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 ASYNC_COPY_CAPABILITY = 80
+# threads and blocks of a multiprocessor, and KiB of its shared memory; likewise
+UNIT_THREADS = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 90: 2048, 120: 1536}
+UNIT_BLOCKS = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32}
+UNIT_SHARED_KIB = {70: 96, 75: 64, 80: 164, 86: 100, 87: 164, 89: 100, 90: 228, 120: 100}
+UNIT_REGISTERS = 1 << 16
 MAX_BLOCK_THREADS = 1024
 """Threads of a block beyond which there are no more to gain."""
 
@@ -22,7 +27,10 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
     if number is None:
         raise ValueError(f"{architecture!r} is not an architecture as sm_80 or sm_90a")
     capability = int(number[1])
-    known = max((x for x in SHARED_KIB if x <= capability), default=min(SHARED_KIB))
+
+    def known(table: dict[int, int]) -> int:
+        return table[max((x for x in table if x <= capability), default=min(table))]
+
     return Target(
         "cuda",
         architecture,
@@ -31,8 +39,12 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
         warp=32,
         block_threads=1024,
         grid_items=(1 << 31) - 1,
-        shared_bytes=SHARED_KIB[known] << 10,
+        shared_bytes=known(SHARED_KIB) << 10,
         registers=255,
+        unit_threads=known(UNIT_THREADS),
+        unit_blocks=known(UNIT_BLOCKS),
+        unit_registers=UNIT_REGISTERS,
+        unit_shared_bytes=known(UNIT_SHARED_KIB) << 10,
         units=units,
         # threads are cheap to start, and hide each other's memory latency
         enough_items=1 << 20,

@@ -47,6 +47,14 @@ class Target:
     """32-bit registers of a thread before it spills; 0 where vector registers count."""
     units: int = 1
     """Multiprocessors of a GPU."""
+    unit_threads: int = 0
+    """Threads that a multiprocessor holds at a time."""
+    unit_blocks: int = 0
+    """Blocks that it holds at a time."""
+    unit_registers: int = 0
+    """Registers that their threads share."""
+    unit_shared_bytes: int = 0
+    """Shared memory that their blocks share."""
     enough_items: int = 64
     """Work items beyond which more do not balance the load better."""
     parallel_work: int = 1 << 15

@@ -101,12 +101,14 @@ class KernelInfo:
     """The argument of a kernel's SINK: its readable name, and the options applied to it.
 
     `opts_to_apply` is None if heuristics choose the loops, () if the loops keep the order in which
-    they are written.
+    they are written. `mapping` is the option by which its nest is mapped to threads, None if
+    heuristics choose it.
     """
 
     name: str = "kernel"
     applied: tuple[Any, ...] = ()
     opts_to_apply: tuple[()] | None = None
+    mapping: Any = None
 
 
 @dataclass(frozen=True)

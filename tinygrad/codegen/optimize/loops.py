@@ -67,6 +67,7 @@ def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
     groups = join_statistics(group_stores(sink))
     for group in groups:
         nest = Nest(UOp.sink(*group), renderer, factory)
+        nest.mapping = info.mapping
         if len(groups) > 1 and renderer.target.has_threads:
             nest.threads = min(BLOCK_THREADS, renderer.target.block_threads)
         next(apply for apply in strategies if apply(nest))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
 from tinygrad.codegen.optimize.split import Fit, replace_axis, split_axis
@@ -18,12 +19,13 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 MIN_ITEMS_PER_THREAD = 4
+T = TypeVar("T")
 
 
 class Nest:
     """A loop nest under transformation; `root` is its current SINK, `scratch` the number of its
     first scratch array, `threads` the number that its blocks must have, if another nest of the
-    kernel has blocks.
+    kernel has blocks. `mapping` is the option to map it to threads by, if heuristics do not choose.
     """
 
     def __init__(self, root: UOp, renderer: Renderer, factory: RangeFactory) -> None:
@@ -33,11 +35,20 @@ class Nest:
         self.applied: list[str] = []
         self.scratch = 0
         self.threads: int | None = None
+        self.mapping: Any = None
 
     @property
     def stores(self) -> tuple[UOp, ...]:
         """The STOREs of the nest."""
         return self.root.src
+
+    def choose(self, options: Sequence[T]) -> T | None:
+        """The option to map the nest by: the first, or that which was asked for if it is one of
+        these; None for another mapping.
+        """
+        if self.mapping is None:
+            return options[0] if options else None
+        return self.mapping if self.mapping in options else None
 
     def note(self, text: str) -> None:
         """Record a transformation."""

@@ -8,7 +8,7 @@ compute neighbouring outputs along the loop that is contiguous in memory, each s
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.codegen.optimize.nest import Nest
@@ -42,8 +42,25 @@ class Elements:
 def map_elements(nest: Nest) -> bool:
     """Map any nest, one output or a few to a thread."""
     order_loops(nest)
-    apply_elements(nest, choose_elements(nest))
+    option = nest.choose(element_options(nest))
+    assert option is not None, "the mapping that was asked for is one of those of its nest"
+    apply_elements(nest, option)
     return True
+
+
+def element_options(nest: Nest) -> list[Elements]:
+    """The mappings that a nest can have, that of the heuristic first."""
+    best = choose_elements(nest)
+    shared = independent_loops(nest)
+    widest = best_lanes(nest, shared[-1]) if shared else 1
+    limit = nest.renderer.target.block_threads
+    options = {best: None}
+    for threads in (64, 128, 256, 512) if nest.threads is None else (nest.threads,):
+        for lanes in (x for x in (1, 2, 4, 8, 16) if x <= widest):
+            for each in (1, 2, 4):
+                if shared and threads <= limit:
+                    options[replace(best, threads=threads, lanes=lanes, each=each)] = None
+    return list(options)
 
 
 def order_loops(nest: Nest) -> None:

@@ -12,7 +12,7 @@ as far apart as there are groups in a block, and neighbouring threads read neigh
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
 from tinygrad.codegen.optimize.nest import Nest
@@ -71,7 +71,7 @@ class Rows:
 def map_groups(nest: Nest) -> bool:
     """Share the reductions of a nest among threads; returns whether that pays off."""
     rows = find_rows(nest)
-    option = None if rows is None else choose_group(nest, rows)
+    option = None if rows is None else nest.choose(group_options(nest, rows))
     if rows is None or option is None:
         return False
     apply_group(nest, rows, option)
@@ -99,6 +99,30 @@ def find_rows(nest: Nest) -> Rows | None:
         return None
     size = max(points_of(u.src[1:]) for u in reduces)
     return Rows(loops, tuple(reduces), size, bool(columns))
+
+
+def group_options(nest: Nest, rows: Rows) -> list[Group]:
+    """The mappings that a nest can have, that of the heuristic first; none if it chooses none."""
+    best = choose_group(nest, rows)
+    if best is None:
+        return []
+    limit = min(MAX_GROUP, nest.renderer.target.block_threads)
+    if nest.renderer.target.warp == 1:
+        limit = min(limit, MAX_UNSHUFFLED)
+    options = {best: None}
+    threads = best.threads if nest.threads is not None or not rows.loops else 64
+    while threads <= min(MAX_GROUP, nest.renderer.target.block_threads):
+        group = 2
+        while group <= min(limit, threads, 2 * rows.size):
+            for lanes in {1, best.lanes}:
+                option = replace(best, threads=threads, group=group, lanes=lanes)
+                if rows.loops or group == threads:
+                    options[option] = None
+            group *= 2
+        if nest.threads is not None or not rows.loops:
+            break
+        threads *= 2
+    return list(options)
 
 
 def choose_group(nest: Nest, rows: Rows) -> Group | None:

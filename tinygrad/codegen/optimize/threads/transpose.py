@@ -42,12 +42,21 @@ def map_transpose(nest: Nest) -> bool:
     found = find_transpose(nest, MIN_EXTENT)
     if found is None:
         return False
-    target = nest.renderer.target
-    option = Transpose(nest.threads or min(BLOCK_THREADS, target.block_threads), TILE)
+    option = nest.choose(transpose_options(nest))
+    if option is None:
+        return False
     nest.note(str(option))
     columns, rows, _ = found
     apply_transpose(nest, option, columns, rows)
     return True
+
+
+def transpose_options(nest: Nest) -> list[Transpose]:
+    """The mappings of a transposing nest, that of the heuristic first."""
+    limit = nest.renderer.target.block_threads
+    best = nest.threads or min(BLOCK_THREADS, limit)
+    counts = [best] if nest.threads else [best, *(n for n in (128, 256, 512) if n <= limit)]
+    return [Transpose(n, tile) for n in dict.fromkeys(counts) for tile in (TILE, TILE // 2)]
 
 
 def apply_transpose(nest: Nest, option: Transpose, columns: UOp, rows: UOp) -> None:

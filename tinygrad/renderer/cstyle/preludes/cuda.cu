@@ -4,7 +4,7 @@ __device__ inline int block_number() { return blockIdx.x; }
 
 __device__ inline int thread_number() { return threadIdx.x; }
 
-// Waits for all threads of the block, which then see each other's writes to shared memory.
+// Waits for all threads of the block, which then see what the others wrote to shared memory.
 __device__ inline void block_barrier() { __syncthreads(); }
 
 // The value of another lane of the warp.

@@ -12,7 +12,7 @@ __device__ inline int block_number() { return __builtin_amdgcn_workgroup_id_x();
 
 __device__ inline int thread_number() { return __builtin_amdgcn_workitem_id_x(); }
 
-// Waits for all threads of the block, which then see each other's writes to shared memory.
+// Waits for all threads of the block, which then see what the others wrote to shared memory.
 __device__ inline void block_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

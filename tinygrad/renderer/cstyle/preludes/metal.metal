@@ -1,6 +1,6 @@
 // The intrinsics of Metal kernels. Each paragraph defines one name.
 
-// Waits for all threads of the block, which then see each other's writes to shared memory.
+// Waits for all threads of the block, which then see what the others wrote to shared memory.
 static inline void block_barrier() { threadgroup_barrier(mem_flags::mem_threadgroup); }
 
 // The value of another lane of the warp.

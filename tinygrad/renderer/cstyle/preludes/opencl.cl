@@ -4,7 +4,7 @@ static inline int block_number() { return get_group_id(0); }
 
 static inline int thread_number() { return get_local_id(0); }
 
-// Waits for all threads of the block, which then see each other's writes to shared memory.
+// Waits for all threads of the block, which then see what the others wrote to shared memory.
 #define block_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 
 // The value of another lane of the warp.

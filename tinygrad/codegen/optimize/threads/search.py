@@ -1,0 +1,69 @@
+"""The mappings of a kernel to threads, for a search: enumerated, and pruned without a GPU.
+
+In: a kernel graph with one loop nest. Out: options, that of the heuristics first, and the resources
+of each. `with_mapping` gives the kernel that is mapped by one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tinygrad.codegen import get_linear
+from tinygrad.codegen.analysis.ranges import RangeFactory
+from tinygrad.codegen.analysis.resources import Resources, estimate_resources, occupancy
+from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.normalize import normalize
+from tinygrad.codegen.optimize.threads.elementwise import element_options, order_loops
+from tinygrad.codegen.optimize.threads.reduction import find_rows, group_options
+from tinygrad.codegen.optimize.threads.transpose import transpose_options
+from tinygrad.codegen.optimize.transpose import find_transpose
+from tinygrad.renderer import Renderer
+from tinygrad.uop.ops import UOp
+
+MIN_OCCUPANCY = 0.25
+"""Resident threads that hide the latency of memory, as a fraction of those that can be."""
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """An option, what its program needs, and the fraction of a unit's threads that run."""
+
+    option: Any
+    resources: Resources
+    occupancy: float
+
+
+def mappings(kernel: UOp, renderer: Renderer) -> list[Any]:
+    """The options of a kernel with one loop nest, that of the heuristics first."""
+    sink = normalize(kernel)
+    nest = Nest(UOp.sink(*sink.src), renderer, RangeFactory(sink.toposort()))
+    options: list[Any] = []
+    rows = find_rows(nest)
+    if rows is not None:
+        options += group_options(nest, rows)
+    if find_transpose(nest, 1) is not None:
+        options += transpose_options(nest)
+    order_loops(nest)
+    return options + element_options(nest)
+
+
+def with_mapping(kernel: UOp, option: Any) -> UOp:
+    """The kernel, mapped by an option."""
+    return kernel.replace(arg=replace(kernel.arg, mapping=option))
+
+
+def prune(kernel: UOp, renderer: Renderer, options: Sequence[Any] | None = None) -> list[Mapping]:
+    """The mappings, by all `options`, whose programs fit the target and run enough threads.
+
+    Those of most threads are first; equal ones are in the order of the options.
+    """
+    kept: list[Mapping] = []
+    for option in mappings(kernel, renderer) if options is None else options:
+        _, linear = get_linear(with_mapping(kernel, option), renderer)
+        needed = estimate_resources(linear)
+        share = occupancy(needed, renderer.target)
+        if share >= MIN_OCCUPANCY:
+            kept.append(Mapping(option, needed, share))
+    return sorted(kept, key=lambda m: -m.occupancy)
