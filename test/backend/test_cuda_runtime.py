@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import device_names, nth, only_cuda
+from test.devices import DEVICE, device_names, nth, only_cuda
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
 from tinygrad.allocator import OutOfMemoryError
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import LaunchShape
 from tinygrad.settings import Context
+from tinygrad.sharding import Partial, Sharding, Topology, allreduce_seconds
 
 BAD_SOURCE = 'extern "C" __global__ void f(float *x) {\n  int i = 0;\n  x[i] = nothing;\n}\n'
 
@@ -305,3 +306,30 @@ def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
     printed = capsys.readouterr().out
     assert printed.count("which run one by one: ") == 1
     assert "CUDA_ERROR_NOT_SUPPORTED" in printed
+
+
+# ---- links ----
+
+
+@only_cuda
+def test_links_are_those_that_the_driver_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad.runtime.support import cuda_topology
+
+    names = device_names(4)
+    generation = Device[DEVICE].gpu.attribute("COMPUTE_CAPABILITY_MAJOR")
+    reported = {cuda_topology.ACCESS: 1, cuda_topology.ATOMICS: 1}
+    monkeypatch.setattr(
+        cuda_topology.driver, "cuDeviceGetP2PAttribute", lambda kind, *_: (0, reported[kind])
+    )
+    nvlink = Device.topology(names)
+    assert nvlink.link(*names[:2]).bandwidth == cuda_topology.NVLINK_BANDWIDTH[generation]
+    reported[cuda_topology.ATOMICS] = 0
+    assert Device.topology(names).link(*names[:2]) == cuda_topology.PCIE
+    reported[cuda_topology.ACCESS] = 0
+    host = Device.topology(names)
+    assert host.link(*names[:2]) == cuda_topology.THROUGH_HOST
+    partial = Sharding(names, Partial("ADD"))
+    slow, fast = (allreduce_seconds(partial, 1 << 28, topology=x) for x in (host, nvlink))
+    assert slow > 10 * fast
+    assert 1e11 < nvlink.processor(DEVICE).bandwidth < 1e14
+    assert Device.topology(("CPU", "CPU:1")) == Topology()

@@ -11,7 +11,7 @@ import functools
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.measure import GlobalCounters
 from tinygrad.renderer.target import LaunchShape, Target
 from tinygrad.settings import requested_device
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, Topology
 from tinygrad.uop.device_value import is_file, use_default_device
 
 if TYPE_CHECKING:
@@ -246,6 +246,20 @@ class _Registry:
         """
         counted = getattr(_runtime(kind), "device_count", None)
         return 1 if counted is None else int(counted())
+
+    def topology(self, devices: Sequence[str]) -> Topology:
+        """The links of devices of one kind, as their driver describes them.
+
+        It is the default topology where a driver says nothing. `with Device.topology(names):` makes
+        this thread choose layouts and algorithms by it. Raises DeviceError if a device is missing.
+        """
+        kinds = {self.canonicalize(name).partition(":")[0] for name in devices}
+        read = getattr(_runtime(kinds.pop()), "topology", None) if len(kinds) == 1 else None
+        if read is None:
+            return Topology()
+        found = read([self[name] for name in devices])
+        assert isinstance(found, Topology)
+        return found
 
     def get_available_devices(self) -> list[str]:
         """The device kinds that can run kernels on this machine."""

@@ -6,6 +6,7 @@ waits for a kernel but the reader of its result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cuda.bindings import driver
@@ -19,7 +20,9 @@ from tinygrad.runtime.support.cuda_driver import Gpu, check, start_driver
 from tinygrad.runtime.support.cuda_graph import CudaReplay
 from tinygrad.runtime.support.cuda_memory import CudaAllocator
 from tinygrad.runtime.support.cuda_program import CudaProgram
+from tinygrad.runtime.support.cuda_topology import read_topology
 from tinygrad.settings import DEVICES_PER_GPU
+from tinygrad.sharding import Topology
 
 ARCHITECTURE_SPECIFIC_FROM = 9
 """The major compute capability from which "sm_90a" has instructions that "sm_90" lacks."""
@@ -55,6 +58,11 @@ def device_count() -> int:
     """The number of logical devices. Raises DeviceError without NVIDIA's driver."""
     start_driver("CUDA")
     return int(check(driver.cuDeviceGetCount())) * max(DEVICES_PER_GPU.value, 1)
+
+
+def topology(devices: Sequence[CudaDevice]) -> Topology:
+    """The links between open GPUs."""
+    return read_topology([device.gpu for device in devices])
 
 
 def open_device(name: str) -> Compiled:
