@@ -218,7 +218,10 @@ def all_int(items: Sequence[Any]) -> TypeGuard[tuple[int, ...]]:
     >>> all_int((1, 2)), all_int((1, 2.0))
     (True, False)
     """
-    return all(isinstance(item, int) for item in items)
+    for item in items:
+        if not isinstance(item, int):
+            return False
+    return True
 
 
 def make_tuple(x: int | Sequence[int], count: int) -> tuple[int, ...]:

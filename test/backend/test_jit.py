@@ -706,6 +706,12 @@ def test_slices_that_a_function_returns_writes_or_reads_otherwise_are_captured_a
             x += 1
             return x * 2
 
+        both = wrap(lambda x, y: x.sum(0) + y[1])
+        for i in (0, 4, 9, 1):
+            found += [
+                both(whole[i : i + 4], whole).tolist(),
+                both(whole[i : i + 4], whole).tolist(),
+            ]
         functions = [lambda x: x[:1], write, lambda x: x + whole[0], lambda x: (x + 1, x.T)[1]]
         for function in map(wrap, functions):
             for i in (0, 4, 9, 1):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tinygrad.helpers import round_up
 
-ALIGNMENT = 64
+if TYPE_CHECKING:
+    import numpy
 
-Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    Integers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.int64]]
+
+ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,16 @@ class _Placed:
     """The buffers placed so far, sorted by offset."""
 
     def __init__(self, count: int) -> None:
+        import numpy as np
+
         # columns: first step, last step, begin, end
         self.table: Integers = np.zeros((4, count), np.int64)
         self.count = 0
 
     def place(self, first: int, last: int, nbytes: int) -> int:
         """Takes the smallest gap that is large enough, else the end; returns the offset."""
+        import numpy as np
+
         placed = self.table[:, : self.count]
         alive = (placed[0] <= last) & (placed[1] >= first)
         offset = _smallest_gap(placed[2, alive], placed[3, alive], nbytes)
@@ -80,6 +86,8 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
 
 def _smallest_gap(begins: Integers, ends: Integers, nbytes: int) -> int:
     """Where the smallest gap of at least `nbytes` starts, between intervals sorted by `begins`."""
+    import numpy as np
+
     if not len(begins):
         return 0
     # how far the intervals reach before each of them, and after all

@@ -7,7 +7,7 @@ function runs the same kernels for two calls with equal `signature` and `fixed`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,6 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
-@dataclass
 class Inputs:
     """The arguments of a call.
 
@@ -41,19 +40,20 @@ class Inputs:
     tensors of the caller, of which `tensors` may be copies. Gradients of arguments are arguments.
     """
 
-    tensors: list[Tensor] = field(default_factory=list)
-    given: list[Tensor] = field(default_factory=list)
-    nodes: list[UOp] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
-    values: dict[str, int] = field(default_factory=dict)
-    signature: list[Any] = field(default_factory=list)
-    shared: list[int] = field(default_factory=list)
-    places: list[tuple[int, tuple[Any, ...]] | None] = field(default_factory=list)
-    apart: list[tuple[int, UOp]] = field(default_factory=list)
-    fixed: list[Any] = field(default_factory=list)
-    objects: list[Any] = field(default_factory=list)
-    ranges: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
-    _slices: dict[UOp, ContiguousSlice] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.given: list[Tensor] = []
+        self.nodes: list[UOp] = []
+        self.buffers: list[Buffer] = []
+        self.values: dict[str, int] = {}
+        self.signature: list[Any] = []
+        self.shared: list[int] = []
+        self.places: list[tuple[int, tuple[Any, ...]] | None] = []
+        self.apart: list[tuple[int, UOp]] = []
+        self.fixed: list[Any] = [Tensor.training, Device.DEFAULT, dtypes.default_float]
+        self.objects: list[Any] = []
+        self.ranges: dict[Buffer, tuple[int, int]] = {}
+        self._slices: dict[UOp, ContiguousSlice] = {}
 
     @cached_property
     def numbers(self) -> dict[Buffer, int]:
@@ -65,12 +65,16 @@ class Inputs:
         node = x.uop
         self.tensors.append(x)
         self.given.append(x)
-        if is_apart(x):
+        if x._steps and is_apart(x):
             self.apart.append((len(self.nodes), view_base(whole_value(x))))
-        if node.op is Ops.BUFFER and all_int(node.arg.shape):
+        arg = node.arg
+        if node.op is Ops.BUFFER and all_int(arg.shape):
+            kind: tuple[Any, ...] = (node.dtype, arg.shape, arg.device)
+            if node in self._slices:
+                kind = (*kind, -self._slices[node].first)
             self._add_memory(node)
             self.places.append(None)
-            self.signature.append((name, (node.dtype, node.arg.shape, node.arg.device)))
+            self.signature.append((name, kind))
             return
         found = contiguous_slice(node)
         if found is not None:
@@ -129,10 +133,10 @@ class Inputs:
             return
         self.shared.append(len(self.nodes))
         self.nodes.append(node)
-        self.buffers.extend(self._buffers_of(node))
+        self.buffers.extend(self._buffers_of(node) if self._slices else device_buffers(node))
 
     def _buffers_of(self, node: UOp) -> Sequence[Buffer]:
-        part, buffers = self._slices.get(node), device_buffers(node)
+        buffers, part = device_buffers(node), self._slices.get(node)
         if part is None or part.first == 0:
             return buffers
         return [b.view(part.size, b.dtype, part.first * b.dtype.itemsize) for b in buffers]
@@ -160,13 +164,20 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """
     named = [*enumerate(args), *sorted(kwargs.items())]
     found = [(str(name), leaf) for name, x in named for leaf in leaves(x)]
-    graded = [(n, x) for n, x in found if isinstance(x, Tensor) and _has_gradient(x)]
-    found += [(f"{name}.grad", x.grad) for name, x in graded if x.grad is not None]
-    _realize_wholes([x for _, x in found if isinstance(x, Tensor) and x._steps])
-    _realize([x for _, x in found if isinstance(x, Tensor) and x.uop.op is not Ops.BUFFER])
+    tensors = [(name, x) for name, x in found if isinstance(x, Tensor)]
+    # a function may leave a gradient in these, or find one there
+    graded = [(name, x) for name, x in tensors if x._requires_grad or x.grad is not None]
+    if graded:
+        gradients = [(f"{name}.grad", x.grad) for name, x in graded if x.grad is not None]
+        found += gradients
+        tensors += gradients
+    lazy = [x for _, x in tensors if x.uop.op is not Ops.BUFFER or x._steps]
+    if lazy:
+        _realize_wholes(lazy)
+        _realize([x for x in lazy if x.uop.op is not Ops.BUFFER])
     inputs = Inputs()
-    inputs.fixed += (Tensor.training, Device.DEFAULT, dtypes.default_float)
-    inputs.fixed += [(name, x.requires_grad, x.grad is None) for name, x in graded]
+    if graded:
+        inputs.fixed += [(name, x.requires_grad, x.grad is None) for name, x in graded]
     for name, leaf in found:
         if isinstance(leaf, Tensor):
             inputs.add_tensor(name, leaf)
@@ -176,7 +187,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             inputs.signature.append((name, variable))
         else:
             inputs.add_object(name, leaf)
-    if len(inputs.nodes) > 1 and len(inputs.numbers) < len(inputs.buffers):
+    if len(inputs.nodes) > 1 and len({b.base or b for b in inputs.buffers}) < len(inputs.buffers):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
     return inputs
 
@@ -185,7 +196,9 @@ def _realize_wholes(views: list[Tensor]) -> None:
     """Realize what views are views of, so that writes to either are seen by the other."""
     for x in views:
         group = x._aliases
-        if group is None or view_base(group.uop).op is Ops.BUFFER or group.leave(x):
+        if group is None or not x._steps:
+            continue
+        if view_base(group.uop).op is Ops.BUFFER or group.leave(x):
             continue
         whole = whole_tensor(x)
         if is_constant(whole.uop):
@@ -224,11 +237,6 @@ def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
     if isinstance(x, dict):
         return {name: function(y) for name, y in x.items()}
     return x
-
-
-def _has_gradient(x: Tensor) -> bool:
-    """Whether a function may leave a gradient in a tensor, or find one there."""
-    return bool(x.requires_grad) or x.grad is not None
 
 
 def _is_bound(x: Any) -> bool:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from io import BufferedRandom
 from typing import Any
 
-import numpy as np
-
 from tinygrad.device import Buffer, Device
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
@@ -30,6 +28,8 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
 
     None if `value` is not in a file, or not in row-major order there.
     """
+    import numpy as np
+
     memory = stored_run(value) if is_on_disk(value) else None
     if memory is None or 0 in value.shape:
         return None
@@ -54,6 +54,8 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
 
 def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
     """Write a sharded tensor, row-major, at the position of `file`, and advance past it."""
+    import numpy as np
+
     origin = file.tell()
     node = value.contiguous().realize().uop
     while node.op in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
@@ -74,6 +76,8 @@ def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
 
 def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[int]:
     """The start offsets of the byte ranges of a box, in order; the ranges have equal length."""
+    import numpy as np
+
     cut = [axis for axis, bounds in enumerate(region) if bounds != (0, shape[axis])]
     if not cut:
         return [0]
@@ -100,6 +104,8 @@ def _box(content: memoryview, block: tuple[int, ...], region: Region, itemsize: 
     """The bytes of a device's memory that are elements of the array, without the padding of the
     last blocks.
     """
+    import numpy as np
+
     sizes = tuple(slice(stop - start) for start, stop in region)
     return np.frombuffer(content, np.uint8).reshape(*block, itemsize)[sizes]
 
