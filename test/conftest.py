@@ -41,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the tests on 8 emulated CUDA devices, whose threads run in this order; `checked` "
         "also checks each access to memory (see test/emulator)",
     )
+    parser.addoption(
+        "--emulated-target",
+        metavar="ARCHITECTURE",
+        help="with --emulated-cuda: the kernels are those of gfx942, gfx1100 or apple7",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,7 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from test.emulator import emulated_cuda
         from tinygrad.device import Device
 
-        emulated_cuda.install(is_backwards=mode == "backwards", checked=mode == "checked")
+        architecture = config.getoption("--emulated-target")
+        emulated_cuda.install(
+            is_backwards=mode == "backwards",
+            checked=mode == "checked",
+            target=emulated_cuda.find_target(architecture) if architecture else None,
+        )
         Device.DEFAULT = "CUDA"
 
 

@@ -85,19 +85,30 @@ def _cache_key(folder: str, *parts: str) -> bytes:
     return hashlib.sha256("\0".join(identity).encode()).digest()
 
 
-FLAGS = ("-std=c++17", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti", "-fwrapv")
-KERNEL_FLAGS = (*FLAGS, "-O1", "-ffp-contract=off", "-fno-math-errno", "-fno-stack-protector")
+FLAGS = ("-std=c++17", "-fPIC", "-w", "-O1")
+# kernels: integers wrap around, each operation rounds, and modules need no library but C's
+KERNEL_FLAGS = (
+    *FLAGS,
+    "-ffp-contract=off",
+    "-fno-exceptions",
+    "-fno-math-errno",
+    "-fno-rtti",
+    "-fno-stack-protector",
+    "-fno-threadsafe-statics",
+    "-fwrapv",
+)
 
 
 def compile_module(source: str, *, checked: bool = False) -> bytes:
     """C++ to a shared object, or its bytes from the cache. Raises KernelError."""
-    flags = (*KERNEL_FLAGS, f"-I{FOLDER / 'kernel'}", *(("-fsanitize=thread",) if checked else ()))
-    key = _cache_key("kernel", source, *flags[:-2], str(checked))
+    flags = (*KERNEL_FLAGS, *(("-fsanitize=thread",) if checked else ()))
+    key = _cache_key("kernel", source, *flags)
     if (cached := diskcache.get("emulator", key)) is not None:
         return cached
     with tempfile.TemporaryDirectory() as folder:
         item, module = f"{folder}/kernel.o", f"{folder}/kernel.so"
-        find_compiler().run([*flags, "-x", "c++", "-c", "-", "-o", item], source)
+        headers = f"-I{FOLDER / 'kernel'}"
+        find_compiler().run([*flags, headers, "-x", "c++", "-c", "-", "-o", item], source)
         find_compiler().link(module, item)
         code = Path(module).read_bytes()
     diskcache.put("emulator", key, code)
@@ -106,8 +117,9 @@ def compile_module(source: str, *, checked: bool = False) -> bytes:
 
 def build_driver() -> bytes:
     """The emulated `libcuda.so.1`."""
-    flags = (*FLAGS[:3], "-O1", "-pthread")
-    key = _cache_key("driver", _sources_digest("kernel"), *flags)
+    flags = (*FLAGS, "-pthread")
+    shared_header = (FOLDER / "kernel" / "interface.h").read_text()
+    key = _cache_key("driver", shared_header, *flags)
     if (cached := diskcache.get("emulator", key)) is not None:
         return cached
     sources = [str(path) for path in sorted((FOLDER / "driver").glob("*.cpp"))]

@@ -48,9 +48,18 @@ class EmulatedDevice:
     def new_stream(self) -> Any:
         return check(driver.cuStreamCreate(NON_BLOCKING))
 
-    def load(self, source: str, name: str, *, checked: bool = False) -> Any:
+    def load(
+        self,
+        source: str,
+        name: str,
+        *,
+        checked: bool = False,
+        dialect: str = "cuda",
+        warp: int = 32,
+    ) -> Any:
         """The kernel `name` of a text."""
-        module = check(driver.cuModuleLoadData(compile_kernel(source, checked=checked)))
+        code = compile_kernel(source, dialect, warp=warp, checked=checked)
+        module = check(driver.cuModuleLoadData(code))
         return check(driver.cuModuleGetFunction(module, name.encode()))
 
     def empty(self, nbytes: int) -> int:

@@ -13,6 +13,8 @@ from pathlib import Path
 from test.emulator import compiler
 from test.emulator.kernel_text import compile_kernel
 from tinygrad.device import CompileError
+from tinygrad.renderer.gpu_targets import amd_target, apple_target
+from tinygrad.renderer.target import Target
 
 
 def is_installed() -> bool:
@@ -20,26 +22,42 @@ def is_installed() -> bool:
     return load_driver.cache_info().currsize > 0
 
 
-def install(*, devices: int = 8, is_backwards: bool = False, checked: bool = False) -> None:
+def install(
+    *,
+    devices: int = 8,
+    is_backwards: bool = False,
+    checked: bool = False,
+    target: Target | None = None,
+) -> None:
     """Makes `CUDA`, `CUDA:1` and so on emulated devices, before any of them is opened.
 
-    With `checked`, each access of a kernel is checked. Raises NoCompilerError.
+    With `checked`, each access of a kernel is checked. With a target of another vendor, its kernels
+    are in that vendor's dialect. Raises NoCompilerError.
     """
-    from tinygrad.runtime.support import nvrtc
-
     if is_installed():
         return
     os.environ["EMULATOR_DEVICES"] = str(devices)
     os.environ["EMULATOR_ORDER"] = str(int(is_backwards))
     load_driver()
+    from tinygrad.runtime import cuda
+    from tinygrad.runtime.support import nvrtc
+
+    dialect, warp = ("cuda", 32) if target is None else (target.dialect, target.warp)
 
     def compile_cuda(source: str, architecture: str) -> bytes:
         try:
-            return compile_kernel(source, checked=checked)
+            return compile_kernel(source, dialect, warp=warp, checked=checked)
         except compiler.KernelError as error:
             raise CompileError(f"{error}\n{source}") from error
 
     nvrtc.compile_cuda = compile_cuda
+    if target is not None:
+        cuda._target = lambda gpu: target
+
+
+def find_target(architecture: str) -> Target:
+    """The target of an architecture of AMD or Apple, as "gfx942" or "apple7"."""
+    return (apple_target if architecture.startswith("apple") else amd_target)(architecture)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The text of a kernel, CUDA or HIP, as C++.
+"""The text of a kernel, CUDA, HIP or Metal, as C++.
 
 Definitions in assembly are dropped, and those of barriers and shuffles, of which each use has a
 place in the text that errors name: the headers of the emulator define the same names. All else is
@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from test.emulator import compiler
+from test.emulator import compiler, metal_text
 
-WARPS = {"cuda": 32, "hip": 64}
+HEADERS = {"cuda": '#include "cuda.h"', "hip": '#include "hip.h"', "metal": ""}
+"""What comes before a text of each dialect; Metal's includes its header itself."""
 MAX_THREADS = 1024
 
 _KERNEL = re.compile(
@@ -25,16 +26,35 @@ _DYNAMIC_SHARED = re.compile(
 )
 _ASSEMBLY = re.compile(r"\b(asm|__asm__|__asm)\b")
 _MEETING = re.compile(r"\b(block_barrier|warp_shuffle)\s*\([^()]*\)\s*\{")
+# these too, and what HIP's prelude says of clang's attributes, types and instructions
+_OWN = re.compile(
+    r"\b(block_barrier|warp_shuffle|half_of_bits|bits_of_half|half_to_float|float_to_half"
+    r"|bfloat16_of_bits|bits_of_bfloat16|bfloat16_to_float|float_to_bfloat16)\s*\([^()]*\)\s*\{"
+    r"|#define __(global|device|shared|launch_bounds)__|typedef (_Float16|__bf16)"
+    r"|__builtin_amdgcn_[sw]?m(fma|ma)"
+)
 
 
 @dataclass(frozen=True)
 class Kernel:
+    """A kernel, and the function whose parameters are those of launches."""
+
     name: str
-    max_threads: int
+    max_threads: int = MAX_THREADS
+    caller: str = ""
+    """The text of that function, if it is not the kernel itself."""
+
+    @property
+    def function(self) -> str:
+        return f"{self.name}__caller" if self.caller else self.name
 
 
-def find_kernels(source: str) -> list[Kernel]:
+def find_kernels(source: str, dialect: str) -> list[Kernel]:
     """The kernels that a text defines."""
+    if dialect == "metal":
+        return [
+            Kernel(kernel.name, caller=kernel.caller) for kernel in metal_text.find_kernels(source)
+        ]
     return [
         Kernel(found["name"], int(found["bound"] or MAX_THREADS))
         for found in _KERNEL.finditer(source)
@@ -46,10 +66,10 @@ def definitions(source: str) -> Iterator[str]:
     start = depth = position = 0
     while position < len(source):
         character = source[position]
-        if character == "#" and depth == 0 and not source[start:position].strip():
+        if character == "#" and depth == 0:
             position = _end_of_directive(source, position)
-        elif source.startswith("//", position):
-            position = _end_of_directive(source, position)
+        elif source.startswith(("//", "/*"), position):
+            position = _end_of_comment(source, position)
             continue
         elif character in "\"'":
             position = _end_of_literal(source, position)
@@ -78,6 +98,12 @@ def _end_of_directive(source: str, position: int) -> int:
     return len(source)
 
 
+def _end_of_comment(source: str, position: int) -> int:
+    end = "\n" if source[position + 1] == "/" else "*/"
+    found = source.find(end, position + 2)
+    return len(source) if found < 0 else found + len(end)
+
+
 def _end_of_literal(source: str, position: int) -> int:
     quote = source[position]
     position += 1
@@ -86,34 +112,40 @@ def _end_of_literal(source: str, position: int) -> int:
     return position + 1
 
 
-def without_own_names(source: str) -> str:
+def without_own_names(source: str, dialect: str) -> str:
     """The text without what the emulator defines; lines keep their numbers."""
+
+    def is_own(part: str) -> bool:
+        own = _OWN if dialect == "hip" else _MEETING
+        return bool(_ASSEMBLY.search(part) or own.search(part))
+
     return "".join(
-        "\n" * part.count("\n") if _ASSEMBLY.search(part) or _MEETING.search(part) else part
-        for part in definitions(source)
+        "\n" * part.count("\n") if is_own(part) else part for part in definitions(source)
     )
 
 
-def to_cpp(source: str, dialect: str, *, checked: bool = False) -> str:
+def to_cpp(source: str, dialect: str, *, warp: int = 32, checked: bool = False) -> str:
     """The translation unit of a kernel's text. Raises KernelError if it has no kernel."""
-    kernels = find_kernels(source)
+    text = without_own_names(source, dialect)
+    kernels = find_kernels(text, dialect)
     if not kernels:
         raise compiler.KernelError(f"no kernel in the text:\n{source[:1000]}")
-    text = without_own_names(source)
     text = re.sub(r'extern\s+"C"\s+__global__', "__global__", text)
     text = _DYNAMIC_SHARED.sub(
         r"\g<type> *const \g<name> = (\g<type> *)emulator::dynamic_shared()", text
     )
-    lines = [f'#include "{dialect}.h"', '#line 1 "kernel"', text]
+    lines = [HEADERS[dialect], '#line 1 "kernel"', text]
     if checked:
         lines.insert(0, '#include "checked_access.h"')
-    lines += [
-        f"EMULATOR_KERNEL({kernel.name}, {kernel.max_threads}, {WARPS[dialect]}, {int(checked)});"
-        for kernel in kernels
-    ]
+    for kernel in kernels:
+        arguments = (kernel.name, kernel.function, kernel.max_threads, warp, int(checked))
+        lines += [kernel.caller, f"EMULATOR_KERNEL({', '.join(map(str, arguments))});"]
     return "\n".join(lines) + "\n"
 
 
-def compile_kernel(source: str, dialect: str = "cuda", *, checked: bool = False) -> bytes:
+def compile_kernel(
+    source: str, dialect: str = "cuda", *, warp: int = 32, checked: bool = False
+) -> bytes:
     """The module of a text, for `cuModuleLoadData`. Raises KernelError, NoCompilerError."""
-    return compiler.compile_module(to_cpp(source, dialect, checked=checked), checked=checked)
+    text = to_cpp(source, dialect, warp=warp, checked=checked)
+    return compiler.compile_module(text, checked=checked)

@@ -86,6 +86,21 @@ def test_a_missing_wait_between_streams_shows_in_one_order(
     assert sorted(right) == [False, True]
 
 
+@pytest.mark.usefixtures("both_orders")
+def test_streams_that_wait_for_each_other_in_turn(gpu: EmulatedDevice) -> None:
+    """A stream is awaited in the middle of its work by one that a third waits for."""
+    streams = [gpu.new_stream() for _ in range(3)]
+    value = gpu.upload(ONES)
+    kernel = gpu.load(kernels.DOUBLE, "double_it")
+    for number in range(9):
+        gpu.launch(kernel, 1, 64, value, value, 64, stream=streams[number % 3])
+        event = check(driver.cuEventCreate(0))
+        check(driver.cuEventRecord(event, streams[number % 3]))
+        check(driver.cuStreamWaitEvent(streams[(number + 1) % 3], event, 0))
+    check(driver.cuStreamSynchronize(streams[2]))
+    assert (gpu.download(value, ONES) == 512).all()
+
+
 def test_events_have_times_and_can_be_polled(gpu: EmulatedDevice) -> None:
     start, end = check(driver.cuEventCreate(0)), check(driver.cuEventCreate(0))
     check(driver.cuEventRecord(start, gpu.stream))

@@ -15,9 +15,7 @@ constexpr size_t MAX_PENDING = 4096;
 
 bool Point::is_reached() const { return !stream || stream->done_ >= number; }
 
-void Point::wait() const {
-  if (stream) stream->run_to(number);
-}
+bool Point::wait() const { return !stream || stream->run_to(number); }
 
 Point Stream::push(std::function<void()> work, std::vector<Point> after) {
   // the default stream is ordered with all blocking ones
@@ -39,23 +37,26 @@ Point Stream::push(std::function<void()> work, std::vector<Point> after) {
 
 Point Stream::end() { return {shared_from_this(), done_ + pending_.size()}; }
 
-void Stream::run_to(uint64_t number) {
-  if (is_running_) return;
-  if (settings().backwards && done_ < number) run_others();
+bool Stream::run_to(uint64_t number) {
+  if (!is_running_ && settings().backwards && done_ < number) run_others();
   while (done_ < number && run_one()) {
   }
+  return done_ >= number;
 }
 
 bool Stream::run_one() {
-  if (pending_.empty()) return false;
+  if (pending_.empty() || is_running_) return false;
   is_running_ = true;
-  Work work = std::move(pending_.front());
-  for (const Point &point : work.after) point.wait();
-  if (!context->failure) work.run();
-  pending_.pop_front();
-  done_++;
+  bool is_ready = true;
+  for (const Point &point : pending_.front().after) is_ready = is_ready && point.wait();
+  if (is_ready) {
+    std::function<void()> run = std::move(pending_.front().run);
+    if (!context->failure) run();
+    pending_.pop_front();
+    done_++;
+  }
   is_running_ = false;
-  return true;
+  return is_ready;
 }
 
 // In the other order, what the caller does not wait for is done first: a missing wait between two
@@ -63,7 +64,7 @@ bool Stream::run_one() {
 void Stream::run_others() {
   for (Context *other : Context::all()) {
     for (const auto &stream : std::vector<std::shared_ptr<Stream>>(other->streams)) {
-      while (stream.get() != this && !stream->is_running_ && stream->run_one()) {
+      while (stream.get() != this && stream->run_one()) {
       }
     }
   }

@@ -20,7 +20,9 @@ struct Point {
   uint64_t number = 0;
 
   bool is_reached() const;
-  void wait() const;
+  // Does the work up to this point. False if that has to wait for a stream that is in the middle of
+  // a piece of work: then the one who asks comes later.
+  bool wait() const;
 };
 
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -31,9 +33,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Adds work, to be done after these points and all earlier work of the stream.
   Point push(std::function<void()> work, std::vector<Point> after = {});
   Point end();
-  void run_to(uint64_t number);
+  bool run_to(uint64_t number);
   void run_all() { run_to(done_ + pending_.size()); }
-  // Does one piece of work, so that a program that polls gets on. False if there is none.
+  // Does one piece of work, so that a program that polls gets on. False if there is none, or
+  // if it has to wait for a stream that is in the middle of one.
   bool run_one();
   bool is_idle() const { return pending_.empty(); }
 

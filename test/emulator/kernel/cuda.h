@@ -3,7 +3,7 @@
 #pragma once
 
 #include "atomics.h"
-#include "math.h"
+#include "functions.h"
 #include "module.h"
 #include "numbers.h"
 #include "nvidia_matrix.h"
@@ -135,7 +135,9 @@ EMULATOR_VECTORS(unsigned, uint, 16)
 #define block_barrier() emulator::barrier(EMULATOR_SITE)
 #define warp_shuffle(value, lane) \
   emulator::shuffle_from(EMULATOR_SITE, EMULATOR_FULL_MASK, value, lane)
-inline float round_to_tf32(float value) { return emulator::round_to_tf32(value); }
+inline unsigned round_to_tf32(float value) {
+  return emulator::same_bits<unsigned>(emulator::round_to_tf32(value));
+}
 
 template <unsigned BYTES>
 inline void copy_async(void *shared, const void *global, bool valid = true) {

@@ -47,6 +47,10 @@ EMULATOR_UNCHECKED inline void fail(const char *reason, unsigned line) {
   services().fail(reason, line);
 }
 
+// By functions, because a dialect may take the names of the fields for itself.
+inline Dim3 position_in_block() { return self().thread; }
+inline Dim3 position_of_block() { return self().block; }
+
 constexpr uint64_t ALL_LANES = ~uint64_t{0};
 
 // The bounds of what `__launch_bounds__` may say, where it says nothing.
@@ -80,13 +84,13 @@ Parameters<A...> parameters_of(void (*)(A...));
 
 }  // namespace emulator
 
-// Makes a kernel known to the driver.
-#define EMULATOR_KERNEL(name, max_threads, warp, checked)                             \
-  static void name##__entry(void **parameters) { emulator::call(&name, parameters); } \
-  extern "C" const emulator::KernelInfo name##__kernel = {                            \
-      name##__entry,                                                                  \
-      decltype(emulator::parameters_of(&name))::bytes,                                \
-      decltype(emulator::parameters_of(&name))::count,                                \
-      max_threads,                                                                    \
-      warp,                                                                           \
+// Makes a kernel known to the driver: a function, whose parameters are those of launches.
+#define EMULATOR_KERNEL(name, function, max_threads, warp, checked)                       \
+  static void name##__entry(void **parameters) { emulator::call(&function, parameters); } \
+  extern "C" const emulator::KernelInfo name##__kernel = {                                \
+      name##__entry,                                                                      \
+      decltype(emulator::parameters_of(&function))::bytes,                                \
+      decltype(emulator::parameters_of(&function))::count,                                \
+      max_threads,                                                                        \
+      warp,                                                                               \
       checked}

@@ -38,12 +38,13 @@ EMULATOR_UNCHECKED Result mma_m16n8k16(Site site, const Left &left, const Right 
   return c;
 }
 
+// The prelude's function rounds its factors.
 template <class Left, class Right, class Result>
 EMULATOR_UNCHECKED Result mma_m16n8k8_tf32(Site site, const Left &left, const Right &right,
                                            Result c) {
   float a[4], b[2];
-  for (unsigned i = 0; i < 4; i++) a[i] = truncate_to_tf32(same_bits<float>(left.lane[i]));
-  for (unsigned i = 0; i < 2; i++) b[i] = truncate_to_tf32(same_bits<float>(right.lane[i]));
+  for (unsigned i = 0; i < 4; i++) a[i] = round_to_tf32(left.lane[i]);
+  for (unsigned i = 0; i < 2; i++) b[i] = round_to_tf32(right.lane[i]);
   multiply_matrices<16, 8, 8, 4, 2, 4, mma_left_32, mma_right_32, mma_result>(site, a, b, c.lane);
   return c;
 }

@@ -1,6 +1,8 @@
 // Functions of C that kernels call. The standard header would take most of the time to compile.
 #pragma once
 
+#include <stddef.h>
+
 extern "C" {
 float expf(float), exp2f(float), exp10f(float), expm1f(float), logf(float), log2f(float),
     log10f(float), log1pf(float), sinf(float), cosf(float), tanf(float), asinf(float), acosf(float),

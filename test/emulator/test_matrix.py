@@ -1,0 +1,104 @@
+"""Matrix instructions of all vendors: the emulator's lane maps are those of the code generator.
+
+The emulator has maps of its own, from the vendors' drawings, so two derivations are compared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from test.emulator import kernels
+from tinygrad.dtype import dtypes
+from tinygrad.renderer.matrix_instruction import CDNA, NVIDIA, RDNA3, LaneMap, MatrixInstruction
+
+cuda_calls = pytest.importorskip("test.emulator.cuda_calls", reason="needs cuda-bindings")
+EmulatedDevice = cuda_calls.EmulatedDevice
+
+pytestmark = pytest.mark.slow
+
+
+def to_bits(values: np.ndarray, instruction: MatrixInstruction) -> np.ndarray:
+    """Elements of an operand as the kernel reads them."""
+    if instruction.operand is dtypes.float16:
+        return values.astype(np.float16).view(np.uint16)
+    if instruction.operand is dtypes.bfloat16:
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values
+
+
+def fragments(matrix: np.ndarray, of: LaneMap, lanes: int) -> np.ndarray:
+    """The registers of each lane, shape (lanes, registers)."""
+    at = [[of.position(lane, i) for i in range(of.count)] for lane in range(lanes)]
+    return np.array([[matrix[position] for position in row] for row in at])
+
+
+def kernel_text(instruction: MatrixInstruction) -> str:
+    """A kernel of one warp, with the registers of each lane in memory."""
+    is_nvidia = instruction in NVIDIA
+    is_half = instruction.operand.itemsize == 2
+    element = "unsigned" if is_nvidia and is_half else "unsigned short" if is_half else "float"
+    packed = 2 if is_nvidia and is_half else 1
+    a, b, c = instruction.a.count // packed, instruction.b.count // packed, instruction.c.count
+    return f"""
+struct A {{ {element} lane[{a}]; }};
+struct B {{ {element} lane[{b}]; }};
+struct C {{ float lane[{c}]; }};
+extern "C" __global__ void multiply(C *c, const A *a, const B *b) {{
+  int lane = thread_number();
+  c[lane] = {instruction.name}(a[lane], b[lane], c[lane]);
+}}"""
+
+
+@pytest.mark.parametrize(
+    "instruction", [*NVIDIA, *CDNA, *RDNA3], ids=lambda instruction: instruction.name
+)
+def test_lane_maps_are_those_of_the_code_generator(
+    gpu: EmulatedDevice, instruction: MatrixInstruction
+) -> None:
+    rng = np.random.default_rng(0)
+    m, n, k, lanes = instruction.m, instruction.n, instruction.k, instruction.lanes
+    # small integers, whose sums are exact
+    shapes = ((m, k), (k, n), (m, n))
+    a, b, c = (rng.integers(-8, 9, shape).astype(np.float32) for shape in shapes)
+    start = fragments(c, instruction.c, lanes)
+    pointers = [
+        gpu.upload(start),
+        gpu.upload(to_bits(fragments(a, instruction.a, lanes), instruction)),
+        gpu.upload(to_bits(fragments(b, instruction.b, lanes), instruction)),
+    ]
+    dialect, number = (
+        ("cuda", "threadIdx.x")
+        if instruction in NVIDIA
+        else ("hip", "__builtin_amdgcn_workitem_id_x()")
+    )
+    source = kernel_text(instruction).replace("thread_number()", number)
+    kernel = gpu.load(source, "multiply", dialect=dialect, warp=lanes)
+    gpu.launch(kernel, 1, lanes, *pointers)
+    gpu.synchronize()
+    found = gpu.download(pointers[0], start)
+    np.testing.assert_array_equal(found, fragments(c + a @ b, instruction.c, lanes))
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["fast", "checked"])
+def test_a_product_of_simdgroup_matrices(gpu: EmulatedDevice, checked: bool) -> None:
+    source, n = (kernels.SAMPLES / "product.metal").read_text(), 64
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 9, (n, n)).astype(np.float32) for _ in range(2))
+    c = np.zeros((n, n), np.float32)
+    pointers = [gpu.upload(c)]
+    pointers += [gpu.upload((x.view(np.uint32) >> 16).astype(np.uint16)) for x in (a, b)]
+
+    def run(text: str) -> np.ndarray:
+        kernel = gpu.load(text, "product", dialect="metal", checked=checked)
+        gpu.launch(kernel, (n // 32, n // 32), 128, *pointers, n)
+        gpu.synchronize()
+        return gpu.download(pointers[0], c)
+
+    np.testing.assert_array_equal(run(source), a @ b)
+    without = kernels.without(source, "the operands are there")
+    if checked:
+        with pytest.raises(cuda_calls.CallError, match="kernel product on device 0: .* race"):
+            run(without)
+    else:
+        assert not np.array_equal(run(without), a @ b)
