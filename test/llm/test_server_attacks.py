@@ -16,6 +16,16 @@ from typing import Any
 
 import pytest
 
+from test.llm.bad_requests import (
+    CHAT,
+    NAMES,
+    USER,
+    called_with,
+    junk,
+    nested,
+    with_schema,
+    with_variables,
+)
 from test.llm.fake_model import FakeModel, always_replies
 from test.llm.serving import TIMEOUT_S, Site, running, served, service_of
 from tinygrad.apps.language.generation.engine import Engine
@@ -24,35 +34,11 @@ from tinygrad.apps.language.server.connections import ConnectionLimits
 pytest.importorskip("starlette")
 pytest.importorskip("llguidance")
 
-USER = {"role": "user", "content": "Hi"}
-CHAT = "/v1/chat/completions"
-
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with served(FakeModel()) as site:
         yield site
-
-
-def nested(depth: int) -> Any:
-    value: Any = {}
-    for _ in range(depth):
-        value = {"type": "object", "properties": {"a": value}}
-    return value
-
-
-def with_schema(schema: Any) -> dict[str, Any]:
-    described = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    return {"messages": [USER], "response_format": described}
-
-
-def with_variables(**variables: Any) -> dict[str, Any]:
-    return {"messages": [USER], "chat_template_kwargs": variables}
-
-
-def called_with(arguments: str) -> dict[str, Any]:
-    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
-    return {"messages": [USER, {"role": "assistant", "tool_calls": [call]}]}
 
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": nested(450)}}
@@ -280,33 +266,6 @@ def test_metrics_and_properties() -> None:
             assert line in text.splitlines()
         found = site.ask("GET", "/props")[1]
         assert (found["model_alias"], found["n_ctx"], found["total_slots"]) == ("fake", 2048, 4)
-
-
-def junk(random: Random, depth: int = 0) -> Any:
-    """A random JSON value, with names and values that mean something among others."""
-    kinds = [
-        lambda: random.choice([None, True, False, 0, -1, 2**70, 1e308, 0.5, "", "a", "\x00", "💥"]),
-        lambda: [junk(random, depth + 1) for _ in range(random.randrange(3))],
-        lambda: {random.choice(NAMES): junk(random, depth + 1) for _ in range(random.randrange(4))},
-    ]
-    return random.choice(kinds if depth < 4 else kinds[:1])()
-
-
-NAMES = [
-    *("messages", "role", "content", "type", "text", "tools", "function", "name", "parameters"),
-    *(
-        "response_format",
-        "json_schema",
-        "schema",
-        "properties",
-        "items",
-        "anyOf",
-        "pattern",
-        "$ref",
-    ),
-    *("tool_choice", "tool_calls", "arguments", "stop", "n", "stream", "logprobs", "logit_bias"),
-    *("temperature", "top_p", "seed", "max_tokens", "chat_template_kwargs", "guided_choice"),
-]
 
 
 def test_random_requests_are_answered_without_a_failure(site: Site) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 COMPILE_TIMEOUT_S = 2.0
 # a process that starts imports this package, and reads a vocabulary
 START_TIMEOUT_S = 60.0
+NICENESS = 10
 MEMORY_BYTES = 1 << 30
 
 
@@ -101,6 +103,8 @@ def _serve(connection: Connection) -> None:
     """The process: an error or None for each vocabulary and each text of rules."""
     # an interrupt of the server reaches all processes of its terminal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # what compiles for long leaves the processor to the engine
+    os.nice(NICENESS)
     tokens: LLTokenizer | None = None
     size = 0
     with contextlib.suppress(EOFError):

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from tinygrad.settings import LLM_API_KEY
 
 SHUTDOWN_S = 5
 KEEP_ALIVE_S = 30
+# the engine releases the interpreter in every kernel, and then waits until a thread that handles a
+# request has had it for so long
+SWITCH_INTERVAL_S = 0.0002
 
 
 def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) -> None:
@@ -51,7 +55,18 @@ def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) 
         print(f"{name} is at {scheme}://{shown}:{port}/", file=sys.stderr, flush=True)
         if not (is_private or api_key):
             print("anybody who reaches this machine may use it; see --api-key", file=sys.stderr)
-        server.run(sockets=[listener])
+        with _switch_interval(SWITCH_INTERVAL_S):
+            server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _switch_interval(seconds: float) -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def api_key_of(options: argparse.Namespace) -> str | None:
