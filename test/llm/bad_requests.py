@@ -55,3 +55,28 @@ NAMES = [
     *("tool_choice", "tool_calls", "arguments", "stop", "n", "stream", "logprobs", "logit_bias"),
     *("temperature", "top_p", "seed", "max_tokens", "chat_template_kwargs", "guided_choice"),
 ]
+
+
+# what a model might write to run a script in the page
+MARKUP_ATTACKS = [
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "[a](javascript:window.hacked=1)",
+    '<a href="javascript:window.hacked=1">a</a>',
+    "<javascript:window.hacked=1>",
+    "[a](JaVaScRiPt:window.hacked=1)",
+    "[a](java\nscript:window.hacked=1)",
+    "[a](&#106;avascript:window.hacked=1)",
+    "[a](data:text/html;base64,PHNjcmlwdD4=)",
+    '[a](https://x.y/"onmouseover="window.hacked=1)',
+    '![a](https://x.y/a.png"onerror="window.hacked=1)',
+    '![a"onerror="window.hacked=1](x)',
+    "<svg/onload=window.hacked=1>",
+    "<iframe srcdoc='<script>parent.hacked = 1</script>'></iframe>",
+    "```<script>window.hacked = 1</script>\n</code></pre><script>window.hacked = 1</script>\n```",
+    "`</code><script>window.hacked = 1</script>`",
+    "https://x.y/<script>window.hacked=1</script>",
+    "[x]: javascript:window.hacked=1\n\n[x]",
+    "<details open ontoggle=window.hacked=1>",
+    "<style>* { display: none }</style>",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from test.llm.bad_requests import MARKUP_ATTACKS
 from test.llm.fake_model import FakeModel, always_replies, tokenizer
 from test.llm.serving import Site, served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 40_000
 
 LONG = always_replies("word " * 20_000)
 
@@ -210,3 +212,116 @@ def test_a_narrow_screen_in_light_and_dark(browser: Any, scheme: str) -> None:
             ]
             assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
             assert (lights[0] > lights[1]) == (scheme == "dark")
+
+
+def test_replies_run_no_scripts_and_load_nothing(browser: Any) -> None:
+    # `opened` fails on requests to other hosts, and on violations of the page's security policy
+    text = "\n\n".join([*MARKUP_ATTACKS, "[safe](https://x.y/)", "# end"])
+    model = FakeModel(always_replies(text), max_context=20_000)
+    with served(model) as site, opened(browser, site) as page:
+        send(page, text)
+        idle(page)
+        page.get_by_role("button", name="Copy").wait_for()
+        assert page.locator(".assistant h1").last.inner_text() == "end"
+        assert page.evaluate("window.hacked") is None
+        unsafe = "script, img, svg, iframe, style, [onerror], [onclick], [onmouseover]"
+        assert page.locator(f".message :is({unsafe})").count() == 0
+        links = page.locator(".message a").evaluate_all("all => all.map(one => one.protocol)")
+        assert set(links) == {"https:"}
+
+
+MARKDOWN = (
+    "# Title\n\nsome **bold** text and `code`\n\n1. one\n2. two\n\n[site](https://x.y/)\n\nend"
+)
+
+
+def test_a_reload_keeps_the_conversation(browser: Any) -> None:
+    def script(tokens: list[int]) -> list[int]:
+        count = tokenizer().decode(tokens).count("<|im_start|>user")
+        return tokenizer().encode(f"<think>\nhm\n</think>\n\nreply {count}\n\n{MARKDOWN}")
+
+    with served(FakeModel(script)) as site, opened(browser, site) as page:
+        send(page, "Hello *you*")
+        idle(page)
+        assert page.locator(".user .text").inner_text() == "Hello *you*"
+        assert page.locator(".assistant strong").inner_text() == "bold"
+        assert page.locator(".assistant li").all_inner_texts() == ["one", "two"]
+        before = page.locator("#log").inner_html()
+        page.reload()
+        assert page.locator("#log").inner_html() == before
+        send(page, "And then?")
+        idle(page)
+        assert replies(page)[1].startswith("reply 2")
+        page.get_by_role("button", name="New chat").click()
+        page.reload()
+        assert page.locator(".message").count() == 0
+        # what another page of this host may have stored is no conversation
+        for stored in ("{", "5", '[{"role": "system", "content": "x"}]', '[{"role": "user"}]'):
+            page.evaluate("text => sessionStorage.setItem('conversation', text)", stored)
+            page.reload()
+            assert page.locator(".message").count() == 0
+
+
+def test_a_reload_while_a_reply_streams_keeps_what_there_is(browser: Any) -> None:
+    model = FakeModel(LONG, max_context=200_000, step_s=0.002)
+    with served(model, max_running=1) as site, opened(browser, site) as page:
+        send(page, "Hello")
+        page.get_by_text("word word").wait_for()
+        page.reload()
+        site.wait_until_idle()
+        assert replies(page)[0].startswith("word word")
+        # a browser may end the stream before it leaves the page
+        assert page.locator(".actions .note").inner_text() in ("stopped", "ended early")
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown", "notes", "error"),
+    [
+        ([], "(empty reply)", ["(empty reply)", ""], None),
+        (["part"], "part", ["ended early"], "The stream ended early"),
+        (["part", '{"error": {"message": "no memory"}}'], "part", ["ended early"], "no memory"),
+    ],
+)
+def test_how_a_reply_ends_is_shown(
+    browser: Any, stream: list[str], shown: str, notes: list[str], error: str | None
+) -> None:
+    def event(text: str) -> str:
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+        return text if text.startswith("{") else json.dumps({"choices": [choice]})
+
+    lines = [*map(event, stream), *([] if stream else ["[DONE]"])]
+    body = "".join(f"data: {line}\n\n" for line in lines)
+    with served(FakeModel()) as site, opened(browser, site) as page:
+        page.route(
+            "**/v1/chat/completions",
+            lambda route: route.fulfill(content_type="text/event-stream", body=body),
+        )
+        send(page, "Hello")
+        idle(page)
+        page.wait_for_selector(".assistant .actions")
+        for _ in range(2):
+            assert replies(page) == [shown]
+            assert page.locator(".assistant .note").all_inner_texts() == notes
+            if error is not None:
+                assert error in page.locator(".error .text").inner_text()
+            page.reload()
+            error = None
+
+
+def test_only_the_last_blocks_of_a_reply_are_redrawn(browser: Any) -> None:
+    text = "\n\n".join(f"paragraph {number} of a reply" for number in range(20))
+    model = FakeModel(always_replies(text), step_s=0.001)
+    with served(model) as site, opened(browser, site) as page:
+        page.evaluate(
+            """() => {
+              window.changed = 0;
+              const count = all => all.forEach(one => window.changed += one.addedNodes.length);
+              new MutationObserver(count).observe(
+                document.getElementById("log"), {childList: true, subtree: true});
+            }"""
+        )
+        send(page, "Hello")
+        idle(page)
+        assert page.locator(".assistant p").count() == 20
+        # a paragraph and its text for each token at most, and some for the message itself
+        assert page.evaluate("window.changed") <= len(text) + 20

@@ -1,4 +1,8 @@
-"""The chat page: one HTML file that loads nothing from other hosts."""
+"""The chat page: one HTML file that loads nothing, with its scripts inside.
+
+Files: `page.html` has the elements and the style, `markdown.js` turns replies into elements, and
+`chat.js` is the conversation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,16 @@ from importlib import resources
 @functools.cache
 def page() -> str:
     """The page as HTML."""
-    return resources.files("tinygrad.apps.language.server").joinpath("page.html").read_text("utf-8")
+
+    def script(tag: re.Match[str]) -> str:
+        return f"<script>\n{page_file(tag[1])}</script>"
+
+    return re.sub(r'<script src="(\w+\.js)"></script>', script, page_file("page.html"))
+
+
+def page_file(name: str) -> str:
+    """The text of a file of the page."""
+    return resources.files("tinygrad.apps.language.server").joinpath(name).read_text("utf-8")
 
 
 @functools.cache
