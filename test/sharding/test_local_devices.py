@@ -14,7 +14,8 @@ import pytest
 
 from test.models.parallel import Mlp, data_parallel, tensor_parallel, training_step
 from tinygrad import Context, Mesh, P, Tensor, nn
-from tinygrad.device import DeviceError
+from tinygrad.device import Buffer, DeviceError, RemoteBuffer
+from tinygrad.execution.buffers import device_buffers
 from tinygrad.execution.realize import BufferCopy
 from tinygrad.execution.schedule import create_schedule, plan_cache
 from tinygrad.execution.temporaries import memory_layout
@@ -23,7 +24,7 @@ from tinygrad.execution.wire import SimulatedWire
 from tinygrad.helpers import GlobalCounters
 from tinygrad.nn.pipeline import Pipeline
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem
-from tinygrad.sharding import LocalDevices, Sharding, Topology
+from tinygrad.sharding import LocalDevices, Rank, Sharding, Topology
 
 Devices = tuple[str, ...]
 
@@ -264,6 +265,22 @@ def test_the_trace_of_a_process_counts_what_its_devices_send() -> None:
         y.to(devices_of(4)).realize()
     assert whole.kinds() == {"all_gather": 4 * 3 * 32}
     assert own.kinds() == {"all_gather": 3 * 32}
+
+
+def test_shards_and_arrays_of_other_processes_are_known_and_have_no_content() -> None:
+    rank = LocalDevices(rank=Rank(1, 2))
+    assert rank.numbers(("NULL", "NULL:1", "NULL:2", "NULL:3", "NPY")) == (1, 3, 4)
+    with rank, SimulatedWire():
+        x = (Tensor.arange(4, device="NULL").shard(devices_of(2), 0) + 1).realize()
+        theirs, own = (shard.uop.realized for shard in x.shards)
+        whole = x.to("NULL").realize()
+        assert isinstance(theirs, RemoteBuffer) and type(own) is Buffer
+        assert (own.device, len(device_buffers(x.uop.base))) == ("NULL:1", 1)
+        assert isinstance(whole.uop.realized, RemoteBuffer) and device_buffers(whole.uop) == ()
+        # a simulated wire has no content of other processes
+        assert whole.tolist() == [0, 0, 0, 0]
+    with pytest.raises(DeviceError, match="memory of another process"):
+        theirs.copyout(memoryview(bytearray(theirs.nbytes)))
 
 
 def test_a_message_to_another_process_needs_a_wire() -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "LoadedProgram",
     "MultiBuffer",
     "OutOfMemoryError",
+    "RemoteBuffer",
     "Sharding",
     "copy_buffer",
     "is_dtype_supported",
@@ -469,16 +470,45 @@ def _open_buffer(device: str, nbytes: int, size: int, dtype: DType, offset: int)
     return whole.view(size, dtype, offset)
 
 
+class RemoteBuffer(Buffer):
+    """Memory of a device of another process: a place and a size, and no content here."""
+
+    __slots__ = ()
+
+    @property
+    def allocation(self) -> Allocation:
+        """Raises DeviceError."""
+        raise DeviceError(
+            f"{self!r} is memory of another process; read the tensor with .numpy(), which all "
+            "processes call together"
+        )
+
+    def is_allocated(self) -> bool:
+        return True
+
+    def ensure_allocated(self) -> Buffer:
+        """Returns self: its process allocates it."""
+        return self
+
+    def view(self, size: int, dtype: DType, offset: int) -> Buffer:
+        """A view, in the other process too."""
+        return RemoteBuffer(self.device, size, dtype, self, offset)
+
+
 class MultiBuffer:
     """The buffers of a sharded value: one per local device, all of `size` and `dtype`.
 
-    These are needed where no device is local, and follow from the buffers otherwise.
+    If some of its devices are not local, `devices` are the names of all.
     """
 
-    __slots__ = ("__weakref__", "bufs", "dtype", "size")
+    __slots__ = ("__weakref__", "bufs", "devices", "dtype", "size")
 
     def __init__(
-        self, bufs: tuple[Buffer, ...], size: int | None = None, dtype: DType | None = None
+        self,
+        bufs: tuple[Buffer, ...],
+        size: int | None = None,
+        dtype: DType | None = None,
+        devices: tuple[str, ...] = (),
     ) -> None:
         if bufs:
             size, dtype = bufs[0].size, bufs[0].dtype
@@ -487,6 +517,7 @@ class MultiBuffer:
         self.bufs = bufs
         self.size = size
         self.dtype = dtype
+        self.devices = devices
 
     def __iter__(self) -> Iterator[Buffer]:
         return iter(self.bufs)
@@ -495,7 +526,12 @@ class MultiBuffer:
         return len(self.bufs)
 
     def __getitem__(self, index: int) -> Buffer:
-        return self.bufs[index]
+        """The buffer of device number `index`, without content if the device is not local."""
+        if not self.devices:
+            return self.bufs[index]
+        name = _canonical_name(self.devices[index])
+        found = (buffer for buffer in self.bufs if buffer.device == name)
+        return next(found, None) or RemoteBuffer(name, self.size, self.dtype)
 
     def __repr__(self) -> str:
         return f"<MultiBuffer {self.size} {self.dtype} on {', '.join(b.device for b in self.bufs)}>"

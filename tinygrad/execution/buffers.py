@@ -8,47 +8,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tinygrad.device import Buffer, MultiBuffer, copy_buffer
-from tinygrad.sharding import Sharding, current_local_devices
+from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
+from tinygrad.execution.wire import current_wire
+from tinygrad.sharding import Sharding, current_local_devices, is_on_host
+from tinygrad.uop.device_value import device_names
 from tinygrad.uop.ops import UOp
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
 
 
 def storage_of(node: UOp) -> Any:
     """The `Buffer` or `MultiBuffer` of a BUFFER node, created at the first request. The latter has
-    the buffers of the local devices.
+    the buffers of the local devices; the buffer of a device that is not local has no content.
     """
-    found = node.memory
-    if found is None:
-        device, shape = node.arg.device, node.arg.shape
-        if isinstance(device, Sharding):
-            size = prod(device.local_shape(shape))
-            names = current_local_devices().names_in(device.devices)
-            buffers = tuple([Buffer(name, size, node.dtype) for name in names])
-            found = MultiBuffer(buffers, size, node.dtype)
-        else:
-            found = Buffer(device, prod(shape), node.dtype)
-        node.memory = found
-    return found
+    if node.memory is None:
+        device, size = node.arg.device, _elements(node)
+        names = current_local_devices().names_in(device_names(device))
+        bind_buffers(node, [Buffer(name, size, node.dtype) for name in names])
+    return node.memory
 
 
 def device_buffers(node: UOp) -> tuple[Buffer, ...]:
     """The buffers of a BUFFER node, one for each local device."""
     storage = storage_of(node)
-    return storage.bufs if isinstance(storage, MultiBuffer) else (storage,)
+    if isinstance(storage, MultiBuffer):
+        return storage.bufs
+    return () if isinstance(storage, RemoteBuffer) else (storage,)
 
 
 def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
     """Make existing buffers, one for each local device, the memory of a BUFFER node; returns the
     node.
     """
-    device, shape = node.arg.device, node.arg.shape
+    device = node.arg.device
     if isinstance(device, Sharding):
-        node.memory = MultiBuffer(tuple(parts), prod(device.local_shape(shape)), node.dtype)
-    elif parts:
-        node.memory = parts[0]
+        if len(parts) == len(device):
+            node.memory = MultiBuffer(tuple(parts))
+        else:
+            node.memory = MultiBuffer(tuple(parts), _elements(node), node.dtype, device.devices)
+    else:
+        node.memory = parts[0] if parts else RemoteBuffer(device, _elements(node), node.dtype)
     return node
+
+
+def _elements(node: UOp) -> int:
+    """The number of elements of a BUFFER node on each of its devices."""
+    device, shape = node.arg.device, node.arg.shape
+    return prod(device.local_shape(shape) if isinstance(device, Sharding) else shape)
+
+
+def read_buffer(buffer: Buffer) -> Array:
+    """A copy of the content of a buffer, from the process that has it. If there are several
+    processes, all of them call this together.
+    """
+    if current_local_devices().is_all or is_on_host(buffer.device):
+        return buffer.numpy()
+    return current_wire().broadcast(buffer)
 
 
 def copy_of(node: UOp) -> UOp:

@@ -16,7 +16,7 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
-from tinygrad.execution.wire import RemoteMessage
+from tinygrad.execution.wire import RemoteMessage, current_wire
 from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.execution_plan import (
@@ -119,6 +119,8 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         canonical = canonicalize(UOp.sink(*wanted))
         plan = get_plan(canonical.sink, len(canonical.buffers))
     storage = _storage(plan, canonical)
+    if not plan.local.is_all:
+        current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
     collectives: dict[CommInfo, Collective] = {}
     items: list[ScheduleItem] = []
     for item in plan.items:

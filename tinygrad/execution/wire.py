@@ -11,9 +11,15 @@ import contextvars
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tinygrad.device import Buffer, DeviceError
+from tinygrad.device import Buffer, DeviceError, RemoteBuffer
+from tinygrad.dtype import to_numpy_dtype
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
 
 
 class RemoteMessage(NamedTuple):
@@ -43,6 +49,12 @@ class Wire(Protocol):
     def wait(self, ticket: Any) -> None:
         """Wait until the messages of a ticket are sent and received."""
 
+    def broadcast(self, buffer: Buffer) -> Array:
+        """The content of a buffer, in every process. The one that has it sends it to the others."""
+
+    def note(self, digest: bytes, what: str) -> None:
+        """All processes do this next: a digest, equal in all of them, and its description."""
+
 
 class NoWire:
     """The wire of a process that has not joined others."""
@@ -57,6 +69,13 @@ class NoWire:
 
     def wait(self, ticket: Any) -> None:
         """Nothing was started."""
+
+    def broadcast(self, buffer: Buffer) -> Array:
+        """The content of a buffer of this process. Raises DeviceError for that of another one."""
+        return buffer.numpy()
+
+    def note(self, digest: bytes, what: str) -> None:
+        """There is nobody to agree with."""
 
 
 @dataclass
@@ -83,6 +102,17 @@ class SimulatedWire:
     def wait(self, ticket: Any) -> None:
         """Nothing is in flight."""
 
+    def broadcast(self, buffer: Buffer) -> Array:
+        """The content of a buffer of this process, zeros for that of another one."""
+        import numpy as np
+
+        if isinstance(buffer, RemoteBuffer):
+            return np.zeros(buffer.size, to_numpy_dtype(buffer.dtype))
+        return buffer.numpy()
+
+    def note(self, digest: bytes, what: str) -> None:
+        """The other processes are not there."""
+
     def unmatched(self, others: Sequence[SimulatedWire]) -> Counter[tuple[str, str]]:
         """The pairs of devices between which the messages of several processes, in order, do not
         match one to one, each with the number of messages.
@@ -107,12 +137,20 @@ class SimulatedWire:
         _entered.set(_entered.get()[:-1])
 
 
-# the wires of the `with` blocks that this thread has entered, after the default
-_entered: contextvars.ContextVar[tuple[Wire, ...]] = contextvars.ContextVar(
-    "wire", default=(NoWire(),)
-)
+# the wires of the `with` blocks that this thread has entered
+_entered: contextvars.ContextVar[tuple[Wire, ...]] = contextvars.ContextVar("wire", default=())
+
+
+class _Process:
+    wire: Wire = NoWire()
 
 
 def current_wire() -> Wire:
     """The wire by which this thread sends messages to other processes."""
-    return _entered.get()[-1]
+    entered = _entered.get()
+    return entered[-1] if entered else _Process.wire
+
+
+def set_wire(wire: Wire) -> None:
+    """Let this be the wire of the process, outside of `with` blocks."""
+    _Process.wire = wire

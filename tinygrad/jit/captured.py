@@ -14,6 +14,7 @@ from tinygrad.device import Buffer
 from tinygrad.execution.buffers import device_buffers
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
+from tinygrad.execution.wire import current_wire
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.counters import ReplayCounters
 from tinygrad.jit.inputs import Inputs, difference, differs_in_views, tensors_in
@@ -26,6 +27,7 @@ from tinygrad.jit.results import Outcome
 from tinygrad.jit.substitution import Substitution
 from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import DEBUG
+from tinygrad.sharding import current_local_devices
 
 R = TypeVar("R")
 
@@ -143,6 +145,8 @@ class CapturedJit(Generic[R]):
         self.check(inputs)
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
+        if not current_local_devices().is_all:
+            current_wire().note(b"replay", "a replay of a captured function")
         self._written.realize_readers(inputs, self._outcome.overwritten)
         self._copy_overwritten_inputs(inputs)
         result = self._outcome.of(inputs)

@@ -44,8 +44,10 @@ from tinygrad.sharding.layout import (
 from tinygrad.sharding.local_devices import (
     ALL_DEVICES,
     LocalDevices,
+    Rank,
     current_local_devices,
     is_on_host,
+    set_local_devices,
 )
 from tinygrad.sharding.mesh import Mesh, P
 from tinygrad.sharding.propagation import (
@@ -87,6 +89,7 @@ __all__ = [
     "Piece",
     "Placement",
     "Processor",
+    "Rank",
     "Region",
     "Routes",
     "SentPiece",
@@ -125,6 +128,7 @@ __all__ = [
     "reshape_layout",
     "result_span",
     "sent_per_device",
+    "set_local_devices",
     "set_topology",
     "shard_shapes",
     "source_layout",

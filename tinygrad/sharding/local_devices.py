@@ -11,15 +11,31 @@ import contextvars
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 # the memory and the files of the host: every process copies from its own
 HOST_KINDS: Final = frozenset({"NPY", "PYTHON", "DISK"})
 
 
+class Rank(NamedTuple):
+    """Process `number` of `size`, each with `per_rank` devices of each kind: `CPU:5` belongs to
+    rank `5 // per_rank`, and names go round if there are more.
+    """
+
+    number: int
+    size: int
+    per_rank: int = 1
+
+    def owner(self, name: str) -> int:
+        """The rank that a device belongs to."""
+        number = name.partition(":")[2]
+        return int(number or 0) // self.per_rank % self.size
+
+
 @dataclass(frozen=True)
 class LocalDevices:
-    """The local devices of this process; `names` None: all devices are local.
+    """The local devices of this process: those with some `names`, or those of a `rank`; all devices
+    if neither is given.
 
     `with local:` makes this thread plan only their kernels, memory and messages. A message is local
     if its sender or its receiver is.
@@ -30,6 +46,7 @@ class LocalDevices:
     """
 
     names: frozenset[str] | None = None
+    rank: Rank | None = None
 
     @classmethod
     def of(cls, names: Iterable[str]) -> LocalDevices:
@@ -39,22 +56,23 @@ class LocalDevices:
     @property
     def is_all(self) -> bool:
         """Whether every device is local."""
-        return self.names is None
+        return self.names is None and self.rank is None
 
     def is_local(self, name: str) -> bool:
         """Whether a device is local. The host's memory and files are so in every process."""
-        names = self.names
-        return names is None or name in names or _plain(name) in names or is_on_host(name)
+        if self.names is not None:
+            return name in self.names or _plain(name) in self.names or is_on_host(name)
+        return self.rank is None or is_on_host(name) or self.rank.owner(name) == self.rank.number
 
     def numbers(self, devices: Sequence[str]) -> Sequence[int]:
         """The positions of the local devices in a tuple of device names, in order."""
-        if self.names is None:
+        if self.is_all:
             return range(len(devices))
         return _numbers(self, tuple(devices))
 
     def names_in(self, devices: tuple[str, ...]) -> tuple[str, ...]:
         """The local devices in a tuple of device names."""
-        if self.names is None:
+        if self.is_all:
             return devices
         return tuple(devices[number] for number in self.numbers(devices))
 
@@ -84,12 +102,22 @@ def _plain(name: str) -> str:
     return name.removesuffix(":0")
 
 
-# the local devices of the `with` blocks that this thread has entered, after the default
+# the local devices of the `with` blocks that this thread has entered
 _entered: contextvars.ContextVar[tuple[LocalDevices, ...]] = contextvars.ContextVar(
-    "local_devices", default=(ALL_DEVICES,)
+    "local_devices", default=()
 )
+
+
+class _Process:
+    local = ALL_DEVICES
 
 
 def current_local_devices() -> LocalDevices:
     """The devices that this thread plans."""
-    return _entered.get()[-1]
+    entered = _entered.get()
+    return entered[-1] if entered else _Process.local
+
+
+def set_local_devices(local: LocalDevices) -> None:
+    """Let these be the local devices of the process, outside of `with` blocks."""
+    _Process.local = local

@@ -17,6 +17,7 @@ from tinygrad.dtype import (
     to_float32_array,
     to_numpy_dtype,
 )
+from tinygrad.execution.buffers import read_buffer
 from tinygrad.storage.views import IDENTITY_OPS, folded_value
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sym_infer
@@ -39,7 +40,7 @@ def read_array(node: UOp) -> Array:
     elif (value := folded_value(base)) is not None:
         stored = np.broadcast_to(_number_array(value, base.dtype), _bound_sizes(base.shape))
     else:
-        stored = _shaped(cast(Buffer, base.buffer).numpy(), base)
+        stored = _shaped(read_buffer(cast(Buffer, base.buffer)), base)
     values = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
     return _with_movement(values, node)
 
