@@ -16,9 +16,10 @@ import pytest
 
 from test.backend.test_renderer_c import elementwise, everything
 from test.golden.test_kernels import KERNELS
+from test.gpu_programs import product
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, OutOfMemoryError
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import LaunchShape, find_renderer
 from tinygrad.renderer.gpu_targets import amd_target
 from tinygrad.runtime import amd
@@ -71,6 +72,18 @@ def test_typical_kernels_compile_and_do_not_spill(compiler: None, architecture: 
         assert re.search(r"^\s+\.vgpr_spill_count: +0$", text, re.MULTILINE), name
         lds = re.search(r"^\s+\.group_segment_fixed_size: (\d+)$", text, re.MULTILINE)
         assert lds is not None and int(lds[1]) <= renderer.target.shared_bytes, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("architecture, name", [("gfx942", "mfma"), ("gfx1100", "wmma")])
+def test_products_use_matrix_instructions(
+    compiler: None, architecture: str, name: str, dtype: DType
+) -> None:
+    (spec,) = product(256, dtype).kernels(amd_target(architecture))
+    text = find_hip_compiler().assembly(spec.source, architecture)
+    assert find_hip_compiler().link(text, architecture)[:4] == b"\x7fELF"
+    assert len(re.findall(rf"\bv_{name}_f32_", text)) >= 8
 
 
 def test_text_that_clang_rejects_is_an_error_with_its_messages(compiler: None) -> None:

@@ -74,6 +74,7 @@ def amd_target(architecture: str, units: int = 60) -> Target:
         units=units,
         enough_items=1 << 20,
         parallel_work=1,
+        matrix=matrix_instructions("hip", architecture),
     )
 
 
@@ -92,6 +93,7 @@ def apple_target(family: str = "apple7", units: int = 8) -> Target:
         units=units,
         enough_items=1 << 20,
         parallel_work=1,
+        matrix=matrix_instructions("metal", family),
     )
 
 

@@ -70,3 +70,54 @@ __device__ inline unsigned short bits_of_bfloat16(bfloat16 x) {
 __device__ inline float bfloat16_to_float(bfloat16 x) { return x; }
 
 __device__ inline bfloat16 float_to_bfloat16(float x) { return x; }
+
+typedef __attribute__((ext_vector_type(4))) short short4;
+
+typedef __attribute__((ext_vector_type(16))) short short16;
+
+typedef __attribute__((ext_vector_type(4))) _Float16 half4;
+
+typedef __attribute__((ext_vector_type(16))) _Float16 half16;
+
+typedef __attribute__((ext_vector_type(4))) float float4;
+
+typedef __attribute__((ext_vector_type(8))) float float8;
+
+typedef __attribute__((ext_vector_type(16))) float float16;
+
+// Matrix instructions: c + a @ b, of fragments as renderer/matrix_instruction.py lays them out.
+__device__ inline f32x4 mfma_16x16x16_f16(u16x4 a, u16x4 b, f32x4 c) {
+  return __builtin_bit_cast(f32x4, __builtin_amdgcn_mfma_f32_16x16x16f16(
+      __builtin_bit_cast(half4, a), __builtin_bit_cast(half4, b),
+      __builtin_bit_cast(float4, c), 0, 0, 0));
+}
+
+__device__ inline f32x4 mfma_16x16x16_bf16(u16x4 a, u16x4 b, f32x4 c) {
+  return __builtin_bit_cast(f32x4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(
+      __builtin_bit_cast(short4, a), __builtin_bit_cast(short4, b),
+      __builtin_bit_cast(float4, c), 0, 0, 0));
+}
+
+__device__ inline f32x16 mfma_32x32x8_f16(u16x4 a, u16x4 b, f32x16 c) {
+  return __builtin_bit_cast(f32x16, __builtin_amdgcn_mfma_f32_32x32x8f16(
+      __builtin_bit_cast(half4, a), __builtin_bit_cast(half4, b),
+      __builtin_bit_cast(float16, c), 0, 0, 0));
+}
+
+__device__ inline f32x16 mfma_32x32x8_bf16(u16x4 a, u16x4 b, f32x16 c) {
+  return __builtin_bit_cast(f32x16, __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(
+      __builtin_bit_cast(short4, a), __builtin_bit_cast(short4, b),
+      __builtin_bit_cast(float16, c), 0, 0, 0));
+}
+
+__device__ inline f32x8 wmma_16x16x16_f16(u16x16 a, u16x16 b, f32x8 c) {
+  return __builtin_bit_cast(f32x8, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(
+      __builtin_bit_cast(half16, a), __builtin_bit_cast(half16, b),
+      __builtin_bit_cast(float8, c)));
+}
+
+__device__ inline f32x8 wmma_16x16x16_bf16(u16x16 a, u16x16 b, f32x8 c) {
+  return __builtin_bit_cast(f32x8, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(
+      __builtin_bit_cast(short16, a), __builtin_bit_cast(short16, b),
+      __builtin_bit_cast(float8, c)));
+}

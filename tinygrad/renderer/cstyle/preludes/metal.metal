@@ -23,3 +23,37 @@ static inline ushort bits_of_bfloat16(bfloat x) { return as_type<ushort>(x); }
 static inline float bfloat16_to_float(bfloat x) { return x; }
 
 static inline bfloat float_to_bfloat16(float x) { return bfloat(x); }
+
+// A lane's two elements of an 8 x 8 matrix.
+template <class M, class T> static inline M simdgroup_fragment(T first, T second) {
+  M matrix;
+  matrix.thread_elements()[0] = first;
+  matrix.thread_elements()[1] = second;
+  return matrix;
+}
+
+// c + a @ b, of fragments as renderer/matrix_instruction.py lays them out.
+template <class M> static inline f32x2 simdgroup_product(M a, M b, f32x2 c) {
+  simdgroup_float8x8 sum = simdgroup_fragment<simdgroup_float8x8>(c.lane[0], c.lane[1]);
+  simdgroup_multiply_accumulate(sum, a, b, sum);
+  return {{sum.thread_elements()[0], sum.thread_elements()[1]}};
+}
+
+static inline f32x2 simdgroup_8x8x8_f32(f32x2 a, f32x2 b, f32x2 c) {
+  return simdgroup_product(simdgroup_fragment<simdgroup_float8x8>(a.lane[0], a.lane[1]),
+                           simdgroup_fragment<simdgroup_float8x8>(b.lane[0], b.lane[1]), c);
+}
+
+template <class M, class T> static inline M simdgroup_bits(u16x2 x) {
+  return simdgroup_fragment<M>(as_type<T>(x.lane[0]), as_type<T>(x.lane[1]));
+}
+
+static inline f32x2 simdgroup_8x8x8_f16(u16x2 a, u16x2 b, f32x2 c) {
+  return simdgroup_product(simdgroup_bits<simdgroup_half8x8, half>(a),
+                           simdgroup_bits<simdgroup_half8x8, half>(b), c);
+}
+
+static inline f32x2 simdgroup_8x8x8_bf16(u16x2 a, u16x2 b, f32x2 c) {
+  return simdgroup_product(simdgroup_bits<simdgroup_bfloat8x8, bfloat>(a),
+                           simdgroup_bits<simdgroup_bfloat8x8, bfloat>(b), c);
+}
