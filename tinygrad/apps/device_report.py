@@ -17,7 +17,7 @@ import numpy as np
 from tinygrad.device import Device, DeviceError
 from tinygrad.dtype import dtypes
 from tinygrad.tensor import Tensor
-from tinygrad.text import colored
+from tinygrad.text import highlighted
 
 PRODUCT_SIZE = 512
 COPY_BYTES = 64 << 20
@@ -37,7 +37,7 @@ class Check:
     speed: str
 
     def __str__(self) -> str:
-        state = colored("ok", "green") if self.is_right else colored("WRONG", "red")
+        state = highlighted("ok", "green") if self.is_right else highlighted("WRONG", "red")
         return f"{self.name:12s} {state:5s}  {self.speed}"
 
 
@@ -74,7 +74,7 @@ def _report(name: str, size: int, nbytes: int) -> bool | None:
     try:
         opened = Device[name]
     except DeviceError as error:
-        print(f"{name:8s} {colored('not found', 'yellow')}: {error}")
+        print(f"{name:8s} {highlighted('not found', 'yellow')}: {error}")
         return None
     print(f"{name:8s} {opened.describe()}")
     if not opened.runs_kernels or name in DRY_RUNS:
