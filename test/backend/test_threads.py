@@ -20,7 +20,7 @@ from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.target import Target
-from tinygrad.schedule.grouping import make_plan
+from tinygrad.schedule.grouping import prepare, row_chains
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
@@ -236,7 +236,7 @@ def test_threads_without_shuffles_exchange_through_shared_memory() -> None:
 def test_a_softmax_or_norm_of_rows_is_one_kernel_where_threads_share_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(make_plan, "_has_threads", lambda *_: True)
+    monkeypatch.setattr(row_chains, "find_target", lambda *_: LARGE)
     x = numpy.random.default_rng(0).normal(size=(80, 96)).astype("f4")
     y = numpy.random.default_rng(1).normal(size=(96, 96)).astype("f4")
 
@@ -303,3 +303,21 @@ def test_estimated_registers_are_near_those_of_the_compiler() -> None:
     for kernel, counted in ((add(1 << 22), 21), (row_sum(64, 4096), 28), (softmax(64, 1024), 32)):
         _, linear = get_linear(kernel, find_renderer(LARGE))
         assert 0.7 < estimate_resources(linear).registers / counted < 1.5
+
+
+def test_large_reductions_of_few_outputs_have_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "find_target", lambda *_: LARGE)
+
+    def first_outputs(shape: tuple[int, ...], axis: int) -> int:
+        """The outputs of the first kernel of a sum."""
+        with Context(SCHEDULE_CACHE=0):
+            first, *_ = Tensor.empty(*shape).sum(axis).schedule()
+        return int(first.bufs[0].size)
+
+    # a block for each part of a row: two for each unit, where the sizes have such divisors
+    assert first_outputs((32, 1 << 16), 1) == 32 * 8
+    # columns, of which a block has 32
+    assert first_outputs((1 << 16, 1024), 0) == 1024 * 8
+    # rows and columns enough
+    assert first_outputs((128, 1 << 13), 1) == 128
+    assert first_outputs((1 << 10, 4096), 0) == 4096

@@ -7,7 +7,6 @@ and every source of a transfer is materialised.
 from __future__ import annotations
 
 from tinygrad.caches import cached_function
-from tinygrad.device import Device, DeviceError
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, Slices
 from tinygrad.schedule.grouping.fuse import choose_materialized
 from tinygrad.schedule.grouping.hazards import find_hazards
@@ -22,7 +21,6 @@ from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.sharding import current_local_devices
 from tinygrad.uop import Ops
-from tinygrad.uop.device_value import device_names
 from tinygrad.uop.ops import KernelInfo, UOp
 from tinygrad.uop.sint import is_one
 
@@ -36,7 +34,7 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
     outputs = [below_reshapes(x) for x in sink.src]
     chains = find_softmax_chains(order, outputs)
     taken = {x for chain in chains for x in (*chain.inside(), *chain.ends)}
-    rows = find_row_chains(order, outputs, taken, lambda x: _has_threads(x, default_device))
+    rows = find_row_chains(order, outputs, taken, default_device)
     chosen = choose_materialized(order, outputs, chains, rows)
     chosen |= find_hazards(order, chosen)
     storage, builder = _build_units(order, chosen, chains, inputs, default_device)
@@ -58,17 +56,6 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
         variables=tuple(sink.variables()),
         local=current_local_devices(),
     )
-
-
-def _has_threads(node: UOp, default_device: str) -> bool:
-    """Whether a node is computed by threads that share a block."""
-    names = device_names(node.device) or (default_device,)
-    try:
-        opened = Device[names[0]]
-    except DeviceError:
-        # planned, but not run on this machine
-        return False
-    return opened.runs_kernels and opened.target.has_threads
 
 
 def _build_units(

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import cast
 
 from tinygrad.dtype import ConstType, dtypes
-from tinygrad.helpers import all_int, prod
+from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.grouping.phases import split_phases
+from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.spmd.local import broadcast_scalar, depends_on_device
 from tinygrad.schedule.storage_views import (
     SHARD_NAMES,
@@ -32,6 +33,12 @@ MIN_SPLIT_INPUTS = 1 << 18
 """A reduction is split in two if it has at most so many outputs and at least so many inputs."""
 MAX_SPLIT = 256
 """The number of partial results for each element of a split reduction."""
+COLUMNS_PER_BLOCK = 32
+BLOCKS_PER_UNIT = 2
+"""On a GPU, a reduction is split so that each multiprocessor has so many blocks of threads."""
+MIN_SPLIT_ROW = 1 << 10
+MIN_PARTS = 4
+"""The least elements of a part, and the fewest parts that are worth a second kernel."""
 
 
 def drop_redundant_contiguous(x: UOp) -> UOp | None:
@@ -69,12 +76,13 @@ def split_reduce(node: UOp) -> UOp | None:
     source, arg = node.src[0], node.arg
     if not SPLIT_REDUCEOP or not all_int(source.shape):
         return None
-    shape, outputs = source.shape, prod(cast(tuple[int, ...], node.shape))
-    if outputs > MAX_SPLIT_OUTPUTS or prod(shape) < MIN_SPLIT_INPUTS:
+    shape = source.shape
+    if prod(shape) < MIN_SPLIT_INPUTS:
         return None
+    parts = _parts_of_reduction(node)
     # the outermost reduction axis is split, so that each slice is contiguous
     axis = arg.axes[0]
-    count = max((d for d in range(1, MAX_SPLIT + 1) if shape[axis] % d == 0), default=1)
+    count = max((d for d in range(1, parts + 1) if shape[axis] % d == 0), default=1)
     if count <= 1:
         return None
     split = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
@@ -85,6 +93,22 @@ def split_reduce(node: UOp) -> UOp | None:
     final = ReduceArg(arg.op, (axis,))
     partial = UOp(Ops.CONTIGUOUS, node.dtype, (partial,))
     return UOp(Ops.REDUCE_AXIS, node.dtype, (partial,), final).reshape(node.shape)
+
+
+def _parts_of_reduction(node: UOp) -> int:
+    """The number of partial results for each element of a large reduction; 1 to keep it whole."""
+    shape, outputs = node.src[0].shape, prod(cast(tuple[int, ...], node.shape))
+    target = find_target(node)
+    if target is None or not target.has_threads:
+        return MAX_SPLIT if outputs <= MAX_SPLIT_OUTPUTS else 1
+    # a block of threads reduces a row, or some neighbouring columns
+    kept = [i for i, d in enumerate(shape) if d != 1 and i not in node.arg.axes]
+    is_rows = not kept or kept[-1] < min(node.arg.axes)
+    blocks = outputs if is_rows else ceildiv(outputs, COLUMNS_PER_BLOCK)
+    parts = min(MAX_SPLIT, target.units * BLOCKS_PER_UNIT // max(blocks, 1))
+    size = prod(shape) // max(outputs, 1)
+    parts = min(parts, size // MIN_SPLIT_ROW)
+    return parts if parts >= MIN_PARTS else 1
 
 
 def materialize_sources(node: UOp) -> UOp | None:

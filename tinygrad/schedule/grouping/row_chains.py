@@ -8,10 +8,11 @@ GPU share a row, so that one kernel computes all of it, and reads the row from m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tinygrad.helpers import all_int, prod
+from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.storage_views import is_storage
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -39,16 +40,19 @@ def find_row_chains(
     order: list[UOp],
     outputs: Collection[UOp],
     taken: Collection[UOp],
-    shares_rows: Callable[[UOp], bool],
+    default_device: str,
 ) -> list[RowChain]:
-    """The chains of a graph, without nodes of `taken`, on devices where threads share rows."""
+    """The chains of a graph, without nodes of `taken`, on devices where threads share rows.
+    Nodes without a device are computed on `default_device`.
+    """
     search: _Search | None = None
     chains: list[RowChain] = []
     used: set[UOp] = set(taken)
     for node in order:
         if node.op is not Ops.REDUCE_AXIS or node in used or not is_row_reduction(node):
             continue
-        if not shares_rows(node):
+        target = find_target(node, default_device)
+        if target is None or not target.has_threads:
             continue
         search = search or _Search(order, outputs)
         chain = search.chain_of(node)
