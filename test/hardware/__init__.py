@@ -1,0 +1,1 @@
+"""Compares the intrinsics of preludes on real hardware and on the emulator."""

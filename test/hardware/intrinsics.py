@@ -1,0 +1,197 @@
+"""Small kernels that together use every definition of the CUDA prelude, with their inputs.
+
+Sums of matrix instructions are of small integers, hence exact: hardware does not say in which order
+it adds. NaN is one value: payloads are not specified.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
+
+PRELUDE = "cuda.cu"
+STRUCTS = {
+    name: f"struct __align__({size}) {name} {{ {kind} lane[{count}]; }};\n"
+    for name, kind, count, size in (
+        ("u32x2", "unsigned int", 2, 8),
+        ("u32x4", "unsigned int", 4, 16),
+        ("f32x2", "float", 2, 8),
+        ("f32x4", "float", 4, 16),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A kernel with parameters `out` and the inputs `a`, `b` and so on."""
+
+    name: str
+    body: str
+    """Statements; `t` is the thread, and `i` its number in the grid."""
+    inputs: tuple[np.ndarray, ...]
+    out: np.ndarray
+    """An array of the output's shape and dtype."""
+    threads: int = 32
+    blocks: int = 1
+
+    @property
+    def source(self) -> str:
+        """The text of the kernel `check`."""
+        arrays = [("out", self.out), *zip("abc", self.inputs)]
+        parameters = [f"{C_TYPES[str(array.dtype)]} *{name}" for name, array in arrays]
+        kernel = (
+            f'extern "C" __global__ void __launch_bounds__({self.threads}) '
+            f"check({', '.join(parameters)}) {{\n"
+            "  int t = thread_number(), i = block_number() * blockDim.x + t;\n"
+            f"  {self.body}\n}}\n"
+        )
+        return used_definitions(kernel, {**read_prelude(PRELUDE), **STRUCTS}) + kernel
+
+
+C_TYPES = {
+    "float32": "float",
+    "int32": "int",
+    "int64": "long long",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+}
+
+
+def uncovered() -> list[str]:
+    """The names of the prelude that no kernel uses."""
+    used = set(re.findall(r"\w+", "".join(check.source for check in checks())))
+    return [name for name in read_prelude(PRELUDE) if name not in used]
+
+
+def _random_floats(count: int) -> np.ndarray:
+    """Floats of all magnitudes, subnormals, infinities, NaN and ties among them."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+    # half of them with few bits, which are exact or in the middle between two narrow floats
+    bits[: count // 2] &= np.uint32(0xFFFFF000)
+    return bits.view(np.float32)
+
+
+def _integers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(-8, 9, shape).astype(np.float32)
+
+
+def _bfloat16_pairs(values: np.ndarray) -> np.ndarray:
+    return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
+
+
+def _half_pairs(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float16).view(np.uint16).view(np.uint32)
+
+
+def checks() -> list[Check]:
+    """All kernels."""
+    return [*_positions(), *_conversions(), *_copies(), *_loads(), *_products()]
+
+
+def _positions() -> list[Check]:
+    numbers = np.arange(256, dtype=np.int32)
+    return [
+        Check("thread and block", "out[i] = block_number() * 1000 + t;", (), numbers, 64, 4),
+        Check(
+            "barrier",
+            "__shared__ int s[256]; s[t] = a[t]; block_barrier(); out[t] = s[255 - t];",
+            (numbers,),
+            numbers,
+            256,
+        ),
+        Check(
+            "shuffle of 32 bits",
+            "out[i] = warp_shuffle(a[i], (t * 7 + 3) % 32);",
+            (numbers,),
+            numbers,
+            64,
+            4,
+        ),
+        Check(
+            "shuffle of 64 bits",
+            "out[i] = warp_shuffle(a[i], t / 2);",
+            (np.arange(32, dtype=np.int64) << 40,),
+            np.zeros(32, np.int64),
+        ),
+        Check("constants", "out[t] = t % 2 ? INFINITY : NAN;", (), np.zeros(32, np.float32)),
+    ]
+
+
+def _conversions() -> list[Check]:
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    floats = _random_floats(1 << 16)
+    shape = {"threads": 256, "blocks": 256}
+    made = [
+        Check(
+            "TF32 of float32",
+            "out[i] = round_to_tf32(a[i]);",
+            (floats,),
+            floats.view(np.uint32),
+            **shape,
+        )
+    ]
+    for kind in ("half", "bfloat16"):
+        widen = f"out[i] = {kind}_to_float({kind}_of_bits(a[i]));"
+        narrow = f"out[i] = bits_of_{kind}(float_to_{kind}(a[i]));"
+        made += [
+            Check(f"float32 of {kind}", widen, (patterns,), floats, **shape),
+            Check(f"{kind} of float32", narrow, (floats,), patterns, **shape),
+        ]
+    return made
+
+
+def _copies() -> list[Check]:
+    values = np.arange(512, dtype=np.uint32)
+    made = []
+    for words in (1, 2, 4):
+        size = words * 4
+        body = (
+            f"__shared__ __align__(16) unsigned int s[256]; int w = t * {words};\n"
+            "  for (int x = 0; x < 256; x += 32) s[x + t] = 7;\n  block_barrier();\n"
+            f"  copy_async_{size}(&s[w], a + w); copy_async_commit();\n"
+            f"  copy_async_{size}_or_zero(&s[w + 128], a + w + 128, t % 3 == 0);\n"
+            "  copy_async_commit(); copy_async_wait<1>(); block_barrier();\n"
+            f"  for (int x = 0; x < {words}; x++) out[w + x] = s[w + x];\n"
+            "  copy_async_wait<0>(); block_barrier();\n"
+            "  for (int x = 0; x < 128; x += 32) out[x + t + 128] = s[x + t + 128];\n"
+            f"  for (int x = {words * 32} + t; x < 128; x += 32) out[x] = 0;"
+        )
+        made.append(Check(f"copies of {size} bytes", body, (values,), np.zeros(256, np.uint32)))
+    return made
+
+
+def _loads() -> list[Check]:
+    rows = np.arange(1024, dtype=np.uint16)
+    made = []
+    for matrices in (2, 4):
+        for suffix in ("", "_transposed"):
+            body = (
+                "__shared__ __align__(16) unsigned short s[1024];\n"
+                "  for (int x = t; x < 1024; x += 32) s[x] = a[x];\n  block_barrier();\n"
+                f"  u32x{matrices} r = load_matrix_x{matrices}{suffix}(&s[(t * 5 % 32) * 8]);\n"
+                f"  for (int x = 0; x < {matrices}; x++) out[t * {matrices} + x] = r.lane[x];"
+            )
+            out = np.zeros(32 * matrices, np.uint32)
+            made.append(Check(f"load {matrices} matrices{suffix}", body, (rows,), out))
+    return made
+
+
+def _products() -> list[Check]:
+    c = _integers(32 * 4)
+    body = "((f32x4 *)out)[t] = {name}((({a} *)a)[t], (({b} *)b)[t], ((f32x4 *)c)[t]);"
+    made = []
+    for name, pack in (
+        ("mma_m16n8k16_f16", _half_pairs),
+        ("mma_m16n8k16_bf16", _bfloat16_pairs),
+    ):
+        inputs = (pack(_integers(32 * 8)), pack(_integers(32 * 4)), c)
+        made.append(Check(name, body.format(name=name, a="u32x4", b="u32x2"), inputs, c))
+    name = "mma_m16n8k8_tf32"
+    inputs = (_integers(32 * 4), _integers(32 * 2), c)
+    made.append(Check(name, body.format(name=name, a="f32x4", b="f32x2"), inputs, c))
+    return made

@@ -1,0 +1,83 @@
+"""The check of hardware covers the prelude, compiles, and compares with right values."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from test import nvrtc
+from test.hardware import intrinsics
+from test.hardware.run import differences, run
+
+
+def test_every_definition_of_the_prelude_is_used() -> None:
+    assert intrinsics.uncovered() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
+def test_nvrtc_compiles_the_kernels(architecture: str) -> None:
+    if reason := nvrtc.why_not():
+        pytest.skip(reason)
+    for check in intrinsics.checks():
+        assert nvrtc.compile_for(architecture, check.source).spills == 0, check.name
+
+
+@pytest.mark.slow
+def test_a_machine_without_a_gpu_is_no_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "test.hardware"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.startswith("nothing to check: ") or done.stdout.endswith("are equal\n")
+
+
+@pytest.mark.slow
+def test_the_emulators_values_are_those_of_numpy() -> None:
+    pytest.importorskip("cuda.bindings")
+    from test.emulator import emulated_cuda
+    from test.emulator.compiler import NoCompilerError
+    from tinygrad.device import Device
+
+    if Device.DEFAULT == "CUDA" and not emulated_cuda.is_installed():
+        pytest.skip("this process uses NVIDIA's driver")
+    try:
+        emulated_cuda.install()
+    except NoCompilerError as error:
+        pytest.skip(str(error))
+    found = {check.name: run(check, "CUDA") for check in intrinsics.checks()}
+    by_name = {check.name: check for check in intrinsics.checks()}
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    floats = by_name["half of float32"].inputs[0]
+    t = np.arange(32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = {
+            "float32 of half": patterns.view(np.float16).astype(np.float32),
+            "half of float32": floats.astype(np.float16).view(np.uint16),
+            "float32 of bfloat16": (patterns.astype(np.uint32) << 16).view(np.float32),
+            "bfloat16 of float32": floats.astype(ml_dtypes.bfloat16).view(np.uint16),
+            "TF32 of float32": (floats.view(np.uint32) + 0x1000) & ~np.uint32(0x1FFF),
+            "shuffle of 64 bits": (t // 2).astype(np.int64) << 40,
+            "constants": np.where(t % 2, np.inf, np.nan).astype(np.float32),
+        }
+    for name, values in expected.items():
+        if name == "TF32 of float32":
+            values = np.where(np.isfinite(floats), values, floats.view(np.uint32))
+        assert differences(by_name[name], found[name], values) == "", name
+    for words in (1, 2, 4):
+        copied = found[f"copies of {words * 4} bytes"]
+        here = np.arange(32 * words)
+        np.testing.assert_array_equal(copied[here], here)
+        zeroed = np.where(here // words % 3 == 0, here + 128, 0)
+        np.testing.assert_array_equal(copied[here + 128], zeroed)
+    wrong = found["barrier"].copy()
+    wrong[3] += 1
+    assert "1 of 256 differ, first at 3" in differences(by_name["barrier"], wrong, found["barrier"])
