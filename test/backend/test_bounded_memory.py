@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from test.devices import DEVICE
+from test.devices import DEVICE, only_cpu
 from tinygrad import Context, GlobalCounters, Tensor, TinyJit
 from tinygrad.allocator import SLACK_BYTES
 from tinygrad.caches import LruTable, cache_bytes, cached_function, drop_caches
@@ -68,6 +68,7 @@ def test_captured_functions_keep_their_kernels_when_caches_are_dropped():
     assert not len(_runners), "the replay looked up no kernel"
 
 
+@only_cpu
 def test_memory_of_ever_new_sizes_is_given_back(monkeypatch: pytest.MonkeyPatch):
     gc.collect()
     FREE_LISTS.drain(lambda handle, nbytes: None)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test.devices import DEVICE, device_names, nth
+from test.devices import DEVICE, device_names, nth, only_cpu
 from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.device import Buffer, DeviceError
 from tinygrad.execution.capture import JitError
@@ -694,6 +694,7 @@ def maximum_file_size(nbytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
+@only_cpu
 def test_a_full_disk_is_an_error_and_keeps_the_old_file(path: Path) -> None:
     value = Tensor.ones(1000).contiguous().realize()
     old = Tensor.empty(2000, dtype=dtypes.uint8, device=on(path.with_name("old")))

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from test.devices import device_names, nth
+from test.devices import device_names, nth, only_cpu
 from tinygrad import GlobalCounters, Tensor, dtypes
 from tinygrad.dtype import DType, to_numpy_dtype
 
@@ -148,6 +148,7 @@ def test_types_missing_in_python_are_read_as_float32(dtype: DType) -> None:
         x.data()
 
 
+@only_cpu
 def test_numpy_converts_tensors_to_arrays() -> None:
     x = Tensor([[1, 2], [3, 4]]).realize()
     np.testing.assert_array_equal(np.asarray(x.T), [[1, 3], [2, 4]])
@@ -187,6 +188,7 @@ def test_memory_of_numpy_is_shared(dtype: DType) -> None:
     assert not array.any()
 
 
+@only_cpu
 @pytest.mark.parametrize("dtype", WIDE, ids=repr)
 def test_memory_is_shared_with_numpy(dtype: DType) -> None:
     x = Tensor([[0, 1, 1], [1, 0, 1]], dtype=dtype).realize()
@@ -199,6 +201,7 @@ def test_memory_is_shared_with_numpy(dtype: DType) -> None:
     assert not array.any()
 
 
+@only_cpu
 def test_a_view_is_exported_with_its_strides() -> None:
     x = Tensor([[0, 1, 2], [3, 4, 5]]).realize()
     part = np.from_dlpack(x[:, 1:])
@@ -207,6 +210,7 @@ def test_a_view_is_exported_with_its_strides() -> None:
     assert x.tolist() == [[0, 0, 0], [3, 0, 0]]
 
 
+@only_cpu
 def test_constants_and_lazy_tensors_are_realized() -> None:
     for x in (Tensor.ones(2), Tensor([1.0, 2.0]) - Tensor([0.0, 1.0]), Tensor(1.0)):
         array = np.from_dlpack(x)
@@ -217,6 +221,7 @@ def test_constants_and_lazy_tensors_are_realized() -> None:
     assert Tensor.from_dlpack(np.zeros((0, 3))).shape == (0, 3)
 
 
+@only_cpu
 def test_memory_that_cannot_be_shared_is_copied() -> None:
     array = np.arange(6.0).reshape(2, 3)
     readonly = array.copy()
@@ -264,6 +269,7 @@ def test_memory_lives_as_long_as_a_tensor_uses_it() -> None:
     assert freed() is None
 
 
+@only_cpu
 def test_memory_lives_as_long_as_an_array_uses_it() -> None:
     x = Tensor([1.0, 2.0, 3.0]).realize()
     array, place = np.from_dlpack(x), address(x)
@@ -274,6 +280,7 @@ def test_memory_lives_as_long_as_an_array_uses_it() -> None:
     assert array.tolist() == [1, 2, 3]
 
 
+@only_cpu
 def test_a_capsule_keeps_memory_until_it_is_dropped() -> None:
     gc.collect()
     used = GlobalCounters.mem_used
@@ -287,6 +294,7 @@ def test_a_capsule_keeps_memory_until_it_is_dropped() -> None:
     assert GlobalCounters.mem_used == used
 
 
+@only_cpu
 @pytest.mark.parametrize("version", [None, (0, 8), (1, 0), (2, 5)])
 def test_capsules_have_the_version_that_the_consumer_supports(version: Any) -> None:
     capsule = Tensor([1, 2]).__dlpack__(max_version=version)
@@ -321,6 +329,7 @@ def test_tensors_that_cannot_be_exported_are_errors(
         give()
 
 
+@only_cpu
 def test_arrays_of_other_devices_are_refused() -> None:
     class OnGPU:
         def __dlpack__(self, **wishes: Any) -> Any:
@@ -337,6 +346,7 @@ def test_arrays_of_other_devices_are_refused() -> None:
 # ---- DLPack with types missing in numpy, and with torch ----
 
 
+@only_cpu
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
 def test_types_missing_in_numpy_survive_a_round_trip(dtype: DType) -> None:
     x = Tensor([[1.5, 2.0], [-0.0, 3.0]], dtype=dtype).realize()

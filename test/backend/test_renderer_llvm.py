@@ -11,7 +11,7 @@ import pytest
 from test.backend.kernels import Build, Runner, buffer, sink
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
-from tinygrad.renderer import Target, find_renderer, parameters
+from tinygrad.renderer import DIALECTS, Target, find_renderer, parameters
 from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.llvm.types import cast_steps, literal, value_type
@@ -161,8 +161,14 @@ def test_parameters_are_sorted_by_slot() -> None:
 
 
 def test_renderers_are_found_by_dialect() -> None:
-    assert find_renderer(Target("llvm")).name == "llvm"
-    assert find_renderer(Target("c")).name == "c"
+    assert {name: type(find_renderer(Target(name))).__name__ for name in DIALECTS} == {
+        "llvm": "LLVMRenderer",
+        "c": "CRenderer",
+        "cuda": "CUDARenderer",
+        "hip": "HIPRenderer",
+        "opencl": "OpenCLRenderer",
+        "metal": "MetalRenderer",
+    }
     with pytest.raises(ValueError, match="no renderer called 'fortran'"):
         find_renderer(Target("fortran"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import DEVICE, device_names, nth
+from test.devices import DEVICE, device_names, nth, only_cpu
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 from tinygrad.sharding import ShardingError
 from tinygrad.storage.live_tensors import live_tensors
@@ -361,6 +361,7 @@ def test_bytes_of_a_file(tmp_path: Path) -> None:
     assert x.to(DEVICE).bitcast(dtypes.int32).tolist() == [0, 1, 2, 3]
 
 
+@only_cpu
 def test_external_memory_is_written_to() -> None:
     array = np.arange(4, dtype=np.float32)
     x = Tensor.from_blob(array.ctypes.data, (4,), dtype=dtypes.float32)

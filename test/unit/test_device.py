@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,18 @@ def test_a_missing_package_names_the_fix(monkeypatch: pytest.MonkeyPatch):
 def test_a_device_is_opened_once():
     assert Device["NULL:3"] is Device["null:3"]
     assert Device["NULL:3"] is not Device["NULL:4"]
+
+
+def test_importing_the_library_loads_nothing_of_a_gpu():
+    program = "import sys, tinygrad; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+    packages = {name.partition(".")[0] for name in loaded}
+    assert not {"cuda", "pyopencl", "Metal", "objc", "llvmlite"} & packages
+    runtimes = {name for name in loaded if name.startswith("tinygrad.runtime.")}
+    assert runtimes <= {"tinygrad.runtime.disk"}, "files are opened by tensors of files"
+    assert not [name for name in loaded if name.startswith("tinygrad.renderer.cstyle")]
 
 
 def test_available_devices_are_those_that_run_kernels():

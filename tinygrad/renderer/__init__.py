@@ -16,18 +16,10 @@ from tinygrad.renderer.base import (
     parameters,
     pointer_of,
 )
-from tinygrad.renderer.cstyle import (
-    CRenderer,
-    CUDARenderer,
-    HIPRenderer,
-    MetalRenderer,
-    OpenCLRenderer,
-)
-from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.target import LaunchShape, Target
 
 __all__ = [
-    "RENDERERS",
+    "DIALECTS",
     "Estimates",
     "LaunchShape",
     "ProgramSpec",
@@ -40,14 +32,8 @@ __all__ = [
     "pointer_of",
 ]
 
-RENDERERS: dict[str, type[Renderer]] = {
-    "llvm": LLVMRenderer,
-    "c": CRenderer,
-    "cuda": CUDARenderer,
-    "hip": HIPRenderer,
-    "opencl": OpenCLRenderer,
-    "metal": MetalRenderer,
-}
+DIALECTS = ("llvm", "c", "cuda", "hip", "opencl", "metal")
+"""The names of the renderers."""
 
 
 @functools.cache
@@ -57,7 +43,24 @@ def find_renderer(target: Target) -> Renderer:
     Equal targets give the same object, so a cache of kernels may use the renderer as a key.
     Raises ValueError for an unknown dialect.
     """
-    if target.dialect not in RENDERERS:
-        known = ", ".join(RENDERERS)
+    if target.dialect not in DIALECTS:
+        known = ", ".join(DIALECTS)
         raise ValueError(f"there is no renderer called {target.dialect!r}; known are {known}")
-    return RENDERERS[target.dialect](target)
+    return _load(target.dialect)(target)
+
+
+def _load(dialect: str) -> type[Renderer]:
+    """The class of a renderer, which is imported here: programs use one or two of them."""
+    if dialect == "llvm":
+        from tinygrad.renderer.llvm import LLVMRenderer
+
+        return LLVMRenderer
+    from tinygrad.renderer import cstyle
+
+    return {
+        "c": cstyle.CRenderer,
+        "cuda": cstyle.CUDARenderer,
+        "hip": cstyle.HIPRenderer,
+        "opencl": cstyle.OpenCLRenderer,
+        "metal": cstyle.MetalRenderer,
+    }[dialect]

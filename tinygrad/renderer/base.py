@@ -91,7 +91,6 @@ class Renderer:
     Code generation reads these attributes and those of `target`, never a name.
     """
 
-    name: str = ""
     dtypes: frozenset[DType] = frozenset(dtypes.all)
     """Types that kernels load, store and convert: those of the language that the target has."""
     operations: frozenset[Ops] = GroupOp.ALU - GroupOp.Elementary - {Ops.THREEFRY, Ops.POW}

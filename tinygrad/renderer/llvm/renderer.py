@@ -31,7 +31,6 @@ from tinygrad.uop.ops import AxisType, UOp
 class LLVMRenderer(Renderer):
     """LLVM IR for a CPU."""
 
-    name = "llvm"
     # without bfloat16: instructions that convert to it flush subnormals, and few CPUs have them
     dtypes = frozenset(SCALARS) - {dtypes.void, dtypes.index}
     has_shuffle = True
