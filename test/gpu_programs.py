@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from test.models.mnist_cnn import MnistCnn
-from tinygrad import Context, Tensor, dtypes, nn
+from tinygrad import Context, Device, Tensor, dtypes, nn
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.target import Target
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.uop import Ops
+
+PLANNED = "NULL:31"
+"""A device that runs nothing and has the target of a test; no other test uses it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class GPUProgram:
     def kernels(self, target: Target) -> list[ProgramSpec]:
         """The kernels of the program, generated for a target; none is compiled or run."""
         renderer = find_renderer(target)
+        Device[PLANNED]._target = target
         first, *others = self.build()
         asts = [item.ast for item in first.schedule(*others) if item.ast.op is Ops.SINK]
         with Context(ALLOW_TF32=int(self.allow_tf32)):
@@ -34,7 +38,7 @@ class GPUProgram:
 
 def inputs(*shapes: tuple[int, ...], dtype: DType = dtypes.float32) -> list[Tensor]:
     """Tensors in memory. Their values do not matter; their bytes are not touched."""
-    return [Tensor.empty(*shape, dtype=dtype) for shape in shapes]
+    return [Tensor.empty(*shape, dtype=dtype, device=PLANNED) for shape in shapes]
 
 
 NAMES = {dtypes.float32: "f32", dtypes.bfloat16: "bf16", dtypes.float16: "f16"}
@@ -72,11 +76,11 @@ def linear(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
 def mnist_step() -> list[Tensor]:
     """A training step of the MNIST network on a batch of 512."""
     model = MnistCnn()
-    images = Tensor.empty(512, 1, 28, 28)
-    labels = Tensor.empty(512, dtype=dtypes.int32)
+    (images,) = inputs((512, 1, 28, 28))
+    (labels,) = inputs((512,), dtype=dtypes.int32)
     parameters = nn.state.get_parameters(model)
     for parameter in parameters:
-        parameter.replace(Tensor.empty(*parameter.shape, dtype=parameter.dtype))
+        parameter.to_(PLANNED)
     optimizer = nn.optim.Adam(parameters)
     with Tensor.train():
         loss = model(images).sparse_categorical_crossentropy(labels).backward()

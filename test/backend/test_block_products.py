@@ -97,6 +97,22 @@ def test_short_sides_are_left_to_other_strategies():
     assert not any(x.startswith("block ") for x in found.applied)
 
 
+def test_a_product_with_few_outputs_and_a_long_reduction_is_split():
+    """Twice as many blocks as multiprocessors add partial sums, a second kernel adds these."""
+
+    def gram(rows: int, columns: int) -> GPUProgram:
+        return of_one("gram", lambda x: x.T @ x, (rows, columns))
+
+    partial, final = gram(1 << 16, 64).kernels(H100)
+    assert partial.applied[-1].startswith("block ")
+    assert partial.launch.grid >= 64
+    assert final.estimates.flops < partial.estimates.flops / 500
+    assert len(gram(1 << 10, 64).kernels(H100)) == 1
+    assert len(gram(1 << 12, 1 << 12).kernels(H100)) == 1
+    norm = of_one("norm", lambda x: x.square().sum(-1), (1 << 10, 1 << 12))
+    assert len(norm.kernels(H100)) == 1
+
+
 # ---- values ----
 
 PRECISION = {dtypes.float32: 2.0**-23, dtypes.bfloat16: 2.0**-8, dtypes.float16: 2.0**-11}
@@ -111,6 +127,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     ),
     "convolution": (lambda x, w: x.conv2d(w, padding=1), ((2, 8, 12, 12), (16, 8, 3, 3))),
     "windows": (lambda x, w: x.conv2d(w, stride=2), ((1, 16, 17, 19), (24, 16, 3, 2))),
+    "split reduction": (lambda a, b: a.T @ b, ((4096, 24), (4096, 16))),
     "several axes": (lambda a, b: a.permute(1, 0, 2) @ b, ((9, 4, 40), (40, 24))),
 }
 
@@ -127,7 +144,7 @@ def test_values(name, dtype):
         expected = function(*exact).numpy()
         scale = function(*(x.abs() for x in exact)).abs().numpy()
     found = function(*(x.realize() for x in values)).float().numpy()
-    depth = 96
+    depth = max(96, shapes[0][0])
     bound = scale * (depth * PRECISION[dtypes.float32] + 2 * PRECISION[dtype])
     assert np.all(np.abs(found - expected) <= bound + 1e-30), np.abs(found - expected).max()
 

@@ -11,7 +11,10 @@ from typing import cast
 
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
+from tinygrad.renderer.target import Target
+from tinygrad.schedule.grouping.fuse import is_contraction
 from tinygrad.schedule.grouping.phases import split_phases
+from tinygrad.schedule.grouping.split_product import split_of_product
 from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.spmd.local import broadcast_scalar, depends_on_device
 from tinygrad.schedule.storage_views import (
@@ -79,14 +82,11 @@ def split_reduce(node: UOp) -> UOp | None:
     shape = source.shape
     if prod(shape) < MIN_SPLIT_INPUTS:
         return None
-    parts = _parts_of_reduction(node)
-    # the outermost reduction axis is split, so that each slice is contiguous
-    axis = arg.axes[0]
-    count = max((d for d in range(1, parts + 1) if shape[axis] % d == 0), default=1)
+    axis, count = _axis_and_parts(node)
     if count <= 1:
         return None
     split = (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :])
-    inner_axes = tuple(a + 1 for a in arg.axes)
+    inner_axes = tuple(a + (a >= axis) for a in arg.axes)
     partial = UOp(
         Ops.REDUCE_AXIS, node.dtype, (source.reshape(split),), ReduceArg(arg.op, inner_axes)
     )
@@ -95,10 +95,21 @@ def split_reduce(node: UOp) -> UOp | None:
     return UOp(Ops.REDUCE_AXIS, node.dtype, (partial,), final).reshape(node.shape)
 
 
-def _parts_of_reduction(node: UOp) -> int:
+def _axis_and_parts(node: UOp) -> tuple[int, int]:
+    """The axis of a large reduction to split, and into how many parts; 1 to keep it whole."""
+    target = find_target(node)
+    if target is not None and target.has_threads and is_contraction(node):
+        return split_of_product(node, target)
+    parts = _parts_of_reduction(node, target)
+    # the outermost reduction axis is split, so that each slice is contiguous
+    axis = node.arg.axes[0]
+    size = node.src[0].shape[axis]
+    return axis, max((d for d in range(1, parts + 1) if size % d == 0), default=1)
+
+
+def _parts_of_reduction(node: UOp, target: Target | None) -> int:
     """The number of partial results for each element of a large reduction; 1 to keep it whole."""
     shape, outputs = node.src[0].shape, prod(cast(tuple[int, ...], node.shape))
-    target = find_target(node)
     if target is None or not target.has_threads:
         return MAX_SPLIT if outputs <= MAX_SPLIT_OUTPUTS else 1
     # a block of threads reduces a row, or some neighbouring columns

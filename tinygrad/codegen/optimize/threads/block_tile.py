@@ -34,6 +34,7 @@ SHARED_BYTES_PER_CYCLE = 128.0
 CACHE_BYTES_PER_CYCLE = 32.0
 # arrangements of the warps of a block along rows and columns
 WARPS = ((2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1))
+SCHEDULERS = 4
 # blocks along the rows that run together, so that they share operands in the cache
 GROUPED_BLOCKS = 8
 
@@ -151,6 +152,8 @@ def cost(tile: BlockTile, size: ProductSize, target: Target) -> float:
         else MULTIPLY_ADDS_PER_CYCLE
     )
     products = tile.rows * tile.columns * tile.depth
+    # a unit has several schedulers, each of which runs some of the warps
+    rate *= min(1.0, resident * math.prod(tile.warps) / SCHEDULERS)
     # lanes read fragments from shared memory, a block fills it from the cache
     fragments = tile.repeats[0] * x.a.count + tile.repeats[1] * x.b.count
     read = tile.threads * tile.steps * fragments * x.operand.itemsize
