@@ -222,7 +222,12 @@ def test_attention_keeps_scores_in_shared_memory() -> None:
     assert (found.launch.grid, found.launch.block) == (2 * 512 // 32, 256)
     arrays = re.findall(r"__shared__ (?:\w+\(16\) )?float \w+\[(\d+)\]", found.source)
     assert 4 * sum(map(int, arrays)) <= 48 << 10
-    assert len(arrays) == 6 and found.source.count("block_barrier();") > len(arrays)
+    # the statistics, the scores, the sums, and the queries and keys in padded rows
+    assert len(arrays) == 8 and found.source.count("block_barrier();") > len(arrays)
+    assert {f"{32 * 33}", f"{64 * 33}"} <= set(arrays)
+    # without room for these, they are read from global memory
+    small = program(attention(512, 32), replace(SMALL, shared_bytes=20 << 10))
+    assert small.source.count("__shared__") == 6
 
 
 def test_threads_without_shuffles_exchange_through_shared_memory() -> None:

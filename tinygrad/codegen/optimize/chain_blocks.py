@@ -67,8 +67,9 @@ class Array:
 class Blocks:
     """The blocks of a chain: their loops, and the nests inside them."""
 
-    def __init__(self, nest: Nest, chain: Chain) -> None:
+    def __init__(self, nest: Nest, chain: Chain, stages_operands: bool = False) -> None:
         self.nest = nest
+        self.stages_operands = stages_operands
         self.chain = chain
         self.factory = nest.factory
         self.arrays: list[Array] = []
@@ -221,10 +222,39 @@ class Blocks:
         holes = {part: UOp(Ops.NOOP, part.dtype, (), i) for i, part in enumerate(stored)}
         value = self.at(expression.substitute(holes), row, key)
         value = value.substitute({holes[part]: a.load(place) for part, a in stored.items()})
+        if self.stages_operands:
+            value = self.with_staged_operands(value, row, key)
         if other is not None:
             value = self.only_new(value, key, other)
         array.after = (self.store(array.at(place), value, key, row, lanes=row),)
         return array
+
+    def with_staged_operands(self, value: UOp, row: UOp, key: UOp) -> UOp:
+        """An expression whose products read their operands from scratch memory: those of the rows
+        are loaded once for a block of rows, those of the keys once for a block of keys.
+        """
+        free = FreeRanges()
+        table: dict[UOp, UOp] = {}
+        for product in value.toposort():
+            term = product.src[0] if product.op is Ops.REDUCE else product
+            while term.op is Ops.CAST:
+                term = term.src[0]
+            if product.op is not Ops.REDUCE or len(product.src) != 2 or term.op is not Ops.MUL:
+                continue
+            for operand in term.src:
+                axes = [r for r in (row, key) if r in free[operand]]
+                if len(axes) == 1 and product.src[1] in free[operand]:
+                    table[operand] = self.staged(operand, axes[0], product.src[1])
+        return value.substitute(table)
+
+    def staged(self, operand: UOp, axis: UOp, depth: UOp) -> UOp:
+        """An operand, loaded from scratch memory, where rows are padded to be in different banks."""
+        stride = extent(depth) + 1
+        array = self.array(operand.dtype, extent(axis) * stride)
+        outer, inner = self.loops(extent(axis), extent(depth))
+        value = substitute(operand, {axis: outer, depth: inner})
+        array.after = (self.store(array.at(outer * stride + inner), value, outer, inner),)
+        return array.load(axis * stride + depth)
 
     def accumulate(
         self, weight: UOp, block: Array, scale: Array | None = None

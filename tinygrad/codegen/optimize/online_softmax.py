@@ -25,9 +25,6 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-MAX_STATIC_SHARED_BYTES = 48 << 10
-"""The shared memory that a block has without asking for it."""
-
 
 def tile_chain(nest: Nest) -> bool:
     """Compute the nest in blocks if it is a chain; returns whether it is."""
@@ -35,10 +32,14 @@ def tile_chain(nest: Nest) -> bool:
     if chain is None:
         return False
     work = nest.work()
-    blocks = Blocks(nest, chain)
-    stores = blocked_reduction(blocks) if chain.softmax is None else online_softmax(blocks)
     target = nest.renderer.target
-    if target.has_threads and blocks.shared_bytes() > MAX_STATIC_SHARED_BYTES:
+    # threads read the operands of the products from shared memory, if it has room for them
+    for stages_operands in (True, False) if target.has_threads else (False,):
+        blocks = Blocks(nest, chain, stages_operands)
+        stores = blocked_reduction(blocks) if chain.softmax is None else online_softmax(blocks)
+        if not target.has_threads or blocks.shared_bytes() <= target.shared_bytes:
+            break
+    else:
         return False
     nest.note(f"blocks of {blocks.rows} rows by {blocks.keys} keys")
     nest.root = UOp.sink(*stores)
