@@ -248,7 +248,7 @@ class Blocks:
         return value.substitute(table)
 
     def staged(self, operand: UOp, axis: UOp, depth: UOp) -> UOp:
-        """An operand, loaded from scratch memory, where rows are padded to be in different banks."""
+        """An operand, loaded from scratch memory, with rows that start in different banks."""
         stride = extent(depth) + 1
         array = self.array(operand.dtype, extent(axis) * stride)
         outer, inner = self.loops(extent(axis), extent(depth))
