@@ -118,7 +118,7 @@ def test_cnt_counts_calls_and_captured_is_set_by_the_second() -> None:
 
 
 def test_counters_count_replays() -> None:
-    step = TinyJit(lambda x: (x.sum(1, keepdim=True) + x).realize())
+    step = TinyJit(lambda x: (x.sum(1, keepdim=True).realize() + x).realize())
     counts = []
     for i in range(4):
         x = tensor(i)

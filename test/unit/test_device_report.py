@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -46,6 +48,13 @@ def test_every_kind_is_found_or_says_what_is_missing(
     ]
     assert "DISK" not in text
     assert report(capsys, "CUDA")[0] == 1, "one that is asked for by name is"
+
+
+def test_the_command_reports_a_device() -> None:
+    command = [sys.executable, "-m", "tinygrad.device", "NPY"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("NPY      holds data, and runs no kernels\ndefault device: ")
+    assert done.stderr == ""
 
 
 def test_a_wrong_value_is_an_error(

@@ -38,6 +38,7 @@ class CompiledRunner:
         self.code = opened.compile(spec.source, spec.is_vectorized)
         self.shared = opened.runtime(spec.function, self.code) if opened.shares_programs else None
         self._loaded: dict[str, LoadedProgram] = {}
+        self._launch = None if isinstance(spec.launch.grid, UOp) else spec.launch
         self.variable_names = tuple(v.arg[0] for v in spec.variables)
 
     def accepts(self, buffers: Sequence[Buffer]) -> bool:
@@ -69,8 +70,9 @@ class CompiledRunner:
         """
         arguments = [buffers[slot] for slot in self.spec.slots]
         numbers = tuple(values[name] for name in self.variable_names)
-        launch = self.spec.launch.resolve(values)
-        return self.program(device)(*arguments, launch=launch, values=numbers, wait=wait)
+        launch = self._launch or self.spec.launch.resolve(values)
+        program = self.shared or self.program(device)
+        return program(*arguments, launch=launch, values=numbers, wait=wait)
 
 
 LINKED_BYTES = 48 << 10
