@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tinygrad.codegen.analysis.affine_index import and_conditions
 from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, substitute
 from tinygrad.codegen.optimize.chain import Chain
@@ -141,6 +142,16 @@ class Blocks:
             return value
         is_old = key < self.key_block * self.keys - self.key_start
         return UOp(Ops.WHERE, value.dtype, (is_old, other, value))
+
+    def only_new_rows(self, address: UOp, row: UOp) -> UOp:
+        """The address of a result, masked for a row that another block of threads has too: no two
+        of them write one element.
+        """
+        if self.threads is None or extent(self.chain.row) % self.rows == 0:
+            return address
+        is_old = row < self.row_block * self.rows - self.row_start
+        is_new = UOp(Ops.CMPEQ, dtypes.bool, (is_old, UOp.const(dtypes.bool, False)))
+        return address.replace(src=(*address.src[:2], and_conditions(is_new, *address.src[2:])))
 
     # ---- nests ----
 
@@ -291,13 +302,15 @@ class Blocks:
         found = sums.load(row_major_index([row, *chain.columns]))
         if total is not None:
             found = found * total.load(row).reciprocal().cast(found.dtype)
+        address = self.only_new_rows(address, row)
         store = self.store(address, value.substitute({hole: found}), row, *chain.columns)
         return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
 
     def statistic(self, store: UOp, found: Array) -> UOp:
         """A store of a statistic of each row, which is in scratch memory."""
         (row,) = self.loops(self.rows)
-        store = self.store(self.at(store.src[0], row), found.load(row), row)
+        address = self.only_new_rows(self.at(store.src[0], row), row)
+        store = self.store(address, found.load(row), row)
         return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
 
 
