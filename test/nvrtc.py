@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinygrad.runtime.support import nvrtc as compiler
+
 _USED = {
     "registers": r"Used (\d+) registers",
     "stack": r"(\d+) bytes stack frame",
@@ -42,6 +44,8 @@ def why_not() -> str:
     """Why nothing can be compiled here; empty if it can."""
     if importlib.util.find_spec("cuda") is None:
         return "cuda-bindings is not installed"
+    if compiler.compile_cuda.__module__ != compiler.__name__:
+        return "CUDA is emulated in this process"
     try:
         importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
     except Exception as error:  # whatever the loader of the library raises

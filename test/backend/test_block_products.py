@@ -11,8 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from test.benchmark import roofline
+from test.benchmark.roofline import predict
 from test.devices import DEVICE
-from test.gpu_programs import BF16, GPUProgram, inputs, of_one, product
+from test.gpu_programs import BF16, PROGRAMS, GPUProgram, inputs, of_one, product
 from tinygrad import Context, Tensor, dtypes
 from tinygrad.renderer import ProgramSpec
 from tinygrad.renderer.gpu_targets import nvidia_target
@@ -42,15 +44,16 @@ def test_a_product_of_narrow_floats_uses_matrix_instructions_and_asynchronous_co
     assert text.count("copy_async_commit()") == stages
     assert f"copy_async_wait<{stages - 2}>" in text
     assert text.count("block_barrier()") == 1
+    # the fragments of two neighbouring tiles of columns are loaded at once
     assert text.count("load_matrix_x4(") == 1
-    assert text.count("load_matrix_x2_transposed(") == 1
+    assert text.count("load_matrix_x4_transposed(") == 1
     assert found.inputs == (1, 2) and found.outputs == (0,)
     assert found.alignment == 16
     # more shared memory than a kernel may declare
     assert found.launch.shared > 48 << 10
     assert "extern __shared__" in text
     transposed = body(kernel(product(4096, BF16, transposed=True)))
-    assert transposed.count("load_matrix_x2(") == 1
+    assert transposed.count("load_matrix_x4(") == 2
 
 
 def test_float32_products_round_factors_only_on_request():
@@ -111,6 +114,21 @@ def test_a_product_with_few_outputs_and_a_long_reduction_is_split():
     assert len(gram(1 << 12, 1 << 12).kernels(H100)) == 1
     norm = of_one("norm", lambda x: x.square().sum(-1), (1 << 10, 1 << 12))
     assert len(norm.kernels(H100)) == 1
+
+
+def test_predicted_bounds():
+    """What bounds a kernel, and its time, by the machine's rates."""
+    (copy,) = (x for x in PROGRAMS if x.name == "copy")
+    (bound,) = predict(copy)
+    assert bound.by == "memory"
+    assert bound.seconds == 2 * 4096**2 * 4 / roofline.H100.bytes
+    (bound,) = predict(product(8192, BF16))
+    assert bound.by == "arithmetic"
+    # all blocks of 128 x 256 take 15.5 rounds of 132
+    rate = roofline.H100.matrix_flops["mma_m16n8k16"] * (15.515 / 16)
+    assert bound.seconds == pytest.approx(2 * 8192**3 / rate, rel=1e-3)
+    (bound,) = predict(of_one("small", lambda x: x + 1, (16,)))
+    assert bound.by == "launch"
 
 
 # ---- values ----

@@ -20,7 +20,7 @@ tile past the end of an axis are masked: they are filled with zeros, and not sto
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, collect
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
@@ -54,6 +54,8 @@ from tinygrad.uop.ops import AxisType, UOp
 MIN_SIDE = 8
 MIN_DEPTH = 8
 MIN_LANES = 32
+# 16-bit registers of a lane that one load of matrices fills
+MAX_LOADED = 8
 # bytes of the widest store of neighbouring sums
 STORE_BYTES = 16
 
@@ -257,8 +259,8 @@ class _BlockProduct:
         fragments = [self.load(side, memory[side], inner) for side in (0, 1)]
         tiles = [self.factory.new(n, AxisType.TILE) for n in tile.repeats]
         a, b = (
-            f.index(r).load(dtype=x.fragment(m))
-            for f, r, m in zip(fragments, tiles, (x.a, x.b), strict=True)
+            f.index(r * dtype.count).load(dtype=dtype)
+            for f, r, dtype in zip(fragments, tiles, map(x.fragment, (x.a, x.b)), strict=True)
         )
         own = (self.step, inner, *tiles)
         current = sums.after(clear, *own).index(row_major_index(tiles) * x.c.count)
@@ -271,13 +273,19 @@ class _BlockProduct:
         lane_map = x.b.transposed() if side else x.a
         height = x.n if side else x.m
         repeats = self.tile.repeats[side]
-        number = self.factory.new(repeats, AxisType.TILE)
-        outer = (self.warp[side] * repeats + number) * height
+        together = 1
+        while x.loads_matrices and lane_map.count < MAX_LOADED and repeats % (2 * together) == 0:
+            # fragments of neighbouring tiles by one load of more matrices
+            lane_map = replace(lane_map, registers=(*lane_map.registers, (together * height, 0)))
+            together *= 2
+        number = self.factory.new(repeats // together, AxisType.TILE)
+        outer = (self.warp[side] * repeats + number * together) * height
         stage = divided(self.step, self.stages)[1]
         origin = outer, inner * x.k
         value = load_fragment(shared, memory, stage, origin, self.lane, lane_map, x)
-        registers = self.registers(value.dtype, repeats)
-        stored = registers.after(inner).index(number).store(value, number)
+        count = value.dtype.count
+        registers = self.registers(value.dtype.scalar(), repeats // together * count)
+        stored = registers.after(inner).index(number * count).store(value, number)
         return registers.after(stored)
 
     def registers(self, dtype: DType, size: int) -> UOp:
