@@ -314,6 +314,34 @@ def test_convolution_over_an_axis_of_symbolic_size(arguments: dict[str, Any]) ->
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@pytest.mark.parametrize(
+    "arguments", [{}, {"stride": 1, "padding": 1}, {"stride": 3, "dilation": 2, "padding": (0, 1)}]
+)
+def test_pooling_over_an_axis_of_symbolic_size(arguments: dict[str, Any]) -> None:
+    data = np.random.default_rng(3).permutation(2 * 8 * 5).reshape(2, 8, 5).astype(np.float32)
+    x = Tensor(data).realize()
+    for length in (3, 8, 5):
+        n = Variable("n", 3, 8).bind(length)
+        symbolic, plain = x[:, :n], Tensor(data[:, :length])
+        for found, expected in zip(_pooled(symbolic, arguments), _pooled(plain, arguments)):
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    with pytest.raises(ValueError, match="ceil_mode needs sizes that are numbers"):
+        x[:, :n].max_pool2d(2, ceil_mode=True)
+
+
+def _pooled(x: Tensor, arguments: dict[str, Any]) -> list[Tensor]:
+    largest, places = x.max_pool2d(2, return_indices=True, **arguments)
+    means = [x.avg_pool2d(2, count_include_pad=with_pad, **arguments) for with_pad in (True, False)]
+    return [largest, places, *means]
+
+
+def test_a_descending_range_of_symbolic_size() -> None:
+    n = Variable("n", 1, 8)
+    for length in (1, 5, 8):
+        assert Tensor.arange(n.bind(length), 0, -1).tolist() == [*range(length, 0, -1)]
+        assert Tensor.arange(2 * n.bind(length), 0, -3).tolist() == [*range(2 * length, 0, -3)]
+
+
 def test_rows_are_reshaped_to_a_bound_variable() -> None:
     n = Variable("n", 1, 8)
     for length in (3, 5, 2, 8):

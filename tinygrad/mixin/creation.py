@@ -348,6 +348,8 @@ def _range_dtype(start: Any, count: Any, step: Any, asked: Any) -> DType:
 def _range_length(span: Any, step: Any) -> sint:
     """The number of steps in `span`, rounded up."""
     if isinstance(span, UOp):
+        if step < 0:
+            span, step = -span, -step
         steps: sint = ((span + (step - 1)) // step).ssimplify()
         return steps
     return max(0, int(ceildiv(span, step)))

@@ -12,10 +12,11 @@ from typing import Literal, Self, overload
 
 from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.helpers import make_tuple, prod
+from tinygrad.helpers import all_int, make_tuple, prod
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.window_geometry import PoolWindows, Sizes, spatial_pairs, spatial_tuple
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
+from tinygrad.uop.ops import resolve, sint
 
 
 class PoolMixin(ReduceMixin):
@@ -39,14 +40,19 @@ class PoolMixin(ReduceMixin):
         if self.ndim < count:
             raise ArgumentError(f"{name} over {count} axes of a tensor of shape {self.shape}")
         windows = PoolWindows(
-            tuple(int(size) for size in self.shape[self.ndim - count :]),
+            self.shape[self.ndim - count :],
             kernel,
             kernel if stride is None else spatial_tuple(stride, count, "stride"),
             spatial_tuple(dilation, count, "dilation"),
             spatial_pairs(padding, count),
             ceil_mode,
         )
-        if any(a > b for a, b in zip(windows.spans, windows.padded_sizes, strict=True)):
+        if ceil_mode and not all_int(windows.sizes):
+            raise ArgumentError(
+                f"{name}: ceil_mode needs sizes that are numbers, not the last axes of {self.shape}"
+            )
+        fits = zip(windows.spans, windows.padded_sizes, strict=True)
+        if not all(resolve(span <= size, True) for span, size in fits):
             raise ArgumentError(
                 f"{name}: windows of {windows.spans} do not fit into {windows.padded_sizes}, the "
                 f"last axes of shape {self.shape} with padding {padding}"
@@ -92,9 +98,9 @@ class PoolMixin(ReduceMixin):
         total: int | Self = 1
         count = len(windows.kernel)
         for axis in range(count):
-            found = windows.elements(axis, with_padding)
-            if len(set(found)) == 1:
-                total = total * found[0]
+            same = windows.equal_elements(axis, with_padding)
+            if same is not None:
+                total = total * same
                 continue
             low, high = windows.bounds(axis, with_padding)
             first = self._elements_before(windows, axis, low)
@@ -103,11 +109,11 @@ class PoolMixin(ReduceMixin):
             total = total * (last - first).reshape(shape)
         return total
 
-    def _elements_before(self, windows: PoolWindows, axis: int, end: int) -> Self:
+    def _elements_before(self, windows: PoolWindows, axis: int, end: sint) -> Self:
         """The number of elements of each window along `axis` before position `end`."""
         step = windows.dilation[axis]
         starts = self.arange(windows.counts[axis]) * windows.stride[axis]
-        return (end + step - 1 - starts).maximum(0).idiv(step).minimum(windows.kernel[axis])
+        return (-starts + (end + (step - 1))).maximum(0).idiv(step).minimum(windows.kernel[axis])
 
     @overload
     def max_pool2d(
@@ -168,7 +174,7 @@ class PoolMixin(ReduceMixin):
         if self.is_floating_point():
             is_largest = is_largest | values.isnan()
         found = is_largest.where(positions, 0).max(axes)
-        return largest, total - found
+        return largest, -found + total
 
     def _constant_true(self, shape: SymbolicShape) -> Self:
         return self._new(broadcast_node(const_node(True, dtypes.bool), shape), False)

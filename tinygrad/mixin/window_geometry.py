@@ -1,7 +1,7 @@
 """Geometry of pooling and convolution windows: padding, strides, dilations and counts.
 
 Input: sizes and window arguments, as users write them. Output: one number or pair for each spatial
-axis, checked. Pure arithmetic on ints, without tensors.
+axis, checked. Pure arithmetic on ints and symbolic sizes, without tensors.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import ceildiv, make_tuple
+from tinygrad.uop.ops import sint
 
 Sizes: TypeAlias = int | Sequence[int]
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
@@ -56,9 +57,12 @@ def _check_integers(value: Sizes, name: str) -> None:
 
 @dataclass(frozen=True)
 class PoolWindows:
-    """Windows over the last axes: one entry per axis; padding as given, without ceil_mode."""
+    """Windows over the last axes: one entry per axis; padding as given, without ceil_mode.
 
-    sizes: tuple[int, ...]
+    With `ceil_mode`, all sizes are ints.
+    """
+
+    sizes: tuple[sint, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -66,7 +70,7 @@ class PoolWindows:
     ceil_mode: bool = False
 
     @property
-    def padded_sizes(self) -> tuple[int, ...]:
+    def padded_sizes(self) -> tuple[sint, ...]:
         """The sizes of the padded axes."""
         pairs = zip(self.sizes, self.padding, strict=True)
         return tuple(size + before + after for size, (before, after) in pairs)
@@ -77,7 +81,7 @@ class PoolWindows:
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     @property
-    def counts(self) -> tuple[int, ...]:
+    def counts(self) -> tuple[sint, ...]:
         """The number of windows along each axis."""
         rest = [p - span for p, span in zip(self.padded_sizes, self.spans, strict=True)]
         if not self.ceil_mode:
@@ -86,7 +90,7 @@ class PoolWindows:
         for r, s, size, (before, _) in zip(
             rest, self.stride, self.sizes, self.padding, strict=True
         ):
-            last = ceildiv(r, s)
+            last = ceildiv(int(r), s)
             # a window may not start in the padding at the end
             found.append(last if last * s >= size + before else last + 1)
         return tuple(found)
@@ -94,21 +98,30 @@ class PoolWindows:
     @property
     def all_padding(self) -> Pairs:
         """The padding with which every window is complete, in ceil_mode too."""
+        if not self.ceil_mode:
+            return self.padding
         result = []
         for (before, after), size, count, stride, span in zip(
             self.padding, self.padded_sizes, self.counts, self.stride, self.spans, strict=True
         ):
-            result.append((before, after + max(0, stride * (count - 1) + span - size)))
+            missing = stride * (int(count) - 1) + span - int(size)
+            result.append((before, after + max(0, missing)))
         return tuple(result)
 
-    def elements(self, axis: int, with_padding: bool) -> list[int]:
-        """The number of elements in each window along `axis`."""
+    def equal_elements(self, axis: int, with_padding: bool) -> int | None:
+        """The number of elements in each window along `axis`; None where it may differ."""
+        if not self.ceil_mode and (with_padding or self.padding[axis] == (0, 0)):
+            return self.kernel[axis]
         low, high = self.bounds(axis, with_padding)
-        starts = [o * self.stride[axis] for o in range(self.counts[axis])]
+        count = self.counts[axis]
+        if not (isinstance(count, int) and isinstance(high, int)):
+            return None
+        starts = [o * self.stride[axis] for o in range(count)]
         reach = [k * self.dilation[axis] for k in range(self.kernel[axis])]
-        return [sum(low <= start + k < high for k in reach) for start in starts]
+        found = {sum(low <= start + k < high for k in reach) for start in starts}
+        return found.pop() if len(found) == 1 else None
 
-    def bounds(self, axis: int, with_padding: bool) -> tuple[int, int]:
+    def bounds(self, axis: int, with_padding: bool) -> tuple[int, sint]:
         """The range of elements that count, in padded positions."""
         before, size = self.padding[axis][0], self.sizes[axis]
         return (0, self.padded_sizes[axis]) if with_padding else (before, before + size)
