@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from test.devices import DEVICE, device_names, nth, only_cuda
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
-from tinygrad.allocator import OutOfMemoryError
+from tinygrad.allocator import BufferSpec, OutOfMemoryError
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import LaunchShape
@@ -193,6 +194,21 @@ def test_threads_share_gpus() -> None:
     for thread in threads:
         thread.join()
     assert found == {number: [number + 5.0] * 64 for number in range(4)}
+
+
+@only_cuda
+def test_finalizers_leave_the_context_of_the_thread() -> None:
+    from tinygrad.runtime.support.cuda_driver import driver
+
+    first, second = (Device[name] for name in device_names(2))
+    released = Buffer(nth(0), 64, dtypes.uint8, options=BufferSpec(nolru=True)).allocate()
+    runner = (Tensor.arange(37) * 3).contiguous().schedule()[-1].lower()
+    unloaded = first.runtime(runner.spec.function, runner.code)
+    second.gpu.activate()
+    del released, unloaded
+    gc.collect()
+    _, current = driver.cuCtxGetCurrent()
+    assert int(current) == int(second.gpu.context) != int(first.gpu.context)
 
 
 @only_cuda

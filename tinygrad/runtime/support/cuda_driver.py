@@ -9,9 +9,11 @@ issued.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from cuda.bindings import driver
@@ -136,9 +138,25 @@ class Gpu:
             raise self._error
         driver.cuCtxSetCurrent(self.context)
 
+    @contextlib.contextmanager
+    def finalizing(self) -> Iterator[bool]:
+        """For finalizers: whether something can be given back to the driver, in this context.
+
+        They run between any two calls of a thread, so they leave its context as it was.
+        """
+        if not self.is_usable:
+            yield False
+            return
+        with LOCK:
+            driver.cuCtxPushCurrent(self.context)
+            try:
+                yield True
+            finally:
+                driver.cuCtxPopCurrent()
+
     @property
     def is_usable(self) -> bool:
-        """Whether memory and code can be given back to the driver."""
+        """Whether the driver can be called: after an error in a kernel, and a fork, it cannot."""
         return not self.is_forked and self._error is None
 
     def check(self, result: tuple[Any, ...]) -> Any:

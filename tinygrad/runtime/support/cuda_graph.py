@@ -9,7 +9,8 @@ launches run one by one.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cuda.bindings import driver
@@ -176,8 +177,8 @@ class CudaReplay:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def __del__(self) -> None:
-        if getattr(self, "_graph", None) is not None and LOCK is not None:
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not exiting():
             self._discard()
 
     def get_slot(self, buffer: Buffer) -> int:
@@ -299,17 +300,17 @@ class CudaReplay:
 
     def _discard(self) -> None:
         """Drops the graph; the next run makes another one."""
-        with LOCK:
-            graph, executable = self._graph, self._executable
-            self._graph = self._executable = None
-            gpu = self._calls[0].gpu if self._calls else None
-            if graph is None or gpu is None or not gpu.is_usable:
-                return
-            gpu.activate()
-            if executable is not None:
-                driver.cuStreamSynchronize(gpu.kernels)
-                driver.cuGraphExecDestroy(executable)
-            driver.cuGraphDestroy(graph)
+        graph, executable = self._graph, self._executable
+        self._graph = self._executable = None
+        if graph is None:
+            return
+        gpu = self._calls[0].gpu
+        with gpu.finalizing() as can_destroy:
+            if can_destroy:
+                if executable is not None:
+                    driver.cuStreamSynchronize(gpu.kernels)
+                    driver.cuGraphExecDestroy(executable)
+                driver.cuGraphDestroy(graph)
 
 
 def _gpu(buffer: Buffer) -> Gpu:

@@ -143,9 +143,8 @@ class CudaAllocator(Allocator):
             return int(self.gpu.check(driver.cuMemAlloc(max(nbytes, 1)))), None
 
     def _free(self, handle: int, nbytes: int) -> None:
-        with LOCK:
-            if self.gpu.is_usable:
-                self.gpu.activate()
+        with self.gpu.finalizing() as can_free:
+            if can_free:
                 self.gpu.check(driver.cuMemFree(handle))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from cuda.bindings import driver
@@ -30,13 +32,13 @@ class CudaProgram:
         # the arguments in order, each in 8 bytes, and the address of each
         self._arguments, self._pointers = argument_arrays(0)
 
-    def __del__(self) -> None:
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # not where loading failed, or when the interpreter exits
-        if hasattr(self, "_module") and LOCK is not None and self.gpu.is_usable:
-            with LOCK:
-                self.gpu.activate()
-                driver.cuStreamSynchronize(self.gpu.kernels)
-                driver.cuModuleUnload(self._module)
+        if hasattr(self, "_module") and not exiting():
+            with self.gpu.finalizing() as can_unload:
+                if can_unload:
+                    driver.cuStreamSynchronize(self.gpu.kernels)
+                    driver.cuModuleUnload(self._module)
 
     def __call__(
         self,
