@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from test import nvrtc
 from test.gpu_programs import PROGRAMS, GPUProgram
+from tinygrad.codegen.analysis import resources
+from tinygrad.codegen.analysis.resources import Resources
 from tinygrad.renderer import ProgramSpec
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.target import Target
@@ -30,9 +32,6 @@ class Machine:
     """Operations by matrix instructions, by the start of their names."""
     launch_s: float
     """The time from one kernel of a graph to the next."""
-    unit_registers: int
-    unit_threads: int
-    unit_shared: int
 
 
 # the data sheet of the H100 SXM; mma.sync was measured to reach about 0.62 of the rate of wgmma,
@@ -47,9 +46,6 @@ H100 = Machine(
         "mma_m16n8k8_tf32": 494e12 * MMA_SYNC,
     },
     launch_s=1.5e-6,
-    unit_registers=1 << 16,
-    unit_threads=2048,
-    unit_shared=227 << 10,
 )
 
 
@@ -105,16 +101,8 @@ def occupancy(kernel: ProgramSpec, machine: Machine) -> float | None:
         return None
     compiled = nvrtc.compile_for(machine.target.architecture, kernel.source)
     _, threads = kernel.launch.blocks()
-    shared = compiled.shared + kernel.launch.shared
-    # registers are allocated to warps by 8 a thread
-    registers = -(-compiled.registers // 8) * 8
-    resident = min(
-        machine.unit_threads // threads,
-        machine.unit_registers // (registers * threads),
-        machine.unit_shared // shared if shared else machine.unit_threads,
-        32,
-    )
-    return resident * threads / machine.unit_threads
+    needed = Resources(threads, compiled.registers, compiled.shared + kernel.launch.shared)
+    return resources.occupancy(needed, machine.target)
 
 
 def predict(program: GPUProgram, machine: Machine = H100) -> list[Bound]:

@@ -14,16 +14,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tinygrad.codegen.analysis.resources import Resources, resident_blocks
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Target
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 
 # bytes of an aligned access, which also pad the rows of shared memory: banks of a column differ
 ACCESS_BYTES = 16
-# registers of a thread for addresses and loop counters, and of a multiprocessor
+# registers of a thread for addresses and loop counters
 OTHER_REGISTERS = 40
-MULTIPROCESSOR_REGISTERS = 1 << 16
-MAX_THREADS_OF_MULTIPROCESSOR = 2048
 # cycles to start a block and to store its tile, and of one step: barriers and addresses
 BLOCK_CYCLES = 1500.0
 STEP_CYCLES = 40.0
@@ -91,12 +90,12 @@ class BlockTile:
         return math.ceil(sums + fragments * words) + OTHER_REGISTERS
 
     def blocks_per_unit(self, target: Target) -> int:
-        """The blocks that run on a multiprocessor at a time: its occupancy."""
-        return min(
-            MULTIPROCESSOR_REGISTERS // (self.registers * self.threads),
-            target.shared_bytes // self.shared_bytes,
-            MAX_THREADS_OF_MULTIPROCESSOR // self.threads,
-        )
+        """The blocks that a multiprocessor holds; 1 for a block that fits, if that is unknown."""
+        needed = Resources(self.threads, self.registers, self.shared_bytes)
+        if target.unit_threads:
+            return resident_blocks(needed, target)
+        fits = needed.threads <= target.block_threads and needed.registers <= target.registers
+        return int(fits and needed.shared_bytes <= target.shared_bytes)
 
     def describe(self) -> str:
         """The decisions as text for DEBUG=3."""
@@ -128,8 +127,7 @@ def candidates(instruction: MatrixInstruction, target: Target) -> Iterator[Block
         WARPS, heights, widths, sorted(steps), stages
     ):
         tile = BlockTile(instruction, warps, (rows, columns), deep, count)
-        fits = tile.threads <= target.block_threads and tile.registers <= target.registers
-        if fits and tile.blocks_per_unit(target) and _is_filled_evenly(tile):
+        if tile.blocks_per_unit(target) and _is_filled_evenly(tile):
             yield tile
 
 
