@@ -234,9 +234,20 @@ def test_a_reduction_that_is_broadcast_is_materialised() -> None:
 
 
 def test_a_reduction_by_another_op_below_a_reduction_is_materialised() -> None:
-    x = buffer(4, 8)
-    inner = total(x, 1, op=Ops.MAX)
+    inner = total(buffer(256, 128), 1, op=Ops.MAX)
     assert materialised_by(total(inner, 0)) == {inner, total(inner, 0)}
+
+
+def test_a_reduction_of_few_elements_is_computed_inside_of_another() -> None:
+    # as sum, relu, sum
+    inner = total(buffer(4, 8, 8), 2).maximum(0)
+    assert materialised_by(total(inner, 1)) == {total(inner, 1)}
+    # one thread would compute all of these elements
+    long = total(buffer(1, 128, 128), 2, op=Ops.MAX)
+    assert materialised_by(total(long, 1)) == {long, total(long, 1)}
+    # a reduction that is read in two ways has a kernel of its own, as before
+    twice = inner * inner.flip((False, True))
+    assert inner in materialised_by(total(twice, 1))
 
 
 def test_a_reduction_that_is_read_in_two_ways_is_materialised() -> None:
@@ -246,14 +257,17 @@ def test_a_reduction_that_is_read_in_two_ways_is_materialised() -> None:
 
 
 def test_a_kernel_has_one_matrix_product() -> None:
-    def product() -> UOp:
-        a, b = buffer(4, 1, 8), buffer(1, 4, 8)
-        return total(a.expand((4, 4, 8)) * b.expand((4, 4, 8)), 2)
+    def product(size: int) -> UOp:
+        a, b = buffer(size, 1, size), buffer(1, size, size)
+        return total(a.expand((size,) * 3) * b.expand((size,) * 3), 2)
 
-    first, second = product(), product()
+    first, second = product(32), product(32)
     assert fuse.is_contraction(first)
     assert not fuse.is_contraction(total(buffer(4, 8), 1))
     assert materialised_by(first + second) == {first + second, second}
+    # small ones are not worth two kernels
+    first, second = product(8), product(8)
+    assert materialised_by(first + second) == {first + second}
 
 
 def test_repeat_is_an_expansion() -> None:

@@ -37,6 +37,12 @@ MAX_CONTEXTS = 256
 FREE_KERNELS = 4
 """The kernels that may compute a value once each: storing it takes a kernel of its own."""
 
+MAX_NESTED_WORK = 1 << 14
+"""The elements of reductions that one kernel computes, nested or beside a contraction, rather than
+several: so few take less time than to start another kernel."""
+MAX_NESTED_STEPS = 1 << 7
+"""The same for each element of the result, which one thread computes."""
+
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
 # nodes whose second source is an index
 INDEXED = frozenset({Ops.GATHER, *GroupOp.Scatter})
@@ -139,7 +145,8 @@ class _Fusion:
         if node.op is Ops.REDUCE_AXIS:
             for x in sources:
                 base = movement_base(x)
-                if base.op is not Ops.REDUCE_AXIS or base.arg.op is not node.arg.op:
+                is_one = base.op is Ops.REDUCE_AXIS and base.arg.op is node.arg.op
+                if not is_one and not self._can_nest(node, self.reduced[x]):
                     self.materialize(x)
             if node not in self.recomputed:
                 self.reduced[node] = node
@@ -163,6 +170,14 @@ class _Fusion:
             ):
                 self.padded.add(node)
 
+    def _can_nest(self, node: UOp, inner: UOp) -> bool:
+        """Whether a kernel may compute a reduction inside of the loops of another one."""
+        if inner.op is not Ops.REDUCE_AXIS or inner in self.in_rows or node in self.in_rows:
+            return False
+        if is_contraction(inner) or inner.src[0] in self.reduced:
+            return False
+        return is_small(max_elements(inner.src[0].shape), max_elements(node.shape))
+
     def is_materialized(self, node: UOp) -> bool:
         """Whether a node, or the value that it moves, is materialised."""
         found = self.materialized
@@ -181,9 +196,14 @@ class _Fusion:
         )
         if kept is None:
             return
-        for x, found in carried.items():
-            if found is not kept:
-                self.materialize(x)
+        others = [x for x, found in carried.items() if found is not kept]
+        reductions = {*carried.values()}
+        if all(x.op is Ops.REDUCE_AXIS for x in reductions):
+            work = sum(max_elements(x.src[0].shape) for x in reductions)
+            if is_small(work, max_elements(kept.shape)):
+                return
+        for x in others:
+            self.materialize(x)
 
     # ---- backward: the contexts in which each node is read ----
 
@@ -327,6 +347,11 @@ class _Fusion:
                 # more of them make no difference
                 leaves = frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
             found[node] = leaves
+
+
+def is_small(work: float, elements: float) -> bool:
+    """Whether a kernel of so much work for so many results takes less time than to start one."""
+    return work <= min(MAX_NESTED_WORK, MAX_NESTED_STEPS * elements)
 
 
 def cast_growth(node: UOp) -> int:
