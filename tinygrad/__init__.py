@@ -9,11 +9,16 @@ from tinygrad.dtype import dtypes
 from tinygrad.execution import CommTrace
 from tinygrad.helpers import Context, GlobalCounters, fetch, getenv
 from tinygrad.jit import TinyJit
+from tinygrad.ranks import join
+from tinygrad.settings import RANK_DEVICES, RANKS
 from tinygrad.sharding import Mesh, P, Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
 Variable = UOp.variable
+
+if RANKS.value:
+    join(RANKS.value, RANK_DEVICES.value)
 
 __all__ = [
     "CommTrace",

@@ -208,6 +208,17 @@ DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the sa
 CPU_COUNT = ContextVar(
     "CPU_COUNT", 0, "Worker threads of the CPU devices together; 0 is every core we may use."
 )
+RANKS = ContextVar(
+    "RANKS", "", "`mpi` joins the processes of an MPI launcher when the package is imported."
+)
+RANK_DEVICES = ContextVar(
+    "RANK_DEVICES", 1, "The devices of each kind that a rank has, where `RANKS` joins them."
+)
+RANKS_TIMEOUT = ContextVar(
+    "RANKS_TIMEOUT",
+    10,
+    "The seconds after which a rank that waits for another compares what both did.",
+)
 CPU_LLVM = ContextVar(
     "CPU_LLVM", 1, "1 compiles CPU kernels in-process with LLVM, 0 with the system's C compiler."
 )

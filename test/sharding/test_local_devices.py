@@ -194,12 +194,6 @@ def test_every_message_of_64_devices_meets_its_other_end(
     check_all_parts(program, 64, 4)
 
 
-@pytest.mark.slow
-def test_every_message_of_1024_devices_meets_its_other_end() -> None:
-    for program in (reshards, two_dimensional_mesh, data_parallel_mlp):
-        check_all_parts(program, 1024, 64)
-
-
 def plans_of(program: Callable[[Devices], None], count: int, rank: int) -> list[ExecutionPlan]:
     """The plans that one process makes, of as many processes as there are devices."""
     plan_cache.clear()

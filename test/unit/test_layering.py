@@ -42,6 +42,7 @@ LAYERS = (
     {"renderer", "runtime"},
     {"schedule", "codegen", "gradient"},
     {"execution"},
+    {"ranks"},
     {"storage"},
     {"tensor", "mixin"},
     {"jit"},

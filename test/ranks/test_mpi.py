@@ -1,0 +1,97 @@
+"""Ranks of an MPI launcher: values are those of one process, and failures end all ranks.
+
+Each test starts processes, with a time limit.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60
+
+
+def launcher() -> str | None:
+    """The MPI launcher beside this Python, or on the path."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or launcher() is None,
+    reason="needs mpi4py and an MPI launcher: pip install mpi4py mpich",
+)
+
+
+def run(
+    folder: Path, *programs: str, devices: int = 2, processes: int = 1, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run programs in some processes that share `devices`, and print to files in `folder`."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "test.ranks.programs", str(folder), str(devices), *programs]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RANKS_TIMEOUT": "1", **settings}
+    if processes > 1:
+        command = [str(launcher()), "-n", str(processes), *command]
+        environment |= {"RANKS": "mpi", "RANK_DEVICES": str(devices // processes)}
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+@pytest.mark.parametrize(
+    ("processes", "devices"),
+    [
+        (2, 2),
+        pytest.param(2, 4, marks=pytest.mark.slow),
+        pytest.param(4, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_every_rank_has_the_values_of_one_process(
+    processes: int, devices: int, tmp_path: Path
+) -> None:
+    programs = ["layouts", "writes", "training", "mesh"]
+    one = run(tmp_path / "one", *programs, devices=devices)
+    several = run(tmp_path / "several", *programs, devices=devices, processes=processes)
+    assert (one.returncode, several.returncode) == (0, 0), several.stderr
+    wanted = (tmp_path / "one" / "0").read_text()
+    assert wanted.count("\n") == 9
+    for rank in range(processes):
+        assert (tmp_path / "several" / str(rank)).read_text() == wanted
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("raises", "ValueError: on rank 1"),
+        ("ends_early", "rank 1 does the end of the program"),
+        ("is_killed", "EXIT CODE: 9"),
+        ("reads_on_one", "ranks diverged at step"),
+        ("computes_another_value", "ranks diverged at step"),
+    ],
+)
+def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "output", program, processes=2)
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
+    if "diverged" in message:
+        # the lines of both ranks
+        assert done.stderr.count("test/ranks/programs.py:") >= 2
+
+
+def test_a_launcher_of_another_mpi_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path / "output", "layouts", RANKS="mpi", OMPI_COMM_WORLD_SIZE="2")
+    assert done.returncode != 0
+    assert "use the launcher of the same MPI" in done.stderr

@@ -1,0 +1,113 @@
+"""Several processes run one program, each on its own devices.
+
+Every process, a rank, runs the same Python and builds the same graph. It plans and runs what its
+own devices do, and exchanges messages with the others. Reading a value on the host is done by all
+ranks together, and gives the same value to all.
+
+    mpiexec -n 2 env RANKS=mpi python program.py
+
+or `tinygrad.ranks.join()` at the start of the program. Device `CPU:5` belongs to rank `5 //
+per_rank`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from tinygrad.errors import ArgumentError
+from tinygrad.execution.wire import set_wire
+from tinygrad.ranks.mpi import MpiWire, RanksError
+from tinygrad.settings import CPU_COUNT, DEBUG, getenv
+from tinygrad.sharding import LocalDevices, Rank, set_local_devices
+
+__all__ = ["RanksError", "join", "rank", "size"]
+
+# the variables in which launchers tell a process how many there are
+_LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+
+
+class _Joined:
+    rank: Rank | None = None
+
+
+def rank() -> int:
+    """The number of this process, 0 if it has not joined others."""
+    return 0 if _Joined.rank is None else _Joined.rank.number
+
+
+def size() -> int:
+    """The number of processes."""
+    return 1 if _Joined.rank is None else _Joined.rank.size
+
+
+def join(transport: str = "mpi", per_rank: int = 1) -> None:
+    """Join the other processes of an MPI launcher, each of which has `per_rank` devices of each
+    kind. Does nothing if there is one process alone, or if it has joined before.
+
+    Raises:
+        RanksError: `mpi4py` is missing, or the launcher is of another MPI than the library.
+        ArgumentError: an unknown transport.
+    """
+    if _Joined.rank is not None:
+        return
+    if transport != "mpi":
+        raise ArgumentError(f"no transport {transport!r}; use 'mpi'")
+    mpi = _load_mpi()
+    world = mpi.COMM_WORLD
+    _check_launcher(world.size)
+    if world.size == 1:
+        return
+    joined = _Joined.rank = Rank(world.rank, world.size, per_rank)
+    if not CPU_COUNT.value:
+        on_host = world.Split_type(mpi.COMM_TYPE_SHARED).size
+        CPU_COUNT.value = max(1, len(os.sched_getaffinity(0)) // on_host)
+    wire = MpiWire(mpi, joined)
+    set_local_devices(LocalDevices(rank=joined))
+    set_wire(wire)
+    # the wire collects garbage, at the same steps in all ranks
+    gc.disable()
+    _abort_on_exceptions(world)
+    # runs before the exit hook of mpi4py, which was registered first
+    atexit.register(wire.leave)
+    if DEBUG >= 1:
+        print(f"rank {joined.number} of {joined.size} joined by {mpi.Get_library_version()!r}")
+
+
+def _load_mpi() -> Any:
+    try:
+        return importlib.import_module("mpi4py.MPI")
+    except ImportError as error:
+        raise RanksError(
+            f"ranks need an MPI library and mpi4py: pip install mpi4py mpich ({error})"
+        ) from error
+
+
+def _check_launcher(found: int) -> None:
+    """Raise RanksError if a launcher started more processes than the MPI library sees."""
+    for name in _LAUNCHERS:
+        told = getenv(name)
+        if told not in {0, found}:
+            raise RanksError(
+                f"the launcher started {told} processes ({name}), but the MPI library of mpi4py "
+                f"sees {found}: use the launcher of the same MPI"
+            )
+
+
+def _abort_on_exceptions(world: Any) -> None:
+    """Let an exception that ends this process end all others."""
+    previous = sys.excepthook
+
+    def abort(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        previous(kind, error, traceback)
+        sys.stderr.flush()
+        world.Abort(1)
+
+    sys.excepthook = abort

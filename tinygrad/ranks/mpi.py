@@ -1,0 +1,203 @@
+"""Messages by MPI, and the check that all ranks do the same.
+
+Input: the messages of a round, and digests of what all ranks plan. Output: sent bytes and received
+memory. Invariant: the tag of a message follows from all digests so far, so messages of programs
+that diverged never match. A rank that waits for long tells the others what it did last; one that
+sees another history raises an error with the lines of both.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tinygrad.device import Buffer, Device, RemoteBuffer
+from tinygrad.dtype import to_numpy_dtype
+from tinygrad.execution.wire import RemoteMessage
+from tinygrad.settings import RANKS_TIMEOUT
+from tinygrad.sharding import Rank
+from tinygrad.uop.reshard.move import find_user_line
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+TAGS = 1 << 15
+"""Tags are below this; MPI has at least as many."""
+KEPT_STEPS = 100
+"""The number of last steps that a rank remembers, and tells the others."""
+POLLS = 256
+"""The number of polls of a wait between two looks at the clock and at what others tell."""
+HARD_LIMIT = 30
+"""A wait ends with an error after this many times `RANKS_TIMEOUT`."""
+
+
+GARBAGE_STEPS = 100
+"""Cyclic garbage is collected each time that this many steps are done, at the same step of all
+ranks: what is alive decides what is computed, so Python must not collect when it likes."""
+
+
+class RanksError(RuntimeError):
+    """Processes cannot join, did not do the same, or do not answer."""
+
+
+class _Step(NamedTuple):
+    """Step number `number` of the program: the digest of all steps so far, what it is, and the
+    user's line.
+    """
+
+    number: int
+    digest: bytes
+    what: str
+    line: str
+
+
+class _Ticket(NamedTuple):
+    """Requests in flight; what arrives in `staged` bytes is copied to its buffer afterwards."""
+
+    requests: list[Any]
+    staged: list[tuple[Buffer, bytearray]]
+    what: str
+
+
+class MpiWire:
+    """The wire between the ranks of an MPI launcher."""
+
+    def __init__(self, mpi: Any, rank: Rank) -> None:
+        self.rank = rank
+        self._mpi = mpi
+        self._messages = mpi.COMM_WORLD.Dup()
+        self._control = mpi.COMM_WORLD.Dup()
+        self._steps: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
+        self._silent = set(range(rank.size)) - {rank.number}
+        self._told: list[Any] = []
+
+    # ---- the wire ----
+
+    def note(self, digest: bytes, what: str) -> None:
+        """All ranks do this next."""
+        last = self._steps[-1]
+        found = hashlib.blake2b(last.digest + digest, digest_size=8).digest()
+        self._steps.append(_Step(last.number + 1, found, what, find_user_line()))
+        if last.number % GARBAGE_STEPS == 0:
+            gc.collect()
+
+    def start(self, messages: Sequence[RemoteMessage]) -> _Ticket:
+        """Start to receive and to send."""
+        tag, owner = self._tag(), self.rank.owner
+        requests: list[Any] = []
+        staged: list[tuple[Buffer, bytearray]] = []
+        for message in messages:
+            if not message.is_sent:
+                memory = self._memory(message.buffer)
+                if isinstance(memory, bytearray):
+                    staged.append((message.buffer, memory))
+                peer = owner(message.source)
+                requests.append(self._messages.Irecv([memory, self._mpi.BYTE], peer, tag))
+        for message in messages:
+            if message.is_sent:
+                memory = self._memory(message.buffer)
+                if isinstance(memory, bytearray):
+                    message.buffer.copyout(memoryview(memory))
+                peer = owner(message.destination)
+                requests.append(self._messages.Isend([memory, self._mpi.BYTE], peer, tag))
+        return _Ticket(requests, staged, f"{len(messages)} messages")
+
+    def wait(self, ticket: _Ticket) -> None:
+        """Wait for the messages of a ticket. Raises RanksError if they do not come."""
+        self._wait(ticket.requests, ticket.what)
+        for buffer, content in ticket.staged:
+            buffer.copyin(memoryview(content))
+
+    def broadcast(self, buffer: Buffer) -> Array:
+        """The content of a buffer, sent by its owner to all others."""
+        import numpy as np
+
+        owner, dtype = self.rank.owner(buffer.device), to_numpy_dtype(buffer.dtype)
+        self.note(f"read {buffer.nbytes} {owner}".encode(), f"reading {buffer.nbytes} bytes")
+        is_mine = not isinstance(buffer, RemoteBuffer)
+        content = buffer.numpy() if is_mine else np.empty(buffer.size, dtype)
+        memory, tag = [content.view(np.uint8), self._mpi.BYTE], self._tag()
+        others = [other for other in range(self.rank.size) if other != owner]
+        requests = (
+            [self._messages.Isend(memory, other, tag) for other in others]
+            if is_mine
+            else [self._messages.Irecv(memory, owner, tag)]
+        )
+        self._wait(requests, f"{buffer.nbytes} bytes read from rank {owner}")
+        return content
+
+    def leave(self) -> None:
+        """Wait for all ranks to end, so that none ends while another needs it."""
+        self.note(b"end", "the end of the program")
+        self._wait([self._messages.Ibarrier()], "the end of all ranks")
+
+    def _memory(self, buffer: Buffer) -> memoryview | bytearray:
+        if Device[buffer.device].allocator.addressable:
+            return buffer.ensure_allocated().as_memoryview()
+        return bytearray(buffer.nbytes)
+
+    def _tag(self) -> int:
+        return int.from_bytes(self._steps[-1].digest, "little") % TAGS
+
+    # ---- waiting ----
+
+    def _wait(self, requests: list[Any], what: str) -> None:
+        test, polls = self._mpi.Request.Testall, 0
+        start = time.monotonic()
+        reports = 0
+        while not test(requests):
+            polls += 1
+            if polls % POLLS:
+                continue
+            os.sched_yield()
+            self._listen(what)
+            waited_s = time.monotonic() - start
+            if waited_s > RANKS_TIMEOUT.value * (1 + reports):
+                reports += 1
+                self._tell(list(self._steps))
+            if waited_s > RANKS_TIMEOUT.value * HARD_LIMIT:
+                raise RanksError(self._no_answer(what, waited_s))
+
+    def _tell(self, steps: list[_Step]) -> None:
+        """Tell all other ranks the last steps of this one, which waits."""
+        others = (other for other in range(self.rank.size) if other != self.rank.number)
+        self._told += [
+            self._control.isend((self.rank.number, [tuple(x) for x in steps]), other, 0)
+            for other in others
+        ]
+
+    def _listen(self, what: str) -> None:
+        """Compare the steps that other ranks tell with those of this one."""
+        while self._control.iprobe():
+            other, told = self._control.recv()
+            self._silent.discard(other)
+            own = {step.number: step for step in self._steps}
+            for step in (_Step(*x) for x in told):
+                mine = own.get(step.number)
+                if mine is not None and mine.digest != step.digest:
+                    # the other one waits too, and must learn of it
+                    self._tell(list(self._steps))
+                    raise RanksError(_divergence(self.rank.number, mine, other, step, what))
+
+    def _no_answer(self, what: str, waited_s: float) -> str:
+        step = self._steps[-1]
+        silent = ", ".join(map(str, sorted(self._silent))) or "none"
+        return (
+            f"rank {self.rank.number} waited {waited_s:.0f} s for {what}, in {step.what} at "
+            f"{step.line}; ranks that told nothing, as they do not wait themselves: {silent}"
+        )
+
+
+def _divergence(own: int, mine: _Step, other: int, theirs: _Step, what: str) -> str:
+    return (
+        f"ranks diverged at step {mine.number}: rank {own} does {mine.what} at {mine.line}, rank "
+        f"{other} does {theirs.what} at {theirs.line}. All ranks must run the same program: let "
+        f"every rank compute and read a value, not one of them (waiting for {what})"
+    )
