@@ -24,6 +24,8 @@ _KERNEL = re.compile(
 _DYNAMIC_SHARED = re.compile(
     r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?(?P<type>[\w\s]+?)\s*(?P<name>\w+)\s*\[\s*\]"
 )
+# the declaration of an array; elsewhere `threadgroup` says where a pointer points to
+_THREADGROUP_ARRAY = re.compile(r"\bthreadgroup\b(?=[^;(){}*&]*\[)")
 _ASSEMBLY = re.compile(r"\b(asm|__asm__|__asm)\b")
 _MEETING = re.compile(r"\b(block_barrier|warp_shuffle)\s*\([^()]*\)\s*\{")
 # these too, and what HIP's prelude says of clang's attributes, types and instructions
@@ -31,7 +33,7 @@ _OWN = re.compile(
     r"\b(block_barrier|warp_shuffle|half_of_bits|bits_of_half|half_to_float|float_to_half"
     r"|bfloat16_of_bits|bits_of_bfloat16|bfloat16_to_float|float_to_bfloat16)\s*\([^()]*\)\s*\{"
     r"|#define __(global|device|shared|launch_bounds)__|typedef (_Float16|__bf16)"
-    r"|__builtin_amdgcn_[sw]?m(fma|ma)"
+    r"|ext_vector_type|__builtin_amdgcn_w?m(fma|ma)"
 )
 
 
@@ -134,6 +136,8 @@ def to_cpp(source: str, dialect: str, *, warp: int = 32, checked: bool = False) 
     text = _DYNAMIC_SHARED.sub(
         r"\g<type> *const \g<name> = (\g<type> *)emulator::dynamic_shared()", text
     )
+    if dialect == "metal":
+        text = _THREADGROUP_ARRAY.sub("EMULATOR_SHARED", text)
     lines = [HEADERS[dialect], '#line 1 "kernel"', text]
     if checked:
         lines.insert(0, '#include "checked_access.h"')
