@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from test.backend.test_renderer_c import elementwise
+from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Compiled, CompileError, DeviceError, OutOfMemoryError
 from tinygrad.device import Device as REGISTRY
 from tinygrad.dtype import dtypes
-from tinygrad.renderer import LaunchShape
+from tinygrad.renderer import LaunchShape, find_renderer
+from tinygrad.renderer.gpu_targets import apple_target
 
 
 class MetalBuffer:
@@ -155,6 +158,12 @@ def test_a_full_command_buffer_is_committed(gpu: Gpu, monkeypatch: pytest.Monkey
         program(output, source, launch=LaunchShape(1))
     assert [len(c.launches) for c in gpu.commands] == [2, 2, 1]
     assert [c.calls[-1] == "end" for c in gpu.commands] == [True, True, False]
+
+
+def test_a_dtype_that_the_gpu_lacks_is_an_error_that_names_it() -> None:
+    kernel = elementwise(lambda x: x + 1, dtypes.float64)
+    with pytest.raises(NotImplementedError, match="Metal on apple7 has no dtypes.double"):
+        get_program(kernel, find_renderer(apple_target()))
 
 
 def test_errors_say_what_failed(gpu: Gpu) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tinygrad.dtype import PtrDType
+from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.renderer.base import LOOP_NAMES, Renderer, memory_dtype, parameters, pointer_of
 from tinygrad.renderer.cstyle.dialect import Dialect
 from tinygrad.renderer.cstyle.values import (
@@ -37,6 +37,8 @@ OPERATORS = frozenset(
 )
 """Ops that C writes as operators, or has a function for in every dialect."""
 
+_ALL_DTYPES = frozenset(dtypes.all)
+
 
 class CStyleRenderer(Renderer):
     """The base of all dialects of C."""
@@ -50,7 +52,8 @@ class CStyleRenderer(Renderer):
         self.operations = OPERATORS.union(self.dialect.functions)
 
     def render(self, name: str, linear: list[UOp]) -> str:
-        """The source of a kernel."""
+        """The source of a kernel. Raises NotImplementedError for a dtype that the target lacks."""
+        self._check_dtypes(linear)
         w = self.make_writer(linear)
         pointers, variables = parameters(linear)
         for u in pointers:
@@ -64,6 +67,15 @@ class CStyleRenderer(Renderer):
             [(self.dialect.type(u.dtype), self.variable_name(u)) for u in variables],
         )
         return self.render_kernel(name, w, declared)
+
+    def _check_dtypes(self, linear: list[UOp]) -> None:
+        used = {(u.dtype.base if isinstance(u.dtype, PtrDType) else u.dtype) for u in linear}
+        missing = {x.scalar() for x in used} & _ALL_DTYPES - self.dtypes
+        for dtype in missing:
+            raise NotImplementedError(
+                f"{self.dialect.name} on {self.target.architecture or 'this machine'} has no "
+                f"{dtype!r}: cast it before, on another device"
+            )
 
     def variable_name(self, variable: UOp) -> str:
         """The name of an integer parameter."""
