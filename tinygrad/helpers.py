@@ -218,7 +218,7 @@ def all_int(items: Sequence[Any]) -> TypeGuard[tuple[int, ...]]:
     >>> all_int((1, 2)), all_int((1, 2.0))
     (True, False)
     """
-    for item in items:
+    for item in items:  # noqa: SIM110 a loop takes half the time of a generator
         if not isinstance(item, int):
             return False
     return True

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from test.devices import DEVICE, device_names, nth, only_cuda
+from test.nvrtc import why_not
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
 from tinygrad.allocator import BufferSpec, OutOfMemoryError
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
@@ -25,12 +26,11 @@ BAD_SOURCE = 'extern "C" __global__ void f(float *x) {\n  int i = 0;\n  x[i] = n
 
 @pytest.fixture
 def nvrtc() -> Any:
-    """The compiler, unless an emulator takes its place: it does not work beside another driver."""
-    pytest.importorskip("cuda.bindings")
+    """The compiler, where it is installed and no emulator takes its place."""
+    if reason := why_not():
+        pytest.skip(reason)
     from tinygrad.runtime.support import nvrtc
 
-    if nvrtc.compile_cuda.__module__ != nvrtc.__name__:
-        pytest.skip("the driver is emulated")
     return nvrtc
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
 from test.evaluator.expression import variable
+from test.nvrtc import compile_for, why_not
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer.cstyle import CRenderer, CUDARenderer
@@ -379,15 +380,10 @@ def everything(x: UOp, y: UOp) -> UOp:
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str)
 def test_cuda_kernels_compile(dtype: DType) -> None:
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    if reason := why_not():
+        pytest.skip(reason)
     renderer = CUDARenderer(nvidia_target("sm_80"))
-    source = get_program(elementwise(everything, dtype, dtype), renderer).source
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
-    (result,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, log)
-    assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
+    compile_for("sm_90", get_program(elementwise(everything, dtype, dtype), renderer).source)
 
 
 def test_missing_operation_is_an_error_that_names_it() -> None:

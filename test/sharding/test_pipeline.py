@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from itertools import pairwise, permutations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -205,14 +205,19 @@ def test_a_pipeline_is_called_as_a_model() -> None:
 def test_tasks_of_one_tick_are_independent(monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
     pipeline = Pipeline([Stage(seed) for seed in range(4)], DEVICES, 8, schedule)
     items: dict[tuple[int, Task], list[ScheduleItem]] = {}
-    do = _Batch.do
 
-    def recorded(self: _Batch, stage: int, task: Task) -> None:
-        capturing().append(Capture())
-        do(self, stage, task)
-        items[stage, task] = capturing().pop().items
+    def record(kind: Literal["forward", "backward"]) -> None:
+        run = getattr(_Batch, kind)
 
-    monkeypatch.setattr(_Batch, "do", recorded)
+        def recorded(self: _Batch, stage: int, number: int) -> None:
+            capturing().append(Capture())
+            run(self, stage, number)
+            items[stage, Task(kind, number)] = capturing().pop().items
+
+        monkeypatch.setattr(_Batch, kind, recorded)
+
+    record("forward")
+    record("backward")
     pipeline.step(mean_squared, *batch(DEVICES[0], DEVICES[-1]))
     for tick in pipeline.timetable.ticks:
         tasks = [items[stage, task] for stage, task in enumerate(tick) if task]

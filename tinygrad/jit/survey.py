@@ -121,12 +121,18 @@ class Survey:
             self._name_methods(found)
         for instance in self._instances:
             self._name_attributes(instance)
-        if not self._names.isdisjoint(_GRADIENTS):
+        if self._makes_gradients():
             for x in self._fresh:
                 if x.grad is not None or x.requires_grad:
                     self._link(x, "grad", Kind.ATTRIBUTE, x.grad)
             self._fresh = []
         return before != (len(self.links), len(self._queue), len(self._names))
+
+    def _makes_gradients(self) -> bool:
+        """Whether code reads or writes gradients, or calls a method of this library that does."""
+        if not self._names.isdisjoint(_GRADIENTS):
+            return True
+        return any("backward" in found.names for found in self._classes.values())
 
     def _link(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
         if is_library(value):

@@ -23,7 +23,7 @@ from tinygrad.nn.pipeline.shared import (
     full_copies,
     standing_in,
 )
-from tinygrad.nn.pipeline.timetable import Task, make_timetable
+from tinygrad.nn.pipeline.timetable import make_timetable
 from tinygrad.nn.state import get_parameters
 from tinygrad.sharding import Mesh, ShardingError
 from tinygrad.storage.placement import canonical_device
@@ -126,8 +126,12 @@ class Pipeline:
         batch = _Batch(self, loss_fn, x, y)
         for tick in self.timetable.ticks:
             for stage, task in enumerate(tick):
-                if task is not None:
-                    batch.do(stage, task)
+                if task is None:
+                    continue
+                if task.kind == "forward":
+                    batch.forward(stage, task.microbatch)
+                else:
+                    batch.backward(stage, task.microbatch)
         return batch.end()
 
 
@@ -155,15 +159,8 @@ class _Batch:
         self.outputs: dict[tuple[int, int], Tensor] = {}
         self.gradients: dict[tuple[int, int], Tensor] = {}
 
-    def do(self, stage: int, task: Task) -> None:
-        """Run one task: afterwards its results are in memory, on the devices that use them next."""
-        if task.kind == "forward":
-            self.forward(stage, task.microbatch)
-        else:
-            self.backward(stage, task.microbatch)
-
     def forward(self, stage: int, number: int) -> None:
-        """The output of a stage, on the devices of the next; after the last stage, the loss."""
+        """Store the output of a stage on the devices of the next, or of the last stage the loss."""
         key = stage, number
         if stage == 0:
             self.inputs[key] = self.received(self.x[:, number], stage)
