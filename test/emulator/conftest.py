@@ -13,6 +13,9 @@ from test.emulator.compiler import NoCompilerError
 if TYPE_CHECKING:
     from test.emulator.cuda_calls import EmulatedDevice
 
+# tests reset these devices, so the library's tests in the same process must not use them
+FIRST, SECOND = 6, 7
+
 
 @pytest.fixture(scope="session")
 def emulated_driver() -> None:
@@ -30,10 +33,10 @@ def emulated_driver() -> None:
 
 @pytest.fixture
 def gpu(emulated_driver: None) -> Iterator[EmulatedDevice]:
-    """The first emulated device, without the errors that the test provokes."""
+    """An emulated device, without the errors that the test provokes."""
     from test.emulator.cuda_calls import EmulatedDevice
 
-    device = EmulatedDevice()
+    device = EmulatedDevice(FIRST)
     yield device
     device.reset()
 
@@ -43,7 +46,7 @@ def gpus(gpu: EmulatedDevice) -> Iterator[tuple[EmulatedDevice, EmulatedDevice]]
     """Two emulated devices, the first of which is current."""
     from test.emulator.cuda_calls import EmulatedDevice
 
-    other = EmulatedDevice(1)
+    other = EmulatedDevice(SECOND)
     gpu.activate()
     yield gpu, other
     other.reset()

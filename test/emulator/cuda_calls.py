@@ -30,7 +30,7 @@ def check(result: tuple[Any, ...]) -> Any:
 class EmulatedDevice:
     """One device, with a stream of its own."""
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int) -> None:
         check(driver.cuInit(0))
         self.number = number
         self.context = check(driver.cuDevicePrimaryCtxRetain(number))

@@ -193,14 +193,14 @@ def test_memory_is_limited_and_counted(gpu: EmulatedDevice) -> None:
     free, total = check(driver.cuMemGetInfo())
     address = gpu.empty(1000)
     assert check(driver.cuMemGetInfo()) == (free - 1000, total)
-    emulated_cuda.set_memory_limit(0, total - free + 2000)
+    emulated_cuda.set_memory_limit(gpu.number, total - free + 2000)
     try:
         with pytest.raises(CallError, match="OUT_OF_MEMORY"):
             gpu.empty(1001)
         check(driver.cuMemFree(address))
         gpu.empty(2000)
     finally:
-        emulated_cuda.set_memory_limit(0, total)
+        emulated_cuda.set_memory_limit(gpu.number, total)
 
 
 def test_copies_stay_within_memory_and_between_peers(
@@ -211,14 +211,14 @@ def test_copies_stay_within_memory_and_between_peers(
     gpu.activate()
     with pytest.raises(CallError, match="a copy of 257 bytes is not within an allocation"):
         check(driver.cuMemcpyDtoD(here, here, 257))
-    with pytest.raises(CallError, match="uses memory of device 1 without access to its peer"):
+    with pytest.raises(CallError, match="uses memory of device 7 without access to its peer"):
         check(driver.cuMemcpyDtoDAsync(here, there, 256, gpu.stream))
     peer = (here, gpu.context, there, other.context, 256)
     check(driver.cuMemcpyPeerAsync(*peer, gpu.stream))
     gpu.synchronize()
     assert (gpu.download(here, ONES) == 2).all()
     with emulated_cuda.no_peers():
-        assert check(driver.cuDeviceCanAccessPeer(0, 1)) == 0
+        assert check(driver.cuDeviceCanAccessPeer(gpu.number, other.number)) == 0
         with pytest.raises(CallError, match="PEER_ACCESS_UNSUPPORTED"):
             check(driver.cuCtxEnablePeerAccess(other.context, 0))
     check(driver.cuCtxEnablePeerAccess(other.context, 0))

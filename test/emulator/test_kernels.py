@@ -75,7 +75,7 @@ def test_a_removed_wait_or_barrier_gives_a_wrong_product(gpu: EmulatedDevice, co
 
 @pytest.mark.parametrize("comment", ["all threads' copies are there", "the stage has been read"])
 def test_a_race_is_reported(gpu: EmulatedDevice, comment: str) -> None:
-    with pytest.raises(CallError, match=r"kernel product on device 0: block .*, thread .*: race"):
+    with pytest.raises(CallError, match=r"kernel product on device 6: block .*, thread .*: race"):
         run_product(gpu, kernels.without(kernels.PRODUCT, comment), checked=True)
 
 
@@ -86,7 +86,7 @@ def test_a_removed_bound_is_reported(gpu: EmulatedDevice, checked: bool) -> None
     source = kernels.without(kernels.DOUBLE, "bound")
     gpu.launch(gpu.load(source, "double_it", checked=checked), 1, 128, target, origin, 100)
     with pytest.raises(
-        CallError, match=r"kernel double_it on device 0: .* allocation of 400 bytes"
+        CallError, match=r"kernel double_it on device 6: .* allocation of 400 bytes"
     ):
         gpu.synchronize()
     gpu.reset()
@@ -129,7 +129,7 @@ def run(gpu: EmulatedDevice, body: str, threads: int = 64, checked: bool = False
     ids=["missing", "two", "lane", "division", "stack"],
 )
 def test_a_mistake_is_reported_with_its_place(gpu: EmulatedDevice, body: str, message: str) -> None:
-    with pytest.raises(CallError, match=f"kernel test_it on device 0: .*{message}"):
+    with pytest.raises(CallError, match=f"kernel test_it on device 6: .*{message}"):
         run(gpu, body)
 
 
@@ -156,7 +156,7 @@ def test_memory_that_nobody_wrote_is_not_a_number(gpu: EmulatedDevice) -> None:
     ],
 )
 def test_checks_of_each_access(gpu: EmulatedDevice, body: str, message: str) -> None:
-    where = "kernel test_it on device 0: "
+    where = "kernel test_it on device 6: "
     with pytest.raises(CallError, match=f"{where}.*{message}"):
         run(gpu, body, checked=True)
 
@@ -193,10 +193,10 @@ def test_memory_of_another_device_is_reported(gpus: tuple[EmulatedDevice, Emulat
     gpu.activate()
     kernel = gpu.load(kernels.DOUBLE, "double_it")
     with pytest.raises(
-        CallError, match="kernel double_it on device 0: parameter 1 is memory of device 1"
+        CallError, match="kernel double_it on device 6: parameter 1 is memory of device 7"
     ):
         gpu.launch(kernel, 1, 64, gpu.upload(values), remote, 64)
     gpu.reset()
     other.activate()
-    with pytest.raises(CallError, match="kernel double_it of device 0 is launched on device 1"):
+    with pytest.raises(CallError, match="kernel double_it of device 6 is launched on device 7"):
         other.launch(kernel, 1, 64, remote, remote, 64)

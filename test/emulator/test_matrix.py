@@ -98,7 +98,7 @@ def test_a_product_of_simdgroup_matrices(gpu: EmulatedDevice, checked: bool) -> 
     np.testing.assert_array_equal(run(source), a @ b)
     without = kernels.without(source, "the operands are there")
     if checked:
-        with pytest.raises(cuda_calls.CallError, match="kernel product on device 0: .* race"):
+        with pytest.raises(cuda_calls.CallError, match="kernel product on device 6: .* race"):
             run(without)
     else:
         assert not np.array_equal(run(without), a @ b)

@@ -48,13 +48,32 @@ class Memory:
         }
 
 
+class Block:
+    """Shared virtual memory on a device. Freed when it is dropped, after what is in the queue.
+
+    It waits for the queue rather than have it free the memory: PoCL 3.0 frees a list of addresses
+    then that is not its own.
+    """
+
+    def __init__(self, device: CLDevice, nbytes: int) -> None:
+        flags = cl.svm_mem_flags.READ_WRITE
+        self._queue = device.queue
+        self._memory = cl.SVMAllocation(device.context, max(nbytes, 1), ALIGNMENT, flags)
+        self.address: int = self._memory.svm_ptr
+
+    def __del__(self) -> None:
+        # a kernel's error is that of the next call which waits
+        with contextlib.suppress(cl.Error):
+            self._queue.finish()
+
+
 def shared_memory(address: int, nbytes: int = 1) -> Any:
     """Shared virtual memory; as a kernel's argument, its size does not matter."""
     return cl.SVM(np.asarray(Memory(address, nbytes)))
 
 
 class CLAllocator(Allocator):
-    """Allocates shared virtual memory. Dropping the owner frees it, after what is in the queue."""
+    """Allocates shared virtual memory."""
 
     def __init__(self, device: CLDevice) -> None:
         super().__init__(device.device, FreeLists(device.card.global_mem_size // 4))
@@ -64,14 +83,11 @@ class CLAllocator(Allocator):
         device = self.owner
         if nbytes > device.card.max_mem_alloc_size:
             raise MemoryError(f"a buffer has {device.card.max_mem_alloc_size} bytes at most")
-        flags = cl.svm_mem_flags.READ_WRITE
         try:
-            memory = cl.SVMAllocation(
-                device.context, max(nbytes, 1), ALIGNMENT, flags, queue=device.queue
-            )
+            block = Block(device, nbytes)
         except cl.Error as error:
             raise MemoryError(str(error)) from error
-        return memory.svm_ptr, memory
+        return block.address, block
 
     def copyin(self, handle: int, source: memoryview) -> None:
         if source.nbytes:
