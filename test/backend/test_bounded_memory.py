@@ -10,7 +10,7 @@ from test.devices import DEVICE, only_cpu
 from tinygrad import Context, GlobalCounters, Tensor, TinyJit
 from tinygrad.allocator import SLACK_BYTES
 from tinygrad.caches import LruTable, cache_bytes, cached_function, drop_caches
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, Device
 from tinygrad.dtype import dtypes
 from tinygrad.execution.realize import _runners
 from tinygrad.execution.schedule import plan_cache
@@ -111,4 +111,5 @@ def test_memory_errors_free_caches_first(monkeypatch: pytest.MonkeyPatch):
     assert len(_runners) and len(plan_cache)
     with pytest.raises(MemoryError, match=r"cannot allocate .* kept for reuse, and all caches"):
         Buffer(DEVICE, 1 << 60, dtypes.float32).allocate()
-    assert not len(_runners) and not len(plan_cache) and not FREE_LISTS.nbytes
+    assert not len(_runners) and not len(plan_cache)
+    assert not Device[DEVICE].allocator.free_lists.nbytes

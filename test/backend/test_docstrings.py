@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
+from test.devices import only_cpu
 from tinygrad import Tensor, Variable, dtypes
 from tinygrad.uop import Ops
 
@@ -23,6 +24,8 @@ NAMES: dict[str, Any] = {
 WITHOUT_EXAMPLE = frozenset({"from_url", "size", "uop", "grad", "requires_grad", "device"})
 # methods whose kernels take seconds to compile
 SLOW = frozenset({"hash"})
+# their examples use memory of the host, or name the CPU
+ON_CPU = frozenset({"from_blob", "from_shards"})
 
 
 def documented() -> list[Any]:
@@ -32,7 +35,7 @@ def documented() -> list[Any]:
             continue
         text = inspect.getdoc(member)
         if text and (callable(member) or isinstance(member, property)):
-            marks = [pytest.mark.slow] if name in SLOW else []
+            marks = [pytest.mark.slow] if name in SLOW else [only_cpu] if name in ON_CPU else []
             found.append(pytest.param(name, text, id=name, marks=marks))
     return found
 
