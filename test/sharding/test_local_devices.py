@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from test.devices import only_cpu
 from test.models.parallel import Mlp, data_parallel, tensor_parallel, training_step
 from tinygrad import Context, Mesh, P, Tensor, nn
 from tinygrad.device import Buffer, DeviceError, RemoteBuffer
@@ -26,6 +27,8 @@ from tinygrad.nn.pipeline import Pipeline
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem
 from tinygrad.sharding import LocalDevices, Rank, Sharding, Topology
 
+# ranks of devices that compute nothing; the host is the CPU
+pytestmark = only_cpu
 Devices = tuple[str, ...]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import DEVICE, nth
+from test.devices import DEVICE, nth, only_cpu
 from test.models.grouped import GroupedTransformer
 from test.models.transformer import Layer, Transformer
 from test.sharding.common import DEVICES, TWO, array, on
@@ -165,6 +165,7 @@ def test_a_plan_of_a_transformer_layer_runs_as_predicted() -> None:
     assert_runs_as_planned(inputs, plan(step, inputs, MESHES["grid"], fixed={"x": P("dp")}))
 
 
+@only_cpu  # on devices that nothing else uses
 def test_memory_is_predicted_to_the_byte() -> None:
     devices = (nth(40), nth(41))
     inputs = filled(perceptron(512))
@@ -220,6 +221,7 @@ def with_optimizer(inputs: dict[str, Any], name: str) -> dict[str, Any]:
     return inputs | {"optimizer": OPTIMIZERS[name](nn.state.get_parameters(inputs["model"]))}
 
 
+@only_cpu  # on devices that nothing else uses
 @pytest.mark.parametrize(
     ("make", "optimizer"),
     [(lambda: perceptron(512), "momentum"), (block, "adam")],
