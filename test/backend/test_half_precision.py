@@ -130,6 +130,7 @@ def traffic(dtype: DType, function: Callable[..., Tensor]) -> tuple[int, int]:
     return GlobalCounters.kernel_count, GlobalCounters.global_mem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", [dtypes.float16, pytest.param(dtypes.bfloat16, marks=pytest.mark.slow)]
 )

@@ -41,6 +41,7 @@ def search(groups: list[str], seeds: range) -> Finding[Program] | None:
     return None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", DRAWN)
 def test_random_programs(group: str) -> None:
     finding = search(DRAWN[group], range(12))

@@ -66,6 +66,7 @@ def check(kernel: UOp, arrays: Arrays, expected: Arrays) -> None:
         numpy.testing.assert_allclose(found[slot], array, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_threads_compute_what_loops_do(name: str, emulated_driver: None) -> None:
     kernel = KERNELS[name]()

@@ -306,6 +306,7 @@ def hash_of_part(plan: ExecutionPlan) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_plans_are_equal_in_processes_with_other_hash_seeds_and_heaps() -> None:
     root = Path(__file__).parents[2]
     found = [

@@ -206,7 +206,7 @@ def test_optimizer_state_has_the_layout_of_its_parameters() -> None:
     assert usage.most <= 2 * nbytes(model) // 8 + SCALARS
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_step_holds_an_eighth_of_the_state_and_of_the_gradients(
     jit: bool,

@@ -109,7 +109,7 @@ class MixedLinear:
         return (x.cast("bfloat16") @ self.weight.cast("bfloat16").T).cast("float32")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_accumulated_gradients_are_all_reduced_once(jit: bool) -> None:
     def trained(layout: Any, keep: bool) -> tuple[list[Array], dict[str, int]]:
