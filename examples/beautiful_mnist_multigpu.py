@@ -1,11 +1,12 @@
 """`beautiful_mnist.py` on several devices, data parallel.
 
     GPUS=2 python examples/beautiful_mnist_multigpu.py
+    mpiexec -n 2 python examples/beautiful_mnist_multigpu.py
 
 The code of the model is the same. Its parameters are replicated; each batch is sharded along its
 first axis; gradients and BatchNorm statistics are those of the global batch. Settings: GPUS
 (devices, 2), BS (images a step on all devices together, 512), STEPS (70), TARGET_EVAL_ACC_PCT (exit
-with an error below it).
+with an error below it). Under `mpiexec`, each process has one of the devices, or RANK_DEVICES.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from tinygrad import Device, GlobalCounters, Tensor, TinyJit, nn
 from tinygrad.helpers import colored, getenv, trange
 from tinygrad.nn.datasets import mnist
+from tinygrad.ranks import join, rank
 
 GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 2)))
 
@@ -36,6 +38,8 @@ class Model:
 
 
 if __name__ == "__main__":
+    # the processes of a launcher of MPI, if there is one, share the devices
+    join()
     X_train, Y_train, X_test, Y_test = mnist()
     # each device keeps its shard of the test images
     X_test.shard_(GPUS, axis=0)
@@ -74,4 +78,5 @@ if __name__ == "__main__":
         test_acc = get_test_acc().item()
         if test_acc < target:
             raise SystemExit(colored(f"{test_acc=:.2f} is below {target}", "red"))
-        print(colored(f"{test_acc=:.2f} reaches {target}", "green"))
+        if rank() == 0:
+            print(colored(f"{test_acc=:.2f} reaches {target}", "green"))

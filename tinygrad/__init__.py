@@ -10,7 +10,7 @@ from tinygrad.execution import CommTrace
 from tinygrad.helpers import Context, GlobalCounters, fetch, getenv
 from tinygrad.jit import TinyJit
 from tinygrad.ranks import join
-from tinygrad.settings import RANK_DEVICES, RANKS
+from tinygrad.settings import RANKS
 from tinygrad.sharding import Mesh, P, Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
@@ -18,7 +18,7 @@ from tinygrad.uop.ops import UOp
 Variable = UOp.variable
 
 if RANKS.value:
-    join(RANKS.value, RANK_DEVICES.value)
+    join(RANKS.value)
 
 __all__ = [
     "CommTrace",

@@ -188,7 +188,7 @@ def _receive(url: str, file: BinaryIO, version: _Version) -> None:
     # imported here to keep start-up fast
     import urllib.request
 
-    from tqdm import tqdm
+    from tinygrad.progress import tqdm
 
     headers = {"User-Agent": "tinygrad-sharding"}
     if file.tell():

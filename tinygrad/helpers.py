@@ -44,9 +44,8 @@ from tinygrad.settings import (
 from tinygrad.text import ansilen, ansistrip, colored, strip_parens, to_function_name, word_wrap
 
 if TYPE_CHECKING:
-    from tqdm import tqdm, trange
-
     from tinygrad.fetch import fetch
+    from tinygrad.progress import tqdm, trange
 
 __all__ = [
     "ALL2ALL",
@@ -121,9 +120,9 @@ def __getattr__(name: str) -> Any:
     tinygrad 0.12 that mean nothing here.
     """
     if name in ("tqdm", "trange"):
-        import tqdm as package
+        from tinygrad import progress
 
-        return getattr(package, name)
+        return getattr(progress, name)
     if name == "fetch":
         from tinygrad.fetch import fetch as function
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from test.test_examples import plain_digits
 from tinygrad import Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
+from tinygrad.nn import datasets
 
 Devices = tuple[str, ...]
 
@@ -69,6 +72,14 @@ def mesh(devices: Devices) -> None:
     x = Tensor(array(8, 8)).shard(grid, P("dp")).realize()
     w = Tensor(array(8, 4)).shard(grid, P("tp")).realize()
     print((x @ w).relu().tolist(), (x @ w).square().mean().item())
+
+
+def example(devices: Devices) -> None:
+    datasets.mnist = plain_digits
+    os.environ |= {"GPUS": str(len(devices)), "BS": "32", "STEPS": "4"}
+    path = Path(__file__).parents[2] / "examples" / "beautiful_mnist_multigpu.py"
+    found = runpy.run_path(str(path), run_name="__main__")
+    print(found["loss"].item(), found["test_acc"], found["model"].layers[0].weight.tolist())
 
 
 def raises(devices: Devices) -> None:

@@ -62,14 +62,29 @@ def run(
 def test_every_rank_has_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:
-    programs = ["layouts", "writes", "training", "mesh"]
+    programs = ["layouts", "writes", "training", "mesh", "example"]
     one = run(tmp_path / "one", *programs, devices=devices)
     several = run(tmp_path / "several", *programs, devices=devices, processes=processes)
     assert (one.returncode, several.returncode) == (0, 0), several.stderr
     wanted = (tmp_path / "one" / "0").read_text()
-    assert wanted.count("\n") == 9
+    assert wanted.count("\n") == 10
     for rank in range(processes):
         assert (tmp_path / "several" / str(rank)).read_text() == wanted
+    # one rank shows the progress bar of the example
+    assert several.stderr.count("\n  0%|") == 1
+
+
+@pytest.mark.slow
+def test_the_example_learns_mnist_on_two_ranks() -> None:
+    done = subprocess.run(
+        [str(launcher()), "-n", "2", sys.executable, "examples/beautiful_mnist_multigpu.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TARGET_EVAL_ACC_PCT": "97"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.count("reaches 97") == 1
 
 
 @pytest.mark.parametrize(

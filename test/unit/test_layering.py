@@ -30,6 +30,7 @@ LAYERS = (
         "fetch",
         "garbage",
         "measure",
+        "progress",
         "text",
         "helpers",
         "dtype",

@@ -6,8 +6,8 @@ ranks together, and gives the same value to all.
 
     mpiexec -n 2 env RANKS=mpi python program.py
 
-or `tinygrad.ranks.join()` at the start of the program. Device `CPU:5` belongs to rank `5 //
-per_rank`.
+or `tinygrad.ranks.join()` at the start of the program, which does nothing in one process. Device
+`CPU:5` belongs to rank `5 // per_rank`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from typing import Any
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.wire import set_wire
 from tinygrad.ranks.mpi import MpiWire, RanksError
-from tinygrad.settings import CPU_COUNT, DEBUG, getenv
+from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANKS, getenv
 from tinygrad.sharding import LocalDevices, Rank, set_local_devices
 
 __all__ = ["RanksError", "join", "rank", "size"]
 
-# the variables in which launchers tell a process how many there are
-_LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+# the variables in which launchers tell a process how many there are; the last launcher may have
+# started one of the others on each host
+_LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 class _Joined:
@@ -46,9 +47,10 @@ def size() -> int:
     return 1 if _Joined.rank is None else _Joined.rank.size
 
 
-def join(transport: str = "mpi", per_rank: int = 1) -> None:
+def join(transport: str = "mpi", per_rank: int | None = None) -> None:
     """Join the other processes of an MPI launcher, each of which has `per_rank` devices of each
-    kind. Does nothing if there is one process alone, or if it has joined before.
+    kind, `RANK_DEVICES` if that is not given. Does nothing in a process that was started alone, or
+    that has joined before. A launcher other than `mpiexec` and SLURM is noticed with `RANKS=mpi`.
 
     Raises:
         RanksError: `mpi4py` is missing, or the launcher is of another MPI than the library.
@@ -58,12 +60,19 @@ def join(transport: str = "mpi", per_rank: int = 1) -> None:
         return
     if transport != "mpi":
         raise ArgumentError(f"no transport {transport!r}; use 'mpi'")
+    launcher, told = _find_launcher()
+    if told < 2 and not RANKS.value:
+        return
     mpi = _load_mpi()
     world = mpi.COMM_WORLD
-    _check_launcher(world.size)
+    if told > 1 and told != world.size:
+        raise RanksError(
+            f"the launcher started {told} processes ({launcher}), but the MPI library of mpi4py "
+            f"sees {world.size}: use the launcher of the same MPI"
+        )
     if world.size == 1:
         return
-    joined = _Joined.rank = Rank(world.rank, world.size, per_rank)
+    joined = _Joined.rank = Rank(world.rank, world.size, per_rank or RANK_DEVICES.value)
     if not CPU_COUNT.value:
         on_host = world.Split_type(mpi.COMM_TYPE_SHARED).size
         CPU_COUNT.value = max(1, len(os.sched_getaffinity(0)) // on_host)
@@ -88,15 +97,14 @@ def _load_mpi() -> Any:
         ) from error
 
 
-def _check_launcher(found: int) -> None:
-    """Raise RanksError if a launcher started more processes than the MPI library sees."""
+def _find_launcher() -> tuple[str, int]:
+    """The variable of the launcher that started this process, and the number of processes in it; 0
+    if there is none.
+    """
     for name in _LAUNCHERS:
-        told = getenv(name)
-        if told not in {0, found}:
-            raise RanksError(
-                f"the launcher started {told} processes ({name}), but the MPI library of mpi4py "
-                f"sees {found}: use the launcher of the same MPI"
-            )
+        if told := getenv(name):
+            return name, told
+    return "", 0
 
 
 def _abort_on_exceptions(world: Any) -> None:

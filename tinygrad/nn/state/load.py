@@ -43,7 +43,7 @@ def load_state_dict(
     targets = get_state_dict(model)
     _check(targets, state_dict, strict)
     # the imports and the progress bar are only needed on a terminal
-    from tqdm import tqdm
+    from tinygrad.progress import tqdm
 
     names = [name for name in targets if name in state_dict]
     for name in tqdm(names, desc="loading", disable=None if verbose else True):
