@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import nth
-from tinygrad import Tensor, TinyJit, UOp, Variable
+from test.devices import device_names, nth
+from tinygrad import Context, Tensor, TinyJit, UOp, Variable, dtypes
+from tinygrad.dtype import DType, truncate
 from tinygrad.execution.realize import compiled_kernels
 
 pytestmark = pytest.mark.usefixtures("verified_replays")
@@ -213,6 +214,46 @@ def test_a_variable_is_a_number() -> None:
     assert Tensor.ones(n, 2).sum().item() == 10
     assert Tensor.arange(n).tolist() == [0, 1, 2, 3, 4]
     assert Tensor.full((2,), n).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("llvm", [0, 1])
+@pytest.mark.parametrize("dtype", [dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16])
+def test_a_float_variable_is_a_number(dtype: DType, llvm: int) -> None:
+    rate = UOp.variable("rate", -4.0, 4.0, dtype).bind(0.3)
+    x, rounded = Tensor([2.0, 4.0], dtype=dtype).realize(), truncate[dtype](0.3)
+    with Context(CPU_LLVM=llvm):
+        assert (x * rate).tolist() == (rate * x).tolist() == [2 * rounded, 4 * rounded]
+        assert Tensor(rate).item() == Tensor.full((2,), rate)[1].item() == rounded
+        assert ((x + 1) < rate * 4 + 2).tolist() == [True, False]
+
+
+def test_a_kernel_is_called_with_several_values_of_a_float_variable() -> None:
+    def halve(to: UOp, x: UOp) -> UOp:
+        i = UOp.range(2, 0)
+        return to[i].store(x[i] * rate.bind(0.5)).end(i).sink()
+
+    def step(x: Tensor, by: UOp) -> tuple[Tensor, UOp]:
+        return (x - by * x).realize(), by * 2
+
+    rate = Variable("rate", 0.0, 1.0)
+    captured, x = TinyJit(step), Tensor([2.0, 4.0], requires_grad=True).realize()
+    for value in (0.0, 0.25, 0.5, 0.75, 1.0):
+        found, doubled = captured(x, rate.bind(value))
+        assert found.tolist() == [2 - 2 * value, 4 - 4 * value]
+        assert (Tensor([1.0]) * doubled).item() == 2 * value
+    (x * rate.bind(0.5)).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0.5, 0.5]
+    assert (x.shard(device_names(2), 0) * rate.bind(0.5)).tolist() == [1.0, 2.0]
+    assert Tensor.custom_kernel(Tensor.empty(2), x, fxn=halve)[0].tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match=r"rate is bound to 0\.5 and to 0\.25"):
+        (x * rate.bind(0.5) + rate.bind(0.25)).realize()
+
+
+def test_a_tensor_beside_a_variable_is_no_number() -> None:
+    n, x = bound(5), Tensor([2.0, 10.0])
+    found = [n * x, n + x, n - x, n / x, n // x, n % x, n**x, n < x, n >= x, n * Tensor([2.0])]
+    plain = [5 * x, 5 + x, 5 - x, 5 / x, 5 // x, 5 % x, 5**x, 5 < x, 5 >= x, Tensor([10.0])]
+    assert [y.tolist() for y in found] == [y.tolist() for y in plain]
 
 
 @pytest.mark.parametrize(

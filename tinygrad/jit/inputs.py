@@ -23,6 +23,7 @@ from tinygrad.storage.realization import realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
+from tinygrad.uop.float_variables import argument_of
 from tinygrad.uop.ops import UOp
 
 
@@ -141,12 +142,11 @@ class Inputs:
             return buffers
         return [b.view(part.size, b.dtype, part.first * b.dtype.itemsize) for b in buffers]
 
-    def add_value(self, name: str, value: int) -> None:
+    def add_value(self, name: str, argument: int) -> None:
         """Add the value of a Variable. Raises JitError if it has another one."""
-        if self.values.setdefault(name, value) != value:
+        if self.values.setdefault(name, argument) != argument:
             raise JitError(
-                f"Variable {name} is bound to {self.values[name]} and to {value} in one call; "
-                "give one of them another name"
+                f"Variable {name} is bound to two values in one call; give one of them another name"
             )
 
     def add_object(self, name: str, x: Any) -> None:
@@ -183,7 +183,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             inputs.add_tensor(name, leaf)
         elif _is_bound(leaf):
             variable, value = leaf.unbind()
-            inputs.add_value(variable.arg[0], value)
+            inputs.add_value(variable.arg[0], argument_of(variable, value))
             inputs.signature.append((name, variable))
         else:
             inputs.add_object(name, leaf)

@@ -16,6 +16,7 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.jit.inputs import Inputs
 from tinygrad.uop import Ops
+from tinygrad.uop.float_variables import value_of
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
 
@@ -92,8 +93,9 @@ class Substitution:
         return arg
 
     def _bound(self, node: UOp) -> UOp:
-        variable, captured = node.unbind()
-        return variable.bind(self._inputs.values.get(variable.arg[0], captured))
+        variable, _ = node.unbind()
+        argument = self._inputs.values.get(variable.arg[0])
+        return node if argument is None else variable.bind(value_of(variable, argument))
 
     def _buffer(self, buffer: Buffer) -> Buffer:
         number = self._numbers.get(buffer.base or buffer)

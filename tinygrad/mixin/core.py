@@ -17,7 +17,7 @@ from tinygrad.storage.grad_mode import gradients_disabled, open_blocks
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import check_integer_variables, operand_node
+from tinygrad.uop.broadcast import operand_node
 from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, unshard_axis
@@ -73,7 +73,6 @@ class TensorCore(TensorBase):
         if isinstance(x, (int, float)):
             return operand_node(x, self.uop.dtype, op)
         if isinstance(x, UOp):
-            check_integer_variables(x)
             return x.cast(dtypes.default_int) if x.dtype is dtypes.index else x
         if type(x).__module__ == "numpy" and getattr(x, "shape", None) == ():
             return self._operand(x.item(), op)

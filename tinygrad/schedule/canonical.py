@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tinygrad.caches import cached_function
 from tinygrad.errors import ArgumentError
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.float_variables import argument_of, value_of
 from tinygrad.uop.ops import BufferArg, UOp
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
@@ -96,11 +97,10 @@ def _ranks(writes: list[UOp]) -> dict[UOp, int]:
 
 def _unbind(node: UOp, values: dict[str, int]) -> UOp:
     variable, value = node.unbind()
-    name = variable.arg[0]
-    if values.setdefault(name, value) != value:
-        raise BindingConflict(
-            f"Variable {name} is bound to {values[name]} and to {value} in one graph"
-        )
+    name, argument = variable.arg[0], argument_of(variable, value)
+    if values.setdefault(name, argument) != argument:
+        other = value_of(variable, values[name])
+        raise BindingConflict(f"Variable {name} is bound to {other} and to {value} in one graph")
     return variable
 
 

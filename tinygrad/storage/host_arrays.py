@@ -30,7 +30,6 @@ from tinygrad.helpers import fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.uop.broadcast import (
     broadcast_node,
-    check_integer_variables,
     const_node,
     number_dtype,
 )
@@ -70,7 +69,6 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
     if isinstance(data, Path):
         return file_node(data) if dtype is None else file_node(data).bitcast(dtype)
     if isinstance(data, UOp):
-        check_integer_variables(data)
         node = data.cast(dtypes.default_int) if data.dtype is dtypes.index else data
         return node if dtype is None else node.cast(dtype)
     if hasattr(data, "__array__") or isinstance(data, memoryview):

@@ -35,17 +35,6 @@ def const_node(value: ConstType, dtype: DType) -> UOp:
     return UOp.const(dtype, value)
 
 
-def check_integer_variables(node: UOp) -> None:
-    """Raises TypeError for an expression of float Variables, which kernels do not take."""
-    if dtypes.is_float(node.dtype):
-        found = [x for x in node.variables() if dtypes.is_float(x.dtype)]
-        if found:
-            raise TypeError(
-                f"kernels take Variables of integers, not {found[0].expr} of {found[0].dtype}; "
-                "pass a number, or a tensor of one"
-            )
-
-
 def scalar_dtype(value: ConstType, neighbour: DType) -> DType:
     """The dtype of a Python number next to a tensor: the tensor's, unless that cannot hold it."""
     if dtypes.is_float(neighbour) or value.__class__ is bool:

@@ -40,7 +40,10 @@ class ExpressionMixin(Node):
     # ---- operators ----
 
     def __truediv__(self, x: Any) -> Self:
-        return self._as_float() * self.ufix(x)._as_float().reciprocal()
+        divisor = self.ufix(x)
+        if not isinstance(divisor, Node):
+            return cast(Self, NotImplemented)
+        return self._as_float() * divisor._as_float().reciprocal()
 
     def __rtruediv__(self, x: Any) -> Self:
         return self.ufix(x) / self

@@ -3,7 +3,7 @@
 A class that defines `alu` and `const_like` inherits them. Shapes and devices play no part here.
 """
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tinygrad.uop import Ops
 
@@ -22,11 +22,14 @@ class MathMixin:
         raise NotImplementedError
 
     def ufix(self, x: Any) -> Self:
-        """Turn a Python number into a constant; leave an expression as it is."""
-        return x if isinstance(x, type(self)) else self.const_like(x)
+        """Turn a Python number into a constant; leave an expression or a tensor as it is."""
+        return x if isinstance(x, type(self)) or hasattr(x, "uop") else self.const_like(x)
 
     def _binop(self, op: Ops, x: Any, reverse: bool = False) -> Self:
         other = self.ufix(x)
+        if not isinstance(other, MathMixin):
+            # the operator of the tensor
+            return cast(Self, NotImplemented)
         return other.alu(op, self) if reverse else self.alu(op, other)
 
     def __add__(self, x: Any) -> Self:
@@ -57,7 +60,7 @@ class MathMixin:
         return self._binop(Ops.IDIV, x, True)
 
     def __truediv__(self, x: Any) -> Self:
-        return self * self.ufix(x).alu(Ops.RECIPROCAL)
+        return self * self.ufix(x).reciprocal()
 
     def __rtruediv__(self, x: Any) -> Self:
         return self.ufix(x) * self.reciprocal()

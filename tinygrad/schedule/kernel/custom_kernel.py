@@ -23,6 +23,7 @@ from tinygrad.schedule.kernel.rangeify import load_address
 from tinygrad.schedule.kernel.simplify_kernel import simplify_indices
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.affine import split_sum
+from tinygrad.uop.float_variables import read_argument
 from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint, symbolic_args
 from tinygrad.uop.rewrite import graph_rewrite
 from tinygrad.uop.spec_checks import elementwise_dtypes
@@ -124,9 +125,9 @@ class _CustomKernelLowering:
             kind = AxisType.REDUCE if node.arg.kind is AxisType.REDUCE else AxisType.LOOP
             size = self.value(node.src[0])
             self.values[node] = node.replace(src=(size,), arg=RangeArg(node.arg.index, kind))
-        elif op is Ops.BIND:
-            self.values[node] = node.src[0]
-        elif op in {Ops.CONST, Ops.DEFINE_VAR} or (op is Ops.NOOP and not node.src):
+        elif op in {Ops.DEFINE_VAR, Ops.BIND}:
+            self.values[node] = read_argument(node.src[0] if node.src else node)
+        elif op is Ops.CONST or (op is Ops.NOOP and not node.src):
             self.values[node] = node
         elif op is Ops.LOAD and len(node.src) == 1:
             self.values[node] = self.value(node.src[0])
@@ -314,9 +315,9 @@ class _CustomKernelLowering:
                 )
 
     def check_bound(self, sink: UOp, stores: list[UOp]) -> None:
-        bound = {x.src[0] for x in bindings(sink)}
+        bound = {x.expr for x in bindings(sink)}
         for variable in UOp.sink(*stores).variables():
-            if variable not in bound:
+            if variable.expr not in bound:
                 raise self.error(
                     f"the Variable {variable.expr} is not bound; use {variable.expr}.bind(value)"
                 )

@@ -24,6 +24,7 @@ from tinygrad.schedule.kernel.movement_index import (
 )
 from tinygrad.schedule.kernel.simplify_kernel import conjuncts, vanishes
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.float_variables import read_argument
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
 
@@ -74,10 +75,10 @@ class _Rangeifier:
         op = node.op
         if op is Ops.PARAM:
             return [], lambda _: load(node, index, valid)
-        if op in {Ops.CONST, Ops.DEFINE_VAR}:
+        if op is Ops.CONST:
             return [], lambda _: node
-        if op is Ops.BIND:
-            return [], lambda _: node.src[0]
+        if op in {Ops.DEFINE_VAR, Ops.BIND}:
+            return [], lambda _: read_argument(node.src[0] if node.src else node)
         if op is Ops.ARANGE:
             return [], lambda _: index[0].cast(node.dtype)
         if op is Ops.REDUCE_AXIS:
