@@ -31,6 +31,7 @@ from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.preserve import preserve_overwritten
 from tinygrad.schedule.grouping.rematerialize import rematerialize
+from tinygrad.schedule.grouping.sharded_softmax import split_sharded_softmax
 from tinygrad.schedule.grouping.softmax_gradient import reuse_products
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
 from tinygrad.schedule.kernel.simplify_kernel import simplify_kernel
@@ -76,6 +77,12 @@ GROUPING: tuple[Pass[PlanOptions], ...] = (
         PER_DEVICE,
     ),
     Pass("prepare grouping", lambda sink, _: prepare_grouping(sink), PER_DEVICE, PER_DEVICE),
+    Pass(
+        "split sharded softmax",
+        lambda sink, _: split_sharded_softmax(sink),
+        PER_DEVICE,
+        PER_DEVICE,
+    ),
     Pass("reuse products of softmax", lambda sink, _: reuse_products(sink), PER_DEVICE, PER_DEVICE),
     Pass("copy shared outputs", lambda sink, _: copy_shared_outputs(sink), PER_DEVICE, PER_DEVICE),
     Pass(

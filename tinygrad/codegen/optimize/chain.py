@@ -15,6 +15,7 @@ from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.reduction import lowest
 
 
 @dataclass(frozen=True)
@@ -184,16 +185,23 @@ def _scores_of(exponential: UOp, maximum: UOp) -> UOp | None:
     node = exponential.src[0]
     if node.op is Ops.MUL and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
         node = node.src[0]
-    if node.op is Ops.SUB and node.src[1] is maximum:
+    if node.op is Ops.SUB and _is_maximum(node.src[1], maximum):
         return node.src[0]
     if node.op is not Ops.ADD:
         return None
     for x, y in (node.src, node.src[::-1]):
-        if y.op is Ops.NEG and y.src[0] is maximum:
+        if y.op is Ops.NEG and _is_maximum(y.src[0], maximum):
             return x
-        if y.op is Ops.MUL and y.src[0] is maximum and y.src[1].op is Ops.CONST:
+        if y.op is Ops.MUL and _is_maximum(y.src[0], maximum) and y.src[1].op is Ops.CONST:
             return x if y.src[1].arg == -1 else None
     return None
+
+
+def _is_maximum(node: UOp, maximum: UOp) -> bool:
+    """Whether a node is `maximum`, or that with the lowest number as its lower bound."""
+    if node.op is Ops.MAX and node.src[1].op is Ops.CONST:
+        return node.src[0] is maximum and node.src[1].arg == lowest(node.dtype)
+    return node is maximum
 
 
 def linear_steps(weight: UOp, exponential: UOp, total: UOp | None) -> list[UOp] | None:

@@ -16,14 +16,12 @@ grows, what was accumulated is scaled by the exponential of the difference:
 
 from __future__ import annotations
 
-import math
-
 from tinygrad.codegen.optimize.chain import find_chain, without_division
 from tinygrad.codegen.optimize.chain_blocks import Array, Blocks, blocked_reduction
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.reduction import lowest
 
 
 def tile_chain(nest: Nest) -> bool:
@@ -105,9 +103,3 @@ def online_softmax(blocks: Blocks) -> list[UOp]:
         blocks.result(sums, total if softmax.divides else None),
         *(blocks.statistic(x, stored[x.src[1]]) for x in blocks.nest.stores[1:]),
     ]
-
-
-def lowest(dtype: DType) -> float:
-    """The least finite number of a float dtype."""
-    exponent, mantissa = dtypes.finfo(dtype)
-    return -math.ldexp(2.0 - 2.0**-mantissa, (1 << (exponent - 1)) - 1)

@@ -52,7 +52,7 @@ def linear_steps(root: UOp, source: UOp, total: UOp | None = None) -> list[Step]
         other = node.src[1 - side] if len(node.src) == 2 else node.src[0]
         if total is not None and _is_division(node.op, side, other, total):
             steps.append(None)
-        elif _is_linear(node, side) and (total is None or total not in other.toposort(_is_within)):
+        elif is_linear(node, side) and (total is None or total not in other.toposort(_is_within)):
             steps.append((node.op, other))
         else:
             return None
@@ -60,7 +60,7 @@ def linear_steps(root: UOp, source: UOp, total: UOp | None = None) -> list[Step]
     return steps
 
 
-def _is_linear(node: UOp, side: int) -> bool:
+def is_linear(node: UOp, side: int) -> bool:
     """Whether an op is a multiple of its operand number `side`."""
     if node.op is Ops.WHERE:
         last = node.src[3 - side] if side else None

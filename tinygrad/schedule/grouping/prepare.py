@@ -26,9 +26,10 @@ from tinygrad.schedule.storage_views import (
 )
 from tinygrad.settings import SPLIT_REDUCEOP
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.ops import ReduceArg, UOp, ViewArg
+from tinygrad.uop.ops import ReduceArg, UOp, ViewArg, sint
 from tinygrad.uop.reduction import identity
 from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
+from tinygrad.uop.sint import is_one, same_size
 from tinygrad.uop.upat import UPat
 
 MAX_SPLIT_OUTPUTS = 16
@@ -154,6 +155,36 @@ def slice_padded_scatter(node: UOp, pad: UOp, x: UOp) -> UOp | None:
     return slice_scatter(node, x) if depends_on_device(node.arg[batch][0]) else None
 
 
+def slice_broadcast(node: UOp, x: UOp) -> UOp | None:
+    """`shrink(expand(a) * 2) -> expand(a) * 2`, along axes where all elements are equal."""
+    sliced = {
+        i
+        for i, (bounds, d) in enumerate(zip(node.arg, x.shape, strict=True))
+        if not same_size(bounds[1] - bounds[0], d)
+    }
+    return _sliced(x, node.shape) if all(_is_repeated(x, i) for i in sliced) else None
+
+
+def _is_repeated(node: UOp, axis: int) -> bool:
+    """Whether all elements along an axis are equal because of an EXPAND of what they are
+    computed from.
+    """
+    if node.op is Ops.EXPAND:
+        return is_one(node.src[0].shape[axis]) and not is_one(node.shape[axis])
+    if node.op not in GroupOp.Elementwise or is_storage(node) or not node.src:
+        return False
+    return all(x.op is Ops.CONST or _is_repeated(x, axis) for x in node.src)
+
+
+def _sliced(node: UOp, shape: tuple[sint, ...]) -> UOp:
+    """A node that is repeated along the axes that have other sizes in `shape`."""
+    if node.op is Ops.EXPAND:
+        return node.src[0].expand(shape)
+    if node.op is Ops.CONST:
+        return node
+    return node.with_sources(tuple(_sliced(x, shape) for x in node.src))
+
+
 def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
     """A bitcast to another element size is a view of the same memory."""
     if node.dtype.itemsize == x.dtype.itemsize:
@@ -182,6 +213,12 @@ rules = PatternMatcher(
                 name="node",
             ),
             slice_padded_scatter,
+        ),
+        (
+            UPat(
+                Ops.SHRINK, src=(UPat((Ops.EXPAND, *GroupOp.Elementwise), name="x"),), name="node"
+            ),
+            slice_broadcast,
         ),
         (
             UPat((Ops.TRANSFER, Ops.MSELECT, Ops.MSTACK, Ops.CUSTOM_KERNEL), name="node"),

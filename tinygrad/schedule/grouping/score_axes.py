@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import same_size
 
 KEEPS_ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE})
 """Movement that neither repeats nor drops elements."""
@@ -44,7 +45,7 @@ def broadcast_axes(node: UOp) -> tuple[int, ...]:
     if node.op is not Ops.EXPAND:
         return ()
     shapes = enumerate(zip(node.src[0].shape, node.shape, strict=True))
-    return tuple(i for i, (old, new) in shapes if old != new)
+    return tuple(i for i, (old, new) in shapes if not same_size(old, new))
 
 
 def roles_of_product(reduce: UOp) -> Roles | None:

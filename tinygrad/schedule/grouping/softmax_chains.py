@@ -93,11 +93,16 @@ def row_maximum(exponential: UOp) -> UOp | None:
     for node in elementwise_below(exponential.src[0]):
         if broadcast_axes(node):
             base = node.src[0]
-            while base.op in KEEPS_ORDER:
+            while base.op in KEEPS_ORDER or is_clamped(base):
                 base = base.src[0]
             if base.op is Ops.REDUCE_AXIS and base.arg.op is Ops.MAX:
                 return base if len(base.arg.axes) == 1 else None
     return None
+
+
+def is_clamped(node: UOp) -> bool:
+    """Whether a node is a value with a lower bound."""
+    return node.op is Ops.MAX and node.src[1].op is Ops.CONST
 
 
 def elementwise_below(root: UOp) -> list[UOp]:
@@ -293,7 +298,7 @@ class _Search:
             for user in self.users.get(node, ()):
                 if user not in region or user in statistics:
                     continue
-                if user not in chain.wide and (is_storage(user) or user.op not in _FACTORS):
+                if user not in chain.wide and not _is_factor(user):
                     return None
                 stack.append(user)
         return found
@@ -304,6 +309,10 @@ class _Search:
             x in self.outputs or any(u not in found and u not in chain.wide for u in self.users[x])
             for x in found
         )
+
+
+def _is_factor(node: UOp) -> bool:
+    return not is_storage(node) and (node.op in _FACTORS or is_clamped(node))
 
 
 def multiply_adds(reduce: UOp) -> int:

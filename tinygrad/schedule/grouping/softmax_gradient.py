@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 
 from tinygrad.schedule.grouping.linear_steps import Step, linear_path, linear_steps
+from tinygrad.schedule.grouping.replace_everywhere import replace_everywhere
 from tinygrad.schedule.grouping.score_axes import factors, moved, roles_of_product
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -32,29 +33,7 @@ def reuse_products(sink: UOp) -> UOp:
             for total in _row_sums(node, users):
                 for product in (x for x in users[node] if x.op is Ops.MUL):
                     _add_sum(product, node, total, users, table)
-    return _replace_everywhere(sink, table) if table else sink
-
-
-def _replace_everywhere(sink: UOp, table: dict[UOp, UOp]) -> UOp:
-    """The graph with every key of `table` replaced, also below the replacements.
-
-    The gradient of one layer is in the replacement of the next, and must stay one node.
-    """
-    done: dict[UOp, UOp] = {}
-    opened: set[UOp] = set()
-    stack = [sink]
-    while stack:
-        node = stack[-1]
-        below = (table[node],) if node in table else node.src
-        if node not in opened:
-            opened.add(node)
-            stack.extend(x for x in below if x not in done)
-            continue
-        stack.pop()
-        if node not in done:
-            found = tuple(done[x] for x in below)
-            done[node] = found[0] if node in table else node.with_sources(found)
-    return done[sink]
+    return replace_everywhere(sink, table) if table else sink
 
 
 def _row_sums(node: UOp, users: dict[UOp, list[UOp]]) -> list[UOp]:
