@@ -24,7 +24,8 @@ from test.sharding.common import (
     parts,
     placed,
 )
-from tinygrad import Device, GlobalCounters, Mesh, P, Tensor, TinyJit, dtypes, nn
+from test.together import GlobalCounters
+from tinygrad import Device, Mesh, P, Tensor, TinyJit, dtypes, nn, ranks
 from tinygrad.device import MultiBuffer, Sharding
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.state import get_parameters
@@ -180,7 +181,8 @@ def test_the_node_shows_layout_axis_and_storage() -> None:
     assert x.uop.axis == 1
     assert x.uop.is_realized
     assert isinstance(x.uop.base.realized, MultiBuffer)
-    assert [b.device for b in x.uop.base.realized.bufs] == list(DEVICES)
+    buffers = ranks.gather([b.device for b in x.uop.base.realized.bufs])
+    assert [*itertools.chain(*buffers)] == list(DEVICES)
     assert Tensor(array(3)).uop.axis is None
 
 
@@ -237,8 +239,8 @@ def test_kernels_are_compiled_once_for_all_devices() -> None:
         (x.exp().sum(1) * 3).realize()
         return len(compiled_kernels) - before
 
-    assert compiled(2) == 1
-    assert compiled(4) == 0
+    # the first call or, in a process with the other devices alone, the second
+    assert compiled(2) + compiled(4) == 1
 
 
 def test_a_kernel_runs_once_on_each_device() -> None:

@@ -14,7 +14,11 @@ from tinygrad.sharding import current_local_devices
 
 
 class tqdm(package.tqdm):  # type: ignore[misc]  # the package has no types
-    """A progress bar of `tqdm`, hidden by all ranks but the first."""
+    """A progress bar of `tqdm`, hidden by all ranks but the first.
+
+    >>> list(tqdm([1, 2], disable=True))
+    [1, 2]
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         rank = current_local_devices().rank
@@ -24,5 +28,9 @@ class tqdm(package.tqdm):  # type: ignore[misc]  # the package has no types
 
 
 def trange(*args: int, **options: Any) -> tqdm:
-    """A progress bar over `range(*args)`."""
+    """A progress bar over `range(*args)`.
+
+    >>> list(trange(3, disable=True))
+    [0, 1, 2]
+    """
     return tqdm(range(*args), **options)

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from test.devices import device_names
-from tinygrad import GlobalCounters, Tensor
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Tensor, ranks
 from tinygrad.device import Sharding
-from tinygrad.execution import CommTrace
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Program: TypeAlias = Callable[..., Tensor]
@@ -131,4 +131,7 @@ def parts(x: Tensor) -> list[Array]:
     layout = x.device
     assert isinstance(layout, Sharding)
     local = layout.local_shape(x.shape)
-    return [buffer.numpy().reshape(local) for buffer in x.uop.buffer.bufs]
+    shards = {buffer.device: buffer.numpy().reshape(local) for buffer in x.uop.buffer.bufs}
+    for others in ranks.gather(shards):
+        shards |= others
+    return [shards[device] for device in layout.devices]

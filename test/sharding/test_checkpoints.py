@@ -15,8 +15,8 @@ import safetensors.numpy
 
 from test.devices import DEVICE, device_names
 from test.sharding.common import Array, array
-from tinygrad import GlobalCounters, Mesh, P, Sharding, Tensor, nn
-from tinygrad.execution import CommTrace
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Mesh, P, Sharding, Tensor, nn
 from tinygrad.nn.optim import AdamW
 from tinygrad.nn.state import (
     get_parameters,

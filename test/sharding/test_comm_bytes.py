@@ -22,9 +22,9 @@ from test.sharding.common import (
     on,
     placed,
 )
+from test.together import CommTrace
 from tinygrad import Tensor
 from tinygrad.device import Sharding
-from tinygrad.execution import CommTrace
 
 
 def gradients(out: Tensor, *targets: Tensor) -> list[Tensor]:

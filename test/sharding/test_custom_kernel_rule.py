@@ -7,8 +7,8 @@ import pytest
 
 from test.backend.custom_kernels import largest, matmul_gradient
 from test.devices import device_names
+from test.together import CommTrace
 from tinygrad import Mesh, P, Tensor, TinyJit, UOp
-from tinygrad.execution import CommTrace
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.nn.optim import SGD
 from tinygrad.settings import Context

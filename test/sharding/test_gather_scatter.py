@@ -18,9 +18,9 @@ from test.sharding.common import (
     on,
     placed,
 )
+from test.together import CommTrace
 from tinygrad import Tensor
 from tinygrad.device import Sharding
-from tinygrad.execution import CommTrace
 from tinygrad.mixin.index_axes import enumerated_axis
 
 THREE = DEVICES[:3]

@@ -15,8 +15,8 @@ import pytest
 
 from test.devices import DEVICE, nth
 from test.sharding.common import DEVICES, TWO, Array, array, on, placed
+from test.together import CommTrace
 from tinygrad import Device, Sharding, Tensor, TinyJit, dtypes, nn
-from tinygrad.execution import CommTrace
 from tinygrad.jit import JitError
 from tinygrad.nn.state import get_parameters, load_state_dict
 

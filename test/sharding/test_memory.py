@@ -19,8 +19,8 @@ import pytest
 from test.devices import DEVICE, device_names
 from test.models.transformer import Transformer
 from test.sharding.common import KIB
-from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
-from tinygrad.execution import CommTrace
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Sharding, Tensor, TinyJit, dtypes, nn
 from tinygrad.nn.optim import Adam
 from tinygrad.nn.state import (
     get_parameters,

@@ -15,9 +15,9 @@ import pytest
 
 from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, parts, placed
-from tinygrad import GlobalCounters, Mesh, P, Tensor, TinyJit, nn
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Mesh, P, Tensor, TinyJit, nn
 from tinygrad.device import Sharding
-from tinygrad.execution import CommTrace
 from tinygrad.execution.capture import Capture, capturing
 from tinygrad.execution.realize import ExecItem, ScheduleItem
 from tinygrad.execution.schedule import plan_cache

@@ -15,7 +15,8 @@ from test.devices import DEVICE, nth, only_cpu
 from test.models.grouped import GroupedTransformer
 from test.models.transformer import Layer, Transformer
 from test.sharding.common import DEVICES, TWO, array, on
-from tinygrad import CommTrace, GlobalCounters, Mesh, P, Sharding, Tensor, dtypes, nn
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Mesh, P, Sharding, Tensor, dtypes, nn
 from tinygrad.planner import Plan, plan, predict
 from tinygrad.planner.communication import communication_costs
 from tinygrad.planner.cost import Cost, TrialFunction

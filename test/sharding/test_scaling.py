@@ -10,7 +10,8 @@ import pytest
 from test.devices import device_names
 from test.models.parallel import data_parallel, tensor_parallel
 from test.sharding.common import DEVICES, moved, on, parts
-from tinygrad import GlobalCounters, Tensor
+from test.together import GlobalCounters
+from tinygrad import Tensor
 from tinygrad.device import Sharding
 from tinygrad.execution.realize import ExecItem
 

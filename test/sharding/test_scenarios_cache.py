@@ -20,9 +20,9 @@ from test.sharding.common import (
     on,
     parts,
 )
-from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Tensor, TinyJit, Variable
 from tinygrad.device import Sharding
-from tinygrad.execution import CommTrace
 from tinygrad.settings import Context
 
 HEADS, LENGTH, DIM = 4, 16, 8

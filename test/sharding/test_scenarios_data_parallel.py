@@ -28,7 +28,8 @@ from test.sharding.common import (
     sent,
     traffic,
 )
-from tinygrad import GlobalCounters, Tensor, nn
+from test.together import GlobalCounters
+from tinygrad import Tensor, nn
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.nn.state import get_parameters
 

@@ -16,19 +16,8 @@ from test.devices import DEVICE, nth
 from test.evaluator.plan import run_plan
 from test.evaluator.tensor_graph import evaluate
 from test.sharding.common import DEVICES, REPLICATED, TWO, Array, array, integers, on, placed
-from tinygrad import (
-    Context,
-    GlobalCounters,
-    Mesh,
-    P,
-    Sharding,
-    Tensor,
-    TinyJit,
-    Variable,
-    dtypes,
-    nn,
-)
-from tinygrad.execution import CommTrace
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Context, Mesh, P, Sharding, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.sharding import Interval, Partial, ShardingError, global_shape, shard_shapes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

@@ -12,7 +12,8 @@ import pytest
 
 from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, array, on, placed
-from tinygrad import CommTrace, GlobalCounters, Tensor, TinyJit
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Tensor, TinyJit
 from tinygrad.settings import Context
 
 ROWS, COLUMNS = on(0), on(1)

@@ -24,9 +24,9 @@ from test.sharding.common import (
     parts,
     placed,
 )
-from tinygrad import GlobalCounters, Tensor, TinyJit, nn
+from test.together import CommTrace, GlobalCounters
+from tinygrad import Tensor, TinyJit, nn
 from tinygrad.device import Sharding
-from tinygrad.engine import CommTrace
 from tinygrad.nn.optim import LAMB, SGD, Adam, AdamW
 from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict, safe_load, safe_save
 

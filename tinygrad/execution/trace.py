@@ -55,6 +55,11 @@ class CommTrace:
     def __exit__(self, *exception: object) -> None:
         _active.set(tuple(trace for trace in _active.get() if trace is not self))
 
+    def add(self, record: CommRecord) -> None:
+        """Collect a collective, unless it sent nothing."""
+        if record.nbytes:
+            self.records.append(record)
+
     @property
     def nbytes(self) -> int:
         """The bytes of all records."""
@@ -143,11 +148,9 @@ class Collective:
             self._record(crossed)
 
     def _record(self, crossed: int) -> None:
-        if not crossed:
-            return
         info = self.info
         for trace in _active.get():
-            trace.records.append(
+            trace.add(
                 CommRecord(
                     *(info.kind, info.source, info.destination),
                     *(crossed, str(info.line), info.algorithm),

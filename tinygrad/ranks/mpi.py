@@ -11,9 +11,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import pickle
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinygrad.device import Buffer, Device, RemoteBuffer
@@ -74,7 +75,8 @@ class MpiWire:
         self._mpi = mpi
         self._messages = mpi.COMM_WORLD.Dup()
         self._control = mpi.COMM_WORLD.Dup()
-        self._steps: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
+        self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
+        self.while_waiting: Callable[[], None] = lambda: None
         self._silent = set(range(rank.size)) - {rank.number}
         self._told: list[Any] = []
 
@@ -82,9 +84,9 @@ class MpiWire:
 
     def note(self, digest: bytes, what: str) -> None:
         """All ranks do this next."""
-        last = self._steps[-1]
+        last = self.history[-1]
         found = hashlib.blake2b(last.digest + digest, digest_size=8).digest()
-        self._steps.append(_Step(last.number + 1, found, what, find_user_line()))
+        self.history.append(_Step(last.number + 1, found, what, find_user_line()))
         if last.number % GARBAGE_STEPS == 0:
             gc.collect()
 
@@ -133,6 +135,33 @@ class MpiWire:
         self._wait(requests, f"{buffer.nbytes} bytes read from rank {owner}")
         return content
 
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each rank, on all ranks."""
+        import numpy as np
+
+        self.note(b"gather", "gathering a value of each rank")
+        own = np.frombuffer(pickle.dumps(value), np.uint8)
+        counts = [np.empty(1, np.int64) for _ in range(self.rank.size)]
+        self._swap(np.array([own.size]), counts)
+        contents = [np.empty(int(count[0]), np.uint8) for count in counts]
+        self._swap(own, contents)
+        return [pickle.loads(content.tobytes()) for content in contents]
+
+    def _swap(self, own: Array, found: list[Array]) -> None:
+        """Send an array to all others, and receive theirs."""
+        tag, byte = self._tag(), self._mpi.BYTE
+        found[self.rank.number] = own
+        others = [other for other in range(self.rank.size) if other != self.rank.number]
+        requests = [
+            self._messages.Irecv([found[other].view("u1"), byte], other, tag) for other in others
+        ] + [self._messages.Isend([own.view("u1"), byte], other, tag) for other in others]
+        self._wait(requests, "a value of each rank")
+
+    def restart(self, number: int, digest: bytes) -> None:
+        """Forget what diverged: all ranks go on from here together, with this number of a step."""
+        self.history.clear()
+        self.history.append(_Step(number, digest, "a new start", find_user_line()))
+
     def leave(self) -> None:
         """Wait for all ranks to end, so that none ends while another needs it."""
         self.note(b"end", "the end of the program")
@@ -144,7 +173,7 @@ class MpiWire:
         return bytearray(buffer.nbytes)
 
     def _tag(self) -> int:
-        return int.from_bytes(self._steps[-1].digest, "little") % TAGS
+        return int.from_bytes(self.history[-1].digest, "little") % TAGS
 
     # ---- waiting ----
 
@@ -158,10 +187,11 @@ class MpiWire:
                 continue
             os.sched_yield()
             self._listen(what)
+            self.while_waiting()
             waited_s = time.monotonic() - start
             if waited_s > RANKS_TIMEOUT.value * (1 + reports):
                 reports += 1
-                self._tell(list(self._steps))
+                self._tell(list(self.history))
             if waited_s > RANKS_TIMEOUT.value * HARD_LIMIT:
                 raise RanksError(self._no_answer(what, waited_s))
 
@@ -178,16 +208,16 @@ class MpiWire:
         while self._control.iprobe():
             other, told = self._control.recv()
             self._silent.discard(other)
-            own = {step.number: step for step in self._steps}
+            own = {step.number: step for step in self.history}
             for step in (_Step(*x) for x in told):
                 mine = own.get(step.number)
                 if mine is not None and mine.digest != step.digest:
                     # the other one waits too, and must learn of it
-                    self._tell(list(self._steps))
+                    self._tell(list(self.history))
                     raise RanksError(_divergence(self.rank.number, mine, other, step, what))
 
     def _no_answer(self, what: str, waited_s: float) -> str:
-        step = self._steps[-1]
+        step = self.history[-1]
         silent = ", ".join(map(str, sorted(self._silent))) or "none"
         return (
             f"rank {self.rank.number} waited {waited_s:.0f} s for {what}, in {step.what} at "
