@@ -118,15 +118,17 @@ class Sampler:
 
     def _sample(self, values: Any) -> int:
         sampling = self.sampling
-        order = _sort_likeliest(values, sampling.top_k)
-        probabilities = np.exp(_log_softmax(values[order] / sampling.temperature))
-        before = np.cumsum(probabilities) - probabilities
-        allowed = before < sampling.top_p
-        allowed &= probabilities >= sampling.min_p * probabilities[0]
+        chosen = _likeliest(values, sampling.top_k)
+        probabilities = np.exp(_log_softmax(values[chosen] / sampling.temperature))
+        # all tokens below the first limit have less than 1 - top_p together; sorting few is faster
+        limit = max((1 - sampling.top_p) / len(chosen), sampling.min_p * probabilities.max())
+        kept = np.flatnonzero(probabilities >= limit)
+        kept = kept[np.argsort(-probabilities[kept], kind="stable")]
+        share = probabilities[kept]
+        before = np.cumsum(share) - share
         # the likeliest token is always kept
-        allowed[0] = True
-        share = probabilities * allowed
-        return int(order[self.random.choice(len(order), p=share / share.sum())])
+        share[1:] *= before[1:] < sampling.top_p
+        return int(chosen[kept[self.random.choice(len(kept), p=share / share.sum())]])
 
 
 def _log_softmax(values: Any) -> Any:
@@ -148,9 +150,8 @@ def _subtract_penalties(values: Any, generated: Sequence[int], sampling: Samplin
     return values
 
 
-def _sort_likeliest(values: Any, count: int) -> Any:
-    """The tokens of the `count` largest values, or of all (0), in descending order."""
-    chosen = np.arange(len(values))
+def _likeliest(values: Any, count: int) -> Any:
+    """The tokens of the `count` largest values, or all (0)."""
     if 0 < count < len(values):
-        chosen = np.argpartition(-values, count - 1)[:count]
-    return chosen[np.argsort(-values[chosen], kind="stable")]
+        return np.argpartition(-values, count - 1)[:count]
+    return np.arange(len(values))
