@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from tinygrad.apps.language.generation.engine import Engine
 from tinygrad.apps.language.server.access import AccessRules
 from tinygrad.apps.language.server.application import application
 from tinygrad.apps.language.server.connections import ConnectionLimits
+from tinygrad.apps.language.server.refusals import RefusalPace
 from tinygrad.apps.language.server.serve import server_of
 from tinygrad.apps.language.server.service import Service
 
@@ -97,14 +99,19 @@ def served(
 
 @contextlib.contextmanager
 def running(
-    service: Service, api_key: str | None = None, limits: ConnectionLimits | None = None
+    service: Service,
+    api_key: str | None = None,
+    limits: ConnectionLimits | None = None,
+    pace: RefusalPace | None = None,
+    options: Namespace | None = None,
 ) -> Iterator[Site]:
-    """Runs a server of `service`, and closes it at the end."""
+    """Runs a server of `service`, and closes it at the end. By default no error is held back."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
-    app, engine = application(service, AccessRules(api_key)), service.engine
+    pace = pace or RefusalPace(per_second=0)
+    app, engine = application(service, AccessRules(api_key), pace=pace), service.engine
     listener = socket.create_server(("127.0.0.1", 0))
-    server = server_of(app, service, limits or ConnectionLimits())
+    server = server_of(app, service, limits or ConnectionLimits(), options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
 

@@ -79,6 +79,7 @@ def test_a_prompt_gets_a_reply(run: Run, model: FakeModel) -> None:
     expected = checksum(tokenizer().encode("<|im_start|>user\nHi<|im_end|>"))
     assert run("-m", "m.gguf", "--prompt", "Hi") == (0, expected + "\n", "")
     assert run("-m", "m.gguf", "--prompt", "-", stdin="Hi")[1] == expected + "\n"
+    assert run("-m", "m.gguf", "Hi")[1] == expected + "\n"
 
 
 def test_arguments_set_the_sampling_parameters(run: Run, model: FakeModel) -> None:
@@ -264,6 +265,9 @@ def test_the_error_names_a_missing_tokenizer_package(
         ["--raw", "--prompt", "a", "--system", "b"],
         ["--serve", "--json"],
         ["--nonsense"],
+        ["a", "--prompt", "b"],
+        ["smollm2:135m"],
+        ["--refused-per-second", "-1"],
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], capsys: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,8 @@ import pytest
 from test.llm.fake_model import VOCABULARY, tokenizer
 from test.llm.vocabularies import metadata_of, trained
 from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
+from tinygrad.apps.language.generation.grammar_compiler import GrammarCompiler
+from tinygrad.apps.language.generation.grammar_process import NICENESS
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("llguidance")
@@ -124,3 +128,13 @@ def test_a_schema_cannot_change_how_json_is_written() -> None:
     schema = {"type": "array", "minItems": 2, "items": {"const": 1}, "x-guidance": options}
     grammar = Grammars(tokenizer(), VOCABULARY).of_schema(schema)
     assert json.loads(drawn(grammar, tokenizer(), 1))[:2] == [1, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux alone")
+def test_grammars_of_requests_compile_at_a_low_priority() -> None:
+    compiler = GrammarCompiler(SimpleTokenizer({"a": 0}, {"<end>": 1}), 2)
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    lowered = compiler.thread.submit(os.getpriority, os.PRIO_PROCESS, 0).result()
+    compiler.close()
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+    assert lowered == max(before, NICENESS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import logging
 import os
@@ -30,6 +31,8 @@ from test.llm.fake_model import FakeModel, always_replies
 from test.llm.serving import TIMEOUT_S, Site, running, served, service_of
 from tinygrad.apps.language.generation.engine import Engine
 from tinygrad.apps.language.server.connections import ConnectionLimits
+from tinygrad.apps.language.server.refusals import MAX_CLIENTS, RefusalPace
+from tinygrad.apps.language.server.request_fields import ApiError
 
 pytest.importorskip("starlette")
 pytest.importorskip("llguidance")
@@ -41,6 +44,7 @@ def site() -> Iterator[Site]:
         yield site
 
 
+BEGUN = {"role": "assistant"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": nested(450)}}
 
 
@@ -55,7 +59,9 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": nested(450)}
         (with_schema(nested(450)), "nested deeper than 64 levels"),
         (called_with("[" * 100_000), "nested deeper than 64 levels"),
         (called_with("[" * 100 + "]" * 100), "nested deeper than 64 levels"),
-        ({"messages": [{**USER, "content": "a" * 4_000_000}]}, "has 40000"),
+        ({"messages": [{**USER, "content": "a" * 4_000_000}]}, "has 4000000 characters"),
+        # the start of a reply is part of the prompt
+        ({"messages": [USER, {**BEGUN, "content": "a" * 4_000_000}]}, "has 4000002 characters"),
         ({"messages": [USER], "guided_regex": "("}, "unclosed group"),
         ({"messages": [USER], "grammar": 'root ::= ("a" | '}, "it is not GBNF"),
         ({"messages": [USER], "grammar": "start: /a/", "guided_regex": "a"}, "not several"),
@@ -175,6 +181,55 @@ def test_penalties_and_biases_change_the_reply() -> None:
         # the logits of the script are 20, all others 0
         assert reply(logit_bias={str(ord("b")): 100}) == "bbbb"
         assert reply(frequency_penalty=2, presence_penalty=2, logit_bias={"98": 17}) == "abaa"
+
+
+def test_errors_of_a_client_that_causes_many_are_held_back() -> None:
+    model, pace = FakeModel(), RefusalPace(per_second=5, burst=2)
+    bad: Any = {"messages": []}
+    with running(service_of(model, Engine(model)), pace=pace) as site:
+        started = time.monotonic()
+        assert [site.ask("POST", CHAT, bad)[0] for _ in range(5)] == [400] * 5
+        # the last three come 0.2 s after each other
+        assert time.monotonic() - started >= 0.59
+        for _ in range(10):
+            pace.wait_s("127.0.0.1")
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            held = [pool.submit(site.ask, *asked) for asked in (("POST", CHAT, bad), ("GET", "/x"))]
+            # a right request does not wait for them
+            assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
+            assert not any(one.done() for one in held)
+            assert sorted(one.result()[0] for one in held) == [400, 404]
+        # a client that sends without waiting is refused for a while, whatever it asks
+        for _ in range(30):
+            pace.wait_s("127.0.0.1")
+        connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            assert answer.status == 429
+            assert 1 <= int(answer.headers["Retry-After"]) <= 6
+
+
+def test_the_pace_of_refused_requests() -> None:
+    now = 0.0
+    pace = RefusalPace(per_second=2, burst=3, clock=lambda: now)
+    assert [pace.wait_s("a") for _ in range(5)] == [0, 0, 0, 0.5, 1]
+    assert pace.wait_s("b") == 0
+    now = 1.5
+    assert pace.wait_s("a") == 0
+    # addresses of one IPv6 network are one client
+    assert [pace.wait_s(f"2001:db8::{n}") for n in range(4)] == [0, 0, 0, 0.5]
+    for _ in range(12):
+        pace.wait_s("b")
+    with pytest.raises(ApiError, match="from this address") as caught:
+        pace.check("b")
+    assert (caught.value.status, caught.value.retry_after_s) == (429, 1)
+    pace.check("a")
+    now = 2.5
+    pace.check("b")
+    for number in range(MAX_CLIENTS + 10):
+        pace.wait_s(str(number))
+    assert len(pace._empty_at) == MAX_CLIENTS
 
 
 def held(site: Site, sent: bytes) -> socket.socket:

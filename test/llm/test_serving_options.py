@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import re
 import shutil
 import socket
@@ -12,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,14 @@ from typing import Any
 import pytest
 
 from test.llm.fake_model import FakeModel, tokenizer
-from test.llm.serving import TEMPLATE, TIMEOUT_S
+from test.llm.serving import TEMPLATE, TIMEOUT_S, running, service_of
 from tinygrad.apps.language.chat.conversation import LoadedModel
 from tinygrad.apps.language.chat.template import ChatTemplate
 from tinygrad.apps.language.cli.arguments import parse_arguments
+from tinygrad.apps.language.generation.engine import Engine
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.server import serve
+from tinygrad.apps.language.server.connections import ConnectionLimits
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -123,6 +127,50 @@ def test_tls_with_an_api_key_of_a_file(
         with socket.create_connection(("localhost", port), timeout=TIMEOUT_S) as half:
             half.sendall(b"\x16\x03\x01")
             assert ask(connect(), **KEY)[0] == 200
+
+
+def test_handshakes_count_as_connections_and_must_end_in_time(
+    certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, limits = FakeModel(), ConnectionLimits(most=4, header_timeout_s=1.0)
+    files = ["--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])]
+    options = parse_arguments(["--serve", "0", *files])
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with (
+        running(service_of(model, Engine(model)), limits=limits, options=options) as site,
+        contextlib.ExitStack() as closing,
+    ):
+
+        def connect(sent: bytes = b"") -> socket.socket:
+            connection = socket.create_connection(("127.0.0.1", site.port), timeout=TIMEOUT_S)
+            closing.enter_context(connection).sendall(sent)
+            return connection
+
+        def secure(connection: socket.socket) -> ssl.SSLSocket:
+            return closing.enter_context(
+                trusting.wrap_socket(connection, server_hostname="localhost")
+            )
+
+        # two in the handshake, one that has sent half a header, and a request with the last part of
+        # the handshake
+        half = [connect(), connect(b"\x16\x03\x01"), secure(connect())]
+        half[2].sendall(b"GET / HTTP/1.1\r\nHo")
+        whole = secure(connect())
+        whole.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in whole.recv(4096)
+        # no fifth one is let in
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            secure(connect()).recv(1)
+        for one in half:
+            with contextlib.suppress(ConnectionError):
+                assert not one.recv(1)
+        whole.close()
+        until = time.monotonic() + TIMEOUT_S
+        while limits.open:
+            assert time.monotonic() < until, f"{len(limits.open)} connections stay"
+            time.sleep(0.01)
+        secure(connect()).close()
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
 def test_host_names_and_origins_are_those_allowed(

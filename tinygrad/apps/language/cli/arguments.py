@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from math import prod
+from math import inf, prod
 from typing import NoReturn
 
+from tinygrad.apps.language.files.catalogue import CATALOGUE
 from tinygrad.apps.language.model.layouts import Devices
+from tinygrad.apps.language.server.refusals import REFUSED_PER_SECOND
 from tinygrad.device import Device
 from tinygrad.sharding import Mesh
 
@@ -24,7 +26,7 @@ DEFAULT_QUEUE = 64
 EXAMPLES = """examples:
   python -m tinygrad.apps.llm                              chat with a small model
   python -m tinygrad.apps.llm -m qwen3:8b --shard 4        with one sharded over four devices
-  python -m tinygrad.apps.llm --prompt 'Why is the sky blue?' --max-tokens 200
+  python -m tinygrad.apps.llm 'Why is the sky blue?' --max-tokens 200
   python -m tinygrad.apps.llm --raw --prompt 'Once upon a time'
   python -m tinygrad.apps.llm --serve --mesh dp=2,tp=4     OpenAI's API, and a chat page
 """
@@ -101,6 +103,7 @@ def _add_model(found: argparse.ArgumentParser) -> None:
 def _add_actions(found: argparse.ArgumentParser) -> None:
     group = found.add_argument_group("actions (default: chat on the terminal)")
     only = group.add_mutually_exclusive_group()
+    only.add_argument("text", nargs="?", metavar="TEXT", help="the same as --prompt TEXT")
     only.add_argument("--prompt", metavar="TEXT", help="reply and exit; - reads it from stdin")
     only.add_argument(
         "--serve",
@@ -231,12 +234,25 @@ def _add_server(found: argparse.ArgumentParser) -> None:
         metavar="N",
         help="maximum number of waiting requests; more are refused (default: %(default)s)",
     )
+    group.add_argument(
+        "--refused-per-second",
+        type=number_from_zero,
+        default=REFUSED_PER_SECOND,
+        metavar="N",
+        help="refused requests of one address that get their errors at once; the errors of more "
+        "are held back, so that bad requests do not slow the others (default: %(default)g; 0: no "
+        "limit)",
+    )
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse and check arguments, by default those of the process; exits if they are wrong."""
     found = parser()
     options = found.parse_args(arguments)
+    if options.text is not None:
+        if options.text.lower() in CATALOGUE:
+            found.error(f"to choose a model, give -m {options.text}")
+        options.prompt = options.text
     if options.raw and options.prompt is None:
         found.error("--raw continues a text: give it with --prompt")
     if options.raw and options.system:
@@ -272,6 +288,21 @@ def integer(text: str) -> int:
         return int(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
+
+
+def number_from_zero(text: str) -> float:
+    """The argument type of finite numbers from 0.
+
+    >>> number_from_zero("0.5")
+    0.5
+    """
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
+    if not 0 <= value < inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number from 0")
+    return value
 
 
 def port(text: str) -> int:

@@ -6,11 +6,12 @@ held up by one.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
 from tinygrad.apps.language.generation.grammar import Grammar, Grammars, Rules
-from tinygrad.apps.language.generation.grammar_process import PROCESS
+from tinygrad.apps.language.generation.grammar_process import PROCESS, lower_priority
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 KEPT = 32
@@ -23,7 +24,9 @@ class GrammarCompiler:
     """
 
     def __init__(self, tokenizer: SimpleTokenizer, vocab_size: int) -> None:
-        self.thread = ThreadPoolExecutor(1, "grammars")
+        # the process that this thread starts inherits its priority; elsewhere threads have none
+        initializer = lower_priority if sys.platform == "linux" else None
+        self.thread = ThreadPoolExecutor(1, "grammars", initializer)
         self._grammars = Grammars(tokenizer, vocab_size)
         # least recently used first
         self._kept: OrderedDict[Rules, Grammar] = OrderedDict()

@@ -99,12 +99,16 @@ class GrammarProcess:
 PROCESS = GrammarProcess()
 
 
+def lower_priority() -> None:
+    """Leave the processor to the engine: of this thread, and what it starts, alone on Linux."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
 def _serve(connection: Connection) -> None:
     """The process: an error or None for each vocabulary and each text of rules."""
     # an interrupt of the server reaches all processes of its terminal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # what compiles for long leaves the processor to the engine
-    os.nice(NICENESS)
+    lower_priority()
     tokens: LLTokenizer | None = None
     size = 0
     with contextlib.suppress(EOFError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad.apps.language.server.access import AccessRules
 from tinygrad.apps.language.server.metrics import Metrics
 from tinygrad.apps.language.server.page import page, security_policy
+from tinygrad.apps.language.server.refusals import RefusalPace
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
 from tinygrad.apps.language.server.responses import (
@@ -49,15 +50,19 @@ STREAM_FIELDS = [
 ]
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/props")
 
+# a full queue, a client that has gone, and failures of the server are none
+FAULTS_OF_CLIENTS = frozenset(range(400, 500)) - {429, 499}
+
 log = logging.getLogger(__name__)
 
 
 class RequestHandlers:
     """The HTTP handlers of one service; `application` routes to them."""
 
-    def __init__(self, service: Service, rules: AccessRules) -> None:
+    def __init__(self, service: Service, rules: AccessRules, pace: RefusalPace) -> None:
         self.service = service
         self.rules = rules
+        self.pace = pace
         self.metrics = Metrics(service.engine)
         self.created = int(time.time())
 
@@ -135,17 +140,18 @@ class RequestHandlers:
 
     def wrap(self, path: str, handler: Handler) -> Handler:
         """The handler of a route, whose errors become responses, and whose responses are counted
-        by the path of the route.
+        by the path of the route. Errors of a client that causes many are held back.
         """
 
         async def handling(request: Request) -> ASGIApp:
             status = 200
             try:
+                self.pace.check(_address(request))
                 self.rules.check(request)
                 return await handler(request)
             except ApiError as error:
                 status = error.status
-                return _failed_by(error)
+                return await self.refused(request, error)
             except Exception:
                 status = 500
                 raise
@@ -154,9 +160,35 @@ class RequestHandlers:
 
         return handling
 
+    async def refused(self, request: Request, error: ApiError) -> Response:
+        """The response to a request that is refused, held back by the pace of its client."""
+        if error.status in FAULTS_OF_CLIENTS:
+            await asyncio.sleep(self.pace.wait_s(_address(request)))
+        response = _json(error_json(error), error.status)
+        if error.retry_after_s is not None:
+            response.headers["Retry-After"] = str(error.retry_after_s)
+        return response
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """The response to unknown paths and methods."""
+        from starlette.exceptions import HTTPException
+
+        assert isinstance(error, HTTPException)
+        message = f"{request.method} {request.scope['path'][:80]}: {error.detail}"
+        if error.status_code == 404:
+            message += f"; there are {', '.join(PATHS)}"
+        try:
+            self.pace.check(_address(request))
+        except ApiError as many:
+            return await self.refused(request, many)
+        return await self.refused(request, ApiError(error.status_code, message))
+
 
 def application(
-    service: Service, rules: AccessRules | None = None, origins: Sequence[str] = ()
+    service: Service,
+    rules: AccessRules | None = None,
+    origins: Sequence[str] = (),
+    pace: RefusalPace | None = None,
 ) -> Starlette:
     """The ASGI application of a service.
 
@@ -172,7 +204,7 @@ def application(
         raise ImportError(
             "the server needs starlette and uvicorn: pip install 'tinygrad-sharding[llm]'"
         ) from error
-    handlers = RequestHandlers(service, rules or AccessRules())
+    handlers = RequestHandlers(service, rules or AccessRules(), pace or RefusalPace())
 
     def route(path: str, handler: Handler, **options: Any) -> Route:
         return Route(path, handlers.wrap(path, handler), **options)
@@ -196,8 +228,13 @@ def application(
     return Starlette(
         routes=routes,
         middleware=[shared] if origins else [],
-        exception_handlers={HTTPException: _not_found, Exception: _failed},
+        exception_handlers={HTTPException: handlers.not_found, Exception: _failed},
     )
+
+
+def _address(request: Request) -> str:
+    """The address of the client; that of a trusted proxy's client, as uvicorn finds it."""
+    return request.client.host if request.client else ""
 
 
 async def _body(request: Request) -> Json:
@@ -320,24 +357,6 @@ def _json(content: Json, status: int = 200) -> Response:
     from starlette.responses import JSONResponse
 
     return JSONResponse(content, status)
-
-
-def _failed_by(error: ApiError) -> Response:
-    response = _json(error_json(error), error.status)
-    if error.retry_after_s is not None:
-        response.headers["Retry-After"] = str(error.retry_after_s)
-    return response
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    """The response to unknown paths and methods."""
-    from starlette.exceptions import HTTPException
-
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.scope['path'][:80]}: {error.detail}"
-    if error.status_code == 404:
-        message += f"; there are {', '.join(PATHS)}"
-    return _json(error_json(ApiError(error.status_code, message)), error.status_code)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -31,6 +31,11 @@ class ConnectionLimits:
     header_timeout_s: float = HEADER_TIMEOUT_S
     open: set[object] = field(default_factory=set)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more connection may be open."""
+        return len(self.open) < self.most
+
 
 def available_connections() -> int:
     """How many connections the limit of open files allows, after raising it as far as it goes."""
@@ -56,8 +61,9 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            has_room = limits.has_room
             limits.open.add(self)
-            if len(limits.open) > limits.most:
+            if not has_room:
                 transport.write(BUSY)
                 transport.close()
                 return

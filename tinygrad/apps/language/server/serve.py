@@ -22,7 +22,9 @@ from tinygrad.apps.language.server.connections import (
     available_connections,
     limited_protocol,
 )
+from tinygrad.apps.language.server.refusals import RefusalPace
 from tinygrad.apps.language.server.service import Service
+from tinygrad.apps.language.server.tls import tls_context, tls_protocol
 from tinygrad.settings import LLM_API_KEY
 
 SHUTDOWN_S = 5
@@ -47,7 +49,8 @@ def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) 
     with contextlib.closing(service), _listen(options.host, options.serve) as listener:
         is_private = is_loopback(options.host)
         hosts = frozenset(options.allowed_host) if is_private or options.allowed_host else None
-        app = application(service, AccessRules(api_key, hosts), options.cors_origin)
+        rules, pace = AccessRules(api_key, hosts), RefusalPace(options.refused_per_second)
+        app = application(service, rules, options.cors_origin, pace)
         server = server_of(app, service, ConnectionLimits(available_connections()), options)
         port = listener.getsockname()[1]
         shown = f"[{options.host}]" if ":" in options.host else options.host
@@ -97,16 +100,17 @@ def server_of(
             await asyncio.to_thread(service.close)
             await super().shutdown(sockets)
 
+    http = limited_protocol(limits)
+    if options and options.tls_cert:
+        http = tls_protocol(limits, tls_context(options.tls_cert, options.tls_key), http)
     config = uvicorn.Config(
         app,
-        http=limited_protocol(limits),
+        http=http,
         # a warning for each bad request would let a client fill the log
         log_level="error",
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
-        ssl_certfile=options.tls_cert if options else None,
-        ssl_keyfile=options.tls_key if options else None,
     )
     return Server(config)
 

@@ -107,11 +107,13 @@ class Service:
             )
         try:
             messages, begun = split_begun_reply(normalize_messages(request.messages))
+            # rendering takes as long as reading
+            self._check_length(len(begun) + sum(len(m["content"]) for m in messages), "messages")
             text = template.render(messages, request.tools, **request.variables)
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
         begun = self.tokenizer.as_plain(begun)
-        self._check_length(text, "messages")
+        self._check_length(len(text), "messages")
         start, rules, source = self._reply_format(request, template, text)
         prompt = text + begun + start
         tokens = self.tokenizer.encode_template(prompt, add_bos=self.tokenizer.adds_bos)
@@ -161,13 +163,13 @@ class Service:
         """Compiles the grammars of requests."""
         return GrammarCompiler(self.tokenizer, self.engine.model.vocab_size)
 
-    def _check_length(self, text: str, param: str) -> None:
+    def _check_length(self, length: int, param: str) -> None:
         """Raise ApiError for a text that is longer than any that fits, before it is encoded."""
         limit = self.engine.model.max_context * self._longest_token
-        if len(text) > limit:
+        if length > limit:
             raise ApiError(
                 400,
-                f"the prompt has {len(text)} characters; shorten it, as the context of the model "
+                f"the prompt has {length} characters; shorten it, as the context of the model "
                 f"has {self.engine.model.max_context} tokens",
                 param,
                 "context_length_exceeded",
@@ -189,7 +191,7 @@ class Service:
         self._check_model(request.options)
         for one in request.prompts:
             if isinstance(one, str):
-                self._check_length(one, "prompt")
+                self._check_length(len(one), "prompt")
         encode = partial(self.tokenizer.encode, add_bos=self.tokenizer.adds_bos)
         tokens = [encode(one) if isinstance(one, str) else one for one in request.prompts]
         reader = partial(ReplyReader, self.tokenizer, request.options.stops)

@@ -1,0 +1,74 @@
+"""TLS for the connections of a server, within the limits of connections.
+
+Input: TCP connections. Output: the same for an HTTP protocol, decrypted. Invariant: a connection
+counts, and its time runs, from the moment that it is accepted, not only after the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from tinygrad.apps.language.server.connections import ConnectionLimits
+
+
+def tls_context(certificate: str, key: str | None) -> ssl.SSLContext:
+    """The context of a server, of files in the PEM format. Raises OSError."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def tls_protocol(
+    limits: ConnectionLimits, context: ssl.SSLContext, http: Callable[..., asyncio.Protocol]
+) -> type[asyncio.Protocol]:
+    """A protocol that completes handshakes for the protocol that `http` makes."""
+
+    class TlsHandshake(asyncio.Protocol):
+        """One connection, until it is handed to the HTTP protocol."""
+
+        def __init__(self, **arguments: Any) -> None:
+            self._arguments = arguments
+            # what the client sent along with the end of the handshake
+            self._early = b""
+            self._starting: asyncio.Task[None] | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            # that of TCP; there is no response before TLS
+            if not limits.has_room:
+                transport.abort()
+                return
+            limits.open.add(self)
+            self._starting = asyncio.get_running_loop().create_task(self._start(transport))
+
+        def data_received(self, data: bytes) -> None:
+            self._early += data
+
+        async def _start(self, transport: asyncio.Transport) -> None:
+            timeout_s, loop = limits.header_timeout_s, asyncio.get_running_loop()
+            try:
+                secure = await loop.start_tls(
+                    transport,
+                    self,
+                    context,
+                    server_side=True,
+                    ssl_handshake_timeout=timeout_s,
+                    ssl_shutdown_timeout=timeout_s,
+                )
+            except OSError:
+                # a client without TLS, or one that is too slow or gone
+                transport.abort()
+                return
+            finally:
+                limits.open.discard(self)
+            if secure is None or secure.is_closing():
+                return
+            protocol = http(**self._arguments)
+            secure.set_protocol(protocol)
+            protocol.connection_made(secure)
+            if self._early:
+                protocol.data_received(self._early)
+
+    return TlsHandshake
