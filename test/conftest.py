@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--emulated-target",
         metavar="ARCHITECTURE",
-        help="with --emulated-cuda: the kernels are those of gfx942, gfx1100 or apple7",
+        help="with --emulated-cuda: run the kernels of gfx942, gfx1100 or apple7 instead",
     )
 
 
@@ -52,15 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Emulates CUDA before the tests ask for the default device."""
     if mode := config.getoption("--emulated-cuda"):
         from test.emulator import emulated_cuda
-        from tinygrad.device import Device
 
-        architecture = config.getoption("--emulated-target")
-        emulated_cuda.install(
-            is_backwards=mode == "backwards",
-            checked=mode == "checked",
-            target=emulated_cuda.find_target(architecture) if architecture else None,
-        )
-        Device.DEFAULT = "CUDA"
+        emulated_cuda.make_default(mode, config.getoption("--emulated-target"))
 
 
 def core_count() -> int:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
+from test.devices import only_cpu
 from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen import get_program
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
@@ -25,6 +26,7 @@ from tinygrad.uop.ops import AxisType, UOp
 
 Arrays = dict[int, numpy.ndarray]
 RNG = numpy.random.default_rng(0)
+pytestmark = only_cpu
 
 
 def check(

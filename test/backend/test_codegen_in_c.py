@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from test.backend.test_codegen import *  # noqa: F403
+from test.devices import only_cpu
 from tinygrad.settings import Context
 
 pytestmark = [
+    only_cpu,
     pytest.mark.slow,
     pytest.mark.skipif(
         not any(map(shutil.which, ("clang", "gcc", "cc"))), reason="there is no C compiler"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import only_cpu
 from tinygrad import diskcache
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
 from tinygrad.dtype import dtypes
@@ -22,6 +23,8 @@ from tinygrad.runtime.support import c_compiler, llvm, native
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.runtime.support.worker_pool import SERIAL_COPY_BYTES, worker_pool
 from tinygrad.settings import Context
+
+pytestmark = only_cpu
 
 # Adds value 0 to items [begin, end) of buffer 0.
 ADD_IR = """

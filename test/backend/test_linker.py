@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="mmap and limits behave differently"
-)
+from test.devices import only_cpu
+
+pytestmark = [
+    only_cpu,
+    pytest.mark.skipif(sys.platform != "linux", reason="mmap and limits behave differently"),
+]
 
 # `KERNEL` stores entry `begin` of a table of constants: code and constants are two sections.
 PRELUDE = """

@@ -12,12 +12,14 @@ from pathlib import Path
 import llvmlite.binding
 import pytest
 
+from test.devices import only_cpu
 from tinygrad.runtime.support import native
 from tinygrad.runtime.support.native import build
 
 MODULE_OF_EACH_PLATFORM = [
     (module, platform) for platform in build.TARGETS for module in build.MODULES
 ]
+pytestmark = only_cpu
 SANITIZE = ("-std=gnu11", "-O1", "-g", "-fsanitize=thread")
 
 

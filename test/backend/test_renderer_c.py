@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from test.backend.kernels import Build, Runner, buffer, flat_index, random_array, sink
+from test.devices import only_cpu
 from test.evaluator.expression import variable
 from test.nvrtc import compile_for, why_not
 from tinygrad.codegen import get_program
@@ -25,9 +26,12 @@ Array = np.ndarray
 N = 100
 TYPES = [*dtypes.ints, dtypes.bool, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64]
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("clang", "gcc", "cc"))), reason="there is no C compiler"
-)
+pytestmark = [
+    only_cpu,
+    pytest.mark.skipif(
+        not any(map(shutil.which, ("clang", "gcc", "cc"))), reason="there is no C compiler"
+    ),
+]
 
 
 def run(kernel: UOp, output: Array, *inputs: Array, in_c: bool, **values: int) -> Array:

@@ -9,6 +9,7 @@ import numpy
 import pytest
 
 from test.backend.kernels import Build, Runner, buffer, sink
+from test.devices import only_cpu
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import DIALECTS, Target, find_renderer, parameters
@@ -18,6 +19,7 @@ from tinygrad.renderer.llvm.types import cast_steps, literal, value_type
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
+pytestmark = only_cpu
 KNOWN = sorted(LLVMRenderer.dtypes, key=lambda dtype: dtype.priority)
 
 

@@ -13,11 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from test.devices import only_cpu
 from tinygrad.device import DeviceError
 from tinygrad.runtime.support.c_compiler import FLAGS, find_compiler
 from tinygrad.runtime.support.llvm import compile_llvm, link
 from tinygrad.runtime.support.native import FOLDER, host_platform, load_ir
 from tinygrad.runtime.support.worker_pool import WorkerPool, worker_pool
+
+pytestmark = only_cpu
 
 # Adds one to each item of buffer 0, and spins for value 0 iterations per item.
 MARK_IR = """

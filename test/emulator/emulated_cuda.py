@@ -12,9 +12,23 @@ from pathlib import Path
 
 from test.emulator import compiler
 from test.emulator.kernel_text import compile_kernel
-from tinygrad.device import CompileError
+from tinygrad.device import CompileError, Device
 from tinygrad.renderer.gpu_targets import amd_target, apple_target
 from tinygrad.renderer.target import Target
+
+MODES = ("forwards", "backwards", "checked")
+"""The order of threads, blocks and streams; `checked` is forwards, with each access checked."""
+
+
+def make_default(mode: str, architecture: str | None = None, *, devices: int = 8) -> None:
+    """Installs the emulator in one of MODES, and makes CUDA the default device."""
+    install(
+        devices=devices,
+        is_backwards=mode == "backwards",
+        checked=mode == "checked",
+        target=find_target(architecture) if architecture else None,
+    )
+    Device.DEFAULT = "CUDA"
 
 
 def is_installed() -> bool:

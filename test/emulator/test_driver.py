@@ -87,18 +87,27 @@ def test_a_missing_wait_between_streams_shows_in_one_order(
 
 
 @pytest.mark.usefixtures("both_orders")
-def test_streams_that_wait_for_each_other_in_turn(gpu: EmulatedDevice) -> None:
-    """A stream is awaited in the middle of its work by one that a third waits for."""
-    streams = [gpu.new_stream() for _ in range(3)]
-    value = gpu.upload(ONES)
+@pytest.mark.parametrize("count", [3, 24])
+def test_streams_that_wait_for_each_other_in_turn(gpu: EmulatedDevice, count: int) -> None:
+    """A stream is awaited in the middle of its work by one that a third waits for.
+
+    Trying every order in which the streams may go on would never end for many of them.
+    """
+    streams = [gpu.new_stream() for _ in range(count)]
+    events = [check(driver.cuEventCreate(0)) for _ in streams]
+    value, others = gpu.upload(ONES), [gpu.upload(ONES) for _ in streams]
     kernel = gpu.load(kernels.DOUBLE, "double_it")
     for number in range(9):
         gpu.launch(kernel, 1, 64, value, value, 64, stream=streams[number % 3])
-        event = check(driver.cuEventCreate(0))
-        check(driver.cuEventRecord(event, streams[number % 3]))
-        check(driver.cuStreamWaitEvent(streams[(number + 1) % 3], event, 0))
+        for stream, event, other in zip(streams, events, others, strict=True):
+            gpu.launch(kernel, 1, 64, other, other, 64, stream=stream)
+            check(driver.cuEventRecord(event, stream))
+        for stream in streams:
+            for event in events:
+                check(driver.cuStreamWaitEvent(stream, event, 0))
     check(driver.cuStreamSynchronize(streams[2]))
-    assert (gpu.download(value, ONES) == 512).all()
+    for address in (value, *others):
+        assert (gpu.download(address, ONES) == 512).all()
 
 
 def test_events_have_times_and_can_be_polled(gpu: EmulatedDevice) -> None:

@@ -31,8 +31,8 @@ Stream &Context::stream(void *handle) {
 }
 
 void Context::synchronize() {
-  for (const auto &stream : std::vector<std::shared_ptr<Stream>>(streams)) stream->run_all();
-  default_stream->run_all();
+  for (const auto &stream : streams) stream->end().wait();
+  default_stream->end().wait();
 }
 
 void Context::fail(int result) {

@@ -24,7 +24,7 @@ Result enqueue(Context &context, void *handle, const Place &target, const Place 
   } else {
     stream.push([=] { std::memmove(target.begin, source.begin, bytes); });
   }
-  if (target.is_pageable) stream.run_all();
+  if (target.is_pageable) stream.end().wait();
   return static_cast<Result>(context.failure);
 }
 

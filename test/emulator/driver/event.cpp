@@ -62,7 +62,7 @@ API cuEventSynchronize(Event *event) {
 API cuEventQuery(Event *event) {
   return in_context([&](Context &context) {
     if (event->point.is_reached()) return SUCCESS;
-    event->point.stream->run_one();
+    event->point.stream->next().wait();
     return context.failure ? static_cast<Result>(context.failure) : NOT_READY;
   });
 }

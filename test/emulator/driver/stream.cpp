@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "api.h"
-#include "settings.h"
+#include "drain.h"
 
 namespace emulator {
 
@@ -13,9 +13,11 @@ constexpr size_t MAX_PENDING = 4096;
 
 }  // namespace
 
-bool Point::is_reached() const { return !stream || stream->done_ >= number; }
+bool Point::is_reached() const { return !stream || stream->done() >= number; }
 
-bool Point::wait() const { return !stream || stream->run_to(number); }
+void Point::wait() const {
+  if (!is_reached()) Drain(*this).run();
+}
 
 Point Stream::push(std::function<void()> work, std::vector<Point> after) {
   // the default stream is ordered with all blocking ones
@@ -30,44 +32,19 @@ Point Stream::push(std::function<void()> work, std::vector<Point> after) {
       std::remove_if(after.begin(), after.end(), [](const Point &p) { return p.is_reached(); }),
       after.end());
   pending_.push_back({std::move(work), std::move(after)});
-  Point point = end();
-  if (pending_.size() > MAX_PENDING) run_to(done_ + MAX_PENDING / 2);
-  return point;
-}
-
-Point Stream::end() { return {shared_from_this(), done_ + pending_.size()}; }
-
-bool Stream::run_to(uint64_t number) {
-  if (!is_running_ && settings().backwards && done_ < number) run_others();
-  while (done_ < number && run_one()) {
-  }
-  return done_ >= number;
+  if (pending_.size() > MAX_PENDING) point(done_ + MAX_PENDING / 2).wait();
+  return end();
 }
 
 bool Stream::run_one() {
-  if (pending_.empty() || is_running_) return false;
-  is_running_ = true;
-  bool is_ready = true;
-  for (const Point &point : pending_.front().after) is_ready = is_ready && point.wait();
-  if (is_ready) {
-    std::function<void()> run = std::move(pending_.front().run);
-    if (!context->failure) run();
-    pending_.pop_front();
-    done_++;
+  if (pending_.empty()) return false;
+  for (const Point &point : pending_.front().after) {
+    if (!point.is_reached()) return false;
   }
-  is_running_ = false;
-  return is_ready;
-}
-
-// In the other order, what the caller does not wait for is done first: a missing wait between two
-// streams shows in one order or the other.
-void Stream::run_others() {
-  for (Context *other : Context::all()) {
-    for (const auto &stream : std::vector<std::shared_ptr<Stream>>(other->streams)) {
-      while (stream.get() != this && stream->run_one()) {
-      }
-    }
-  }
+  if (!context->failure) pending_.front().run();
+  pending_.pop_front();
+  done_++;
+  return true;
 }
 
 }  // namespace emulator
@@ -94,7 +71,7 @@ API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 API cuStreamDestroy_v2(Stream *stream) {
   std::lock_guard<std::recursive_mutex> guard(driver_lock());
-  stream->run_all();
+  stream->end().wait();
   auto &streams = stream->context->streams;
   auto is_it = [&](const std::shared_ptr<Stream> &other) { return other.get() == stream; };
   streams.erase(std::remove_if(streams.begin(), streams.end(), is_it), streams.end());
@@ -104,7 +81,7 @@ API cuStreamDestroy_v2(Stream *stream) {
 API cuStreamSynchronize(void *handle) {
   return in_context([&](Context &context) {
     Stream &stream = context.stream(handle);
-    stream.run_all();
+    stream.end().wait();
     return static_cast<Result>(stream.context->failure);
   });
 }
@@ -112,8 +89,8 @@ API cuStreamSynchronize(void *handle) {
 API cuStreamQuery(void *handle) {
   return in_context([&](Context &context) {
     Stream &stream = context.stream(handle);
-    if (stream.is_idle()) return SUCCESS;
-    stream.run_one();
+    if (stream.end().is_reached()) return SUCCESS;
+    stream.next().wait();
     return stream.context->failure ? static_cast<Result>(stream.context->failure) : NOT_READY;
   });
 }

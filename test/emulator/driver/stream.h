@@ -20,9 +20,8 @@ struct Point {
   uint64_t number = 0;
 
   bool is_reached() const;
-  // Does the work up to this point. False if that has to wait for a stream that is in the middle of
-  // a piece of work: then the one who asks comes later.
-  bool wait() const;
+  // Does the work up to this point.
+  void wait() const;
 };
 
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -32,28 +31,30 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Adds work, to be done after these points and all earlier work of the stream.
   Point push(std::function<void()> work, std::vector<Point> after = {});
-  Point end();
-  bool run_to(uint64_t number);
-  void run_all() { run_to(done_ + pending_.size()); }
-  // Does one piece of work, so that a program that polls gets on. False if there is none, or
-  // if it has to wait for a stream that is in the middle of one.
+  Point end() { return point(done_ + pending_.size()); }
+  // When the next piece of work is done, or the end: a program that polls gets on by it.
+  Point next() { return point(done_ + !pending_.empty()); }
+  // Does the next piece of work, unless there is none or what it comes after is not done.
   bool run_one();
-  bool is_idle() const { return pending_.empty(); }
+
+  uint64_t done() const { return done_; }
+  // What a piece of work that is not done comes after.
+  const std::vector<Point> &awaited_by(uint64_t number) const {
+    return pending_[number - done_].after;
+  }
 
   Context *const context;
   const bool is_blocking;  // ordered with the default stream
 
  private:
-  friend struct Point;
   struct Work {
     std::function<void()> run;
     std::vector<Point> after;
   };
-  void run_others();
+  Point point(uint64_t number) { return {shared_from_this(), number}; }
 
   std::deque<Work> pending_;
   uint64_t done_ = 0;
-  bool is_running_ = false;
 };
 
 }  // namespace emulator
