@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 import sys
@@ -33,6 +34,14 @@ def highlighted(text: str, color: str) -> str:
     warm
     """
     return colored(text, color) if sys.stdout.isatty() else text
+
+
+def drop_output() -> None:
+    """Drops what is left to print, after a BrokenPipeError: the reader has gone, as `head` does.
+
+    Python would report the error again when it exits.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def ansistrip(text: str) -> str:

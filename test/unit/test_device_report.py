@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -55,6 +56,15 @@ def test_the_command_reports_a_device() -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("NPY      holds data, and runs no kernels\ndefault device: ")
     assert done.stderr == ""
+
+
+def test_a_closed_pipe_ends_the_report() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tinygrad.device", "NPY"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_wrong_value_is_an_error(

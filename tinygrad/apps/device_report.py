@@ -17,7 +17,7 @@ import numpy as np
 from tinygrad.device import Device, DeviceError
 from tinygrad.dtype import dtypes
 from tinygrad.tensor import Tensor
-from tinygrad.text import highlighted
+from tinygrad.text import drop_output, highlighted
 
 PRODUCT_SIZE = 512
 COPY_BYTES = 64 << 20
@@ -52,8 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--bytes", type=int, default=COPY_BYTES, help="bytes that are copied")
     options = parser.parse_args(arguments)
     names = options.devices or _all_names()
-    states = [_report(name, options.size, options.bytes) for name in names]
-    print(f"default device: {Device.DEFAULT}; DEV=NAME chooses another")
+    try:
+        states = [_report(name, options.size, options.bytes) for name in names]
+        print(f"default device: {Device.DEFAULT}; DEV=NAME chooses another", flush=True)
+    except BrokenPipeError:
+        drop_output()
+        return 1
     return int(False in states or (bool(options.devices) and None in states))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from tinygrad.apps.language.server.serve import serve
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 from tinygrad.dtype import to_dtype
 from tinygrad.settings import DEBUG
+from tinygrad.text import drop_output
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _replace_unencodable()
     try:
         run(options)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # the reader of a pipe has closed it, as `head` does; Python would warn at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return FAILED
     except ERRORS as error:
         if DEBUG:
