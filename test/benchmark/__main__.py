@@ -1,60 +1,132 @@
-"""Runs the benchmarks whose names start with one of the arguments, or all of them."""
+"""Runs the benchmarks whose names start with one of the arguments.
+
+Without arguments: all that are for the CPU, or with `--device CUDA` those for a GPU ("gpu").
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import pkgutil
+import re
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
-from test.benchmark.measure import HAS_TORCH, Benchmark
+from test.benchmark import results
+from test.benchmark.measure import Benchmark
+from tinygrad import Device
+
+GPU = "gpu"
+SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
-def all_benchmarks() -> Iterator[Benchmark]:
+class OutOfTimeError(Exception):
+    """The time that the benchmarks were given is over."""
+
+
+def all_benchmarks(small: bool = False) -> Iterator[Benchmark]:
     """All benchmarks of this folder: the lists named BENCHMARKS in its files."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if module.name != "__main__":
+        if not module.name.startswith(("__main__", "test_")):
             loaded = importlib.import_module(f"test.benchmark.{module.name}")
-            yield from getattr(loaded, "BENCHMARKS", [])
+            yield from getattr(loaded, "SMALL_BENCHMARKS" if small else "BENCHMARKS", [])
 
 
-def line(benchmark: Benchmark) -> str:
-    """Runs a benchmark; returns its name, our time, torch's, the ratio of the two, and our rate
-    and memory.
+def chosen(names: list[str], small: bool) -> list[Benchmark]:
+    """The benchmarks of these names; without any, those of the kind of the default device."""
+    is_gpu = not Device.DEFAULT.startswith("CPU")
+    return [
+        benchmark
+        for benchmark in all_benchmarks(small)
+        if (benchmark.name.startswith(tuple(names)) if names else is_gpu == is_for_gpu(benchmark))
+    ]
+
+
+def is_for_gpu(benchmark: Benchmark) -> bool:
+    """Whether a benchmark would take a CPU very long."""
+    return benchmark.name.startswith(GPU)
+
+
+def duration(text: str) -> float:
+    """The seconds of "90s", "8m" or "1h"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is no duration, such as 90s, 8m or 1h")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+@contextlib.contextmanager
+def time_limit(end: float) -> Iterator[None]:
+    """Raises OutOfTimeError in the block when the time of `time.monotonic()` is `end`."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    # a time that is over already ends it at once
+    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(benchmarks: list[Benchmark], budget: float | None, path: Path | None) -> bool:
+    """Measures within a budget of seconds; writes what is known after each to a file.
+
+    Returns whether none failed.
     """
-    ours = benchmark.ours()
-    cells = [f"{benchmark.name:44}", f"{ours:12.2f}"]
-    if benchmark.torch is None or not HAS_TORCH:
-        cells += [f"{'':12}", f"{'':8}"]
-    else:
-        theirs = benchmark.torch()
-        cells += [f"{theirs:12.2f}", f"{ours / theirs:8.2f}"]
-    if benchmark.work is not None:
-        cells.append(f"{benchmark.work / ours * 1e3:8.1f} GFLOP/s")
-    if benchmark.memory is not None:
-        cells.append(f"{benchmark.memory():8.1f} MB")
-    return " ".join(cells).rstrip()
+    end = None if budget is None else time.monotonic() + budget
+    found: list[results.Result] = []
+    failed: dict[str, str] = {}
+    skipped = [benchmark.name for benchmark in benchmarks]
+    print(results.HEADING)
+    for benchmark in benchmarks:
+        try:
+            with contextlib.nullcontext() if end is None else time_limit(end):
+                found.append(results.measure(benchmark))
+        except OutOfTimeError:
+            break
+        except Exception as error:  # the others may still run
+            failed[benchmark.name] = f"{type(error).__name__}: {error}"
+            print(f"{benchmark.name:44} failed: {failed[benchmark.name]}", flush=True)
+        else:
+            print(found[-1], flush=True)
+        skipped.remove(benchmark.name)
+        if path is not None:
+            results.write(path, found, failed, skipped)
+    if skipped:
+        print(f"no time for {len(skipped)}: {', '.join(skipped)}")
+    return not failed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m test.benchmark", description=__doc__)
     parser.add_argument("names", nargs="*", help="the start of a benchmark's name")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--device", help="the device to measure (default: DEV, or the CPU)")
+    parser.add_argument(
+        "--budget", type=duration, metavar="8m", help="stop after this time; say what was left out"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file too")
+    parser.add_argument(
+        "--small", action="store_true", help="tiny sizes: whether the benchmarks for GPUs run"
+    )
     arguments = parser.parse_args()
-    chosen = [
-        benchmark
-        for benchmark in all_benchmarks()
-        if not arguments.names or benchmark.name.startswith(tuple(arguments.names))
-    ]
-    if not chosen:
+    if arguments.device:
+        Device.DEFAULT = arguments.device
+    benchmarks = chosen(arguments.names, arguments.small)
+    if not benchmarks:
         parser.error(f"no benchmark starts with {' or '.join(arguments.names)}; try --list")
     if arguments.list:
-        print("\n".join(benchmark.name for benchmark in chosen))
-        return
-    print(f"{'benchmark':44} {'ours, ms':>12} {'torch, ms':>12} {'ratio':>8}")
-    for benchmark in chosen:
-        print(line(benchmark), flush=True)
+        print("\n".join(benchmark.name for benchmark in benchmarks))
+    elif not run(benchmarks, arguments.budget, arguments.json):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from test.benchmark.measure import (
     peak_mb,
     random_tensors,
     torch_ms,
+    torch_wait,
 )
 from tinygrad import Tensor, TinyJit
 
@@ -61,7 +62,7 @@ def their_step(length: int, repeats: int) -> float:
         result = function(*inputs, is_causal=True)
         torch.autograd.grad(result.square().sum(), inputs)
 
-    return median_ms(run, repeats=repeats)
+    return median_ms(run, repeats=repeats, wait=torch_wait)
 
 
 def memory(length: int, with_gradients: bool) -> float:

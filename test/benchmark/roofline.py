@@ -33,6 +33,11 @@ class Machine:
     launch_s: float
     """The time from one kernel of a graph to the next."""
 
+    def rate(self, arithmetic: str) -> float:
+        """The operations of "f32", "tf32" or "bf16"."""
+        names = {"tf32": "mma_m16n8k8_tf32", "bf16": "mma_m16n8k16"}
+        return self.matrix_flops[names[arithmetic]] if arithmetic in names else self.flops
+
 
 # the data sheet of the H100 SXM; mma.sync was measured to reach about 0.62 of the rate of wgmma,
 # which the data sheet gives (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU")
@@ -47,6 +52,8 @@ H100 = Machine(
     },
     launch_s=1.5e-6,
 )
+MACHINES = {H100.target.architecture: H100}
+"""The machines that are known, by their architecture."""
 
 
 @dataclass(frozen=True)

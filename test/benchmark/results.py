@@ -1,0 +1,122 @@
+"""What benchmarks measured: lines of the table, and a file of JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from test.benchmark.measure import Benchmark, has_torch, torch_device
+from test.benchmark.roofline import MACHINES, Machine
+from tinygrad import Device
+
+PACKAGES = ("tinygrad-sharding", "numpy", "torch", "cuda-bindings", "nvidia-cuda-nvrtc")
+HEADING = f"{'benchmark':44} {'ours, ms':>12} {'torch, ms':>12} {'ratio':>8}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one benchmark measured. Rates are ours, a second."""
+
+    name: str
+    ours_ms: float
+    torch_ms: float | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    percent_of_bound: float | None = None
+    """Of what the machine does at most, by its data sheet; None if it is not known."""
+    memory_mb: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long as torch we take."""
+        return None if self.torch_ms is None else self.ours_ms / self.torch_ms
+
+    def __str__(self) -> str:
+        cells = [f"{self.name:44}", f"{self.ours_ms:12.2f}"]
+        if self.ratio is None:
+            cells += [f"{'':12}", f"{'':8}"]
+        else:
+            cells += [f"{self.torch_ms:12.2f}", f"{self.ratio:8.2f}"]
+        if self.flops is not None:
+            cells.append(f"{self.flops / 1e9:8.1f} GFLOP/s")
+        if self.bytes is not None:
+            cells.append(f"{self.bytes / 1e9:8.1f} GB/s")
+        if self.percent_of_bound is not None:
+            cells.append(f"{self.percent_of_bound:5.1f}%")
+        if self.memory_mb is not None:
+            cells.append(f"{self.memory_mb:8.1f} MB")
+        return " ".join(cells).rstrip()
+
+
+def measure(benchmark: Benchmark) -> Result:
+    """Runs a benchmark, and torch's form of it where torch can use the device."""
+    ours, theirs = benchmark.ours(), None
+    if benchmark.torch is not None and has_torch():
+        with torch_device():
+            theirs = benchmark.torch()
+    per_s = 1e3 / ours
+    machine = MACHINES.get(Device[Device.DEFAULT].target.architecture)
+    return Result(
+        benchmark.name,
+        ours,
+        theirs,
+        None if benchmark.work is None else benchmark.work * 1e9 * per_s,
+        None if benchmark.nbytes is None else benchmark.nbytes * per_s,
+        None if machine is None else percent_of_bound(benchmark, machine, ours / 1e3),
+        None if benchmark.memory is None else benchmark.memory(),
+    )
+
+
+def percent_of_bound(benchmark: Benchmark, machine: Machine, seconds: float) -> float | None:
+    """The shortest time that the machine allows as a percentage of the measured one."""
+    times = []
+    if benchmark.nbytes is not None:
+        times.append(benchmark.nbytes / machine.bytes)
+    if benchmark.work is not None:
+        times.append(benchmark.work * 1e9 / machine.rate(benchmark.arithmetic))
+    return 100 * max(times) / seconds if times else None
+
+
+def environment() -> dict[str, Any]:
+    """The device, and the versions of what ran on it."""
+    device = Device[Device.DEFAULT]
+    found: dict[str, Any] = {
+        "device": f"{Device.DEFAULT}: {device.describe()}",
+        "architecture": device.target.architecture,
+        "machine": platform.platform(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "arguments": sys.argv[1:],
+    }
+    if Device.DEFAULT.startswith("CUDA"):
+        from cuda.bindings import driver
+
+        found["driver"] = int(driver.cuDriverGetVersion()[1])
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def write(
+    path: Path, results: Sequence[Result], failed: dict[str, str], skipped: Sequence[str]
+) -> None:
+    """Writes all results; a reader sees the file before or after, never half of it."""
+    content = {
+        "environment": environment(),
+        "results": [asdict(result) | {"ratio": result.ratio} for result in results],
+        "failed": failed,
+        "skipped": list(skipped),
+    }
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(content, indent=2) + "\n")
+    aside.replace(path)
