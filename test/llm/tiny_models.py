@@ -103,9 +103,16 @@ RECIPES = {
 }
 
 
-def write_model(path: Path, name: str, seed: int = 0, weights_per_file: int = 0) -> Path:
+def write_model(
+    path: Path,
+    name: str,
+    seed: int = 0,
+    weights_per_file: int = 0,
+    tokenizer: Mapping[str, Any] | None = None,
+) -> Path:
     """Writes a model of a recipe with random weights and matrices of several quantised types.
 
+    With the metadata of a tokenizer, the model has its vocabulary.
     With `weights_per_file` it writes several files, whose names the package `gguf` derives from
     `path`.
     """
@@ -116,9 +123,13 @@ def write_model(path: Path, name: str, seed: int = 0, weights_per_file: int = 0)
     for key, value in (_sizes(recipe.layers) | dict(recipe.metadata)).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add[type(value)](f"{architecture}.{key}", value)
+    for key, value in (tokenizer or {}).items():
+        add = {int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
+        add[type(value)](f"tokenizer.ggml.{key}", value)
+    vocabulary = len(tokenizer["tokens"]) if tokenizer else VOCAB
     random = np.random.default_rng(seed)
     kinds = [gguf.GGMLQuantizationType[name] for name in ("Q8_0", "Q4_1", "F16", "Q5_0", "BF16")]
-    for number, (weight, shape) in enumerate(_shapes(recipe).items()):
+    for number, (weight, shape) in enumerate(_shapes(recipe, vocabulary).items()):
         values = random.standard_normal(shape).astype(np.float32)
         if len(shape) == 1:
             # scales around 1; those of frequencies stay positive
@@ -149,7 +160,7 @@ def _sizes(layers: int) -> dict[str, Any]:
     }
 
 
-def _shapes(recipe: Recipe) -> dict[str, Shape]:
+def _shapes(recipe: Recipe, vocabulary: int) -> dict[str, Shape]:
     layer: dict[str, Shape | None] = {
         "attn_norm.weight": (DIM,),
         "attn_q.weight": (Q, DIM),
@@ -162,7 +173,10 @@ def _shapes(recipe: Recipe) -> dict[str, Shape]:
         "ffn_down.weight": (DIM, HIDDEN),
     }
     layer |= recipe.layer
-    shapes: dict[str, Shape] = {"token_embd.weight": (VOCAB, DIM), "output_norm.weight": (DIM,)}
+    shapes: dict[str, Shape] = {
+        "token_embd.weight": (vocabulary, DIM),
+        "output_norm.weight": (DIM,),
+    }
     shapes |= recipe.model
     for number in range(recipe.layers):
         shapes |= {f"blk.{number}.{name}": s for name, s in layer.items() if s is not None}

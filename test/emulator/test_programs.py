@@ -1,0 +1,116 @@
+"""Whole programs on emulated GPUs: they print the values that the CPU computes."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test.llm.tiny_models import write_model
+from test.llm.vocabularies import spelling_of_bytes
+from test.test_examples import EXAMPLES, MNIST, SHARDING, plain_digits
+from tinygrad import Device, Tensor
+from tinygrad.nn import datasets
+from tinygrad.settings import cached_getenv
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("emulated_driver")]
+ROOT = EXAMPLES.parent
+# the losses of both devices differ by the order in which they add
+RTOL = 1e-3
+BYTES_AS_TOKENS = {
+    "model": "gpt2",
+    "tokens": [*(spelling_of_bytes(bytes([byte])) for byte in range(256)), "th", "<|end|>"],
+    "token_type": [1] * 257 + [3],
+    "merges": ["t h"],
+    "eos_token_id": 257,
+}
+PROMPT = ("--raw", "--prompt", "Hello", "--temperature", "0", "--max-tokens", "6")
+
+
+def on_both(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> tuple[Any, Any]:
+    """What a program returns with emulated GPUs and the CPU as the default device."""
+    found = []
+    for device in ("CUDA", "CPU"):
+        monkeypatch.setattr(Device, "_default", device)
+        Tensor.manual_seed(1)
+        found.append(run())
+    return found[0], found[1]
+
+
+@pytest.fixture
+def small_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples take two steps of few images of synthetic digits."""
+    monkeypatch.setattr(datasets, "mnist", lambda: plain_digits(count=32 + 32))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    for name, value in {"BS": "16", "STEPS": "2"}.items():
+        monkeypatch.setenv(name, value)
+    cached_getenv.cache_clear()
+
+
+@pytest.mark.usefixtures("small_examples")
+@pytest.mark.parametrize("name", MNIST)
+def test_mnist_has_the_loss_and_the_accuracy_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def run() -> tuple[list[float], set[str]]:
+        end = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return [end["loss"].item(), end["get_test_acc"]().item()], devices_of(end["loss"])
+
+    (gpu, on), (cpu, _) = on_both(monkeypatch, run)
+    assert all(device.startswith("CUDA") for device in on)
+    np.testing.assert_allclose(gpu, cpu, rtol=RTOL)
+
+
+def devices_of(x: Tensor) -> set[str]:
+    """The names of the devices of a tensor."""
+    return {x.device} if isinstance(x.device, str) else set(x.device)
+
+
+@pytest.mark.usefixtures("small_examples")
+@pytest.mark.parametrize("name", [name for name, _ in SHARDING])
+def test_an_example_of_sharding_has_the_losses_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    def run() -> list[float]:
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        output = capsys.readouterr().out
+        rows = re.findall(r"^ +\d+ +(\d+\.\d+) +(\d+\.\d+)$", output, re.MULTILINE)
+        return [float(loss) for row in rows for loss in row]
+
+    gpu, cpu = on_both(monkeypatch, run)
+    assert len(cpu) == 4
+    np.testing.assert_allclose(gpu, cpu, rtol=RTOL)
+
+
+@pytest.mark.parametrize("shards", ["1", "3"])
+def test_a_language_model_replies_as_on_the_cpu(tmp_path: Path, shards: str) -> None:
+    path = write_model(tmp_path / "model.gguf", "llama", tokenizer=BYTES_AS_TOKENS)
+    program = ["-m", "tinygrad.apps.llm", "-m", str(path), *PROMPT, "--shard", shards]
+    replies = [
+        output_of(*start, *program, "--device", device)
+        for start, device in (((), "CPU"), (("-m", "test.emulator"), "CUDA"))
+    ]
+    assert replies[0]
+    assert replies[0] == replies[1]
+
+
+def test_a_program_runs_with_its_arguments_on_the_devices_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys, tinygrad\nd = tinygrad.Device\nprint(sys.argv, d.count('CUDA'))")
+    shown = output_of("-m", "test.emulator", "--devices", "3", str(script), "--mode", "x")
+    assert shown == f"{[str(script), '--mode', 'x']} 3\n"
+
+
+def output_of(*arguments: str) -> str:
+    """What a Python program prints. It must not fail."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
