@@ -263,7 +263,7 @@ def test_a_tensor_beside_a_variable_is_no_number() -> None:
         (lambda x: x.topk(2), r"topk along axis 0 of \(n\[5\],\)"),
         (lambda x: x.cumsum(), r"a cumulative reduction along axis 0 of \(n\[5\],\)"),
         (lambda x: x.logcumsumexp(), r"logcumsumexp along axis 0 of \(n\[5\],\)"),
-        (lambda x: Tensor.rand(*x.shape), r"new memory of symbolic shape \(n\[5\]\)"),
+        (lambda x: Tensor.glorot_uniform(*x.shape, 2), r"symbolic shape \(n\[5\], 2\)"),
     ],
 )
 def test_ops_that_need_a_known_size_raise(run: Callable[[Tensor], object], message: str) -> None:
@@ -338,6 +338,14 @@ def test_new_memory_of_symbolic_size_is_that_of_the_maximum() -> None:
     assert cache.shape == (n.bind(3), 2) and cache.realize().uop.base.shape == (8, 2)
     cache.assign(Tensor.ones(n.bind(3), 2))
     assert cache.sum().item() == 6
+    for draw in (Tensor.rand, Tensor.randn, Tensor.randint, Tensor.uniform):
+        Tensor.manual_seed(1)
+        whole = draw(8, 2).numpy()
+        for length in (3, 5):
+            Tensor.manual_seed(1)
+            x = draw(n.bind(length), 2)
+            assert x.shape == (n.bind(length), 2) and x.uop.base.shape == (8, 2)
+            np.testing.assert_array_equal(x.numpy(), whole[:length])
 
 
 @pytest.mark.parametrize("arguments", [{}, {"padding": 1}, {"stride": 2, "padding": (0, 1)}])
@@ -356,18 +364,20 @@ def test_convolution_over_an_axis_of_symbolic_size(arguments: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"stride": 1, "padding": 1}, {"stride": 3, "dilation": 2, "padding": (0, 1)}]
+    "arguments",
+    [
+        *({}, {"stride": 1, "padding": 1}, {"stride": 3, "dilation": 2, "padding": (0, 1)}),
+        *({"ceil_mode": True}, {"ceil_mode": True, "stride": 3, "padding": 1}),
+    ],
 )
 def test_pooling_over_an_axis_of_symbolic_size(arguments: dict[str, Any]) -> None:
     data = np.random.default_rng(3).permutation(2 * 8 * 5).reshape(2, 8, 5).astype(np.float32)
     x = Tensor(data).realize()
-    for length in (3, 8, 5):
+    for length in (3, 8, 5, 6):
         n = Variable("n", 3, 8).bind(length)
         symbolic, plain = x[:, :n], Tensor(data[:, :length])
         for found, expected in zip(_pooled(symbolic, arguments), _pooled(plain, arguments)):
             np.testing.assert_array_equal(found.numpy(), expected.numpy())
-    with pytest.raises(ValueError, match="ceil_mode needs sizes that are numbers"):
-        x[:, :n].max_pool2d(2, ceil_mode=True)
 
 
 def _pooled(x: Tensor, arguments: dict[str, Any]) -> list[Tensor]:

@@ -144,7 +144,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         (2, 3)
         """
         symbolic = sizes_of(shape)
-        sizes = tuple(size if isinstance(size, int) else int(size.vmax) for size in symbolic)
+        sizes = max_sizes(symbolic)
         if sizes != symbolic:
             whole = cls.empty(sizes, device=device, dtype=dtype, requires_grad=requires_grad)
             return whole.shrink(tuple((0, size) for size in symbolic))
@@ -318,6 +318,11 @@ def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
         if not hasattr(size, "__index__") or (not isinstance(size, UOp) and size < 0):
             raise ArgumentError(f"shape {sizes}: {size!r} is not a size; use nonnegative integers")
     return tuple(size if isinstance(size, UOp) else int(size) for size in sizes)
+
+
+def max_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes, the maximum of each symbolic one."""
+    return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes_of(shape))
 
 
 def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Literal, Self, overload
 
 from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.helpers import all_int, make_tuple, prod
+from tinygrad.helpers import make_tuple, prod
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.window_geometry import PoolWindows, Sizes, spatial_pairs, spatial_tuple
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
@@ -47,10 +47,6 @@ class PoolMixin(ReduceMixin):
             spatial_pairs(padding, count),
             ceil_mode,
         )
-        if ceil_mode and not all_int(windows.sizes):
-            raise ArgumentError(
-                f"{name}: ceil_mode needs sizes that are numbers, not the last axes of {self.shape}"
-            )
         fits = zip(windows.spans, windows.padded_sizes, strict=True)
         if not all(resolve(span <= size, True) for span, size in fits):
             raise ArgumentError(
@@ -64,7 +60,8 @@ class PoolMixin(ReduceMixin):
         leading = self.ndim - len(windows.sizes)
         padded = self._padded(((0, 0),) * leading + windows.all_padding)
         axes = tuple(range(leading, self.ndim))
-        return padded._windows(axes, windows.kernel, windows.stride, windows.dilation)
+        found = padded._windows(axes, windows.kernel, windows.stride, windows.dilation)
+        return found.shrink_to((*found.shape[:leading], *windows.counts, *windows.kernel))
 
     def avg_pool2d(
         self,

@@ -14,7 +14,7 @@ from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix, prod
-from tinygrad.mixin.creation import known_sizes
+from tinygrad.mixin.creation import known_sizes, max_sizes, sizes_of
 from tinygrad.mixin.cumulative import CumulativeMixin
 from tinygrad.mixin.sorting import SortingMixin
 from tinygrad.storage.files import placed_anew
@@ -23,7 +23,7 @@ from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike, TensorDevice, is_file
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.reshard import computing_device
 
 
@@ -67,12 +67,19 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @classmethod
     def _random(
-        cls, node: UOp, device: DeviceLike, contiguous: bool, requires_grad: bool | None
+        cls,
+        node: UOp,
+        shape: tuple[sint, ...],
+        device: DeviceLike,
+        contiguous: bool,
+        requires_grad: bool | None,
     ) -> Self:
+        """The random numbers `node` on a device; the first of them for a symbolic `shape`."""
         if is_file(device):
             return cls._new(placed_anew(cls, node, device), requires_grad)
         node = node.copy_to_device(device)
-        return cls._new(node.contiguous() if contiguous else node, requires_grad)
+        found = cls._new(node.contiguous() if contiguous else node, requires_grad)
+        return found if found.shape == shape else found.shrink_to(shape)
 
     @classmethod
     def rand(
@@ -92,11 +99,12 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if not dtypes.is_float(dtype):
             raise ArgumentError(f"rand returns floats, not {dtype}; use randint")
-        sizes, layout = known_sizes(shape), _fitting_device(device, shape)
+        symbolic, sizes = sizes_of(shape), max_sizes(shape)
+        layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         if 0 in sizes:
-            return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
+            return cls.zeros(symbolic, dtype=dtype, device=layout, requires_grad=requires_grad)
         node = uniform_node(cls._random_bits(sizes, layout), dtype)
-        return cls._random(node, layout, contiguous, requires_grad)
+        return cls._random(node, symbolic, layout, contiguous, requires_grad)
 
     def rand_like(self, **kwargs: Any) -> Self:
         """`rand` with the shape, dtype and device of this tensor, unless given.
@@ -121,9 +129,10 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         (2, 3)
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
-        sizes, layout = known_sizes(shape), _fitting_device(device, shape)
+        symbolic, sizes = sizes_of(shape), max_sizes(shape)
+        layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         if 0 in sizes:
-            return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
+            return cls.zeros(symbolic, dtype=dtype, device=layout, requires_grad=requires_grad)
         if dtype is dtypes.float64:
             exact, both = dtypes.float64, cls._new(cls._random_bits((2, *sizes), layout), False)
             bits, others = (both._slice_axis(0, i, i + 1).squeeze(0).uop for i in range(2))
@@ -133,7 +142,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             others = bits.alu(Ops.SHR, const_node(32, bits.dtype))
         radius, angle = (cls._new(uniform_node(x, exact), False) for x in (bits, others))
         normal = (2 * math.pi * angle).cos() * (-2 * (1 - radius).log()).sqrt()
-        return cls._random(normal.cast(dtype).uop, layout, True, requires_grad)
+        return cls._random(normal.cast(dtype).uop, symbolic, layout, True, requires_grad)
 
     def randn_like(
         self, dtype: DTypeLike | None = None, requires_grad: bool | None = None, **kwargs: Any
@@ -177,9 +186,10 @@ class RandomMixin(SortingMixin, CumulativeMixin):
                 f"randint: {low} to {high - 1} is not within {dtype}, which holds "
                 f"{dtypes.min(dtype)} to {dtypes.max(dtype)}; use a wider dtype"
             )
-        sizes, layout = known_sizes(shape), _fitting_device(device, shape)
+        symbolic, sizes = sizes_of(shape), max_sizes(shape)
+        layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         if 0 in sizes:
-            return cls.zeros(sizes, dtype=dtype, device=layout, requires_grad=requires_grad)
+            return cls.zeros(symbolic, dtype=dtype, device=layout, requires_grad=requires_grad)
         bits, span = cls._random_bits(sizes, layout), high - low
         if span <= 1 << 32:
             # the upper half of the product is as uniform as the bits
@@ -188,7 +198,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         else:
             offset = bits.alu(Ops.MOD, const_node(span, bits.dtype))
         node = (offset + const_node(low, bits.dtype)).cast(dtype)
-        return cls._random(node, layout, True, requires_grad)
+        return cls._random(node, symbolic, layout, True, requires_grad)
 
     @classmethod
     def uniform(
@@ -355,11 +365,6 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
         width, signed, exact = 64, dtypes.int64, dtypes.float64
     top = bits.alu(Ops.SHR, const_node(width - precision, bits.dtype))
     return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
-
-
-def _fitting_device(device: DeviceLike, shape: tuple[Any, ...]) -> TensorDevice:
-    """The device of random numbers, replicated if the layout does not fit the shape."""
-    return fitting_layout(canonical_device(device) or Device.DEFAULT, known_sizes(shape))
 
 
 def _kaiming_deviation(shape: tuple[Any, ...], a: float) -> float:

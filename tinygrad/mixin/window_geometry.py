@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tinygrad.errors import ArgumentError
-from tinygrad.helpers import ceildiv, make_tuple
+from tinygrad.helpers import make_tuple
 from tinygrad.uop.ops import sint
+from tinygrad.uop.sint import smax, smin
 
 Sizes: TypeAlias = int | Sequence[int]
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
@@ -57,10 +58,7 @@ def _check_integers(value: Sizes, name: str) -> None:
 
 @dataclass(frozen=True)
 class PoolWindows:
-    """Windows over the last axes: one entry per axis; padding as given, without ceil_mode.
-
-    With `ceil_mode`, all sizes are ints.
-    """
+    """Windows over the last axes: one entry per axis; padding as given, without ceil_mode."""
 
     sizes: tuple[sint, ...]
     kernel: tuple[int, ...]
@@ -90,22 +88,28 @@ class PoolWindows:
         for r, s, size, (before, _) in zip(
             rest, self.stride, self.sizes, self.padding, strict=True
         ):
-            last = ceildiv(int(r), s)
             # a window may not start in the padding at the end
-            found.append(last if last * s >= size + before else last + 1)
+            last = (r + s - 1) // s
+            starts_before = (size + before - 1) // s
+            found.append(smax(last, smin(last, starts_before) + 1))
         return tuple(found)
 
     @property
     def all_padding(self) -> Pairs:
-        """The padding with which every window is complete, in ceil_mode too."""
+        """The padding with which every window is complete, in ceil_mode too; of a symbolic size,
+        for every value.
+        """
         if not self.ceil_mode:
             return self.padding
         result = []
         for (before, after), size, count, stride, span in zip(
             self.padding, self.padded_sizes, self.counts, self.stride, self.spans, strict=True
         ):
-            missing = stride * (int(count) - 1) + span - int(size)
-            result.append((before, after + max(0, missing)))
+            if isinstance(size, int) and isinstance(count, int):
+                missing = max(0, stride * (count - 1) + span - size)
+            else:
+                missing = stride - 1
+            result.append((before, after + missing))
         return tuple(result)
 
     def equal_elements(self, axis: int, with_padding: bool) -> int | None:
