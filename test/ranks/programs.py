@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -74,6 +75,56 @@ def mesh(devices: Devices) -> None:
     print((x @ w).relu().tolist(), (x @ w).square().mean().item())
 
 
+def local_parts(devices: Devices) -> None:
+    whole = array(8, 8)
+    block = 8 // ranks.size()
+    own = slice(block * ranks.rank(), block * (ranks.rank() + 1))
+    x = Tensor.from_local(whole[own], Sharding(devices, 0))
+    y = Tensor.from_local(whole[:, own], Sharding(devices, 1))
+    print(x.tolist(), (x @ y).tolist())
+    # the last rank has one row less
+    uneven = Tensor.from_local(whole[:7][own], Sharding(devices, 0), shape=(7, 8))
+    print(uneven.tolist())
+    mine = x.realize().shards[len(devices) // ranks.size() * ranks.rank()]
+    with ranks.alone():
+        found = mine.numpy()
+    assert (found == whole[own][: len(found)]).all()
+
+
+def files(devices: Devices) -> None:
+    layouts = [Sharding(devices, 0), Sharding(devices, 1), Sharding(devices), devices[-1], None]
+    saved = {str(layout): Tensor(array(7, 8), device=layout) for layout in layouts}
+    path = Path(SHARED[0])
+    nn.state.safe_save(saved, path)
+    print(path.stat().st_size)
+    for name, tensor in nn.state.safe_load(path).items():
+        print(name, tensor.tolist(), [tensor.to(layout).tolist() for layout in layouts[:-1]])
+    model = nn.Linear(8, 7)
+    model.weight.shard_(devices, 1)
+    nn.state.load_state_dict(
+        model, {"weight": nn.state.safe_load(path)["None"], "bias": Tensor.zeros(7)}, verbose=False
+    )
+    print(model.weight.device, model.weight.tolist())
+
+
+def saves_where_one_rank_cannot(devices: Devices) -> None:
+    path = Path(SHARED[0])
+    value = Tensor(array(64, 64)).shard(devices, 0)
+    nn.state.safe_save({"x": value}, path)
+    if ranks.rank() == 1:
+        limit = 10_000
+        # a write past the limit is an error, not the end of the process
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        nn.state.safe_save({"x": value + 1}, path)
+    except OSError as error:
+        print("File too large" in str(error), "on rank 1" in str(error))
+    print(
+        nn.state.safe_load(path)["x"].tolist() == value.tolist(), len(list(path.parent.iterdir()))
+    )
+
+
 def example(devices: Devices) -> None:
     datasets.mnist = plain_digits
     os.environ |= {"GPUS": str(len(devices)), "BS": "32", "STEPS": "4"}
@@ -106,14 +157,30 @@ def reads_on_one(devices: Devices) -> None:
     print(x.max(0).tolist())
 
 
+def reads_unequal_arrays(devices: Devices) -> None:
+    x = Tensor(array(8, 4) + ranks.rank()).shard(devices, 0)
+    print(x.tolist())
+
+
+def computes_alone(devices: Devices) -> None:
+    x = Tensor(array(8, 4)).shard(devices, 0).realize()
+    with ranks.alone():
+        print(x.sum().item())
+
+
 def computes_another_value(devices: Devices) -> None:
     x = Tensor(array(8, 4)).shard(devices, 0).realize()
     print((x.sum() if ranks.rank() == 0 else x.max()).item())
 
 
+SHARED: list[str] = []
+"""The path of a file that all ranks see."""
+
+
 def main() -> None:
     folder, count, *names = sys.argv[1:]
     path = Path(folder, str(ranks.rank()))
+    SHARED.append(f"{folder}-saved/values.safetensors")
     with path.open("w") as output, contextlib.redirect_stdout(output):
         for name in names:
             globals()[name](tuple(f"CPU:{number}" for number in range(int(count))))

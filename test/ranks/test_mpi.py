@@ -62,12 +62,12 @@ def run(
 def test_every_rank_has_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:
-    programs = ["layouts", "writes", "training", "mesh", "example"]
+    programs = ["layouts", "writes", "training", "mesh", "local_parts", "files", "example"]
     one = run(tmp_path / "one", *programs, devices=devices)
     several = run(tmp_path / "several", *programs, devices=devices, processes=processes)
     assert (one.returncode, several.returncode) == (0, 0), several.stderr
     wanted = (tmp_path / "one" / "0").read_text()
-    assert wanted.count("\n") == 10
+    assert wanted.count("\n") == 19
     for rank in range(processes):
         assert (tmp_path / "several" / str(rank)).read_text() == wanted
     # one rank shows the progress bar of the example
@@ -95,6 +95,8 @@ def test_the_example_learns_mnist_on_two_ranks() -> None:
         ("is_killed", "EXIT CODE: 9"),
         ("reads_on_one", "ranks diverged at step"),
         ("computes_another_value", "ranks diverged at step"),
+        ("reads_unequal_arrays", "ranks diverged at step"),
+        ("computes_alone", "realize the tensor before"),
     ],
 )
 def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Path) -> None:
@@ -104,6 +106,13 @@ def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Pa
     if "diverged" in message:
         # the lines of both ranks
         assert done.stderr.count("test/ranks/programs.py:") >= 2
+
+
+def test_a_file_that_one_rank_cannot_write_stays_as_it_was(tmp_path: Path) -> None:
+    done = run(tmp_path / "output", "saves_where_one_rank_cannot", processes=2)
+    assert done.returncode == 0, done.stderr
+    printed = [(tmp_path / "output" / str(rank)).read_text().split() for rank in range(2)]
+    assert printed == [["True", "True", "True", "1"], ["True", "False", "True", "1"]]
 
 
 def test_a_launcher_of_another_mpi_is_refused(tmp_path: Path) -> None:

@@ -6,20 +6,26 @@ its whole life, and the memory is freed with the node. It is allocated when it i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
 from tinygrad.execution.wire import current_wire
+from tinygrad.settings import SPEC
 from tinygrad.sharding import Sharding, current_local_devices, is_on_host
-from tinygrad.uop.device_value import device_names
+from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
     import numpy
 
     Array = numpy.ndarray[Any, Any]
+
+
+COMPARED_BYTES = 1 << 12
+"""Host arrays of this size or less are compared between processes; with `SPEC`, larger ones too."""
 
 
 def storage_of(node: UOp) -> Any:
@@ -69,6 +75,21 @@ def read_buffer(buffer: Buffer) -> Array:
     if current_local_devices().is_all or is_on_host(buffer.device):
         return buffer.numpy()
     return current_wire().broadcast(buffer)
+
+
+def note_host_array(node: UOp) -> None:
+    """If a BUFFER node is a host array, all processes read it, each from its own memory: what it
+    holds becomes part of what they do next, so that processes with unequal arrays are found.
+    Nothing in a single process.
+    """
+    device = node.arg.device
+    if current_local_devices().is_all or not isinstance(device, str) or is_file(device):
+        return
+    if is_on_host(device) and (node.buffer.nbytes <= COMPARED_BYTES or SPEC):
+        buffer = node.buffer.ensure_allocated()
+        found = hashlib.blake2b(buffer.as_memoryview(), digest_size=8)
+        what = f"a copy of a host array of {buffer.nbytes} bytes with the hash {found.hexdigest()}"
+        current_wire().note(found.digest(), what)
 
 
 def copy_of(node: UOp) -> UOp:

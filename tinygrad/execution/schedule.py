@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.device import Buffer, Device
-from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.execution.buffers import bind_buffers, device_buffers, note_host_array
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
@@ -121,6 +121,8 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     storage = _storage(plan, canonical)
     if not plan.local.is_all:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
+        for node in canonical.buffers:
+            note_host_array(node)
     collectives: dict[CommInfo, Collective] = {}
     items: list[ScheduleItem] = []
     for item in plan.items:

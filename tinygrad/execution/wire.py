@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextvars
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -55,6 +56,9 @@ class Wire(Protocol):
     def note(self, digest: bytes, what: str) -> None:
         """All processes do this next: a digest, equal in all of them, and its description."""
 
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each process, in their order, in every process."""
+
 
 class NoWire:
     """The wire of a process that has not joined others."""
@@ -76,6 +80,10 @@ class NoWire:
 
     def note(self, digest: bytes, what: str) -> None:
         """There is nobody to agree with."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of this process."""
+        return [value]
 
 
 @dataclass
@@ -113,6 +121,10 @@ class SimulatedWire:
     def note(self, digest: bytes, what: str) -> None:
         """The other processes are not there."""
 
+    def gather(self, value: Any) -> list[Any]:
+        """The value of this process."""
+        return [value]
+
     def unmatched(self, others: Sequence[SimulatedWire]) -> Counter[tuple[str, str]]:
         """The pairs of devices between which the messages of several processes, in order, do not
         match one to one, each with the number of messages.
@@ -149,6 +161,16 @@ def current_wire() -> Wire:
     """The wire by which this thread sends messages to other processes."""
     entered = _entered.get()
     return entered[-1] if entered else _Process.wire
+
+
+@contextmanager
+def entered_wire(wire: Wire) -> Iterator[None]:
+    """Let this be the wire of this thread in a `with` block."""
+    token = _entered.set((*_entered.get(), wire))
+    try:
+        yield
+    finally:
+        _entered.reset(token)
 
 
 def set_wire(wire: Wire) -> None:

@@ -1,19 +1,23 @@
-"""Shards: a sharded tensor built from tensors on its devices, and the reverse."""
+"""Shards: a sharded tensor built from tensors on its devices, or from what a process has of it, and
+the reverse.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from tinygrad.mixin.core import TensorCore
 from tinygrad.sharding import Sharding, ShardingError
+from tinygrad.storage.host_arrays import array_node, host_array
+from tinygrad.storage.host_shards import shards_of_local_array
 from tinygrad.storage.placement import canonical_layout
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 
 class ShardsMixin(TensorCore):
-    """`from_shards` and `shards`."""
+    """`from_shards`, `from_local` and `shards`."""
 
     __slots__ = ()
 
@@ -46,6 +50,34 @@ class ShardsMixin(TensorCore):
                 )
         node = UOp.mstack(*(x.uop for x in parts), sharding=canonical_layout(sharding))
         return parts[0]._derive(node, *parts[1:])
+
+    @classmethod
+    def from_local(cls, array: Any, sharding: Sharding, shape: Sequence[int] | None = None) -> Self:
+        """Build a sharded tensor from the part of it that this process has: its rows, where rows
+        are sharded. No process needs the rest, and no message is sent.
+
+        `array` is all that the local devices hold of the value, in one box. `shape` is that of the
+        value; by default, each process gives an array of the same shape. What several processes
+        hold must be equal, which is not checked. In a single process, the array is the value.
+        Raises ShardingError for an array that is not this process's part.
+
+        >>> from tinygrad import Sharding
+        >>> x = Tensor.from_local([[1, 2], [3, 4]], Sharding(("CPU", "CPU:1"), axis=0))
+        >>> x.shape, x.shards[1].tolist()
+        ((2, 2), [[3, 4]])
+        """
+        if not isinstance(sharding, Sharding):
+            raise ShardingError(
+                f"from_local takes a Sharding, not {sharding!r}; write for example "
+                "Sharding(devices, axis=0)"
+            )
+        if sharding.is_partial or sharding.has_intervals:
+            raise ShardingError(f"from_local: {sharding} has more than axes as placements")
+        node = array_node(host_array(array), None)
+        if 0 in node.shape:
+            raise ShardingError(f"from_local: the array of shape {node.shape} is empty")
+        wanted = None if shape is None else tuple(shape)
+        return cls._new(shards_of_local_array(node, canonical_layout(sharding), wanted), False)
 
     @property
     def shards(self) -> list[Self]:

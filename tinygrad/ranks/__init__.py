@@ -21,12 +21,13 @@ from types import TracebackType
 from typing import Any
 
 from tinygrad.errors import ArgumentError
-from tinygrad.execution.wire import set_wire
+from tinygrad.execution.wire import current_wire, set_wire
+from tinygrad.ranks.alone import alone
 from tinygrad.ranks.mpi import MpiWire, RanksError
 from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANKS, getenv
 from tinygrad.sharding import LocalDevices, Rank, set_local_devices
 
-__all__ = ["RanksError", "gather", "join", "rank", "size"]
+__all__ = ["RanksError", "alone", "gather", "join", "rank", "size"]
 
 # the variables in which launchers tell a process how many there are; the last launcher may have
 # started one of the others on each host
@@ -35,7 +36,6 @@ _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 class _Joined:
     rank: Rank | None = None
-    wire: MpiWire | None = None
 
 
 def rank() -> int:
@@ -56,7 +56,7 @@ def gather(value: Any) -> list[Any]:
     >>> gather(3)
     [3]
     """
-    return [value] if _Joined.wire is None else _Joined.wire.gather(value)
+    return current_wire().gather(value)
 
 
 def join(transport: str = "mpi", per_rank: int | None = None) -> None:
@@ -88,7 +88,7 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
     if not CPU_COUNT.value:
         on_host = world.Split_type(mpi.COMM_TYPE_SHARED).size
         CPU_COUNT.value = max(1, len(os.sched_getaffinity(0)) // on_host)
-    wire = _Joined.wire = MpiWire(mpi, joined)
+    wire = MpiWire(mpi, joined)
     set_local_devices(LocalDevices(rank=joined))
     set_wire(wire)
     # the wire collects garbage, at the same steps in all ranks

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import BufferedRandom
 from typing import Any
 
-from tinygrad.atomic_file import atomic_write
+from tinygrad.device import RemoteBuffer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import prod, round_up
 from tinygrad.nn.state.file_bytes import (
@@ -31,6 +31,7 @@ from tinygrad.nn.state.file_bytes import (
     view_bytes,
 )
 from tinygrad.nn.state.shard_io import write_shards
+from tinygrad.nn.state.shared_file import write_together
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import keep_replaced
 from tinygrad.tensor import Tensor
@@ -133,8 +134,9 @@ def safe_save(
     """Write the tensors to the file `fn`, atomically.
 
     A sharded tensor is saved as its global value, shard by shard, without gathering it. The host
-    holds one tensor, or one shard, at a time. Raises ValueError for a name or a dtype that the
-    format does not support, OSError if the file cannot be written.
+    holds one tensor, or one shard, at a time. Several processes call this together, with a path in
+    a folder that all of them see, and each writes its own shards. Raises ValueError for a name or a
+    dtype that the format does not support, OSError if the file cannot be written.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +148,8 @@ def safe_save(
     path = pathlib.Path(fn)
     header = _header(tensors, metadata)
     keep_replaced(path)
-    with atomic_write(path, durable=True) as file:
+    with write_together(path) as file:
+        # every process writes the same header
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
         for tensor in tensors.values():
@@ -176,13 +179,17 @@ def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> byte
 
 
 def _write(file: BufferedRandom, tensor: Tensor) -> None:
-    """Writes the bytes of the global value, row-major."""
+    """Writes the bytes of the global value, row-major, as far as this process has them."""
     if tensor.numel() == 0:
         return
     if isinstance(tensor.device, Sharding):
         write_shards(file, tensor, tensor.device)
+        return
+    memory = memory_of(tensor)
+    if isinstance(memory, RemoteBuffer):
+        file.seek(memory.nbytes, os.SEEK_CUR)
     else:
-        file.write(memory_of(tensor).as_memoryview())
+        file.write(memory.as_memoryview())
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from io import BufferedRandom
 from typing import Any
 
-from tinygrad.device import Buffer, Device
+from tinygrad.device import Buffer, Device, RemoteBuffer
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
 from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
 from tinygrad.runtime.disk import DiskAllocator
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, current_local_devices
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -36,8 +36,13 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
     allocator = Device[memory.device].allocator
     assert isinstance(allocator, DiskAllocator), "files are on DISK"
     block = layout.local_shape(value.shape)
-    parts = [Buffer(device, prod(block), value.dtype).allocate() for device in layout.devices]
-    for region, holders in _holders(layout, value.shape).items():
+    numbers = current_local_devices().numbers(layout.devices)
+    size = prod(block)
+    parts = {n: Buffer(layout[n], size, value.dtype).allocate() for n in numbers}
+    for region, devices in _holders(layout, value.shape).items():
+        holders = [number for number in devices if number in parts]
+        if not holders:
+            continue
         first = parts[holders[0]]
         content = _host_memory(first)
         starts = run_starts(value.shape, region, value.dtype.itemsize)
@@ -49,11 +54,14 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
         for part in (parts[holder] for holder in holders):
             if part is not first or not _is_addressable(first):
                 part.copyin(content)
-    return Tensor(bind_buffers(UOp.new_buffer(layout, value.shape, value.dtype), parts))
+    node = UOp.new_buffer(layout, value.shape, value.dtype)
+    return Tensor(bind_buffers(node, list(parts.values())))
 
 
 def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
-    """Write a sharded tensor, row-major, at the position of `file`, and advance past it."""
+    """Write the shards of this process, row-major, at the position of `file`, and advance past the
+    tensor.
+    """
     import numpy as np
 
     origin = file.tell()
@@ -63,7 +71,11 @@ def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
         node = node.src[0]
     block = layout.local_shape(value.shape)
     for region, holders in _holders(layout, value.shape).items():
-        whole = node.buffer[holders[0]].as_memoryview()
+        memory = node.buffer[holders[0]]
+        if isinstance(memory, RemoteBuffer):
+            # another process writes it
+            continue
+        whole = memory.as_memoryview()
         box = _box(whole, block, region, value.dtype.itemsize)
         content = np.ascontiguousarray(box).reshape(-1).data
         starts = run_starts(value.shape, region, value.dtype.itemsize)
