@@ -214,6 +214,9 @@ RANKS = ContextVar(
 RANK_DEVICES = ContextVar(
     "RANK_DEVICES", 1, "The devices of each kind that a rank has, where `RANKS` joins them."
 )
+RANK_HOST = ContextVar(
+    "RANK_HOST", "", "The name of the host of this rank; empty takes the name that MPI tells."
+)
 RANKS_TIMEOUT = ContextVar(
     "RANKS_TIMEOUT",
     10,

@@ -19,7 +19,9 @@ import numpy as np
 
 from test.test_examples import plain_digits
 from tinygrad import Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
+from tinygrad.engine import CommTrace
 from tinygrad.nn import datasets
+from tinygrad.sharding import current_topology
 
 Devices = tuple[str, ...]
 
@@ -89,6 +91,17 @@ def local_parts(devices: Devices) -> None:
     with ranks.alone():
         found = mine.numpy()
     assert (found == whole[own][: len(found)]).all()
+
+
+def hosts(devices: Devices) -> None:
+    print(Tensor(array(8, 4)).shard(devices, 0).sum(0).tolist() == array(8, 4).sum(0).tolist())
+    print([[name for name in node if "NULL" in name] for node in current_topology().nodes])
+    # devices that are peers within a host
+    peers = tuple(name.replace("CPU", "NULL") for name in devices)
+    x = Tensor.empty(4, 1 << 18, device=Sharding(peers, 0)).realize()
+    with CommTrace() as trace:
+        x.sum(0).realize()
+    print(*{record.algorithm for record in trace.records})
 
 
 def files(devices: Devices) -> None:

@@ -108,6 +108,24 @@ def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Pa
         assert done.stderr.count("test/ranks/programs.py:") >= 2
 
 
+@pytest.mark.slow
+def test_ranks_of_two_hosts_reduce_inside_of_hosts_first(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    program = [sys.executable, "-m", "test.ranks.programs", str(tmp_path / "output"), "4", "hosts"]
+    on_host = [["-n", "2", "env", f"RANK_HOST={name}", *program] for name in ("one", "two")]
+    subprocess.run(
+        [str(launcher()), *on_host[0], ":", *on_host[1]],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RANKS": "mpi"},
+        check=True,
+        timeout=LIMIT_S,
+    )
+    nodes = "[['NULL:0', 'NULL:1'], ['NULL:2', 'NULL:3']]"
+    for rank in range(4):
+        printed = (tmp_path / "output" / str(rank)).read_text().splitlines()
+        assert printed == ["True", nodes, "hierarchical"]
+
+
 def test_a_file_that_one_rank_cannot_write_stays_as_it_was(tmp_path: Path) -> None:
     done = run(tmp_path / "output", "saves_where_one_rank_cannot", processes=2)
     assert done.returncode == 0, done.stderr

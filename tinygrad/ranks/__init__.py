@@ -24,14 +24,16 @@ from tinygrad.errors import ArgumentError
 from tinygrad.execution.wire import current_wire, set_wire
 from tinygrad.ranks.alone import alone
 from tinygrad.ranks.mpi import MpiWire, RanksError
-from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANKS, getenv
-from tinygrad.sharding import LocalDevices, Rank, set_local_devices
+from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANK_HOST, RANKS, getenv
+from tinygrad.sharding import LocalDevices, Rank, Topology, set_local_devices, set_topology
 
 __all__ = ["RanksError", "alone", "gather", "join", "rank", "size"]
 
 # the variables in which launchers tell a process how many there are; the last launcher may have
 # started one of the others on each host
 _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+# of each of which a rank has its own devices
+_KINDS = ("CPU", "CUDA", "AMD", "METAL", "CL", "NULL")
 
 
 class _Joined:
@@ -85,9 +87,12 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
     if world.size == 1:
         return
     joined = _Joined.rank = Rank(world.rank, world.size, per_rank or RANK_DEVICES.value)
+    hosts: list[str] = world.allgather(RANK_HOST.value or mpi.Get_processor_name())
     if not CPU_COUNT.value:
-        on_host = world.Split_type(mpi.COMM_TYPE_SHARED).size
+        on_host = hosts.count(hosts[joined.number])
         CPU_COUNT.value = max(1, len(os.sched_getaffinity(0)) // on_host)
+    if len(set(hosts)) > 1:
+        set_topology(Topology(nodes=_devices_of_hosts(hosts, joined.per_rank)))
     wire = MpiWire(mpi, joined)
     set_local_devices(LocalDevices(rank=joined))
     set_wire(wire)
@@ -98,6 +103,15 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
     atexit.register(wire.leave)
     if DEBUG >= 1:
         print(f"rank {joined.number} of {joined.size} joined by {mpi.Get_library_version()!r}")
+
+
+def _devices_of_hosts(hosts: list[str], per_rank: int) -> tuple[tuple[str, ...], ...]:
+    """The names of the devices of each host, given the host of each rank."""
+    found: dict[str, list[str]] = {}
+    for number, host in enumerate(hosts):
+        devices = range(number * per_rank, (number + 1) * per_rank)
+        found.setdefault(host, []).extend(f"{kind}:{n}" for kind in _KINDS for n in devices)
+    return tuple(map(tuple, found.values()))
 
 
 def _load_mpi() -> Any:

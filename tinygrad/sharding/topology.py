@@ -146,21 +146,27 @@ def _kind(name: str) -> str:
     return name.partition(":")[0]
 
 
-# the topologies of the `with` blocks that this thread has entered, after the default
+# the topologies of the `with` blocks that this thread has entered
 _entered: contextvars.ContextVar[tuple[Topology, ...]] = contextvars.ContextVar(
-    "topology", default=(Topology(),)
+    "topology", default=()
 )
+
+
+class _Process:
+    topology = Topology()
 
 
 def current_topology() -> Topology:
     """The topology by which this thread chooses layouts and algorithms."""
-    return _entered.get()[-1]
+    entered = _entered.get()
+    return entered[-1] if entered else _Process.topology
 
 
 def set_topology(topology: Topology) -> Topology:
-    """Choose layouts and algorithms by `topology` in this thread; return the previous one."""
-    *outer, previous = _entered.get()
-    _entered.set((*outer, topology))
+    """Choose layouts and algorithms by `topology`, outside of `with` blocks; return the previous
+    one.
+    """
+    previous, _Process.topology = _Process.topology, topology
     return previous
 
 
