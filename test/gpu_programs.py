@@ -91,6 +91,10 @@ BF16 = dtypes.bfloat16
 HEADS = (1, 8, 2048, 64)
 SQUARE = (4096, 4096)
 
+ATTENTION = of_one(
+    "attention bf16", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS, dtype=BF16
+)
+
 PROGRAMS = (
     product(1024),
     product(4096),
@@ -118,6 +122,18 @@ PROGRAMS = (
     of_one("sum of columns", lambda x: x.sum(0), SQUARE),
     of_one("copy", lambda x: x + 1, SQUARE),
     of_one("attention", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS),
-    of_one("attention bf16", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS, dtype=BF16),
+    ATTENTION,
+    of_one(
+        "causal attention bf16",
+        lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),
+        *[(1, 32, 4096, 128)] * 3,
+        dtype=BF16,
+    ),
+    of_one(
+        "attention f16 odd",
+        Tensor.scaled_dot_product_attention,
+        *[(1, 8, 1000, 80)] * 3,
+        dtype=dtypes.float16,
+    ),
     GPUProgram("MNIST step", mnist_step),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from test import nvrtc
-from test.gpu_programs import BF16, PROGRAMS, product
+from test.gpu_programs import ATTENTION, BF16, PROGRAMS, product
 from tinygrad import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
 
@@ -44,6 +44,24 @@ def test_products_are_matrix_instructions(architecture):
         assert counts["LDGSTS"] > 0 and counts["STS"] == 0 and counts["LDL"] == counts["STL"] == 0
         if step == 16:
             assert counts["LDSM"] > 0
+
+
+@pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("architecture", ARCHITECTURES[:2])
+def test_both_products_of_attention_are_matrix_instructions(architecture):
+    (kernel,) = ATTENTION.kernels(nvidia_target(architecture, units=132))
+    rows, keys, threads = (int(x) for x in kernel.applied[-1].split(",")[0].split()[2::3])
+    counts = nvrtc.count_instructions(nvrtc.compile_for(architecture, kernel.source))
+    warps, depth, columns = threads // 32, 64, 64
+    # what one step multiplies; the loop over blocks of keys is not unrolled
+    assert (
+        counts["HMMA"]
+        == rows // 16 * (keys // 8 * depth // 16 + columns // 8 * keys // 16) // warps
+    )
+    assert counts["BAR"] == 2 and counts["STS"] == counts["LDL"] == counts["STL"] == 0
+    assert counts["LDGSTS"] > 0 and counts["LDSM"] > 0
+    # two shuffles of the maxima in a step, and two of the sums at the end, for two rows of a lane
+    assert counts["SHFL"] == 4 * rows // 16 // warps * 2
 
 
 def test_float32_products_are_fused_multiply_adds():

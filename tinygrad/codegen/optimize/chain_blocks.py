@@ -19,7 +19,7 @@ from tinygrad.codegen.analysis.affine_index import and_conditions
 from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, substitute
 from tinygrad.codegen.optimize.chain import Chain
-from tinygrad.codegen.optimize.chain_bounds import key_bounds
+from tinygrad.codegen.optimize.chain_bounds import needed_blocks
 from tinygrad.codegen.optimize.micro_kernel import tile_inner
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import row_major_index
@@ -86,35 +86,13 @@ class Blocks:
         self.keys = min(MAX_KEYS if self.threads is None else MAX_SHARED_KEYS, keys)
         self.row_block = self.factory.new(ceildiv(rows, self.rows), AxisType.LOOP)
         self.row_start = start_of(self.row_block, rows, self.rows)
-        first, count = self.needed_blocks(ceildiv(keys, self.keys))
+        own = self.row_start, self.row_start + (self.rows - 1)
+        first, count = needed_blocks(chain, own, self.keys)
         loop = self.factory.new(count, AxisType.REDUCE)
         self.key_block = loop if first is None else first + loop
         self.key_start = start_of(self.key_block, keys, self.keys)
         self.grid.append(self.row_block)
         self.inside = [*chain.reduce.src[1:-1], loop]
-
-    def needed_blocks(self, blocks: int) -> tuple[UOp | None, UOp | int]:
-        """The first block of keys that a block of rows needs, None for block 0, and their number:
-        at least one of all `blocks`.
-        """
-        chain, rows = self.chain, (self.row_start, self.row_start + (self.rows - 1))
-        if chain.softmax is not None:
-            expression, excluded = chain.softmax.scores, -math.inf
-        else:
-            expression = chain.weight
-            excluded = identity_element(chain.reduce.arg, expression.dtype).arg
-        bounds = key_bounds(expression, excluded, chain.key, chain.row, rows)
-        size = UOp.const(dtypes.index, self.keys)
-        first: UOp | None = None
-        for lower in bounds.lower:
-            block = lower.alu(Ops.IDIV, size).minimum(blocks - 1)
-            first = block if first is None else first.maximum(block)
-        end: UOp | int = blocks
-        for upper in bounds.upper:
-            end = (upper + (self.keys - 1)).alu(Ops.IDIV, size).minimum(end)
-        if first is not None:
-            end = end - first
-        return first, end.maximum(1).simplify() if isinstance(end, UOp) else end
 
     def rows_of_block(self, rows: int) -> int:
         """The rows of a block, fewer where there would be too few work items."""

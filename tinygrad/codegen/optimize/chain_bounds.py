@@ -12,7 +12,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tinygrad.codegen.analysis.identity import identity_element
+from tinygrad.codegen.analysis.ranges import extent
+from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.dtype import dtypes
+from tinygrad.helpers import ceildiv
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -23,6 +27,29 @@ class KeyBounds:
 
     lower: list[UOp] = field(default_factory=list)
     upper: list[UOp] = field(default_factory=list)
+
+
+def needed_blocks(chain: Chain, rows: tuple[UOp, UOp], size: int) -> tuple[UOp | None, UOp | int]:
+    """The first block of `size` keys that some rows, from the first to the last, need, None for
+    block 0, and the number of blocks: at least one of all.
+    """
+    blocks = ceildiv(extent(chain.key), size)
+    if chain.softmax is not None:
+        expression, excluded = chain.softmax.scores, -math.inf
+    else:
+        expression = chain.weight
+        excluded = identity_element(chain.reduce.arg, expression.dtype).arg
+    bounds = key_bounds(expression, excluded, chain.key, chain.row, rows)
+    first: UOp | None = None
+    for lower in bounds.lower:
+        block = lower.alu(Ops.IDIV, _number(size)).minimum(blocks - 1)
+        first = block if first is None else first.maximum(block)
+    end: UOp | int = blocks
+    for upper in bounds.upper:
+        end = (upper + (size - 1)).alu(Ops.IDIV, _number(size)).minimum(end)
+    if first is not None:
+        end = end - first
+    return first, end.maximum(1).simplify() if isinstance(end, UOp) else end
 
 
 def key_bounds(

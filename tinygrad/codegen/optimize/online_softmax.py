@@ -19,6 +19,7 @@ from __future__ import annotations
 from tinygrad.codegen.optimize.chain import find_chain, without_division
 from tinygrad.codegen.optimize.chain_blocks import Array, Blocks, blocked_reduction
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.threads.chain_product import tile_chain_product
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 from tinygrad.uop.reduction import lowest
@@ -29,6 +30,8 @@ def tile_chain(nest: Nest) -> bool:
     chain = find_chain(nest)
     if chain is None:
         return False
+    if tile_chain_product(nest, chain):
+        return True
     work = nest.work()
     target = nest.renderer.target
     # threads read the operands of the products from shared memory, if it has room for them

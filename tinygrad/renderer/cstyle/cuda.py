@@ -50,6 +50,7 @@ CUDA = GPUDialect(
     helper="__device__ inline",
     prelude="cuda.cu",
     kernel='extern "C" __global__ void __launch_bounds__({threads}) {name}({parameters})',
+    few_blocks=", 1",
     pointer="{type} *__restrict__ {name}",
     value="{type} {name}",
     struct=STRUCT,

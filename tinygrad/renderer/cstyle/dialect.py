@@ -87,6 +87,9 @@ class GPUDialect(Dialect):
     """The file of its prelude."""
     kernel: str
     """The head of a kernel: `threads` of a block, `name` and `parameters`."""
+    few_blocks: str = ""
+    """Follows `threads` where a thread needs many registers, so that the compiler does not spill
+    some of them to have more blocks resident."""
     pointer: str
     """A pointer parameter: `number`, `type` and `name`."""
     value: str

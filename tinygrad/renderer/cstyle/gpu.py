@@ -24,6 +24,8 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 SHARED_ALIGNMENT = 16
+LARGE_TILE_BYTES = 400
+"""Bytes of the arrays of a thread from which on they determine how many blocks are resident."""
 VALUE_DTYPE = dtypes.int64
 """The type of each integer parameter, so that a launch need not know those of the Variables."""
 
@@ -43,6 +45,7 @@ class GPUWriter(LaneWriter):
         # loops without a block: a thread runs them once
         self.unopened: set[UOp] = set()
         self.threads = _threads(linear)
+        self.is_large = _register_bytes(linear) >= LARGE_TILE_BYTES
         # bytes of shared memory that the launch gives, and of it those of declared arrays
         self.dynamic_bytes = dynamic_bytes
         self.shared_bytes = 0
@@ -142,13 +145,19 @@ class GPURenderer(CStyleRenderer):
             for number, (template, kind, x) in enumerate(takes)
         ]
         head = language.kernel.format(
-            threads=w.threads or PACKED_ITEMS,
+            threads=f"{w.threads or PACKED_ITEMS}{language.few_blocks if w.is_large else ''}",
             name=name,
             parameters=", ".join([*parameters, *language.own_parameters]),
         )
         kernel = f"{head} {{\n{w.body}}}\n"
         known = {**read_prelude(language.prelude), **w.library.definitions}
         return f"{language.header}{used_definitions(kernel, known)}{kernel}"
+
+
+def _register_bytes(linear: list[UOp]) -> int:
+    """The bytes of the arrays that a thread has in registers."""
+    arrays = {u for u in linear if u.op is Ops.DEFINE_REG}
+    return sum(u.dtype.nbytes() for u in arrays if isinstance(u.dtype, PtrDType))
 
 
 def _shared_bytes(array: UOp) -> int:

@@ -13,14 +13,14 @@ Before: a nest of plain loops that is one contraction. After:
                 for row in tile: for column in tile: sums[row, column] += a[row] @ b[column]
         for row in tile: for column in tile: store(f(sums[row, column]))
 
-With one stage, a barrier before and one after the fill separate it from the reads. The edges of a
+See `stages.py` for the stages. The edges of a
 tile past the end of an axis are masked: they are filled with zeros, and not stored.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, collect
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
@@ -35,8 +35,8 @@ from tinygrad.codegen.optimize.threads.block_tile import (
 )
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width, flatten
 from tinygrad.codegen.optimize.threads.fragments import (
+    FragmentSource,
     lane_position,
-    load_fragment,
     multiply,
 )
 from tinygrad.codegen.optimize.threads.shared_tile import (
@@ -44,6 +44,7 @@ from tinygrad.codegen.optimize.threads.shared_tile import (
     mask_loads,
     shared_tile,
 )
+from tinygrad.codegen.optimize.threads.stages import Stages
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
 from tinygrad.settings import ALLOW_TF32
@@ -54,8 +55,6 @@ from tinygrad.uop.ops import AxisType, UOp
 MIN_SIDE = 8
 MIN_DEPTH = 8
 MIN_LANES = 32
-# 16-bit registers of a lane that one load of matrices fills
-MAX_LOADED = 8
 # bytes of the widest store of neighbouring sums
 STORE_BYTES = 16
 
@@ -223,27 +222,8 @@ class _BlockProduct:
     def staged(self) -> tuple[UOp, ...]:
         """The shared memory of both operands, as one step of the reduction may read it."""
         memory = tuple(x.memory for x in self.shared)
-        if self.stages == 1:
-            before = barrier(self.step, self.thread)
-            filled = self.fill(tuple(x.after(before) for x in memory), self.step, None)
-            return tuple(x.after(barrier(*filled)) for x in memory)
-        ahead = self.stages - 1
-        begun: list[UOp] = []
-        for number in range(ahead):
-            step = UOp.const(dtypes.index, number)
-            stores = self.fill(tuple(x.after(*begun) for x in memory), step, self.exists(step))
-            begun = [UOp(Ops.COPY_COMMIT, dtypes.void, tuple(stores))]
-        waited = UOp(Ops.COPY_WAIT, dtypes.void, (*begun, self.step), ahead - 1)
-        ready = barrier(waited)
-        step = self.step + ahead
-        stores = self.fill(tuple(x.after(ready) for x in memory), step, self.exists(step))
-        committed = UOp(Ops.COPY_COMMIT, dtypes.void, tuple(stores))
-        return tuple(x.after(ready, committed) for x in memory)
-
-    def exists(self, step: UOp) -> UOp | None:
-        """The condition that a step of the reduction is not past its end."""
-        condition = step < self.step.src[0]
-        return None if condition.vmin else condition
+        stages = Stages(memory, self.stages, self.step, self.thread, self.fill)
+        return stages.read(stages.begin())
 
     # ---- sums in registers ----
 
@@ -269,24 +249,13 @@ class _BlockProduct:
 
     def load(self, side: int, memory: UOp, inner: UOp) -> UOp:
         """The registers of the fragments of one operand, loaded in each step of `inner`."""
-        x, shared = self.instruction, self.shared[side]
-        lane_map = x.b.transposed() if side else x.a
-        height = x.n if side else x.m
-        repeats = self.tile.repeats[side]
-        together = 1
-        while x.loads_matrices and lane_map.count < MAX_LOADED and repeats % (2 * together) == 0:
-            # fragments of neighbouring tiles by one load of more matrices
-            lane_map = replace(lane_map, registers=(*lane_map.registers, (together * height, 0)))
-            together *= 2
-        number = self.factory.new(repeats // together, AxisType.TILE)
-        outer = (self.warp[side] * repeats + number * together) * height
+        x, repeats = self.instruction, self.tile.repeats[side]
         stage = divided(self.step, self.stages)[1]
-        origin = outer, inner * x.k
-        value = load_fragment(shared, memory, stage, origin, self.lane, lane_map, x)
-        count = value.dtype.count
-        registers = self.registers(value.dtype.scalar(), repeats // together * count)
-        stored = registers.after(inner).index(number * count).store(value, number)
-        return registers.after(stored)
+        source = FragmentSource(self.shared[side], memory, stage, x, side, self.lane)
+        registers = self.registers(source.dtype.scalar(), repeats * source.dtype.count)
+        first = self.warp[side] * (repeats * source.height), inner * x.k
+        loaded = source.load(first, repeats, registers.after(inner), self.factory)
+        return registers.after(loaded)
 
     def registers(self, dtype: DType, size: int) -> UOp:
         """An array of registers."""
@@ -356,8 +325,3 @@ class _BlockProduct:
             if not axis.divides(length):
                 condition = and_conditions(condition, number < axis.size)
         return condition
-
-
-def barrier(*before: UOp) -> UOp:
-    """A barrier of the threads of the block, after some effects or inside of some loops."""
-    return UOp(Ops.BARRIER, dtypes.void, before)

@@ -7,14 +7,20 @@ registers are neighbours in memory, or by a load of whole matrices where the tar
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from tinygrad.codegen.analysis.affine_index import collect, index_const
+from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.optimize.threads.shared_tile import SharedTile, divided
+from tinygrad.dtype import DType
 from tinygrad.renderer.matrix_instruction import LaneMap, MatrixInstruction, Step
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import AxisType, UOp
 
 MATRIX_ROWS = 8
 """The rows of the matrices that a warp loads at once, each 8 elements of 16 bits."""
+MAX_LOADED = 8
+"""16-bit registers of a lane that one load of matrices fills."""
 
 
 def lane_position(steps: tuple[Step, ...], lane: UOp, axis: int) -> UOp:
@@ -33,55 +39,93 @@ def lane_position(steps: tuple[Step, ...], lane: UOp, axis: int) -> UOp:
     return collect(total)
 
 
-def load_fragment(
-    tile: SharedTile,
-    memory: UOp,
-    stage: UOp,
-    origin: tuple[UOp, UOp],
-    lane: UOp,
-    lane_map: LaneMap,
-    instruction: MatrixInstruction,
-) -> UOp:
-    """The fragment of the matrix at `origin`, an outer and a deep position in the tile.
+@dataclass(frozen=True)
+class FragmentSource:
+    """An operand of instructions, in a stage of shared memory, as a lane reads it.
 
-    The rows of the lane map are along the outer axis, its columns along the reduction.
+    Rows of the lane map are along the outer axis of the tile, its columns along the reduction.
     """
-    if instruction.loads_matrices:
-        return _load_matrices(tile, memory, stage, origin, lane, lane_map, instruction)
-    width = lane_map.contiguous(1 if tile.along_reduction else 0)
-    base = [x + lane_position(lane_map.lanes, lane, i) for i, x in enumerate(origin)]
-    lanes: list[UOp] = []
-    for register in range(0, lane_map.count, width):
-        outer, deep = (
-            x + step for x, step in zip(base, lane_map.position(0, register), strict=True)
+
+    tile: SharedTile
+    memory: UOp
+    stage: UOp
+    instruction: MatrixInstruction
+    side: int
+    """0 for the left operand, 1 for the right one."""
+    lane: UOp
+
+    @property
+    def lane_map(self) -> LaneMap:
+        """The lane map of a fragment."""
+        return self.instruction.b.transposed() if self.side else self.instruction.a
+
+    @property
+    def height(self) -> int:
+        """The size of a fragment along the outer axis."""
+        return self.instruction.n if self.side else self.instruction.m
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of a fragment."""
+        return self.instruction.fragment(self.lane_map)
+
+    def load(
+        self,
+        first: tuple[UOp, UOp],
+        repeats: int,
+        registers: UOp,
+        factory: RangeFactory,
+        place: UOp | int = 0,
+    ) -> UOp:
+        """The store to `registers`, from element `place` on, of neighbouring fragments along the
+        outer axis, of which the first is at an outer and a deep position in the tile.
+        """
+        lane_map = self.lane_map
+        together = 1
+        while (
+            self.instruction.loads_matrices
+            and lane_map.count < MAX_LOADED
+            and repeats % (2 * together) == 0
+        ):
+            # fragments of neighbouring tiles by one load of more matrices
+            far = (together * self.height, 0)
+            lane_map = replace(lane_map, registers=(*lane_map.registers, far))
+            together *= 2
+        number = factory.new(repeats // together, AxisType.TILE)
+        origin = first[0] + number * (together * self.height), first[1]
+        value = self._fragment(origin, lane_map)
+        return registers.index(place + number * value.dtype.count).store(value, number)
+
+    def _fragment(self, origin: tuple[UOp, UOp], lane_map: LaneMap) -> UOp:
+        """The fragment of the matrix at `origin`."""
+        if self.instruction.loads_matrices:
+            return self._matrices(origin, lane_map)
+        tile = self.tile
+        width = lane_map.contiguous(1 if tile.along_reduction else 0)
+        base = [x + lane_position(lane_map.lanes, self.lane, i) for i, x in enumerate(origin)]
+        lanes: list[UOp] = []
+        for register in range(0, lane_map.count, width):
+            outer, deep = (
+                x + step for x, step in zip(base, lane_map.position(0, register), strict=True)
+            )
+            address = tile.address(self.memory, self.stage, outer, deep)
+            loaded = address.load(dtype=tile.dtype.vec(width))
+            lanes += [loaded.gep(i) for i in range(width)] if width > 1 else [loaded]
+        if width == lane_map.count:
+            return loaded
+        return UOp(Ops.VECTORIZE, tile.dtype.vec(len(lanes)), tuple(lanes))
+
+    def _matrices(self, origin: tuple[UOp, UOp], lane_map: LaneMap) -> UOp:
+        """The fragment, loaded as 8x8 matrices: lane `8 * i + j` names row j of matrix i."""
+        rows: tuple[Step, ...] = tuple(
+            (1 << i, 0) if self.tile.along_reduction else (0, 1 << i)
+            for i in range(MATRIX_ROWS.bit_length() - 1)
         )
-        address = tile.address(memory, stage, outer, deep)
-        loaded = address.load(dtype=tile.dtype.vec(width))
-        lanes += [loaded.gep(i) for i in range(width)] if width > 1 else [loaded]
-    if width == lane_map.count:
-        return loaded
-    return UOp(Ops.VECTORIZE, tile.dtype.vec(len(lanes)), tuple(lanes))
-
-
-def _load_matrices(
-    tile: SharedTile,
-    memory: UOp,
-    stage: UOp,
-    origin: tuple[UOp, UOp],
-    lane: UOp,
-    lane_map: LaneMap,
-    instruction: MatrixInstruction,
-) -> UOp:
-    """The fragment, loaded as 8x8 matrices: lane `8 * i + j` names row j of matrix i."""
-    rows: tuple[Step, ...] = tuple(
-        (1 << i, 0) if tile.along_reduction else (0, 1 << i)
-        for i in range(MATRIX_ROWS.bit_length() - 1)
-    )
-    steps = (*rows, *lane_map.registers[1:])
-    outer, deep = (x + lane_position(steps, lane, i) for i, x in enumerate(origin))
-    address = tile.address(memory, stage, outer, deep)
-    dtype = instruction.fragment(lane_map)
-    return UOp(Ops.LOAD_MATRIX, dtype, (address,), not tile.along_reduction)
+        steps = (*rows, *lane_map.registers[1:])
+        outer, deep = (x + lane_position(steps, self.lane, i) for i, x in enumerate(origin))
+        address = self.tile.address(self.memory, self.stage, outer, deep)
+        dtype = self.instruction.fragment(lane_map)
+        return UOp(Ops.LOAD_MATRIX, dtype, (address,), not self.tile.along_reduction)
 
 
 def multiply(instruction: MatrixInstruction, a: UOp, b: UOp, c: UOp) -> UOp:

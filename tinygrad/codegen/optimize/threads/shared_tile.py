@@ -18,6 +18,7 @@ from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, substitut
 from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
 from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -95,18 +96,26 @@ class SharedTile:
         """
         threads = int(thread.src[0].arg)
         per_row = self.row_length // self.width
-        copies = self.row_count * per_row // threads
+        total = self.row_count * per_row
+        copies = ceildiv(total, threads)
         kind = AxisType.TILE if copies <= MAX_UNROLLED_COPIES else AxisType.LOOP
         loop = factory.new(copies, kind)
-        row, group = divided(loop * threads + thread, per_row)
+        number = loop * threads + thread
+        exists = None if total % threads == 0 else number < total
+        row, group = divided(number, per_row)
         first = group * self.width
         column, own = first, [loop]
         if self.width > 1:
             lane = factory.new(self.width, AxisType.VECTOR)
             column, own = first + lane, [loop, lane]
+        if exists is not None:
+            condition = and_conditions(exists, condition)
         value = self.element(block, step, row, column, first, condition)
         outer, deep = (row, column) if self.along_reduction else (column, row)
-        return self.address(memory, stage, outer, deep).store(value, *own)
+        address = self.address(memory, stage, outer, deep)
+        if exists is not None:
+            address = address.src[0].index(address.src[1], exists)
+        return address.store(value, *own)
 
     def element(
         self, block: UOp, step: UOp, row: UOp, column: UOp, first: UOp, condition: UOp | None

@@ -1,0 +1,95 @@
+"""Attention with matrix instructions, emulated: values of float64 in both orders of execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tinygrad import Device, Tensor, dtypes
+from tinygrad.codegen import get_program
+from tinygrad.dtype import DType
+from tinygrad.renderer import find_renderer
+from tinygrad.schedule.pipeline import lower_kernel
+
+GPU = "CUDA:5"
+BITS = {dtypes.bfloat16: 8, dtypes.float16: 11}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes of an attention: queries, keys, and the depths of scores and values."""
+
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    dtype: DType = dtypes.bfloat16
+    heads: int = 2
+    key_heads: int = 2
+    is_causal: bool = False
+    has_mask: bool = False
+
+
+CASES = {
+    "causal": Case(272, 272, 16, 16, is_causal=True),
+    "odd grouped heads": Case(301, 333, 40, 24, heads=4),
+    "added mask f16": Case(290, 347, 80, 120, dtypes.float16, has_mask=True),
+}
+
+
+def inputs(case: Case) -> list[Tensor]:
+    shapes = (case.heads, case.queries, case.depth), (case.key_heads, case.keys, case.depth)
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.standard_normal((1, *shape), dtype=np.float32)
+        for shape in (*shapes, (case.key_heads, case.keys, case.width))
+    ]
+    return [Tensor(x, device=GPU).cast(case.dtype).realize() for x in arrays]
+
+
+def expected(
+    case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None
+) -> np.ndarray:
+    groups = case.heads // case.key_heads
+    q, k, v = (x.astype(np.float64) for x in (q, k.repeat(groups, 1), v.repeat(groups, 1)))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(case.depth)
+    if case.is_causal:
+        scores = np.where(np.tri(case.queries, case.keys, dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = scores + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True) @ v)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] if x != "causal" else []) for x in CASES]
+)
+def test_attention_with_matrix_instructions_has_the_values_of_float64(
+    name: str, both_orders: None
+) -> None:
+    case = CASES[name]
+    q, k, v = inputs(case)
+    mask = None
+    if case.has_mask:
+        rng = np.random.default_rng(1)
+        mask = rng.standard_normal((case.queries, case.keys), dtype=np.float32)
+
+    def attention() -> Tensor:
+        return q.scaled_dot_product_attention(
+            k,
+            v,
+            attn_mask=None if mask is None else Tensor(mask, device=GPU).realize(),
+            is_causal=case.is_causal,
+            enable_gqa=case.heads != case.key_heads,
+        )
+
+    (item,) = attention().schedule()
+    text = get_program(lower_kernel(item.ast), find_renderer(Device[GPU].target)).source
+    # of the scores and of the result, each in loops
+    assert text.count("= mma_m16n8k16_") == 2
+    found = attention().float().numpy()
+    wanted = expected(case, *(x.float().numpy() for x in (q, k, v)), mask)
+    # weights, which are at most 1, and the result are rounded
+    np.testing.assert_allclose(found, wanted, atol=4 * 2.0 ** -BITS[case.dtype], rtol=0.01)

@@ -1,0 +1,160 @@
+"""Choose the tile of a chain of products on a GPU: the options of a kernel, and their cost.
+
+In: the sizes of a chain and the target. Out: a `ChainTile`, a frozen list of decisions. A block of
+threads computes some rows, each warp rows of its own. The products of these rows and a block of
+keys, and the sums over keys, are in registers; blocks of keys pass through shared memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinygrad.codegen.analysis.resources import Resources, resident_blocks
+from tinygrad.codegen.optimize.threads.block_tile import (
+    ACCESS_BYTES,
+    CACHE_BYTES_PER_CYCLE,
+    MATRIX_MULTIPLY_ADDS_PER_CYCLE,
+    OTHER_REGISTERS,
+    SCHEDULERS,
+    SHARED_BYTES_PER_CYCLE,
+)
+from tinygrad.helpers import ceildiv
+from tinygrad.renderer import Target
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
+
+WARPS = (8, 4, 2, 1)
+REPEATS = (2, 1)
+KEYS = (128, 64, 32)
+STAGES = (3, 2)
+# what a multiprocessor computes in a cycle, and operations of an element of the weights
+OPERATIONS_PER_CYCLE = 128.0
+WEIGHT_OPERATIONS = 24.0
+ROW_OPERATIONS = 64.0
+# cycles of one step, of which other warps hide a part, and of the first loads of a block
+STEP_CYCLES = 600.0
+BLOCK_CYCLES = 3000.0
+# fragments of keys and addresses that are live at a time
+LIVE_FRAGMENTS = 16
+
+
+@dataclass(frozen=True)
+class ChainSize:
+    """The size of a chain: a sum over `keys` of weights times `columns`, for each of `rows`."""
+
+    rows: int
+    keys: int
+    columns: int
+    depths: tuple[int, ...]
+    """The reductions of the products in the weights."""
+    batch: int
+
+    def padded(self, instruction: MatrixInstruction) -> ChainSize:
+        """The size with depths and columns that are multiples of the instruction's."""
+        depths = tuple([_multiple(x, instruction.k) for x in self.depths])
+        columns = _multiple(self.columns, 2 * instruction.n)
+        return ChainSize(self.rows, self.keys, columns, depths, self.batch)
+
+
+@dataclass(frozen=True)
+class ChainTile:
+    """The decisions about a chain of products."""
+
+    instruction: MatrixInstruction
+    warps: int
+    """Warps of a block, which are along the rows."""
+    repeats: int
+    """Instructions of a warp along the rows."""
+    keys: int
+    """Keys of a step."""
+    stages: int
+    """Stages of shared memory: all but one are being filled."""
+    holds_rows: bool
+    """Whether the operands of the rows stay in registers, or are read in every step."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of a block."""
+        return self.warps * self.repeats * self.instruction.m
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.warps * self.instruction.lanes
+
+    def resources(self, size: ChainSize) -> Resources:
+        """What a block needs, for a padded size; registers are an estimate."""
+        x = self.instruction
+        itemsize = x.operand.itemsize
+        lines = [(self.rows, depth) for depth in size.depths]
+        lines += [(self.keys, n) for n in (*size.depths, size.columns)] * self.stages
+        shared = sum(a * b * itemsize + ACCESS_BYTES * max(a, b) for a, b in lines)
+        area = self.repeats * x.m * (self.keys * len(size.depths) + size.columns)
+        weights = self.repeats * x.m * self.keys // 2
+        sums = ceildiv(area + weights, x.lanes)
+        held = self.repeats * sum(size.depths) // x.k * x.a.count * itemsize // 4
+        registers = sums + LIVE_FRAGMENTS + OTHER_REGISTERS + (held if self.holds_rows else 0)
+        return Resources(self.threads, registers, shared)
+
+    def describe(self) -> str:
+        """The decisions as text for DEBUG=3."""
+        rows = "held" if self.holds_rows else "reread"
+        return (
+            f"blocks of {self.rows} rows by {self.keys} keys of {self.threads} threads, "
+            f"{self.instruction.name}, {self.stages} stages, rows {rows}"
+        )
+
+
+def candidates(
+    instruction: MatrixInstruction, size: ChainSize, target: Target
+) -> Iterator[ChainTile]:
+    """The tiles that fit the target, for a padded size."""
+    for options in itertools.product(WARPS, REPEATS, KEYS, STAGES, (True, False)):
+        tile = ChainTile(instruction, *options)
+        if resident_blocks(tile.resources(size), target):
+            yield tile
+
+
+def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
+    """An estimate of the cycles of the whole chain."""
+    x = tile.instruction
+    blocks = size.batch * ceildiv(size.rows, tile.rows)
+    resident = min(resident_blocks(tile.resources(size), target), ceildiv(blocks, target.units))
+    width = sum(size.depths) + size.columns
+    rate = MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] / 2
+    busy = min(1.0, resident * tile.warps / SCHEDULERS)
+    products = tile.rows * tile.keys * width / (rate * busy)
+    read = tile.warps * tile.keys * width
+    if not tile.holds_rows:
+        read += tile.rows * sum(size.depths)
+    shared = read * x.operand.itemsize / SHARED_BYTES_PER_CYCLE
+    filled = tile.keys * width * x.operand.itemsize / CACHE_BYTES_PER_CYCLE
+    # the weights, and the sums, which are scaled in every step
+    operations = tile.rows * (tile.keys * WEIGHT_OPERATIONS + size.columns + ROW_OPERATIONS)
+    weights = operations / (OPERATIONS_PER_CYCLE * busy)
+    hidden = resident * tile.warps / SCHEDULERS
+    # one block multiplies while another one computes weights
+    computed = max(products, weights) + min(products, weights) / resident
+    step = max(computed, shared, filled) + STEP_CYCLES / max(hidden, 1.0)
+    steps = ceildiv(size.keys, tile.keys)
+    return ceildiv(blocks, target.units) * (steps * step + BLOCK_CYCLES / resident)
+
+
+@functools.lru_cache(maxsize=4096)
+def choose_chain_tile(
+    instruction: MatrixInstruction, size: ChainSize, target: Target, threads: int | None
+) -> ChainTile | None:
+    """The tile of least cost, with blocks of so many threads if given, or None if none fits."""
+    padded = size.padded(instruction)
+    found = [
+        tile
+        for tile in candidates(instruction, padded, target)
+        if threads is None or tile.threads == threads
+    ]
+    return min(found, key=lambda tile: cost(tile, padded, target), default=None)
+
+
+def _multiple(number: int, of: int) -> int:
+    return ceildiv(number, of) * of

@@ -1,0 +1,102 @@
+"""Chains whose products a matrix instruction computes.
+
+In: a `Chain`. Out: a `MatrixChain`, or None if the operands have other dtypes or depend on other
+loops. The weights are the left operand of the outer product, which lanes read from where the
+products in the weights were summed, so the lane maps of both have to agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent
+from tinygrad.codegen.optimize.chain import Chain
+from tinygrad.codegen.optimize.nest import points
+from tinygrad.codegen.optimize.threads.chain_tile import ChainSize
+from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, flatten
+from tinygrad.dtype import dtypes
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A product in the weights: `sum over depth of rows[row, depth] * keys[key, depth]`."""
+
+    reduce: UOp
+    rows: UOp
+    keys: UOp
+    depth: FlatAxis
+
+
+@dataclass(frozen=True)
+class MatrixChain:
+    """A chain, its products and its values, in the dtype of the operands of the instruction."""
+
+    chain: Chain
+    products: tuple[MatrixProduct, ...]
+    value: UOp
+    columns: FlatAxis
+
+    @property
+    def size(self) -> ChainSize:
+        """The size of the chain."""
+        chain = self.chain
+        batch = frozenset(chain.store.src[2:]).difference({chain.row, *chain.columns})
+        return ChainSize(
+            extent(chain.row),
+            extent(chain.key),
+            self.columns.max_size,
+            tuple([x.depth.max_size for x in self.products]),
+            points(batch),
+        )
+
+
+def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
+    """The chain, if an instruction can compute it."""
+    if chain.value is None or not reads_sums(x) or chain.reduce.dtype is not x.accumulator:
+        return None
+    outside = chain.reduce.src[1:-1]
+    if chain.softmax is not None and (outside or chain.softmax.scores.dtype is not x.accumulator):
+        return None
+    free = FreeRanges()
+    products = [_find_product(u, chain, x, free) for u in chain.products]
+    found = tuple([p for p in products if p is not None])
+    columns = flatten(chain.columns, chain.value, free)
+    is_sum = chain.reduce.arg is Ops.ADD and chain.reduce.src[0].op is Ops.MUL
+    operands = {narrow_operand(u).dtype for u in (chain.weight, chain.value)}
+    if len(found) < len(products) or columns is None or not is_sum or operands != {x.operand}:
+        return None
+    if chain.row in free[chain.value]:
+        return None
+    return MatrixChain(chain, found, narrow_operand(chain.value), columns)
+
+
+def reads_sums(x: MatrixInstruction) -> bool:
+    """Whether the sums of two instructions, side by side, are the left operand of another one."""
+    if not x.name or x.operand.itemsize != 2 or x.c.contiguous(1) != 2:
+        return False
+    return x.k == 2 * x.n and x.a.lanes == x.c.lanes and x.a.registers == (*x.c.registers, (0, x.n))
+
+
+def narrow_operand(operand: UOp) -> UOp:
+    """The operand before a conversion from a narrow float, which matrix instructions do."""
+    is_wide = operand.op is Ops.CAST and operand.dtype is dtypes.float32
+    return operand.src[0] if is_wide and operand.src[0].dtype.itemsize == 2 else operand
+
+
+def _find_product(
+    reduce: UOp, chain: Chain, x: MatrixInstruction, free: FreeRanges
+) -> MatrixProduct | None:
+    term = reduce.src[0]
+    if term.op is not Ops.MUL or reduce.dtype is not x.accumulator:
+        return None
+    operands = [narrow_operand(u) for u in term.src]
+    keys, rows = sorted(operands, key=lambda u: chain.key not in free[u])
+    if {u.dtype for u in operands} != {x.operand} or chain.row in free[keys]:
+        return None
+    if chain.row not in free[rows] or not free[rows].isdisjoint(chain.reduce.src[1:]):
+        return None
+    depth = flatten(reduce.src[1:], rows, free)
+    return None if depth is None else MatrixProduct(reduce, rows, keys, depth)

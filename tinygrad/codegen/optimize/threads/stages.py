@@ -1,0 +1,80 @@
+"""Stages of shared memory that a loop reads while later ones are being filled.
+
+    fill the first stages
+    for step of the loop:
+        wait until the oldest stage is filled, by all threads
+        begin to fill the stage that the step before read
+        ... read the stage ...
+
+With one stage, a barrier before and one after the fill separate it from the reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tinygrad.dtype import dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+Memory = tuple[UOp, ...]
+Fill = Callable[[Memory, UOp, UOp | None], list[UOp]]
+"""The stores of one stage: of a step of the loop, if a condition holds, else of zeros."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Arrays in shared memory, of `count` stages each, and the loop `step` that reads them."""
+
+    memory: Memory
+    count: int
+    step: UOp
+    thread: UOp
+    fill: Fill
+
+    def begin(self, *before: UOp) -> list[UOp]:
+        """Fill the first stages after some effects; returns the effects that were begun."""
+        begun = list(before)
+        for number in range(self.count - 1):
+            step = UOp.const(dtypes.index, number)
+            stores = self.fill(after(self.memory, begun), step, self._exists(step))
+            begun = [commit(stores)]
+        return begun
+
+    def read(self, begun: Sequence[UOp]) -> Memory:
+        """The arrays as one step of the loop may read them, after the first stages were begun."""
+        if self.count == 1:
+            before = barrier(*begun, self.step, self.thread)
+            filled = self.fill(after(self.memory, [before]), self.step, None)
+            return after(self.memory, [barrier(*filled)])
+        ahead = self.count - 1
+        ready = barrier(wait([*begun, self.step], ahead - 1))
+        step = self.step + ahead
+        stores = self.fill(after(self.memory, [ready]), step, self._exists(step))
+        return after(self.memory, [ready, commit(stores)])
+
+    def _exists(self, step: UOp) -> UOp | None:
+        """The condition that a step of the loop is not past its end."""
+        condition = step < self.step.src[0]
+        return None if condition.vmin else condition
+
+
+def after(memory: Memory, before: Sequence[UOp]) -> Memory:
+    """Arrays after some effects."""
+    return tuple([x.after(*before) for x in memory])
+
+
+def commit(stores: Sequence[UOp]) -> UOp:
+    """The end of a group of copies."""
+    return UOp(Ops.COPY_COMMIT, dtypes.void, tuple(stores))
+
+
+def wait(before: Sequence[UOp], groups: int) -> UOp:
+    """A wait until at most some groups of copies are in flight."""
+    return UOp(Ops.COPY_WAIT, dtypes.void, tuple(before), groups)
+
+
+def barrier(*before: UOp) -> UOp:
+    """A barrier of the threads of the block, after some effects or inside of some loops."""
+    return UOp(Ops.BARRIER, dtypes.void, before)
