@@ -70,6 +70,9 @@ def test_every_rank_has_the_values_of_one_process(
     assert wanted.count("\n") == 19
     for rank in range(processes):
         assert (tmp_path / "several" / str(rank)).read_text() == wanted
+    # ranks write the file of one process, so any number of them can go on from it
+    saved = [tmp_path / f"{name}-saved" / "values.safetensors" for name in ("one", "several")]
+    assert saved[0].read_bytes() == saved[1].read_bytes()
     # one rank shows the progress bar of the example
     assert several.stderr.count("\n  0%|") == 1
 
