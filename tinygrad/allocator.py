@@ -161,13 +161,13 @@ class FreeLists:
                 stack = self.lists[key] = []
             stack.append((allocation.handle, allocation.owner))
             self.lists.move_to_end(key)
-            self.nbytes += capacity
+            kept = self.nbytes = self.nbytes + capacity
             GlobalCounters.mem_kept += capacity
             self.in_use -= capacity
             self._releases += 1
             if self._releases == PEAK_PERIOD:
                 self._releases, self._earlier_peak, self._peak = 0, self._peak, self.in_use
-        if (self.nbytes > SLACK_BYTES or self.nbytes > self.limit) and self.nbytes > self.bound():
+        if (kept > SLACK_BYTES or kept > self.limit) and kept > self.bound():
             self.drain(free, self.bound() * 3 // 4)
 
     def bound(self) -> int:

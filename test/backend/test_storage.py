@@ -7,6 +7,7 @@ import gc
 import pickle
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,44 @@ def test_deleted_tensors_are_forgotten() -> None:
         (Tensor([1.0]) + 1).realize()
     gc.collect()
     assert len(live_tensors) <= before
+
+
+def operations_of(run: Callable[[], object]) -> int:
+    """The number of bytecode instructions that a call takes."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_realizing_and_writing_do_not_search_stored_tensors() -> None:
+    x, history = stored([1.0, 2.0]), (stored([1.0]) + 1).realize()
+
+    def step() -> None:
+        (x + 1).realize()
+        x.assign(x * 2).realize()
+        x[1] = 3
+
+    for _ in range(3):
+        step()
+    gc.collect()
+    alone = operations_of(step)
+    many = [stored([float(i)]) for i in range(200)]
+    step()
+    # each of them would take several instructions; a table that is cleared now and then, some
+    assert operations_of(step) <= alone + len(many)
+    assert history.tolist() == [2]
 
 
 # ---- assignment ----

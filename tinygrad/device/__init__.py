@@ -390,7 +390,9 @@ class Buffer:
     @property
     def address(self) -> int:
         """The address in this process. Raises DeviceError if the device's memory has none."""
-        handle = self.handle
+        handle = (self._allocation or self.allocation).handle
+        if self.offset:
+            handle = self._allocator.offset(handle, self.offset)
         if not isinstance(handle, int):
             raise DeviceError(f"buffers on {self.device} have no address")
         return handle

@@ -145,12 +145,12 @@ class ExecItem:
         """Run the kernel; with `wait`, return the seconds it took."""
         runner = self.lower()
         elapsed = runner(self.device, self.bufs, self.values, wait or DEBUG >= 2)
-        self.count(elapsed)
+        self.count(elapsed, runner)
         return elapsed
 
-    def count(self, elapsed: float | None) -> None:
+    def count(self, elapsed: float | None, runner: CompiledRunner | None = None) -> None:
         """Add this run to the counters, and print a line at DEBUG=2."""
-        spec = self.lower().spec
+        spec = (runner or self.lower()).spec
         ops = sym_infer(spec.estimates.flops, self.values)
         nbytes = sym_infer(spec.estimates.memory_bytes, self.values)
         GlobalCounters.kernel_count += 1

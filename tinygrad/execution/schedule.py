@@ -116,8 +116,13 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
     if not wanted:
         return Schedule([], {}, {})
     with no_garbage():
-        canonical = canonicalize(UOp.sink(*wanted))
-        plan = get_plan(canonical.sink, len(canonical.buffers))
+        if len(wanted) == 1:
+            canonical = canonicalize(wanted[0])
+            sink = UOp.sink(canonical.sink)
+        else:
+            canonical = canonicalize(UOp.sink(*wanted))
+            sink = canonical.sink
+        plan = get_plan(sink, len(canonical.buffers))
     storage = _storage(plan, canonical)
     if not plan.local.is_all:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
@@ -125,8 +130,8 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
             note_host_array(node)
     collectives: dict[CommInfo, Collective] = {}
     items: list[ScheduleItem] = []
-    for item in plan.items:
-        items += _bind(item, plan, storage, canonical, collectives)
+    for item, is_whole in zip(plan.items, plan.reads_whole_entries, strict=True):
+        items += _bind(item, is_whole, plan, storage, canonical, collectives)
     # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     results: dict[tuple[Any, ...], UOp] = {}
@@ -178,6 +183,8 @@ def _storage(plan: ExecutionPlan, canonical: Canonical) -> Storage:
 def _output(node: UOp, slices: Slices, plan: ExecutionPlan, storage: Storage) -> UOp:
     device = Device.DEFAULT if node.device is None else node.device
     new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
+    if isinstance(device, str) and plan.local.is_all:
+        return bind_buffers(new, (_buffer(slices[0], storage),))
     numbers = plan.local.numbers(device_names(device))
     return bind_buffers(new, [_buffer(slice_on(slices, n), storage) for n in numbers])
 
@@ -192,6 +199,7 @@ def _buffer(part: StorageSlice, storage: Storage) -> Buffer:
 
 def _bind(
     item: Item,
+    is_whole: bool,
     plan: ExecutionPlan,
     storage: Storage,
     canonical: Canonical,
@@ -202,7 +210,9 @@ def _bind(
         return [
             ExecItem(
                 item.ast,
-                tuple([_buffer(p, storage) for p in parts]),
+                tuple([storage[p[0]][p[1]] for p in parts])
+                if is_whole
+                else tuple([_buffer(p, storage) for p in parts]),
                 item.devices[number],
                 values if len(item.devices) == 1 else values | {DEVICE_NUMBER: number},
             )

@@ -32,7 +32,7 @@ class LastingResult:
             view = apply_steps(self._group.uop, tensor._steps)
             if is_in_memory(view):
                 # it needs no memory of its own
-                tensor.uop = view
+                tensor._set_node(view)
         self.tensor = tensor
         self._node = tensor.uop
         self._steps = tensor._steps
@@ -58,7 +58,7 @@ class LastingResult:
         if self._owns_value and group.uop is not self._whole:
             set_whole(x, self._whole)
         is_same = group.uop is self._whole
-        x.uop = self._node if is_same else apply_steps(group.uop, self._steps)
+        x._set_node(self._node if is_same else apply_steps(group.uop, self._steps))
         for memory in self.memory:
             mark_shared(memory)
         note_stored(x)

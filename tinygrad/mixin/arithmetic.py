@@ -31,6 +31,7 @@ from tinygrad.uop.reshard import off_files, reshard_for_product
 MAX_EXPANDED_EXPONENT = 4
 # numbers that change nothing, on either side
 NEUTRAL = {Ops.ADD: 0, Ops.MUL: 1}
+_NUMBERS = frozenset({int, float})
 
 
 class ArithmeticMixin(TensorCore):
@@ -54,22 +55,24 @@ class ArithmeticMixin(TensorCore):
         return (b, a) if reverse else (a, b)
 
     def _result(self, node: UOp, x: Any) -> Self:
-        return self._derive(node, x) if isinstance(x, TensorCore) else self._derive(node)
+        """The result of an elementwise operation on this tensor and `x`, which is no view."""
+        wanted = self._requires_grad
+        if not wanted and isinstance(x, TensorCore) and x._requires_grad is not False:
+            wanted = x._requires_grad
+        return self._with_state(node, wanted)
 
     def _is_unchanged_by(self, x: Any, neutral: int) -> bool:
-        """Whether `x` is the number that is `neutral` to an operation, which keeps this dtype.
+        """Whether the number `x` is the `neutral` one of an operation, which keeps this dtype.
 
         The result is this value then, in the same memory. A negative zero stays one: `-0.0 + 0`.
         """
-        if x.__class__ is not int and x.__class__ is not float:
-            return False
         dtype = self.uop.dtype
-        keeps = dtypes.is_float(dtype) or (x.__class__ is int and dtype is not dtypes.bool)
-        return bool(x == neutral and keeps and not is_file(self.uop.device))
+        if x != neutral or is_file(self.uop.device):
+            return False
+        return dtypes.is_float(dtype) or (x.__class__ is int and dtype is not dtypes.bool)
 
     def _binary(self, op: Ops, x: Any, reverse: bool = False) -> Self:
-        neutral = NEUTRAL.get(op)
-        if neutral is not None and self._is_unchanged_by(x, neutral):
+        if x.__class__ in _NUMBERS and op in NEUTRAL and self._is_unchanged_by(x, NEUTRAL[op]):
             return self._derive(self.uop)
         a, b = self._operands(x, reverse, op.name)
         return self._result(a.alu(op, b), x)
@@ -125,7 +128,7 @@ class ArithmeticMixin(TensorCore):
         >>> Tensor([1, 2]).sub(3).tolist()
         [-2, -1]
         """
-        if not reverse and self._is_unchanged_by(x, 0):
+        if not reverse and x.__class__ in _NUMBERS and self._is_unchanged_by(x, 0):
             return self._derive(self.uop)
         a, b = self._operands(x, reverse, "SUB")
         if b.op is Ops.CONST and b.dtype is not dtypes.bool:
@@ -154,7 +157,7 @@ class ArithmeticMixin(TensorCore):
         if rounding_mode not in (None, "trunc", "floor"):
             raise ArgumentError(f'rounding_mode={rounding_mode!r} is not None, "trunc" or "floor"')
         is_float = rounding_mode is None and dtypes.is_float(self.uop.dtype)
-        if is_float and not reverse and self._is_unchanged_by(x, 1):
+        if is_float and not reverse and x.__class__ in _NUMBERS and self._is_unchanged_by(x, 1):
             return self._derive(self.uop)
         if rounding_mode is None and isinstance(x, int):
             x = float(x)
@@ -216,10 +219,11 @@ class ArithmeticMixin(TensorCore):
             # the exponent is no operand: it may be out of range of the dtype
             return self._derive(_integer_power(self.uop, const_node(x, dtypes.int64)))
         a, b = self._operands(x, reverse, "POW")
-        if not dtypes.is_float(a.dtype):
-            return self._result(_integer_power(a, b), x)
-        if b.op is Ops.CONST:
-            return self._result(_constant_power(a, float(b.arg)), x)
+        if not dtypes.is_float(a.dtype) or b.op is Ops.CONST:
+            is_float = dtypes.is_float(a.dtype)
+            power = _constant_power(a, float(b.arg)) if is_float else _integer_power(a, b)
+            # the first power is the tensor itself
+            return self._derive(power, *(x,) if isinstance(x, TensorCore) else ())
         if a.op is Ops.CONST and a.arg == 2:
             return self._result(b.alu(Ops.EXP2), x)
         return self._result(a.alu(Ops.POW, b), x)

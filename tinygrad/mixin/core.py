@@ -13,7 +13,7 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError, ArgumentIndexError
 from tinygrad.helpers import prod
 from tinygrad.storage.copy_on_write import mark_shared
-from tinygrad.storage.grad_mode import gradients_disabled, open_blocks
+from tinygrad.storage.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
@@ -43,6 +43,10 @@ class TensorCore(TensorBase):
         if uop is self.uop or uop.op in VIEW_OPS:
             # the same memory in another tensor that is no view of this one
             mark_shared(uop)
+        return self._with_state(uop, wanted)
+
+    def _with_state(self, uop: UOp, wanted: GradState) -> Self:
+        """A result in memory of its own, of operands whose state is `wanted`."""
         if open_blocks.count and gradients_disabled():
             return self._new(uop if wanted is False else uop.detach(), False)
         return self._new(uop, wanted and True)

@@ -121,7 +121,7 @@ class CustomKernelMixin(TensorCore):
                 set_whole(tensors[i], updated_whole(tensors[i], value))
                 results[i]._alias(tensors[i])
             else:
-                results[i].uop = value
+                results[i]._set_node(value)
         return results
 
 

@@ -61,7 +61,7 @@ class PlacementMixin(CreationMixin):
 
     def _become(self, moved: Self) -> Self:
         if self.grad is not None and moved.grad is not None:
-            self.grad.uop = moved.grad.uop
+            self.grad._set_node(moved.grad.uop)
         moves = moved.device != self.device and not is_file(moved.device)
         created = recreated_on(self.uop, moved.device) if moves else None
         self._refer_to(moved.uop if created is None else created)

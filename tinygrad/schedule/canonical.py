@@ -37,7 +37,7 @@ class BindingConflict(ArgumentError):
 
 
 def canonicalize(sink: UOp) -> Canonical:
-    """Number the buffers of a graph and remove its bindings.
+    """Number the buffers of a graph, of a SINK or any other node, and remove its bindings.
 
     Raises:
         BindingConflict: one Variable is bound to two values.

@@ -181,6 +181,20 @@ class ExecutionPlan:
         """The tensor forms of its kernels, each once."""
         return dedup(item.ast for item in self.items if isinstance(item, KernelItem))
 
+    @cached_property
+    def reads_whole_entries(self) -> tuple[bool, ...]:
+        """For each item, whether it is a kernel whose arguments are whole entries."""
+        return tuple(
+            isinstance(item, KernelItem)
+            and all(
+                (x.offset, x.size, x.dtype)
+                == (0, self.entries[x.entry].size, self.entries[x.entry].dtype)
+                for slices in item.params
+                for x in slices
+            )
+            for item in self.items
+        )
+
     def local_numbers(self, entry: int) -> Sequence[int]:
         """The numbers of the local devices of an entry."""
         return self.local.numbers(self.entries[entry].devices)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 # the memory and the files of the host: every process copies from its own
@@ -53,7 +53,7 @@ class LocalDevices:
         """The local devices with these names."""
         return cls(frozenset(map(_plain, names)))
 
-    @property
+    @cached_property
     def is_all(self) -> bool:
         """Whether every device is local."""
         return self.names is None and self.rank is None

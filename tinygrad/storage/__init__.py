@@ -41,7 +41,8 @@ overwritten, reads a copy from then on; if the content was overwritten already, 
 and its use is an error. No other tensor fails.
 
 **Live tensors** (`live_tensors`). A tensor is live as long as Python refers to it. The registry
-holds weak references in the order of creation.
+holds weak references in the order of creation. Those that are a BUFFER are found by it, so that
+realizing and writing search the lazy ones alone.
 
 **Placement** (`placement`). A device is a name or a `Sharding`; names have one canonical spelling.
 A layout that shards an axis that the shape lacks, or has with size 1, is replaced by the
@@ -55,12 +56,12 @@ values are read back as numpy arrays. An array that goes to several devices is s
 it are carried out at once, after the lazy values that read the older content are computed. What is
 computed from it is on another device.
 
-**Histories** (`history`, `stored_values`, `backward`, `grad_mode`). A BUFFER with a value that
-requires a gradient has a definition beside the graph, the node that was stored there. Gradients go
-through it, so that storing a value changes none. A definition reads the content that its value was
-computed from: BUFFERs that are overwritten are replaced in it by placeholders without memory.
-Leaves, and values that require no gradient, keep no history; `backward()` ends those that it goes
-through.
+**Histories** (`history`, `stored_values`, `wanted_nodes`, `leaves`, `backward`, `grad_mode`). A
+BUFFER with a value that requires a gradient has a definition beside the graph, the node that was
+stored there. Gradients go through it, so that storing a value changes none. A definition reads the
+content that its value was computed from: BUFFERs that are overwritten are replaced in it by
+placeholders without memory. Leaves, and values that require no gradient, keep no history;
+`backward()` ends those that it goes through.
 
 **Partial gradients** (`partial_gradients`). In `Tensor.accumulate_gradients()`, a gradient that is
 an all-reduce is stored as its partial sums; the all-reduce runs where the gradient is read.

@@ -94,7 +94,7 @@ def derive_again(memory: Collection[UOp]) -> None:
     """Let the views of these BUFFERs read them, since their content changes."""
     for view in views_apart(memory):
         assert view._aliases is not None
-        view.uop = apply_steps(view._aliases.uop, view._steps)
+        view._set_node(apply_steps(view._aliases.uop, view._steps))
         _apart.discard(view._number)
 
 
@@ -102,11 +102,11 @@ def set_whole(tensor: TensorBase, whole: UOp) -> None:
     """Give the value that a tensor is a view of, and so all aliases, a new node."""
     group = tensor._aliases
     if group is None:
-        tensor.uop = whole
+        tensor._set_node(whole)
         return
     group.uop = whole
     for member in group.live():
-        member.uop = apply_steps(whole, member._steps)
+        member._set_node(apply_steps(whole, member._steps))
 
 
 def count_references(tensors: Collection[TensorBase]) -> Counter[UOp]:

@@ -85,7 +85,7 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
             set_whole(tensor, written)
             if view_base(tensor.uop) is not written and value.device is not None:
                 # the new elements are known; reading them from the memory would reshard them
-                tensor.uop = value
+                tensor._set_node(value)
             return
     if new.device is None:
         new = new.copy_to_device(device)
@@ -127,16 +127,17 @@ def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool
 
 def _assign_shard(tensor: TensorBase, value: UOp) -> None:
     """Write to a shard, or a view of one, at once: its memory is that of its device."""
-    tensor.uop = with_stored_shard(tensor.uop)
+    tensor._set_node(with_stored_shard(tensor.uop))
     shard = selected_shard(tensor.uop)
     assert shard is not None, "a shard of a value in memory is a view of it"
     check_writable(shard)
     realize_readers({view_base(shard)})
     copy_on_write(tensor)
-    before, tensor.uop = tensor.uop, tensor.uop.assign(value)
+    before = tensor.uop
+    tensor._set_node(before.assign(value))
     note_write(tensor.uop)
     realize_all((tensor,))
-    tensor.uop = before
+    tensor._set_node(before)
 
 
 def _is_symbolic(tensor: TensorBase) -> bool:

@@ -9,6 +9,8 @@ and no other tensor does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinygrad.storage.aliases import is_leaf, set_whole, whole_tensor, whole_value
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.placement import in_own_memory
@@ -21,20 +23,16 @@ from tinygrad.uop.ops import UOp
 _shared = NodeTable[None]()
 
 
-class RealizedAliases:
-    """The aliases of the tensors that were just realized, by buffer."""
-
-    def __init__(self) -> None:
-        self._owners: dict[UOp, TensorBase | AliasGroup] = {}
-
-    def add(self, holder: TensorBase | AliasGroup) -> None:
-        """Mark the buffer of a tensor, or of the whole value of a view, as shared if a tensor
-        refers to it that is no alias.
-        """
+def mark_common_memory(realized: Sequence[TensorBase | AliasGroup]) -> None:
+    """Mark each buffer that several of the tensors and whole values refer to that were just
+    realized, unless these are aliases, as shared.
+    """
+    owners: dict[UOp, TensorBase | AliasGroup] = {}
+    for holder in realized:
         base = view_base(holder.uop)
         if base.op is Ops.BUFFER:
             own = holder if isinstance(holder, AliasGroup) else holder._aliases or holder
-            if self._owners.setdefault(base, own) is not own:
+            if owners.setdefault(base, own) is not own:
                 _shared[base] = None
 
 

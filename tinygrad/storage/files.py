@@ -205,6 +205,6 @@ def _renew(written: Iterable[UOp]) -> None:
     table = {node: file_buffer(node.buffer, node.arg.shape) for node in written}
     for x in live_tensors:
         if is_file(x.uop.device):
-            x.uop = x.uop.substitute(table)
             if x._aliases is not None:
                 x._aliases.uop = x._aliases.uop.substitute(table)
+            x._set_node(x.uop.substitute(table))

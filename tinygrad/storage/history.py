@@ -14,16 +14,15 @@ cut, and a gradient that would need it raises. Nothing else keeps a history.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import copy_of
 from tinygrad.fast_enum import Enum, auto
 from tinygrad.gradient import carry_over, carry_over_to
-from tinygrad.storage.aliases import is_leaf
 from tinygrad.storage.dependents import dependents
-from tinygrad.storage.grad_mode import Derived, GradState, Leaf, gradients_disabled
+from tinygrad.storage.grad_mode import GradState
 from tinygrad.storage.host_arrays import is_on_host
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
@@ -37,10 +36,10 @@ from tinygrad.storage.stored_values import (
     keep_of,
 )
 from tinygrad.storage.views import view_base
+from tinygrad.storage.wanted_nodes import WantedNodes
 from tinygrad.uop import Ops
-from tinygrad.uop.node_table import NodeRegistry
+from tinygrad.uop.node_table import NodeRegistry, NodeTable, is_in_any
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.slice_assign import BIJECTIVE
 
 MAX_DEPTH = 16
 """The undecided values above each other that keep their history."""
@@ -75,8 +74,12 @@ class Histories:
     def __init__(self) -> None:
         self.definitions = NodeRegistry[UOp]()
         self.lost = NodeRegistry[Lost]()
-        # the undecided values among `definitions`, oldest first, and how many are above each other
-        self._depths = NodeRegistry[int]()
+        # what is in none of them has no history
+        self._tables: frozenset[NodeTable[Any]] = frozenset({self.definitions, self.lost})
+        # of the undecided values among `definitions`, how many are above each other
+        self._depths = NodeTable[int]()
+        # these, oldest first, and others that were
+        self._undecided: list[weakref.ref[UOp]] = []
         # definitions whose dependents are not known yet
         self._unregistered: list[weakref.ref[UOp]] = []
         self.placeholders = NodeRegistry[None]()
@@ -130,16 +133,22 @@ class Histories:
                     found.append(x._requires_grad)
         kept: dict[UOp, Keep] = {}
         owners: dict[UOp, UOp] = {}
-        wanted = _WantedNodes()
+        wanted: WantedNodes | None = None
         for key, place in table.items():
             keep = keep_of(key, states.get(key))
-            if keep is Keep.BOUNDED and key.op is Ops.ASSIGN and self._is_data(key, place, wanted):
-                keep = Keep.NEVER
-            if keep is not Keep.NEVER and (key.op in IN_PLACE or place.op is Ops.BUFFER):
+            if keep is Keep.NEVER:
+                continue
+            if key.op in IN_PLACE:
+                if keep is Keep.BOUNDED and key.op is Ops.ASSIGN:
+                    wanted = WantedNodes() if wanted is None else wanted
+                    if self._is_data(key, place, wanted):
+                        continue
                 kept[key] = keep
-                if key.op not in IN_PLACE and owners.setdefault(place, key) is not key:
+            elif place.op is Ops.BUFFER:
+                kept[key] = keep
+                if owners.setdefault(place, key) is not key:
                     table[key] = copy_of(place)
-        if len(owners) < len(table):
+        if owners and len(owners) < len(table):
             for key, place in table.items():
                 if place in owners and key not in kept and key.op not in IN_PLACE:
                     table[key] = place.detach()
@@ -153,14 +162,18 @@ class Histories:
         has_definitions = bool(self.definitions)
         if not (kept or has_definitions or (writes and self.lost)):
             return
-        if writes and not has_definitions and self._stay_cut(table, kept):
-            return
+        is_simple = not kept or len(table) == 1
+        if not has_definitions or (is_simple and not self._definitions_above(table, writes)):
+            if not has_definitions:
+                self._unregistered.clear()
+            if self._store_first(table, writes, kept):
+                return
         new: dict[UOp, UOp] = {}
         outcome: dict[UOp, Keep] = {}
         for key, keep in kept.items():
             if key.op not in IN_PLACE and is_moved(key, table[key]):
                 new[table[key]], outcome[table[key]] = key, keep
-        if writes or len(table) > 1 or has_definitions:
+        if writes:
             contents, older = contents_of(writes, table, kept)
             seeds = {key: place for key, place in table.items() if key not in older}
             for memory, (write, value) in contents.items():
@@ -175,8 +188,57 @@ class Histories:
                         new[memory] = _over(value) if is_stored or is_elsewhere else value
             self._replace(seeds, older, new, contents)
         else:
+            self._replace(dict(table), {}, new, ())
+        self._decide(outcome)
+
+    def _store_first(self, table: dict[UOp, UOp], writes: list[UOp], kept: dict[UOp, Keep]) -> bool:
+        """Record the histories of nodes that no definition is above of, where that is simple.
+        Returns whether it was.
+        """
+        if writes:
+            if kept:
+                return self._stay_cut(table, kept)
+            for node in writes:
+                self.forget(table[node])
+            return True
+        if len(table) > 1:
+            return False
+        for key, keep in kept.items():
+            place = table[key]
+            if is_moved(key, place):
+                self._define(place, key)
+                if keep is Keep.BOUNDED:
+                    self._bound([place])
+                else:
+                    self._decide({place: keep})
+        return True
+
+    def _definitions_above(self, table: dict[UOp, UOp], writes: list[UOp]) -> dict[UOp, UOp]:
+        """The definitions, by BUFFER, of the memory of `writes`, and those above it or above the
+        nodes of `table`.
+        """
+        memory = [view_base(table[node]) for node in writes]
+        nodes = {*table, *memory}
+        return self._known_above(nodes, self._above(nodes), memory)
+
+    def _above(self, nodes: Collection[UOp]) -> set[UOp]:
+        """`nodes`, and all nodes and definitions above them."""
+        if self._unregistered:
+            dependents.register(d for ref in self._unregistered if (d := ref()) is not None)
             self._unregistered.clear()
-            self._add(new)
+        return dependents.of(nodes)
+
+    def _known_above(
+        self, nodes: Collection[UOp], above: set[UOp], written: Collection[UOp]
+    ) -> dict[UOp, UOp]:
+        """The definitions of the BUFFERs `written`, and those in `above`, all above `nodes`."""
+        known = {b: d for b in written if (d := self.definitions.get(b)) is not None}
+        if len(above) > len(nodes):
+            known |= {b: d for b, d in self.definitions.items() if d in above}
+        return known
+
+    def _decide(self, outcome: dict[UOp, Keep]) -> None:
+        """Keep, drop or lose the histories of BUFFERs."""
         bounded: list[UOp] = []
         for buffer, keep in outcome.items():
             if keep is Keep.BOUNDED:
@@ -225,15 +287,14 @@ class Histories:
         older contents of the BUFFERs `written`. The writes `older` (keys), which were followed by
         others, become the values that they wrote.
         """
-        dependents.register(d for ref in self._unregistered if (d := ref()) is not None)
-        self._unregistered.clear()
-        above = dependents.of([*seeds, *older, *written])
-        known = {b: d for b, d in self.definitions.items() if d in above or b in written}
+        replaced = {*seeds, *older, *written}
+        above = self._above(replaced)
+        known = self._known_above(replaced, above, written)
         if not known and not written and len(seeds) == 1:
             self._add(new)
             return
         dependents.register(new.values())
-        above = dependents.of([*seeds, *older, *written])
+        above = dependents.of(replaced)
         affected = [d for d in (*known.values(), *new.values()) if d in above]
         if written and affected:
             seeds |= self._placeholders_for(written, affected, {*seeds, *older}, new)
@@ -277,6 +338,7 @@ class Histories:
             self.placeholders[old] = None
             if memory in self._depths:
                 self._depths[old] = self._depths[memory]
+                self._undecided.append(weakref.ref(old))
             if memory in self.lost:
                 self.lost[old] = self.lost[memory]
             elif memory not in self.definitions and memory not in new:
@@ -287,32 +349,39 @@ class Histories:
 
     def _bound(self, buffers: list[UOp]) -> None:
         """Keep the histories of undecided values within the limits."""
-        wanted = _WantedNodes()
+        wanted = WantedNodes()
         for buffer in buffers:
             definition = self.definitions[buffer]
             if definition.op is Ops.COPY and is_on_host(definition.src[0]):
                 self.definitions.pop(buffer)  # new data
                 continue
             known = floats_below(definition)
-            # a BUFFER of which nothing is known has no history
-            memory = [x for x in known if x.facts and x.op is Ops.BUFFER]
+            memory = [x for x in known if x.op is Ops.BUFFER and is_in_any(x, self._tables)]
             depth, lost = self._history_of(memory) if memory else (1, [])
-            if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
+            if depth > MAX_DEPTH or (lost and any(x.reason is Reason.CUT for x in lost)):
                 self._cut(buffer, lost)
             elif self._is_useful(known, memory, wanted):
                 self._depths[buffer] = depth
+                self._undecided.append(weakref.ref(buffer))
             else:
                 self.definitions.pop(buffer)
-        if self._depths.has_more_than(MAX_UNDECIDED):
-            for buffer in self._depths.nodes()[:-MAX_UNDECIDED]:
-                self._cut(buffer, ())
+        if len(self._undecided) > MAX_UNDECIDED:
+            self._cut_oldest()
+
+    def _cut_oldest(self) -> None:
+        """Keep the histories of the last `MAX_UNDECIDED` undecided values."""
+        live = [node for ref in reversed(self._undecided) if (node := ref()) is not None]
+        found = [node for node in dict.fromkeys(live) if node in self._depths][::-1]
+        self._undecided = [weakref.ref(node) for node in found[-MAX_UNDECIDED:]]
+        for buffer in found[:-MAX_UNDECIDED]:
+            self._cut(buffer, ())
 
     def _history_of(self, memory: list[UOp]) -> tuple[int, list[Lost]]:
         """The depth of what is computed from BUFFERs, and which of their histories were lost."""
         depth = 1 + max([self._depths.get(node) or 0 for node in memory])
         return depth, [found for node in memory if (found := self.lost.get(node)) is not None]
 
-    def _is_data(self, write: UOp, view: UOp, wanted: _WantedNodes) -> bool:
+    def _is_data(self, write: UOp, view: UOp, wanted: WantedNodes) -> bool:
         """Whether no gradient may be wanted through an undecided write: its value is of nothing
         that may require one, and the memory has no history.
         """
@@ -323,7 +392,7 @@ class Histories:
         known.pop(memory, None)
         return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER], wanted)
 
-    def _is_useful(self, known: dict[UOp, None], memory: list[UOp], wanted: _WantedNodes) -> bool:
+    def _is_useful(self, known: dict[UOp, None], memory: list[UOp], wanted: WantedNodes) -> bool:
         """Whether a gradient may be wanted by a node below an undecided value: `known` are the
         floats between it and stored ones, `memory` these. If not, the histories below it are
         dropped too.
@@ -384,57 +453,8 @@ class Histories:
 histories = Histories()
 
 
-def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
-    """The node to write for `value`, whose state is `wanted`, to `tensor`, which requires a
-    gradient from now on if the value does. Leaves, and tensors that never require a gradient, are
-    written as data. What requires a gradient and is overwritten gets zeros.
-    """
-    state = tensor._requires_grad
-    if wanted is not False and (state is False or is_leaf(tensor) or gradients_disabled()):
-        return value.detach()
-    if state is None and wanted:
-        tensor._requires_grad = Derived.ASSIGNED
-    elif state is Derived.DIFFERENTIATED:
-        tensor._requires_grad = True
-    elif state and not (is_leaf(tensor) or gradients_disabled()):
-        old, is_whole = tensor.uop, all(op in BIJECTIVE for op, _ in tensor._steps)
-        if is_whole and not any(old in x.src for x in (value, *value.src)):
-            everywhere = UOp.const(dtypes.bool, True).reshape((1,) * value.ndim).expand(value.shape)
-            return everywhere.alu(Ops.WHERE, value, old)
-    return value
-
-
-def make_leaf(tensor: TensorBase) -> None:
-    """Make a stored tensor that requires a gradient a leaf, whose history ends here."""
-    if not isinstance(tensor._requires_grad, Leaf):
-        tensor._requires_grad = Leaf(live_tensors.now())
-    histories.forget(tensor.uop)
-
-
 def _over(value: UOp) -> UOp:
     """A definition that is not `value` itself, but has it as a source: that is replaced by what it
     is stored in, and by a placeholder once that is overwritten.
     """
     return UOp(Ops.CONTIGUOUS, value.dtype, (value,))
-
-
-class _WantedNodes:
-    """The nodes of live tensors that may require a gradient. A single question searches these
-    tensors; all further ones look in a set.
-    """
-
-    def __init__(self) -> None:
-        self._searches = 0
-        self._nodes: set[UOp] = set()
-
-    def meet(self, nodes: Collection[UOp]) -> bool:
-        """Whether `nodes` has one of them."""
-        self._searches += 1
-        if self._searches == 1:
-            return any(node in nodes for node in self._all())
-        if self._searches == 2:
-            self._nodes.update(self._all())
-        return not self._nodes.isdisjoint(nodes)
-
-    def _all(self) -> Iterator[UOp]:
-        return (x.uop for x in live_tensors.one_by_one() if x._requires_grad is not False)

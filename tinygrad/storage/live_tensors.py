@@ -1,7 +1,8 @@
 """Live tensors: the base class of `Tensor`, and the registry of all tensors that exist.
 
 Input: nodes of the tensor graph. Output: tensors that refer to them. Invariant: every tensor is in
-`live_tensors`, which keeps none alive; a tensor and its views are in one `AliasGroup`.
+`live_tensors`, which keeps none alive; a tensor and its views are in one `AliasGroup`. A tensor or
+a group of which nothing is lazy is looked up by its BUFFER, and costs a realization nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any, Self, cast
 
 from tinygrad.storage.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.uop import Ops
+from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
 
-# the members of an alias group are cleared of dead ones at this number, twice this number, ...
+# lists of tensors are cleared of dead ones at this length, twice this length, ...
 _FIRST_CLEARED = 16
 
 
@@ -30,18 +32,60 @@ class LiveTensors:
 
     def __init__(self) -> None:
         self._refs: dict[int, _NumberedRef] = {}
+        # those among them that may be lazy, or whose alias group may be
+        self._unsettled: dict[int, _NumberedRef] = {}
+        # the others, by their BUFFER; some may be unsettled again
+        self._settled = NodeTable[dict[int, _NumberedRef]]()
         self._numbers = itertools.count()
 
     def add(self, tensor: TensorBase) -> None:
         """Register a new tensor, which is no view."""
         ref = _NumberedRef(tensor, self._forget)
-        tensor._number = ref.number = next(self._numbers)
+        number = tensor._number = ref.number = next(self._numbers)
         tensor._aliases = None
         tensor._steps = ()
-        self._refs[ref.number] = ref
+        self._refs[number] = self._unsettled[number] = ref
 
-    def _forget(self, ref: weakref.ref[TensorBase]) -> None:
-        del self._refs[cast(_NumberedRef, ref).number]
+    def _forget(self, ref: Any) -> None:
+        number = ref.number
+        del self._refs[number]
+        self._unsettled.pop(number, None)
+
+    def changed(self, tensor: TensorBase) -> None:
+        """Note that a tensor, or its alias group, refers to another node."""
+        number = tensor._number
+        self._unsettled[number] = self._refs[number]
+
+    def _settle(self, tensor: TensorBase) -> None:
+        """Look a tensor up by its BUFFER from now on."""
+        number, node = tensor._number, tensor.uop
+        ref = self._unsettled.pop(number)
+        found = self._settled.get(node)
+        if found is None:
+            self._settled[node] = {number: ref}
+        elif number not in found:
+            found[number] = ref
+            count = len(found)
+            if count >= _FIRST_CLEARED and count & (count - 1) == 0:
+                live = [
+                    (n, r) for n, r in found.items() if (x := r()) is not None and x.uop is node
+                ]
+                self._settled[node] = dict(live)
+        if tensor.uop is not node:
+            # another thread has changed it meanwhile
+            self._unsettled[number] = ref
+
+    def settled_at(self, node: UOp) -> list[TensorBase]:
+        """The tensors that refer to a BUFFER, without those that `lazy_holders` may have."""
+        found = self._settled.get(node)
+        if found is None:
+            return []
+        return [x for ref in [*found.values()] if (x := ref()) is not None and x.uop is node]
+
+    def unsettled(self) -> list[TensorBase]:
+        """The tensors that are in no `settled_at`."""
+        refs = list(self._unsettled.values())
+        return [x for ref in refs if (x := ref()) is not None]
 
     def find(self, number: int) -> TensorBase | None:
         """The tensor with a number, if it exists."""
@@ -77,24 +121,27 @@ class LiveTensors:
 
     def lazy(self) -> list[TensorBase]:
         """The tensors that are not a BUFFER: views, and values that are not computed yet."""
-        stored = Ops.BUFFER
-        refs = list(self._refs.values())
-        return [x for ref in refs if (x := ref()) is not None and x.uop.op is not stored]
+        return [x for x in self.unsettled() if x.uop.op is not Ops.BUFFER]
 
     def lazy_holders(self) -> list[TensorBase | AliasGroup]:
         """The lazy tensors, and the alias groups of tensors whose whole value is not a BUFFER."""
         stored = Ops.BUFFER
         found: list[TensorBase | AliasGroup] = []
         groups: dict[AliasGroup, None] = {}
-        refs = list(self._refs.values())
-        live = [x for ref in refs if (x := ref()) is not None]
-        for x in [x for x in live if x.uop.op is not stored or x._aliases is not None]:
+        for ref in list(self._unsettled.values()):
+            x = ref()
+            if x is None:
+                continue
+            group = x._aliases
+            if group is not None and group.uop.op is stored:
+                group = None
             if x.uop.op is not stored:
                 found.append(x)
-            group = x._aliases
-            if group is None or group.uop.op is stored:
-                continue
-            if x.uop.op is not stored or not group.leave(x):
+                if group is not None:
+                    groups[group] = None
+            elif group is None:
+                self._settle(x)
+            elif not group.leave(x):
                 groups[group] = None
         found.extend(groups)
         return found
@@ -196,8 +243,15 @@ class TensorBase:
         if group is None:
             group = other._aliases = AliasGroup(other.uop, other._number)
         group.add(self._number)
-        self.uop, self._aliases, self._steps = other.uop, group, other._steps
+        self._aliases, self._steps = group, other._steps
+        self._set_node(other.uop)
 
     def _refer_to(self, uop: UOp) -> None:
         """Refer to another value from now on, as no view of any tensor."""
-        self.uop, self._aliases, self._steps = uop, None, ()
+        self._aliases, self._steps = None, ()
+        self._set_node(uop)
+
+    def _set_node(self, uop: UOp) -> None:
+        """Refer to another node; the only way to do so once a tensor exists."""
+        self.uop = uop
+        live_tensors.changed(self)

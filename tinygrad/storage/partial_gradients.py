@@ -51,7 +51,7 @@ def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
         nodes = optimize_communication(UOp.sink(*exact)).src
         for x, node in zip(gradients, nodes, strict=True):
             addends = _addends(node)
-            x.uop = _sum(addends).detach()
+            x._set_node(_sum(addends).detach())
             found += [addend.src[0] if _is_kept(addend) else addend for addend in addends]
     return found
 

@@ -14,7 +14,7 @@ from tinygrad.execution.buffers import storage_of
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.storage.aliases import derive_again, note_stored, set_whole
-from tinygrad.storage.copy_on_write import RealizedAliases, copy_on_write
+from tinygrad.storage.copy_on_write import copy_on_write, mark_common_memory
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.history import histories
 from tinygrad.storage.host_shards import shard_on_host
@@ -36,6 +36,7 @@ from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.rebuild import rebuilt
 from tinygrad.storage.shards import with_stored_shard
 from tinygrad.storage.views import (
+    VIEW_OPS,
     is_constant,
     is_in_memory,
     is_uniform,
@@ -141,7 +142,8 @@ def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) 
 def nodes_to_compute(tensors: Any) -> list[UOp]:
     """The nodes to realize for `tensors` to be in memory; for gradients, maybe partial sums."""
     for x in tensors:
-        x.uop = with_stored_shard(x.uop)
+        if x.uop.op in VIEW_OPS:
+            x._set_node(with_stored_shard(x.uop))
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
             store_constant(x)
         base = movement_base(x.uop)
@@ -178,7 +180,7 @@ def store_constant(tensor: TensorBase) -> None:
     """Let a tensor of constants, and its views, refer to a copy in memory of its own."""
     stored = in_own_memory(tensor.uop)
     if tensor._steps:
-        tensor.uop = stored
+        tensor._set_node(stored)
     else:
         set_whole(tensor, stored)
 
@@ -189,8 +191,10 @@ def written_memory(node: UOp) -> UOp:
     return base if base.op is Ops.ASSIGN else node
 
 
-def _without_views(tensors: Sequence[TensorBase]) -> list[TensorBase]:
+def _without_views(tensors: Sequence[TensorBase]) -> Sequence[TensorBase]:
     """`tensors` without views of others among them, which are in memory with these."""
+    if len(tensors) == 1:
+        return tensors
     whole = {x._aliases for x in tensors if x._aliases is not None and not x._steps}
     return [x for x in tensors if not x._steps or x._aliases not in whole]
 
@@ -199,23 +203,33 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     """Rebuild every live tensor with nodes (keys) replaced by others of the same value (values)."""
     if not table:
         return
-    paths = [(x, path_to(x.uop, table)) for x in live_tensors.lazy_holders()]
+    paths = []
+    changed: set[UOp] = set()
     # most tensors are views of a realized node: their other dependents need not be registered
-    others = [x.uop for x, path in paths if not path]
-    changed = {node for _, path in paths for node in path}
+    others = []
+    for x in live_tensors.lazy_holders():
+        path = path_to(x.uop, table)
+        paths.append((x, path))
+        if path:
+            changed.update(path)
+        else:
+            others.append(x.uop)
     if others:
         dependents.register(others)
         changed |= dependents.of(table)
     kept = histories.to_keep(table, paths)
     done = dict(table)
-    aliases = RealizedAliases()
+    moved = []
     for x, _ in paths:
-        if x.uop in changed:
-            new = rebuilt(x.uop, changed, done)
-            if new is not x.uop:
+        old = x.uop
+        if old in changed:
+            new = done[old] if old in done else rebuilt(old, changed, done)
+            if new is not old:
                 x.uop = new
-                aliases.add(x)
+                moved.append(x)
                 for member in (x,) if isinstance(x, TensorBase) else x.live():
                     note_stored(member)
+    if len(moved) > 1:
+        mark_common_memory(moved)
     carry_over(done)
     histories.stored(table, kept)

@@ -45,20 +45,23 @@ def keep_of(key: UOp, states: list[GradState] | None) -> Keep:
     if not states:
         # only values above it refer to it
         return Keep.BOUNDED if key.op in IN_PLACE else Keep.NEVER
-    if any(isinstance(x, Leaf) for x in states):
-        return Keep.NEVER
-    if True in states:
-        return Keep.ALWAYS
-    if any(x is not False and x is not Derived.DIFFERENTIATED for x in states):
-        return Keep.BOUNDED
-    return Keep.RELEASED if Derived.DIFFERENTIATED in states else Keep.NEVER
+    found = Keep.NEVER
+    for x in states:
+        if x is None or x is Derived.ASSIGNED:
+            if found is not Keep.ALWAYS:
+                found = Keep.BOUNDED
+        elif x is True:
+            found = Keep.ALWAYS
+        elif isinstance(x, Leaf):
+            return Keep.NEVER
+        elif x is Derived.DIFFERENTIATED and found is Keep.NEVER:
+            found = Keep.RELEASED
+    return found
 
 
 def is_detached(path: list[UOp]) -> bool:
     """Whether no gradient goes along a path of nodes."""
-    if len(path) == 1:
-        return path[0].op is Ops.DETACH
-    return any(node.op is Ops.DETACH for node in path)
+    return Ops.DETACH in [node.op for node in path]
 
 
 def is_moved(key: UOp, place: UOp) -> bool:
@@ -71,13 +74,13 @@ def is_moved(key: UOp, place: UOp) -> bool:
 def floats_below(definition: UOp) -> dict[UOp, None]:
     """What a gradient may go through below a definition, as far as stored values."""
     found: dict[UOp, None] = {}
-    stack = list(definition.src)
-    while stack:
-        node = stack.pop()
-        if node not in found and dtypes.is_float(node.dtype):
+    stack = [*definition.src]
+    is_float, detach = dtypes.is_float, Ops.DETACH
+    for node in stack:
+        if node not in found and is_float(node.dtype):
             found[node] = None
-            if node.src and node.op is not Ops.DETACH:
-                stack.extend(node.src)
+            if node.src and node.op is not detach:
+                stack += node.src
     return found
 
 

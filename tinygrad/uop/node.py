@@ -70,10 +70,12 @@ class Node(MathMixin):
     # cached properties
     _bounds: Any
     _device: Any
-    _key: Any
     _settled: Any
     _shape: Any
-    # names of the forms of the graph in which this node and all below it were found valid
+    # not there until it was computed
+    _key: bytes
+    # names of the forms of the graph in which this node and all below it were found valid; not
+    # there until it was verified
     _verified: tuple[str, ...]
 
     def __new__(
@@ -99,8 +101,7 @@ class Node(MathMixin):
         self.arg = arg
         self.tag = tag
         self.user_line = self.memory = self.facts = None
-        self._shape = self._device = self._bounds = self._key = self._settled = UNSET
-        self._verified = ()
+        self._shape = self._device = self._bounds = self._settled = UNSET
         new = NodeRef(self, node_died)
         new.key = key
         found = table.setdefault(key, new)()
@@ -214,15 +215,15 @@ class Node(MathMixin):
     @property
     def key(self) -> bytes:
         """A content hash that is the same in every process (for caches on disk)."""
-        if self._key is UNSET:
-            for node in self.toposort(gate=lambda u: u._key is UNSET):
-                if node._key is UNSET:
-                    argument = _content(node.arg)
-                    digest = hashlib.sha256(f"{node.op.name}{node.dtype}{argument}".encode())
-                    for x in node.src:
-                        digest.update(cast(bytes, x._key))
-                    node._key = digest.digest()
-        return cast(bytes, self._key)
+        # a node that has one ends the descent
+        for node in self.toposort(gate=lambda u: not hasattr(u, "_key")):
+            if not hasattr(node, "_key"):
+                argument = _content(node.arg)
+                digest = hashlib.sha256(f"{node.op.name}{node.dtype}{argument}".encode())
+                for x in node.src:
+                    digest.update(x._key)
+                node._key = digest.digest()
+        return self._key
 
     # ---- properties: computed by rules, see `properties.py` ----
 
@@ -251,7 +252,9 @@ class Node(MathMixin):
     @property
     def shape(self) -> tuple[int | Self, ...]:
         """The global shape of the value."""
-        shape = self.shape_or_none
+        shape: tuple[int | Self, ...] | None = self._shape
+        if shape is UNSET:
+            shape = self.shape_or_none
         if shape is None:
             raise ArgumentError(
                 f"{self.op.name} has no shape: it is not a node of the tensor graph"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from tinygrad.uop.ops import UOp
 
@@ -52,6 +52,12 @@ class NodeTable(Generic[V]):
         return None if facts is None else cast("V | None", facts.pop(self, None))
 
 
+def is_in_any(node: UOp, tables: frozenset[NodeTable[Any]]) -> bool:
+    """Whether a node has an entry in one of several tables."""
+    facts = node.facts
+    return facts is not None and not tables.isdisjoint(facts)
+
+
 class NodeRegistry(NodeTable[V]):
     """A table whose entries can be listed, in the order in which they were made."""
 
@@ -85,13 +91,6 @@ class NodeRegistry(NodeTable[V]):
                     return True
                 refs.pop()
         return False
-
-    def has_more_than(self, count: int) -> bool:
-        """Whether there are more than `count` entries."""
-        if len(self._refs) > count:
-            with _lock:
-                self._clear()
-        return len(self._refs) > count
 
     def nodes(self) -> list[UOp]:
         """The nodes that have entries."""

@@ -23,10 +23,12 @@ class PropertiesMixin(Node):
     @property
     def shape_or_none(self) -> tuple[int | Self, ...] | None:
         if self._shape is UNSET:
-            if any(x._shape is UNSET for x in self.src):
-                for node in self.toposort(gate=lambda u: u._shape is UNSET):
-                    if node._shape is UNSET:
-                        node._shape = compute_shape(node)
+            for x in self.src:
+                if x._shape is UNSET:
+                    for node in self.toposort(gate=lambda u: u._shape is UNSET):
+                        if node._shape is UNSET:
+                            node._shape = compute_shape(node)
+                    break
             else:
                 self._shape = compute_shape(self)
         shape: tuple[int | Self, ...] | None = self._shape
@@ -38,10 +40,12 @@ class PropertiesMixin(Node):
         for an expression of constants.
         """
         if self._device is UNSET:
-            if any(x._device is UNSET for x in self.src):
-                for node in self.toposort(gate=lambda u: u._device is UNSET):
-                    if node._device is UNSET:
-                        node._device = compute_device(node)
+            for x in self.src:
+                if x._device is UNSET:
+                    for node in self.toposort(gate=lambda u: u._device is UNSET):
+                        if node._device is UNSET:
+                            node._device = compute_device(node)
+                    break
             else:
                 self._device = compute_device(self)
         device: DeviceValue = self._device

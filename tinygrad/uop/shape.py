@@ -20,21 +20,26 @@ SHAPELESS = frozenset(
     }
 )
 SCALARS = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.BIND})
+_STATES_SHAPE = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.TRANSFER})
 
 
 def compute_shape(node: Node) -> Shape | None:
     """The shape of `node`, whose sources have a shape already; None outside the tensor graph."""
     op = node.op
+    if op in GroupOp.ALU:
+        for x in node.src:
+            shape = x.shape_or_none
+            if shape != ():
+                return shape
+        return ()
     if op in SCALARS:
         return ()
+    if op in _STATES_SHAPE:
+        return tuple(node.arg.shape)
     if op in SHAPELESS:
         return None
-    if op in {Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.TRANSFER}:
-        return tuple(node.arg.shape)
     if op is Ops.ARANGE:
         return (_simple(node.arg),)
-    if op in GroupOp.ALU:
-        return next((s for x in node.src if (s := x.shape_or_none) != ()), ())
     if op is Ops.MSTACK:
         return stacked_shape(node)
     source = node.src[0].shape_or_none

@@ -70,10 +70,15 @@ def verify(sink: Node, spec: Spec) -> None:
     A check depends on the node and its sources alone, so no node is checked twice in one form.
     """
     name = spec.name
-    nodes = [x for x in sink.toposort(lambda x: name not in x._verified) if name not in x._verified]
+    nodes = [x for x in sink.toposort(lambda x: name not in _forms(x)) if name not in _forms(x)]
     type_verify(nodes, spec)
     for node in nodes:
-        node._verified = (*node._verified, name)
+        node._verified = (*_forms(node), name)
+
+
+def _forms(node: Node) -> tuple[str, ...]:
+    """The names of the forms in which a node, and all below it, were found valid."""
+    return getattr(node, "_verified", ())
 
 
 def type_verify(nodes: Iterable[Node], spec: Spec) -> None:

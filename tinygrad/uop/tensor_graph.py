@@ -168,8 +168,8 @@ def _conflicts(srcs: tuple[Node, ...]) -> bool:
     found: DeviceValue = None
     for x in srcs:
         device = x.device
-        if device is not None and device is not found:
-            if is_file(device) or (found is not None and device != found):
+        if device is not found and device is not None:
+            if found is not None and device != found:
                 return True
             found = device
-    return False
+    return is_file(found)

@@ -1,0 +1,41 @@
+"""Whether some nodes are the values of tensors that a gradient may be wanted by.
+
+Input: nodes. Output: whether a live tensor that may require a gradient refers to one of them.
+Invariant: several questions take the time of one search, however many tensors there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+class WantedNodes:
+    """The nodes of live tensors that may require a gradient. A single question searches the lazy
+    tensors; all further ones look in a set.
+    """
+
+    def __init__(self) -> None:
+        self._searches = 0
+        self._lazy: set[UOp] = set()
+
+    def meet(self, nodes: Collection[UOp]) -> bool:
+        """Whether `nodes` has one of them."""
+        for node in nodes:
+            if node.op is Ops.BUFFER:
+                for x in live_tensors.settled_at(node):
+                    if x._requires_grad is not False:
+                        return True
+        self._searches += 1
+        if self._searches == 1:
+            for x in live_tensors.unsettled():
+                if x.uop in nodes and x._requires_grad is not False:
+                    return True
+            return False
+        if self._searches == 2:
+            found = live_tensors.unsettled()
+            self._lazy.update(x.uop for x in found if x._requires_grad is not False)
+        return not self._lazy.isdisjoint(nodes)
