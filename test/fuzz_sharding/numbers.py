@@ -36,6 +36,8 @@ NUMBERS = ("0", "1", "-1", "2", "7", "128", "255", "256", "-129", "2147483648", 
 FLOATS = ("0.0", "-0.0", "0.1", "-2.5", "3.0", "1e10", "float('inf')", "float('nan')")
 # a sum of a product may be contracted, which rounds once
 CONTRACTED = ("*", "+", "square", "%", "//", "reciprocal", "/")
+# with these Python numbers, a value stays as it is, also where it is -0.0
+UNCHANGED = {"{x} + {y}": 0, "{x} - {y}": 0}
 TEMPLATES = UNARY | BINARY | REDUCED
 COMPARED = tuple(text for text, rule in BINARY.items() if rule.gives == "bool")
 
@@ -111,6 +113,8 @@ def reference(step: Step, values: list[Array], types: list[DType]) -> tuple[Arra
             return np.array(exact, bool).reshape(values[0].shape), dtypes.bool, rule
         if not dtypes.min(dtype) <= number <= dtypes.max(dtype):
             raise Invalid
+    if template in UNCHANGED and number == UNCHANGED[template] and dtype is types[0]:
+        return values[0], dtype, rule
     if rule.gives in ("float", "mean"):
         dtype = least_upper_float(dtype)
     if rule.gives == "sum":
