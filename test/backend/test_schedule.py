@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from test.backend.kernel_counts import Array, array, kernels, tensor
+from test.devices import only_cpu
 from tinygrad import GlobalCounters, Tensor, dtypes, nn
 from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD, Adam
@@ -73,6 +74,20 @@ COUNTS: dict[str, tuple[Callable[[], Tensor], int]] = {
 def test_kernel_counts(name: str) -> None:
     make, most = COUNTS[name]
     assert kernels(make()) <= most
+
+
+@only_cpu
+def test_reductions_of_rows_are_nested_where_results_keep_a_cpu_busy() -> None:
+    found = {}
+    for shape in ((32, 32, 32), (64, 128, 256), (2, 256, 256), (512, 64, 4)):
+        x = array(*shape)
+        result = Tensor(x).realize().sum(2).relu().sum(1)
+        found[shape] = kernels(result)
+        expected = np.maximum(x.sum(2, dtype=np.float64), 0).sum(1)
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
+    # few results, and short rows, are reduced by two
+    assert list(found.values()) == [1, 1, 2, 2]
+    assert kernels(tensor(64, 32, 64).sum(1).relu().sum(1)) == 2
 
 
 def test_dropout_is_one_kernel() -> None:

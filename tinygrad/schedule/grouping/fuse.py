@@ -19,10 +19,12 @@ from tinygrad.schedule.grouping.row_chains import RowChain
 from tinygrad.schedule.grouping.segments import Segment, Segments, can_be_stored, points_ratio
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
 from tinygrad.schedule.grouping.storage_map import max_elements
+from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.storage_views import NAMES_MEMORY, is_storage, movement_base
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sint import is_one
 
 # materialised nodes into whose kernels their sources are fused
 FUSES_SOURCES = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
@@ -42,6 +44,10 @@ MAX_NESTED_WORK = 1 << 14
 several: so few take less time than to start another kernel."""
 MAX_NESTED_STEPS = 1 << 7
 """The same for each element of the result, which one thread computes."""
+MIN_NESTED_RESULTS = 1 << 5
+"""The elements of a result that keep a CPU busy, however much each one reduces."""
+MIN_NESTED_ROW = 8
+"""The contiguous elements that the inner reduction of such a kernel takes, as a vector."""
 
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
 # nodes whose second source is an index
@@ -85,8 +91,8 @@ class _Fusion:
     other node is computed from.
     """
 
-    def __init__(self, order: list[UOp]) -> None:
-        self.order = order
+    def __init__(self, order: list[UOp], default_device: str | None) -> None:
+        self.order, self.default_device = order, default_device
         self.materialized: set[UOp] = {n for n in order if is_storage(n)}
         # never materialised: kernels compute them again, block by block
         self.recomputed: set[UOp] = set()
@@ -176,7 +182,13 @@ class _Fusion:
             return False
         if is_contraction(inner) or inner.src[0] in self.reduced:
             return False
-        return is_small(max_elements(inner.src[0].shape), max_elements(node.shape))
+        if is_small(max_elements(inner.src[0].shape), max_elements(node.shape)):
+            return True
+        # one core computes an element of the result
+        if max_elements(node.shape) < MIN_NESTED_RESULTS or row_elements(inner) < MIN_NESTED_ROW:
+            return False
+        target = find_target(node, self.default_device)
+        return target is not None and not target.has_threads
 
     def is_materialized(self, node: UOp) -> bool:
         """Whether a node, or the value that it moves, is materialised."""
@@ -354,6 +366,13 @@ def is_small(work: float, elements: float) -> bool:
     return work <= min(MAX_NESTED_WORK, MAX_NESTED_STEPS * elements)
 
 
+def row_elements(node: UOp) -> int:
+    """The contiguous elements that a reduction takes, 1 if it is not over the last axes."""
+    shape = node.src[0].shape
+    kept = (i for i, size in enumerate(shape) if i not in node.arg.axes and not is_one(size))
+    return max_elements(shape[max(kept, default=-1) + 1 :])
+
+
 def cast_growth(node: UOp) -> int:
     """By how many bytes an element of a CAST is larger than one of its source; 0 for other ops."""
     return node.dtype.itemsize - node.src[0].dtype.itemsize if node.op is Ops.CAST else 0
@@ -372,10 +391,11 @@ def choose_materialized(
     outputs: list[UOp],
     chains: Sequence[SoftmaxChain] = (),
     rows: Sequence[RowChain] = (),
+    default_device: str | None = None,
 ) -> set[UOp]:
     """The nodes of a per-device graph that are materialised. `order` is topological."""
     assert not any(isinstance(n.device, Sharding) for n in outputs), "layouts are lowered first"
-    fusion = _Fusion(order)
+    fusion = _Fusion(order, default_device)
     fusion.materialized.update(outputs)
     fusion.add_chains(chains)
     fusion.add_rows(rows)

@@ -35,7 +35,7 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
     chains = find_softmax_chains(order, outputs)
     taken = {x for chain in chains for x in (*chain.inside(), *chain.ends)}
     rows = find_row_chains(order, outputs, taken, default_device)
-    chosen = choose_materialized(order, outputs, chains, rows)
+    chosen = choose_materialized(order, outputs, chains, rows, default_device)
     chosen |= find_hazards(order, chosen)
     storage, builder = _build_units(order, chosen, chains, inputs, default_device)
     try:
