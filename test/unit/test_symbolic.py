@@ -78,6 +78,9 @@ signed = UOp.variable("signed", -20, 20)
         ((r + s * 2) - (r + s * 2) // 5 * 5, "(((s*2)+r)%5)"),
         (r + 3 - (r + 3) // 4 * 4, "((r+3)%4)"),
         (signed - signed // 4 * 4, "(signed%4)"),
+        (signed * 3 - signed // 2 * 2, "((signed*2)+(signed%2))"),
+        (signed * 3 - signed % 2, "((signed*2)+((signed//2)*2))"),
+        (r * 2 + 5 - (r + 3) % 4, "(((((r+3)//4)*4)+r)+2)"),
         (r * 4 - r // 3 * 11, "(((r//3)*-11)+(r*4))"),
         ((r // 3 % 4) + (r // 3) // 4 * 4, "(r//3)"),
         # sums
@@ -157,7 +160,7 @@ def test_index_expressions_keep_their_values(data: st.DataObject) -> None:
     assert after.simplify() is after
 
 
-# fixed examples: rare sums have two forms, such as a*3 - a//2*2 and a*2 + a%2
+# fixed examples: rare sums have two forms, such as a - a//2*4 and a%2*2 - a
 @given(st.data())
 @settings(max_examples=EXAMPLES, derandomize=True)
 def test_simplification_does_not_depend_on_the_order_of_a_sum(data: st.DataObject) -> None:

@@ -241,7 +241,7 @@ def _merge_divisions(addends: Addends, offset: int) -> tuple[Addends, int]:
 def _merge_quotient(
     base: Node, factor: int, addends: Addends, offset: int
 ) -> tuple[Addends, int] | None:
-    """`x - x//d*d` is `x%d`, also where `x` is itself a quotient."""
+    """`x - x//d*d` is `x%d`, also where `x` is itself a quotient, and beside more of `x`."""
     x, divisor = base.src[0], base.src[1].arg
     inner = [b for b in addends if b.op is Ops.IDIV and b.src[0] is x and b is not base]
     for part in [x, *inner]:
@@ -253,24 +253,44 @@ def _merge_quotient(
             continue
         scale = -factor // d
         part_addends, part_offset = split_sum(part)
-        if any(addends.get(b) != scale * f for b, f in part_addends.items()):
+        if not all(_contains(addends.get(b, 0), scale * f) for b, f in part_addends.items()):
             continue
         rest = add_scaled({b: f for b, f in addends.items() if b is not base}, part_addends, -scale)
         return add_scaled(rest, {remainder(part, d): scale}), offset - scale * part_offset
     return None
 
 
+def _contains(factor: int, part: int) -> bool:
+    """Whether `part` and the rest of `factor` have its sign, or there is no rest."""
+    return abs(part) <= abs(factor) and (part < 0) == (factor < 0)
+
+
 def _merge_remainder(
     base: Node, factor: int, addends: Addends, offset: int
 ) -> tuple[Addends, int] | None:
-    """`x%b + x//b*b` is `x`, and `x%b + (x//b)%m*b` is `x%(b*m)`."""
+    """`x%b + x//b*b` is `x`, `x%b + (x//b)%m*b` is `x%(b*m)`, and `x - x%b` is `x//b*b`."""
     found = _remainder_partner(base, factor, addends)
     if found is None:
-        return None
+        return _merge_dividend(base, factor, addends, offset)
     partner, merged = found
     rest = {b: f for b, f in addends.items() if b is not base and b is not partner}
     more, more_offset = split_sum(merged)
     return add_scaled(rest, more, factor), offset + factor * more_offset
+
+
+def _merge_dividend(
+    base: Node, factor: int, addends: Addends, offset: int
+) -> tuple[Addends, int] | None:
+    """`x - x%b` is `x//b*b`, also beside more of `x`."""
+    x, divisor = base.src
+    parts, part_offset = split_sum(x)
+    if divisor.arg < 2 or not parts:
+        return None
+    if not all(_contains(addends.get(b, 0), -factor * f) for b, f in parts.items()):
+        return None
+    rest = add_scaled({b: f for b, f in addends.items() if b is not base}, parts, factor)
+    quotient = {quotient_node(x, divisor): -factor * divisor.arg}
+    return add_scaled(rest, quotient), offset + factor * part_offset
 
 
 def _remainder_partner(base: Node, factor: int, addends: Addends) -> tuple[Node, Node] | None:
