@@ -6,6 +6,7 @@ for the CPU. Three logical devices share one card.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -240,3 +241,23 @@ def test_too_large_a_buffer_is_out_of_memory() -> None:
 def test_a_device_that_is_not_there_says_what_would_make_it() -> None:
     with pytest.raises(DeviceError, match="there is no CL:99999.*DEVICES_PER_GPU"):
         Device["CL:99999"]
+
+
+@pytest.mark.slow
+def test_a_sum_without_its_barrier_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, removed = Device["CL"], 0
+    compiler = device._compiler
+
+    def without_barrier(source: str, is_vectorized: bool) -> bytes:
+        nonlocal removed
+        start = source.index("__kernel")
+        text, count = re.subn(r"\n *block_barrier\(\);", "\n", source[start:])
+        removed += count
+        return compiler(source[:start] + text, is_vectorized)
+
+    # no other test has a kernel of this shape
+    x = whole_numbers(701, 53)
+    monkeypatch.setattr(device, "_compiler", without_barrier)
+    wrong = Tensor(x, device="CL").sum(axis=0).numpy()
+    assert removed == 1
+    assert not np.array_equal(wrong, x.sum(axis=0))
