@@ -95,6 +95,8 @@ KERNEL_FLAGS = (
     "-fno-rtti",
     "-fno-stack-protector",
     "-fno-threadsafe-statics",
+    # touches each page of a stack, so that none overflows past its inaccessible page
+    "-fstack-clash-protection",
     "-fwrapv",
 )
 

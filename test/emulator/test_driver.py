@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from test.emulator import emulated_cuda, kernels
+from test.emulator.kernel_text import compile_kernel
 
 cuda_calls = pytest.importorskip("test.emulator.cuda_calls", reason="needs cuda-bindings")
 CallError, EmulatedDevice, check = (
@@ -196,6 +198,24 @@ def test_launches_are_limited_as_on_hardware(gpu: EmulatedDevice) -> None:
     gpu.synchronize()
     with pytest.raises(CallError, match="INVALID_VALUE"):
         check(driver.cuFuncSetAttribute(big, attribute, 232449))
+
+
+def test_modules_that_are_not_used_take_no_mappings(gpu: EmulatedDevice) -> None:
+    source, target = gpu.upload(ONES), gpu.upload(0 * ONES)
+    first = gpu.load(kernels.DOUBLE, "double_it")
+    image = compile_kernel(kernels.DOUBLE)
+
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count("emulated-kernel")
+
+    modules = [check(driver.cuModuleLoadData(image)) for _ in range(2200)]
+    assert mappings() < 2100 * 5
+    gpu.launch(first, 1, 64, target, source, 64)
+    gpu.synchronize()
+    assert (gpu.download(target, ONES) == 2).all()
+    for module in modules:
+        check(driver.cuModuleUnload(module))
+    assert mappings() < 1000
 
 
 def test_memory_is_limited_and_counted(gpu: EmulatedDevice) -> None:

@@ -39,15 +39,16 @@ Result Launch::make(const LaunchDescription &description, std::shared_ptr<Launch
   auto launch = std::make_shared<Launch>();
   launch->module_ = function.module;
   launch->name_ = function.name;
-  launch->info_ = function.info;
+  launch->max_threads_ = function.max_threads;
+  launch->is_checked_ = function.checked;
   launch->grid_ = {description.grid_x, description.grid_y, description.grid_z};
   launch->size_ = {description.block_x, description.block_y, description.block_z};
   launch->shared_ = description.shared_bytes;
   launch->max_shared_ = function.max_dynamic_shared;
   if (Result wrong = launch->check()) return wrong;
-  for (unsigned i = 0; i < function.info.parameters; i++) {
+  for (size_t i = 0; i < function.parameter_bytes.size(); i++) {
     const char *value = static_cast<const char *>(description.parameters[i]);
-    launch->values_.emplace_back(value, value + function.info.parameter_bytes[i]);
+    launch->values_.emplace_back(value, value + function.parameter_bytes[i]);
   }
   for (auto &value : launch->values_) launch->parameters_.push_back(value.data());
   *made = launch;
@@ -65,9 +66,9 @@ Result Launch::check() const {
         name_.c_str(), grid_.x, grid_.y, grid_.z, size_.x, size_.y, size_.z, shared_, max_shared_));
     return INVALID_VALUE;
   }
-  if (threads > info_.max_threads) {
+  if (threads > max_threads_) {
     report(format("kernel %s: %zu threads are more than its launch bounds of %u", name_.c_str(),
-                  threads, info_.max_threads));
+                  threads, max_threads_));
     return LAUNCH_OUT_OF_RESOURCES;
   }
   return SUCCESS;
@@ -89,7 +90,7 @@ Result Launch::check_pointers() const {
 void Launch::run() {
   size_t threads = volume(grid_) * volume(size_);
   size_t workers = std::min<size_t>(settings().threads, threads / THREADS_WORTH_A_WORKER);
-  run_workers(info_.checked || workers < 1 ? 1 : workers);
+  run_workers(is_checked_ || workers < 1 ? 1 : workers);
   check_ends();
 }
 
@@ -97,7 +98,10 @@ void Launch::run_workers(size_t workers) {
   std::atomic<size_t> next{0};
   std::mutex lock;
   size_t blocks = volume(grid_);
-  for (size_t i = 0; i < workers; i++) module_->copy(i);
+  std::string unloadable;
+  for (size_t i = 0; i < workers; i++) {
+    if (!module_->copy(i, &unloadable)) return fail(LAUNCH_OUT_OF_RESOURCES, unloadable);
+  }
   auto work = [&](size_t worker) {
     Block::mine().start_launch();
     std::string error;
@@ -122,7 +126,7 @@ void Launch::run_workers(size_t workers) {
 }
 
 void Launch::run_block(size_t number, size_t worker, std::string *error) {
-  const LoadedCopy &copy = *module_->copies[worker];
+  const LoadedCopy &copy = module_->loaded_copy(worker);
   size_t i = settings().backwards ? volume(grid_) - 1 - number : number;
   Dim3 at = {static_cast<unsigned>(i % grid_.x), static_cast<unsigned>(i / grid_.x % grid_.y),
              static_cast<unsigned>(i / grid_.x / grid_.y)};

@@ -40,7 +40,8 @@ class Launch {
 
   std::shared_ptr<Module> module_;
   std::string name_;
-  KernelInfo info_{};
+  unsigned max_threads_ = 0;
+  bool is_checked_ = false;
   Dim3 grid_{}, size_{};
   size_t shared_ = 0, max_shared_ = 0;
   std::vector<std::vector<char>> values_;

@@ -17,6 +17,10 @@ namespace emulator {
 namespace {
 
 constexpr size_t SHARED_BYTES = 49152;  // without opting in to more
+constexpr size_t MAX_LOADED = 2048;     // modules, of five mappings each
+
+// Modules of which copies are loaded, the one that was used last at the end.
+std::list<Module *> loaded;
 
 // The size of a shared object: its table of sections comes last.
 size_t image_bytes(const char *image) {
@@ -74,10 +78,33 @@ const KernelInfo *LoadedCopy::kernel(const std::string &name) const {
   return static_cast<const KernelInfo *>(dlsym(handle_, (name + "__kernel").c_str()));
 }
 
-const LoadedCopy &Module::copy(size_t number) {
-  std::string error;
-  while (copies.size() <= number) copies.push_back(std::make_unique<LoadedCopy>(image, &error));
-  return *copies[number];
+Module::~Module() {
+  if (!copies_.empty()) unload();
+}
+
+void Module::unload() {
+  copies_.clear();
+  loaded.erase(place_);
+}
+
+void Module::note_use() {
+  if (!copies_.empty()) {
+    loaded.splice(loaded.end(), loaded, place_);
+    return;
+  }
+  if (loaded.size() >= MAX_LOADED) loaded.front()->unload();
+  place_ = loaded.insert(loaded.end(), this);
+}
+
+const LoadedCopy *Module::copy(size_t number, std::string *error) {
+  while (copies_.size() <= number) {
+    auto made = std::make_unique<LoadedCopy>(image_, error);
+    if (!made->is_loaded()) return nullptr;
+    note_use();
+    copies_.push_back(std::move(made));
+  }
+  note_use();
+  return copies_[number].get();
 }
 
 }  // namespace emulator
@@ -89,12 +116,9 @@ API cuDeviceGetAttribute(int *value, int attribute, int device);
 API cuModuleLoadData(std::shared_ptr<Module> **handle, const char *image) {
   return in_context([&](Context &context) {
     if (std::memcmp(image, ELFMAG, SELFMAG)) return INVALID_IMAGE;
-    auto module = std::make_shared<Module>();
-    module->context = &context;
-    module->image.assign(image, image + image_bytes(image));
+    auto module = std::make_shared<Module>(&context, image, image_bytes(image));
     std::string error;
-    module->copies.push_back(std::make_unique<LoadedCopy>(module->image, &error));
-    if (!error.empty()) {
+    if (!module->copy(0, &error)) {
       report(error);
       return INVALID_IMAGE;
     }
@@ -117,12 +141,20 @@ API cuModuleUnload(std::shared_ptr<Module> *handle) {
 
 API cuModuleGetFunction(Function **function, std::shared_ptr<Module> *handle, const char *name) {
   return in_context([&](Context &) {
-    const LoadedCopy &copy = (*handle)->copy(0);
-    const KernelInfo *info = copy.kernel(name);
+    std::string error;
+    const LoadedCopy *copy = (*handle)->copy(0, &error);
+    const KernelInfo *info = copy ? copy->kernel(name) : nullptr;
     if (!info) return NOT_FOUND;
-    size_t shared = static_cast<size_t>(copy.shared().end - copy.shared().begin);
+    size_t shared = static_cast<size_t>(copy->shared().end - copy->shared().begin);
     if (shared > SHARED_BYTES) return INVALID_IMAGE;
-    *function = new Function{*handle, name, *info, shared, SHARED_BYTES - shared};
+    std::vector<unsigned> bytes(info->parameter_bytes, info->parameter_bytes + info->parameters);
+    *function = new Function{*handle,
+                             name,
+                             std::move(bytes),
+                             info->max_threads,
+                             info->checked != 0,
+                             shared,
+                             SHARED_BYTES - shared};
     return SUCCESS;
   });
 }
@@ -156,7 +188,7 @@ API cuFuncSetAttribute(Function *function, int attribute, int value) {
 
 API cuFuncGetAttribute(int *value, int attribute, Function *function) {
   switch (attribute) {
-    case MAX_THREADS: *value = static_cast<int>(function->info.max_threads); break;
+    case MAX_THREADS: *value = static_cast<int>(function->max_threads); break;
     case STATIC_SHARED: *value = static_cast<int>(function->static_shared); break;
     case MAX_DYNAMIC_SHARED: *value = static_cast<int>(function->max_dynamic_shared); break;
     case REGISTERS: *value = 32; break;

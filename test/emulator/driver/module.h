@@ -1,7 +1,7 @@
 // Loaded kernels.
 #pragma once
 
-#include <map>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,19 +30,36 @@ class LoadedCopy {
 };
 
 struct Module {
-  Context *context;
-  std::vector<char> image;
-  std::vector<std::unique_ptr<LoadedCopy>> copies;
+  Module(Context *context, const char *image, size_t bytes)
+      : context(context), image_(image, image + bytes) {}
+  Module(const Module &) = delete;
+  ~Module();
 
-  // The copy of one of the threads that run blocks.
-  const LoadedCopy &copy(size_t number);
+  // The copy of one of the threads that run blocks, or null and an error. Modules that were not
+  // used for long are unloaded: a process can map only so many files.
+  const LoadedCopy *copy(size_t number, std::string *error);
+
+  // A copy that `copy` has loaded for a launch that runs.
+  const LoadedCopy &loaded_copy(size_t number) const { return *copies_[number]; }
+
+  Context *const context;
+
+ private:
+  void note_use();
+  void unload();
+
+  const std::vector<char> image_;
+  std::vector<std::unique_ptr<LoadedCopy>> copies_;
+  std::list<Module *>::iterator place_;  // among the loaded ones
 };
 
 // A kernel, and the limits that its attributes set.
 struct Function {
   std::shared_ptr<Module> module;
   std::string name;
-  KernelInfo info;
+  std::vector<unsigned> parameter_bytes;
+  unsigned max_threads;
+  bool checked;
   size_t static_shared;
   size_t max_dynamic_shared;
 };
