@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tinygrad.device import Device
+from tinygrad.dtype import dtypes
 from tinygrad.settings import Context, ContextVar
 
 # the first run of a graph compiles it, so no example can have a deadline
@@ -22,6 +25,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # each worker imports all test files and takes up to 2 GB
 MAX_WORKERS = 8
+ALL = frozenset(dtypes.all)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -54,6 +58,20 @@ def pytest_configure(config: pytest.Config) -> None:
         from test.emulator import emulated_cuda
 
         emulated_cuda.make_default(mode, config.getoption("--emulated-target"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Skips a test of a dtype that the default device lacks."""
+    try:
+        return (yield)
+    except NotImplementedError as error:
+        if (
+            re.search(r" has no dtypes\.", str(error)) is None
+            or Device[Device.DEFAULT].dtypes >= ALL
+        ):
+            raise
+        pytest.skip(str(error))
 
 
 def core_count() -> int:

